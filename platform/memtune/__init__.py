@@ -1,0 +1,1 @@
+"""memtune: search, on one machine or many, over language models with memory."""

@@ -1,0 +1,88 @@
+"""Configurations as values: frozen, closed, comparable, and named by their content."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from memtune.errors import ConfigurationError, did_you_mean
+
+__all__ = ["Value", "digest", "flatten", "parse"]
+
+T = TypeVar("T")
+
+
+class Value(BaseModel):
+    """Base of every configuration: keyword-only, frozen, and closed to unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+def parse(kind: Any, data: object, where: str) -> Any:
+    """`data` as a `kind` (a Value, or a union of them), or a ConfigurationError that starts with `where`.
+
+    Every problem is listed on a line of its own: the dotted name, what is wrong with it, and for an
+    unknown name the nearest known one.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(data)
+    except ValidationError as error:
+        problems = [_problem(kind, data, problem) for problem in error.errors(include_url=False)]
+        raise ConfigurationError("\n".join(f"{where}: {problem}" for problem in problems)) from None
+
+
+def _problem(kind: Any, data: object, problem: Any) -> str:
+    path = [str(part) for part in problem["loc"]]
+    name = ".".join(path)
+    if problem["type"] == "extra_forbidden":
+        return f'unknown name "{name}"; {did_you_mean(path[-1], _siblings(kind, path))}'
+    if problem["type"] == "missing":
+        return f"{name} is missing"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    got = "" if problem["type"] == "value_error" else f", got {problem['input']!r}"
+    return f"{name}: {message}{got}" if name else f"{message}{got}"
+
+
+def _siblings(kind: Any, path: list[str]) -> list[str]:
+    """Names that may stand where the unknown one does, read from the schema."""
+    schema = TypeAdapter(kind).json_schema()
+    node: Any = schema
+    for part in path[:-1]:
+        node = _resolve(schema, node)
+        choices = node.get("oneOf") or node.get("anyOf")
+        if choices and part in node.get("discriminator", {}).get("mapping", {}):
+            node = {"$ref": node["discriminator"]["mapping"][part]}
+            continue
+        node = node.get("properties", {}).get(part, {})
+    return list(_resolve(schema, node).get("properties", {}))
+
+
+def _resolve(schema: Any, node: Any) -> Any:
+    while "$ref" in node:
+        node = schema["$defs"][node["$ref"].rsplit("/", 1)[-1]]
+    return node
+
+
+def digest(*parts: object) -> str:
+    """Hexadecimal SHA-256 of the canonical JSON of the parts; Values are written with every default filled in."""
+    canonical = json.dumps([_plain(part) for part in parts], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _plain(part: object) -> object:
+    return part.model_dump(mode="json") if isinstance(part, Value) else part
+
+
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted name, leaf) for every leaf of a tree of mappings, in its order.
+
+    >>> dict(flatten({"model": {"layers": 2}}))
+    {'model.layers': 2}
+    """
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
