@@ -1,0 +1,51 @@
+# Two commands do everything on a fresh clone: `make demo` and `make test`.
+# Python 3.11 or newer, make and a compiler are all that must be there before.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+STUDY  := jobs/studies/demo.toml
+
+.PHONY: help install demo test lint types bench clean
+
+help:
+	@echo "make demo    install, import the embedded corpus, run a small search, show the leaderboard"
+	@echo "make test    install, then ruff, mypy and pytest"
+	@echo "make bench   the benchmarks, one line of ratio and goal each"
+	@echo "make clean   remove the environment and everything the demo wrote"
+
+install: $(READY)
+
+# torch comes first and by its exact version, so that nothing else chooses its build.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "memtune needs Python 3.11 or newer; say which with make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/memtune corpus demo
+	$(BIN)/memtune search $(STUDY)
+	$(BIN)/memtune compare --corpus grammar
+	@echo
+	@echo "Every trial is in MLflow:  $(BIN)/memtune ui"
+
+test: $(READY) lint types
+	$(BIN)/pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+bench: $(READY)
+	@for file in benchmarks/*.py; do OMP_NUM_THREADS=1 $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf $(VENV) .memtune .mypy_cache .ruff_cache .pytest_cache
