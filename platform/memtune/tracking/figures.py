@@ -1,0 +1,31 @@
+"""The learning curve of a trial as a PNG: perplexity against tokens seen."""
+
+from collections.abc import Sequence
+from io import BytesIO
+
+__all__ = ["learning_curve"]
+
+Points = Sequence[tuple[int, float]]
+
+
+def learning_curve(title: str, train: Points, valid: Points) -> bytes:
+    """A PNG of (tokens seen, perplexity) of the training and validation sets, both axes logarithmic.
+
+    Points that are not finite, as of a trial that diverged, are left out.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for label, points, marker in (("training", train, "."), ("validation", valid, "o")):
+        drawn = [(tokens, value) for tokens, value in points if tokens > 0 and 0 < value < float("inf")]
+        if drawn:
+            axes.loglog(*zip(*drawn, strict=True), marker=marker, label=label)
+            axes.legend()
+    axes.set(title=title, xlabel="tokens seen", ylabel="perplexity (lower is better)")
+    axes.grid(visible=True, which="both", alpha=0.3)
+    FigureCanvasAgg(figure)
+    written = BytesIO()
+    figure.savefig(written, format="png")
+    return written.getvalue()
