@@ -1,0 +1,99 @@
+"""Who chooses: the interface a space is sampled through, and two choosers that need no study."""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+__all__ = ["Chooser", "PinnedChooser", "RandomChooser", "Scalar"]
+
+Scalar = str | int | float | bool | None
+
+
+class Chooser(Protocol):
+    """Chooses the value of one named parameter; both ends of a range belong to it.
+
+    With `log` equal ratios are equally likely, with `step` only low, low + step, ... are chosen.
+    """
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        """An integer of the range."""
+        ...
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """A number of the range."""
+        ...
+
+    def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
+        """One of the choices."""
+        ...
+
+
+class RandomChooser:
+    """Chooses uniformly; the same seed gives the same choices."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        """An integer of the range; with `log` each integer owns the interval of half a unit around it."""
+        if log:
+            drawn = self._random.uniform(math.log(low - 0.5), math.log(high + 0.5))
+            return min(max(round(math.exp(drawn)), low), high)
+        return self._random.randrange(low, high + 1, step)
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """A number of the range."""
+        if log:
+            drawn = math.exp(self._random.uniform(math.log(low), math.log(high)))
+            return min(max(drawn, low), high)
+        if step is not None:
+            return low + step * self._random.randint(0, round((high - low) / step))
+        return self._random.uniform(low, high)
+
+    def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
+        """One of the choices."""
+        return self._random.choice(choices)
+
+
+class PinnedChooser:
+    """Gives the pinned values back, and leaves every other parameter to another chooser.
+
+    `parameters` holds every value chosen so far by name.
+    """
+
+    def __init__(self, pinned: Mapping[str, Scalar], otherwise: Chooser) -> None:
+        self._pinned = pinned
+        self._otherwise = otherwise
+        self.parameters: dict[str, Scalar] = {}
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        """The pinned integer, or one of the range."""
+        value = self._pinned.get(name)
+        if not isinstance(value, int):
+            value = self._otherwise.suggest_int(name, low, high, step=step, log=log)
+        self.parameters[name] = value
+        return value
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """The pinned number, or one of the range."""
+        value = self._pinned.get(name)
+        if not isinstance(value, float):
+            value = self._otherwise.suggest_float(name, low, high, step=step, log=log)
+        self.parameters[name] = value
+        return value
+
+    def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
+        """The pinned choice, or one of the choices."""
+        if name in self._pinned:
+            value = self._pinned[name]
+        else:
+            value = self._otherwise.suggest_categorical(name, choices)
+        self.parameters[name] = value
+        return value
