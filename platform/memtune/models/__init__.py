@@ -1,0 +1,47 @@
+"""Architecture families, one module each; MODELS maps a family's name to its configuration class."""
+
+from typing import Annotated, get_args
+
+import torch
+from pydantic import Field
+
+from memtune.models.interface import (
+    Architecture,
+    Attentive,
+    LanguageModel,
+    State,
+    logits,
+    negative_log_likelihood,
+)
+from memtune.models.lstm import LSTMConfig
+from memtune.models.recurrent_memory import RecurrentMemoryConfig
+
+__all__ = [
+    "MODELS",
+    "Architecture",
+    "Attentive",
+    "LSTMConfig",
+    "LanguageModel",
+    "ModelConfig",
+    "RecurrentMemoryConfig",
+    "State",
+    "build_model",
+    "logits",
+    "negative_log_likelihood",
+]
+
+Families = LSTMConfig | RecurrentMemoryConfig
+ModelConfig = Annotated[Families, Field(discriminator="family")]
+MODELS: dict[str, type[Architecture]] = {
+    config.model_fields["family"].default: config for config in get_args(Families)
+}
+
+
+def build_model(config: Architecture, vocabulary_size: int, seed: int) -> LanguageModel:
+    """A new model of the configuration; equal arguments give equal parameters, on any machine.
+
+    Torch's default generator is left as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return config.build(vocabulary_size)

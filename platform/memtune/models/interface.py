@@ -1,0 +1,100 @@
+"""What every language model and every family's configuration answers, and the two questions asked of them.
+
+A family is one module: a configuration (an `Architecture`) and a final class (a `LanguageModel`). Whatever
+trains, searches, evaluates or analyses knows the families only through this interface.
+
+Shapes: B batch, T time, H hidden width, V vocabulary, N = B * T rows.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from memtune.models.layers.output import OutputLayer
+from memtune.values import Value
+
+__all__ = [
+    "Architecture",
+    "Attentive",
+    "LanguageModel",
+    "State",
+    "logits",
+    "negative_log_likelihood",
+]
+
+State = dict[str, Tensor]
+"""What a model carries from one piece of a text to the next; every tensor has the batch dimension first."""
+
+
+class Architecture(Value, ABC):
+    """The configuration of one family: enough to rebuild the module, its size and its cost."""
+
+    family: str
+
+    @abstractmethod
+    def build(self, vocabulary_size: int) -> "LanguageModel":
+        """A new model with its initial parameters, drawn from torch's default generator."""
+
+    @abstractmethod
+    def parameter_count(self, vocabulary_size: int) -> int:
+        """Number of trained parameters, shared ones once, by formula: no module is built."""
+
+    @abstractmethod
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        """Multiply-adds of the matrix products per predicted token, forward, full softmax included."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, str | int | float]:
+        """The few parameters by which a table tells two models of this family apart."""
+
+
+class LanguageModel(nn.Module, ABC):
+    """A model of the next word: a body that reads words and an output layer over the vocabulary."""
+
+    config: Architecture
+    vocabulary_size: int
+    output: OutputLayer
+
+    @abstractmethod
+    def initial_state(self, batch_size: int) -> State:
+        """The state before the first word, on the device and in the type of the parameters."""
+
+    @abstractmethod
+    def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
+        """hidden_BTH, what the output layer reads after each word, and the state after the last word.
+
+        The returned state is still attached to the graph; whoever truncates back-propagation detaches it.
+        """
+
+
+@runtime_checkable
+class Attentive(Protocol):
+    """A model whose attention over the past can be read."""
+
+    def attention(self, tokens_BT: Tensor, state: State) -> Tensor:
+        """weights_BTn over the n slots after each word, the most recent slot last, 0 where there is none."""
+
+
+def logits(model: LanguageModel, tokens_BT: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    """logits_BTV of the word after each word, and the state after the last; without a state a text starts."""
+    hidden_BTH, state = model.encode(tokens_BT, state or model.initial_state(len(tokens_BT)))
+    logits_BTV: Tensor = model.output(hidden_BTH)
+    return logits_BTV, state
+
+
+def negative_log_likelihood(
+    model: LanguageModel,
+    inputs_BT: Tensor,
+    targets_BT: Tensor,
+    mask_BT: Tensor | None = None,
+    state: State | None = None,
+) -> tuple[Tensor, State]:
+    """Summed nats (a scalar) of the targets where the mask is true, and the state after the last input.
+
+    The logits of all rows never exist at once: see `memtune.models.layers.output`.
+    """
+    hidden_BTH, state = model.encode(inputs_BT, state or model.initial_state(len(inputs_BT)))
+    mask_N = None if mask_BT is None else mask_BT.flatten()
+    nats = model.output.negative_log_likelihood(hidden_BTH.flatten(0, 1), targets_BT.flatten(), mask_N)
+    return nats, state

@@ -1,0 +1,175 @@
+"""The output layer over the vocabulary, and its exact loss in chunks of rows.
+
+The softmax over V words is most of a language model's step. The loss therefore never holds the logits of all
+N rows: it walks over chunks of rows, computes loss and gradients of a chunk together while its logits are
+warm, and reuses one buffer of C x V. Nothing is approximated.
+
+Shapes: N rows (batch x time), C rows of a chunk, H hidden width, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+__all__ = ["OutputLayer", "chunked_negative_log_likelihood"]
+
+ROWS_ON_CPU = (
+    256  # 64 to 256 rows run alike; fewer rows cost matrix product speed, more fall out of the cache
+)
+ROWS_ELSEWHERE = 4096
+
+
+class OutputLayer(nn.Module):
+    """A linear map to the vocabulary with a bias, under a full softmax."""
+
+    weight: nn.Parameter
+    bias: nn.Parameter
+
+    def __init__(self, width: int, vocabulary_size: int, tied_to: nn.Embedding | None = None) -> None:
+        """With `tied_to`, the embedding's table is the weight: one parameter, trained by both uses."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocabulary_size, width))
+        if tied_to is not None:
+            self.weight = tied_to.weight
+        self.bias = nn.Parameter(torch.empty(vocabulary_size))
+
+    def forward(self, hidden_H: Tensor) -> Tensor:
+        """Logits over the vocabulary for hidden vectors of any leading shape."""
+        return functional.linear(hidden_H, self.weight, self.bias)
+
+    def negative_log_likelihood(
+        self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
+    ) -> Tensor:
+        """Nats of the targets summed over the rows, each times its weight (a mask will do; None: all 1)."""
+        return chunked_negative_log_likelihood(hidden_NH, self.weight, self.bias, targets_N, weights_N)
+
+
+def chunked_negative_log_likelihood(
+    hidden_NH: Tensor,
+    weight_VH: Tensor,
+    bias_V: Tensor,
+    targets_N: Tensor,
+    weights_N: Tensor | None = None,
+    rows: int | None = None,
+) -> Tensor:
+    """Weighted sum of -log softmax(hidden weight^T + bias)[target] in nats, `rows` rows at a time.
+
+    Where gradients are wanted they are computed together with the loss, so backward runs once per forward.
+    Under autocast the matrix products run in its type, the softmax and the sums in float32.
+    """
+    rows = rows or (ROWS_ON_CPU if hidden_NH.device.type == "cpu" else ROWS_ELSEWHERE)
+    if weights_N is None:
+        weights_N = torch.ones_like(targets_N)
+    if not torch.is_grad_enabled():
+        hidden_NH, weight_VH, bias_V = hidden_NH.detach(), weight_VH.detach(), bias_V.detach()
+    nats: Tensor = _ChunkedLoss.apply(hidden_NH, weight_VH, bias_V, targets_N, weights_N, rows)  # type: ignore[no-untyped-call]
+    return nats
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    """The gradients of hidden, weight and bias are ready when forward ends; backward only scales them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_NH: Tensor,
+        weight_VH: Tensor,
+        bias_V: Tensor,
+        targets_N: Tensor,
+        weights_N: Tensor,
+        rows: int,
+    ) -> Tensor:
+        device = hidden_NH.device.type
+        autocast = torch.is_autocast_enabled(device)
+        product_type = torch.get_autocast_dtype(device) if autocast else hidden_NH.dtype
+        with torch.autocast(device, enabled=False):
+            loss = _Sums(hidden_NH, weight_VH, bias_V, product_type, rows, ctx.needs_input_grad)
+            for first in range(0, len(hidden_NH), rows):
+                chunk = slice(first, first + rows)
+                loss.add(chunk, targets_N[chunk], weights_N[chunk])
+        ctx.gradients = loss.gradients()
+        return loss.nats
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
+        assert ctx.gradients is not None, "the chunked loss gives its gradients once per forward"
+        gradients, ctx.gradients = ctx.gradients, None
+        return (
+            *(None if gradient is None else gradient.mul_(scale) for gradient in gradients),
+            None,
+            None,
+            None,
+        )
+
+
+class _Sums:
+    """Loss and gradients summed over the chunks so far, and the buffer every chunk writes its logits to."""
+
+    def __init__(
+        self,
+        hidden_NH: Tensor,
+        weight_VH: Tensor,
+        bias_V: Tensor,
+        product_type: torch.dtype,
+        rows: int,
+        wanted: tuple[bool, ...],
+    ) -> None:
+        sum_type = torch.promote_types(product_type, torch.float32)
+        self.hidden_NH = hidden_NH.to(product_type)
+        self.weight_VH = weight_VH.to(product_type)
+        self.bias_V = bias_V.to(product_type)
+        self.buffer_CV = hidden_NH.new_empty(min(rows, len(hidden_NH)), len(weight_VH), dtype=sum_type)
+        self.nats = hidden_NH.new_zeros((), dtype=sum_type)
+        self.hidden_gradient_NH = torch.empty_like(hidden_NH) if wanted[0] else None
+        self.weight_gradient_VH = torch.zeros_like(weight_VH) if wanted[1] else None
+        self.bias_gradient_V = torch.zeros_like(bias_V) if wanted[2] else None
+
+    def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Of hidden, weight and bias; None where nobody wants one."""
+        return self.hidden_gradient_NH, self.weight_gradient_VH, self.bias_gradient_V
+
+    def add(self, chunk: slice, targets_C: Tensor, weights_C: Tensor) -> None:
+        """One chunk: exponentials in place of the logits, and what is linear in them straight from there.
+
+        The softmax is never divided out over C x V: the division and the weights go to the narrow side of
+        each matrix product.
+        """
+        hidden_CH, targets_C1 = self.hidden_NH[chunk], targets_C.unsqueeze(1)
+        weights_C1 = weights_C.unsqueeze(1).to(self.nats.dtype)
+        logits_CV = self._logits(hidden_CH)
+        target_C1 = logits_CV.gather(1, targets_C1)
+        top_C1 = logits_CV.amax(1, keepdim=True)
+        exponentials_CV = logits_CV.sub_(top_C1).exp_()
+        total_C1 = exponentials_CV.sum(1, keepdim=True)
+        self.nats += ((top_C1 + total_C1.log() - target_C1) * weights_C1).sum()
+        errors_CV = exponentials_CV.scatter_add_(1, targets_C1, -total_C1)
+        self._add_gradients(chunk, hidden_CH, errors_CV, weights_C1 / total_C1)
+
+    def _logits(self, hidden_CH: Tensor) -> Tensor:
+        buffer_CV = self.buffer_CV[: len(hidden_CH)]
+        if buffer_CV.dtype == hidden_CH.dtype:
+            return torch.addmm(self.bias_V, hidden_CH, self.weight_VH.t(), out=buffer_CV)
+        return buffer_CV.copy_(torch.addmm(self.bias_V, hidden_CH, self.weight_VH.t()))
+
+    def _add_gradients(self, chunk: slice, hidden_CH: Tensor, errors_CV: Tensor, scale_C1: Tensor) -> None:
+        """Gradients of the chunk, where d loss / d logits = scale * errors."""
+        if errors_CV.dtype != hidden_CH.dtype:  # divided out first: a narrow type could not hold the totals
+            errors_CV, scale_C1 = (errors_CV * scale_C1).to(hidden_CH.dtype), torch.ones_like(scale_C1)
+        scale_C1 = scale_C1.to(hidden_CH.dtype)
+        if self.hidden_gradient_NH is not None:
+            self.hidden_gradient_NH[chunk] = (errors_CV @ self.weight_VH).mul_(scale_C1)
+        if self.weight_gradient_VH is not None:
+            _add_product(self.weight_gradient_VH, errors_CV.t(), hidden_CH * scale_C1)
+        if self.bias_gradient_V is not None:
+            self.bias_gradient_V += errors_CV.t() @ scale_C1.squeeze(1)
+
+
+def _add_product(total_VH: Tensor, left_VC: Tensor, right_CH: Tensor) -> None:
+    if total_VH.dtype == left_VC.dtype:
+        total_VH.addmm_(left_VC, right_CH)
+    else:
+        total_VH += left_VC @ right_CH

@@ -1,0 +1,87 @@
+"""Attention of every time step over the n most recent positions, for all time steps at once.
+
+A window that slides by one each step is a band of the T x K matrix of all scores. So the scores of content
+are one matrix product, those of position are skewed into the band by padding and a change of view, and the
+rest of the matrix is -inf before the softmax. A long text is cut into blocks along time that become entries
+of the batch, each with its own keys and the n - 1 before, so that little of the matrix lies outside the band.
+
+Shapes: B batch, T time, n slots of the window (the most recent is the last), K = n - 1 + T keys (those of the
+text and the n - 1 before it), H width; X = B x blocks, L steps of a block, J = n - 1 + L keys of a block.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+__all__ = ["absent_slots", "window_context", "window_slots", "window_weights"]
+
+STEPS_PER_BLOCK = 64
+
+
+def window_weights(query_BTH: Tensor, key_BKH: Tensor, position_BTn: Tensor) -> Tensor:
+    """Dense softmax weights_XLJ of query . key + position over each window; -inf in `position` shuts a slot.
+
+    Every step needs one open slot. `window_context` and `window_slots` read the result.
+    """
+    steps = query_BTH.shape[1]
+    position_XLn = _cut(position_BTn, steps, 0.0)
+    query_XLH = _cut(query_BTH, steps, 0.0)
+    keys_XJH = _cut_keys(key_BKH, steps)
+    band_XLJ = _skew(position_XLn)
+    return torch.baddbmm(band_XLJ, query_XLH, keys_XJH.transpose(1, 2)).softmax(dim=2)
+
+
+def window_context(weights_XLJ: Tensor, value_BKH: Tensor, steps: int) -> Tensor:
+    """context_BTH: each step's values, weighted."""
+    context_XLH = torch.bmm(weights_XLJ, _cut_keys(value_BKH, steps))
+    return _join(context_XLH, len(value_BKH), steps)
+
+
+def window_slots(weights_XLJ: Tensor, batch_size: int, steps: int) -> Tensor:
+    """weights_BTn of each step's own slots, the most recent last."""
+    rows, length, keys = weights_XLJ.shape
+    slots = keys - length + 1
+    flat_XF = functional.pad(weights_XLJ.flatten(1), (0, length))
+    return _join(flat_XF.view(rows, length, keys + 1)[:, :, :slots], batch_size, steps)
+
+
+def absent_slots(steps: int, slots: int, history: int, device: torch.device) -> Tensor:
+    """Boolean (T, n): true where a window reaches back past the first of `history` earlier positions."""
+    first = slots - 1 - history - torch.arange(steps, device=device)
+    return torch.arange(slots, device=device) < first.unsqueeze(1)
+
+
+def _block_length(steps: int) -> int:
+    blocks = -(-steps // STEPS_PER_BLOCK)
+    return -(-steps // blocks)
+
+
+def _cut(values_BTF: Tensor, steps: int, fill: float) -> Tensor:
+    """(B, T, F) as blocks (X, L, F); the last one is filled up."""
+    length = _block_length(steps)
+    padded_BTF = functional.pad(values_BTF, (0, 0, 0, -steps % length), value=fill)
+    return padded_BTF.reshape(-1, length, values_BTF.shape[2])
+
+
+def _cut_keys(keys_BKH: Tensor, steps: int) -> Tensor:
+    """(B, K, H) as overlapping blocks (X, J, H): the keys of a block and the n - 1 before."""
+    length = _block_length(steps)
+    before = keys_BKH.shape[1] - steps
+    padded_BKH = functional.pad(keys_BKH, (0, 0, 0, -steps % length))
+    blocks_BXHJ = padded_BKH.unfold(1, before + length, length)
+    return blocks_BXHJ.flatten(0, 1).transpose(1, 2)
+
+
+def _join(blocks_XLF: Tensor, batch_size: int, steps: int) -> Tensor:
+    return blocks_XLF.reshape(batch_size, -1, blocks_XLF.shape[2])[:, :steps]
+
+
+def _skew(window_XLn: Tensor) -> Tensor:
+    """(X, L, n) as (X, L, J): row t moved t places to the right, -inf outside the band.
+
+    A row padded to n + L entries and read back in rows of n + L - 1 moves one place more at each step.
+    """
+    rows, length, slots = window_XLn.shape
+    padded_XLP = functional.pad(window_XLn, (0, length), value=-torch.inf)
+    flat_XF = padded_XLP.flatten(1)[:, : length * (slots + length - 1)]
+    return flat_XF.view(rows, length, slots + length - 1)

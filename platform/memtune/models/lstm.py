@@ -1,0 +1,96 @@
+"""The LSTM language model: embedding, a stack of LSTM layers, softmax.
+
+The baseline of Tran, Bisazza and Monz (2016), "Recurrent Memory Networks for Language Modeling", sections 2
+and 4.2; with other settings that of Zaremba, Sutskever and Vinyals (2014).
+
+Shapes: B batch, T time, L layers, H width, V vocabulary.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+from typing_extensions import override
+
+from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.layers.initialisation import uniform
+from memtune.models.layers.lstm_stack import (
+    DropoutPlacement,
+    LSTMStack,
+    lstm_multiply_adds,
+    lstm_parameter_count,
+)
+from memtune.models.layers.output import OutputLayer
+
+__all__ = ["LSTMConfig", "LSTMLanguageModel"]
+
+
+class LSTMConfig(Architecture):
+    """An LSTM language model; the defaults are the one-layer baseline of Tran et al. (2016), table 2."""
+
+    family: Literal["lstm"] = "lstm"
+    width: int = Field(128, ge=1, description="Width of the embeddings and of every layer (section 4.2)")
+    layers: int = Field(1, ge=1, description="LSTM layers")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped (section 6)")
+    dropout_placement: DropoutPlacement = Field(
+        "between",
+        description='"between" layers, as the released code (nothing to drop in one layer), or "after" each '
+        "layer, as section 6",
+    )
+    tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
+    initial_range: float = Field(
+        0.05, ge=0, description="Every parameter starts in U(-range, range) (section 4.2)"
+    )
+    forget_bias: float = Field(
+        1.0,
+        description="Initial input bias of the forget gates (section 4.2); the recurrent one stays random",
+    )
+
+    @override
+    def build(self, vocabulary_size: int) -> "LSTMLanguageModel":
+        return LSTMLanguageModel(self, vocabulary_size)
+
+    @override
+    def parameter_count(self, vocabulary_size: int) -> int:
+        tables = 1 if self.tie_output else 2
+        stack = lstm_parameter_count(self.width, self.width, self.layers)
+        return tables * vocabulary_size * self.width + stack + vocabulary_size
+
+    @override
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        return lstm_multiply_adds(self.width, self.width, self.layers) + vocabulary_size * self.width
+
+    @override
+    def describe(self) -> dict[str, str | int | float]:
+        return {"width": self.width, "layers": self.layers, "dropout": self.dropout}
+
+
+class LSTMLanguageModel(LanguageModel):
+    """Carried state: hidden and cell, both (B, L, H)."""
+
+    config: LSTMConfig
+
+    def __init__(self, config: LSTMConfig, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        self.embedding = nn.Embedding(vocabulary_size, config.width)
+        self.stack = LSTMStack(
+            config.width, config.width, config.layers, config.dropout, config.dropout_placement
+        )
+        self.output = OutputLayer(
+            config.width, vocabulary_size, self.embedding if config.tie_output else None
+        )
+        uniform(self, config.initial_range)
+        self.stack.set_forget_bias(config.forget_bias)
+
+    @override
+    def initial_state(self, batch_size: int) -> State:
+        hidden_BLH, cell_BLH = self.stack.initial_state(batch_size)
+        return {"hidden": hidden_BLH, "cell": cell_BLH}
+
+    @override
+    def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
+        embedded_BTH = self.embedding(tokens_BT)
+        hidden_BTH, hidden_BLH, cell_BLH = self.stack(embedded_BTH, state["hidden"], state["cell"])
+        return hidden_BTH, {"hidden": hidden_BLH, "cell": cell_BLH}

@@ -1,0 +1,194 @@
+"""Recurrent memory networks: LSTM layers, a memory block on top, and in RMR more LSTM layers above it.
+
+Tran, Bisazza and Monz (2016), "Recurrent Memory Networks for Language Modeling", sections 3 and 4.2. The
+paper's RM(+tM-g) with three layers is `layers=3, temporal="keys", composition="gate"`.
+
+Shapes: B batch, T time, H width, n slots, P remembered words (at most n - 1), V vocabulary.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from typing_extensions import override
+
+from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.layers.composition import (
+    CompositionKind,
+    composition_multiply_adds,
+    composition_parameter_count,
+)
+from memtune.models.layers.initialisation import uniform
+from memtune.models.layers.lstm_stack import (
+    DropoutPlacement,
+    LSTMStack,
+    lstm_multiply_adds,
+    lstm_parameter_count,
+)
+from memtune.models.layers.memory_block import MemoryBlock, TemporalAlignment, TemporalTables
+from memtune.models.layers.output import OutputLayer
+
+__all__ = ["RecurrentMemoryConfig", "RecurrentMemoryLanguageModel"]
+
+
+class RecurrentMemoryConfig(Architecture):
+    """A recurrent memory network; the defaults are RM(+tM-g) with one LSTM layer and the paper's sizes."""
+
+    family: Literal["recurrent_memory"] = "recurrent_memory"
+    width: int = Field(128, ge=1, description="Width of embeddings, layers, memories and gates (section 4.2)")
+    layers: int = Field(1, ge=1, description="LSTM layers below the memory block (section 3.2)")
+    layers_above: int = Field(
+        0, ge=0, description="LSTM layers above the memory block: 0 is RM, 1 or more is RMR (section 3.2)"
+    )
+    memory_size: int = Field(
+        15, ge=1, description="n: the most recent words attended to, the current one included (section 3.1)"
+    )
+    temporal: TemporalTables = Field(
+        "keys",
+        description='Temporal matrix T: "none" (-tM, equation 1), "keys" (+tM, equation 2: added to M), or '
+        '"both" (released code: a second table is added to C)',
+    )
+    temporal_alignment: TemporalAlignment = Field(
+        "right",
+        description='Rows of T used while t < n words exist: "right", the current word always reads the last '
+        'row (released code), or "left", rows 1 to t as T[1:t] is printed (section 4.2)',
+    )
+    composition: CompositionKind = Field(
+        "gate",
+        description='g(s, h): "sum" s + h, "projected_sum" s + H h (released code), "gate" (equations 4-7), '
+        '"gate_biased" (released code: a bias in each of the six maps)',
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped (section 6)")
+    dropout_placement: DropoutPlacement = Field(
+        "between",
+        description='"between" the layers of a stack, as the released code (nothing to drop in one layer), '
+        'or "after" each LSTM layer, as section 6',
+    )
+    tie_memory_input: bool = Field(False, description="The input memory table M is the embedding table")
+    tie_memory_output: bool = Field(
+        False, description="The output memory table C is the input memory table M"
+    )
+    tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
+    initial_range: float = Field(
+        0.05, ge=0, description="Every parameter starts in U(-range, range) (section 4.2)"
+    )
+    forget_bias: float = Field(
+        1.0,
+        description="Initial input bias of the forget gates (section 4.2); the recurrent one stays random",
+    )
+
+    @property
+    def variant(self) -> Literal["RM", "RMR"]:
+        """The paper's name of the arrangement (section 3.2)."""
+        return "RMR" if self.layers_above else "RM"
+
+    @override
+    def build(self, vocabulary_size: int) -> "RecurrentMemoryLanguageModel":
+        return RecurrentMemoryLanguageModel(self, vocabulary_size)
+
+    @override
+    def parameter_count(self, vocabulary_size: int) -> int:
+        tables = 4 - self.tie_memory_input - self.tie_memory_output - self.tie_output
+        rows = tables * vocabulary_size + self._temporal_tables * self.memory_size
+        stacks = lstm_parameter_count(self.width, self.width, self.layers + self.layers_above)
+        composed = composition_parameter_count(self.composition, self.width)
+        return rows * self.width + stacks + composed + vocabulary_size
+
+    @override
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        stacks = lstm_multiply_adds(self.width, self.width, self.layers + self.layers_above)
+        memory = (2 + self._temporal_tables) * self.memory_size * self.width
+        composed = composition_multiply_adds(self.composition, self.width)
+        return stacks + memory + composed + vocabulary_size * self.width
+
+    @override
+    def describe(self) -> dict[str, str | int | float]:
+        return {
+            "variant": self.variant,
+            "width": self.width,
+            "layers": self.layers + self.layers_above,
+            "memory_size": self.memory_size,
+            "temporal": self.temporal,
+            "composition": self.composition,
+            "dropout": self.dropout,
+        }
+
+    @property
+    def _temporal_tables(self) -> int:
+        return {"none": 0, "keys": 1, "both": 2}[self.temporal]
+
+
+class RecurrentMemoryLanguageModel(LanguageModel):
+    """Carried state: hidden and cell of the LSTM layers, (B, layers, H), and the last words, (B, P)."""
+
+    config: RecurrentMemoryConfig
+
+    def __init__(self, config: RecurrentMemoryConfig, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        width = config.width
+        self.embedding = nn.Embedding(vocabulary_size, width)
+        self.below = LSTMStack(width, width, config.layers, config.dropout, config.dropout_placement)
+        self.memory = self._memory_block()
+        self.above = (
+            LSTMStack(width, width, config.layers_above, config.dropout, config.dropout_placement)
+            if config.layers_above
+            else None
+        )
+        self.output = OutputLayer(width, vocabulary_size, self.embedding if config.tie_output else None)
+        uniform(self, config.initial_range)
+        for stack in self._stacks().values():
+            stack.set_forget_bias(config.forget_bias)
+
+    def _memory_block(self) -> MemoryBlock:
+        config, size = self.config, (self.vocabulary_size, self.config.width)
+        input_table = self.embedding if config.tie_memory_input else nn.Embedding(*size)
+        output_table = input_table if config.tie_memory_output else nn.Embedding(*size)
+        return MemoryBlock(
+            input_table,
+            output_table,
+            config.memory_size,
+            config.temporal,
+            config.temporal_alignment,
+            config.composition,
+        )
+
+    def _stacks(self) -> dict[str, LSTMStack]:
+        return {"below": self.below} if self.above is None else {"below": self.below, "above": self.above}
+
+    @override
+    def initial_state(self, batch_size: int) -> State:
+        words = torch.empty(batch_size, 0, dtype=torch.int64, device=self.embedding.weight.device)
+        state = {"words": words}
+        for name, stack in self._stacks().items():
+            state[f"{name}_hidden"], state[f"{name}_cell"] = stack.initial_state(batch_size)
+        return state
+
+    @override
+    def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
+        after: State = {"words": self._last_words(state["words"], tokens_BT)}
+        hidden_BTH = self._run("below", self.below, self.embedding(tokens_BT), state, after)
+        composed_BTH = self.memory(hidden_BTH, state["words"], tokens_BT)
+        if self.above is not None:
+            composed_BTH = self._run("above", self.above, composed_BTH, state, after)
+        return composed_BTH, after
+
+    def attention(self, tokens_BT: Tensor, state: State) -> Tensor:
+        """weights_BTn over the n most recent words, the current one last, 0 where there is no word."""
+        hidden_BTH = self._run("below", self.below, self.embedding(tokens_BT), state, {})
+        return self.memory.attention(hidden_BTH, state["words"], tokens_BT)
+
+    @staticmethod
+    def _run(name: str, stack: LSTMStack, inputs_BTH: Tensor, state: State, after: State) -> Tensor:
+        """One stack over all steps; its new state is written to `after`."""
+        outputs_BTH: Tensor
+        outputs_BTH, after[f"{name}_hidden"], after[f"{name}_cell"] = stack(
+            inputs_BTH, state[f"{name}_hidden"], state[f"{name}_cell"]
+        )
+        return outputs_BTH
+
+    def _last_words(self, earlier_BP: Tensor, tokens_BT: Tensor) -> Tensor:
+        words_BP = torch.cat([earlier_BP, tokens_BT], dim=1)
+        return words_BP[:, max(0, words_BP.shape[1] - (self.config.memory_size - 1)) :]
