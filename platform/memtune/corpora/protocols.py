@@ -1,0 +1,263 @@
+"""How text becomes batches and what is counted: the `sentence` and the `stream` protocol.
+
+A perplexity means something only beside its protocol, so a protocol is a value and part of every result.
+Both predict every token of a split (words, `<unk>` and the `<eos>` of each sentence) exactly once, in an
+epoch of training as in an evaluation, and no evaluation depends on the batch size. `sentence` reads each
+sentence from a zero state, `stream` reads on across sentences (Zaremba et al. 2014). `variant = "tran2016"`
+is the lossy reading of the released code of Tran et al. (2016).
+
+A plan is a function of (split, seed, epoch) and makes its i-th batch directly, so that (epoch, i) is all
+there is to remember of a position in the data.
+
+Shapes: B batch rows, T time.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from memtune.errors import ConfigurationError
+from memtune.values import Value
+
+if TYPE_CHECKING:
+    from memtune.corpora.store import Split
+
+__all__ = ["Batch", "Plan", "Protocol", "SentenceProtocol", "StreamProtocol"]
+
+BOUNDARY = 0
+"""The id of `<eos>`: it ends every sentence and is also the input before the first word."""
+
+EVALUATION_TOKENS = 2048
+"""Predicted tokens in a batch of an evaluation by sentence: enough for matrix products at full speed."""
+
+EVALUATION_LENGTH = 256
+"""Tokens read at once in an evaluation of a stream, which has one row."""
+
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tokens to read, tokens to predict, and which of those count."""
+
+    inputs_BT: Tensor  # noqa: N815
+    """int64: column t is read before target t is predicted."""
+    targets_BT: Tensor  # noqa: N815
+    """int64."""
+    mask_BT: Tensor | None  # noqa: N815
+    """bool, True where a target counts; None when all do."""
+    carried: bool
+    """Whether the model goes on from its state after the batch before, or starts from a zero state."""
+    token_count: int
+    """Predicted tokens that count."""
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on a device; to a GPU without making the host wait."""
+        if device.type == "cpu":
+            return self
+        inputs_BT, targets_BT = (_sent(tensor, device) for tensor in (self.inputs_BT, self.targets_BT))
+        mask_BT = None if self.mask_BT is None else _sent(self.mask_BT, device)
+        return Batch(inputs_BT, targets_BT, mask_BT, self.carried, self.token_count)
+
+
+def _sent(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+class Plan(ABC):
+    """The batches of one epoch of training, or of one evaluation, in their order."""
+
+    @property
+    @abstractmethod
+    def token_count(self) -> int:
+        """Predicted tokens of the whole plan."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of batches."""
+
+    @abstractmethod
+    def batch(self, index: int) -> Batch:
+        """The batch at an index from 0, made without those before it."""
+
+
+class SentenceProtocol(Value):
+    """Every sentence is read from a zero state: the boundary and its words in, they and it out.
+
+    Batches hold sentences of one length, so there is no padding. In training, sentences share a batch by
+    chance and batches come in random order, both anew in each epoch; the sentences of a length are cut into
+    batches as even as can be, none over `batch_size`. In evaluation batches are as large as is fast.
+
+    `tran2016` keeps only sentences with min_length <= words + 1 <= max_length, in every split, and of each
+    length only as many as fill batches of exactly `batch_size`: its perplexity is that of a filtered set.
+    """
+
+    kind: Literal["sentence"] = "sentence"
+    batch_size: int = Field(20, ge=1)
+    variant: Literal["complete", "tran2016"] = "complete"
+    min_length: int = Field(10, ge=2)
+    max_length: int = Field(80, ge=2)
+
+    @model_validator(mode="after")
+    def _lengths_make_sense(self) -> Self:
+        if self.min_length > self.max_length:
+            raise ValueError(
+                f"min_length must not be over max_length, got {self.min_length} and {self.max_length}"
+            )
+        if self.variant == "complete" and (self.min_length, self.max_length) != (10, 80):
+            raise ValueError('only variant = "tran2016" has a min_length and a max_length')
+        return self
+
+    def training_plan(self, split: "Split", seed: int, epoch: int) -> Plan:
+        """One epoch of training, shuffled by (seed, epoch)."""
+        random = np.random.default_rng((seed, epoch))
+        sentences = self._kept(split, random.permutation(split.sentence_count))
+        return _sentence_plan(split, sentences, lambda length: self.batch_size, random)
+
+    def evaluation_plan(self, split: "Split", batch_tokens: int = EVALUATION_TOKENS) -> Plan:
+        """All of a split in batches of about `batch_tokens` predicted tokens, by ascending length."""
+        sentences = self._kept(split, np.arange(split.sentence_count))
+        return _sentence_plan(split, sentences, lambda length: max(1, batch_tokens // length), None)
+
+    def _kept(self, split: "Split", order: Positions) -> Positions:
+        """The sentences that take part, by ascending length, in the given order within a length."""
+        lengths = split.lengths[order]
+        if self.variant == "tran2016":
+            inside = (lengths >= self.min_length) & (lengths <= self.max_length)
+            order, lengths = order[inside], lengths[inside]
+        grouped = order[np.argsort(lengths, kind="stable")]
+        return grouped if self.variant == "complete" else self._full_batches(split, grouped)
+
+    def _full_batches(self, split: "Split", grouped: Positions) -> Positions:
+        _, starts, counts = np.unique(split.lengths[grouped], return_index=True, return_counts=True)
+        kept = np.arange(len(grouped)) - np.repeat(starts, counts)
+        grouped = grouped[kept < np.repeat(counts // self.batch_size * self.batch_size, counts)]
+        if not len(grouped):
+            raise ConfigurationError(
+                f"no length from {self.min_length} to {self.max_length} has {self.batch_size} sentences in "
+                f'"{split.name}"; take a smaller batch_size or variant = "complete"'
+            )
+        return grouped
+
+
+class StreamProtocol(Value):
+    """The split is one text; the state is carried from batch to batch and gradients stop at the batch's edge.
+
+    In training the text is cut into `batch_size` contiguous rows of equal length (the first ones one token
+    longer when it does not divide), read side by side, `length` tokens at a time; the first input of a row is
+    the token before it, and its state is zero at the start of an epoch. An evaluation reads one row.
+    """
+
+    kind: Literal["stream"] = "stream"
+    batch_size: int = Field(20, ge=1)
+    length: int = Field(35, ge=1)
+
+    def training_plan(self, split: "Split", seed: int, epoch: int) -> Plan:
+        """One epoch of training; the text has one order, so it is the same for every seed and epoch."""
+        return _StreamPlan(split, self.batch_size, self.length)
+
+    def evaluation_plan(self, split: "Split", batch_tokens: int = EVALUATION_LENGTH) -> Plan:
+        """All of a split as one row, `batch_tokens` tokens at a time."""
+        return _StreamPlan(split, 1, batch_tokens)
+
+
+Protocol = Annotated[SentenceProtocol | StreamProtocol, Field(discriminator="kind")]
+
+
+def _sentence_plan(
+    split: "Split",
+    sentences: Positions,
+    batch_size: Callable[[int], int],
+    random: np.random.Generator | None,
+) -> Plan:
+    """Even batches of at most batch_size(length) out of sentences grouped by length, shuffled by `random`."""
+    lengths, counts = np.unique(split.lengths[sentences], return_counts=True)
+    sizes = [
+        size
+        for length, count in zip(lengths.tolist(), counts.tolist(), strict=True)
+        for size in _even_sizes(count, batch_size(length))
+    ]
+    bounds = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+    order = np.arange(len(sizes)) if random is None else random.permutation(len(sizes))
+    return _SentencePlan(split, sentences, bounds, order)
+
+
+def _even_sizes(count: int, limit: int) -> list[int]:
+    pieces = -(-count // limit)
+    size, longer = divmod(count, pieces)
+    return [size + 1] * longer + [size] * (pieces - longer)
+
+
+class _SentencePlan(Plan):
+    def __init__(self, split: "Split", sentences: Positions, bounds: Positions, order: Positions) -> None:
+        self._split = split
+        self._sentences = sentences
+        self._bounds = bounds
+        self._order = order
+        self._token_count = int(split.lengths[sentences].sum(dtype=np.int64))
+
+    @property
+    def token_count(self) -> int:
+        return self._token_count
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def batch(self, index: int) -> Batch:
+        place = self._order[index]
+        rows = self._sentences[self._bounds[place] : self._bounds[place + 1]]
+        columns = np.arange(self._split.lengths[rows[0]])
+        targets_BT = self._split.gather(self._split.starts[rows][:, None] + columns)
+        inputs_BT = np.empty_like(targets_BT)
+        inputs_BT[:, 0] = BOUNDARY
+        inputs_BT[:, 1:] = targets_BT[:, :-1]
+        return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT), None, False, targets_BT.size)
+
+
+class _StreamPlan(Plan):
+    def __init__(self, split: "Split", rows: int, length: int) -> None:
+        self._split = split
+        self._length = length
+        size, self._longer = divmod(split.token_count, rows)
+        self._columns = size + (self._longer > 0)
+        index = np.arange(rows)
+        self._starts = index * size + np.minimum(index, self._longer)
+
+    @property
+    def token_count(self) -> int:
+        return self._split.token_count
+
+    def __len__(self) -> int:
+        return -(-self._columns // self._length)
+
+    def batch(self, index: int) -> Batch:
+        first = index * self._length
+        stop = min(first + self._length, self._columns)
+        text = self._read(np.arange(first - 1, stop))
+        inputs_BT = torch.from_numpy(text[:, :-1].copy())
+        targets_BT = torch.from_numpy(text[:, 1:].copy())
+        mask_BT = self._mask(stop - first) if stop == self._columns else None
+        count = targets_BT.numel() if mask_BT is None else int(mask_BT.sum())
+        return Batch(inputs_BT, targets_BT, mask_BT, index > 0, count)
+
+    def _read(self, columns: Positions) -> Positions:
+        """The tokens of every row at these columns; -1 of the first row is the boundary before the text."""
+        positions = self._starts[:, None] + columns
+        text = self._split.gather(positions.clip(0, self._split.token_count - 1))
+        text[positions < 0] = BOUNDARY
+        return text
+
+    def _mask(self, width: int) -> Tensor | None:
+        """Without the last column of the rows that are one token shorter; None when there are none."""
+        if not self._longer:
+            return None
+        mask_BT = torch.ones(len(self._starts), width, dtype=torch.bool)
+        mask_BT[self._longer :, -1] = False
+        return mask_BT

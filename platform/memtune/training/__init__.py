@@ -1,0 +1,35 @@
+"""One trial's learning, with no cluster in sight: loop, optimisers, schedules, checkpoints, evaluation."""
+
+from memtune.training.checkpoint import load_best_model
+from memtune.training.configuration import TrainingConfig, TrialConfig
+from memtune.training.evaluation import evaluate
+from memtune.training.learner import Learner
+from memtune.training.memory import MemoryEstimate, estimate, largest_batch, longest_row
+from memtune.training.optimisers import AdamConfig, AdamWConfig, RMSpropConfig, SGDConfig
+from memtune.training.reports import Progress, Report
+from memtune.training.schedules import ConstantSchedule, InverseSchedule, PlateauSchedule, StepSchedule
+from memtune.training.weights import load_model, save_model
+
+__all__ = [
+    "AdamConfig",
+    "AdamWConfig",
+    "ConstantSchedule",
+    "InverseSchedule",
+    "Learner",
+    "MemoryEstimate",
+    "PlateauSchedule",
+    "Progress",
+    "RMSpropConfig",
+    "Report",
+    "SGDConfig",
+    "StepSchedule",
+    "TrainingConfig",
+    "TrialConfig",
+    "estimate",
+    "evaluate",
+    "largest_batch",
+    "load_best_model",
+    "load_model",
+    "longest_row",
+    "save_model",
+]

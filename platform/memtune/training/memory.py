@@ -1,0 +1,137 @@
+"""How much memory a trial takes, by formula, before anything is built.
+
+Counted: parameters, gradients, what the optimiser keeps, the copy of the best weights, and the activations
+that a batch leaves for its backward pass. A family tells its size and its multiply-adds for any vocabulary;
+how these grow with the vocabulary gives the widths, so no family needs a formula of its own here.
+"""
+
+import os
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from memtune.corpora.protocols import Protocol, StreamProtocol
+from memtune.training.configuration import TrialConfig
+from memtune.values import Value
+
+if TYPE_CHECKING:
+    from memtune.corpora.store import Split
+
+__all__ = ["MemoryEstimate", "available_bytes", "estimate", "largest_batch", "longest_row"]
+
+FLOAT = 4
+KEPT_PER_UNIT = 3
+"""Activations kept for each output of a matrix product: it, its non-linearity and a gradient under way."""
+HEAD_ROWS = 256
+"""Rows whose logits exist at once."""
+ATTENTION_COPIES = 4
+"""Scores, weights, their gradient and the temporal term: each one float for each pair of words of a row."""
+
+
+class MemoryEstimate(Value):
+    """Bytes a trial holds while it takes a step."""
+
+    parameters: int
+    gradients: int
+    optimiser: int
+    best_weights: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """All of it, in bytes."""
+        return self.parameters + self.gradients + self.optimiser + self.best_weights + self.activations
+
+    def __str__(self) -> str:
+        """The total and its parts in MiB."""
+        parts = ", ".join(
+            f"{name.replace('_', ' ')} {_mebibytes(size)}" for name, size in self.model_dump().items()
+        )
+        return f"{_mebibytes(self.total)} MiB ({parts})"
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.0f}"
+
+
+def estimate(config: TrialConfig, vocabulary_size: int, length: int) -> MemoryEstimate:
+    """The memory of a trial whose longest row has `length` tokens."""
+    size = config.model.parameter_count(vocabulary_size) * FLOAT
+    return MemoryEstimate(
+        parameters=size,
+        gradients=size,
+        optimiser=size * config.training.optimiser.tensors_per_parameter(),
+        best_weights=size,
+        activations=_activations(config, vocabulary_size, length),
+    )
+
+
+def _activations(config: TrialConfig, vocabulary_size: int, length: int) -> int:
+    """Bytes of a batch's activations: a body linear in its tokens, and a chunk of logits and gradient."""
+    model = config.model
+    embedded = model.parameter_count(vocabulary_size + 1) - model.parameter_count(vocabulary_size)
+    width = model.multiply_adds(vocabulary_size + 1) - model.multiply_adds(vocabulary_size)
+    body = model.multiply_adds(vocabulary_size) - width * vocabulary_size
+    per_token = KEPT_PER_UNIT * body // width + embedded + ATTENTION_COPIES * length
+    tokens = config.protocol.batch_size * length
+    logits = 2 * min(HEAD_ROWS, tokens) * vocabulary_size
+    return FLOAT * (tokens * per_token + logits)
+
+
+def largest_batch(config: TrialConfig, vocabulary_size: int, length: int, limit: int) -> int:
+    """The largest batch size whose estimate is within `limit` bytes; 0 when not even one row is."""
+    low, high = 0, 2**20
+    while low < high:
+        middle = (low + high + 1) // 2
+        protocol = config.protocol.model_copy(update={"batch_size": middle})
+        tried = config.model_copy(update={"protocol": protocol})
+        if estimate(tried, vocabulary_size, length).total <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def longest_row(protocol: Protocol, split: "Split") -> int:
+    """Tokens in the longest row of a training batch."""
+    if isinstance(protocol, StreamProtocol):
+        return protocol.length
+    longest = int(split.lengths.max())
+    return min(longest, protocol.max_length) if protocol.variant == "tran2016" else longest
+
+
+def available_bytes(device: torch.device) -> int:
+    """Memory there is for one process: the GPU's, or the machine's within the limits set on it."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if address_space != resource.RLIM_INFINITY:
+        limits.append(address_space)
+    container = Path("/sys/fs/cgroup/memory.max")
+    if container.exists() and (text := container.read_text().strip()).isdigit():
+        limits.append(int(text))
+    return min(limits)
+
+
+def ran_out(error: Exception) -> bool:
+    """Whether an error says that memory could not be had."""
+    text = str(error)
+    refused = "DefaultCPUAllocator" in text or "allocate memory" in text
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or refused
+
+
+def advice(config: TrialConfig, vocabulary_size: int, length: int, device: torch.device) -> str:
+    """What to tell of a trial that ran out of memory: its configuration, its estimate and what would fit."""
+    batch_size = config.protocol.batch_size
+    limit = available_bytes(device)
+    # The formula is an estimate, and the batch size that has just failed refutes it.
+    fitting = min(largest_batch(config, vocabulary_size, length, limit), batch_size // 2)
+    way_out = f"a batch size of {fitting} would fit" if fitting else "no batch fits, take a smaller model"
+    return (
+        f"out of memory on {device} with batch size {batch_size}, rows of up to {length} tokens and "
+        f"{vocabulary_size} words: estimated {estimate(config, vocabulary_size, length)} of "
+        f"{_mebibytes(limit)} MiB; {way_out}. Configuration: {config.model_dump_json()}"
+    )

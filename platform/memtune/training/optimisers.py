@@ -1,0 +1,105 @@
+"""Optimisers as configuration, built on torch.optim in its fused or multi-tensor form where there is one."""
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch.nn import Parameter
+
+from memtune.values import Value
+
+__all__ = ["AdamConfig", "AdamWConfig", "OptimiserConfig", "RMSpropConfig", "SGDConfig"]
+
+
+class SGDConfig(Value):
+    """Stochastic gradient descent, as all of the papers on recurrent memory train."""
+
+    kind: Literal["sgd"] = "sgd"
+    learning_rate: float = Field(1.0, gt=0)
+    momentum: float = Field(0.0, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+
+    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+        """The optimiser of these parameters."""
+        return torch.optim.SGD(
+            parameters, self.learning_rate, self.momentum, weight_decay=self.weight_decay, fused=True
+        )
+
+    def tensors_per_parameter(self) -> int:
+        """Floats kept for each parameter between steps."""
+        return 1 if self.momentum else 0
+
+
+class AdamConfig(Value):
+    """Kingma and Ba (2015), the decay added to the gradient."""
+
+    kind: Literal["adam"] = "adam"
+    learning_rate: float = Field(1e-3, gt=0)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.999, ge=0, lt=1)
+    epsilon: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+
+    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+        """The optimiser of these parameters."""
+        betas = (self.beta1, self.beta2)
+        return torch.optim.Adam(
+            parameters, self.learning_rate, betas, self.epsilon, self.weight_decay, fused=True
+        )
+
+    def tensors_per_parameter(self) -> int:
+        """Floats kept for each parameter between steps."""
+        return 2
+
+
+class AdamWConfig(Value):
+    """Loshchilov and Hutter (2019): the decay is apart from the gradient."""
+
+    kind: Literal["adamw"] = "adamw"
+    learning_rate: float = Field(1e-3, gt=0)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.999, ge=0, lt=1)
+    epsilon: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
+
+    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+        """The optimiser of these parameters."""
+        betas = (self.beta1, self.beta2)
+        return torch.optim.AdamW(
+            parameters, self.learning_rate, betas, self.epsilon, self.weight_decay, fused=True
+        )
+
+    def tensors_per_parameter(self) -> int:
+        """Floats kept for each parameter between steps."""
+        return 2
+
+
+class RMSpropConfig(Value):
+    """Tieleman and Hinton (2012)."""
+
+    kind: Literal["rmsprop"] = "rmsprop"
+    learning_rate: float = Field(1e-3, gt=0)
+    smoothing: float = Field(0.99, ge=0, lt=1)
+    epsilon: float = Field(1e-8, gt=0)
+    momentum: float = Field(0.0, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+
+    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+        """The optimiser of these parameters."""
+        return torch.optim.RMSprop(
+            parameters,
+            self.learning_rate,
+            self.smoothing,
+            self.epsilon,
+            self.weight_decay,
+            self.momentum,
+            foreach=True,
+        )
+
+    def tensors_per_parameter(self) -> int:
+        """Floats kept for each parameter between steps."""
+        return 2 if self.momentum else 1
+
+
+OptimiserConfig = Annotated[SGDConfig | AdamConfig | AdamWConfig | RMSpropConfig, Field(discriminator="kind")]

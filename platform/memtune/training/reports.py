@@ -1,0 +1,52 @@
+"""What a trial says of itself: a report at each milestone, and its progress between two."""
+
+from dataclasses import dataclass
+
+from memtune.values import Value
+
+__all__ = ["Progress", "Report"]
+
+
+class Report(Value):
+    """Where a trial stands at a milestone. A figure that is not finite is None."""
+
+    tokens: int
+    """Predicted tokens trained on so far, over all restarts."""
+    epoch: float
+    """The same in passes over the training split."""
+    train_loss: float | None
+    """Nats per token over the tokens since the report before, each under the weights of its step."""
+    train_perplexity: float | None
+    """exp of it."""
+    valid_loss: float | None
+    """Nats per token of the validation split; None when the trial diverged before it was read."""
+    valid_perplexity: float | None
+    """exp of it."""
+    gradient_norm: float | None
+    """Mean over the steps since the report before, before clipping."""
+    learning_rate: float
+    """Of the last step."""
+    tokens_per_second: float
+    """Of training since the report before, evaluation left out."""
+    seconds: float
+    """Spent training and evaluating so far, over all restarts."""
+    peak_memory_bytes: int
+    """Largest so far: of the process on a CPU, of the tensors on a GPU."""
+    finished: bool
+    """Whether the trial is over."""
+    reason: str | None
+    """Why it is over: "budget", "no improvement in 3 reports", "diverged: ..."; None while it goes on."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A glance at a trial between two reports."""
+
+    tokens: int
+    """Predicted tokens trained on so far."""
+    tokens_per_second: float
+    """Since the report before."""
+    loss: float
+    """Nats per token since the report before."""
+    seconds_left: float
+    """Until the budget's end at this speed, evaluations left out."""

@@ -1,0 +1,106 @@
+"""The learning rate over a trial, in the papers' forms.
+
+A schedule is a pure function of where the trial stands, so a checkpoint holds no schedule: the factor at a
+standing is the same whether the trial was interrupted or not. Epochs count from 1 here, as papers do.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from memtune.values import Value
+
+__all__ = [
+    "ConstantSchedule",
+    "InverseSchedule",
+    "PlateauSchedule",
+    "Schedule",
+    "Standing",
+    "StepSchedule",
+    "unimproved",
+]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a trial is when it takes a step."""
+
+    epoch: int
+    """The epoch it is in, the first is 1."""
+    updates: int
+    """Steps taken so far."""
+    valid_losses: Sequence[float]
+    """Validation losses of its reports so far, oldest first."""
+
+
+class ConstantSchedule(Value):
+    """The learning rate as configured, all along."""
+
+    kind: Literal["constant"] = "constant"
+
+    def scale(self, standing: Standing) -> float:
+        """1."""
+        return 1.0
+
+
+class StepSchedule(Value):
+    """`hold_epochs` epochs at the full rate; from then on each epoch's rate is `factor` times the one before.
+
+    Tran et al. (2016) write "halved at each epoch after the fourth": hold_epochs = 4, so epoch 5 is the first
+    at half the rate; so does the small model of Zaremba et al. (2014). The code released with Tran et al.
+    halves once epoch 5 is over: hold_epochs = 5. Zaremba's large model: factor = 1 / 1.15, hold_epochs = 14.
+    """
+
+    kind: Literal["step"] = "step"
+    factor: float = Field(0.5, gt=0, le=1)
+    hold_epochs: int = Field(4, ge=0)
+
+    def scale(self, standing: Standing) -> float:
+        """factor to the power of the epochs past the held ones, this one included."""
+        return float(self.factor ** max(0, standing.epoch - self.hold_epochs))
+
+
+class PlateauSchedule(Value):
+    """The rate is multiplied by `factor` after each report whose validation loss is not the best so far."""
+
+    kind: Literal["plateau"] = "plateau"
+    factor: float = Field(0.5, gt=0, lt=1)
+
+    def scale(self, standing: Standing) -> float:
+        """factor to the power of the reports that brought no improvement."""
+        return float(self.factor ** len(unimproved(standing.valid_losses)))
+
+
+class InverseSchedule(Value):
+    """The rate is divided by 1 + decay * updates (Robbins and Monro 1951)."""
+
+    kind: Literal["inverse"] = "inverse"
+    decay: float = Field(gt=0)
+
+    def scale(self, standing: Standing) -> float:
+        """1 / (1 + decay * updates)."""
+        return 1.0 / (1.0 + self.decay * standing.updates)
+
+
+Schedule = Annotated[
+    ConstantSchedule | StepSchedule | PlateauSchedule | InverseSchedule, Field(discriminator="kind")
+]
+
+
+def unimproved(valid_losses: Sequence[float]) -> list[int]:
+    """Indices of the reports whose validation loss is not below all before.
+
+    >>> unimproved([5.0, 4.0, 4.5, 4.0, 3.0])
+    [2, 3]
+    """
+    indices = []
+    best = math.inf
+    for index, loss in enumerate(valid_losses):
+        if loss < best:
+            best = loss
+        else:
+            indices.append(index)
+    return indices
