@@ -5,13 +5,15 @@ from io import BytesIO
 
 __all__ = ["learning_curve"]
 
+HIGHEST = 1e12
+
 Points = Sequence[tuple[int, float]]
 
 
 def learning_curve(title: str, train: Points, valid: Points) -> bytes:
     """A PNG of (tokens seen, perplexity) of the training and validation sets, both axes logarithmic.
 
-    Points that are not finite, as of a trial that diverged, are left out.
+    Points that no axis can show, of a trial that diverged, are left out: MLflow keeps infinity as 1.8e308.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -19,7 +21,7 @@ def learning_curve(title: str, train: Points, valid: Points) -> bytes:
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
     for label, points, marker in (("training", train, "."), ("validation", valid, "o")):
-        drawn = [(tokens, value) for tokens, value in points if tokens > 0 and 0 < value < float("inf")]
+        drawn = [(tokens, value) for tokens, value in points if tokens > 0 and 0 < value < HIGHEST]
         if drawn:
             axes.loglog(*zip(*drawn, strict=True), marker=marker, label=label)
             axes.legend()

@@ -2,7 +2,7 @@
 
 One experiment per corpus, one run per study, one nested run per trial, found again by its identity. Every
 call returns at once; a thread writes to the store, in few requests, and keeps trying while the store is away.
-Nothing is lost by that and nothing is written twice, also not when a study goes on after its driver was killed.
+Nothing is lost by that and nothing is written twice, also when a study goes on after its driver was killed.
 """
 
 import time
@@ -12,10 +12,20 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from memtune.errors import TrackingError
+from memtune.tracking.commands import (
+    Command,
+    Curve,
+    Ending,
+    Files,
+    LoggedReport,
+    Opening,
+    Reconciliation,
+    RunKey,
+)
 from memtune.tracking.connection import connect, experiment_name
 from memtune.tracking.entries import CorpusInput
 from memtune.tracking.post import Post
-from memtune.tracking.runs import Command, Ending, Files, LoggedReport, Opening, RunKey, Runs
+from memtune.tracking.runs import Runs
 from memtune.tracking.version import code_version
 
 __all__ = ["Recorder", "Status"]
@@ -84,11 +94,20 @@ class Recorder:
 
     def finish_trial(self, identity: str, status: Status, reason: str = "") -> None:
         """End the trial's run, with its learning curve as a figure."""
-        self._put(identity, Ending(status, reason, self._now()))
+        self._put(identity, Curve(), Ending(status, reason, self._now()))
 
     def finish_study(self, status: Status = "FINISHED", reason: str = "") -> None:
         """End the study's run."""
         self._put(None, Ending(status, reason, self._now()))
+
+    def reconcile(self, ended: Mapping[str, Status]) -> None:
+        """Make the store agree with the study just started, which goes on after a crash, before any trial.
+
+        `ended` gives the trials that the study knows to have ended, by identity. Each trial keeps one run:
+        what a double holds is moved and the double deleted. A run that claims to run and did not end becomes
+        KILLED; `start_trial` lets it run again.
+        """
+        self._put(None, Reconciliation(dict(ended), self._now()))
 
     @property
     def problems(self) -> list[str]:
@@ -142,4 +161,6 @@ def _is_hopeless(error: Exception) -> bool:
 
     if isinstance(error, MlflowException):
         return error.error_code in HOPELESS
-    return isinstance(error, TypeError | ValueError | LookupError | AttributeError)
+    return isinstance(
+        error, TypeError | ValueError | LookupError | AttributeError | ArithmeticError | Warning
+    )

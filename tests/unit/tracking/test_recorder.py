@@ -1,0 +1,243 @@
+"""Recorder: what arrives in the store, once each, also when a study goes on."""
+
+import json
+import logging
+
+import pytest
+
+from memtune.errors import TrackingError
+from memtune.tracking import CorpusInput, Recorder
+from memtune.values import Value
+
+DATASET = CorpusInput(
+    name="ptb",
+    digest="0123456789" * 6,
+    store="s3://bucket/corpora",
+    vocabulary_size=10000,
+    splits={"train": {"tokens": 929589}},
+)
+
+
+class Report(Value):
+    tokens: int
+    train_perplexity: float
+    valid_perplexity: float | None = None
+    finished: bool = False
+    reason: str | None = None
+
+
+def reports(*tokens):
+    return [Report(tokens=t, train_perplexity=1e6 / t, valid_perplexity=2e6 / t) for t in tokens]
+
+
+@pytest.fixture
+def record(tracking_uri):
+    """A function that records one trial of one study with a recorder of its own."""
+
+    def run(*tokens, identity="t1", status="FINISHED", reason="budget"):
+        with Recorder(tracking_uri, "ptb") as recorder:
+            recorder.start_study("s1", "study one", {"sampler": "tpe"}, {"space": "lstm"})
+            parameters = {"model": {"family": "lstm", "width": 128}, "clip": None}
+            recorder.start_trial(identity, "lstm #0", parameters, {"family": "lstm"}, DATASET)
+            recorder.log_reports(identity, reports(*tokens))
+            if status:
+                recorder.finish_trial(identity, status, reason)
+                recorder.finish_study()
+            assert recorder.flush(60)
+            assert recorder.problems == []
+
+    return run
+
+
+@pytest.fixture
+def find(client):
+    """A function that gives the runs of the corpus's experiment with some role."""
+
+    def runs(role="trial"):
+        experiment = client.get_experiment_by_name("ptb")
+        return client.search_runs([experiment.experiment_id], f"tags.`memtune.role` = '{role}'")
+
+    return runs
+
+
+def steps(client, run, metric="valid_perplexity"):
+    return [m.step for m in client.get_metric_history(run.info.run_id, metric)]
+
+
+def test_a_trial_is_nested_in_its_study(record, find):
+    record(100)
+    (study,), (trial,) = find("study"), find("trial")
+    assert trial.data.tags["mlflow.parentRunId"] == study.info.run_id
+
+
+def test_a_trial_wears_its_tags(record, find):
+    record(100)
+    tags = find()[0].data.tags
+    expected = {
+        "memtune.study": "s1",
+        "memtune.trial": "t1",
+        "memtune.family": "lstm",
+        "mlflow.runName": "lstm #0",
+    }
+    assert expected.items() <= tags.items()
+    assert tags["memtune.code"]
+
+
+def test_parameters_are_flat_and_typed(record, find):
+    record(100)
+    assert find()[0].data.params == {"model.family": "lstm", "model.width": "128", "clip": "null"}
+
+
+def test_reports_are_metrics_by_tokens_seen(record, find, client):
+    record(100, 200, 300)
+    history = client.get_metric_history(find()[0].info.run_id, "train_perplexity")
+    assert [(m.step, m.value) for m in history] == [(100, 1e4), (200, 5e3), (300, 1e6 / 300)]
+
+
+def test_missing_values_and_flags_are_no_metrics(tracking_uri, find):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("t1", "alone", {})
+        recorder.log_reports("t1", [Report(tokens=1, train_perplexity=2.0)])
+    assert find()[0].data.metrics == {"train_perplexity": 2.0}
+
+
+def test_the_corpus_is_the_input_of_the_trial(record, find):
+    record(100)
+    (given,) = find()[0].inputs.dataset_inputs
+    assert given.dataset.name == "ptb"
+    assert DATASET.digest.startswith(given.dataset.digest)
+    assert json.loads(given.dataset.source)["digest"] == DATASET.digest
+
+
+def test_a_finished_trial_tells_why(record, find):
+    record(100, status="KILLED", reason="stopped at 100 tokens")
+    (trial,) = find()
+    assert (trial.info.status, trial.data.tags["memtune.reason"]) == ("KILLED", "stopped at 100 tokens")
+
+
+def test_a_finished_trial_has_a_learning_curve(record, find, client, tmp_path):
+    record(100, 200)
+    path = client.download_artifacts(find()[0].info.run_id, "learning_curve.png", str(tmp_path))
+    with open(path, "rb") as file:
+        assert file.read(8) == b"\x89PNG\r\n\x1a\n"
+
+
+def test_files_are_artifacts(tracking_uri, find, client, tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("from a file")
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("t1", "alone", {})
+        recorder.log_files("t1", {"configuration.json": "{}", "deeper/notes.txt": path})
+    run_id = find()[0].info.run_id
+    with open(client.download_artifacts(run_id, "deeper/notes.txt", str(tmp_path))) as file:
+        assert file.read() == "from a file"
+
+
+def test_a_long_parameter_is_cut_with_a_mark(tracking_uri, find):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("t1", "alone", {"long": "x" * 7000})
+    assert find()[0].data.params["long"].endswith("x... (truncated)")
+
+
+def test_many_parameters_and_reports_go_in_several_requests(tracking_uri, find, client):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("t1", "alone", {f"p{i}": i for i in range(250)})
+        recorder.log_reports("t1", reports(*range(1, 1202)))
+        assert recorder.flush(60)
+    (trial,) = find()
+    assert len(trial.data.params) == 250
+    assert steps(client, trial) == list(range(1, 1202))
+
+
+def test_a_trial_that_goes_on_keeps_its_run(record, find, client):
+    record(100, 200, status=None)
+    record(200, 300)
+    (trial,) = find()
+    assert steps(client, trial) == [100, 200, 300]
+    assert trial.info.status == "FINISHED"
+
+
+def test_a_repeated_step_is_recorded_once(tracking_uri, find, client):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("t1", "alone", {})
+        recorder.log_reports("t1", reports(100, 200))
+        recorder.log_reports("t1", reports(200))
+    assert steps(client, find()[0]) == [100, 200]
+
+
+def test_a_study_that_goes_on_keeps_its_run(record, find):
+    record(100, identity="t1")
+    record(100, identity="t2")
+    assert len(find("study")) == 1
+    assert len(find("trial")) == 2
+
+
+def test_a_diverged_trial_keeps_its_curve(tracking_uri, find, client):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("t1", "alone", {})
+        bad = Report(tokens=200, train_perplexity=float("nan"), valid_perplexity=float("inf"))
+        recorder.log_reports("t1", [*reports(100), bad])
+        recorder.finish_trial("t1", "FAILED", "diverged")
+        assert recorder.flush(60)
+        assert recorder.problems == []
+    assert steps(client, find()[0], "train_perplexity") == [100, 200]
+
+
+def test_a_corpus_with_a_slash_is_refused(tracking_uri):
+    with pytest.raises(TrackingError, match='"wiki/2"'):
+        Recorder(tracking_uri, "wiki/2")
+
+
+def test_a_trial_must_be_started(tracking_uri):
+    with Recorder(tracking_uri, "ptb") as recorder, pytest.raises(TrackingError, match="not started"):
+        recorder.log_reports("t1", reports(1))
+
+
+def test_what_the_store_refuses_is_a_problem_and_the_rest_goes_on(tracking_uri, find, client, caplog):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("t1", "alone", {})
+        assert recorder.flush(60)
+        client.delete_run(find()[0].info.run_id)
+        with caplog.at_level(logging.ERROR, "memtune.tracking"):
+            recorder.log_reports("t1", reports(1))
+            recorder.start_trial("t2", "alone too", {})
+            assert recorder.flush(60)
+        assert len(recorder.problems) == 1
+    assert [run.data.tags["memtune.trial"] for run in find()] == ["t2"]
+
+
+def test_an_unknown_kind_of_store_is_refused():
+    with pytest.raises(TrackingError, match="ftp://host/store"):
+        Recorder("ftp://host/store", "ptb")
+
+
+def test_reconciling_ends_what_only_claims_to_run(record, tracking_uri, find):
+    record(100, identity="ended", status=None)
+    record(100, identity="lost", status=None)
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_study("s1", "study one", {})
+        recorder.reconcile({"ended": "FINISHED"})
+    states = {run.data.tags["memtune.trial"]: run.info.status for run in find()}
+    assert states == {"ended": "FINISHED", "lost": "KILLED"}
+
+
+def test_reconciling_makes_one_run_of_a_doubled_one(record, tracking_uri, find, client):
+    record(100, 200, status=None)
+    (first,) = find()
+    double = client.create_run(first.info.experiment_id, tags=first.data.tags)
+    for step in (200, 300):
+        client.log_metric(double.info.run_id, "valid_perplexity", 5.0, step=step)
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_study("s1", "study one", {})
+        recorder.reconcile({"t1": "FINISHED"})
+    (kept,) = find()
+    assert kept.info.run_id == first.info.run_id
+    assert steps(client, kept) == [100, 200, 300]
+
+
+def test_reconciling_leaves_other_studies_alone(record, tracking_uri, find):
+    record(100, status=None)
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_study("s2", "another", {})
+        recorder.reconcile({})
+    assert [run.info.status for run in find()] == ["RUNNING"]
