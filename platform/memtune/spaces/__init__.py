@@ -28,6 +28,7 @@ then everything of its own file, training included, under names that start with 
 
 from memtune.spaces.checking import check_space
 from memtune.spaces.choosing import Chooser, PinnedChooser, RandomChooser, Scalar
+from memtune.spaces.fixing import fix
 from memtune.spaces.leaves import Categorical, Constant, FittedParameters, Integer, Real
 from memtune.spaces.reading import load_space, read_space
 from memtune.spaces.space import CountParameters, Space, combine
@@ -50,6 +51,7 @@ __all__ = [
     "Space",
     "check_space",
     "combine",
+    "fix",
     "load_space",
     "read_space",
 ]

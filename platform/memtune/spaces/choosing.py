@@ -3,10 +3,11 @@
 import math
 import random
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 __all__ = ["Chooser", "PinnedChooser", "RandomChooser", "Scalar"]
 
+T = TypeVar("T")
 Scalar = str | int | float | bool | None
 
 
@@ -58,6 +59,10 @@ class RandomChooser:
     def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
         """One of the choices."""
         return self._random.choice(choices)
+
+    def shuffled(self, points: Sequence[T]) -> list[T]:
+        """The points in random order."""
+        return self._random.sample(points, len(points))
 
 
 class PinnedChooser:

@@ -1,0 +1,87 @@
+"""Asynchronous successive halving on tokens seen: which trials are worth going on with.
+
+Li et al. (2020), "A System for Massively Parallel Hyperparameter Tuning", in the stopping form of Klein et
+al. (2020), "Model-based Asynchronous Hyperparameter and Neural Architecture Search": a trial that reaches a
+rung goes on if its value is among the best 1/factor of those seen there; as long as fewer than `factor`
+trials have reached the rung, it goes on unasked.
+
+Nobody waits, so order matters: a trial is compared with those that came before it and a decision is never
+taken back; an early trial passes more easily than a late one with the same value. What the rungs hold does
+not depend on order.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field
+
+from memtune.search.outcomes import Outcome
+from memtune.values import Value
+
+__all__ = ["HalvingConfig", "SuccessiveHalving"]
+
+
+class HalvingConfig(Value):
+    """First rung after `grace` tokens, each next one `factor` times as far; the best 1/factor pass a rung."""
+
+    kind: Literal["successive_halving"] = "successive_halving"
+    grace: int = Field(ge=1)
+    factor: int = Field(default=3, ge=2)
+
+
+class SuccessiveHalving:
+    """The rungs of one study; lower values are better.
+
+    `rungs` are grace, grace * factor, ... below the budget: at the budget a trial is complete anyway.
+    """
+
+    def __init__(self, config: HalvingConfig, budget: int) -> None:
+        self.config = config
+        self.rungs = _rungs(config, budget)
+        self._values: dict[int, dict[int, float]] = {rung: {} for rung in self.rungs}
+        self._stopped: set[int] = set()
+
+    def values(self, rung: int) -> dict[int, float]:
+        """Value at a rung by trial number: each trial's first report at or past it."""
+        return dict(self._values[rung])
+
+    def decide(self, number: int, tokens: int, value: float) -> bool:
+        """Whether the trial goes on after reporting `value` (NaN is the worst) at `tokens` seen.
+
+        A report may pass several rungs at once; it has to be good enough at each. A trial that has already
+        been at a rung is not asked there again, so a repeated report changes nothing.
+        """
+        reached = self._record(number, tokens, value)
+        if not all(self._passes(number, rung) for rung in reached):
+            self._stopped.add(number)
+        return number not in self._stopped
+
+    def replay(self, outcomes: Iterable[Outcome]) -> None:
+        """Fill the rungs from recorded curves, as the live reports had, and remember who was stopped."""
+        for outcome in outcomes:
+            for tokens, value in sorted(outcome.curve.items()):
+                self._record(outcome.number, tokens, value)
+            if outcome.state == "pruned":
+                self._stopped.add(outcome.number)
+
+    def _record(self, number: int, tokens: int, value: float) -> list[int]:
+        reached = [rung for rung in self.rungs if rung <= tokens and number not in self._values[rung]]
+        for rung in reached:
+            self._values[rung][number] = math.inf if math.isnan(value) else value
+        return reached
+
+    def _passes(self, number: int, rung: int) -> bool:
+        values = self._values[rung]
+        if len(values) < self.config.factor:
+            return True
+        return values[number] <= sorted(values.values())[len(values) // self.config.factor - 1]
+
+
+def _rungs(config: HalvingConfig, budget: int) -> tuple[int, ...]:
+    rungs = []
+    rung = config.grace
+    while rung < budget:
+        rungs.append(rung)
+        rung *= config.factor
+    return tuple(rungs)

@@ -1,0 +1,247 @@
+"""The dialogue with the sampler: ask for a configuration, report on it, tell how it ended.
+
+One Optuna study holds all of it, so that a driver that was killed finds everything again in its storage: the
+sampled parameters, the configuration, the trial's identity, the curve and the reason of its end. The driver
+is the study's only writer.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from memtune.errors import ConfigurationError, StudyError
+from memtune.search.outcomes import Outcome, Proposal
+from memtune.search.records import (
+    CONFIGURATION,
+    DUPLICATE_OF,
+    IDENTITY,
+    INTERRUPTED,
+    REASON,
+    REFUSED,
+    STATES,
+    is_rejected,
+    outcome,
+    proposal,
+)
+from memtune.search.samplers import SamplerConfig, make_sampler, quiet
+from memtune.search.storages import open_storage
+from memtune.spaces import CountParameters, PinnedChooser, RandomChooser, Scalar, Space
+from memtune.values import digest
+
+__all__ = ["Proposals"]
+
+SAMPLER_TRIES = 20
+"""Proposals in a row that may come to nothing before the sampler is left alone."""
+POINTS = 4096
+"""Points of a space that are looked through for one that is new."""
+
+
+class Proposals:
+    """The trials of one study, found again under the same name in the same storage.
+
+    `identify` names a configuration by its content; `refuse` gives the reason why one must not start (too
+    many parameters, too little memory) or None. The same sampler seed and the same order of calls give the
+    same proposals, whether or not the study was closed in between.
+    """
+
+    def __init__(
+        self,
+        storage_url: str,
+        study_name: str,
+        space: Space,
+        sampler: SamplerConfig,
+        identify: Callable[[dict[str, Any]], str],
+        refuse: Callable[[dict[str, Any]], str | None],
+        count_parameters: CountParameters | None = None,
+    ) -> None:
+        self._space = space
+        self._sampler = sampler
+        self._identify = identify
+        self._refuse = refuse
+        self._count_parameters = count_parameters
+        self._storage = open_storage(storage_url)
+        with quiet():
+            self._study = optuna.create_study(
+                storage=self._storage, study_name=study_name, direction="minimize", load_if_exists=True
+            )
+        self._study_id = self._storage.get_study_id_from_name(study_name)
+        self._exhausted = False
+        self._end_interrupted_asks()
+
+    def ask(self) -> Proposal | None:
+        """The next trial to run, stored as running; None when nothing new is left to try.
+
+        A configuration already known is not run again: it is told its known result and marked as a
+        duplicate. A refused one is recorded with its reason. Neither is returned, and neither counts.
+        After 20 of them in a row an untried point is taken at random: of all points where the space is
+        small, of as many draws where it is not.
+        """
+        if self._exhausted or self._all_known():
+            return None
+        with quiet():
+            while self._fruitless_turns() < SAMPLER_TRIES:
+                if found := self._propose():
+                    return found
+            return self._propose_untried()
+
+    def report(self, number: int, tokens: int, value: float) -> None:
+        """Add a point to a running trial's curve; what was first reported at a number of tokens stays."""
+        trial = self._running(number)
+        if tokens not in trial.intermediate_values:
+            self._storage.set_trial_intermediate_value(trial._trial_id, tokens, float(value))
+
+    def complete(self, number: int, value: float) -> None:
+        """End a trial with its final value; a value that is not finite is a failure."""
+        if not math.isfinite(value):
+            self.fail(number, f"the objective is {value}")
+            return
+        self._tell(number, TrialState.COMPLETE, None, float(value))
+
+    def prune(self, number: int, reason: str) -> None:
+        """End a trial that is not worth going on with; the sampler learns from its curve."""
+        self._tell(number, TrialState.PRUNED, reason)
+
+    def fail(self, number: int, reason: str) -> None:
+        """End a trial that went wrong; the sampler learns nothing from it."""
+        self._tell(number, TrialState.FAIL, reason)
+
+    def unfinished(self) -> list[Proposal]:
+        """The running trials, to go on with after a restart."""
+        return [proposal(trial) for trial in self._started() if trial.state is TrialState.RUNNING]
+
+    def outcomes(self) -> list[Outcome]:
+        """Every trial that was started, the running ones included: what a budget of trials counts."""
+        return [outcome(trial) for trial in self._started()]
+
+    def finished(self) -> list[Outcome]:
+        """Every trial that has ended."""
+        return [found for found in self.outcomes() if found.state != "running"]
+
+    def rejected(self) -> list[Outcome]:
+        """What was sampled but never started: duplicates and refused configurations, with the reason."""
+        return [outcome(trial) for trial in self._history() if is_rejected(trial)]
+
+    def _propose(self) -> Proposal | None:
+        """One turn of the sampler; None when it comes to nothing."""
+        self._study.sampler = make_sampler(self._sampler, turn=len(self._history()))
+        trial = self._study.ask()
+        configuration: dict[str, Any] = {}
+        try:
+            configuration = self._space.sample(trial, self._count_parameters)
+            identity = self._identify(configuration)
+        except ConfigurationError as error:
+            self._reject(trial, configuration, str(error))
+            return None
+        if original := self._known().get(identity):
+            self._repeat(trial, configuration, identity, original)
+            return None
+        if reason := self._refuse(configuration):
+            self._reject(trial, configuration, reason, identity)
+            return None
+        trial.set_user_attr(CONFIGURATION, configuration)
+        trial.set_user_attr(IDENTITY, identity)
+        return Proposal(trial.number, dict(trial.params), configuration, identity)
+
+    def _propose_untried(self) -> Proposal | None:
+        untried = self._untried_point()
+        if untried is None:
+            self._exhausted = True
+            return None
+        if not self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            self._study.enqueue_trial(untried)
+        return self._propose()
+
+    def _repeat(
+        self, trial: optuna.Trial, configuration: dict[str, Any], identity: str, original: FrozenTrial
+    ) -> None:
+        trial.set_user_attr(DUPLICATE_OF, original.number)
+        trial.set_user_attr(CONFIGURATION, configuration)
+        trial.set_user_attr(IDENTITY, identity)
+        if original.state is TrialState.COMPLETE:
+            self._study.tell(trial, original.value)
+        elif original.state is TrialState.PRUNED:
+            if original.last_step is not None:
+                trial.report(original.intermediate_values[original.last_step], original.last_step)
+            self._study.tell(trial, state=TrialState.PRUNED)
+        else:
+            self._study.tell(trial, state=TrialState.FAIL)
+
+    def _reject(
+        self, trial: optuna.Trial, configuration: dict[str, Any], reason: str, identity: str = ""
+    ) -> None:
+        """Told as pruned and infeasible, which the sampler keeps away from; a failure it would ignore."""
+        trial.set_user_attr(REFUSED, reason)
+        trial.set_user_attr(CONFIGURATION, configuration)
+        trial.set_user_attr(IDENTITY, identity)
+        trial.set_constraint(REFUSED, 1.0)
+        self._study.tell(trial, state=TrialState.PRUNED)
+
+    def _untried_point(self) -> dict[str, Scalar] | None:
+        known = self._known()
+        for chooser in self._choosers():
+            try:
+                configuration = self._space.sample(chooser, self._count_parameters)
+                if self._identify(configuration) not in known and not self._refuse(configuration):
+                    return chooser.parameters
+            except ConfigurationError:
+                continue
+        return None
+
+    def _choosers(self) -> Iterator[PinnedChooser]:
+        random = RandomChooser(int(digest(self._sampler.seed, len(self._history()), "untried")[:8], 16))
+        size = self._space.size()
+        if size is None or size > POINTS:
+            return (PinnedChooser({}, random) for _ in range(POINTS))
+        points = list(self._space.points())
+        return (PinnedChooser(point, random) for point in random.shuffled(points))
+
+    def _all_known(self) -> bool:
+        size = self._space.size()
+        return size is not None and len(self._known()) >= size
+
+    def _known(self) -> dict[str, FrozenTrial]:
+        return {trial.user_attrs[IDENTITY]: trial for trial in self._started()}
+
+    def _started(self) -> list[FrozenTrial]:
+        return [trial for trial in self._history() if IDENTITY in trial.user_attrs and not is_rejected(trial)]
+
+    def _history(self) -> list[FrozenTrial]:
+        """Every turn the sampler had, but those that a kill cut off before their proposal was stored."""
+        return [
+            trial
+            for trial in self._study.get_trials(deepcopy=False)
+            if trial.state is not TrialState.WAITING and INTERRUPTED not in trial.user_attrs
+        ]
+
+    def _fruitless_turns(self) -> int:
+        turns = 0
+        for trial in reversed(self._history()):
+            if not is_rejected(trial):
+                break
+            turns += 1
+        return turns
+
+    def _end_interrupted_asks(self) -> None:
+        for trial in self._history():
+            if trial.state is TrialState.RUNNING and (IDENTITY not in trial.user_attrs or is_rejected(trial)):
+                self._storage.set_trial_user_attr(trial._trial_id, INTERRUPTED, True)
+                self._study.tell(trial.number, state=TrialState.FAIL)
+
+    def _running(self, number: int) -> FrozenTrial:
+        try:
+            trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+        except KeyError:
+            raise StudyError(f"the study has no trial {number}") from None
+        trial = self._storage.get_trial(trial_id)
+        if trial.state is not TrialState.RUNNING:
+            raise StudyError(f"trial {number} has ended ({STATES[trial.state]}) and takes no more reports")
+        return trial
+
+    def _tell(self, number: int, state: TrialState, reason: str | None, value: float | None = None) -> None:
+        trial = self._running(number)
+        if reason is not None:
+            self._storage.set_trial_user_attr(trial._trial_id, REASON, reason)
+        self._study.tell(number, value, state)

@@ -1,0 +1,71 @@
+"""How a proposal and its outcome are written into an Optuna trial, and read back."""
+
+from optuna.trial import FrozenTrial, TrialState
+
+from memtune.search.outcomes import Outcome, Proposal, State
+
+__all__ = [
+    "CONFIGURATION",
+    "DUPLICATE_OF",
+    "IDENTITY",
+    "INTERRUPTED",
+    "REASON",
+    "REFUSED",
+    "STATES",
+    "is_rejected",
+    "outcome",
+    "proposal",
+]
+
+CONFIGURATION = "configuration"
+IDENTITY = "identity"
+"""Written last: with it a proposal is whole."""
+REASON = "reason"
+REFUSED = "refused"
+DUPLICATE_OF = "duplicate_of"
+INTERRUPTED = "interrupted"
+
+STATES: dict[TrialState, State] = {
+    TrialState.RUNNING: "running",
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+
+
+def is_rejected(trial: FrozenTrial) -> bool:
+    """Whether the trial was sampled but never started: refused, or a duplicate of another."""
+    return REFUSED in trial.user_attrs or DUPLICATE_OF in trial.user_attrs
+
+
+def proposal(trial: FrozenTrial) -> Proposal:
+    """The trial as it was proposed."""
+    return Proposal(
+        number=trial.number,
+        parameters=dict(trial.params),
+        configuration=trial.user_attrs[CONFIGURATION],
+        identity=trial.user_attrs[IDENTITY],
+    )
+
+
+def outcome(trial: FrozenTrial) -> Outcome:
+    """The trial as it stands."""
+    state, reason = _verdict(trial)
+    return Outcome(
+        number=trial.number,
+        identity=trial.user_attrs[IDENTITY],
+        configuration=trial.user_attrs[CONFIGURATION],
+        state=state,
+        value=trial.value,
+        curve=dict(sorted(trial.intermediate_values.items())),
+        reason=reason,
+    )
+
+
+def _verdict(trial: FrozenTrial) -> tuple[State, str | None]:
+    attributes = trial.user_attrs
+    if REFUSED in attributes:
+        return "refused", attributes[REFUSED]
+    if DUPLICATE_OF in attributes:
+        return "duplicate", f"the same configuration as trial {attributes[DUPLICATE_OF]}"
+    return STATES[trial.state], attributes.get(REASON)
