@@ -25,8 +25,8 @@ ROWS_ELSEWHERE = 4096
 class OutputLayer(nn.Module):
     """A linear map to the vocabulary with a bias, under a full softmax."""
 
-    weight: nn.Parameter
-    bias: nn.Parameter
+    weight: Tensor
+    bias: Tensor
 
     def __init__(self, width: int, vocabulary_size: int, tied_to: nn.Embedding | None = None) -> None:
         """With `tied_to`, the embedding's table is the weight: one parameter, trained by both uses."""
@@ -94,7 +94,7 @@ class _ChunkedLoss(torch.autograd.Function):
         return loss.nats
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
         assert ctx.gradients is not None, "the chunked loss gives its gradients once per forward"
         gradients, ctx.gradients = ctx.gradients, None

@@ -23,17 +23,17 @@ def window_weights(query_BTH: Tensor, key_BKH: Tensor, position_BTn: Tensor) -> 
 
     Every step needs one open slot. `window_context` and `window_slots` read the result.
     """
-    steps = query_BTH.shape[1]
-    position_XLn = _cut(position_BTn, steps, 0.0)
-    query_XLH = _cut(query_BTH, steps, 0.0)
-    keys_XJH = _cut_keys(key_BKH, steps)
-    band_XLJ = _skew(position_XLn)
+    _, steps, slots = position_BTn.shape
+    length = _block_length(steps, slots)
+    band_XLJ = _skew(_cut(position_BTn, length))
+    query_XLH = _cut(query_BTH, length)
+    keys_XJH = _cut_keys(key_BKH, steps, length)
     return torch.baddbmm(band_XLJ, query_XLH, keys_XJH.transpose(1, 2)).softmax(dim=2)
 
 
 def window_context(weights_XLJ: Tensor, value_BKH: Tensor, steps: int) -> Tensor:
     """context_BTH: each step's values, weighted."""
-    context_XLH = torch.bmm(weights_XLJ, _cut_keys(value_BKH, steps))
+    context_XLH = torch.bmm(weights_XLJ, _cut_keys(value_BKH, steps, weights_XLJ.shape[1]))
     return _join(context_XLH, len(value_BKH), steps)
 
 
@@ -51,25 +51,27 @@ def absent_slots(steps: int, slots: int, history: int, device: torch.device) -> 
     return torch.arange(slots, device=device) < first.unsqueeze(1)
 
 
-def _block_length(steps: int) -> int:
-    blocks = -(-steps // STEPS_PER_BLOCK)
+def _block_length(steps: int, slots: int) -> int:
+    """Steps of a block: even, and enough that a block reaches back no further than into the one before."""
+    blocks = max(1, steps // max(STEPS_PER_BLOCK, slots))
     return -(-steps // blocks)
 
 
-def _cut(values_BTF: Tensor, steps: int, fill: float) -> Tensor:
+def _cut(values_BTF: Tensor, length: int) -> Tensor:
     """(B, T, F) as blocks (X, L, F); the last one is filled up."""
-    length = _block_length(steps)
-    padded_BTF = functional.pad(values_BTF, (0, 0, 0, -steps % length), value=fill)
+    padded_BTF = functional.pad(values_BTF, (0, 0, 0, -values_BTF.shape[1] % length))
     return padded_BTF.reshape(-1, length, values_BTF.shape[2])
 
 
-def _cut_keys(keys_BKH: Tensor, steps: int) -> Tensor:
+def _cut_keys(keys_BKH: Tensor, steps: int, length: int) -> Tensor:
     """(B, K, H) as overlapping blocks (X, J, H): the keys of a block and the n - 1 before."""
-    length = _block_length(steps)
     before = keys_BKH.shape[1] - steps
+    if steps == length:
+        return keys_BKH
     padded_BKH = functional.pad(keys_BKH, (0, 0, 0, -steps % length))
-    blocks_BXHJ = padded_BKH.unfold(1, before + length, length)
-    return blocks_BXHJ.flatten(0, 1).transpose(1, 2)
+    own_XLH = _cut(padded_BKH[:, before:], length)
+    earlier_XLH = _cut(padded_BKH[:, : padded_BKH.shape[1] - before], length)
+    return torch.cat([earlier_XLH[:, :before], own_XLH], dim=1)
 
 
 def _join(blocks_XLF: Tensor, batch_size: int, steps: int) -> Tensor:
