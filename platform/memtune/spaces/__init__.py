@@ -23,7 +23,8 @@ constant, and a parameter is an inline table of one kind::
 
 Parameters are named by their place, options of branches included (`training.optimiser.adam.learning_rate`),
 so two options never share one. `combine` makes one space of several families': the family is chosen first,
-then everything of its own file, training included, under names that start with the family.
+then everything of its own file, training included, under names that start with the family. `fix` lays a
+study's own entries over a space: constants, or other ranges.
 """
 
 from memtune.spaces.checking import check_space

@@ -28,12 +28,16 @@ def check_space(
     """
     source = where or space.source
     problems = _problems(space, schema, source, {}, count_parameters)
-    if not problems:
-        for parameter in space.leaves():
-            for value in parameter.leaf.probes():
-                place = f"{source}: [{parameter.field}] = {value!r}"
-                pinned = {**parameter.opened_by, parameter.name: value}
-                problems += _problems(space, schema, place, pinned, count_parameters)
+    refused: set[tuple[str, Scalar]] = set()
+    for parameter in [] if problems else space.leaves():
+        if not refused.isdisjoint(parameter.opened_by.items()):
+            continue
+        for value in parameter.leaf.probes():
+            place = f"{source}: [{parameter.field}] = {value!r}"
+            pinned = {**parameter.opened_by, parameter.name: value}
+            if found := _problems(space, schema, place, pinned, count_parameters):
+                problems += found
+                refused.add((parameter.name, value))
     if problems:
         raise SpaceError("\n".join(dict.fromkeys(problems)))
 

@@ -23,6 +23,10 @@ class Constant:
         """The value."""
         return self.value
 
+    def describe(self) -> Any:
+        """The value as written."""
+        return self.value
+
     def size(self) -> int | None:
         """One."""
         return 1
@@ -48,6 +52,10 @@ class Integer:
     def sample(self, chooser: Chooser, name: str) -> int:
         """An integer of the range."""
         return chooser.suggest_int(name, self.low, self.high, step=self.step, log=self.log)
+
+    def describe(self) -> dict[str, Any]:
+        """As in a space file."""
+        return {"int": [self.low, self.high], "step": self.step, "log": self.log}
 
     def size(self) -> int | None:
         """How many integers there are."""
@@ -77,6 +85,10 @@ class Real:
         if self.step is None:
             return value
         return self._at(round((value - self.low) / self.step))
+
+    def describe(self) -> dict[str, Any]:
+        """As in a space file; without a step, step is None."""
+        return {"float": [self.low, self.high], "step": self.step, "log": self.log}
 
     def size(self) -> int | None:
         """How many numbers there are, None without a step."""
@@ -108,6 +120,10 @@ class Categorical:
         """One of the choices."""
         return chooser.suggest_categorical(name, self.choices)
 
+    def describe(self) -> dict[str, Any]:
+        """As in a space file."""
+        return {"choice": list(self.choices)}
+
     def size(self) -> int | None:
         """How many choices there are."""
         return len(self.choices)
@@ -130,6 +146,10 @@ class FittedParameters:
     def sample(self, chooser: Chooser, name: str) -> "FittedParameters":
         """Itself: the space solves it once every other field is known."""
         return self
+
+    def describe(self) -> dict[str, Any]:
+        """As in a space file."""
+        return {"fit_parameters": self.target}
 
     def size(self) -> int | None:
         """One: the rest of the configuration determines it."""

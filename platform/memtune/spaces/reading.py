@@ -12,7 +12,7 @@ from memtune.spaces.leaves import Categorical, Constant, FittedParameters, Integ
 from memtune.spaces.space import Space
 from memtune.spaces.tree import Branch, Group, Node, fitted_count, join
 
-__all__ = ["load_space", "read_space"]
+__all__ = ["load_space", "read_space", "read_tree"]
 
 OPTIONS = {"int": ("step", "log"), "float": ("step", "log"), "choice": (), "fit_parameters": ()}
 BRANCH = "one_of"
@@ -43,14 +43,20 @@ def read_space(text: str, source: str) -> Space:
         raise SpaceError(f"{source}: [{QUESTION}] must be a text, got {question!r}")
     if not tables:
         raise SpaceError(f"{source} holds no parameter; start with a table such as [model]")
-    root = _Reader(source).table(tables, "")
-    if isinstance(root, Leaf):
-        raise SpaceError(
-            f"{source} must be a tree of tables such as [model] and [training], not one parameter"
-        )
+    root = read_tree(tables, source)
     if fitted_count(root) > 1:
         raise SpaceError(f"{source}: fit_parameters can solve one field of a configuration; keep one of them")
     return Space(source, root, question)
+
+
+def read_tree(tables: Mapping[str, Any], source: str) -> Group | Branch:
+    """The typed tree of parsed tables; SpaceError where they hold what is no parameter."""
+    root = _Reader(source).table(tables, "")
+    if not isinstance(root, Group | Branch):
+        raise SpaceError(
+            f"{source} must be a tree of tables such as [model] and [training], not one parameter"
+        )
+    return root
 
 
 class _Reader:

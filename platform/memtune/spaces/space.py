@@ -38,6 +38,10 @@ class Space:
         """Every parameter that is chosen or solved, in the order of the file; constants are left out."""
         return list(self.root.parameters("", "", {}))
 
+    def describe(self) -> dict[str, Any]:
+        """The whole tree as plain values, by which equal spaces are equal; the question is left out."""
+        return self.root.describe()
+
     def size(self) -> int | None:
         """How many points the space has, None when there is a continuum of them."""
         return self.root.size()

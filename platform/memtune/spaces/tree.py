@@ -37,6 +37,10 @@ class Group:
         """A value for every member."""
         return {key: node.sample(chooser, join(name, key)) for key, node in self.members.items()}
 
+    def describe(self) -> dict[str, Any]:
+        """As in a space file, every default filled in."""
+        return {key: node.describe() for key, node in self.members.items()}
+
     def size(self) -> int | None:
         """The product of the members' sizes."""
         return _combined([node.size() for node in self.members.values()], math.prod)
@@ -68,6 +72,10 @@ class Branch:
         assert isinstance(chosen, str)
         inner = self.options[chosen].sample(chooser, join(name, chosen))
         return {self.key: chosen, **inner} if self.written else inner
+
+    def describe(self) -> dict[str, Any]:
+        """As in a space file, every default filled in."""
+        return {"one_of": self.key, **{option: group.describe() for option, group in self.options.items()}}
 
     def size(self) -> int | None:
         """The sum of the options' sizes."""
