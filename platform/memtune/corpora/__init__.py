@@ -1,0 +1,30 @@
+"""Corpora: text in, splits of memory-mapped tokens out.
+
+`memtune.corpora.protocols`, which makes batches of them, is imported by itself: only it needs torch.
+"""
+
+from memtune.corpora.formats import FORMATS
+from memtune.corpora.importing import Imported, import_corpus
+from memtune.corpora.location import Store
+from memtune.corpora.manifest import ImportOptions, Manifest
+from memtune.corpora.sources import Source, TextFile
+from memtune.corpora.store import Corpus, Split, list_corpora, open_corpus
+from memtune.corpora.vocabulary import EOS, UNK, Vocabulary
+
+__all__ = [
+    "EOS",
+    "FORMATS",
+    "UNK",
+    "Corpus",
+    "ImportOptions",
+    "Imported",
+    "Manifest",
+    "Source",
+    "Split",
+    "Store",
+    "TextFile",
+    "Vocabulary",
+    "import_corpus",
+    "list_corpora",
+    "open_corpus",
+]

@@ -1,0 +1,149 @@
+"""The manifest of a corpus: what a store holds under one name, written last and read first."""
+
+import re
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from memtune.errors import CorpusError
+from memtune.values import Value
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "SPLITS",
+    "ImportOptions",
+    "Manifest",
+    "Shard",
+    "SourceRecord",
+    "SplitSummary",
+    "StoredFile",
+    "VocabularyRecord",
+    "check_name",
+    "parse_manifest",
+]
+
+SCHEMA_VERSION = 1
+SPLITS = ("train", "valid", "test")
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
+
+
+class ImportOptions(Value):
+    """How words become a vocabulary, which is counted on the training split alone.
+
+    A word is kept when the training text has it at least `min_count` times; `max_size` bounds the whole
+    vocabulary, `<eos>` and `<unk>` included. `lower_case` maps letter by letter (Unicode's simple
+    mapping); `unescape` undoes Moses escapes such as `&apos;`. A word outside the vocabulary becomes
+    `<unk>` with `unknown = "map"` and is an error with `unknown = "refuse"`.
+    """
+
+    min_count: int = Field(default=1, ge=1)
+    max_size: int | None = Field(default=None, ge=3)
+    lower_case: bool = False
+    unescape: bool = False
+    unknown: Literal["map", "refuse"] = "map"
+    shard_tokens: int = Field(default=2**24, ge=1, le=2**25)
+
+
+class StoredFile(Value):
+    """One file of a corpus: `path` is a folder and a file in the corpus' own folder."""
+
+    path: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*/[A-Za-z0-9_-][A-Za-z0-9_.-]*$")
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    bytes: int
+
+
+class Shard(StoredFile):
+    """Whole sentences of one split; `tokens` counts their `<eos>` too."""
+
+    tokens: int
+    sentences: int
+
+
+class VocabularyRecord(StoredFile):
+    """The file of the vocabulary, and how many tokens it lists."""
+
+    size: int
+
+
+class SplitSummary(Value):
+    """Counts of one split, `<eos>` included everywhere.
+
+    `types` are distinct tokens as stored, `oov_tokens` the words that became `<unk>` (a literal `<unk>` in
+    the text is not one of them) and `longest` the tokens of the longest sentence.
+    """
+
+    tokens: int
+    sentences: int
+    types: int
+    oov_tokens: int
+    longest: int
+    shards: tuple[Shard, ...]
+
+
+class SourceRecord(Value):
+    """What a split was read from: a file, or sentences made by a program, as one a line."""
+
+    name: str
+    format: str
+    sha256: str
+    bytes: int
+
+
+class Manifest(Value):
+    """Everything about a corpus but its tokens.
+
+    `digest` names the content: schema version, vocabulary, tokens and sentence boundaries of each split,
+    however they are cut into shards. `ideal` is the exact ideal perplexity per split, where it is known.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    name: str
+    digest: str
+    vocabulary: VocabularyRecord
+    splits: dict[str, SplitSummary]
+    sources: dict[str, SourceRecord]
+    options: ImportOptions
+    licence: str | None = None
+    ideal: dict[str, float] | None = None
+
+    @property
+    def files(self) -> tuple[StoredFile, ...]:
+        """Every file but the manifest itself."""
+        shards = (shard for split in self.splits.values() for shard in split.shards)
+        return (self.vocabulary, *shards)
+
+    @property
+    def folder(self) -> str:
+        """The folder all files are in."""
+        return self.vocabulary.path.split("/")[0]
+
+
+class _Version(Value, extra="ignore"):
+    schema_version: int
+
+
+def check_name(name: str) -> str:
+    """`name` itself if a corpus may be called so, else a CorpusError."""
+    if not _NAME.fullmatch(name):
+        raise CorpusError(
+            f'"{name}" is no name for a corpus: use up to 100 letters, digits, "_", "-" and ".", '
+            'not starting with "."'
+        )
+    return name
+
+
+def parse_manifest(data: bytes, where: str) -> Manifest:
+    """The manifest in `data`; a newer schema or a damaged file is a CorpusError that starts with `where`."""
+    try:
+        version = _Version.model_validate_json(data).schema_version
+        if version > SCHEMA_VERSION:
+            raise CorpusError(
+                f"{where}: written by a newer memtune (corpus schema {version}, this one reads up to "
+                f"{SCHEMA_VERSION}); update memtune or import the corpus again"
+            )
+        return Manifest.model_validate_json(data)
+    except ValidationError as error:
+        raise CorpusError(
+            f"{where}: not a manifest ({error.errors()[0]['msg']}); import the corpus again with replace"
+        ) from None

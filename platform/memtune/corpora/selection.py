@@ -1,0 +1,131 @@
+"""Choosing the vocabulary: from all words of the text and their training counts to tokens with ids.
+
+Only the training split has a say; valid and test are read with what it chose.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from memtune.corpora.manifest import ImportOptions
+from memtune.corpora.vocabulary import EOS, UNK, Vocabulary
+from memtune.errors import CorpusError
+
+__all__ = ["Selection", "select"]
+
+# What Moses' tokeniser writes for the signs its files reserve, older spellings too; the ampersand is last.
+_MOSES_ESCAPES = {
+    "&#124;": "|",
+    "&bar;": "|",
+    "&lt;": "<",
+    "&gt;": ">",
+    "&apos;": "'",
+    "&quot;": '"',
+    "&#91;": "[",
+    "&bra;": "[",
+    "&#93;": "]",
+    "&ket;": "]",
+    "&amp;": "&",
+}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A vocabulary, the id of each word of the text (words,) int32, and which of them it does not have."""
+
+    vocabulary: Vocabulary
+    ids: npt.NDArray[np.int32]
+    outside: npt.NDArray[np.bool_]
+
+
+def select(words: pa.Array, counts: Mapping[str, npt.NDArray[np.int64]], options: ImportOptions) -> Selection:
+    """The vocabulary of the words, END first, given their counts per split.
+
+    With `unknown = "map"` it always has `<unk>`, otherwise only if the training text has. A CorpusError if
+    the text holds `<eos>`, if nothing is left to keep, or for words outside that may not become `<unk>`.
+    """
+    spelled = _spelling(words, options).dictionary_encode()
+    tokens, numbers = spelled.dictionary, spelled.indices.to_numpy()
+    totals = {
+        split: np.bincount(numbers, count, len(tokens)).astype(np.int64) for split, count in counts.items()
+    }
+    _refuse_boundary(tokens, totals)
+    kept, has_unknown = _kept(tokens, totals["train"], options)
+    ids = np.full(len(tokens), -1, np.int32)
+    ids[0] = 0
+    ids[kept] = np.arange(len(kept), dtype=np.int32) + 1 + has_unknown
+    unknown_word = pc.index(tokens, UNK).as_py()
+    if has_unknown and unknown_word >= 0:
+        ids[unknown_word] = 1
+    outside = ids < 0
+    if options.unknown == "refuse":
+        _refuse_outside(tokens, totals, outside)
+    ids[outside] = 1
+    vocabulary = _vocabulary(tokens, totals["train"], ids, kept, has_unknown)
+    return Selection(vocabulary, ids[numbers], outside[numbers])
+
+
+def _spelling(words: pa.Array, options: ImportOptions) -> pa.Array:
+    if options.unescape:
+        for escape, sign in _MOSES_ESCAPES.items():
+            words = pc.replace_substring(words, escape, sign)
+    return pc.utf8_lower(words) if options.lower_case else words
+
+
+def _kept(
+    tokens: pa.Array, train: npt.NDArray[np.int64], options: ImportOptions
+) -> tuple[npt.NDArray[np.int64], bool]:
+    """Words to keep besides `<unk>`, by descending count, then by token; and whether there is an `<unk>`."""
+    unknown = pc.index(tokens, UNK).as_py()
+    has_unknown = options.unknown == "map" or (unknown >= 0 and bool(train[unknown]))
+    order = pc.sort_indices(
+        pa.table({"count": train, "token": tokens}),
+        sort_keys=[("count", "descending"), ("token", "ascending")],
+    ).to_numpy()
+    order = order[(train[order] >= options.min_count) & (order != 0) & (order != unknown)].astype(np.int64)
+    if not len(order):
+        raise CorpusError(
+            f"the training text has no word at least {options.min_count} times; lower min_count"
+        )
+    if options.max_size is not None:
+        order = order[: options.max_size - 1 - has_unknown]
+    return order, has_unknown
+
+
+def _vocabulary(
+    tokens: pa.Array,
+    train: npt.NDArray[np.int64],
+    ids: npt.NDArray[np.int32],
+    kept: npt.NDArray[np.int64],
+    has_unknown: bool,
+) -> Vocabulary:
+    special = pa.array([EOS, UNK][: 1 + has_unknown], pa.string())
+    counts = np.bincount(ids, train, minlength=len(special) + len(kept)).astype(np.int64)
+    return Vocabulary(pa.concat_arrays([special, tokens.take(pa.array(kept))]), pa.array(counts))
+
+
+def _refuse_boundary(tokens: pa.Array, totals: Mapping[str, npt.NDArray[np.int64]]) -> None:
+    boundary = pc.index(tokens, EOS).as_py()
+    for split, total in totals.items():
+        if boundary >= 0 and total[boundary]:
+            raise CorpusError(
+                f"the {split} text has {EOS} {total[boundary]} times; memtune closes every sentence with it, "
+                "so take it out of the text"
+            )
+
+
+def _refuse_outside(
+    tokens: pa.Array, totals: Mapping[str, npt.NDArray[np.int64]], outside: npt.NDArray[np.bool_]
+) -> None:
+    for split, total in totals.items():
+        found = np.flatnonzero(outside & (total > 0))
+        if len(found):
+            examples = ", ".join(f'"{tokens[int(word)].as_py()}"' for word in found[:5])
+            raise CorpusError(
+                f"the {split} text has {len(found)} words outside the vocabulary: {examples}"
+                f'{", ..." if len(found) > 5 else ""}; with unknown = "map" they become {UNK}'
+            )

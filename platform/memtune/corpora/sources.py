@@ -1,0 +1,184 @@
+"""Text coming in: files as checked blocks of whole lines, sentences from a program, and blocks of words."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from memtune.errors import CorpusError
+
+__all__ = ["END", "Block", "Format", "LineReader", "Source", "TextFile", "sentence_blocks", "split_lines"]
+
+END = ""
+"""Stands in blocks of words for the end of a sentence; no word is empty, so nothing else looks like it."""
+
+BLOCK_BYTES = 8 * 2**20
+_BLOCK_SENTENCES = 8192
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file in one of the FORMATS."""
+
+    path: Path
+    format: str = "text"
+
+
+Source = TextFile | Iterable[Sequence[str]]
+"""What a split is read from: a file, or sentences as sequences of words without `<eos>`."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some whole sentences: their words one after another (Arrow strings), each sentence closed by END, and
+    the number of words of each, END included."""
+
+    words: pa.Array
+    lengths: npt.NDArray[np.int32]
+
+
+class LineReader:
+    """Reads a text file once, as blocks of whole lines, checking and hashing what goes by.
+
+    `bytes_read` counts, and `sha256` covers, what has been read so far. A byte order mark is left out of the
+    text; a carriage return before a line end is whitespace.
+    """
+
+    def __init__(self, path: Path, block_bytes: int = BLOCK_BYTES) -> None:
+        self.path = path
+        self.bytes_read = 0
+        self._block_bytes = block_bytes
+        self._hash = hashlib.sha256()
+        self._start = 0  # of the block in hand: bytes and lines before it
+        self._lines_before = 0
+
+    @property
+    def sha256(self) -> str:
+        """Hexadecimal digest of the bytes read."""
+        return self._hash.hexdigest()
+
+    def line_number(self, index: int) -> int:
+        """Number in the file, from 1, of line `index`, from 0, of the block in hand."""
+        return self._lines_before + index + 1
+
+    def blocks(self) -> Iterator[pa.Array]:
+        """Arrow strings, one a line with its line feed; a CorpusError for anything but UTF-8 text."""
+        try:
+            with self.path.open("rb") as file:
+                for data in self._whole_lines(iter(lambda: file.read(self._block_bytes), b"")):
+                    lines = self._checked(data)
+                    yield lines
+                    self._start += len(data)
+                    self._lines_before += len(lines)
+        except OSError as error:
+            raise CorpusError(f"cannot read {self.path}: {error.strerror}") from None
+
+    def _whole_lines(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        rest = b""
+        for chunk in chunks:
+            self._hash.update(chunk)
+            self.bytes_read += len(chunk)
+            data = rest + chunk
+            cut = data.rfind(b"\n") + 1
+            rest = data[cut:]
+            if cut:
+                yield data[:cut]
+            self._refuse_endless(rest)
+        if rest:
+            yield rest + b"\n"
+
+    def _checked(self, data: bytes) -> pa.Array:
+        self._refuse_binary(data)
+        marked = self._start == 0 and data.startswith(_BYTE_ORDER_MARK)
+        lines = _lines(data, len(_BYTE_ORDER_MARK) if marked else 0)
+        try:
+            lines.validate(full=True)
+        except pa.ArrowInvalid:
+            self._refuse_encoding(data)
+        return lines
+
+    def _refuse_binary(self, data: bytes) -> None:
+        nul = data.find(b"\0")
+        if nul >= 0:
+            raise CorpusError(
+                f"{self._place(data, nul)}: a NUL byte, so no UTF-8 text but a binary file or UTF-16"
+            )
+
+    def _refuse_encoding(self, data: bytes) -> None:
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            raise CorpusError(
+                f"{self._place(data, error.start)}: not UTF-8 (0x{data[error.start]:02x}, {error.reason}); "
+                "convert the file to UTF-8 first"
+            ) from None
+
+    def _refuse_endless(self, rest: bytes) -> None:
+        if len(rest) > self._block_bytes:
+            self._refuse_binary(rest)
+            raise CorpusError(
+                f"{self._place(b'', 0)}: a line of more than {self._block_bytes} bytes; "
+                "give one sentence or paragraph a line"
+            )
+
+    def _place(self, data: bytes, offset: int) -> str:
+        line = self.line_number(data.count(b"\n", 0, offset))
+        return f"{self.path}: byte {self._start + offset}, line {line}"
+
+
+class Format(Protocol):
+    """A text format: what is a sentence in the lines of a file."""
+
+    def __call__(self, reader: LineReader) -> Iterator[Block]:
+        """The sentences of the file; a CorpusError names the line that breaks the format."""
+        ...
+
+
+def split_lines(lines: pa.Array) -> Block:
+    """A sentence a line, words separated by whitespace as in `str.split`; END alone for a blank line."""
+    words = pc.utf8_split_whitespace(_closed(pc.utf8_trim_whitespace(lines)))
+    return Block(words.flatten(), np.diff(words.offsets.to_numpy()))
+
+
+def _closed(lines: pa.Array) -> pa.Array:
+    """Trimmed lines with what makes each split into its words and one empty string, END, after them."""
+    closed = pc.binary_join_element_wise(lines, "", "\n")
+    blank = pc.equal(pc.binary_length(lines), 0)
+    return pc.if_else(blank, "", closed) if pc.any(blank).as_py() else closed
+
+
+def _lines(data: bytes, start: int) -> pa.Array:
+    """A view of the bytes from `start` on as strings, one a line with its line feed."""
+    line_feeds = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    offsets = np.empty(len(line_feeds) + 1, np.int32)
+    offsets[0] = start
+    np.add(line_feeds, 1, out=offsets[1:], casting="unsafe")
+    return pa.StringArray.from_buffers(len(line_feeds), pa.py_buffer(offsets), pa.py_buffer(data))
+
+
+def sentence_blocks(sentences: Iterable[Sequence[str]]) -> Iterator[Block]:
+    """Sentences of words as blocks; a CorpusError for a word that is empty or holds whitespace."""
+    remaining = iter(sentences)
+    while chunk := list(islice(remaining, _BLOCK_SENTENCES)):
+        words = pa.array([word for sentence in chunk for word in (*sentence, END)], pa.string())
+        lengths = np.array([len(sentence) + 1 for sentence in chunk], dtype=np.int32)
+        _refuse_spaces(words, lengths)
+        yield Block(words, lengths)
+
+
+def _refuse_spaces(words: pa.Array, lengths: npt.NDArray[np.int32]) -> None:
+    distinct = words.unique()
+    pieces = pc.list_value_length(pc.utf8_split_whitespace(distinct))
+    wrong = distinct.filter(pc.greater(pieces, 1)).to_pylist()
+    if pc.sum(pc.equal(words, END)).as_py() != len(lengths):
+        wrong.append(END)
+    if wrong:
+        raise CorpusError(f"{wrong[0]!r} is no word: words are not empty and hold no whitespace")

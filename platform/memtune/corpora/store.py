@@ -1,0 +1,137 @@
+"""A corpus opened for reading: splits of memory-mapped tokens, a vocabulary, a manifest.
+
+Opening maps the shards and copies nothing; the system brings in the pages that are looked at, and all
+processes of a node share them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from memtune.corpora.cache import cache_folder, verified_folder
+from memtune.corpora.location import Store
+from memtune.corpora.manifest import Manifest
+from memtune.corpora.shards import ShardArrays, map_shard
+from memtune.corpora.vocabulary import Vocabulary
+from memtune.errors import CorpusError, did_you_mean
+
+__all__ = ["Corpus", "Split", "list_corpora", "open_corpus"]
+
+
+class Split:
+    """The tokens of one split: one flat stream of sentences, each closed by `<eos>`, over all its shards."""
+
+    def __init__(self, name: str, shards: Sequence[ShardArrays]) -> None:
+        self.name = name
+        self._shards = tuple(shards)
+        self._bases = np.cumsum([0, *(int(shard.offsets[-1]) for shard in shards)], dtype=np.int64)
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of the stream, every `<eos>` counted."""
+        return int(self._bases[-1])
+
+    @cached_property
+    def sentence_count(self) -> int:
+        """Sentences of the split."""
+        return sum(len(shard.offsets) - 1 for shard in self._shards)
+
+    @cached_property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Tokens of each sentence, `<eos>` included, (sentences,)."""
+        return np.concatenate([np.diff(shard.offsets) for shard in self._shards])
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Position of each sentence's first token in the stream, (sentences,)."""
+        placed = zip(self._shards, self._bases, strict=False)
+        return np.concatenate([shard.offsets[:-1] + base for shard, base in placed])
+
+    def tokens(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """A copy of the ids at positions start to stop - 1 of the stream; IndexError outside of it."""
+        if not 0 <= start <= stop <= self.token_count:
+            raise IndexError(f"positions {start} to {stop} of a split of {self.token_count} tokens")
+        copy = np.empty(stop - start, np.int64)
+        first, last = np.searchsorted(self._bases, [start, stop], side="right") - 1
+        for index in range(first, min(last + 1, len(self._shards))):
+            base, end = self._bases[index : index + 2]
+            low, high = max(start, base), min(stop, end)
+            copy[low - start : high - start] = self._shards[index].ids[low - base : high - base]
+        return copy
+
+    def gather(self, positions: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """A copy of the ids at the positions, in their shape; IndexError for one outside the stream."""
+        flat = np.asarray(positions).ravel()
+        if len(flat) and not 0 <= flat.min() <= flat.max() < self.token_count:
+            raise IndexError(
+                f"positions {flat.min()} to {flat.max()} of a split of {self.token_count} tokens"
+            )
+        copy = np.empty(len(flat), np.int64)
+        shard_of = np.searchsorted(self._bases, flat, side="right") - 1
+        for index in np.unique(shard_of):
+            here = shard_of == index
+            copy[here] = self._shards[index].ids[flat[here] - self._bases[index]]
+        return copy.reshape(np.shape(positions))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus open for reading; `corpus["train"]` is a split."""
+
+    name: str
+    digest: str
+    manifest: Manifest
+    vocabulary: Vocabulary
+    splits: Mapping[str, Split]
+
+    def __getitem__(self, split: str) -> Split:
+        if split not in self.splits:
+            raise CorpusError(f'{self.name} has no split "{split}"; {did_you_mean(split, self.splits)}')
+        return self.splits[split]
+
+
+def open_corpus(name: str, store: str | Path | Store, cache: Path | None = None) -> Corpus:
+    """Opens a corpus of a store, verified once per node; a remote one is fetched into the node's cache first.
+
+    `cache` is by default the folder of the variable MEMTUNE_CACHE, else ~/.cache/memtune. Raises CorpusError
+    for a corpus that is missing, of a newer schema, truncated or altered, naming the file.
+    """
+    place = Store.at(store)
+    manifest = place.manifest(name)
+    try:
+        return _open(place, manifest, cache_folder(cache))
+    except CorpusError:
+        newer = place.manifest(name)
+        if newer == manifest:
+            raise
+        return _open(place, newer, cache_folder(cache))  # it was replaced meanwhile
+
+
+def _open(store: Store, manifest: Manifest, cache: Path) -> Corpus:
+    folder = verified_folder(store, manifest, cache)
+    splits = {
+        name: Split(name, [map_shard(folder / shard.path) for shard in summary.shards])
+        for name, summary in manifest.splits.items()
+    }
+    vocabulary = Vocabulary.load(folder / manifest.vocabulary.path)
+    return Corpus(manifest.name, manifest.digest, manifest, vocabulary, splits)
+
+
+def list_corpora(
+    store: str | Path | Store, unreadable: Callable[[CorpusError], None] | None = None
+) -> list[Manifest]:
+    """Manifests of a store's corpora, by name; `unreadable` gets the error of one that cannot be read."""
+    place = Store.at(store)
+    manifests = []
+    for name in place.names():
+        try:
+            manifests.append(place.manifest(name))
+        except CorpusError as error:
+            if unreadable is None:
+                raise
+            unreadable(error)
+    return manifests

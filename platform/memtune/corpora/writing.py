@@ -1,0 +1,124 @@
+"""Writing a corpus: counted text and a chosen vocabulary become files, and a manifest in one step."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from memtune.corpora.counting import SplitCounter
+from memtune.corpora.location import Store
+from memtune.corpora.manifest import (
+    SCHEMA_VERSION,
+    ImportOptions,
+    Manifest,
+    SourceRecord,
+    SplitSummary,
+    VocabularyRecord,
+)
+from memtune.corpora.selection import Selection
+from memtune.corpora.shards import Ids, ShardWriter, token_type, write_batch
+from memtune.errors import CorpusError, StorageError
+from memtune.values import digest
+
+__all__ = ["CorpusWriter", "content_digest"]
+
+
+def content_digest(vocabulary: str, splits: Mapping[str, tuple[str, str]]) -> str:
+    """The digest of a corpus from that of its vocabulary and those of each split's tokens and lengths."""
+    return digest(SCHEMA_VERSION, vocabulary, {split: list(digests) for split, digests in splits.items()})
+
+
+@dataclass(frozen=True)
+class CorpusWriter:
+    """One import's way into the store."""
+
+    store: Store
+    name: str
+    counters: Mapping[str, SplitCounter]
+    selection: Selection
+    options: ImportOptions
+    sources: Mapping[str, SourceRecord]
+    licence: str | None
+    ideal: Mapping[str, float] | None
+
+    def write(self, replace: bool) -> tuple[Manifest, bool]:
+        """The manifest then in the store, and whether the same content was there already.
+
+        Call it with the lock held. A CorpusError if the name holds another content and `replace` is not set.
+        """
+        taken = self._taken(replace)
+        folder = self.store.new_folder(self.name)
+        try:
+            manifest = self._write_files(folder)
+            if taken and not replace:
+                self._refuse_other(taken, manifest)
+            else:
+                self.store.commit(manifest)
+        except BaseException:
+            self._withdraw(folder)
+            raise
+        if taken and not replace:
+            self.store.clean(self.name, taken, spent=folder)
+            return taken, True
+        self.store.clean(self.name, manifest, spent=taken.folder if taken else None)
+        return manifest, False
+
+    def _taken(self, replace: bool) -> Manifest | None:
+        """The manifest in place; one that cannot be read is in nobody's way if it is to be replaced."""
+        try:
+            return self.store.find_manifest(self.name)
+        except CorpusError:
+            if replace:
+                return None
+            raise
+
+    def _refuse_other(self, taken: Manifest, manifest: Manifest) -> None:
+        if taken.digest != manifest.digest:
+            raise CorpusError(
+                f"{self.store.uri} has another corpus {self.name} (digest {taken.digest[:12]}, this one "
+                f"{manifest.digest[:12]}); choose another name, or replace it"
+            )
+
+    def _withdraw(self, folder: str) -> None:
+        with suppress(StorageError, CorpusError):
+            self.store.clean(self.name, self.store.find_manifest(self.name), spent=folder)
+
+    def _write_files(self, folder: str) -> Manifest:
+        writers = {split: self._write_split(split, folder) for split in self.counters}
+        vocabulary = self.selection.vocabulary
+        path = f"{folder}/vocabulary.arrow"
+        with self.store.new_file(self.name, path) as sink:
+            write_batch(sink, vocabulary.batch)
+        return Manifest(
+            name=self.name,
+            digest=content_digest(
+                vocabulary.digest, {split: writer.digest for split, writer in writers.items()}
+            ),
+            vocabulary=VocabularyRecord(**sink.record(path).model_dump(), size=len(vocabulary)),
+            splits={split: self._summary(split, writer) for split, writer in writers.items()},
+            sources=dict(self.sources),
+            options=self.options,
+            licence=self.licence,
+            ideal=dict(self.ideal) if self.ideal else None,
+        )
+
+    def _write_split(self, split: str, folder: str) -> ShardWriter:
+        writer = ShardWriter(self.store, self.name, f"{folder}/{split}", self.options.shard_tokens)
+        ids: Ids = self.selection.ids.astype(token_type(len(self.selection.vocabulary)))
+        for codes, numbers, lengths in self.counters[split].blocks():
+            writer.add(ids[numbers][codes], lengths)
+        writer.flush()
+        return writer
+
+    def _summary(self, split: str, writer: ShardWriter) -> SplitSummary:
+        counter = self.counters[split]
+        counts = counter.counts
+        return SplitSummary(
+            tokens=counter.tokens,
+            sentences=counter.sentences,
+            types=len(np.unique(self.selection.ids[counts > 0])),
+            oov_tokens=int(counts[self.selection.outside].sum()),
+            longest=counter.longest,
+            shards=tuple(writer.shards),
+        )
