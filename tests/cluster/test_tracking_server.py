@@ -1,0 +1,172 @@
+"""Recorder against real MLflow servers that are killed and come back."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from memtune.errors import TrackingError
+from memtune.tracking import Recorder, check_tracking
+from memtune.tracking.connection import connect
+
+pytestmark = pytest.mark.cluster
+
+
+class Server:
+    """An MLflow server on loopback over a sqlite file; it may die and come back on the same port."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.process = None
+
+    def start(self):
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db", "--workers", "1"]
+        command += ["--artifacts-destination", str(self.folder / "artifacts")]
+        with open(self.folder / "server.log", "ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        self.wait()
+
+    def wait(self):
+        """Until it answers."""
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            try:
+                urllib.request.urlopen(f"{self.uri}/health", timeout=1).close()
+                return
+            except OSError:
+                assert self.process.poll() is None, (self.folder / "server.log").read_text()
+                time.sleep(0.1)
+        pytest.fail("the MLflow server did not answer within 120 s")
+
+    def kill(self):
+        """SIGKILL to the server and its workers, which share its process group."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture
+def server(tmp_path):
+    running = Server(tmp_path)
+    running.start()
+    yield running
+    if running.process.poll() is None:
+        running.kill()
+
+
+def report(tokens):
+    return {"tokens": tokens, "train_perplexity": 1e6 / tokens, "valid_perplexity": 2e6 / tokens}
+
+
+def recorded_steps(uri, metric="valid_perplexity"):
+    """The steps of the only trial of the experiment, as the store gives them."""
+    client = connect(uri)
+    experiment = client.get_experiment_by_name("ptb")
+    (run,) = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'trial'")
+    return [m.step for m in client.get_metric_history(run.info.run_id, metric)]
+
+
+def log_all(recorder, steps, pause):
+    """Report each step, `pause` seconds apart; the longest time that a call took."""
+    longest = 0.0
+    for step in steps:
+        started = time.perf_counter()
+        recorder.log_reports("t1", [report(step)])
+        longest = max(longest, time.perf_counter() - started)
+        time.sleep(pause)
+    return longest
+
+
+def test_a_server_killed_in_the_middle_loses_and_doubles_nothing(server, caplog):
+    with Recorder(server.uri, "ptb") as recorder:
+        recorder.start_trial("t1", "trial", {})
+        longest: list[float] = []
+        steps = range(1, 401)
+        training = threading.Thread(target=lambda: longest.append(log_all(recorder, steps, 0.02)))
+        training.start()
+        while len(recorded_steps_or_none(server.uri)) < 20:
+            time.sleep(0.05)
+        server.kill()
+        time.sleep(2)
+        assert training.is_alive()
+        server.start()
+        training.join()
+        recorder.finish_trial("t1", "FINISHED")
+        assert recorder.flush(60)
+        assert recorder.problems == []
+    assert recorded_steps(server.uri) == list(steps)
+    assert len([r for r in caplog.records if "tracking is away" in r.message]) == 1
+    assert longest[0] < 1
+
+
+def recorded_steps_or_none(uri):
+    """As recorded_steps, or nothing as long as there is no trial."""
+    try:
+        return recorded_steps(uri)
+    except (AttributeError, ValueError):
+        return []
+
+
+def test_a_study_may_start_before_its_server(server):
+    server.kill()
+    with Recorder(server.uri, "ptb") as recorder:
+        recorder.start_study("s1", "study", {"sampler": "tpe"})
+        recorder.start_trial("t1", "trial", {"width": 1})
+        recorder.log_reports("t1", [report(1), report(2)])
+        server.start()
+        assert recorder.flush(60)
+    assert recorded_steps(server.uri) == [1, 2]
+
+
+def test_a_recorder_that_cannot_deliver_says_so_and_closes_in_time(server):
+    server.kill()
+    recorder = Recorder(server.uri, "ptb")
+    recorder.start_trial("t1", "trial", {})
+    started = time.monotonic()
+    assert recorder.close(0.5) is False
+    assert time.monotonic() - started < 5
+
+
+DRIVER = """
+import os, signal, sys
+from memtune.tracking import Recorder
+recorder = Recorder(sys.argv[1], "ptb")
+recorder.start_study("s1", "study", {})
+recorder.start_trial("t1", "trial", {"width": 1})
+recorder.log_reports("t1", [{"tokens": t, "valid_perplexity": 2e6 / t} for t in range(1, 51)])
+assert recorder.flush(60)
+recorder.log_reports("t1", [{"tokens": t, "valid_perplexity": 2e6 / t} for t in range(51, 5001)])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_driver_killed_while_it_records_goes_on_without_doubles(server):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    killed = subprocess.run([sys.executable, "-c", DRIVER, server.uri], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with Recorder(server.uri, "ptb") as recorder:
+        recorder.start_study("s1", "study", {})
+        recorder.reconcile({})
+        recorder.start_trial("t1", "trial", {"width": 1})
+        recorder.log_reports("t1", [report(t) for t in range(1, 5001)])
+        recorder.finish_trial("t1", "FINISHED")
+        assert recorder.flush(120)
+        assert recorder.problems == []
+    assert recorded_steps(server.uri) == list(range(1, 5001))
+
+
+def test_a_server_that_is_away_is_found_before_a_search(server):
+    check_tracking(server.uri)
+    server.kill()
+    with pytest.raises(TrackingError, match=f"{server.uri} does not answer"):
+        check_tracking(server.uri)
