@@ -5,6 +5,7 @@
 
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.importing import Imported, import_corpus
+from memtune.corpora.inspection import CorpusDescription, describe_corpus, verify_corpus
 from memtune.corpora.location import Store
 from memtune.corpora.manifest import ImportOptions, Manifest
 from memtune.corpora.sources import Source, TextFile
@@ -16,6 +17,7 @@ __all__ = [
     "FORMATS",
     "UNK",
     "Corpus",
+    "CorpusDescription",
     "ImportOptions",
     "Imported",
     "Manifest",
@@ -24,7 +26,9 @@ __all__ = [
     "Store",
     "TextFile",
     "Vocabulary",
+    "describe_corpus",
     "import_corpus",
     "list_corpora",
     "open_corpus",
+    "verify_corpus",
 ]

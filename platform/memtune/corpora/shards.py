@@ -16,7 +16,16 @@ import pyarrow as pa
 from memtune.corpora.location import HashingSink, Store
 from memtune.corpora.manifest import Shard
 
-__all__ = ["Ids", "ShardArrays", "ShardWriter", "map_shard", "token_type", "write_batch"]
+__all__ = [
+    "Ids",
+    "ShardArrays",
+    "ShardWriter",
+    "SplitDigest",
+    "map_shard",
+    "shard_arrays",
+    "token_type",
+    "write_batch",
+]
 
 Ids = npt.NDArray[np.integer[Any]]
 """Ids as shards hold them: uint16 or int32."""
@@ -42,20 +51,44 @@ class ShardArrays:
 
 
 def map_shard(path: Path) -> ShardArrays:
-    """Views of a shard's file; nothing is read before it is looked at."""
+    """Views of a shard's file, mapped; nothing is read before it is looked at."""
     with pa.memory_map(str(path)) as file:
-        column = pa.ipc.open_file(file).get_batch(0).column("tokens")
+        return shard_arrays(file)
+
+
+def shard_arrays(file: Any) -> ShardArrays:
+    """Views of a shard's content: a file, mapped, or a buffer."""
+    column = pa.ipc.open_file(file).get_batch(0).column("tokens")
     return ShardArrays(column.values.to_numpy(), column.offsets.to_numpy())
+
+
+class SplitDigest:
+    """Digest of a split's content, tokens and sentence boundaries, however they are cut into shards."""
+
+    def __init__(self) -> None:
+        self._ids = hashlib.sha256()
+        self._lengths = hashlib.sha256()
+
+    def add(self, ids: Ids, lengths: npt.NDArray[np.int32]) -> None:
+        """Takes in the sentences that follow: their ids, and the number of ids of each."""
+        self._ids.update(ids.data)
+        self._lengths.update(lengths.data)
+
+    @property
+    def hexadecimal(self) -> tuple[str, str]:
+        """SHA-256 of the ids, in the type they are stored in, and of the lengths, int32."""
+        return self._ids.hexdigest(), self._lengths.hexdigest()
 
 
 class ShardWriter:
     """Cuts a stream of sentences into shards of at most `shard_tokens` tokens and writes them.
 
-    A longer sentence gets a shard of its own. `digest` names tokens and sentence boundaries, however cut.
+    A longer sentence gets a shard of its own.
     """
 
     def __init__(self, store: Store, name: str, prefix: str, shard_tokens: int) -> None:
         self.shards: list[Shard] = []
+        self.digest = SplitDigest()
         self._store = store
         self._name = name
         self._prefix = prefix
@@ -63,17 +96,10 @@ class ShardWriter:
         self._ids: list[Ids] = []
         self._lengths: list[npt.NDArray[np.int32]] = []
         self._tokens = 0
-        self._hashes = (hashlib.sha256(), hashlib.sha256())
-
-    @property
-    def digest(self) -> tuple[str, str]:
-        """Hexadecimal SHA-256 of the tokens and of the sentence lengths."""
-        return self._hashes[0].hexdigest(), self._hashes[1].hexdigest()
 
     def add(self, ids: Ids, lengths: npt.NDArray[np.int32]) -> None:
         """Appends sentences: their ids, `<eos>` included, and the number of ids of each."""
-        self._hashes[0].update(ids.data)
-        self._hashes[1].update(lengths.data)
+        self.digest.add(ids, lengths)
         ends = np.cumsum(lengths, dtype=np.int64)
         done = sentence = 0
         while sentence < len(lengths):

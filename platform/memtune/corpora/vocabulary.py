@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,12 @@ class Vocabulary:
     def load(cls, path: Path) -> "Vocabulary":
         """The vocabulary of a file written from `batch`, mapped, not copied."""
         with pa.memory_map(str(path)) as file:
-            batch = pa.ipc.open_file(file).get_batch(0)
+            return cls.of_file(file)
+
+    @classmethod
+    def of_file(cls, file: Any) -> "Vocabulary":
+        """The vocabulary in the content of such a file: the file, mapped, or a buffer."""
+        batch = pa.ipc.open_file(file).get_batch(0)
         return cls(batch.column("token"), batch.column("count"))
 
     @property

@@ -93,7 +93,7 @@ class CorpusWriter:
         return Manifest(
             name=self.name,
             digest=content_digest(
-                vocabulary.digest, {split: writer.digest for split, writer in writers.items()}
+                vocabulary.digest, {split: writer.digest.hexadecimal for split, writer in writers.items()}
             ),
             vocabulary=VocabularyRecord(**sink.record(path).model_dump(), size=len(vocabulary)),
             splits={split: self._summary(split, writer) for split, writer in writers.items()},

@@ -1,0 +1,119 @@
+"""Looking at a corpus in a store: is every byte as imported, and what does it hold?"""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from memtune.corpora.location import Store
+from memtune.corpora.manifest import Manifest, Shard, StoredFile
+from memtune.corpora.shards import ShardArrays, SplitDigest, shard_arrays
+from memtune.corpora.store import open_corpus
+from memtune.corpora.vocabulary import Vocabulary
+from memtune.corpora.writing import content_digest
+from memtune.errors import CorpusError
+from memtune.values import Value
+
+__all__ = ["CorpusDescription", "LengthSummary", "describe_corpus", "verify_corpus"]
+
+
+def verify_corpus(name: str, store: str | Path | Store) -> list[str]:
+    """Reads every byte of a corpus and lists what is wrong with it, file by file; [] if all is well.
+
+    Besides each file's size and SHA-256 it checks that sentences end where they should, that every id is in
+    the vocabulary, and that counts and digest are those of the manifest. Raises CorpusError where there is no
+    such corpus or its manifest cannot be read.
+    """
+    place = Store.at(store)
+    return list(_problems(place, place.manifest(name)))
+
+
+def _problems(store: Store, manifest: Manifest) -> Iterator[str]:
+    intact = True
+    digests = {}
+    for split, summary in manifest.splits.items():
+        digest = SplitDigest()
+        for shard in summary.shards:
+            content, problem = _read(store, manifest, shard)
+            if content is None:
+                intact = False
+                yield problem
+                continue
+            arrays = shard_arrays(content)
+            yield from _shard_problems(shard, arrays, manifest.vocabulary.size)
+            digest.add(arrays.ids, np.diff(arrays.offsets))
+        digests[split] = digest.hexadecimal
+    content, problem = _read(store, manifest, manifest.vocabulary)
+    if content is None:
+        yield problem
+    elif intact:
+        vocabulary = Vocabulary.of_file(content)
+        if content_digest(vocabulary.digest, digests) != manifest.digest:
+            yield f"{manifest.name}/manifest.json: the digest is not that of the vocabulary and the tokens"
+
+
+def _read(store: Store, manifest: Manifest, file: StoredFile) -> tuple[pa.Buffer | None, str]:
+    """The content of a file, or what is wrong with it."""
+    path = f"{manifest.name}/{file.path}"
+    try:
+        with store.open_file(manifest.name, file.path) as stream:
+            content = stream.read_buffer()
+    except CorpusError as error:
+        return None, str(error)
+    if content.size != file.bytes:
+        return None, f"{path} has {content.size} bytes instead of {file.bytes}: it was truncated or altered"
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        return None, f"{path} has another SHA-256 than at its import: it was altered"
+    return content, ""
+
+
+def _shard_problems(shard: Shard, arrays: ShardArrays, vocabulary_size: int) -> Iterator[str]:
+    if (len(arrays.ids), len(arrays.offsets) - 1) != (shard.tokens, shard.sentences):
+        yield f"{shard.path}: the manifest has other counts of tokens and sentences"
+    if not np.array_equal(np.flatnonzero(arrays.ids == 0) + 1, arrays.offsets[1:]):
+        yield f"{shard.path}: a sentence does not end with its only <eos>"
+    if int(arrays.ids.max()) >= vocabulary_size:
+        yield f"{shard.path}: id {arrays.ids.max()} in a vocabulary of {vocabulary_size}"
+
+
+class LengthSummary(Value):
+    """Tokens a sentence, `<eos>` included: quantiles and mean."""
+
+    shortest: int
+    median: float
+    mean: float
+    percentile_95: float
+    longest: int
+
+
+class CorpusDescription(Value):
+    """What `memtune corpus show` tells: the manifest, the commonest tokens with counts, lengths per split."""
+
+    manifest: Manifest
+    frequent: tuple[tuple[str, int], ...]
+    lengths: dict[str, LengthSummary]
+
+
+def describe_corpus(
+    name: str, store: str | Path | Store, cache: Path | None = None, frequent: int = 10
+) -> CorpusDescription:
+    """Describes a corpus with its `frequent` commonest tokens; raises what open_corpus raises."""
+    corpus = open_corpus(name, store, cache)
+    counted = zip(corpus.vocabulary.tokens, corpus.vocabulary.counts, strict=True)
+    commonest = sorted(counted, key=lambda pair: -pair[1])[:frequent]
+    lengths = {name: _summary(split.lengths) for name, split in corpus.splits.items()}
+    return CorpusDescription(manifest=corpus.manifest, frequent=tuple(commonest), lengths=lengths)
+
+
+def _summary(lengths: Any) -> LengthSummary:
+    median, percentile_95 = np.quantile(lengths, [0.5, 0.95])
+    return LengthSummary(
+        shortest=int(lengths.min()),
+        median=float(median),
+        mean=float(lengths.mean()),
+        percentile_95=float(percentile_95),
+        longest=int(lengths.max()),
+    )
