@@ -1,0 +1,60 @@
+"""How a model is held against its oracle: logits, loss and every gradient, relative to the oracle's size."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from memtune.models import LanguageModel, logits, negative_log_likelihood
+
+Oracle = Callable[..., list[list[Tensor]]]
+
+
+def assert_agreement(
+    model: LanguageModel, oracle: Oracle, words_BT: Tensor, tolerance: float, carried_from: int = 0
+) -> None:
+    """The model predicts words[1:] as the oracle does in float64.
+
+    With `carried_from`, the model first reads that many words and carries its state; the oracle reads the
+    whole text, and both are asked for what comes after.
+    """
+    inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
+    parameters = _doubles(model)
+    expected_BTV = _stack(oracle(model.config, parameters, inputs_BT))[:, carried_from:]
+    expected_loss = -_log_likelihood(expected_BTV, targets_BT[:, carried_from:])
+
+    state = logits(model, inputs_BT[:, :carried_from])[1] if carried_from else None
+    rest_BT = inputs_BT[:, carried_from:]
+    assert_near(logits(model, rest_BT, state)[0], expected_BTV, tolerance, "logits")
+    loss, _ = negative_log_likelihood(model, rest_BT, targets_BT[:, carried_from:], state=state)
+    assert_near(loss, expected_loss, tolerance, "loss")
+    assert_same_gradients(model, loss, parameters, expected_loss, tolerance)
+
+
+def assert_same_gradients(
+    model: LanguageModel, loss: Tensor, parameters: dict[str, Tensor], expected: Tensor, tolerance: float
+) -> None:
+    names = list(parameters)
+    own = torch.autograd.grad(loss, [dict(model.named_parameters())[name] for name in names])
+    wanted = torch.autograd.grad(expected, [parameters[name] for name in names])
+    for name, gradient, reference in zip(names, own, wanted, strict=True):
+        assert_near(gradient, reference, tolerance, f"gradient of {name}")
+
+
+def assert_near(value: Tensor, reference: Tensor, tolerance: float, name: str) -> None:
+    """The distance is at most `tolerance` of the reference's norm."""
+    assert value.shape == reference.shape, name
+    distance = (value.detach().double() - reference.detach()).norm()
+    assert distance <= tolerance * reference.norm(), f"{name}: {distance / reference.norm():.1e} off"
+
+
+def _doubles(model: LanguageModel) -> dict[str, Tensor]:
+    return {name: value.detach().double().requires_grad_() for name, value in model.named_parameters()}
+
+
+def _stack(sentences: list[list[Tensor]]) -> Tensor:
+    return torch.stack([torch.stack(sentence) for sentence in sentences])
+
+
+def _log_likelihood(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
+    return logits_BTV.log_softmax(2).gather(2, targets_BT.unsqueeze(2)).sum()

@@ -1,0 +1,86 @@
+import pytest
+import torch
+from tests.oracles.agreement import assert_agreement
+from tests.oracles.lstm import lstm_logits
+
+from memtune.models import LSTMConfig, build_model
+
+WORDS = 23
+CONFIGS = {
+    "one layer": LSTMConfig(width=6, initial_range=0.5),
+    "three layers": LSTMConfig(width=5, layers=3, initial_range=0.5),
+    "tied": LSTMConfig(width=6, tie_output=True, initial_range=0.5),
+}
+
+
+def text(length: int) -> torch.Tensor:
+    return torch.randint(WORDS, (3, length + 1), generator=torch.Generator().manual_seed(length))
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_agrees_with_its_equations(config, length):
+    model = build_model(config, WORDS, seed=1).double()
+    assert_agreement(model, lstm_logits, text(length), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_agrees_in_single_precision(config):
+    assert_agreement(build_model(config, WORDS, seed=1), lstm_logits, text(16), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("carried_from", [1, 7, 15])
+def test_carried_state_agrees_with_reading_the_whole_text(carried_from):
+    model = build_model(CONFIGS["three layers"], WORDS, seed=1).double()
+    assert_agreement(model, lstm_logits, text(16), tolerance=1e-9, carried_from=carried_from)
+
+
+def test_forget_bias_is_written_to_the_input_bias_and_the_recurrent_one_stays_random():
+    config = LSTMConfig(width=4, layers=2, forget_bias=1.5, initial_range=0.05)
+    parameters = dict(build_model(config, WORDS, seed=1).named_parameters())
+    for layer in range(2):
+        assert parameters[f"stack.lstm.bias_ih_l{layer}"][4:8].eq(1.5).all()
+        assert parameters[f"stack.lstm.bias_ih_l{layer}"][:4].abs().le(0.05).all()
+        assert parameters[f"stack.lstm.bias_ih_l{layer}"][8:].abs().le(0.05).all()
+        recurrent = parameters[f"stack.lstm.bias_hh_l{layer}"]
+        assert recurrent.abs().le(0.05).all()
+        assert recurrent.unique().numel() == 16
+
+
+def test_every_parameter_starts_within_the_initial_range_and_fills_it():
+    model = build_model(LSTMConfig(width=32, initial_range=0.01, forget_bias=0.0), WORDS, seed=1)
+    for name, parameter in model.named_parameters():
+        assert parameter.abs().max() <= 0.01, name
+        assert parameter.min() < 0 < parameter.max(), name
+
+
+def zeros(values: torch.Tensor) -> float:
+    return values.eq(0).double().mean().item()
+
+
+def test_dropout_between_layers_leaves_the_last_layer_whole():
+    config = LSTMConfig(width=64, layers=2, dropout=0.5)
+    model = build_model(config, WORDS, seed=1)
+    hidden_BTH, _ = model.encode(text(20), model.initial_state(3))
+    again_BTH, _ = model.encode(text(20), model.initial_state(3))
+    assert zeros(hidden_BTH) == 0
+    assert not torch.equal(hidden_BTH, again_BTH)
+
+
+def test_dropout_between_layers_has_nothing_to_drop_in_one_layer():
+    model = build_model(LSTMConfig(width=8, layers=1, dropout=0.5), WORDS, seed=1)
+    hidden_BTH, _ = model.encode(text(20), model.initial_state(3))
+    again_BTH, _ = model.encode(text(20), model.initial_state(3))
+    assert torch.equal(hidden_BTH, again_BTH)
+
+
+def test_dropout_after_each_layer_drops_from_the_last_layer_too():
+    config = LSTMConfig(width=64, layers=1, dropout=0.5, dropout_placement="after")
+    model = build_model(config, WORDS, seed=1)
+    hidden_BTH, _ = model.encode(text(20), model.initial_state(3))
+    assert zeros(hidden_BTH) == pytest.approx(0.5, abs=0.05)  # 3,840 draws: a standard deviation of 0.008
+
+
+def test_size_of_the_papers_one_layer_baseline():
+    """Two 10,000 x 128 tables, 8 x 128^2 weights and 8 x 128 biases of the layer, one bias a word."""
+    assert LSTMConfig().parameter_count(10_000) == 2 * 1_280_000 + 131_072 + 1_024 + 10_000

@@ -1,0 +1,178 @@
+from itertools import product
+
+import pytest
+import torch
+from tests.oracles.agreement import assert_agreement, assert_near
+from tests.oracles.recurrent_memory import recurrent_memory_attention, recurrent_memory_logits
+
+from memtune.models import RecurrentMemoryConfig, build_model, logits
+
+WORDS = 23
+TEMPORAL = [("none", "right"), ("keys", "right"), ("keys", "left"), ("both", "right"), ("both", "left")]
+COMPOSITIONS = ["sum", "projected_sum", "gate", "gate_biased"]
+
+
+def small(**fields) -> RecurrentMemoryConfig:
+    """Wide initial values: attention far from even, so that a wrong slot shows."""
+    return RecurrentMemoryConfig(**{"width": 5, "initial_range": 0.8, **fields})
+
+
+def text(length: int) -> torch.Tensor:
+    return torch.randint(WORDS, (2, length + 1), generator=torch.Generator().manual_seed(length))
+
+
+def double(config: RecurrentMemoryConfig):
+    return build_model(config, WORDS, seed=1).double()
+
+
+@pytest.mark.parametrize(("temporal", "composition"), [*product(TEMPORAL, COMPOSITIONS)])
+def test_every_reading_agrees_with_its_equations(temporal, composition):
+    tables, alignment = temporal
+    config = small(
+        memory_size=4, temporal=tables, temporal_alignment=alignment, composition=composition, layers_above=1
+    )
+    assert_agreement(double(config), recurrent_memory_logits, text(9), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
+@pytest.mark.parametrize("temporal", TEMPORAL)
+def test_agrees_at_lengths_around_the_window(temporal, length):
+    tables, alignment = temporal
+    config = small(memory_size=15, temporal=tables, temporal_alignment=alignment)
+    assert_agreement(double(config), recurrent_memory_logits, text(length), tolerance=1e-9)
+
+
+@pytest.mark.parametrize(("layers", "layers_above"), [(2, 0), (1, 2), (2, 1)])
+def test_depth_below_and_above_agrees_with_the_equations(layers, layers_above):
+    config = small(layers=layers, layers_above=layers_above, memory_size=3)
+    assert_agreement(double(config), recurrent_memory_logits, text(8), tolerance=1e-9)
+
+
+@pytest.mark.parametrize(("memory_input", "memory_output", "output"), [*product([False, True], repeat=3)])
+def test_shared_tables_agree_with_the_equations(memory_input, memory_output, output):
+    config = small(
+        memory_size=3, tie_memory_input=memory_input, tie_memory_output=memory_output, tie_output=output
+    )
+    assert_agreement(double(config), recurrent_memory_logits, text(8), tolerance=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("temporal", "composition"), [*product(TEMPORAL, ["gate"]), (("both", "right"), "sum")]
+)
+def test_single_precision_agrees_to_rounding(temporal, composition):
+    tables, alignment = temporal
+    config = small(memory_size=15, temporal=tables, temporal_alignment=alignment, composition=composition)
+    model = build_model(config, WORDS, seed=1)
+    assert_agreement(model, recurrent_memory_logits, text(63), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("carried_from", [1, 3, 4, 10, 19])
+@pytest.mark.parametrize("temporal", TEMPORAL)
+def test_carried_state_agrees_with_reading_the_whole_text(temporal, carried_from):
+    """Cuts inside, at the end of and after the first window of 5."""
+    tables, alignment = temporal
+    config = small(memory_size=5, temporal=tables, temporal_alignment=alignment, layers_above=1)
+    assert_agreement(
+        double(config), recurrent_memory_logits, text(20), tolerance=1e-9, carried_from=carried_from
+    )
+
+
+@pytest.mark.parametrize(("length", "memory_size"), [(128, 15), (131, 15), (193, 64), (170, 80), (131, 1)])
+@pytest.mark.parametrize("alignment", ["right", "left"])
+def test_long_texts_cut_into_blocks_agree_with_the_equations(length, memory_size, alignment):
+    """Even and uneven blocks, windows as long as a block, and of one word."""
+    config = small(
+        width=3, memory_size=memory_size, temporal="both", temporal_alignment=alignment, composition="sum"
+    )
+    assert_agreement(double(config), recurrent_memory_logits, text(length)[:1], tolerance=1e-9)
+
+
+@pytest.mark.parametrize("length", [1, 4, 9, 130])
+def test_attention_agrees_with_its_equations_and_is_aligned_to_the_right(length):
+    config = small(memory_size=5)
+    model, words_BT = double(config), text(length)[:, 1:]
+    weights_BTn = model.attention(words_BT, model.initial_state(2))
+    parameters = dict(model.named_parameters())
+    for b, sentence in enumerate(recurrent_memory_attention(config, parameters, words_BT)):
+        for t, expected in enumerate(sentence):
+            absent = 5 - len(expected)
+            assert weights_BTn[b, t, :absent].eq(0).all()
+            assert_near(weights_BTn[b, t, absent:], expected, 1e-12, f"attention {b} {t}")
+
+
+def test_attention_reaches_into_the_carried_words():
+    model, words_BT = double(small(memory_size=5)), text(12)
+    whole_BTn = model.attention(words_BT, model.initial_state(2))
+    _, state = logits(model, words_BT[:, :3])
+    assert_near(model.attention(words_BT[:, 3:], state), whole_BTn[:, 3:], 1e-12, "attention")
+
+
+def test_one_slot_takes_all_attention():
+    model = double(small(memory_size=1))
+    assert model.attention(text(6), model.initial_state(2)).eq(1).all()
+
+
+def test_one_slot_with_a_sum_adds_the_current_words_output_memory():
+    config = small(memory_size=1, composition="sum")
+    model, words_BT = double(config), text(6)
+    state = model.initial_state(2)
+    hidden_BTH, _, _ = model.below(model.embedding(words_BT), state["below_hidden"], state["below_cell"])
+    composed_BTH, _ = model.encode(words_BT, state)
+    torch.testing.assert_close(composed_BTH, hidden_BTH + model.memory.output_table(words_BT))
+
+
+def test_equal_memories_are_attended_evenly():
+    model, words_BT = double(small(memory_size=4, temporal="none")), torch.full((1, 6), 7)
+    weights_BTn = model.attention(words_BT, model.initial_state(1))
+    for t in range(6):
+        slots = min(t + 1, 4)
+        torch.testing.assert_close(weights_BTn[0, t, 4 - slots :], torch.full((slots,), 1 / slots).double())
+
+
+def test_alignments_agree_once_the_window_is_full():
+    right = double(small(memory_size=4, temporal_alignment="right"))
+    left = double(small(memory_size=4, temporal_alignment="left"))
+    words_BT = text(10)
+    attention_BTn = right.attention(words_BT, right.initial_state(2))
+    other_BTn = left.attention(words_BT, left.initial_state(2))
+    assert torch.equal(attention_BTn[:, 3:], other_BTn[:, 3:])
+    assert not torch.allclose(attention_BTn[:, 1:3], other_BTn[:, 1:3])
+
+
+def test_state_remembers_only_the_last_words_that_a_window_can_reach():
+    model, words_BT = double(small(memory_size=4)), text(9)
+    assert logits(model, words_BT[:, :2])[1]["words"].tolist() == words_BT[:, :2].tolist()
+    assert logits(model, words_BT)[1]["words"].tolist() == words_BT[:, -3:].tolist()
+
+
+def test_dropout_between_layers_leaves_the_memory_and_the_output_whole():
+    model = build_model(RecurrentMemoryConfig(width=64, layers_above=1, dropout=0.5), WORDS, seed=1)
+    first_BTH, _ = model.encode(text(9), model.initial_state(2))
+    again_BTH, _ = model.encode(text(9), model.initial_state(2))
+    assert torch.equal(first_BTH, again_BTH)
+
+
+@pytest.mark.parametrize("layers_above", [0, 1])
+def test_dropout_after_each_layer_reaches_the_memory_block(layers_above):
+    config = RecurrentMemoryConfig(
+        width=64, layers_above=layers_above, dropout=0.5, dropout_placement="after", composition="sum"
+    )
+    model = build_model(config, WORDS, seed=1)
+    dropped = []
+    model.memory.register_forward_pre_hook(lambda _, arguments: dropped.append(arguments[0].eq(0)))
+    model.encode(text(30), model.initial_state(2))
+    share = dropped[0].double().mean().item()
+    assert share == pytest.approx(0.5, abs=0.05)  # 3,968 draws: a standard deviation of 0.008
+
+
+def test_variant_is_named_as_in_the_paper():
+    assert RecurrentMemoryConfig().variant == "RM"
+    assert RecurrentMemoryConfig(layers_above=1).variant == "RMR"
+
+
+def test_size_of_the_papers_model_on_penn_treebank():
+    """RM(+tM-g), three layers: four tables, three layers, the temporal matrix, six maps, one bias a word."""
+    config = RecurrentMemoryConfig(layers=3)
+    d = 128
+    expected = 4 * 10_000 * d + 3 * (8 * d * d + 8 * d) + 15 * d + 6 * d * d + 10_000
+    assert config.parameter_count(10_000) == expected
