@@ -1,0 +1,150 @@
+import pytest
+import torch
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from memtune.models.layers.output import OutputLayer, chunked_negative_log_likelihood
+
+ROWS, WIDTH, WORDS = 11, 6, 29
+
+
+class Operations(TorchDispatchMode):
+    """Names of the operations that ran, and the largest result of one."""
+
+    def __init__(self):
+        super().__init__()
+        self.names: list[str] = []
+        self.largest = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        result = function(*arguments, **(keywords or {}))
+        self.names.append(function.overloadpacket.__name__)
+        if isinstance(result, torch.Tensor):
+            self.largest = max(self.largest, result.numel())
+        return result
+
+
+@pytest.fixture
+def problem():
+    """Hidden rows, weight, bias (doubles that want gradients) and targets."""
+    generator = torch.Generator().manual_seed(3)
+    shapes = (ROWS, WIDTH), (WORDS, WIDTH), (WORDS,)
+    leaves = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    return *(leaf.requires_grad_() for leaf in leaves), torch.randint(WORDS, (ROWS,), generator=generator)
+
+
+def reference(hidden, weight, bias, targets, weights=1.0):
+    logits = functional.linear(hidden, weight, bias)
+    return (functional.cross_entropy(logits, targets, reduction="none") * weights).sum()
+
+
+def gradients(loss, problem):
+    return torch.autograd.grad(loss, problem[:3])
+
+
+@pytest.mark.parametrize("rows", [1, 4, 10, 11, 100])
+def test_loss_and_gradients_are_those_of_cross_entropy_for_any_chunk(problem, rows):
+    loss = chunked_negative_log_likelihood(*problem, rows=rows)
+    torch.testing.assert_close(loss, reference(*problem), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        gradients(loss, problem), gradients(reference(*problem), problem), rtol=1e-9, atol=1e-12
+    )
+
+
+def test_rows_count_by_their_weight(problem):
+    weights = torch.rand(ROWS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    loss = chunked_negative_log_likelihood(*problem, weights, rows=4)
+    expected = reference(*problem, weights)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradients(loss, problem), gradients(expected, problem), rtol=1e-9, atol=1e-12)
+
+
+def test_masked_rows_count_nothing_and_get_no_gradient(problem):
+    mask = torch.arange(ROWS) < 7
+    loss = chunked_negative_log_likelihood(*problem, mask, rows=4)
+    torch.testing.assert_close(loss, reference(*problem, mask), rtol=1e-12, atol=0)
+    assert gradients(loss, problem)[0][7:].eq(0).all()
+
+
+def test_gradients_are_scaled_by_the_one_that_comes_in(problem):
+    loss = chunked_negative_log_likelihood(*problem) / 7
+    torch.testing.assert_close(
+        gradients(loss, problem), gradients(reference(*problem) / 7, problem), rtol=1e-9, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("size", [1e3, 1e5])
+def test_extreme_logits_stay_finite_and_exact(problem, size):
+    hidden, weight, bias, targets = problem
+    loss = chunked_negative_log_likelihood(hidden * size, weight, bias, targets)
+    torch.testing.assert_close(loss, reference(hidden * size, weight, bias, targets), rtol=1e-12, atol=0)
+    assert all(gradient.isfinite().all() for gradient in gradients(loss, problem))
+
+
+@pytest.mark.parametrize("frozen", [0, 1, 2])
+def test_a_frozen_leaf_gets_no_gradient_and_the_others_theirs(problem, frozen):
+    leaves = [leaf.detach() if i == frozen else leaf for i, leaf in enumerate(problem)]
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    loss = chunked_negative_log_likelihood(*leaves)
+    expected = torch.autograd.grad(reference(*leaves), wanted)
+    torch.testing.assert_close(torch.autograd.grad(loss, wanted), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_nothing_as_large_as_all_logits_is_ever_made():
+    hidden = torch.randn(64, WIDTH, requires_grad=True)
+    layer = OutputLayer(WIDTH, WORDS)
+    torch.nn.init.normal_(layer.weight)
+    torch.nn.init.normal_(layer.bias)
+    targets = torch.randint(WORDS, (64,))
+    with Operations() as operations:
+        chunked_negative_log_likelihood(hidden, layer.weight, layer.bias, targets, rows=8).backward()
+    assert operations.largest == max(8 * WORDS, hidden.numel())
+
+
+def test_without_gradients_only_the_logits_are_computed(problem):
+    with torch.no_grad(), Operations() as operations:
+        loss = chunked_negative_log_likelihood(*problem, rows=4)
+    torch.testing.assert_close(loss, reference(*problem).detach(), rtol=1e-12, atol=0)
+    assert not loss.requires_grad
+    assert operations.names.count("addmm") == 3
+    assert not {"mm", "mv", "addmm_"} & set(operations.names)
+
+
+def test_a_second_backward_is_refused(problem):
+    loss = chunked_negative_log_likelihood(*problem)
+    loss.backward(retain_graph=True)
+    with pytest.raises(AssertionError, match="once per forward"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16])
+def test_autocast_keeps_sums_and_gradients_in_single_precision(problem, narrow):
+    leaves = [leaf.detach().float().requires_grad_() for leaf in problem[:3]]
+    with torch.autocast("cpu", dtype=narrow):
+        loss = chunked_negative_log_likelihood(*leaves, problem[3], rows=4)
+    assert loss.dtype == torch.float32
+    tolerance = 4 * torch.finfo(narrow).eps  # of products of 6 terms
+    torch.testing.assert_close(loss.double(), reference(*problem), rtol=tolerance, atol=0)
+    for own, expected in zip(
+        torch.autograd.grad(loss, leaves), gradients(reference(*problem), problem), strict=True
+    ):
+        assert own.dtype == torch.float32
+        assert (own - expected).norm() <= tolerance * expected.norm()
+
+
+def test_half_precision_holds_with_a_vocabulary_beyond_its_range():
+    """Even logits over 70,000 words: their exponentials sum to more than float16 can hold."""
+    hidden = torch.zeros(3, 2, requires_grad=True)
+    weight, bias = torch.ones(70_000, 2), torch.zeros(70_000, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = chunked_negative_log_likelihood(hidden, weight, bias, torch.tensor([0, 1, 2]))
+    loss.backward()
+    assert loss.item() == pytest.approx(3 * torch.tensor(70_000.0).log().item(), rel=1e-5)
+    assert bias.grad[:3] == pytest.approx([-1.0] * 3, abs=1e-3)
+    assert hidden.grad.isfinite().all()
+
+
+def test_tied_layer_trains_the_embedding_by_both_uses():
+    embedding = torch.nn.Embedding(WORDS, WIDTH)
+    layer = OutputLayer(WIDTH, WORDS, tied_to=embedding)
+    assert layer.weight is embedding.weight
