@@ -15,7 +15,7 @@ Shapes: B batch rows, T time.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
@@ -23,11 +23,9 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from memtune.corpora.store import Split
 from memtune.errors import ConfigurationError
 from memtune.values import Value
-
-if TYPE_CHECKING:
-    from memtune.corpora.store import Split
 
 __all__ = ["Batch", "Plan", "Protocol", "SentenceProtocol", "StreamProtocol"]
 
@@ -115,18 +113,18 @@ class SentenceProtocol(Value):
             raise ValueError('only variant = "tran2016" has a min_length and a max_length')
         return self
 
-    def training_plan(self, split: "Split", seed: int, epoch: int) -> Plan:
+    def training_plan(self, split: Split, seed: int, epoch: int) -> Plan:
         """One epoch of training, shuffled by (seed, epoch)."""
         random = np.random.default_rng((seed, epoch))
         sentences = self._kept(split, random.permutation(split.sentence_count))
         return _sentence_plan(split, sentences, lambda length: self.batch_size, random)
 
-    def evaluation_plan(self, split: "Split", batch_tokens: int = EVALUATION_TOKENS) -> Plan:
+    def evaluation_plan(self, split: Split, batch_tokens: int = EVALUATION_TOKENS) -> Plan:
         """All of a split in batches of about `batch_tokens` predicted tokens, by ascending length."""
         sentences = self._kept(split, np.arange(split.sentence_count))
         return _sentence_plan(split, sentences, lambda length: max(1, batch_tokens // length), None)
 
-    def _kept(self, split: "Split", order: Positions) -> Positions:
+    def _kept(self, split: Split, order: Positions) -> Positions:
         """The sentences that take part, by ascending length, in the given order within a length."""
         lengths = split.lengths[order]
         if self.variant == "tran2016":
@@ -135,7 +133,7 @@ class SentenceProtocol(Value):
         grouped = order[np.argsort(lengths, kind="stable")]
         return grouped if self.variant == "complete" else self._full_batches(split, grouped)
 
-    def _full_batches(self, split: "Split", grouped: Positions) -> Positions:
+    def _full_batches(self, split: Split, grouped: Positions) -> Positions:
         _, starts, counts = np.unique(split.lengths[grouped], return_index=True, return_counts=True)
         kept = np.arange(len(grouped)) - np.repeat(starts, counts)
         grouped = grouped[kept < np.repeat(counts // self.batch_size * self.batch_size, counts)]
@@ -159,11 +157,11 @@ class StreamProtocol(Value):
     batch_size: int = Field(20, ge=1)
     length: int = Field(35, ge=1)
 
-    def training_plan(self, split: "Split", seed: int, epoch: int) -> Plan:
+    def training_plan(self, split: Split, seed: int, epoch: int) -> Plan:
         """One epoch of training; the text has one order, so it is the same for every seed and epoch."""
         return _StreamPlan(split, self.batch_size, self.length)
 
-    def evaluation_plan(self, split: "Split", batch_tokens: int = EVALUATION_LENGTH) -> Plan:
+    def evaluation_plan(self, split: Split, batch_tokens: int = EVALUATION_LENGTH) -> Plan:
         """All of a split as one row, `batch_tokens` tokens at a time."""
         return _StreamPlan(split, 1, batch_tokens)
 
@@ -172,7 +170,7 @@ Protocol = Annotated[SentenceProtocol | StreamProtocol, Field(discriminator="kin
 
 
 def _sentence_plan(
-    split: "Split",
+    split: Split,
     sentences: Positions,
     batch_size: Callable[[int], int],
     random: np.random.Generator | None,
@@ -196,7 +194,7 @@ def _even_sizes(count: int, limit: int) -> list[int]:
 
 
 class _SentencePlan(Plan):
-    def __init__(self, split: "Split", sentences: Positions, bounds: Positions, order: Positions) -> None:
+    def __init__(self, split: Split, sentences: Positions, bounds: Positions, order: Positions) -> None:
         self._split = split
         self._sentences = sentences
         self._bounds = bounds
@@ -222,7 +220,7 @@ class _SentencePlan(Plan):
 
 
 class _StreamPlan(Plan):
-    def __init__(self, split: "Split", rows: int, length: int) -> None:
+    def __init__(self, split: Split, rows: int, length: int) -> None:
         self._split = split
         self._length = length
         size, self._longer = divmod(split.token_count, rows)

@@ -5,17 +5,15 @@ and the exponential of that, the perplexity.
 """
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from memtune.corpora.protocols import Batch, Plan, Protocol
+from memtune.corpora.store import Corpus
 from memtune.models.interface import LanguageModel, State, negative_log_likelihood
 from memtune.values import Value
-
-if TYPE_CHECKING:
-    from memtune.corpora.store import Corpus
 
 __all__ = ["LanguageModelling", "Metrics", "perplexity"]
 
@@ -42,7 +40,7 @@ class LanguageModelling:
     objective: ClassVar[str] = "perplexity"
     direction: ClassVar[str] = "minimize"
 
-    def __init__(self, corpus: "Corpus", protocol: Protocol) -> None:
+    def __init__(self, corpus: Corpus, protocol: Protocol) -> None:
         self.corpus = corpus
         self.protocol = protocol
 

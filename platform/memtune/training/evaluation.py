@@ -1,25 +1,22 @@
 """Evaluation of a model that is already trained: from memory, or from a folder alone."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from memtune.corpora.protocols import Protocol
+from memtune.corpora.store import Corpus
 from memtune.errors import CheckpointError
 from memtune.models.interface import LanguageModel
 from memtune.tasks import LanguageModelling, Metrics
 from memtune.training.weights import load_model
-
-if TYPE_CHECKING:
-    from memtune.corpora.store import Corpus
 
 __all__ = ["evaluate"]
 
 
 def evaluate(
     model: LanguageModel | Path,
-    corpus: "Corpus",
+    corpus: Corpus,
     protocol: Protocol,
     split: str,
     device: str | torch.device = "cpu",

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import ceil, inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from memtune.corpora.protocols import Batch, Plan
+from memtune.corpora.store import Corpus
 from memtune.errors import CheckpointError, ConfigurationError, TrialError
 from memtune.models import build_model
 from memtune.models.interface import LanguageModel, State
@@ -31,9 +32,6 @@ from memtune.training.schedules import Standing
 from memtune.training.updates import Updates
 from memtune.training.weights import copy_weights, load_weights
 from memtune.values import digest
-
-if TYPE_CHECKING:
-    from memtune.corpora.store import Corpus
 
 __all__ = ["Learner"]
 
@@ -81,7 +79,7 @@ class Learner:
     Raises a ConfigurationError for what the device cannot do, and a TrialError when memory runs out.
     """
 
-    def __init__(self, config: TrialConfig, corpus: "Corpus", device: str = "cpu") -> None:
+    def __init__(self, config: TrialConfig, corpus: Corpus, device: str = "cpu") -> None:
         self.config = config
         self.corpus = corpus
         self.device = _device(device)
@@ -316,7 +314,7 @@ class Learner:
         )
 
     @classmethod
-    def restore(cls, folder: Path, corpus: "Corpus", device: str = "cpu") -> Self:
+    def restore(cls, folder: Path, corpus: Corpus, device: str = "cpu") -> Self:
         """The learner of a checkpoint, as it was when it was saved.
 
         On a CPU it goes on bit for bit. A CheckpointError names what is missing, truncated, altered or of

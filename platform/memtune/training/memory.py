@@ -8,16 +8,13 @@ how these grow with the vocabulary gives the widths, so no family needs a formul
 import os
 import resource
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from memtune.corpora.protocols import Protocol, StreamProtocol
+from memtune.corpora.store import Split
 from memtune.training.configuration import TrialConfig
 from memtune.values import Value
-
-if TYPE_CHECKING:
-    from memtune.corpora.store import Split
 
 __all__ = ["MemoryEstimate", "available_bytes", "estimate", "largest_batch", "longest_row"]
 
@@ -94,7 +91,7 @@ def largest_batch(config: TrialConfig, vocabulary_size: int, length: int, limit:
     return low
 
 
-def longest_row(protocol: Protocol, split: "Split") -> int:
+def longest_row(protocol: Protocol, split: Split) -> int:
     """Tokens in the longest row of a training batch."""
     if isinstance(protocol, StreamProtocol):
         return protocol.length

@@ -1,0 +1,142 @@
+"""What is peculiar to one protocol."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.golden.tiny_corpus import sentences
+
+from memtune.corpora import Corpus, ImportOptions, import_corpus, open_corpus
+from memtune.corpora.protocols import Protocol, SentenceProtocol, StreamProtocol
+from memtune.errors import ConfigurationError
+from memtune.values import parse
+
+
+def _corpus(folder: Path, train: list[list[str]]) -> Corpus:
+    short = [["a", "b"], ["a"]]
+    splits = {"train": train, "valid": short, "test": short}
+    import_corpus("small", splits, folder / "store", ImportOptions(shard_tokens=50))
+    return open_corpus("small", folder / "store", folder / "cache")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return _corpus(tmp_path_factory.mktemp("corpus"), sentences(200, 1))
+
+
+def _rows(plan) -> list[tuple[int, ...]]:
+    return [tuple(row) for index in range(len(plan)) for row in plan.batch(index).targets_BT.tolist()]
+
+
+def _sentences(split) -> list[tuple[int, ...]]:
+    ends = split.starts + split.lengths
+    return [tuple(split.tokens(a, b).tolist()) for a, b in zip(split.starts, ends, strict=True)]
+
+
+def test_sentence_batches_hold_whole_sentences_each_once(corpus):
+    plan = SentenceProtocol(batch_size=8).training_plan(corpus["train"], 0, 0)
+    assert Counter(_rows(plan)) == Counter(_sentences(corpus["train"]))
+
+
+def test_sentence_inputs_are_the_boundary_and_the_words(corpus):
+    batch = SentenceProtocol(batch_size=8).training_plan(corpus["train"], 0, 0).batch(0)
+    assert (batch.inputs_BT[:, 0] == 0).all()
+    assert (batch.targets_BT[:, -1] == 0).all()
+
+
+def test_epochs_and_seeds_shuffle_batches_and_who_shares_one(corpus):
+    protocol = SentenceProtocol(batch_size=8)
+    orders = [_rows(protocol.training_plan(corpus["train"], *at)) for at in [(0, 0), (0, 1), (1, 0)]]
+    assert len({tuple(order) for order in orders}) == 3
+    groups = [
+        {frozenset(map(tuple, plan.batch(index).targets_BT.tolist())) for index in range(len(plan))}
+        for plan in (protocol.training_plan(corpus["train"], 0, epoch) for epoch in (0, 1))
+    ]
+    assert groups[0] != groups[1]
+
+
+def test_the_sentences_of_a_length_are_cut_into_even_batches(tmp_path):
+    corpus = _corpus(tmp_path, [["a", "b"]] * 21)
+    plan = SentenceProtocol(batch_size=20).training_plan(corpus["train"], 0, 0)
+    assert sorted(len(plan.batch(index).inputs_BT) for index in range(len(plan))) == [10, 11]
+
+
+def test_tran2016_keeps_full_batches_of_lengths_within_bounds(corpus):
+    protocol = SentenceProtocol(batch_size=6, variant="tran2016", min_length=4, max_length=9)
+    counts = Counter(corpus["train"].lengths.tolist())
+    expected = {length: counts[length] // 6 * 6 for length in range(4, 10)}
+    for plan in (
+        protocol.training_plan(corpus["train"], 0, 0),
+        protocol.evaluation_plan(corpus["train"]),
+    ):
+        assert Counter(len(row) for row in _rows(plan)) == expected
+
+
+def test_tran2016_drops_other_sentences_in_another_epoch_but_the_same_in_every_evaluation(corpus):
+    protocol = SentenceProtocol(batch_size=6, variant="tran2016", min_length=4, max_length=9)
+    kept = [set(_rows(protocol.training_plan(corpus["train"], 0, epoch))) for epoch in (0, 1)]
+    assert kept[0] != kept[1]
+    evaluated = [protocol.evaluation_plan(corpus["train"], size) for size in (50, 5000)]
+    assert Counter(_rows(evaluated[0])) == Counter(_rows(evaluated[1]))
+
+
+def test_tran2016_that_keeps_nothing_says_what_to_change(corpus):
+    protocol = SentenceProtocol(batch_size=500, variant="tran2016")
+    with pytest.raises(ConfigurationError, match=r'500 sentences in "train".*smaller batch_size'):
+        protocol.training_plan(corpus["train"], 0, 0)
+
+
+def test_length_bounds_belong_to_tran2016_alone():
+    with pytest.raises(ConfigurationError, match='only variant = "tran2016" has a min_length'):
+        parse(Protocol, {"kind": "sentence", "max_length": 40}, "study.toml")
+
+
+def test_bounds_the_wrong_way_round_are_refused():
+    data = {"kind": "sentence", "variant": "tran2016", "min_length": 30, "max_length": 20}
+    with pytest.raises(ConfigurationError, match="min_length must not be over max_length, got 30 and 20"):
+        parse(Protocol, data, "study.toml")
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 7])
+def test_stream_rows_are_contiguous_and_differ_by_at_most_one_token(corpus, rows):
+    split = corpus["train"]
+    plan = StreamProtocol(batch_size=rows, length=11).training_plan(split, 0, 0)
+    read: list[list[int]] = [[] for _ in range(rows)]
+    for index in range(len(plan)):
+        batch = plan.batch(index)
+        mask_BT = (
+            torch.ones_like(batch.targets_BT, dtype=torch.bool) if batch.mask_BT is None else batch.mask_BT
+        )
+        for row, targets_T, mask_T in zip(read, batch.targets_BT, mask_BT, strict=True):
+            row += targets_T[mask_T].tolist()
+    assert [token for row in read for token in row] == split.tokens(0, split.token_count).tolist()
+    assert max(map(len, read)) - min(map(len, read)) <= 1
+
+
+def test_a_stream_row_starts_after_the_token_before_it(corpus):
+    split = corpus["train"]
+    batch = StreamProtocol(batch_size=3, length=11).training_plan(split, 0, 0).batch(0)
+    longer = split.token_count % 3
+    starts = np.cumsum([0] + [split.token_count // 3 + (row < longer) for row in range(2)])
+    assert batch.inputs_BT[:, 0].tolist() == [0, *(int(split.tokens(a - 1, a)[0]) for a in starts[1:])]
+
+
+def test_only_the_first_batch_of_a_stream_starts_from_a_zero_state(corpus):
+    plan = StreamProtocol(batch_size=4, length=7).training_plan(corpus["train"], 0, 0)
+    assert [plan.batch(index).carried for index in range(len(plan))] == [False] + [True] * (len(plan) - 1)
+
+
+def test_a_stream_is_evaluated_as_one_row(corpus):
+    split = corpus["train"]
+    plan = StreamProtocol(batch_size=4, length=7).evaluation_plan(split)
+    assert {len(plan.batch(index).inputs_BT) for index in range(len(plan))} == {1}
+    assert [token for row in _rows(plan) for token in row] == split.tokens(0, split.token_count).tolist()
+
+
+def test_a_stream_shorter_than_its_rows_is_still_read_once(tmp_path):
+    corpus = _corpus(tmp_path, [["a", "b"]])
+    batch = StreamProtocol(batch_size=5, length=7).training_plan(corpus["train"], 0, 0).batch(0)
+    assert batch.token_count == 3
+    assert batch.targets_BT[batch.mask_BT].tolist() == corpus["train"].tokens(0, 3).tolist()
