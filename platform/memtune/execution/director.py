@@ -1,0 +1,182 @@
+"""What a study does with what it hears: which trial next, who goes on, what is recorded where.
+
+The director knows neither Ray nor the terminal. Ray's callbacks call it, one at a time, from the driver's
+thread; watchers are told after each change.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from memtune.search import Proposal, Proposals, SuccessiveHalving
+from memtune.training import Report, TrialConfig
+
+__all__ = ["Director", "Records", "Trial", "Watcher"]
+
+State = Literal["waiting", "running", "done", "stopped", "failed", "interrupted"]
+
+
+@dataclass
+class Trial:
+    """A trial as the driver knows it."""
+
+    proposal: Proposal
+    config: TrialConfig
+    state: State = "waiting"
+    reports: list[Report] = field(default_factory=list)
+    reason: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens seen at the last report."""
+        return self.reports[-1].tokens if self.reports else 0
+
+    @property
+    def loss(self) -> float | None:
+        """The best validation loss so far, nats a token, lower is better."""
+        return min((r.valid_loss for r in self.reports if r.valid_loss is not None), default=None)
+
+
+Watcher = Callable[[Trial], None]
+
+
+class Records(Protocol):
+    """Where the director writes what it hears."""
+
+    def start(self, trial: Trial) -> None:
+        """The trial is about to run, for the first time or again."""
+
+    def report(self, trial: Trial, reports: Sequence[Report]) -> None:
+        """New points of the trial's curve."""
+
+    def finish(self, trial: Trial) -> None:
+        """The trial has ended or was interrupted; its state says which."""
+
+
+class Director:
+    """Keeps a study's proposals, halving rule, records and watchers in step."""
+
+    def __init__(
+        self,
+        proposals: Proposals,
+        records: Records,
+        budget: int,
+        rule: SuccessiveHalving | None = None,
+        watchers: Sequence[Watcher] = (),
+    ) -> None:
+        """Take up the study where its records stand: finished trials count, unfinished ones come first.
+
+        `budget` is how many different configurations may be started in all.
+        """
+        self._proposals, self._records, self._rule, self._watchers = proposals, records, rule, watchers
+        self._trials: dict[int, Trial] = {}
+        known = proposals.outcomes()
+        if rule is not None:
+            rule.replay(known)
+        self._waiting = proposals.unfinished()
+        self._left = budget - len(known)
+        self.exhausted = False
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Trials started by this driver, in order."""
+        return [self._trials[number] for number in sorted(self._trials)]
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing to run: all that may be started has been, and has ended."""
+        return not self._waiting and self._left <= 0
+
+    def next(self) -> Trial | None:
+        """The trial to start next, or None when the study has started all it may."""
+        proposal = self._waiting.pop(0) if self._waiting else self._ask()
+        if proposal is None:
+            return None
+        trial = Trial(proposal, TrialConfig.model_validate(proposal.configuration))
+        self._trials[proposal.number] = trial
+        self._records.start(trial)
+        return trial
+
+    def _ask(self) -> Proposal | None:
+        if self._left <= 0 or self.exhausted:
+            return None
+        proposal = self._proposals.ask()
+        self._left -= 1
+        self.exhausted = proposal is None
+        return proposal
+
+    def started(self, number: int) -> None:
+        """A worker took the trial up."""
+        self._change(number, "running")
+
+    def heard(self, number: int, curve: Sequence[Report], failure: str | None) -> bool:
+        """Take a trial's curve so far; False when it should stop. Hearing it again changes nothing."""
+        trial = self._trials[number]
+        new = [report for report in curve if report.tokens > trial.tokens]
+        trial.reports += new
+        trial.reason = failure or (curve[-1].reason if curve else None) or trial.reason
+        for report in new:
+            self._judge(trial, report)
+        if failure is not None:
+            trial.state = "failed"
+        if new:
+            self._records.report(trial, new)
+            self._tell(trial)
+        return trial.state == "running"
+
+    def _judge(self, trial: Trial, report: Report) -> None:
+        if report.valid_loss is None:
+            trial.state = "failed"
+            return
+        number = trial.proposal.number
+        self._proposals.report(number, report.tokens, report.valid_loss)
+        if self._rule and not self._rule.decide(number, report.tokens, report.valid_loss) and not report.finished:
+            trial.state = "stopped"
+            trial.reason = f"successive halving at {report.tokens:,} tokens"
+
+    def ended(self, number: int) -> None:
+        """The trial's worker is done with it: tell the sampler and the records how it went."""
+        trial = self._trials[number]
+        loss = trial.loss
+        if trial.state == "stopped":
+            self._proposals.prune(number, trial.reason or "stopped")
+        elif trial.state == "failed" or loss is None:
+            trial.state = "failed"
+            self._proposals.fail(number, trial.reason or "no validation was reached")
+        else:
+            trial.state = "done"
+            self._proposals.complete(number, loss)
+        self._records.finish(trial)
+        self._tell(trial)
+
+    def crashed(self, number: int, reason: str) -> None:
+        """The trial failed for good outside of memtune's own errors."""
+        self._trials[number].reason = reason
+        self._trials[number].state = "failed"
+        self.ended(number)
+
+    def close(self, reason: str) -> None:
+        """Stop every open trial for good."""
+        for trial in self._open():
+            trial.state, trial.reason = "stopped", reason
+            self.ended(trial.proposal.number)
+
+    def interrupt(self) -> list[Trial]:
+        """Leave what is open to a later driver; returns those trials."""
+        interrupted = self._open()
+        for trial in interrupted:
+            trial.state = "interrupted"
+            self._records.finish(trial)
+            self._tell(trial)
+        return interrupted
+
+    def _open(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.state in ("waiting", "running")]
+
+    def _change(self, number: int, state: State) -> None:
+        self._trials[number].state = state
+        self._tell(self._trials[number])
+
+    def _tell(self, trial: Trial) -> None:
+        for watcher in self._watchers:
+            watcher(trial)

@@ -1,0 +1,115 @@
+"""A study while it runs: a live table on a terminal, one line an event anywhere else."""
+
+import time
+from types import TracebackType
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from memtune.execution.director import Trial
+
+__all__ = ["Display"]
+
+SHOWN = 20
+COLOURS = {
+    "running": "cyan",
+    "done": "green",
+    "stopped": "yellow",
+    "failed": "red",
+    "interrupted": "magenta",
+    "waiting": "dim",
+}
+
+
+class Display:
+    """Watches trials. Use as a context; call it with each trial that changed."""
+
+    def __init__(self, console: Console, title: str, trials: int, ideal: float | None = None) -> None:
+        """`trials` is the study's budget; `ideal` the best validation perplexity any model could reach."""
+        self._console, self._title, self._budget, self._ideal = console, title, trials, ideal
+        self._trials: dict[int, Trial] = {}
+        self._told: dict[int, tuple[str, int]] = {}
+        self._began = time.monotonic()
+        self._live = Live(self, console=console, refresh_per_second=2) if console.is_terminal else None
+
+    def __enter__(self) -> "Display":
+        """Start the live table, if there is a terminal."""
+        if self._live:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the last table standing."""
+        if self._live:
+            self._live.stop()
+
+    def __call__(self, trial: Trial) -> None:
+        """Take in a trial's new state."""
+        self._trials[trial.proposal.number] = trial
+        now = (trial.state, trial.tokens)
+        if not self._live and self._told.get(trial.proposal.number) != now:
+            self._told[trial.proposal.number] = now
+            self._console.print(self._line(trial), highlight=False, soft_wrap=True)
+
+    def _line(self, trial: Trial) -> str:
+        parts = [f"trial {trial.proposal.number:3d}", f"{trial.state:11s}", describe(trial)]
+        if trial.reports:
+            parts.append(f"{trial.tokens:,} tokens, {_perplexity(trial)} validation perplexity")
+        if trial.reason and trial.state in ("stopped", "failed"):
+            parts.append(trial.reason)
+        return "  ".join(parts)
+
+    def __rich__(self) -> RenderableType:
+        """The table: running trials first, then the best of the others."""
+        table = Table(title=self._title, caption=self._caption(), title_justify="left", caption_justify="left")
+        for name, justify in [("trial", "right"), ("family", "left"), ("parameters", "left")]:
+            table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        for name in ["tokens", "tokens/s", "perplexity"]:
+            table.add_column(name, justify="right")
+        table.add_column("state")
+        running = [trial for trial in self._trials.values() if trial.state == "running"]
+        others = sorted((t for t in self._trials.values() if t.state != "running"), key=_by_loss)
+        for trial in (running + others)[:SHOWN]:
+            table.add_row(*_row(trial), style="bold" if trial is next(iter(others), None) else None)
+        return table
+
+    def _caption(self) -> str:
+        ended = sum(trial.state in ("done", "stopped", "failed") for trial in self._trials.values())
+        elapsed = time.monotonic() - self._began
+        parts = [f"{ended} of {self._budget} trials ended, {_duration(elapsed)}"]
+        if 0 < ended < self._budget:
+            parts.append(f"about {_duration(elapsed / ended * (self._budget - ended))} left")
+        if self._ideal:
+            parts.append(f"ideal perplexity {self._ideal:.2f}")
+        return ", ".join(parts)
+
+
+def describe(trial: Trial) -> str:
+    """Family and key parameters in a few words."""
+    key = " ".join(f"{name}={value}" for name, value in trial.config.model.describe().items())
+    return f"{trial.config.model.family} {key}"
+
+
+def _row(trial: Trial) -> list[str]:
+    key = " ".join(f"{name}={value}" for name, value in trial.config.model.describe().items())
+    speed = f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else ""
+    state = f"[{COLOURS[trial.state]}]{trial.state}[/]"
+    tokens = f"{trial.tokens:,}" if trial.reports else ""
+    return [str(trial.proposal.number), trial.config.model.family, key, tokens, speed, _perplexity(trial), state]
+
+
+def _perplexity(trial: Trial) -> str:
+    best = min((r.valid_perplexity for r in trial.reports if r.valid_perplexity is not None), default=None)
+    return "" if best is None else f"{best:.2f}"
+
+
+def _by_loss(trial: Trial) -> float:
+    return float("inf") if trial.loss is None else trial.loss
+
+
+def _duration(seconds: float) -> str:
+    minutes, left = divmod(int(seconds), 60)
+    return f"{minutes // 60}h {minutes % 60:02d}m" if minutes >= 60 else f"{minutes}m {left:02d}s"

@@ -1,0 +1,235 @@
+"""A whole search: everything checked, the study's trials run, the best model registered."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from filelock import FileLock, Timeout
+from rich.console import Console
+
+from memtune.errors import StudyError
+from memtune.execution.champions import Crowning, crown
+from memtune.execution.director import Director, Trial
+from memtune.execution.display import Display
+from memtune.execution.records import StudyRecords
+from memtune.execution.repeats import best_outcomes, repeated
+from memtune.execution.settings import Settings
+from memtune.execution.study import ReadyStudy, Study, load_study, prepare
+from memtune.execution.trial import Assignment
+from memtune.search import Outcome, Proposals, SamplerConfig, SuccessiveHalving
+from memtune.spaces import RandomChooser, Space
+from memtune.storage import Folder
+from memtune.tracking import Recorder, check_tracking
+from memtune.training import TrialConfig
+
+__all__ = ["SearchResult", "dry_run", "search"]
+
+DRY_SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search came to."""
+
+    study_id: str
+    outcomes: list[Outcome]
+    repeats: list[Outcome] = field(default_factory=list)
+    interrupted: list[Trial] = field(default_factory=list)
+    crowning: Crowning | None = None
+    recorded: bool = True
+    """Whether the tracking store has everything; if not, a resume sends the rest."""
+
+
+def dry_run(
+    path: Path, overrides: dict[str, Any] | None = None, settings: Settings | None = None
+) -> tuple[ReadyStudy, list[TrialConfig]]:
+    """Check a study as `search` would and draw five of its configurations; nothing starts, nothing is written.
+
+    Raises what `search` raises before it starts.
+    """
+    ready = preflight(path, load_study(path, overrides), settings or Settings.read())
+    samples = [ready.sample(RandomChooser(seed)) for seed in range(ready.study.seed, ready.study.seed + DRY_SAMPLES)]
+    return ready, samples
+
+
+def preflight(path: Path, study: Study, settings: Settings) -> ReadyStudy:
+    """Everything that can be known to go wrong before Ray starts; raises the MemtuneError that says what."""
+    ready = prepare(path, study, settings)
+    if study.resources.gpus_per_trial and not (torch.cuda.is_available() or os.environ.get("RAY_ADDRESS")):
+        raise StudyError(
+            f"{path} asks for {study.resources.gpus_per_trial} GPUs a trial and this machine has none; "
+            "submit it to a cluster, or run with --gpus-per-trial 0"
+        )
+    check_tracking(settings.tracking)
+    return ready
+
+
+def search(
+    path: Path,
+    overrides: dict[str, Any] | None = None,
+    *,
+    resume: bool = False,
+    address: str | None = None,
+    settings: Settings | None = None,
+    console: Console | None = None,
+) -> SearchResult:
+    """Run a study, or go on with it, and register its best model.
+
+    `overrides` are put over the study's file by dotted name. `address` is a Ray cluster's; without it (and
+    without RAY_ADDRESS) a private instance is started on this machine. Progress goes to `console`.
+    Raises a MemtuneError before anything starts when the study cannot run; StudyError when the study has begun
+    and `resume` is not set, or when another driver holds it.
+    """
+    settings = settings or Settings.read()
+    ready = preflight(path, load_study(path, overrides), settings)
+    with held(ready), Recorder(settings.tracking, ready.corpus.name) as recorder:
+        with _Search(ready, recorder, console or Console(quiet=True), address) as running:
+            return running.run(path, resume)
+
+
+@contextmanager
+def held(ready: ReadyStudy) -> Iterator[None]:
+    """The study for this driver alone. Raises StudyError that names the driver that has it."""
+    folder = ready.settings.home / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    holder = folder / f"{ready.id}.json"
+    lock = FileLock(folder / f"{ready.id}.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        who = json.loads(holder.read_text()) if holder.exists() else {}
+        raise StudyError(
+            f"study {ready.id} is run by process {who.get('process', '?')} on {who.get('host', '?')} "
+            f"since {who.get('since', '?')}; wait for it or stop it"
+        ) from None
+    try:
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        holder.write_text(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": since}))
+        yield
+    finally:
+        lock.release()
+
+
+class _Search:
+    """One driver's run of one study."""
+
+    def __init__(self, ready: ReadyStudy, recorder: Recorder, console: Console, address: str | None) -> None:
+        self._ready, self._recorder, self._console, self._address = ready, recorder, console, address
+        self._study, self._began = ready.study, time.monotonic()
+        self._connection, self._connected = ExitStack(), False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def run(self, path: Path, resume: bool) -> SearchResult:
+        proposals = self._proposals(self._ready.id, self._ready.space, self._study.sampler)
+        self._check_standing(path, proposals, resume)
+        Folder.at(f"{self._ready.settings.studies}/{self._ready.id}").write_json(
+            "study.json", self._study.model_dump(mode="json")
+        )
+        records = StudyRecords(self._recorder, self._ready)
+        interrupted = self._trials(proposals, records)
+        repeats: list[Outcome] = []
+        if not interrupted and self._study.repeats.best:
+            repeats, interrupted = self._repeats(proposals, records)
+        crowning = None if interrupted else crown(self._ready, self._recorder, proposals.outcomes() + repeats)
+        records.close(interrupted=bool(interrupted))
+        return SearchResult(
+            self._ready.id, proposals.outcomes(), repeats, interrupted, crowning, self._recorder.flush(60)
+        )
+
+    def _proposals(self, name: str, space: Space, sampler: SamplerConfig) -> Proposals:
+        ready = self._ready
+        return Proposals(
+            ready.settings.proposals, name, space, sampler, ready.identify, ready.refuse, ready.count_parameters
+        )
+
+    def _check_standing(self, path: Path, proposals: Proposals, resume: bool) -> None:
+        outcomes, budget = proposals.outcomes(), self._study.budget.trials
+        open_trials = len(proposals.unfinished())
+        if outcomes and not resume and (open_trials or len(outcomes) < budget):
+            raise StudyError(
+                f"study {self._ready.id} has begun: {len(outcomes) - open_trials} of {budget} trials have ended; "
+                f"go on with: memtune search {path} --resume"
+            )
+
+    def _trials(self, proposals: Proposals, records: StudyRecords) -> list[Trial]:
+        halving = self._study.halving
+        rule = SuccessiveHalving(halving, self._ready.trial_tokens) if halving else None
+        return self._run(proposals, records, self._study.budget.trials, rule, self._study.question)
+
+    def _repeats(
+        self, proposals: Proposals, records: StudyRecords
+    ) -> tuple[list[Outcome], list[Trial]]:
+        best = best_outcomes(proposals.outcomes(), self._study.repeats.best)
+        if not best:
+            return [], []
+        seeds = range(self._study.seed + 1, self._study.seed + self._study.repeats.seeds)
+        space = repeated(best, seeds)
+        again = self._proposals(f"{self._ready.id}-repeats", space, SamplerConfig(kind="random"))
+        title = f"the best {len(best)} under {len(seeds)} more seeds"
+        interrupted = self._run(again, records, len(best) * len(seeds), None, title)
+        return again.outcomes(), interrupted
+
+    def _run(
+        self,
+        proposals: Proposals,
+        records: StudyRecords,
+        budget: int,
+        rule: SuccessiveHalving | None,
+        title: str,
+    ) -> list[Trial]:
+        """Run trials up to the budget; the trials left open when it was interrupted."""
+        from memtune.execution.tuning import run_trials
+
+        manifest = self._ready.corpus.manifest
+        ideal = manifest.ideal.get("valid") if manifest.ideal else None
+        with Display(self._console, title, budget, ideal) as display:
+            director = Director(proposals, records, budget, rule, [display])
+            if director.finished:
+                return []
+            self._connect()
+            run_trials(director, self._assignment, self._study.resources, self._time_left())
+            if self._time_left() == 0:
+                director.close("the study's time was up")
+            return director.interrupt()
+
+    def _connect(self) -> None:
+        """Connect to Ray, once for all that this driver runs."""
+        from memtune.execution.cluster import connected
+
+        if not self._connected:
+            self._connection.enter_context(connected(self._address))
+            self._connected = True
+
+    def _time_left(self) -> float | None:
+        """Seconds left of the time budget, None without one."""
+        budget = self._study.budget.time
+        return None if budget is None else max(0.0, budget - (time.monotonic() - self._began))
+
+    def _assignment(self, trial: Trial) -> Assignment:
+        ready = self._ready
+        return Assignment(
+            number=trial.proposal.number,
+            identity=trial.proposal.identity,
+            config=trial.config,
+            corpus=ready.corpus.name,
+            corpus_digest=ready.corpus.digest,
+            store=ready.settings.store,
+            checkpoints=ready.checkpoints,
+            device=ready.device,
+            threads=ready.study.resources.cpus_per_trial,
+        )

@@ -1,0 +1,109 @@
+"""One configuration trained in this process, without Ray, and recorded like a trial of a study."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memtune.corpora import Corpus, open_corpus
+from memtune.execution.champions import Crowning, register
+from memtune.execution.checkpoints import Checkpoints
+from memtune.execution.records import corpus_input, trial_parameters, trial_tags
+from memtune.execution.settings import Settings
+from memtune.execution.study import read_toml
+from memtune.tracking import Recorder, check_tracking
+from memtune.training import Learner, Progress, Report, TrialConfig
+from memtune.values import Value, parse
+
+__all__ = ["TrialFile", "Trained", "load_trial", "train"]
+
+
+class TrialFile(Value):
+    """A trial as a file: a question, a corpus, and one configuration."""
+
+    question: str = ""
+    corpus: str
+    trial: TrialConfig
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training came to."""
+
+    name: str
+    identity: str
+    curve: list[Report]
+    best: Report | None
+    crowning: Crowning | None
+
+
+def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialFile:
+    """The trial in a TOML file, `overrides` (corpus, seed) put over it.
+
+    Raises StudyError when the file cannot be read, ConfigurationError when it says something unknown.
+    """
+    document = {**read_toml(path), **(overrides or {})}
+    named = {name: document.pop(name) for name in ("question", "corpus") if name in document}
+    config = parse(TrialConfig, document, str(path))
+    return TrialFile.model_validate(parse(TrialFile, {**named, "trial": config}, str(path)))
+
+
+def train(
+    path: Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    device: str = "cpu",
+    settings: Settings | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    report: Callable[[Report], None] | None = None,
+) -> Trained:
+    """Train the configuration in `path`, from its last checkpoint when there is one.
+
+    `progress` is called a few times a second, `report` at each milestone. The model is registered when it is
+    the best of its corpus. Raises a MemtuneError before training when something it names is missing.
+    """
+    settings = settings or Settings.read()
+    file = load_trial(path, overrides)
+    corpus = open_corpus(file.corpus, settings.store)
+    check_tracking(settings.tracking)
+    checkpoints = Checkpoints(f"{settings.studies}/single/checkpoints", file.trial.identity(corpus.digest))
+    learner = checkpoints.restore(corpus, device) or Learner(file.trial, corpus, device)
+    with Recorder(settings.tracking, corpus.name) as recorder:
+        _open_run(recorder, path.stem, learner, corpus, settings)
+        _learn(learner, checkpoints, recorder, progress, report)
+        crowning = register(recorder, settings, corpus, learner.identity, checkpoints)
+    return Trained(path.stem, learner.identity, learner.curve, learner.best, crowning)
+
+
+def _open_run(recorder: Recorder, name: str, learner: Learner, corpus: Corpus, settings: Settings) -> None:
+    config = learner.config
+    recorder.start_trial(
+        learner.identity,
+        f"{name} seed {config.seed}",
+        trial_parameters(config, len(corpus.vocabulary)),
+        {**trial_tags(config), "name": name},
+        corpus_input(corpus, settings.store),
+    )
+    recorder.log_files(learner.identity, {"configuration.json": config.model_dump_json(indent=1)})
+    recorder.log_reports(learner.identity, learner.curve)
+
+
+def _learn(
+    learner: Learner,
+    checkpoints: Checkpoints,
+    recorder: Recorder,
+    progress: Callable[[Progress], None] | None,
+    report: Callable[[Report], None] | None,
+) -> None:
+    try:
+        while not learner.finished:
+            latest = learner.advance(progress)
+            checkpoints.save(learner)
+            recorder.log_reports(learner.identity, [latest])
+            if report is not None:
+                report(latest)
+    except BaseException as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        recorder.finish_trial(learner.identity, "KILLED" if interrupted else "FAILED", str(error) or "interrupted")
+        raise
+    recorder.finish_trial(learner.identity, "FINISHED", learner.curve[-1].reason or "")

@@ -1,0 +1,199 @@
+"""A study as its file says it, and as it stands once everything it names has been found and checked."""
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from memtune.corpora import Corpus, open_corpus
+from memtune.errors import StudyError, did_you_mean
+from memtune.execution.settings import Settings
+from memtune.search import HalvingConfig, SamplerConfig
+from memtune.spaces import Space, check_space, RandomChooser, Chooser, combine, fix, load_space
+from memtune.training import TrialConfig
+from memtune.values import Value, digest, parse
+
+__all__ = ["Budget", "ReadyStudy", "Repeats", "Resources", "Study", "load_study", "prepare", "read_toml"]
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds(text: object) -> object:
+    """A duration such as "90s", "15m", "2h" or "1d" in seconds; anything else as it is."""
+    if not isinstance(text, str):
+        return text
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text)
+    if not found:
+        raise ValueError(f'a duration is a number and a unit such as "90s", "15m", "2h" or "1d", got "{text}"')
+    return float(found[1]) * UNITS[found[2]]
+
+
+Duration = Annotated[float, BeforeValidator(seconds), Field(gt=0)]
+
+
+class Budget(Value):
+    """How much a study may spend: configurations, time, and the size a model may have."""
+
+    trials: int = Field(default=12, ge=1, description="different configurations started in all")
+    time: Duration | None = Field(default=None, description="wall-clock time of the search")
+    max_parameters: int | None = Field(default=None, ge=1, description="larger models are never started")
+    min_parameters: int | None = Field(default=None, ge=1, description="smaller models are never started")
+
+
+class Resources(Value):
+    """What one trial is given."""
+
+    cpus_per_trial: int = Field(default=1, ge=1, description="cores, and threads of torch")
+    gpus_per_trial: float = Field(default=0.0, ge=0, description="a share of a GPU below 1, or whole ones")
+    max_concurrent: int | None = Field(default=None, ge=1, description="trials at once; default: what fits")
+
+
+class Repeats(Value):
+    """The best configurations once more under other seeds, to see what a difference is worth."""
+
+    best: int = Field(default=0, ge=0, description="how many configurations")
+    seeds: int = Field(default=3, ge=2, description="seeds in all, the search's own included")
+
+
+class Study(Value):
+    """A question, the spaces that may hold the answer, and the terms under which trials compare.
+
+    `model`, `protocol` and `training` hold constants for every trial; they override the spaces' own entries.
+    """
+
+    question: str
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    corpus: str
+    spaces: tuple[str, ...] = Field(min_length=1)
+    model: dict[str, Any] = {}
+    protocol: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    seed: int = 0
+    sampler: SamplerConfig = SamplerConfig()
+    halving: HalvingConfig | None = None
+    budget: Budget = Budget()
+    resources: Resources = Resources()
+    repeats: Repeats = Repeats()
+
+
+@dataclass(frozen=True)
+class ReadyStudy:
+    """A study whose corpus is open and whose space is read and checked."""
+
+    study: Study
+    space: Space
+    corpus: Corpus
+    settings: Settings
+
+    @property
+    def trial_tokens(self) -> int:
+        """The training budget of one trial, in predicted tokens."""
+        training = self.sample(RandomChooser(0)).training
+        return training.tokens or math.ceil((training.epochs or 0) * self.corpus["train"].token_count)
+
+    def sample(self, chooser: Chooser) -> TrialConfig:
+        """A trial of the space."""
+        return TrialConfig.model_validate(self.space.sample(chooser, self.count_parameters))
+
+    @property
+    def id(self) -> str:
+        """Name and content: the same question on the same corpus is the same study, wherever it is run.
+
+        Budgets, resources and repeats may change between runs of one study and are left out.
+        """
+        terms = self.study.model_dump(mode="json", exclude={"budget", "resources", "repeats", "name", "question"})
+        return f"{self.study.name}-{digest(terms, repr(self.space.root), self.corpus.digest)[:8]}"
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Words a model of this study predicts."""
+        return len(self.corpus.vocabulary)
+
+    @property
+    def checkpoints(self) -> str:
+        """Where the study's trials keep their checkpoints."""
+        return f"{self.settings.studies}/{self.id}/checkpoints"
+
+    @property
+    def device(self) -> str:
+        """What trials train on."""
+        return "cuda" if self.study.resources.gpus_per_trial else "cpu"
+
+    def identify(self, configuration: Mapping[str, Any]) -> str:
+        """The identity of a sampled configuration on this corpus."""
+        return TrialConfig.model_validate(configuration).identity(self.corpus.digest)
+
+    def count_parameters(self, configuration: Mapping[str, Any]) -> int:
+        """Parameters of a configuration's model on this corpus."""
+        return TrialConfig.model_validate(configuration).model.parameter_count(self.vocabulary_size)
+
+    def refuse(self, configuration: Mapping[str, Any]) -> str | None:
+        """Why a configuration is never started, or None: its parameters or its memory are out of bounds."""
+        budget, parameters = self.study.budget, self.count_parameters(configuration)
+        if parameters > (budget.max_parameters or math.inf):
+            return f"{parameters:,} parameters are more than max_parameters = {budget.max_parameters:,}"
+        if parameters < (budget.min_parameters or 0):
+            return f"{parameters:,} parameters are fewer than min_parameters = {budget.min_parameters:,}"
+        return None
+
+
+def load_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
+    """The study in a TOML file, with `overrides` (dotted names) put over it.
+
+    Raises StudyError when the file cannot be read and ConfigurationError when it says something that makes no
+    sense; both name the file.
+    """
+    document = read_toml(path)
+    document.setdefault("name", path.stem)
+    for name, value in (overrides or {}).items():
+        section, _, key = name.rpartition(".")
+        (document.setdefault(section, {}) if section else document)[key] = value
+    return Study.model_validate(parse(Study, document, str(path)))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a dictionary. Raises StudyError that names the file, the line and a near name."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = sorted(other.name for other in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+        raise StudyError(f"no file {path}; {did_you_mean(path.name, near)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"cannot read {path}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise StudyError(f"{path} is not TOML: {error}") from None
+
+
+def prepare(path: Path, study: Study, settings: Settings) -> ReadyStudy:
+    """Find and check everything a study names, before anything starts.
+
+    Spaces are looked for beside the study file and in the `search_spaces` folders of the folders above it and
+    of the working folder. Raises CorpusError, SpaceError or StudyError.
+    """
+    corpus = open_corpus(study.corpus, settings.store)
+    space = combine([load_space(find_space(name, path)) for name in study.spaces])
+    constants = {"model": study.model, "protocol": study.protocol, "training": study.training, "seed": study.seed}
+    space = fix(space, {name: value for name, value in constants.items() if value != {}})
+    ready = ReadyStudy(study, space, corpus, settings)
+    check_space(space, TrialConfig, str(path), ready.count_parameters)
+    return ready
+
+
+def find_space(name: str, study: Path) -> Path:
+    """The file of a space named in a study: a path ending in .toml, or a name in a `search_spaces` folder.
+
+    Raises StudyError that names what was looked through.
+    """
+    if name.endswith(".toml"):
+        return study.parent / name
+    folders = [folder / "search_spaces" for folder in (*study.absolute().parents, Path.cwd())]
+    for folder in folders:
+        if (folder / f"{name}.toml").is_file():
+            return folder / f"{name}.toml"
+    known = {file.stem for folder in folders for file in folder.glob("*.toml")}
+    raise StudyError(f'{study}: no search space "{name}"; {did_you_mean(name, known)}')

@@ -1,0 +1,70 @@
+"""Imports only point down, and each outside library has one home."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "platform" / "memtune"
+LAYERS = [
+    {"errors"},
+    {"values", "storage"},
+    {"corpora", "models", "spaces"},
+    {"tasks"},
+    {"training"},
+    {"search", "tracking"},
+    {"execution"},
+    {"analysis", "reports"},
+    {"cli", "__init__"},
+]
+WITHIN_A_LAYER = {("storage", "values"), ("values", "storage")}
+HOMES = {"ray": "execution", "optuna": "search", "mlflow": "tracking"}
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def rank(package: str) -> int:
+    return next(height for height, layer in enumerate(LAYERS) if package in layer)
+
+
+def package_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} imports relatively"
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_imports_only_from_layers_below_its_own_package(path: Path) -> None:
+    own = package_of(path)
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] != "memtune" or len(parts) == 1 or parts[1] == own:
+            continue
+        assert rank(parts[1]) < rank(own), f"{own} imports {name}, which is not below it"
+
+
+@pytest.mark.parametrize(("library", "home"), HOMES.items())
+def test_a_library_is_imported_in_its_one_home(library: str, home: str) -> None:
+    users = {package_of(path) for path in MODULES for name in imports(path) if name.split(".")[0] == library}
+    assert users == {home}
+
+
+def test_models_corpora_tasks_and_training_run_where_ray_optuna_and_mlflow_are_missing() -> None:
+    program = (
+        "import sys\n"
+        "for name in ('ray', 'optuna', 'mlflow'): sys.modules[name] = None\n"
+        "import memtune.corpora, memtune.models, memtune.spaces, memtune.tasks, memtune.training\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=SOURCE.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
