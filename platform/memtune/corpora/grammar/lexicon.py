@@ -1,0 +1,210 @@
+"""The words of the embedded corpus: what each can do, and how often.
+
+Every word belongs to one lexicon only, so a word alone says its category. Nouns come in four categories; a
+verb's lemma says the category of its subject and, if it is transitive, of its object. Within a lexicon the
+word of rank r (from 0) has a weight of 1 / (r + flatness), which is Zipf's law at flatness 1; sums and
+quotients only, exactly rounded, so that the probabilities are the same on every machine.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from math import fsum
+
+__all__ = [
+    "ADJECTIVES",
+    "ADVERBS",
+    "BRACKETS",
+    "CATEGORIES",
+    "COMMA",
+    "COORDINATORS",
+    "DETERMINERS",
+    "INTRANSITIVE",
+    "NAMES",
+    "NOUNS",
+    "NUMBERS",
+    "OPENERS",
+    "OTHER_FORM",
+    "PARTNERS",
+    "PREPOSITIONS",
+    "REPORTING",
+    "SEPARABLE",
+    "SUBORDINATORS",
+    "THAT",
+    "TRANSITIVE",
+    "WORDS",
+    "Lexicon",
+]
+
+CATEGORIES = ("people", "animals", "machines", "plants")
+NUMBERS = ("singular", "plural")
+
+
+@dataclass(frozen=True, eq=False)
+class Lexicon:
+    """Words of one kind, from the most to the least frequent, with their probabilities."""
+
+    words: tuple[str, ...]
+    flatness: float = 1.0
+
+    @classmethod
+    def of(cls, words: str, flatness: float = 1.0) -> "Lexicon":
+        """A lexicon of words written with blanks between them."""
+        return cls(tuple(words.split()), flatness)
+
+    @cached_property
+    def probabilities(self) -> tuple[float, ...]:
+        """Probability of each word."""
+        weights = [1.0 / (rank + self.flatness) for rank in range(len(self.words))]
+        total = fsum(weights)
+        return tuple(weight / total for weight in weights)
+
+    @cached_property
+    def cumulative(self) -> tuple[float, ...]:
+        """Upper end of each word's share of the interval from 0 to 1."""
+        return (*accumulate(self.probabilities[:-1]), 1.0)
+
+
+def _numbered(lemmas: str, ending: str, flatness: float) -> dict[str, Lexicon]:
+    """Both forms of the lemmas; `ending` is the number whose form adds an s."""
+    plain = tuple(lemmas.split())
+    inflected = tuple(f"{lemma}s" for lemma in plain)
+    other = "plural" if ending == "singular" else "singular"
+    return {ending: Lexicon(inflected, flatness), other: Lexicon(plain, flatness)}
+
+
+_NOUN_LEMMAS = {
+    "people": (
+        "teacher doctor farmer student neighbor painter soldier lawyer singer king writer sailor baker "
+        "queen actor dancer priest poet banker pilot hunter prince tailor merchant"
+    ),
+    "animals": (
+        "dog cat bird cow bear rabbit lion goat duck tiger snake monkey elephant spider frog owl donkey "
+        "eagle turtle camel whale panther lizard otter"
+    ),
+    "machines": (
+        "car truck engine tractor robot boat computer motor pump wagon clock bicycle plane furnace drill "
+        "printer rocket generator helicopter elevator turbine scooter submarine excavator"
+    ),
+    "plants": (
+        "tree flower rose weed oak vine herb bean shrub hedge mushroom lemon pine tulip willow olive fern "
+        "melon maple nettle cedar clover orchid thistle"
+    ),
+}
+_TRANSITIVE_LEMMAS = {
+    ("people", "people"): "visit invite admire trust",
+    ("people", "animals"): "feed train adopt groom",
+    ("people", "machines"): "repair drive operate rent",
+    ("people", "plants"): "gather water collect trim",
+    ("animals", "people"): "follow obey guard lick",
+    ("animals", "animals"): "hunt bite defend stalk",
+    ("animals", "machines"): "avoid inspect ignore sniff",
+    ("animals", "plants"): "eat chew nibble devour",
+    ("machines", "people"): "annoy serve transport deafen",
+    ("machines", "animals"): "scare disturb overtake startle",
+    ("machines", "machines"): "pull replace power tow",
+    ("machines", "plants"): "cut spray flatten uproot",
+    ("plants", "people"): "delight heal inspire shelter",
+    ("plants", "animals"): "attract conceal poison sustain",
+    ("plants", "machines"): "cover block surround outlast",
+    ("plants", "plants"): "shade outgrow strangle resemble",
+}
+_INTRANSITIVE_LEMMAS = {
+    "people": "sing wait laugh argue dream smile whisper travel",
+    "animals": "sleep wander hide howl swim growl yawn roam",
+    "machines": "stop hum rattle stall rust vibrate overheat spin",
+    "plants": "grow bloom sway wither ripen decay sprout fade",
+}
+_SEPARABLE_LEMMAS = {
+    "people": "pick:up take:apart throw:away bring:back set:aside lock:out",
+    "animals": "dig:up tear:apart chase:away drag:along knock:down nudge:aside",
+    "machines": "lift:up slow:down haul:away send:back shut:out bind:together",
+    "plants": "hold:together weigh:down keep:away tangle:up lure:along crowd:out",
+}
+_REPORTING_LEMMAS = "think claim know insist believe admit suspect doubt"
+
+_WOMEN = (
+    "Anna Maria Ruth Clara Emma Alice Helen Laura Nina Sara Julia Grace Irene Lucy Edith Flora Hanna "
+    "Ida Jane Kate Lena Mona Nora Olga Paula Rita Sofia Tina Ursula Vera Wanda Zoe Agnes Berta Carla "
+    "Dora Elsa Frida Greta Hilda Iris Judith Karin Lydia Martha Naomi Ottilie Petra Renate Stella"
+)
+_MEN = (
+    "Peter Paul David Martin Simon Thomas Adam Bruno Carl Daniel Erik Felix Georg Hugo Ivan Jacob Klaus "
+    "Leo Max Noah Oscar Philip Quentin Robert Samuel Theo Ulrich Victor Walter Xaver Aaron Boris Conrad "
+    "Dennis Emil Frank Gustav Henry Igor Joseph Kevin Lukas Moritz Niels Otto Pablo Ralf Stefan Tobias "
+    "Vincent"
+)
+_ADJECTIVES = (
+    "old small young big new quiet white strong little black strange heavy green narrow tall brown "
+    "gentle famous clever loud tiny red lonely proud grey rare sturdy modern yellow dusty elegant noisy "
+    "clumsy ancient curious fragile shiny humble splendid peculiar"
+)
+_ADVERBS = (
+    "often always quickly never slowly again quietly today rarely suddenly gladly daily alone soundly "
+    "outside patiently loudly everywhere secretly calmly"
+)
+
+NOUNS = {category: _numbered(lemmas, "plural", 1.5) for category, lemmas in _NOUN_LEMMAS.items()}
+TRANSITIVE = {roles: _numbered(lemmas, "singular", 1.5) for roles, lemmas in _TRANSITIVE_LEMMAS.items()}
+INTRANSITIVE = {who: _numbered(lemmas, "singular", 1.5) for who, lemmas in _INTRANSITIVE_LEMMAS.items()}
+REPORTING = _numbered(_REPORTING_LEMMAS, "singular", 1.5)
+_PARTICLES = {
+    who: dict(pair.split(":") for pair in pairs.split()) for who, pairs in _SEPARABLE_LEMMAS.items()
+}
+SEPARABLE = {who: _numbered(" ".join(pairs), "singular", 2.0) for who, pairs in _PARTICLES.items()}
+
+NAMES = {"woman": Lexicon.of(_WOMEN, 12.0), "man": Lexicon.of(_MEN, 12.0)}
+DETERMINERS = {
+    "": Lexicon(("the",)),
+    "singular": Lexicon(("this", "every", "one", "each")),
+    "plural": Lexicon(("some", "these", "many", "several")),
+}
+ADJECTIVES = Lexicon.of(_ADJECTIVES)
+ADVERBS = Lexicon.of(_ADVERBS)
+PREPOSITIONS = Lexicon.of("of near with behind beside under from above against beyond around below")
+COORDINATORS = Lexicon(("and", "but", "so", "yet"))
+SUBORDINATORS = Lexicon(("because", "while", "although", "until", "unless"))
+OPENERS = Lexicon(("when", "if", "after", "before"))
+BRACKETS = Lexicon(("(", "[", "{", "«"))
+THAT = Lexicon(("that",))
+COMMA = Lexicon((",",))
+
+
+def _forms(numbered: dict[str, Lexicon]) -> dict[str, str]:
+    singular, plural = numbered["singular"].words, numbered["plural"].words
+    return dict(zip(singular + plural, plural + singular, strict=True))
+
+
+def _verb_forms() -> dict[str, str]:
+    groups = [*TRANSITIVE.values(), *INTRANSITIVE.values(), *SEPARABLE.values(), REPORTING]
+    return {form: other for group in groups for form, other in _forms(group).items()}
+
+
+def _partners() -> dict[str, str]:
+    names = {name: name for lexicon in NAMES.values() for name in lexicon.words}
+    closers = dict(zip(BRACKETS.words, (")", "]", "}", "»"), strict=True))
+    particles = {
+        f"{lemma}{ending}": particle
+        for pairs in _PARTICLES.values()
+        for lemma, particle in pairs.items()
+        for ending in ("", "s")
+    }
+    return names | closers | particles
+
+
+OTHER_FORM = _verb_forms()
+"""Each inflected verb form -> the form of the other number."""
+
+PARTNERS = _partners()
+"""Each word that is answered later -> its answer: the same name, the closing bracket, the verb's particle."""
+
+_PARTICLE_WORDS = dict.fromkeys(particle for pairs in _PARTICLES.values() for particle in pairs.values())
+_LEXICONS = [
+    *(lexicon for group in (*NOUNS.values(), *TRANSITIVE.values()) for lexicon in group.values()),
+    *(lexicon for group in (*INTRANSITIVE.values(), *SEPARABLE.values()) for lexicon in group.values()),
+    *(*REPORTING.values(), *NAMES.values(), *DETERMINERS.values()),
+    *(ADJECTIVES, ADVERBS, PREPOSITIONS, COORDINATORS, SUBORDINATORS, OPENERS, BRACKETS, THAT, COMMA),
+    Lexicon((*_PARTICLE_WORDS, *(PARTNERS[bracket] for bracket in BRACKETS.words))),
+]
+WORDS = tuple(word for lexicon in _LEXICONS for word in lexicon.words)
+"""Every word of the language, each once."""
