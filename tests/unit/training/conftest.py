@@ -1,0 +1,39 @@
+"""A tiny corpus and trials on it that take a fraction of a second."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.golden.tiny_corpus import tiny_corpus
+
+from memtune.corpora import Corpus
+from memtune.training import TrialConfig
+from memtune.values import parse
+
+LSTM = {"family": "lstm", "width": 12, "layers": 2, "dropout": 0.3}
+MEMORY = {"family": "recurrent_memory", "width": 12, "memory_size": 4, "layers": 2, "dropout": 0.3}
+SENTENCE = {"kind": "sentence", "batch_size": 16}
+STREAM = {"kind": "stream", "batch_size": 8, "length": 7}
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return tiny_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def trial(
+    model: dict[str, Any] | None = None,
+    protocol: dict[str, Any] | None = None,
+    seed: int = 3,
+    **training: Any,
+) -> TrialConfig:
+    if "tokens" not in training:
+        training = {"epochs": 2, **training}
+    data = {"model": model or LSTM, "protocol": protocol or SENTENCE, "training": training, "seed": seed}
+    return parse(TrialConfig, data, "trial")
+
+
+@pytest.fixture(scope="session")
+def make_trial() -> Callable[..., TrialConfig]:
+    """A trial from what matters to a test; the rest is small."""
+    return trial

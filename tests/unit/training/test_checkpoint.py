@@ -1,0 +1,182 @@
+"""Checkpoints are whole or named as not; models and their weights travel without code."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from memtune.errors import CheckpointError
+from memtune.models import LSTMConfig, RecurrentMemoryConfig, build_model, logits
+from memtune.training import Learner, load_best_model, load_model, save_model
+from memtune.values import digest
+
+FILES = ["model.safetensors", "best.safetensors", "learner.safetensors", "learner.json"]
+TIED = RecurrentMemoryConfig(width=8, tie_memory_input=True, tie_memory_output=True, tie_output=True)
+
+
+@pytest.fixture(scope="module")
+def learner(corpus, make_trial) -> Learner:
+    learner = Learner(make_trial(epochs=2), corpus)
+    learner.advance()
+    return learner
+
+
+@pytest.fixture
+def folder(learner, tmp_path):
+    learner.save(tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+def test_a_checkpoint_is_these_files(folder):
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
+
+
+def test_the_record_can_be_read_by_eye(folder, learner):
+    record = json.loads((folder / "learner.json").read_text())["record"]
+    assert record["identity"] == learner.identity
+    assert record["config"]["model"]["family"] == "lstm"
+    assert record["curve"][0]["valid_loss"] == learner.curve[0].valid_loss
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_named(folder, corpus, name):
+    (folder / name).unlink()
+    with pytest.raises(CheckpointError, match=name):
+        Learner.restore(folder, corpus)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_truncated_file_is_named(folder, corpus, name):
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointError, match=f"{name} is truncated or altered"):
+        Learner.restore(folder, corpus)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_one_altered_byte_is_noticed(folder, corpus, name):
+    """In the record the byte is a digit of a number, so that it is still JSON."""
+    content = bytearray((folder / name).read_bytes())
+    place = content.index(b'"tokens": ') + 10 if name == "learner.json" else len(content) - 3
+    content[place] = ord("1") if content[place] != ord("1") else ord("2")
+    (folder / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"{name} is (truncated or )?altered"):
+        Learner.restore(folder, corpus)
+
+
+def test_a_folder_without_a_checkpoint_is_told(corpus, tmp_path):
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .*nothing"):
+        Learner.restore(tmp_path / "nothing", corpus)
+
+
+def test_a_newer_schema_is_told(folder, corpus):
+    path = folder / "learner.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 99}))
+    with pytest.raises(CheckpointError, match="has schema 99, this memtune reads up to 1"):
+        Learner.restore(folder, corpus)
+
+
+def test_another_corpus_is_refused(folder, corpus):
+    other = replace(corpus, name="other", digest="0" * 64)
+    with pytest.raises(CheckpointError, match=r'was trained on corpus "tiny".*not on "other"'):
+        Learner.restore(folder, other)
+
+
+def test_a_record_of_another_configuration_is_refused(folder, corpus):
+    path = folder / "learner.json"
+    content = json.loads(path.read_text())
+    content["record"]["config"]["seed"] = 1234
+    del content["digest"]
+    path.write_text(json.dumps({"digest": digest(content), **content}))
+    with pytest.raises(CheckpointError, match="its configuration is now that of"):
+        Learner.restore(folder, corpus)
+
+
+def test_saving_again_replaces_the_checkpoint(folder, corpus):
+    learner = Learner.restore(folder, corpus)
+    learner.advance()
+    learner.save(folder)
+    assert Learner.restore(folder, corpus).curve == learner.curve
+    assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
+
+
+def test_a_checkpoint_put_aside_by_a_killed_writer_is_still_found(folder, corpus, learner):
+    """What a kill between the two renames leaves: the old one aside, the new one under its working name."""
+    folder.rename(folder.with_name(".checkpoint.aside"))
+    assert Learner.restore(folder, corpus).curve == learner.curve
+    learner.save(folder)
+    assert Learner.restore(folder, corpus).curve == learner.curve
+    assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
+
+
+def test_a_folder_that_cannot_be_written_is_told(learner, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot write a checkpoint"):
+        learner.save(tmp_path / "file" / "checkpoint")
+
+
+def test_the_best_model_is_that_of_the_best_report(folder, corpus, learner):
+    best = load_best_model(folder)
+    found = learner._task.evaluate(best, "valid")
+    assert found.loss == learner.best.valid_loss
+
+
+def test_a_trial_without_a_report_has_no_best_model(corpus, make_trial, tmp_path):
+    Learner(make_trial(), corpus).save(tmp_path / "new")
+    with pytest.raises(CheckpointError, match="no validation report yet"):
+        load_best_model(tmp_path / "new")
+
+
+@pytest.mark.parametrize("config", [LSTMConfig(width=8), TIED], ids=["lstm", "tied"])
+def test_a_model_reloads_to_the_same_logits(config, tmp_path):
+    model = build_model(config, 20, seed=5).eval()
+    save_model(model, tmp_path / "model")
+    loaded = load_model(tmp_path / "model").eval()
+    tokens_BT = torch.randint(20, (3, 6), generator=torch.Generator().manual_seed(1))
+    assert loaded.config == config
+    assert torch.equal(logits(model, tokens_BT)[0], logits(loaded, tokens_BT)[0])
+
+
+def test_a_shared_table_is_written_once_and_shared_again(tmp_path):
+    save_model(build_model(TIED, 1000, seed=5), tmp_path / "tied")
+    size = (tmp_path / "tied" / "model.safetensors").stat().st_size
+    # 4 bytes a parameter and a header of a few kilobytes.
+    assert 0 <= size - 4 * TIED.parameter_count(1000) < 4096
+    loaded = load_model(tmp_path / "tied")
+    assert loaded.output.weight is loaded.embedding.weight
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.json", None, r"no model in .*model.json"),
+        ("model.json", "{}", "does not describe a model"),
+        ("model.safetensors", None, r"model.safetensors is missing"),
+        ("model.safetensors", "junk", r"model.safetensors is truncated or altered"),
+    ],
+)
+def test_a_model_that_is_not_whole_is_told(tmp_path, name, content, message):
+    save_model(build_model(LSTMConfig(width=4), 20, seed=5), tmp_path)
+    (tmp_path / name).unlink()
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(CheckpointError, match=message):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        (LSTMConfig(width=4, layers=2), "is not part of the model"),
+        (LSTMConfig(width=5), "has shape"),
+        (LSTMConfig(width=4, tie_output=True), "output.weight is missing"),
+    ],
+)
+def test_weights_of_another_configuration_are_named(tmp_path, saved, message):
+    save_model(build_model(LSTMConfig(width=4), 20, seed=5), tmp_path / "right")
+    save_model(build_model(saved, 20, seed=5), tmp_path / "wrong")
+    (tmp_path / "wrong" / "model.safetensors").rename(tmp_path / "right" / "model.safetensors")
+    with pytest.raises(CheckpointError, match=message):
+        load_model(tmp_path / "right")

@@ -1,0 +1,37 @@
+"""Evaluation of a model that is already trained."""
+
+import pytest
+from tests.unit.training.conftest import SENTENCE, STREAM
+
+from memtune.corpora.protocols import SentenceProtocol, StreamProtocol
+from memtune.errors import CheckpointError
+from memtune.models import LSTMConfig, build_model
+from memtune.training import Learner, evaluate, load_best_model, save_model
+
+
+@pytest.mark.parametrize("protocol", [SENTENCE, STREAM], ids=lambda protocol: protocol["kind"])
+def test_the_saved_best_model_reproduces_the_logged_perplexity(corpus, make_trial, tmp_path, protocol):
+    config = make_trial(protocol=protocol, epochs=2)
+    learner = Learner(config, corpus)
+    while not learner.finished:
+        learner.advance()
+    learner.save(tmp_path / "checkpoint")
+    save_model(load_best_model(tmp_path / "checkpoint"), tmp_path / "model")
+    metrics = evaluate(tmp_path / "model", corpus, config.protocol, "valid")
+    assert metrics.perplexity == pytest.approx(learner.best.valid_perplexity, rel=1e-6)
+
+
+def test_protocols_disagree_and_splits_too(corpus):
+    model = build_model(LSTMConfig(width=8), len(corpus.vocabulary), seed=1)
+    found = {
+        evaluate(model, corpus, protocol, split).loss
+        for protocol in (SentenceProtocol(), StreamProtocol())
+        for split in ("valid", "test")
+    }
+    assert len(found) == 4
+
+
+def test_a_model_of_another_vocabulary_is_refused(corpus):
+    model = build_model(LSTMConfig(width=8), 7, seed=1)
+    with pytest.raises(CheckpointError, match=r'predicts 7 words, corpus "tiny" has'):
+        evaluate(model, corpus, SentenceProtocol(), "valid")

@@ -1,0 +1,234 @@
+"""A learner's milestones, its figures, and how a trial ends."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.unit.training.conftest import MEMORY, SENTENCE, STREAM
+
+from memtune.corpora.protocols import SentenceProtocol
+from memtune.errors import ConfigurationError, TrialError
+from memtune.models import build_model
+from memtune.tasks import LanguageModelling
+from memtune.training import Learner
+
+OPTIMISERS = [
+    {"kind": "sgd", "learning_rate": 1.0},
+    {"kind": "sgd", "learning_rate": 0.2, "momentum": 0.9, "weight_decay": 1e-5},
+    {"kind": "adam", "learning_rate": 0.01},
+    {"kind": "adamw", "learning_rate": 0.01},
+    {"kind": "rmsprop", "learning_rate": 0.003},
+    {"kind": "rmsprop", "learning_rate": 0.001, "momentum": 0.5},
+]
+
+
+def _finish(learner: Learner) -> Learner:
+    while not learner.finished:
+        learner.advance()
+    return learner
+
+
+@pytest.mark.parametrize(
+    "optimiser", OPTIMISERS, ids=lambda optimiser: "-".join(map(str, optimiser.values()))
+)
+@pytest.mark.parametrize("protocol", [SENTENCE, STREAM], ids=lambda protocol: protocol["kind"])
+def test_every_optimiser_learns_the_text(corpus, make_trial, optimiser, protocol):
+    model = {"family": "lstm", "width": 16, "initial_range": 0.2}
+    learner = Learner(make_trial(model, protocol, optimiser=optimiser, epochs=12), corpus)
+    chance = learner._task.evaluate(learner.model, "valid").perplexity
+    assert _finish(learner).best.valid_perplexity < 0.7 * chance
+
+
+def test_without_an_interval_each_epoch_reports_once(corpus, make_trial):
+    learner = _finish(Learner(make_trial(epochs=3), corpus))
+    assert [report.epoch for report in learner.curve] == [1, 2, 3]
+    assert [report.tokens for report in learner.curve] == [
+        epoch * corpus["train"].token_count for epoch in (1, 2, 3)
+    ]
+
+
+def test_a_fraction_of_an_epoch_ends_with_a_report(corpus, make_trial):
+    learner = _finish(Learner(make_trial(epochs=1.5), corpus))
+    assert [report.finished for report in learner.curve] == [False, True]
+    assert learner.curve[-1].reason == "budget"
+    # The batch that reaches the budget is the last: it exceeds it by less than 16 sentences of 13 tokens.
+    assert 0 <= learner.tokens - 1.5 * corpus["train"].token_count < 16 * 13
+
+
+def test_a_budget_in_tokens_reports_at_each_interval_and_at_its_end(corpus, make_trial):
+    learner = _finish(Learner(make_trial(tokens=2500, report_every=1000), corpus))
+    assert [report.tokens // 500 for report in learner.curve] == [2, 4, 5]
+    assert [report.reason for report in learner.curve] == [None, None, "budget"]
+
+
+def test_a_finished_learner_gives_its_last_report_again(corpus, make_trial):
+    learner = _finish(Learner(make_trial(epochs=1), corpus))
+    assert learner.advance() is learner.curve[-1]
+    assert len(learner.curve) == 1
+
+
+def test_patience_ends_a_trial_that_no_longer_improves(corpus, make_trial):
+    config = make_trial(
+        epochs=50, patience=2, optimiser={"kind": "sgd", "learning_rate": 1e-12}, clip_norm=None
+    )
+    learner = _finish(Learner(config, corpus))
+    best = min(range(len(learner.curve)), key=lambda index: learner.curve[index].valid_loss)
+    assert learner.curve[-1].reason == "no improvement in 2 reports"
+    assert len(learner.curve) == best + 3
+
+
+def test_the_training_loss_is_nats_per_token_since_the_last_report(corpus, make_trial):
+    """A rate of nearly nothing leaves the weights alone, so every interval has the loss of the split."""
+    optimiser = {"kind": "sgd", "learning_rate": 1e-30}
+    model = {"family": "lstm", "width": 8}
+    learner = _finish(Learner(make_trial(model=model, optimiser=optimiser, epochs=2), corpus))
+    expected = LanguageModelling(corpus, SentenceProtocol()).evaluate(learner.model, "train").loss
+    for report in learner.curve:
+        assert report.train_loss == pytest.approx(expected, rel=1e-6)
+        assert report.train_perplexity == pytest.approx(math.exp(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["tokens", "sentences"])
+@pytest.mark.parametrize("protocol", [SENTENCE, STREAM], ids=lambda protocol: protocol["kind"])
+def test_one_step_of_sgd_follows_the_reduced_and_clipped_gradient(corpus, make_trial, reduction, protocol):
+    """theta - rate * g * min(1, clip / |g|), with g of the mean over tokens or over rows, in float32."""
+    model = {"family": "lstm", "width": 8, "tie_output": True}
+    config = make_trial(
+        model=model,
+        protocol=protocol,
+        tokens=1,
+        loss_reduction=reduction,
+        clip_norm=0.5,
+        optimiser={"kind": "sgd", "learning_rate": 0.3},
+    )
+    learner = Learner(config, corpus)
+    plain = build_model(config.model, len(corpus.vocabulary), config.seed)
+    task = LanguageModelling(corpus, config.protocol)
+    batch = task.training_plan(config.seed, 0).batch(0)
+    rows, tokens = len(batch.inputs_BT), batch.token_count
+    (task.loss(plain, batch, None)[0] / (tokens if reduction == "tokens" else rows)).backward()
+    norm = torch.stack([parameter.grad.norm() for parameter in plain.parameters()]).norm().item()
+    report = learner.advance()
+    assert report.gradient_norm == pytest.approx(norm, rel=1e-5)
+    for learned, parameter in zip(learner.model.parameters(), plain.parameters(), strict=True):
+        expected = parameter - 0.3 * parameter.grad * min(1.0, 0.5 / norm)
+        torch.testing.assert_close(learned, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_the_rate_follows_the_schedule(corpus, make_trial):
+    config = make_trial(
+        epochs=4,
+        optimiser={"kind": "sgd", "learning_rate": 0.8},
+        schedule={"kind": "step", "factor": 0.5, "hold_epochs": 2},
+    )
+    rates = [report.learning_rate for report in _finish(Learner(config, corpus)).curve]
+    assert rates == pytest.approx([0.8, 0.8, 0.4, 0.2])
+
+
+def test_divergence_is_a_finished_report(corpus, make_trial):
+    config = make_trial(epochs=30, clip_norm=None, optimiser={"kind": "sgd", "learning_rate": 1e39})
+    report = _finish(Learner(config, corpus)).curve[-1]
+    assert report.finished
+    assert report.reason == "diverged: the training loss is not finite"
+    assert report.train_loss is None
+    assert report.valid_loss is None
+
+
+def test_a_gradient_that_is_not_finite_ends_the_trial(corpus, make_trial):
+    learner = Learner(make_trial(), corpus)
+    learner.model.output.weight.register_hook(lambda gradient: gradient * math.nan)
+    report = learner.advance()
+    assert report.reason == "diverged: the gradient is not finite"
+    assert report.gradient_norm is None
+
+
+def test_a_validation_far_worse_than_chance_ends_the_trial(corpus, make_trial):
+    config = make_trial(epochs=30, clip_norm=None, optimiser={"kind": "sgd", "learning_rate": 300.0})
+    learner = _finish(Learner(config, corpus))
+    assert learner.curve[-1].reason.startswith("diverged: the validation perplexity")
+    assert learner.best is None or learner.best.valid_perplexity < 10 * len(corpus.vocabulary)
+
+
+def test_best_is_the_report_with_the_lowest_validation_loss(corpus, make_trial):
+    learner = _finish(Learner(make_trial(MEMORY, epochs=4), corpus))
+    assert learner.best.valid_loss == min(report.valid_loss for report in learner.curve)
+
+
+def test_training_never_reads_the_test_split(corpus, make_trial):
+    without = replace(corpus, splits={name: corpus[name] for name in ("train", "valid")})
+    assert _finish(Learner(make_trial(epochs=1), without)).finished
+
+
+def test_equal_trials_give_equal_bits_whatever_the_process_drew(corpus, make_trial):
+    first = _finish(Learner(make_trial(), corpus))
+    torch.rand(7)
+    second = _finish(Learner(make_trial(), corpus))
+    for one, other in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_learning_leaves_the_random_state_of_the_process_alone(corpus, make_trial):
+    before = torch.get_rng_state()
+    Learner(make_trial(), corpus).advance()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_two_learners_take_turns_without_touching_each_other(corpus, make_trial):
+    alone = _finish(Learner(make_trial(), corpus))
+    first, second = Learner(make_trial(), corpus), Learner(make_trial(seed=9), corpus)
+    while not first.finished:
+        first.advance()
+        second.advance()
+    assert [report.valid_loss for report in first.curve] == [report.valid_loss for report in alone.curve]
+
+
+def test_progress_tells_tokens_and_time_left(corpus, make_trial, monkeypatch):
+    monkeypatch.setattr("memtune.training.learner.PROGRESS_SECONDS", 0.0)
+    glances = []
+    report = Learner(make_trial(epochs=1), corpus).advance(glances.append)
+    assert [glance.tokens for glance in glances] == sorted(glance.tokens for glance in glances)
+    assert glances[-1].tokens == report.tokens
+    assert glances[-1].seconds_left == 0
+    assert glances[0].seconds_left > 0
+    assert glances[-1].loss == pytest.approx(report.train_loss)
+
+
+def test_figures_of_time_and_memory_are_those_of_the_trial(corpus, make_trial):
+    learner = _finish(Learner(make_trial(epochs=2), corpus))
+    first, second = learner.curve
+    assert 0 < first.seconds < second.seconds
+    assert second.tokens / second.seconds < max(first.tokens_per_second, second.tokens_per_second)
+    assert 0 < first.peak_memory_bytes <= second.peak_memory_bytes
+
+
+def test_after_an_interruption_only_a_checkpoint_goes_on(corpus, make_trial, tmp_path, monkeypatch):
+    monkeypatch.setattr("memtune.training.learner.PROGRESS_SECONDS", 0.0)
+
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    learner = Learner(make_trial(), corpus)
+    with pytest.raises(KeyboardInterrupt):
+        learner.advance(interrupt)
+    with pytest.raises(TrialError, match="restore the last checkpoint"):
+        learner.advance()
+    with pytest.raises(TrialError, match="the last checkpoint still holds"):
+        learner.save(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize("option", [{"precision": "bfloat16"}, {"precision": "float16"}, {"compile": True}])
+def test_what_a_cpu_does_not_do_is_refused(corpus, make_trial, option):
+    with pytest.raises(ConfigurationError, match=f"{next(iter(option))} = .* needs a CUDA device, not cpu"):
+        Learner(make_trial(**option), corpus)
+
+
+def test_an_unknown_device_is_refused(corpus, make_trial):
+    with pytest.raises(ConfigurationError, match='"cpu" or "cuda", got "gpu"'):
+        Learner(make_trial(), corpus, "gpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_told(corpus, make_trial):
+    with pytest.raises(ConfigurationError, match="torch sees no GPU"):
+        Learner(make_trial(), corpus, "cuda")

@@ -1,0 +1,159 @@
+"""The estimate of a trial's memory, and what is told when it runs out."""
+
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tests.unit.training.conftest import STREAM
+from torch.autograd.graph import saved_tensors_hooks
+
+import memtune
+from memtune.corpora.protocols import SentenceProtocol, StreamProtocol
+from memtune.errors import TrialError
+from memtune.models import build_model, negative_log_likelihood
+from memtune.training import Learner, estimate, largest_batch, longest_row
+from memtune.training.memory import advice, available_bytes
+
+VOCABULARY = 2000
+MODELS = [
+    {"family": "lstm", "width": 64},
+    {"family": "lstm", "width": 128, "layers": 3, "dropout": 0.5},
+    {"family": "lstm", "width": 512, "layers": 2},
+    {"family": "recurrent_memory", "width": 128, "memory_size": 15},
+    {"family": "recurrent_memory", "width": 64, "layers": 2, "layers_above": 1, "composition": "sum"},
+    {"family": "recurrent_memory", "width": 256, "temporal": "both", "composition": "gate_biased"},
+]
+
+
+def _config(make_trial, model, rows=20, length=35, **training):
+    protocol = {"kind": "stream", "batch_size": rows, "length": length}
+    return make_trial(model, protocol, **training)
+
+
+def _saved_bytes(config) -> int:
+    """Bytes that autograd keeps for the backward pass of one batch, each storage once, parameters aside."""
+    model = build_model(config.model, VOCABULARY, seed=0)
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    tokens_BT = torch.zeros(config.protocol.batch_size, config.protocol.length, dtype=torch.int64)
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss, _ = negative_log_likelihood(model, tokens_BT, tokens_BT)
+        total = sum(kept.values())
+        loss.backward()
+    return total
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model['family']}-{model['width']}")
+@pytest.mark.parametrize("length", [10, 35, 100])
+def test_activations_are_estimated_within_a_factor_of_two(make_trial, model, length):
+    config = _config(make_trial, model, length=length)
+    logits = 4 * 2 * 256 * VOCABULARY
+    measured = _saved_bytes(config) + logits
+    assert 0.5 < estimate(config, VOCABULARY, length).activations / measured < 2
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "copies"),
+    [({"kind": "sgd"}, 0), ({"kind": "sgd", "momentum": 0.9}, 1), ({"kind": "adam"}, 2)],
+)
+def test_what_the_optimiser_keeps_is_counted(make_trial, optimiser, copies):
+    config = _config(make_trial, MODELS[0], optimiser=optimiser)
+    found = estimate(config, VOCABULARY, 35)
+    assert found.parameters == found.gradients == 4 * config.model.parameter_count(VOCABULARY)
+    assert found.optimiser == copies * found.parameters
+
+
+def test_the_largest_batch_is_the_last_that_fits(make_trial):
+    limit = 50 * 2**20
+    config = _config(make_trial, MODELS[1])
+    rows = largest_batch(config, VOCABULARY, 35, limit)
+    fitting, over = (_config(make_trial, MODELS[1], rows=count) for count in (rows, rows + 1))
+    assert estimate(fitting, VOCABULARY, 35).total <= limit < estimate(over, VOCABULARY, 35).total
+
+
+def test_a_model_that_does_not_fit_fits_no_batch(make_trial):
+    assert largest_batch(_config(make_trial, MODELS[2]), VOCABULARY, 35, 2**20) == 0
+
+
+def test_rows_are_as_long_as_the_protocol_makes_them(corpus):
+    longest = int(corpus["train"].lengths.max())
+    assert longest_row(SentenceProtocol(), corpus["train"]) == longest
+    assert longest_row(StreamProtocol(length=9), corpus["train"]) == 9
+    bounded = SentenceProtocol(variant="tran2016", min_length=2, max_length=5)
+    assert longest_row(bounded, corpus["train"]) == 5
+
+
+def test_a_model_too_large_for_the_machine_is_a_trial_error(corpus, make_trial):
+    config = make_trial({"family": "lstm", "width": 3_000_000}, STREAM)
+    with pytest.raises(
+        TrialError, match=r"out of memory on cpu with batch size 8.*take a smaller model"
+    ) as told:
+        Learner(config, corpus)
+    assert '"width":3000000' in str(told.value)
+    assert told.value.__context__ is None
+
+
+def test_a_batch_too_large_is_told_with_one_that_fits(tmp_path, corpus):
+    """A process whose address space is limited to 512 MB more than it has takes a step of several GB."""
+    script = tmp_path / "step.py"
+    script.write_text(STEP)
+    store = next(Path(tmp_path).parent.glob("corpus*/store"))
+    root = Path(memtune.__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, script, store, store.parent / "cache"],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": f"{root / 'platform'}:{root}", "OMP_NUM_THREADS": "1", "PATH": ""},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "out of memory on cpu with batch size 1000000" in done.stdout
+    fitting = re.search(r"a batch size of (\d+) would fit", done.stdout)
+    assert fitting
+    assert 10 < int(fitting[1]) <= 500_000
+
+
+STEP = """
+import resource, sys
+from pathlib import Path
+from memtune.corpora import open_corpus
+from memtune.errors import TrialError
+from memtune.training import Learner, TrialConfig
+from memtune.values import parse
+
+corpus = open_corpus("tiny", sys.argv[1], Path(sys.argv[2]))
+learner = Learner(parse(TrialConfig, {
+    "model": {"family": "lstm", "width": 256, "layers": 2},
+    "protocol": {"kind": "stream", "batch_size": 1000000, "length": 35},
+    "training": {"epochs": 1},
+}, "trial"), corpus)
+used = int(next(l for l in open("/proc/self/status") if l.startswith("VmSize")).split()[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**29, resource.RLIM_INFINITY))
+try:
+    learner.advance()
+except TrialError as error:
+    print(error)
+"""
+
+
+def test_memory_there_is_honours_a_limit_on_the_process(monkeypatch):
+    before = available_bytes(torch.device("cpu"))
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (before // 2, resource.RLIM_INFINITY))
+    assert available_bytes(torch.device("cpu")) == before // 2
+
+
+def test_the_batch_size_that_failed_is_not_recommended(make_trial):
+    """The estimate says it fits, the allocator has said otherwise."""
+    told = advice(_config(make_trial, MODELS[0], rows=6), VOCABULARY, 35, torch.device("cpu"))
+    assert "a batch size of 3 would fit" in told

@@ -1,0 +1,144 @@
+"""A trial that was interrupted ends with the bits of one that was not."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tests.unit.training.conftest import LSTM, MEMORY, SENTENCE, STREAM
+
+import memtune
+from memtune.training import Learner, Report
+
+SGD = {"kind": "sgd", "learning_rate": 1.0}
+MOMENTUM = {"kind": "sgd", "learning_rate": 0.1, "momentum": 0.9}
+ADAM = {"kind": "adam", "learning_rate": 0.01}
+ADAMW = {"kind": "adamw", "learning_rate": 0.01}
+RMSPROP = {"kind": "rmsprop", "learning_rate": 0.003, "momentum": 0.1}
+PLATEAU = {"kind": "plateau", "factor": 0.5}
+INVERSE = {"kind": "inverse", "decay": 0.01}
+CASES = [
+    (LSTM, SENTENCE, SGD, PLATEAU),
+    (LSTM, STREAM, ADAM, INVERSE),
+    (MEMORY, STREAM, SGD, PLATEAU),
+    (MEMORY, SENTENCE, ADAM, INVERSE),
+    (LSTM, STREAM, MOMENTUM, INVERSE),
+    (MEMORY, STREAM, RMSPROP, INVERSE),
+    (LSTM, SENTENCE, ADAMW, PLATEAU),
+]
+each_case = pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: "-".join(part.get("family", part.get("kind")) for part in case)
+)
+TIMES = {"seconds", "tokens_per_second", "peak_memory_bytes"}
+
+
+def _trial(make_trial, case):
+    """Two epochs and a half, reported at places that are not the ends of epochs."""
+    model, protocol, optimiser, schedule = case
+    return make_trial(model, protocol, optimiser=optimiser, schedule=schedule, tokens=5600, report_every=900)
+
+
+def _curve(learner: Learner) -> list[Report]:
+    return [report.model_dump(exclude=TIMES) for report in learner.curve]
+
+
+def _finish(learner: Learner) -> Learner:
+    while not learner.finished:
+        learner.advance()
+    return learner
+
+
+def _assert_same(resumed: Learner, whole: Learner, folder: Path) -> None:
+    assert _curve(resumed) == _curve(whole)
+    assert resumed.best.tokens == whole.best.tokens
+    weights = resumed.model.state_dict()
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(weights[name], tensor), name
+    for learner, name in ((resumed, "resumed"), (whole, "whole")):
+        learner.save(folder / name)
+    for file in ("model.safetensors", "best.safetensors", "learner.safetensors"):
+        assert (folder / "resumed" / file).read_bytes() == (folder / "whole" / file).read_bytes()
+
+
+@each_case
+def test_resumed_after_any_report_it_ends_bit_for_bit(corpus, make_trial, tmp_path, case):
+    whole = Learner(_trial(make_trial, case), corpus)
+    while not whole.finished:
+        whole.save(tmp_path / str(len(whole.curve)))
+        whole.advance()
+    assert len(whole.curve) == 7
+    for reports in range(7):
+        resumed = Learner.restore(tmp_path / str(reports), corpus)
+        assert len(resumed.curve) == reports
+        _assert_same(_finish(resumed), whole, tmp_path)
+
+
+def test_resumed_after_every_report_it_ends_bit_for_bit(corpus, make_trial, tmp_path):
+    whole = _finish(Learner(_trial(make_trial, CASES[1]), corpus))
+    resumed = Learner(_trial(make_trial, CASES[1]), corpus)
+    while not resumed.finished:
+        resumed.advance()
+        resumed.save(tmp_path / "checkpoint")
+        resumed = Learner.restore(tmp_path / "checkpoint", corpus)
+    _assert_same(resumed, whole, tmp_path)
+
+
+def test_a_trial_killed_while_it_trains_resumes_bit_for_bit(corpus, make_trial, tmp_path, tmp_path_factory):
+    """SIGKILL in the middle of an interval, with each trial two checkpoints old."""
+    configs = {
+        config.identity(corpus.digest): config for config in (_trial(make_trial, case) for case in CASES[:4])
+    }
+    home = Path(tmp_path_factory.getbasetemp())
+    store = next(home.glob("corpus*/store"))
+    arguments = [store, store.parent / "cache", torch.get_num_threads(), tmp_path]
+    root = Path(__file__).parents[3]
+    child = subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("trials_to_kill.py"), *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(memtune.__file__).parents[1])},
+        cwd=root,
+    )
+    with child:
+        child.stdin.write("\n".join(config.model_dump_json() for config in configs.values()))
+        child.stdin.close()
+        saved = [line for line in _lines_until_saved_twice(child, len(configs)) if line.startswith("saved")]
+        assert next(child.stdout) == "training\n"
+        child.send_signal(signal.SIGKILL)
+    assert len(saved) == 2 * len(configs)
+    for identity, config in configs.items():
+        resumed = Learner.restore(tmp_path / identity, corpus)
+        assert 2 <= len(resumed.curve) < 7
+        _assert_same(_finish(resumed), _finish(Learner(config, corpus)), tmp_path)
+
+
+def _lines_until_saved_twice(child: subprocess.Popen, trials: int) -> list[str]:
+    lines = []
+    while sum(line.startswith("saved") for line in lines) < 2 * trials:
+        lines.append(next(child.stdout))
+    return lines
+
+
+def test_a_restored_learner_tells_where_it_is(corpus, make_trial, tmp_path):
+    learner = Learner(make_trial(epochs=2), corpus)
+    learner.advance()
+    learner.save(tmp_path / "checkpoint")
+    restored = Learner.restore(tmp_path / "checkpoint", corpus)
+    assert restored.identity == learner.identity
+    assert restored.config == learner.config
+    assert restored.tokens == learner.tokens
+    assert restored.curve == learner.curve
+    assert restored.best == learner.best
+    assert not restored.finished
+
+
+def test_a_finished_trial_stays_finished(corpus, make_trial, tmp_path):
+    learner = _finish(Learner(make_trial(epochs=1), corpus))
+    learner.save(tmp_path / "checkpoint")
+    restored = Learner.restore(tmp_path / "checkpoint", corpus)
+    assert restored.finished
+    assert restored.advance() == learner.curve[-1]

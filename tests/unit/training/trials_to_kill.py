@@ -1,0 +1,26 @@
+"""A process that trains trials in turn, a checkpoint after each report, until somebody kills it.
+
+python trials_to_kill.py STORE CACHE THREADS CHECKPOINTS < a line of JSON per trial
+
+It prints `saved NAME` after each checkpoint and `training NAME` at each step between two reports.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+
+from memtune.corpora import open_corpus
+from memtune.training import Learner, TrialConfig, learner
+
+if __name__ == "__main__":
+    store, cache, threads, checkpoints = sys.argv[1:]
+    torch.set_num_threads(int(threads))
+    learner.PROGRESS_SECONDS = 0.0
+    corpus = open_corpus("tiny", store, Path(cache))
+    trials = [Learner(TrialConfig.model_validate_json(line), corpus) for line in sys.stdin]
+    while True:
+        for trial in trials:
+            trial.advance(lambda glance: print("training", flush=True))
+            trial.save(Path(checkpoints) / trial.identity)
+            print("saved", trial.identity, flush=True)
