@@ -17,9 +17,9 @@ from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.records import (
     CONFIGURATION,
     DUPLICATE_OF,
+    ENDING,
     IDENTITY,
     INTERRUPTED,
-    REASON,
     REFUSED,
     STATES,
     is_rejected,
@@ -69,7 +69,7 @@ class Proposals:
             )
         self._study_id = self._storage.get_study_id_from_name(study_name)
         self._exhausted = False
-        self._end_interrupted_asks()
+        self._end_interrupted()
 
     def ask(self) -> Proposal | None:
         """The next trial to run, stored as running; None when nothing new is left to try.
@@ -95,18 +95,22 @@ class Proposals:
 
     def complete(self, number: int, value: float) -> None:
         """End a trial with its final value; a value that is not finite is a failure."""
-        if not math.isfinite(value):
+        if math.isfinite(value):
+            self._end(number, TrialState.COMPLETE, value=float(value))
+        else:
             self.fail(number, f"the objective is {value}")
-            return
-        self._tell(number, TrialState.COMPLETE, None, float(value))
 
-    def prune(self, number: int, reason: str) -> None:
-        """End a trial that is not worth going on with; the sampler learns from its curve."""
-        self._tell(number, TrialState.PRUNED, reason)
+    def prune(self, number: int, reason: str, tokens: int | None = None, value: float | None = None) -> None:
+        """End a trial that is not worth going on with; the sampler learns from its curve.
+
+        With `tokens` and `value`, the report that condemned it becomes part of the curve in the same write:
+        no kill can come between the two and leave a trial running that was meant to stop.
+        """
+        self._end(number, TrialState.PRUNED, reason=reason, tokens=tokens, value=value)
 
     def fail(self, number: int, reason: str) -> None:
         """End a trial that went wrong; the sampler learns nothing from it."""
-        self._tell(number, TrialState.FAIL, reason)
+        self._end(number, TrialState.FAIL, reason=reason)
 
     def unfinished(self) -> list[Proposal]:
         """The running trials, to go on with after a restart."""
@@ -224,9 +228,12 @@ class Proposals:
             turns += 1
         return turns
 
-    def _end_interrupted_asks(self) -> None:
-        for trial in self._history():
-            if trial.state is TrialState.RUNNING and (IDENTITY not in trial.user_attrs or is_rejected(trial)):
+    def _end_interrupted(self) -> None:
+        """Carry out ends that were decided; drop proposals that were not stored whole."""
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if ENDING in trial.user_attrs:
+                self._carry_out(trial)
+            elif IDENTITY not in trial.user_attrs or is_rejected(trial):
                 self._storage.set_trial_user_attr(trial._trial_id, INTERRUPTED, True)
                 self._study.tell(trial.number, state=TrialState.FAIL)
 
@@ -240,8 +247,17 @@ class Proposals:
             raise StudyError(f"trial {number} has ended ({STATES[trial.state]}) and takes no more reports")
         return trial
 
-    def _tell(self, number: int, state: TrialState, reason: str | None, value: float | None = None) -> None:
+    def _end(self, number: int, state: TrialState, **ending: Any) -> None:
         trial = self._running(number)
-        if reason is not None:
-            self._storage.set_trial_user_attr(trial._trial_id, REASON, reason)
-        self._study.tell(number, value, state)
+        self._storage.set_trial_user_attr(trial._trial_id, ENDING, {"state": state.name, **ending})
+        self._carry_out(self._running(number))
+
+    def _carry_out(self, trial: FrozenTrial) -> None:
+        ending = trial.user_attrs[ENDING]
+        state = TrialState[ending["state"]]
+        if state is TrialState.COMPLETE:
+            self._study.tell(trial.number, ending["value"])
+            return
+        if ending.get("tokens") is not None:
+            self.report(trial.number, ending["tokens"], ending["value"])
+        self._study.tell(trial.number, state=state)

@@ -7,9 +7,9 @@ from memtune.search.outcomes import Outcome, Proposal, State
 __all__ = [
     "CONFIGURATION",
     "DUPLICATE_OF",
+    "ENDING",
     "IDENTITY",
     "INTERRUPTED",
-    "REASON",
     "REFUSED",
     "STATES",
     "is_rejected",
@@ -20,7 +20,9 @@ __all__ = [
 CONFIGURATION = "configuration"
 IDENTITY = "identity"
 """Written last: with it a proposal is whole."""
-REASON = "reason"
+ENDING = "ending"
+"""State and reason of a trial's end, and the report that brought it; written first, so that an end that was
+decided is carried out even if a kill comes in between."""
 REFUSED = "refused"
 DUPLICATE_OF = "duplicate_of"
 INTERRUPTED = "interrupted"
@@ -68,4 +70,4 @@ def _verdict(trial: FrozenTrial) -> tuple[State, str | None]:
         return "refused", attributes[REFUSED]
     if DUPLICATE_OF in attributes:
         return "duplicate", f"the same configuration as trial {attributes[DUPLICATE_OF]}"
-    return STATES[trial.state], attributes.get(REASON)
+    return STATES[trial.state], attributes.get(ENDING, {}).get("reason")

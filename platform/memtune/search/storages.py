@@ -6,6 +6,7 @@ from typing import Any
 
 import optuna
 from optuna.storages.journal import JournalFileBackend
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from memtune.errors import StorageError
@@ -34,11 +35,13 @@ def open_storage(url: str) -> optuna.storages.BaseStorage:
         if url.startswith(POSTGRESQL):
             return _database(url, {"pool_pre_ping": True, "connect_args": {"connect_timeout": PATIENCE}})
     except ImportError as error:
-        raise StorageError(f"{url} needs a database driver: {error}; install psycopg2-binary") from None
+        raise StorageError(
+            f"{_shown(url)} needs a database driver that is not installed; install psycopg2-binary"
+        ) from error
     except (OSError, ValueError, ArgumentError, SQLAlchemyError) as error:
-        raise StorageError(f"the study's storage {url} cannot be opened: {error}") from None
+        raise StorageError(f"the study's storage {_shown(url)} cannot be opened: {error}") from error
     raise StorageError(
-        f"no kind of storage known in {url!r}; "
+        f"no kind of storage known in {_shown(url)!r}; "
         "use sqlite:///FILE, postgresql://USER@HOST/DATABASE or journal:///FILE"
     )
 
@@ -53,6 +56,14 @@ def _journal(path: Path) -> optuna.storages.BaseStorage:
     _make_folder(path)
     _cut_unfinished_line(path)
     return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+
+
+def _shown(url: str) -> str:
+    """The URL without its password."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return url
 
 
 def _make_folder(path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from memtune.errors import ConfigurationError, SpaceError
 from memtune.spaces.choosing import PinnedChooser, RandomChooser, Scalar
+from memtune.spaces.leaves import Categorical
 from memtune.spaces.space import CountParameters, Space
 from memtune.values import parse
 
@@ -38,6 +39,8 @@ def check_space(
             if found := _problems(space, schema, place, pinned, count_parameters):
                 problems += found
                 refused.add((parameter.name, value))
+                if not isinstance(parameter.leaf, Categorical):
+                    break
     if problems:
         raise SpaceError("\n".join(dict.fromkeys(problems)))
 

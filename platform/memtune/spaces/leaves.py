@@ -99,11 +99,11 @@ class Real:
         return (self._at(index) for index in range(self.size() or 0))
 
     def probes(self) -> tuple[Scalar, ...]:
-        """Both ends and a number between them."""
+        """Both ends, then a number between them."""
         if self.step is not None:
-            return (self.low, self._at((self.size() or 0) // 2), self.high)
+            return (self.low, self.high, self._at((self.size() or 0) // 2))
         between = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2
-        return (self.low, between, self.high)
+        return (self.low, self.high, between)
 
     def _at(self, index: int) -> float:
         assert self.step is not None

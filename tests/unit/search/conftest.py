@@ -1,0 +1,43 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtune.search import Proposals, SamplerConfig
+from memtune.spaces import read_space
+from memtune.values import digest
+
+SPACES = {
+    "continuous": (
+        "[model]\nmemory_size = { int = [1, 20] }\n"
+        '[optimiser]\none_of = "kind"\n'
+        "[optimiser.sgd]\nlearning_rate = { float = [0.1, 2.0], log = true }\n"
+        "[optimiser.adam]\nlearning_rate = { float = [1e-4, 1e-2], log = true }\n"
+    ),
+    "four points": '[model]\nlayers = { int = [1, 2] }\ncomposition = { choice = ["gate", "sum"] }\n',
+}
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> str:
+    return f"journal://{tmp_path}/study.log"
+
+
+@pytest.fixture
+def open_study(storage: str) -> Callable[..., Proposals]:
+    """Opens the study "s" in this test's storage; every call is a driver's new start."""
+
+    def open_study(
+        space: str = "continuous",
+        kind: str = "random",
+        seed: int = 0,
+        refuse: Callable[[dict[str, Any]], str | None] = lambda configuration: None,
+        identify: Callable[[dict[str, Any]], str] = lambda configuration: digest(configuration)[:16],
+        url: str = storage,
+        name: str = "s",
+    ) -> Proposals:
+        sampler = SamplerConfig(kind=kind, seed=seed, startup_trials=4)
+        return Proposals(url, name, read_space(SPACES[space], "space.toml"), sampler, identify, refuse)
+
+    return open_study

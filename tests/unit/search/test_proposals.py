@@ -1,0 +1,264 @@
+import math
+
+import optuna
+import pytest
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from memtune.errors import ConfigurationError, StudyError
+
+ALL = pytest.mark.parametrize("kind", ["random", "tpe", "gp"])
+
+
+def optuna_trials(storage: str) -> list[optuna.trial.FrozenTrial]:
+    """What anybody else who opens the storage sees."""
+    journal = optuna.storages.JournalStorage(JournalFileBackend(storage.removeprefix("journal://")))
+    return optuna.load_study(study_name="s", storage=journal).trials
+
+
+def exhaust(proposals) -> list[dict]:
+    """Complete everything the study proposes until it proposes no more."""
+    found = []
+    while proposal := proposals.ask():
+        found.append(proposal.configuration)
+        proposals.complete(proposal.number, float(len(found)))
+    return found
+
+
+def test_a_proposal_holds_what_was_sampled_and_the_whole_configuration(open_study):
+    proposal = open_study().ask()
+    kind = proposal.configuration["optimiser"]["kind"]
+    assert proposal.parameters == {
+        "model.memory_size": proposal.configuration["model"]["memory_size"],
+        "optimiser.kind": kind,
+        f"optimiser.{kind}.learning_rate": proposal.configuration["optimiser"]["learning_rate"],
+    }
+
+
+def test_a_completed_trial_keeps_its_curve_and_value(open_study, storage):
+    proposals = open_study()
+    number = proposals.ask().number
+    proposals.report(number, 200, 4.0)
+    proposals.report(number, 100, 5.0)
+    proposals.complete(number, 3.5)
+    (outcome,) = proposals.finished()
+    assert (outcome.state, outcome.value, outcome.reason) == ("complete", 3.5, None)
+    assert list(outcome.curve.items()) == [(100, 5.0), (200, 4.0)]
+    assert optuna_trials(storage)[0].state is TrialState.COMPLETE
+
+
+def test_a_stopped_trial_is_pruned_with_its_last_value(open_study, storage):
+    proposals = open_study()
+    number = proposals.ask().number
+    proposals.report(number, 100, 5.0)
+    proposals.prune(number, "not among the best third")
+    (outcome,) = proposals.finished()
+    assert (outcome.state, outcome.value, outcome.reason) == ("pruned", 5.0, "not among the best third")
+    assert optuna_trials(storage)[0].state is TrialState.PRUNED
+    assert optuna_trials(storage)[0].intermediate_values == {100: 5.0}
+
+
+def test_a_trial_is_pruned_together_with_the_report_that_condemned_it(open_study):
+    proposals = open_study()
+    number = proposals.ask().number
+    proposals.report(number, 100, 5.0)
+    proposals.prune(number, "not among the best third", 200, 4.0)
+    (outcome,) = proposals.finished()
+    assert (outcome.value, outcome.curve) == (4.0, {100: 5.0, 200: 4.0})
+
+
+def test_a_failed_trial_keeps_its_reason(open_study, storage):
+    proposals = open_study()
+    proposals.fail(proposals.ask().number, "out of memory")
+    (outcome,) = proposals.finished()
+    assert (outcome.state, outcome.value, outcome.reason) == ("failed", None, "out of memory")
+    assert optuna_trials(storage)[0].state is TrialState.FAIL
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_value_that_is_no_number_is_a_failure(open_study, storage, value):
+    proposals = open_study()
+    proposals.complete(proposals.ask().number, value)
+    assert proposals.finished()[0].reason == f"the objective is {value}"
+    assert optuna_trials(storage)[0].state is TrialState.FAIL
+
+
+def test_a_curve_may_hold_what_is_no_number(open_study):
+    proposals = open_study()
+    number = proposals.ask().number
+    proposals.report(number, 100, math.nan)
+    proposals.prune(number, "diverged")
+    (outcome,) = open_study().finished()
+    assert outcome.value is None
+    assert math.isnan(outcome.curve[100])
+
+
+def test_the_first_report_at_a_number_of_tokens_stays(open_study):
+    proposals = open_study()
+    number = proposals.ask().number
+    proposals.report(number, 100, 5.0)
+    proposals.report(number, 100, 6.0)
+    assert proposals.outcomes()[0].curve == {100: 5.0}
+
+
+def test_only_what_runs_is_unfinished(open_study):
+    proposals = open_study()
+    first, second, third = (proposals.ask() for _ in range(3))
+    proposals.complete(first.number, 1.0)
+    proposals.fail(third.number, "out of memory")
+    assert proposals.unfinished() == [second]
+    assert [outcome.state for outcome in proposals.outcomes()] == ["complete", "running", "failed"]
+
+
+def test_an_ended_trial_takes_no_more_reports(open_study):
+    proposals = open_study()
+    number = proposals.ask().number
+    proposals.complete(number, 1.0)
+    with pytest.raises(StudyError, match=r"trial 0 has ended \(complete\)"):
+        proposals.report(number, 100, 1.0)
+    with pytest.raises(StudyError, match="trial 0 has ended"):
+        proposals.prune(number, "late")
+
+
+def test_an_unknown_trial_is_told(open_study):
+    with pytest.raises(StudyError, match="the study has no trial 7"):
+        open_study().complete(7, 1.0)
+
+
+@ALL
+def test_each_point_of_a_finite_space_is_proposed_once(open_study, storage, kind):
+    found = exhaust(open_study("four points", kind))
+    assert len(found) == len({repr(configuration) for configuration in found}) == 4
+    assert not [trial for trial in optuna_trials(storage) if trial.state is TrialState.RUNNING]
+
+
+@ALL
+def test_running_trials_are_not_proposed_again(open_study, kind):
+    proposals = open_study("four points", kind)
+    found = [proposals.ask() for _ in range(5)]
+    assert len({proposal.identity for proposal in found[:4]}) == 4
+    assert found[4] is None
+
+
+def test_an_exhausted_space_stays_exhausted(open_study, storage):
+    proposals = open_study("four points")
+    exhaust(proposals)
+    trials = len(optuna_trials(storage))
+    assert proposals.ask() is None
+    assert open_study("four points").ask() is None
+    assert len(optuna_trials(storage)) == trials
+
+
+def test_a_space_in_which_nothing_is_new_is_exhausted(open_study):
+    proposals = open_study("continuous", identify=lambda configuration: "the same for all")
+    assert len(exhaust(proposals)) == 1
+
+
+def test_a_duplicate_gets_the_known_value_and_says_whose(open_study, storage):
+    proposals = open_study("continuous", identify=lambda found: str(found["model"]["memory_size"] % 2))
+    exhaust(proposals)
+    known = {outcome.identity: outcome for outcome in proposals.finished()}
+    duplicates = proposals.rejected()
+    assert len(known) == 2
+    assert duplicates
+    trials = optuna_trials(storage)
+    for duplicate in duplicates:
+        original = known[duplicate.identity]
+        assert duplicate.state == "duplicate"
+        assert duplicate.reason == f"the same configuration as trial {original.number}"
+        assert trials[duplicate.number].state is TrialState.COMPLETE
+        assert duplicate.value == original.value
+
+
+def test_a_duplicate_of_a_stopped_trial_is_told_as_stopped_there(open_study, storage):
+    proposals = open_study("continuous", identify=lambda configuration: "the same for all")
+    number = proposals.ask().number
+    proposals.report(number, 100, 5.0)
+    proposals.report(number, 200, 4.0)
+    proposals.prune(number, "stopped")
+    assert proposals.ask() is None
+    duplicate = optuna_trials(storage)[1]
+    assert (duplicate.state, duplicate.intermediate_values) == (TrialState.PRUNED, {200: 4.0})
+
+
+def test_a_duplicate_of_a_running_or_failed_trial_teaches_nothing(open_study, storage):
+    proposals = open_study("continuous", identify=lambda configuration: "the same for all")
+    number = proposals.ask().number
+    assert proposals.ask() is None
+    proposals.fail(number, "out of memory")
+    assert {trial.state for trial in optuna_trials(storage)} == {TrialState.FAIL}
+
+
+def test_a_refused_configuration_is_recorded_with_its_reason_and_never_returned(open_study, storage):
+    def refuse(configuration):
+        size = configuration["model"]["memory_size"]
+        return f"{size} slots are too many" if size > 10 else None
+
+    proposals = open_study(refuse=refuse)
+    assert all(proposals.ask().configuration["model"]["memory_size"] <= 10 for _ in range(10))
+    refused = proposals.rejected()
+    assert refused
+    for outcome in refused:
+        assert outcome.state == "refused"
+        assert outcome.reason == f"{outcome.configuration['model']['memory_size']} slots are too many"
+    trial = optuna_trials(storage)[refused[0].number]
+    assert trial.state is TrialState.PRUNED
+    assert trial.constraints == {"refused": 1.0}
+
+
+def test_refused_points_of_a_finite_space_leave_the_others(open_study):
+    proposals = open_study(
+        "four points", refuse=lambda found: "too deep" if found["model"]["layers"] == 2 else None
+    )
+    assert len(exhaust(proposals)) == 2
+
+
+def test_what_cannot_be_a_configuration_is_refused_with_the_message(open_study):
+    def identify(configuration):
+        if configuration["optimiser"]["kind"] == "adam":
+            raise ConfigurationError("adam goes with no memory")
+        return repr(configuration)
+
+    proposals = open_study(identify=identify)
+    assert all(proposals.ask().configuration["optimiser"]["kind"] == "sgd" for _ in range(6))
+    assert {outcome.reason for outcome in proposals.rejected()} == {"adam goes with no memory"}
+
+
+def test_a_rare_configuration_is_found_though_the_sampler_misses_it(open_study):
+    """One in some thousand: the sampler gets twenty tries, the search beyond it four thousand."""
+
+    def refuse(configuration):
+        rate = configuration["optimiser"]["learning_rate"]
+        return None if 0.5 < rate < 0.505 else "not this one"
+
+    proposals = open_study(refuse=refuse)
+    assert 0.5 < proposals.ask().configuration["optimiser"]["learning_rate"] < 0.505
+    assert len(proposals.rejected()) == 20
+
+
+def test_two_studies_of_one_storage_know_nothing_of_each_other(open_study):
+    first, second = open_study(name="a"), open_study(name="b")
+    exhausted = first.ask()
+    assert second.outcomes() == []
+    assert second.ask().configuration == exhausted.configuration
+
+
+def test_tpe_learns_where_the_good_ones_are(open_study):
+    proposals = open_study(kind="tpe")
+    for _ in range(40):
+        proposal = proposals.ask()
+        proposals.complete(proposal.number, abs(proposal.configuration["model"]["memory_size"] - 7.0))
+    late = [outcome.configuration["model"]["memory_size"] for outcome in proposals.finished()[20:]]
+    assert sum(abs(size - 7) <= 3 for size in late) > 12
+
+
+def test_optuna_keeps_its_verbosity(open_study):
+    before = optuna.logging.get_verbosity()
+    open_study().ask()
+    assert optuna.logging.get_verbosity() == before
+
+
+def test_nothing_is_printed(open_study, capfd):
+    proposals = open_study("four points", "gp")
+    exhaust(proposals)
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,95 @@
+"""A driver that is killed and started again goes on as if nothing had happened."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memtune.search import HalvingConfig, Outcome, SuccessiveHalving
+
+TRIALS = 9
+
+
+def value(configuration: dict, tokens: int) -> float:
+    """An analytic learning curve."""
+    model = configuration["model"]
+    quality = model.get("memory_size", 3 * model.get("layers", 0))
+    return 100.0 + abs(quality - 7) + 100.0 / tokens
+
+
+def drive(proposals, trials: int = TRIALS) -> None:
+    """One trial after another, unfinished ones first, with halving: a driver without workers."""
+    rule = SuccessiveHalving(HalvingConfig(grace=10), budget=100)
+    rule.replay(proposals.outcomes())
+    waiting = proposals.unfinished()
+    while waiting or len(proposals.outcomes()) < trials:
+        proposal = waiting.pop(0) if waiting else proposals.ask()
+        if proposal is None:
+            return
+        train(proposals, rule, proposal)
+
+
+def train(proposals, rule, proposal) -> None:
+    """Train from the start, as a worker without a checkpoint; what is reported again changes nothing."""
+    for tokens in (10, 30, 100):
+        reported = value(proposal.configuration, tokens)
+        if not rule.decide(proposal.number, tokens, reported):
+            return proposals.prune(proposal.number, "stopped", tokens, reported)
+        proposals.report(proposal.number, tokens, reported)
+    return proposals.complete(proposal.number, reported)
+
+
+def results(proposals) -> list[Outcome]:
+    """All but the numbers, of which a kill may skip some."""
+    return [replace(found, number=0) for found in proposals.outcomes()]
+
+
+@pytest.mark.parametrize("kind", ["random", "tpe", "gp"])
+def test_a_study_opened_anew_before_each_trial_proposes_the_same(open_study, tmp_path, kind):
+    whole, again = f"journal://{tmp_path}/whole", f"journal://{tmp_path}/again"
+    drive(open_study(kind=kind, url=whole))
+    for trials in range(1, TRIALS + 1):
+        drive(open_study(kind=kind, url=again), trials)
+    assert results(open_study(url=again)) == results(open_study(url=whole))
+    assert len(results(open_study(url=whole))) == TRIALS
+
+
+@pytest.mark.parametrize("space", ["continuous", "four points"])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(share=st.floats(0.0, 1.0))
+def test_a_driver_killed_at_any_write_ends_with_the_same_trials(open_study, tmp_path, space, share):
+    """A kill leaves the journal cut off somewhere, within a line too."""
+    whole = tmp_path / "whole"
+    if not whole.exists():
+        drive(open_study(space, "tpe", url=f"journal://{whole}"))
+    journal = whole.read_bytes()
+    killed = Path(tmp_path / "killed")
+    killed.write_bytes(journal[: int(share * len(journal))])
+    drive(open_study(space, "tpe", url=f"journal://{killed}"))
+    resumed = open_study(space, "tpe", url=f"journal://{killed}")
+    assert results(resumed) == results(open_study(space, "tpe", url=f"journal://{whole}"))
+    assert resumed.unfinished() == []
+
+
+def test_unfinished_trials_come_back_as_they_were_proposed(open_study):
+    proposals = open_study()
+    asked = [proposals.ask() for _ in range(3)]
+    proposals.report(asked[0].number, 10, 5.0)
+    reopened = open_study()
+    assert reopened.unfinished() == asked
+    assert reopened.outcomes()[0].curve == {10: 5.0}
+
+
+def test_another_seed_proposes_something_else(open_study, tmp_path):
+    first = open_study(seed=0, url=f"journal://{tmp_path}/a").ask()
+    second = open_study(seed=1, url=f"journal://{tmp_path}/b").ask()
+    assert first.configuration != second.configuration
+
+
+def test_proposals_asked_at_once_differ(open_study):
+    proposals = open_study(kind="tpe")
+    drive(proposals)
+    asked = [proposals.ask() for _ in range(4)]
+    assert len({proposal.identity for proposal in asked}) == 4

@@ -1,0 +1,56 @@
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memtune.errors import SpaceError
+from memtune.spaces import FittedParameters, RandomChooser, read_space
+
+SPACE = "[model]\nwidth = {{ fit_parameters = {} }}\nlayers = {{ int = [1, 4] }}\n"
+
+
+def parameters(configuration: Mapping[str, Any]) -> int:
+    """Grows with the square of the width, like the layers of a network."""
+    model = configuration["model"]
+    return 4 * model["layers"] * (2 * model["width"] ** 2 + model["width"])
+
+
+@given(target=st.integers(1, 10**7), linear=st.integers(1, 1000), square=st.integers(0, 50))
+def test_the_solution_is_the_nearest_of_all_integers(target, linear, square):
+    def count(width: int) -> int:
+        return linear * width + square * width**2
+
+    if count(1) > target:
+        with pytest.raises(SpaceError, match="out of reach"):
+            FittedParameters(target).solve(count)
+    else:
+        width = FittedParameters(target).solve(count)
+        distance = abs(count(width) - target)
+        assert distance < abs(count(width - 1) - target) or width == 1
+        assert distance <= abs(count(width + 1) - target)
+
+
+def test_sizes_are_equal_whatever_else_is_sampled():
+    space = read_space(SPACE.format(1_000_000), "s")
+    for seed in range(20):
+        configuration = space.sample(RandomChooser(seed), parameters)
+        assert parameters(configuration) == pytest.approx(1_000_000, rel=0.02)
+
+
+def test_a_fitted_field_needs_a_count():
+    with pytest.raises(
+        SpaceError, match=r"s\.toml: \[width\] fit_parameters = 9 needs a function that counts"
+    ):
+        read_space(SPACE.format(9), "s.toml").sample(RandomChooser(0))
+
+
+def test_a_target_below_the_smallest_model_is_told():
+    with pytest.raises(SpaceError, match=r"s\.toml: \[width\] fit_parameters = 5 is out of reach: 1 makes"):
+        read_space(SPACE.format(5), "s.toml").sample(RandomChooser(0), parameters)
+
+
+def test_a_field_that_changes_no_count_is_told():
+    with pytest.raises(SpaceError, match="fit_parameters = 9 is out of reach"):
+        read_space(SPACE.format(9), "s.toml").sample(RandomChooser(0), lambda configuration: 3)
