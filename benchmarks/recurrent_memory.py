@@ -1,0 +1,108 @@
+"""RM(+tM-g) against an LSTM of the same width and output layer: a training step, and the body alone.
+
+The step reads 20 x 35 words: loss, back-propagation, clipping, SGD. The body leaves out the output layer and
+the optimiser.
+
+    python -m benchmarks.recurrent_memory [--vocabulary 10000 77000]
+"""
+
+import argparse
+from collections.abc import Callable
+
+import torch
+from benchmarks.side_by_side import compare, describe_machine, refuse
+from tests.oracles.agreement import assert_agreement
+from tests.oracles.lstm import lstm_logits
+from tests.oracles.recurrent_memory import recurrent_memory_logits
+
+from memtune.models import (
+    Architecture,
+    LanguageModel,
+    LSTMConfig,
+    RecurrentMemoryConfig,
+    build_model,
+    negative_log_likelihood,
+)
+from memtune.training.configuration import TrainingConfig
+from memtune.training.updates import Updates
+
+BATCH, STEPS, WIDTH = 20, 35, 128
+MEMORY = RecurrentMemoryConfig(width=WIDTH, memory_size=15)
+LINEAR_MEMORY = RecurrentMemoryConfig(width=WIDTH, memory_size=15, composition="sum")
+LSTM = LSTMConfig(width=WIDTH)
+STEP_GOALS = {10_000: 0.90, 77_000: 0.98}
+BODY_GOALS = {"gate": 2.3, "sum": 1.5}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--vocabulary", type=int, nargs="+", default=[10_000])
+    parser.add_argument("--repeats", type=int, default=25)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    require_agreement()
+    print(describe_machine())
+    for words in arguments.vocabulary:
+        for line in measure(words, arguments.repeats):
+            print(line, flush=True)
+
+
+def require_agreement() -> None:
+    """Loss and every gradient of both models against the equations in float64, at the width measured."""
+    words_BT = torch.randint(300, (2, STEPS + 1), generator=torch.Generator().manual_seed(0))
+    oracles = [
+        (LSTM, lstm_logits),
+        (MEMORY, recurrent_memory_logits),
+        (LINEAR_MEMORY, recurrent_memory_logits),
+    ]
+    for config, oracle in oracles:
+        try:
+            assert_agreement(build_model(config, 300, seed=0), oracle, words_BT, tolerance=1e-5)
+        except AssertionError as error:
+            raise refuse(error) from None
+
+
+def measure(words: int, repeats: int) -> list[str]:
+    step = compare(training_step(LSTM, words), training_step(MEMORY, words), repeats)
+    name = f"RM tokens/s / LSTM, same head, V={words // 1000}k"
+    lines = [step.line(name, STEP_GOALS.get(words, 0.90))]
+    for config in (MEMORY, LINEAR_MEMORY):
+        ratio = compare(body(config, words), body(LSTM, words), repeats)
+        name = f"RM body ({config.composition}) / nn.LSTM body time, V={words // 1000}k"
+        lines.append(ratio.line(name, BODY_GOALS[config.composition]))
+    return lines
+
+
+def training_step(config: Architecture, words: int) -> Callable[[], None]:
+    """Loss, back-propagation, clipping and SGD as a trial does them."""
+    model, inputs_BT, targets_BT = build_model(config, words, seed=0), text(words, 0), text(words, 1)
+    updates = Updates(TrainingConfig(epochs=1), model, torch.device("cpu"))
+    state = model.initial_state(BATCH)
+
+    def run() -> None:
+        nats, _ = negative_log_likelihood(model, inputs_BT, targets_BT, state=state)
+        updates.step(nats / (BATCH * STEPS), learning_rate=1.0)
+
+    return run
+
+
+def body(config: Architecture, words: int) -> Callable[[], None]:
+    """Embedding, layers and memory forward and back, from a gradient of what the output layer would read."""
+    model: LanguageModel = build_model(config, words, seed=0)
+    inputs_BT, state = text(words, 0), model.initial_state(BATCH)
+    gradient_BTH = torch.randn(BATCH, STEPS, WIDTH, generator=torch.Generator().manual_seed(2))
+
+    def run() -> None:
+        model.zero_grad()
+        hidden_BTH, _ = model.encode(inputs_BT, state)
+        hidden_BTH.backward(gradient_BTH)
+
+    return run
+
+
+def text(words: int, seed: int) -> torch.Tensor:
+    return torch.randint(words, (BATCH, STEPS), generator=torch.Generator().manual_seed(seed))
+
+
+if __name__ == "__main__":
+    main()
