@@ -3,8 +3,37 @@
 The only home of MLflow, which is imported on first use.
 """
 
-from memtune.tracking.connection import check_tracking, sqlite_uri
+from memtune.tracking.card import Card, Result, protocol_label
+from memtune.tracking.champions import Champion, best, list_champions
+from memtune.tracking.connection import check_tracking, is_server, sqlite_uri
 from memtune.tracking.entries import CorpusInput
+from memtune.tracking.leaderboard import Row, leaderboard, varying
+from memtune.tracking.loading import RegisteredModel, load_registered
+from memtune.tracking.pages import comparison_link, experiment_link, ui_command
 from memtune.tracking.recorder import Recorder, Status
+from memtune.tracking.registry import Decision, register_champion
 
-__all__ = ["CorpusInput", "Recorder", "Status", "check_tracking", "sqlite_uri"]
+__all__ = [
+    "Card",
+    "Champion",
+    "CorpusInput",
+    "Decision",
+    "Recorder",
+    "RegisteredModel",
+    "Result",
+    "Row",
+    "Status",
+    "best",
+    "check_tracking",
+    "comparison_link",
+    "experiment_link",
+    "is_server",
+    "leaderboard",
+    "list_champions",
+    "load_registered",
+    "protocol_label",
+    "register_champion",
+    "sqlite_uri",
+    "ui_command",
+    "varying",
+]

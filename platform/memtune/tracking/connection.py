@@ -7,6 +7,8 @@ notices, no minutes of retries inside one HTTP call (the recorder repeats what f
 import logging
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
@@ -16,7 +18,15 @@ from memtune.errors import TrackingError
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-__all__ = ["check_tracking", "connect", "ensure_experiment", "experiment_name", "is_server", "sqlite_uri"]
+__all__ = [
+    "check_tracking",
+    "connect",
+    "ensure_experiment",
+    "experiment_name",
+    "is_server",
+    "sqlite_uri",
+    "told_plainly",
+]
 
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -95,6 +105,17 @@ def check_tracking(tracking_uri: str) -> None:
         raise TrackingError(
             f"{message}; start one with `memtune ui`, or leave it out to record in a file"
         ) from error
+
+
+@contextmanager
+def told_plainly(tracking_uri: str) -> Iterator[None]:
+    """Turn what MLflow raises inside into a TrackingError that names the store."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        raise TrackingError(f"the tracking store {tracking_uri} failed: {error.message}") from error
 
 
 def experiment_name(corpus: str) -> str:

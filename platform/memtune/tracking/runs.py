@@ -4,6 +4,7 @@ Every command may be repeated after a failure half-way: a run is looked for befo
 the store already holds at a step is not written again.
 """
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-__all__ = ["Runs"]
+__all__ = ["BEST", "Runs"]
 
-CURVES = ("train_perplexity", "valid_perplexity")
+BEST = "best_valid_perplexity"
 
 
 @dataclass
@@ -128,9 +129,20 @@ class Runs:
         return run
 
     def _draw(self, key: RunKey) -> None:
+        """Store the learning curve, and the best validation perplexity as a metric of its own."""
         run = self._opened(key)
-        curve = learning_curve(run.name, *(self._points(run, name) for name in CURVES))
+        train, valid = (self._points(run, name) for name in ("train_perplexity", "valid_perplexity"))
+        curve = learning_curve(run.name, train, valid)
         store.write_files(self._client, run.run_id, {"learning_curve.png": curve})
+        self._note_best(run, valid)
+
+    def _note_best(self, run: _OpenRun, valid: Sequence[tuple[int, float]]) -> None:
+        """Log the lowest validation perplexity at its tokens: MLflow's tables show a metric's last value."""
+        if valid:
+            tokens, perplexity = min(valid, key=lambda point: point[1])
+            best = {"tokens": tokens, BEST: perplexity}
+            metrics = list(entries.metrics([(round(1000 * time.time()), best)]))
+            store.write_metrics(self._client, run.run_id, metrics, run.known)
 
     def _points(self, run: _OpenRun, metric: str) -> list[tuple[int, float]]:
         """(tokens seen, value) of a metric as the store holds it, in order."""

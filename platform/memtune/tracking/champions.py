@@ -1,0 +1,147 @@
+"""Registered versions as their tags describe them: which is champion is known without a download."""
+
+from typing import TYPE_CHECKING, Self
+
+from memtune.errors import TrackingError, did_you_mean
+from memtune.tracking.connection import connect, told_plainly
+from memtune.values import Value
+
+if TYPE_CHECKING:
+    from mlflow.entities.model_registry import ModelVersion
+    from mlflow.tracking import MlflowClient
+
+__all__ = ["CHAMPION", "PREVIOUS", "Champion", "best", "list_champions"]
+
+CHAMPION, PREVIOUS = "champion", "previous"
+
+NOT_THERE = {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}
+
+
+class Champion(Value):
+    """A registered version: where it came from and how good it is on validation."""
+
+    corpus: str
+    version: int
+    run_id: str
+    path: str
+    """Of the package among the run's artifacts."""
+    content: str
+    """SHA-256 of the package's card."""
+    corpus_digest: str
+    protocol: str
+    valid_loss: float
+    """Nats per token, lower is better."""
+    valid_perplexity: float
+    """exp of it."""
+    family: str
+    study: str
+    trial: str
+
+    @property
+    def uri(self) -> str:
+        """`models:/<corpus>/<version>`."""
+        return f"models:/{self.corpus}/{self.version}"
+
+    def compares_with(self, other: Self) -> bool:
+        """Whether both figures are of the same text under the same protocol."""
+        return (self.corpus_digest, self.protocol) == (other.corpus_digest, other.protocol)
+
+
+def best(tracking_uri: str, corpus: str) -> Champion | None:
+    """The champion of a corpus, or None."""
+    with told_plainly(tracking_uri):
+        return aliased(connect(tracking_uri), corpus, CHAMPION)
+
+
+def list_champions(tracking_uri: str) -> list[Champion]:
+    """The champion of every corpus that has one, by name."""
+    client = connect(tracking_uri)
+    with told_plainly(tracking_uri):
+        found = [aliased(client, name, CHAMPION) for name in model_names(client)]
+    return [champion for champion in found if champion is not None]
+
+
+def model_names(client: "MlflowClient") -> list[str]:
+    """Every registered model, by name."""
+    names: list[str] = []
+    token: str | None = None
+    while True:
+        page = client.search_registered_models(order_by=["name ASC"], page_token=token)
+        names.extend(model.name for model in page)
+        token = page.token
+        if not token:
+            return names
+
+
+def aliased(client: "MlflowClient", corpus: str, alias: str) -> Champion | None:
+    """The version that carries an alias, or None."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return _described(client.get_model_version_by_alias(corpus, alias))
+    except MlflowException as error:
+        if error.error_code in NOT_THERE:
+            return None
+        raise
+
+
+def versions(client: "MlflowClient", corpus: str, after: int) -> list[Champion]:
+    """The versions of a corpus that memtune registered, newer than the version `after`."""
+    found: list[ModelVersion] = []
+    token: str | None = None
+    while True:
+        page = client.search_model_versions(f"name = '{corpus}'", page_token=token)
+        found.extend(page)
+        token = page.token
+        if not token:
+            return [_described(version) for version in found if int(version.version) > after]
+
+
+def create(client: "MlflowClient", champion: Champion, source: str) -> Champion:
+    """Register a version with its description as tags and no alias; it comes back with its number."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(champion.corpus, description="The best model of this corpus.")
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    tags = {name: str(value) for name, value in champion if name not in ("corpus", "version", "run_id")}
+    version = client.create_model_version(champion.corpus, source, champion.run_id, tags)
+    return champion.model_copy(update={"version": int(version.version)})
+
+
+def find(client: "MlflowClient", uri: str) -> Champion:
+    """The version behind `models:/name@alias` or `models:/name/3`; a TrackingError says what there is."""
+    name, alias, number = _parse(uri)
+    known = model_names(client)
+    if name not in known:
+        raise TrackingError(f'no registered model "{name}"; {did_you_mean(name, known)}')
+    found = aliased(client, name, alias) if alias else None
+    if number:
+        found = next((v for v in versions(client, name, after=0) if str(v.version) == number), None)
+    if found is None:
+        numbers = ", ".join(str(version.version) for version in versions(client, name, after=0))
+        raise TrackingError(f'no {uri}; "{name}" has versions {numbers or "none"}')
+    return found
+
+
+def _parse(uri: str) -> tuple[str, str, str]:
+    """(name, alias, number) of a model's URI; one of the last two is empty."""
+    path, _, alias = uri.removeprefix("models:/").partition("@")
+    name, _, number = path.partition("/")
+    if not uri.startswith("models:/") or not name or bool(alias) == number.isdecimal():
+        raise TrackingError(f'"{uri}" names no registered model; write models:/ptb@champion or models:/ptb/3')
+    return name, alias, number
+
+
+def _described(version: "ModelVersion") -> Champion:
+    fields = {name: version.tags.get(name) for name in Champion.model_fields}
+    fields |= {"corpus": version.name, "version": version.version, "run_id": version.run_id}
+    missing = sorted(name for name, value in fields.items() if value is None)
+    if missing:
+        where = f"models:/{version.name}/{version.version}"
+        raise TrackingError(
+            f"{where} was not registered by memtune: it lacks {', '.join(missing)}; delete it"
+        )
+    return Champion.model_validate(fields)

@@ -1,0 +1,161 @@
+"""The best model of each corpus: a registered model named after it, the winner aliased `champion`.
+
+A result replaces the champion only if its validation loss is lower under the same protocol and the same
+corpus digest; figures from different protocols or texts are never compared, so there a person must say
+`replace`. The champion before stays as `previous`.
+"""
+
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memtune.errors import TrackingError
+from memtune.tracking import champions, store
+from memtune.tracking.card import Result, card_digest, protocol_label, write_package
+from memtune.tracking.champions import CHAMPION, PREVIOUS, Champion
+from memtune.tracking.commands import RunKey
+from memtune.tracking.connection import connect, experiment_name, told_plainly
+from memtune.tracking.version import code_version
+from memtune.values import Value
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+__all__ = ["Decision", "register_champion"]
+
+
+class Decision(Value):
+    """What came of a candidate: the new champion, or None, and the reason in words."""
+
+    champion: Champion | None
+    reason: str
+
+
+def register_champion(
+    tracking_uri: str,
+    result: Result,
+    model_folder: Path,
+    vocabulary: Sequence[str],
+    *,
+    replace: bool = False,
+) -> Decision:
+    """Register the model that training saved in `model_folder` if it is the best of its corpus so far.
+
+    The trial's run must be recorded: the files become its artifacts. `replace` registers the model whatever
+    the champion is. Raises TrackingError when the run or a file is missing or the store does not answer.
+    """
+    client, corpus = connect(tracking_uri), experiment_name(result.corpus)
+    with told_plainly(tracking_uri):
+        champion = champions.aliased(client, corpus, CHAMPION)
+        refusal = None if replace else _refusal(champion, result)
+        if refusal:
+            return Decision(champion=None, reason=refusal)
+        candidate = _upload(client, result, model_folder, vocabulary)
+        if replace:
+            _crown(client, candidate)
+        elif rival := _rival(client, candidate, champion):
+            reason = f"a better model came in meanwhile: {rival.uri}, {_figure(rival.valid_loss)}"
+            return Decision(champion=None, reason=reason)
+        return Decision(champion=candidate, reason=_reason(champion, candidate))
+
+
+def _refusal(champion: Champion | None, result: Result) -> str | None:
+    """Why the result may not replace the champion, or None."""
+    if champion is None:
+        return None
+    protocol = protocol_label(result.protocol)
+    if champion.corpus_digest != result.corpus_digest:
+        return f"{champion.uri} was validated on another text of this name; replace it if that is outdated"
+    if champion.protocol != protocol:
+        return (
+            f'{champion.uri} stands under protocol "{champion.protocol}", this one under "{protocol}"; '
+            "their figures do not compare; replace it if the protocol changed for good"
+        )
+    if not result.metrics["valid_loss"] < champion.valid_loss:
+        return f"{champion.uri} is as good or better: {_figure(champion.valid_loss)}"
+    return None
+
+
+def _reason(champion: Champion | None, winner: Champion) -> str:
+    loss = _figure(winner.valid_loss)
+    return f"{loss}, before {_figure(champion.valid_loss)}" if champion else f"first champion: {loss}"
+
+
+def _figure(loss: float) -> str:
+    return f"{loss:.6f} nats per token on validation"
+
+
+def _upload(
+    client: "MlflowClient", result: Result, model_folder: Path, vocabulary: Sequence[str]
+) -> Champion:
+    """Store the package among the artifacts of the trial's run, and a version that points there."""
+    run_id, location = _find_run(client, result)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        write_package(model_folder, vocabulary, result, code_version(), folder)
+        content = card_digest(folder)
+        path = f"model-{content[:12]}"
+        _describe_to_mlflow(run_id, path, folder)
+        client.log_artifacts(run_id, str(folder), path)
+    champion = Champion(
+        corpus=result.corpus,
+        version=0,
+        run_id=run_id,
+        path=path,
+        content=content,
+        corpus_digest=result.corpus_digest,
+        protocol=protocol_label(result.protocol),
+        valid_loss=result.metrics["valid_loss"],
+        valid_perplexity=math.exp(result.metrics["valid_loss"]),
+        family=str(result.configuration["model"]["family"]),
+        study=result.study,
+        trial=result.trial,
+    )
+    return champions.create(client, champion, f"{location}/{path}")
+
+
+def _describe_to_mlflow(run_id: str, path: str, folder: Path) -> None:
+    from memtune.tracking.flavor import describe_package
+
+    describe_package(run_id, path).save(str(folder / "MLmodel"))
+
+
+def _find_run(client: "MlflowClient", result: Result) -> tuple[str, str]:
+    """The id of the trial's run, and the URI of its artifacts."""
+    experiment = client.get_experiment_by_name(result.corpus)
+    key = RunKey(result.study, result.trial)
+    runs = store.find_runs(client, experiment.experiment_id, key.tags()) if experiment else []
+    if not runs:
+        where = f'trial {result.trial} of study "{result.study}" in experiment "{result.corpus}"'
+        raise TrackingError(f"cannot register a model without its run: no {where}; record the trial first")
+    return runs[0].info.run_id, runs[0].info.artifact_uri
+
+
+def _rival(client: "MlflowClient", candidate: Champion, seen: Champion | None) -> Champion | None:
+    """Crown the candidate, or give the better model that another process registered since `seen` stood.
+
+    Every process looks again after it crowned its own, so the best of those that contend ends as champion.
+    """
+    rival = _better(client, candidate, seen)
+    if rival is None:
+        _crown(client, candidate)
+        rival = _better(client, candidate, seen)
+        if rival is not None:
+            client.set_registered_model_alias(candidate.corpus, CHAMPION, str(rival.version))
+    return rival
+
+
+def _better(client: "MlflowClient", candidate: Champion, seen: Champion | None) -> Champion | None:
+    newer = champions.versions(client, candidate.corpus, after=seen.version if seen else 0)
+    comparable = [version for version in newer if version.compares_with(candidate)]
+    best = min(comparable, key=lambda version: (version.valid_loss, version.version), default=candidate)
+    return best if best.version != candidate.version else None
+
+
+def _crown(client: "MlflowClient", candidate: Champion) -> None:
+    before = champions.aliased(client, candidate.corpus, CHAMPION)
+    if before is not None and before.version != candidate.version:
+        client.set_registered_model_alias(candidate.corpus, PREVIOUS, str(before.version))
+    client.set_registered_model_alias(candidate.corpus, CHAMPION, str(candidate.version))

@@ -1,0 +1,250 @@
+"""The registry: who becomes champion of a corpus, and the model that comes back."""
+
+import json
+import math
+import pickletools
+from pathlib import Path
+
+import pytest
+import torch
+
+from memtune.errors import TrackingError
+from memtune.models import MODELS, build_model
+from memtune.models.interface import negative_log_likelihood
+from memtune.tracking import (
+    Recorder,
+    Result,
+    best,
+    list_champions,
+    load_registered,
+    protocol_label,
+    register_champion,
+)
+from memtune.training import load_model, save_model
+
+VOCABULARY = ["<eos>", "<unk>", "the", "cat", "sleeps"]
+STREAM = {"kind": "stream", "batch_size": 20, "length": 35}
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    """A small untrained model, saved as training does."""
+    folder = tmp_path_factory.mktemp("model")
+    config = MODELS["lstm"]()
+    save_model(build_model(config, len(VOCABULARY), seed=0), folder)
+    return folder
+
+
+def result(loss, **changes):
+    given = {
+        "corpus": "ptb",
+        "corpus_digest": "d" * 64,
+        "protocol": STREAM,
+        "configuration": {"model": {"family": "lstm"}, "seed": 3},
+        "metrics": {"valid_loss": loss},
+        "trial": "t1",
+        "study": "s1",
+        "seed": 3,
+    }
+    return Result.model_validate(given | changes)
+
+
+@pytest.fixture
+def register(tracking_uri, model_folder):
+    """A function that registers a result whose run is recorded."""
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_study("s1", "study", {})
+        recorder.start_trial("t1", "trial", {})
+
+    def run(loss, *, replace=False, **changes):
+        candidate = result(loss, **changes)
+        return register_champion(tracking_uri, candidate, model_folder, VOCABULARY, replace=replace)
+
+    return run
+
+
+def versions_by_alias(client):
+    return {alias: int(version) for alias, version in client.get_registered_model("ptb").aliases.items()}
+
+
+def test_the_first_result_becomes_champion(register, tracking_uri):
+    decision = register(5.0)
+    assert decision.champion == best(tracking_uri, "ptb")
+    assert decision.reason.startswith("first champion")
+
+
+def test_a_better_result_replaces_the_champion(register, client):
+    register(5.0)
+    register(4.9)
+    assert versions_by_alias(client) == {"champion": 2, "previous": 1}
+
+
+@pytest.mark.parametrize("loss", [5.0, 5.1])
+def test_a_result_that_is_not_better_is_refused(register, client, loss):
+    register(5.0)
+    decision = register(loss)
+    assert decision.champion is None
+    assert "as good or better" in decision.reason
+    assert versions_by_alias(client) == {"champion": 1}
+
+
+def test_a_result_under_another_protocol_is_not_compared(register):
+    register(5.0)
+    decision = register(1.0, protocol={"kind": "sentence", "batch_size": 20, "variant": "complete"})
+    assert decision.champion is None
+    assert 'protocol "stream"' in decision.reason
+
+
+def test_a_result_on_another_text_is_not_compared(register):
+    register(5.0)
+    decision = register(1.0, corpus_digest="e" * 64)
+    assert decision.champion is None
+    assert "another text" in decision.reason
+
+
+def test_a_person_may_replace_the_champion_by_anything(register, client):
+    register(5.0)
+    assert register(6.0, replace=True, corpus_digest="e" * 64).champion.version == 2
+    assert versions_by_alias(client) == {"champion": 2, "previous": 1}
+
+
+def test_a_champion_replaced_on_purpose_does_not_come_back(register, client):
+    register(5.0)
+    register(6.0, replace=True)
+    assert register(5.5).champion.version == 3
+    assert versions_by_alias(client) == {"champion": 3, "previous": 2}
+
+
+def test_batch_size_does_not_tell_protocols_apart():
+    assert protocol_label(STREAM) == protocol_label(STREAM | {"batch_size": 5})
+
+
+def test_a_lossy_variant_is_a_protocol_of_its_own():
+    lossy = {"kind": "sentence", "variant": "tran2016", "batch_size": 20, "min_length": 10, "max_length": 80}
+    assert protocol_label(lossy) != protocol_label({"kind": "sentence", "variant": "complete"})
+    assert protocol_label(lossy) != protocol_label(lossy | {"batch_size": 10})
+
+
+def test_the_better_of_two_studies_that_finish_at_once_is_champion(
+    register, tracking_uri, monkeypatch, client
+):
+    """The second registers while the first has looked and not yet crowned its own."""
+    from memtune.tracking import registry
+
+    upload = registry._upload
+
+    def upload_and_be_overtaken(*arguments):
+        candidate = upload(*arguments)
+        monkeypatch.setattr(registry, "_upload", upload)
+        assert register(4.0).champion
+        return candidate
+
+    monkeypatch.setattr(registry, "_upload", upload_and_be_overtaken)
+    decision = register(4.5)
+    assert decision.champion is None
+    assert "meanwhile" in decision.reason
+    assert best(tracking_uri, "ptb").valid_loss == 4.0
+
+
+def test_a_result_without_a_figure_is_refused():
+    with pytest.raises(ValueError, match="finite valid_loss"):
+        result(math.nan)
+
+
+def test_a_model_needs_its_run(register):
+    with pytest.raises(TrackingError, match="no trial t9"):
+        register(5.0, trial="t9")
+
+
+def test_champions_are_listed(register, tracking_uri):
+    assert list_champions(tracking_uri) == []
+    champion = register(5.0).champion
+    assert list_champions(tracking_uri) == [champion]
+
+
+@pytest.mark.parametrize("uri", ["models:/ptb@champion", "models:/ptb/1"])
+def test_a_registered_model_comes_back_whole(register, tracking_uri, tmp_path, model_folder, uri):
+    loss = 4.987654321012345
+    register(loss)
+    loaded = load_registered(tracking_uri, uri, tmp_path / "cache")
+    weights, original = (load_model(folder).state_dict() for folder in (loaded.folder, model_folder))
+    assert all(torch.equal(weights[name], original[name]) for name in original)
+    assert loaded.vocabulary == tuple(VOCABULARY)
+    assert loaded.card.result == result(loss)
+
+
+def test_a_second_load_downloads_nothing(register, tracking_uri, tmp_path, client):
+    champion = register(5.0).champion
+    load_registered(tracking_uri, champion.uri, tmp_path)
+    run = client.get_run(champion.run_id)
+    Path(run.info.artifact_uri.removeprefix("file://"), champion.path, "model.safetensors").unlink()
+    assert load_registered(tracking_uri, champion.uri, tmp_path).champion == champion
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.json", "memtune.json"])
+def test_an_altered_file_is_named(register, tracking_uri, tmp_path, client, name):
+    champion = register(5.0).champion
+    stored = Path(
+        client.get_run(champion.run_id).info.artifact_uri.removeprefix("file://"), champion.path, name
+    )
+    stored.write_bytes(stored.read_bytes().replace(b"e", b"E", 1))
+    with pytest.raises(TrackingError, match=r"model\.safetensors|vocabulary\.json|memtune\.json|card"):
+        load_registered(tracking_uri, champion.uri, tmp_path)
+    assert [path for path in tmp_path.iterdir() if path.name == champion.content] == []
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("models:/ptbb@champion", 'did you mean "ptb"'),
+        ("models:/ptb@best", "versions 1"),
+        ("models:/ptb/7", "versions 1"),
+        ("models:/ptb", "models:/ptb@champion"),
+        ("ptb@champion", "models:/ptb@champion"),
+    ],
+)
+def test_an_unknown_model_is_refused(register, tracking_uri, tmp_path, uri, message):
+    register(5.0)
+    with pytest.raises(TrackingError, match=message):
+        load_registered(tracking_uri, uri, tmp_path)
+
+
+def test_no_file_of_a_registered_model_is_a_pickle(register, tracking_uri, tmp_path):
+    register(5.0)
+    folder = load_registered(tracking_uri, "models:/ptb@champion", tmp_path).folder
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"model.safetensors", "model.json", "vocabulary.json", "memtune.json", "MLmodel"}
+    assert not any(is_pickle(path.read_bytes()) for path in folder.iterdir())
+
+
+def is_pickle(content):
+    try:
+        return len(list(pickletools.genops(content))) > 0
+    except ValueError:
+        return False
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*Any type hint is inferred as AnyType:UserWarning"
+)  # MLflow's own import
+def test_mlflow_itself_loads_a_registered_model(register, tracking_uri, model_folder, monkeypatch):
+    """Through MLflow's own loader, a sentence gets the log probability that the model gives it."""
+    import mlflow.pyfunc
+    import pandas
+
+    register(5.0)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri)
+    loaded = mlflow.pyfunc.load_model("models:/ptb@champion")
+    (score,) = loaded.predict(pandas.DataFrame({"sentence": ["the dog sleeps"]}))
+    inputs_BT, targets_BT = torch.tensor([[0, 2, 1, 4]]), torch.tensor([[2, 1, 4, 0]])
+    with torch.no_grad():
+        nats, _ = negative_log_likelihood(load_model(model_folder), inputs_BT, targets_BT)
+    assert score == pytest.approx(-float(nats), rel=1e-6)
+
+
+def test_the_card_is_readable_by_people(register, tracking_uri, tmp_path):
+    register(5.0)
+    folder = load_registered(tracking_uri, "models:/ptb@champion", tmp_path).folder
+    card = json.loads((folder / "memtune.json").read_text())
+    assert card["result"]["protocol"] == STREAM
+    assert card["code"]
