@@ -9,12 +9,12 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from safetensors import SafetensorError
 from torch import Tensor
 
 from memtune.errors import CheckpointError
@@ -73,16 +73,15 @@ class Checkpoint:
 
 def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     """Write a checkpoint whole or not at all: a sibling of the folder is filled and takes its place."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    filled = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    filled = folder.with_name(f".{folder.name}.writing")
     try:
+        shutil.rmtree(filled, ignore_errors=True)  # of a writer that was killed
+        filled.mkdir(parents=True)
         _fill(checkpoint, filled)
-        filled.chmod(0o755)
         _put_in_place(filled, folder)
-    except OSError as error:
-        raise CheckpointError(f"cannot write a checkpoint to {folder}: {error}") from error
-    finally:
+    except (OSError, SafetensorError) as error:
         shutil.rmtree(filled, ignore_errors=True)
+        raise CheckpointError(f"cannot write a checkpoint to {folder}: {error}") from error
 
 
 def _fill(checkpoint: Checkpoint, folder: Path) -> None:

@@ -271,15 +271,12 @@ class Learner:
         """Turn running out of memory into a TrialError that says what would fit."""
         try:
             yield
-            return
         except (RuntimeError, MemoryError) as error:
             if not memory.ran_out(error):
                 raise
-            problem = str(error).splitlines()[0]
-        # Raised out here so that it does not hold on to the frames, and their tensors, of the error.
-        length = memory.longest_row(self.config.protocol, self.corpus["train"])
-        advice = memory.advice(self.config, len(self.corpus.vocabulary), length, self.device)
-        raise TrialError(f"{advice}\n({problem})")
+            length = memory.longest_row(self.config.protocol, self.corpus["train"])
+            advice = memory.advice(self.config, len(self.corpus.vocabulary), length, self.device)
+            raise TrialError(f"{advice}\n({str(error).splitlines()[0]})") from None
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint to a folder, whole or not at all; one that is there is replaced.

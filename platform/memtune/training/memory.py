@@ -106,7 +106,8 @@ def available_bytes(device: torch.device) -> int:
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if address_space != resource.RLIM_INFINITY:
-        limits.append(address_space)
+        pages, *_ = Path("/proc/self/statm").read_text().split()
+        limits.append(address_space - int(pages) * os.sysconf("SC_PAGE_SIZE"))
     container = Path("/sys/fs/cgroup/memory.max")
     if container.exists() and (text := container.read_text().strip()).isdigit():
         limits.append(int(text))

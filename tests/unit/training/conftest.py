@@ -1,6 +1,7 @@
 """A tiny corpus and trials on it that take a fraction of a second."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +18,14 @@ STREAM = {"kind": "stream", "batch_size": 8, "length": 7}
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return tiny_corpus(tmp_path_factory.mktemp("corpus"))
+def corpus_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the store and the cache of the tiny corpus are."""
+    return tmp_path_factory.mktemp("corpus")
+
+
+@pytest.fixture(scope="session")
+def corpus(corpus_folder: Path) -> Corpus:
+    return tiny_corpus(corpus_folder)
 
 
 def trial(

@@ -86,14 +86,12 @@ def test_resumed_after_every_report_it_ends_bit_for_bit(corpus, make_trial, tmp_
     _assert_same(resumed, whole, tmp_path)
 
 
-def test_a_trial_killed_while_it_trains_resumes_bit_for_bit(corpus, make_trial, tmp_path, tmp_path_factory):
+def test_a_trial_killed_while_it_trains_resumes_bit_for_bit(corpus, make_trial, tmp_path, corpus_folder):
     """SIGKILL in the middle of an interval, with each trial two checkpoints old."""
     configs = {
         config.identity(corpus.digest): config for config in (_trial(make_trial, case) for case in CASES[:4])
     }
-    home = Path(tmp_path_factory.getbasetemp())
-    store = next(home.glob("corpus*/store"))
-    arguments = [store, store.parent / "cache", torch.get_num_threads(), tmp_path]
+    arguments = [corpus_folder / "store", corpus_folder / "cache", torch.get_num_threads(), tmp_path]
     root = Path(__file__).parents[3]
     child = subprocess.Popen(
         [sys.executable, Path(__file__).with_name("trials_to_kill.py"), *map(str, arguments)],
