@@ -35,6 +35,7 @@ class ImportOptions(Value):
     vocabulary, `<eos>` and `<unk>` included. `lower_case` maps letter by letter (Unicode's simple
     mapping); `unescape` undoes Moses escapes such as `&apos;`. A word outside the vocabulary becomes
     `<unk>` with `unknown = "map"` and is an error with `unknown = "refuse"`.
+    `shard_tokens` bounds the tokens of one shard.
     """
 
     min_count: int = Field(default=1, ge=1)
@@ -42,7 +43,7 @@ class ImportOptions(Value):
     lower_case: bool = False
     unescape: bool = False
     unknown: Literal["map", "refuse"] = "map"
-    shard_tokens: int = Field(default=2**24, ge=1, le=2**25)
+    shard_tokens: int = Field(default=2**23, ge=1, le=2**24)
 
 
 class StoredFile(Value):

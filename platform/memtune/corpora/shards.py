@@ -31,9 +31,9 @@ Ids = npt.NDArray[np.integer[Any]]
 """Ids as shards hold them: uint16 or int32."""
 
 
-def token_type(vocabulary_size: int) -> type[np.uint16] | type[np.int32]:
+def token_type(vocabulary_size: int) -> np.dtype[Any]:
     """The type of ids in shards."""
-    return np.uint16 if vocabulary_size <= 2**16 else np.int32
+    return np.dtype(np.uint16 if vocabulary_size <= 2**16 else np.int32)
 
 
 def write_batch(sink: HashingSink, batch: pa.RecordBatch) -> None:
@@ -83,54 +83,57 @@ class SplitDigest:
 class ShardWriter:
     """Cuts a stream of sentences into shards of at most `shard_tokens` tokens and writes them.
 
-    A longer sentence gets a shard of its own.
+    A longer sentence gets a shard of its own. The shard in hand is filled in place, in one buffer for all.
     """
 
-    def __init__(self, store: Store, name: str, prefix: str, shard_tokens: int) -> None:
+    def __init__(self, store: Store, name: str, prefix: str, shard_tokens: int, dtype: np.dtype[Any]) -> None:
         self.shards: list[Shard] = []
         self.digest = SplitDigest()
         self._store = store
         self._name = name
         self._prefix = prefix
         self._shard_tokens = shard_tokens
-        self._ids: list[Ids] = []
-        self._lengths: list[npt.NDArray[np.int32]] = []
+        self._buffer = np.empty(shard_tokens, dtype)
         self._tokens = 0
+        self._lengths: list[npt.NDArray[np.int32]] = []
 
     def add(self, ids: Ids, lengths: npt.NDArray[np.int32]) -> None:
         """Appends sentences: their ids, `<eos>` included, and the number of ids of each."""
         self.digest.add(ids, lengths)
         ends = np.cumsum(lengths, dtype=np.int64)
-        done = sentence = 0
+        sentence = position = 0
         while sentence < len(lengths):
             room = self._shard_tokens - self._tokens
-            stop = int(np.searchsorted(ends, done + room, side="right"))
+            stop = int(np.searchsorted(ends, position + room, side="right"))
             if stop == sentence and not self._tokens:
-                stop += 1
+                stop += 1  # longer than a shard
             if stop > sentence:
                 end = int(ends[stop - 1])
-                self._append(ids[done:end], lengths[sentence:stop])
-                done, sentence = end, stop
+                self._append(ids[position:end], lengths[sentence:stop])
+                sentence, position = stop, end
             if sentence < len(lengths):
                 self.flush()
 
     def _append(self, ids: Ids, lengths: npt.NDArray[np.int32]) -> None:
-        self._ids.append(ids)
+        if len(ids) > len(self._buffer):
+            self._buffer = np.empty(len(ids), self._buffer.dtype)
+        self._buffer[self._tokens : self._tokens + len(ids)] = ids
         self._lengths.append(lengths)
         self._tokens += len(ids)
 
     def flush(self) -> None:
-        """Writes the sentences waiting as a shard."""
+        """Writes the sentences in hand as a shard."""
         if not self._tokens:
             return
-        batch = _batch(np.concatenate(self._ids), np.concatenate(self._lengths))
+        batch = _batch(self._buffer[: self._tokens], np.concatenate(self._lengths))
         path = f"{self._prefix}-{len(self.shards):05d}.arrow"
         with self._store.new_file(self._name, path) as sink:
             write_batch(sink, batch)
         self.shards.append(
             Shard(**sink.record(path).model_dump(), tokens=self._tokens, sentences=batch.num_rows)
         )
-        self._ids, self._lengths, self._tokens = [], [], 0
+        self._tokens = 0
+        self._lengths = []
 
 
 def _batch(ids: Ids, lengths: npt.NDArray[np.int32]) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ __all__ = ["END", "Block", "Format", "LineReader", "Source", "TextFile", "senten
 END = "\0"
 """Stands in blocks of words for the end of a sentence; no text may hold it, so nothing else looks like it."""
 
-BLOCK_BYTES = 8 * 2**20
+BLOCK_BYTES = 4 * 2**20
 _BLOCK_SENTENCES = 8192
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 

@@ -17,7 +17,7 @@ from memtune.corpora.manifest import (
     VocabularyRecord,
 )
 from memtune.corpora.selection import Selection
-from memtune.corpora.shards import Ids, ShardWriter, token_type, write_batch
+from memtune.corpora.shards import ShardWriter, token_type, write_batch
 from memtune.errors import CorpusError, StorageError
 from memtune.values import digest
 
@@ -104,9 +104,11 @@ class CorpusWriter:
         )
 
     def _write_split(self, split: str, folder: str) -> ShardWriter:
-        writer = ShardWriter(self.store, self.name, f"{folder}/{split}", self.options.shard_tokens)
-        ids: Ids = self.selection.ids.astype(token_type(len(self.selection.vocabulary)))
-        for codes, numbers, lengths in self.counters[split].blocks():
+        counter = self.counters[split]
+        ids = self.selection.ids.astype(token_type(len(self.selection.vocabulary)))
+        shard_tokens = min(self.options.shard_tokens, counter.tokens)
+        writer = ShardWriter(self.store, self.name, f"{folder}/{split}", shard_tokens, ids.dtype)
+        for codes, numbers, lengths in counter.blocks():
             writer.add(ids[numbers][codes], lengths)
         writer.flush()
         return writer
