@@ -1,0 +1,98 @@
+"""What holds for every file in search_spaces/. A new file is picked up by its name alone."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from memtune.models import MODELS, build_model, negative_log_likelihood
+from memtune.spaces import RandomChooser, Space, check_space, combine, fix, load_space
+from memtune.training import TrialConfig
+from memtune.values import digest, parse
+
+FILES = sorted(Path(__file__).parents[2].glob("search_spaces/*.toml"))
+BUDGET = {"training": {"tokens": 1000}}  # a study's part, which no space holds
+WORDS = 31
+SAMPLES = 200
+NARROW = 8
+
+every_space = pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
+
+
+def space_of(file: Path) -> Space:
+    return fix(load_space(file), BUDGET)
+
+
+def count_parameters(configuration) -> int:
+    return parse(TrialConfig, configuration, "count").model.parameter_count(WORDS)
+
+
+def samples(file: Path) -> list[TrialConfig]:
+    space, chooser = space_of(file), RandomChooser(0)
+    drawn = [space.sample(chooser, count_parameters) for _ in range(SAMPLES)]
+    return [parse(TrialConfig, configuration, file.name) for configuration in drawn]
+
+
+def narrow(config: TrialConfig) -> TrialConfig:
+    """The same architecture at a width that takes no time."""
+    return config.model_copy(update={"model": config.model.model_copy(update={"width": NARROW})})
+
+
+def test_there_is_a_space_for_every_family():
+    assert {config.model.family for file in FILES for config in samples(file)} == set(MODELS)
+
+
+@every_space
+def test_a_space_asks_a_question(file):
+    assert load_space(file).question.endswith("?")
+
+
+@every_space
+def test_every_name_and_bound_is_known_to_the_configuration(file):
+    check_space(space_of(file), TrialConfig, count_parameters=count_parameters)
+
+
+@every_space
+def test_a_space_leaves_budget_and_protocol_to_the_study(file):
+    configuration = load_space(file).sample(RandomChooser(0), count_parameters)
+    assert set(configuration) == {"model", "training"}
+    assert not {"epochs", "tokens", "report_every"} & set(configuration["training"])
+
+
+@every_space
+def test_samples_are_trials_that_differ(file):
+    assert len({digest(config) for config in samples(file)}) == SAMPLES
+
+
+@every_space
+def test_every_sampled_architecture_takes_a_training_step(file):
+    """The loss is finite before and after a step with the sampled optimiser, and the step changes weights."""
+    tokens_BT = torch.randint(WORDS, (3, 12), generator=torch.Generator().manual_seed(0))
+    for config in {digest(config.model): config for config in map(narrow, samples(file))}.values():
+        model = build_model(config.model, WORDS, seed=0)
+        optimiser = config.training.optimiser.build(model.parameters())
+        before = model.output.state_dict()["bias"].clone()
+        for _ in range(2):
+            nats, _ = negative_log_likelihood(model, tokens_BT[:, :-1], tokens_BT[:, 1:])
+            assert nats.isfinite(), config
+            optimiser.zero_grad()
+            nats.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), config.training.clip_norm)
+            optimiser.step()
+        assert not torch.equal(before, model.output.state_dict()["bias"]), config
+
+
+@every_space
+def test_sizes_can_be_made_equal(file):
+    """A study may fit the width instead of sampling it."""
+    space = fix(space_of(file), {"model": {"width": {"fit_parameters": 20_000}}})
+    for seed in range(20):
+        size = count_parameters(space.sample(RandomChooser(seed), count_parameters))
+        assert size == pytest.approx(20_000, rel=0.05)
+
+
+def test_all_spaces_together_are_one_space():
+    space = fix(combine([load_space(file) for file in FILES]), BUDGET)
+    check_space(space, TrialConfig, count_parameters=count_parameters)
+    families = {space.sample(RandomChooser(seed))["model"]["family"] for seed in range(50)}
+    assert families == set(MODELS)
