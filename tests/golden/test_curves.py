@@ -7,8 +7,8 @@ import torch
 from tests.golden.curves import STORED, TRIALS, curve
 from tests.golden.tiny_corpus import tiny_corpus
 
-# Other kernels sum in another order: with SSE instead of AVX-512 and without oneDNN these curves moved by 2e-7 at
-# most. A change of an equation, of the order of the data or of a schedule moves them by more than 1e-3.
+# Other kernels sum in another order: with SSE instead of AVX-512, or without oneDNN, these curves moved by
+# 2e-7 at most. A change of an equation, of the order of the data or of a schedule moves them beyond 1e-3.
 TOLERANCE = 1e-5
 
 
