@@ -48,8 +48,7 @@ def select(words: pa.Array, counts: Mapping[str, npt.NDArray[np.int64]], options
     With `unknown = "map"` it always has `<unk>`, otherwise only if the training text has. A CorpusError if
     the text holds `<eos>`, if nothing is left to keep, or for words outside that may not become `<unk>`.
     """
-    spelled = _spelling(words, options).dictionary_encode()
-    tokens, numbers = spelled.dictionary, spelled.indices.to_numpy()
+    tokens, numbers = _spelled(words, options)
     totals = {
         split: np.bincount(numbers, count, len(tokens)).astype(np.int64) for split, count in counts.items()
     }
@@ -69,11 +68,15 @@ def select(words: pa.Array, counts: Mapping[str, npt.NDArray[np.int64]], options
     return Selection(vocabulary, ids[numbers], outside[numbers])
 
 
-def _spelling(words: pa.Array, options: ImportOptions) -> pa.Array:
+def _spelled(words: pa.Array, options: ImportOptions) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+    """Tokens as the options spell the words, each once, and the token of each word."""
+    if not (options.unescape or options.lower_case):
+        return words, np.arange(len(words), dtype=np.int32)
     if options.unescape:
         for escape, sign in _MOSES_ESCAPES.items():
             words = pc.replace_substring(words, escape, sign)
-    return pc.utf8_lower(words) if options.lower_case else words
+    spelled = (pc.utf8_lower(words) if options.lower_case else words).dictionary_encode()
+    return spelled.dictionary, spelled.indices.to_numpy()
 
 
 def _kept(
