@@ -22,9 +22,12 @@ from memtune.search.records import (
     INTERRUPTED,
     REFUSED,
     STATES,
+    fruitless_turns,
     is_rejected,
+    known,
     outcome,
     proposal,
+    started,
 )
 from memtune.search.samplers import SamplerConfig, make_sampler, quiet
 from memtune.search.storages import open_storage
@@ -79,13 +82,13 @@ class Proposals:
         After 20 of them in a row an untried point is taken at random: of all points where the space is
         small, of as many draws where it is not.
         """
-        if self._exhausted or self._all_known():
-            return None
         with quiet():
-            while self._fruitless_turns() < SAMPLER_TRIES:
-                if found := self._propose():
+            while not self._exhausted:
+                history = self._history()
+                given_up = fruitless_turns(history) >= SAMPLER_TRIES or self._all_known(history)
+                if found := self._propose_untried(history) if given_up else self._propose(history):
                     return found
-            return self._propose_untried()
+        return None
 
     def report(self, number: int, tokens: int, value: float) -> None:
         """Add a point to a running trial's curve; what was first reported at a number of tokens stays."""
@@ -114,11 +117,11 @@ class Proposals:
 
     def unfinished(self) -> list[Proposal]:
         """The running trials, to go on with after a restart."""
-        return [proposal(trial) for trial in self._started() if trial.state is TrialState.RUNNING]
+        return [proposal(trial) for trial in started(self._history()) if trial.state is TrialState.RUNNING]
 
     def outcomes(self) -> list[Outcome]:
         """Every trial that was started, the running ones included: what a budget of trials counts."""
-        return [outcome(trial) for trial in self._started()]
+        return [outcome(trial) for trial in started(self._history())]
 
     def finished(self) -> list[Outcome]:
         """Every trial that has ended."""
@@ -128,9 +131,9 @@ class Proposals:
         """What was sampled but never started: duplicates and refused configurations, with the reason."""
         return [outcome(trial) for trial in self._history() if is_rejected(trial)]
 
-    def _propose(self) -> Proposal | None:
-        """One turn of the sampler; None when it comes to nothing."""
-        self._study.sampler = make_sampler(self._sampler, turn=len(self._history()))
+    def _propose(self, history: list[FrozenTrial]) -> Proposal | None:
+        """One turn of the sampler after those of `history`; None when it comes to nothing."""
+        self._study.sampler = make_sampler(self._sampler, turn=len(history))
         trial = self._study.ask()
         configuration: dict[str, Any] = {}
         try:
@@ -139,7 +142,7 @@ class Proposals:
         except ConfigurationError as error:
             self._reject(trial, configuration, str(error))
             return None
-        if original := self._known().get(identity):
+        if original := known(history).get(identity):
             self._repeat(trial, configuration, identity, original)
             return None
         if reason := self._refuse(configuration):
@@ -149,14 +152,14 @@ class Proposals:
         trial.set_user_attr(IDENTITY, identity)
         return Proposal(trial.number, dict(trial.params), configuration, identity)
 
-    def _propose_untried(self) -> Proposal | None:
-        untried = self._untried_point()
+    def _propose_untried(self, history: list[FrozenTrial]) -> Proposal | None:
+        untried = self._untried_point(history)
         if untried is None:
             self._exhausted = True
             return None
         if not self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
             self._study.enqueue_trial(untried)
-        return self._propose()
+        return self._propose(history)
 
     def _repeat(
         self, trial: optuna.Trial, configuration: dict[str, Any], identity: str, original: FrozenTrial
@@ -183,34 +186,30 @@ class Proposals:
         trial.set_constraint(REFUSED, 1.0)
         self._study.tell(trial, state=TrialState.PRUNED)
 
-    def _untried_point(self) -> dict[str, Scalar] | None:
-        known = self._known()
-        for chooser in self._choosers():
+    def _untried_point(self, history: list[FrozenTrial]) -> dict[str, Scalar] | None:
+        if self._all_known(history):
+            return None
+        identities = known(history)
+        for chooser in self._choosers(turn=len(history)):
             try:
                 configuration = self._space.sample(chooser, self._count_parameters)
-                if self._identify(configuration) not in known and not self._refuse(configuration):
+                if self._identify(configuration) not in identities and not self._refuse(configuration):
                     return chooser.parameters
             except ConfigurationError:
                 continue
         return None
 
-    def _choosers(self) -> Iterator[PinnedChooser]:
-        random = RandomChooser(int(digest(self._sampler.seed, len(self._history()), "untried")[:8], 16))
+    def _choosers(self, turn: int) -> Iterator[PinnedChooser]:
+        random = RandomChooser(int(digest(self._sampler.seed, turn, "untried")[:8], 16))
         size = self._space.size()
         if size is None or size > POINTS:
             return (PinnedChooser({}, random) for _ in range(POINTS))
         points = list(self._space.points())
         return (PinnedChooser(point, random) for point in random.shuffled(points))
 
-    def _all_known(self) -> bool:
+    def _all_known(self, history: list[FrozenTrial]) -> bool:
         size = self._space.size()
-        return size is not None and len(self._known()) >= size
-
-    def _known(self) -> dict[str, FrozenTrial]:
-        return {trial.user_attrs[IDENTITY]: trial for trial in self._started()}
-
-    def _started(self) -> list[FrozenTrial]:
-        return [trial for trial in self._history() if IDENTITY in trial.user_attrs and not is_rejected(trial)]
+        return size is not None and len(known(history)) >= size
 
     def _history(self) -> list[FrozenTrial]:
         """Every turn the sampler had, but those that a kill cut off before their proposal was stored."""
@@ -219,14 +218,6 @@ class Proposals:
             for trial in self._study.get_trials(deepcopy=False)
             if trial.state is not TrialState.WAITING and INTERRUPTED not in trial.user_attrs
         ]
-
-    def _fruitless_turns(self) -> int:
-        turns = 0
-        for trial in reversed(self._history()):
-            if not is_rejected(trial):
-                break
-            turns += 1
-        return turns
 
     def _end_interrupted(self) -> None:
         """Carry out ends that were decided; drop proposals that were not stored whole."""
