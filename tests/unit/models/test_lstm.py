@@ -84,3 +84,8 @@ def test_dropout_after_each_layer_drops_from_the_last_layer_too():
 def test_size_of_the_papers_one_layer_baseline():
     """Two 10,000 x 128 tables, 8 x 128^2 weights and 8 x 128 biases of the layer, one bias a word."""
     assert LSTMConfig().parameter_count(10_000) == 2 * 1_280_000 + 131_072 + 1_024 + 10_000
+
+
+def test_cost_per_word_by_hand():
+    """8 d^2 multiply-adds a layer and d V for the output."""
+    assert LSTMConfig(layers=2).multiply_adds(10_000) == 2 * 8 * 128**2 + 128 * 10_000

@@ -176,3 +176,11 @@ def test_size_of_the_papers_model_on_penn_treebank():
     d = 128
     expected = 4 * 10_000 * d + 3 * (8 * d * d + 8 * d) + 15 * d + 6 * d * d + 10_000
     assert config.parameter_count(10_000) == expected
+
+
+def test_cost_per_word_by_hand():
+    """8 d^2 a layer; n d for scores, context and each temporal table; 6 d^2 for gates; d V for the output."""
+    d, n, V = 128, 15, 10_000
+    assert RecurrentMemoryConfig().multiply_adds(V) == 14 * d * d + 3 * n * d + d * V
+    deeper = RecurrentMemoryConfig(layers=2, layers_above=1, temporal="both", composition="projected_sum")
+    assert deeper.multiply_adds(V) == (3 * 8 + 1) * d * d + 4 * n * d + d * V
