@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 
 from memtune.errors import TrackingError
-from memtune.tracking import Recorder, check_tracking
+from memtune.tracking import Recorder, check_tracking, leaderboard, sqlite_uri, ui_command, ui_environment
 from memtune.tracking.connection import connect
 
 pytestmark = pytest.mark.cluster
@@ -23,18 +23,16 @@ class Server:
 
     def __init__(self, folder):
         self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
         self.process = None
 
     def start(self):
-        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
-        command += ["--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db", "--workers", "1"]
-        command += ["--artifacts-destination", str(self.folder / "artifacts")]
+        command = ui_command(sqlite_uri(self.folder), self.port)
         with open(self.folder / "server.log", "ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=ui_environment(), start_new_session=True
+            )
         self.wait()
 
     def wait(self):
@@ -49,29 +47,59 @@ class Server:
                 time.sleep(0.1)
         pytest.fail("the MLflow server did not answer within 120 s")
 
+    def is_up(self):
+        return self.process is not None and self.process.poll() is None
+
     def kill(self):
         """SIGKILL to the server and its workers, which share its process group."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
-@pytest.fixture
-def server(tmp_path):
-    running = Server(tmp_path)
-    running.start()
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("store")
+    connect(sqlite_uri(folder))
+    running = Server(folder)
     yield running
-    if running.process.poll() is None:
+    if running.is_up():
         running.kill()
+
+
+@pytest.fixture
+def server(shared_server):
+    """A running server; tests share it and keep to an experiment of their own."""
+    if not shared_server.is_up():
+        shared_server.start()
+    return shared_server
+
+
+@pytest.fixture
+def corpus(request):
+    """The experiment of this test alone."""
+    return request.node.name
+
+
+@pytest.fixture
+def nobody():
+    """A server's address at which nothing listens."""
+    return f"http://127.0.0.1:{free_port()}"
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def report(tokens):
     return {"tokens": tokens, "train_perplexity": 1e6 / tokens, "valid_perplexity": 2e6 / tokens}
 
 
-def recorded_steps(uri, metric="valid_perplexity"):
+def recorded_steps(uri, corpus, metric="valid_perplexity"):
     """The steps of the only trial of the experiment, as the store gives them."""
     client = connect(uri)
-    experiment = client.get_experiment_by_name("ptb")
+    experiment = client.get_experiment_by_name(corpus)
     (run,) = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'trial'")
     return [m.step for m in client.get_metric_history(run.info.run_id, metric)]
 
@@ -87,14 +115,14 @@ def log_all(recorder, steps, pause):
     return longest
 
 
-def test_a_server_killed_in_the_middle_loses_and_doubles_nothing(server, caplog):
-    with Recorder(server.uri, "ptb") as recorder:
+def test_a_server_killed_in_the_middle_loses_and_doubles_nothing(server, corpus, caplog):
+    with Recorder(server.uri, corpus) as recorder:
         recorder.start_trial("t1", "trial", {})
         longest: list[float] = []
         steps = range(1, 401)
         training = threading.Thread(target=lambda: longest.append(log_all(recorder, steps, 0.02)))
         training.start()
-        while len(recorded_steps_or_none(server.uri)) < 20:
+        while len(recorded_steps_or_none(server.uri, corpus)) < 20:
             time.sleep(0.05)
         server.kill()
         time.sleep(2)
@@ -104,33 +132,32 @@ def test_a_server_killed_in_the_middle_loses_and_doubles_nothing(server, caplog)
         recorder.finish_trial("t1", "FINISHED")
         assert recorder.flush(60)
         assert recorder.problems == []
-    assert recorded_steps(server.uri) == list(steps)
+    assert recorded_steps(server.uri, corpus) == list(steps)
     assert len([r for r in caplog.records if "tracking is away" in r.message]) == 1
     assert longest[0] < 1
 
 
-def recorded_steps_or_none(uri):
+def recorded_steps_or_none(uri, corpus):
     """As recorded_steps, or nothing as long as there is no trial."""
     try:
-        return recorded_steps(uri)
+        return recorded_steps(uri, corpus)
     except (AttributeError, ValueError):
         return []
 
 
-def test_a_study_may_start_before_its_server(server):
+def test_a_study_may_start_before_its_server(server, corpus):
     server.kill()
-    with Recorder(server.uri, "ptb") as recorder:
+    with Recorder(server.uri, corpus) as recorder:
         recorder.start_study("s1", "study", {"sampler": "tpe"})
         recorder.start_trial("t1", "trial", {"width": 1})
         recorder.log_reports("t1", [report(1), report(2)])
         server.start()
         assert recorder.flush(60)
-    assert recorded_steps(server.uri) == [1, 2]
+    assert recorded_steps(server.uri, corpus) == [1, 2]
 
 
-def test_a_recorder_that_cannot_deliver_says_so_and_closes_in_time(server):
-    server.kill()
-    recorder = Recorder(server.uri, "ptb")
+def test_a_recorder_that_cannot_deliver_says_so_and_closes_in_time(nobody):
+    recorder = Recorder(nobody, "ptb")
     recorder.start_trial("t1", "trial", {})
     started = time.monotonic()
     assert recorder.close(0.5) is False
@@ -140,7 +167,7 @@ def test_a_recorder_that_cannot_deliver_says_so_and_closes_in_time(server):
 DRIVER = """
 import os, signal, sys
 from memtune.tracking import Recorder
-recorder = Recorder(sys.argv[1], "ptb")
+recorder = Recorder(*sys.argv[1:])
 recorder.start_study("s1", "study", {})
 recorder.start_trial("t1", "trial", {"width": 1})
 recorder.log_reports("t1", [{"tokens": t, "valid_perplexity": 2e6 / t} for t in range(1, 51)])
@@ -150,11 +177,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_driver_killed_while_it_records_goes_on_without_doubles(server):
+def test_a_driver_killed_while_it_records_goes_on_without_doubles(server, corpus):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    killed = subprocess.run([sys.executable, "-c", DRIVER, server.uri], env=environment, check=False)
+    killed = subprocess.run([sys.executable, "-c", DRIVER, server.uri, corpus], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
-    with Recorder(server.uri, "ptb") as recorder:
+    with Recorder(server.uri, corpus) as recorder:
         recorder.start_study("s1", "study", {})
         recorder.reconcile({})
         recorder.start_trial("t1", "trial", {"width": 1})
@@ -162,11 +189,30 @@ def test_a_driver_killed_while_it_records_goes_on_without_doubles(server):
         recorder.finish_trial("t1", "FINISHED")
         assert recorder.flush(120)
         assert recorder.problems == []
-    assert recorded_steps(server.uri) == list(range(1, 5001))
+    assert recorded_steps(server.uri, corpus) == list(range(1, 5001))
 
 
-def test_a_server_that_is_away_is_found_before_a_search(server):
+def test_the_pages_and_a_trials_figure_are_served(server, corpus):
+    with Recorder(server.uri, corpus) as recorder:
+        recorder.start_trial("t1", "trial", {})
+        recorder.log_reports("t1", [report(1)])
+        recorder.finish_trial("t1", "FINISHED")
+        assert recorder.flush(60)
+    (run,) = leaderboard(server.uri, corpus)
+    assert b"<title>MLflow</title>" in fetched(f"{server.uri}/")
+    figure = fetched(f"{server.uri}/get-artifact?path=learning_curve.png&run_uuid={run.run_id}")
+    assert figure.startswith(b"\x89PNG")
+
+
+def fetched(address):
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        return answer.read()
+
+
+def test_a_server_that_is_away_is_found_before_a_search(nobody):
+    with pytest.raises(TrackingError, match=f"{nobody} does not answer"):
+        check_tracking(nobody)
+
+
+def test_a_server_that_answers_passes_the_check(server):
     check_tracking(server.uri)
-    server.kill()
-    with pytest.raises(TrackingError, match=f"{server.uri} does not answer"):
-        check_tracking(server.uri)

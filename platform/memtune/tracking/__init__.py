@@ -7,13 +7,15 @@ from memtune.tracking.card import Card, Result, protocol_label
 from memtune.tracking.champions import Champion, best, list_champions
 from memtune.tracking.connection import check_tracking, is_server, sqlite_uri
 from memtune.tracking.entries import CorpusInput
+from memtune.tracking.evaluations import record_evaluation
 from memtune.tracking.leaderboard import Row, leaderboard, varying
 from memtune.tracking.loading import RegisteredModel, load_registered
-from memtune.tracking.pages import comparison_link, experiment_link, ui_command
-from memtune.tracking.recorder import Recorder, Status
+from memtune.tracking.pages import comparison_link, experiment_link, ui_command, ui_environment
+from memtune.tracking.recorder import ALONE, Recorder, Status
 from memtune.tracking.registry import Decision, register_champion
 
 __all__ = [
+    "ALONE",
     "Card",
     "Champion",
     "CorpusInput",
@@ -32,8 +34,10 @@ __all__ = [
     "list_champions",
     "load_registered",
     "protocol_label",
+    "record_evaluation",
     "register_champion",
     "sqlite_uri",
     "ui_command",
+    "ui_environment",
     "varying",
 ]

@@ -5,6 +5,7 @@ MLflow 3.17 read; that form is not documented.
 """
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
@@ -14,7 +15,7 @@ from memtune.tracking.commands import ROLE, STUDY
 from memtune.tracking.connection import connect, is_server, sqlite_path, told_plainly
 from memtune.tracking.runs import BEST
 
-__all__ = ["comparison_link", "experiment_link", "ui_command"]
+__all__ = ["comparison_link", "experiment_link", "ui_command", "ui_environment"]
 
 COLUMNS = (BEST, "valid_perplexity", "train_perplexity", "tokens_per_second", "seconds")
 
@@ -33,6 +34,11 @@ def ui_command(tracking_uri: str, port: int = 5000) -> list[str]:
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", tracking_uri]
     command += ["--artifacts-destination", str(database.parent / "artifacts")]
     return [*command, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+
+
+def ui_environment() -> dict[str, str]:
+    """The environment to run that command in: this one, without telemetry and the server's job workers."""
+    return {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 
 
 def experiment_link(

@@ -28,7 +28,7 @@ from memtune.tracking.post import Post
 from memtune.tracking.runs import Runs
 from memtune.tracking.version import code_version
 
-__all__ = ["Recorder", "Status"]
+__all__ = ["ALONE", "Recorder", "Status"]
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 

@@ -1,0 +1,78 @@
+"""The leaderboard: trials side by side, as the store holds them."""
+
+import pytest
+
+from memtune.tracking import Recorder, leaderboard, varying
+
+
+def report(tokens, perplexity):
+    return {"tokens": tokens, "valid_perplexity": perplexity}
+
+
+def configuration(width, kind="stream", **model):
+    return {
+        "model": {"family": "lstm", "width": width, **model},
+        "protocol": {"kind": kind},
+        "parameters": 10 * width,
+        "training": {"clip_norm": None},
+    }
+
+
+@pytest.fixture
+def recorded(tracking_uri):
+    """Three trials: one that got worse at the end, one still running, one that failed at once."""
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_study("s1", "study", {})
+        recorder.start_trial("a", "lstm #0", configuration(128), {"family": "lstm"})
+        recorder.log_reports("a", [report(100, 300.0), report(200, 200.0), report(300, 250.0)])
+        recorder.finish_trial("a", "FINISHED", "no improvement")
+        recorder.start_trial("b", "lstm #1", configuration(256), {"family": "lstm"})
+        recorder.log_reports("b", [report(100, 190.0)])
+        recorder.start_trial("c", "lstm #2", configuration(512, kind="sentence"), {"family": "lstm"})
+        recorder.finish_trial("c", "FAILED", "out of memory")
+        assert recorder.flush(60)
+    return tracking_uri
+
+
+def test_the_best_comes_first_and_no_figure_last(recorded):
+    assert [row.trial for row in leaderboard(recorded, "ptb")] == ["b", "a", "c"]
+
+
+def test_a_trial_counts_by_its_best_validation(recorded):
+    row = next(row for row in leaderboard(recorded, "ptb") if row.trial == "a")
+    assert (row.valid_perplexity, row.tokens) == (200.0, 300)
+
+
+def test_a_row_says_what_became_of_its_trial(recorded):
+    states = {row.trial: (row.state, row.reason) for row in leaderboard(recorded, "ptb")}
+    assert states == {
+        "a": ("finished", "no improvement"),
+        "b": ("running", ""),
+        "c": ("failed", "out of memory"),
+    }
+
+
+def test_parameters_keep_their_types(recorded):
+    row = leaderboard(recorded, "ptb")[0]
+    assert row.parameters["model.width"] == 256
+    assert row.parameters["training.clip_norm"] is None
+    assert row.parameter_count == 2560
+
+
+def test_one_protocol_can_be_kept(recorded):
+    assert [row.trial for row in leaderboard(recorded, "ptb", "sentence")] == ["c"]
+
+
+def test_the_columns_worth_showing_are_those_that_vary(recorded):
+    assert varying(leaderboard(recorded, "ptb", "stream")) == ["model.width"]
+
+
+def test_an_unknown_corpus_has_no_rows(tracking_uri):
+    assert leaderboard(tracking_uri, "nothing") == []
+
+
+def test_the_best_validation_is_a_metric_for_the_pages(recorded, client):
+    row = next(row for row in leaderboard(recorded, "ptb") if row.trial == "a")
+    assert [(m.step, m.value) for m in client.get_metric_history(row.run_id, "best_valid_perplexity")] == [
+        (200, 200.0)
+    ]

@@ -1,0 +1,54 @@
+"""Links into MLflow's pages and the command that serves them."""
+
+import json
+from urllib.parse import parse_qs, unquote
+
+import pytest
+
+from memtune.errors import TrackingError
+from memtune.tracking import Recorder, comparison_link, experiment_link, sqlite_uri, ui_command
+
+
+@pytest.fixture
+def recorded(tracking_uri):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("a", "trial", {})
+    return tracking_uri
+
+
+def test_a_link_opens_a_view_that_the_experiment_holds(recorded, client):
+    link = experiment_link(recorded, "ptb", ["model.width"], study="s1", base="http://127.0.0.1:5001/")
+    address, query = link.split("?")
+    experiment = client.get_experiment_by_name("ptb")
+    assert address == f"http://127.0.0.1:5001/#/experiments/{experiment.experiment_id}/runs"
+    (name,) = parse_qs(query)["viewStateShareKey"]
+    view = json.loads(experiment.tags[f"mlflow.sharedViewState.{name}"])
+    assert "params.`model.width`" in view["selectedColumns"]
+    assert "tags.`memtune.study` = 's1'" in view["searchFilter"]
+
+
+def test_a_comparison_names_its_runs(recorded):
+    link = comparison_link(recorded, "ptb", ["r1", "r2"], base="http://127.0.0.1:5001")
+    assert link.startswith("http://127.0.0.1:5001/#/compare-runs?")
+    assert 'runs=["r1", "r2"]' in unquote(link)
+
+
+def test_a_corpus_without_records_has_no_page(tracking_uri):
+    with pytest.raises(TrackingError, match='corpus "nothing"'):
+        comparison_link(tracking_uri, "nothing", [])
+
+
+def test_the_pages_are_served_on_loopback(recorded):
+    command = ui_command(recorded, port=5001)
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+    assert command[command.index("--port") + 1] == "5001"
+
+
+def test_a_server_needs_no_pages_of_its_own():
+    with pytest.raises(TrackingError, match="open http://host:5000"):
+        ui_command("http://host:5000")
+
+
+def test_nothing_recorded_is_nothing_to_show(tmp_path):
+    with pytest.raises(TrackingError, match="run a search"):
+        ui_command(sqlite_uri(tmp_path))
