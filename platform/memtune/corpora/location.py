@@ -8,7 +8,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -160,14 +160,14 @@ class Store:
         """Removes the folder `spent` and what imports that died left behind, all but the corpus of `keep`.
 
         Call it with the lock held. In a remote store an import on another node could be writing, so there
-        only folders left alone for a day are taken for a dead one's.
+        only what was left alone for a day is taken for a dead one's. What cannot be removed, as files mapped
+        over NFS, is left to the next import.
         """
         used = {MANIFEST, keep.folder} if keep else set()
-        with self._faults("clean"):
-            selector = fs.FileSelector(self._path(name), allow_not_found=True)
-            for info in self._filesystem.get_file_info(selector):
-                dead = self.local or info.base_name == spent or self._abandoned(info.path)
-                if info.base_name not in used and dead:
+        with suppress(OSError):
+            found = self._filesystem.get_file_info(fs.FileSelector(self._path(name), allow_not_found=True))
+            for info in found:
+                if info.base_name not in used and (info.base_name == spent or self._dead(info)):
                     self._delete(info)
             if self.local and keep is None:
                 (self.local / name).rmdir()
@@ -197,9 +197,13 @@ class Store:
         finally:
             lock.release()
 
-    def _abandoned(self, path: str) -> bool:
-        files = self._filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
-        newest = max((info.mtime_ns or 0 for info in files), default=0)
+    def _dead(self, info: fs.FileInfo) -> bool:
+        """Whether nobody is writing a file or folder that no manifest leads to."""
+        if self.local:
+            return True
+        inside = fs.FileSelector(info.path, recursive=True, allow_not_found=True)
+        files = [] if info.is_file else self._filesystem.get_file_info(inside)
+        newest = max(entry.mtime_ns or 0 for entry in (info, *files))
         return time.time() - newest / 1e9 > _ABANDONED_SECONDS
 
     def _delete(self, info: fs.FileInfo) -> None:

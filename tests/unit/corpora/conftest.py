@@ -1,0 +1,81 @@
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from memtune.corpora import Imported, ImportOptions, Store, TextFile, import_corpus
+
+REPOSITORY = Path(__file__).parents[3]
+
+TRAIN = "the cat sees the dog\nthe dog sleeps\na cat sleeps\n"
+VALID = "the cat sleeps\na dog sees a cat\n"
+TEST = "a cat sees the cat\n"
+
+
+@pytest.fixture
+def corpora_folder() -> Callable[[str], Path]:
+    """Gives the folder of a published corpus, or skips the test on a machine without it."""
+    root = Path(os.environ.get("MEMTUNE_TEST_CORPORA", REPOSITORY.parent / "shared" / "corpora"))
+
+    def find(name: str) -> Path:
+        if not (root / name).is_dir():
+            pytest.skip(f"no {name} in {root}")
+        return root / name
+
+    return find
+
+
+@pytest.fixture
+def cache(tmp_path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store.at(tmp_path / "store")
+
+
+@pytest.fixture
+def remote_store(tmp_path) -> Store:
+    """A store that cannot be mapped in place: a file system of its own kind over a local folder."""
+    root = tmp_path / "remote"
+    root.mkdir()
+    return Store("wrapped://corpora", fs.SubTreeFileSystem(str(root), fs.LocalFileSystem()), "corpora")
+
+
+@pytest.fixture
+def write_texts(tmp_path) -> Callable[..., dict[str, TextFile]]:
+    """Writes three texts and gives them as sources."""
+
+    def write(train=TRAIN, valid=VALID, test=TEST, kind="text"):
+        sources = {}
+        for split, text in {"train": train, "valid": valid, "test": test}.items():
+            path = tmp_path / f"{split}.txt"
+            path.write_bytes(text if isinstance(text, bytes) else text.encode())
+            sources[split] = TextFile(path, kind)
+        return sources
+
+    return write
+
+
+@pytest.fixture
+def import_texts(store, cache, write_texts) -> Callable[..., Imported]:
+    """Imports three texts as corpus "small"; keywords that are options of an import become its options."""
+
+    def run(train=TRAIN, valid=VALID, test=TEST, kind="text", place=store, name="small", **keywords):
+        given = {key: keywords.pop(key) for key in list(keywords) if key in ImportOptions.model_fields}
+        sources = write_texts(train, valid, test, kind)
+        return import_corpus(name, sources, place, ImportOptions(**given), cache=cache, **keywords)
+
+    return run
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    """Everything a store holds but its locks."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".lock"
+    }

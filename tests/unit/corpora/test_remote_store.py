@@ -1,0 +1,147 @@
+"""A store that is no local folder: fetched into the node's cache, verified, never mapped in place."""
+
+import os
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from memtune.corpora import Store, list_corpora, open_corpus, verify_corpus
+from memtune.errors import CorpusError, StorageError
+
+
+@pytest.fixture
+def remote_folder(tmp_path) -> Path:
+    return tmp_path / "remote" / "corpora"
+
+
+@pytest.fixture
+def imported(import_texts, remote_store):
+    return import_texts(place=remote_store, shard_tokens=5).manifest
+
+
+def test_a_remote_corpus_is_the_local_one(imported, import_texts, store, remote_store, cache):
+    assert imported.digest == import_texts(place=store).manifest.digest
+    remote, local = open_corpus("small", remote_store, cache), open_corpus("small", store, cache)
+    assert remote.vocabulary == local.vocabulary
+    for split in ("train", "valid", "test"):
+        count = local[split].token_count
+        assert remote[split].tokens(0, count).tolist() == local[split].tokens(0, count).tolist()
+
+
+def test_a_remote_corpus_is_read_from_the_cache(imported, remote_store, remote_folder, cache):
+    open_corpus("small", remote_store, cache)
+    for file in imported.files:
+        (remote_folder / "small" / file.path).unlink()
+    corpus = open_corpus("small", remote_store, cache)
+    assert corpus["train"].token_count == imported.splits["train"].tokens
+    assert not list(cache.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("size", [-1, 0], ids=["truncated", "altered"])
+def test_a_damaged_remote_shard_is_named_and_not_kept(imported, remote_store, remote_folder, cache, size):
+    shard = imported.splits["train"].shards[1]
+    path = remote_folder / "small" / shard.path
+    path.write_bytes(bytes(shard.bytes + size))
+    with pytest.raises(CorpusError, match=f"wrapped://corpora: small/{shard.path} is truncated or altered"):
+        open_corpus("small", remote_store, cache)
+    assert not list(cache.rglob(Path(shard.path).name + "*"))
+    assert any(shard.path in problem for problem in verify_corpus("small", remote_store))
+
+
+def test_a_missing_remote_shard_is_named(imported, remote_store, remote_folder, cache):
+    shard = imported.splits["train"].shards[1]
+    (remote_folder / "small" / shard.path).unlink()
+    with pytest.raises(CorpusError, match=f"small/{shard.path} is missing"):
+        open_corpus("small", remote_store, cache)
+
+
+def test_a_file_damaged_in_the_cache_is_fetched_again(imported, remote_store, cache):
+    open_corpus("small", remote_store, cache)
+    (copy,) = cache.rglob("train-00000.arrow")
+    content = copy.read_bytes()
+    copy.write_bytes(content[:-4])
+    open_corpus("small", remote_store, cache)
+    assert copy.read_bytes() == content
+
+
+def test_a_replaced_corpus_gets_its_own_place_in_the_cache(imported, import_texts, remote_store, cache):
+    old = open_corpus("small", remote_store, cache)
+    import_texts(place=remote_store, test="the dog\n", replace=True)
+    new = open_corpus("small", remote_store, cache)
+    assert old["test"].tokens(0, 6).tolist() != new["test"].tokens(0, 3).tolist()
+    assert new["test"].token_count == 3
+
+
+def test_replacing_removes_the_data_replaced(imported, import_texts, remote_store, remote_folder):
+    new = import_texts(place=remote_store, test="the dog\n", replace=True).manifest
+    assert {path.name for path in (remote_folder / "small").iterdir()} == {"manifest.json", new.folder}
+
+
+def test_an_import_refused_leaves_no_data(imported, import_texts, remote_store, remote_folder):
+    with pytest.raises(CorpusError, match="has another corpus"):
+        import_texts(place=remote_store, test="the dog\n")
+    assert {path.name for path in (remote_folder / "small").iterdir()} == {"manifest.json", imported.folder}
+
+
+def test_the_same_content_again_leaves_no_second_data(imported, import_texts, remote_store, remote_folder):
+    assert import_texts(place=remote_store).unchanged
+    assert {path.name for path in (remote_folder / "small").iterdir()} == {"manifest.json", imported.folder}
+
+
+def test_only_data_left_for_a_day_is_taken_for_dead(imported, import_texts, remote_store, remote_folder):
+    for name, age in (("data-living", 3600), ("data-dead", 2 * 24 * 3600)):
+        left = remote_folder / "small" / name / "train-00000.arrow"
+        left.parent.mkdir()
+        left.write_bytes(b"half")
+        for path in (left, left.parent):
+            os.utime(path, (time.time() - age,) * 2)
+    import_texts(place=remote_store)
+    found = {path.name for path in (remote_folder / "small").iterdir()}
+    assert found == {"manifest.json", imported.folder, "data-living"}
+
+
+def test_remote_corpora_are_listed(imported, remote_store):
+    assert list_corpora(remote_store) == [imported]
+
+
+def test_a_remote_store_that_fails_is_named(tmp_path, import_texts):
+    (tmp_path / "file").write_text("")
+    broken = Store(
+        "wrapped://broken", fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "file/corpora"
+    )
+    with pytest.raises(StorageError, match=r"cannot .* wrapped://broken"):
+        import_texts(place=broken)
+
+
+def open_counted(root, cache, barrier, results):
+    """Opens the corpus together with others and tells how many files it fetched itself."""
+
+    class Counting(Store):
+        fetched = 0
+
+        def open_file(self, name, path):
+            self.fetched += 1
+            return super().open_file(name, path)
+
+    place = Counting("wrapped://corpora", fs.SubTreeFileSystem(root, fs.LocalFileSystem()), "corpora")
+    barrier.wait()
+    corpus = open_corpus("small", place, Path(cache))
+    results.put((place.fetched, corpus["train"].token_count))
+
+
+@pytest.mark.cluster
+def test_processes_of_one_node_fetch_each_file_once(imported, remote_folder, cache):
+    context = get_context("spawn")
+    barrier, results = context.Barrier(3), context.Queue()
+    arguments = (str(remote_folder.parent), str(cache), barrier, results)
+    processes = [context.Process(target=open_counted, args=arguments) for _ in range(3)]
+    for process in processes:
+        process.start()
+    outcomes = [results.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join()
+    assert sorted(fetched for fetched, _ in outcomes) == [0, 0, len(imported.files)]
+    assert {tokens for _, tokens in outcomes} == {imported.splits["train"].tokens}
