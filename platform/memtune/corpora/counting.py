@@ -23,7 +23,7 @@ from memtune.errors import StorageError
 
 __all__ = ["SplitCounter", "WordTable"]
 
-_GROUP_BYTES = 16 * 2**20
+_GROUP_BYTES = 8 * 2**20
 
 
 class WordTable:

@@ -1,0 +1,162 @@
+"""Imports that are killed, that run at once, or that are large: with real processes."""
+
+import subprocess
+import sys
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+import memtune
+from memtune.corpora import (
+    ImportOptions,
+    Store,
+    import_corpus,
+    list_corpora,
+    open_corpus,
+    verify_corpus,
+)
+from memtune.errors import CorpusError
+
+pytestmark = pytest.mark.cluster
+
+SPAWN = get_context("spawn")
+OPTIONS = ImportOptions(shard_tokens=2)
+
+
+class Stopping(Store):
+    """A local store whose user says when it has come to a point, and then goes no further."""
+
+    def stop_at(self, point, reached):
+        self.point, self.reached = point, reached
+        return self
+
+    def stop(self):
+        self.reached.set()
+        SPAWN.Event().wait()
+
+    def new_file(self, name, path):
+        if self.point == "shards" and path.endswith("train-00002.arrow"):
+            self.stop()
+        return super().new_file(name, path)
+
+    def commit(self, manifest):
+        if self.point == "manifest":
+            self.stop()
+        super().commit(manifest)
+
+
+def sentences_until(point, reached):
+    yield ["c", "d"]
+    if point == "text":
+        reached.set()
+        SPAWN.Event().wait()
+
+
+def import_and_stop(place, point, reached):
+    store = Stopping(place.uri, place._filesystem, place._root).stop_at(point, reached)
+    sources = {"train": [["a"], ["b"], ["c"]], "valid": [["a"]], "test": sentences_until(point, reached)}
+    import_corpus("small", sources, store, OPTIONS, replace=True)
+
+
+@pytest.fixture
+def kill_an_import(store):
+    """Starts an import in a process of its own and kills it, with no chance to tidy, at a point."""
+
+    def kill(point):
+        reached = SPAWN.Event()
+        process = SPAWN.Process(target=import_and_stop, args=(store, point, reached))
+        process.start()
+        assert reached.wait(60)
+        process.kill()
+        process.join()
+
+    return kill
+
+
+POINTS = pytest.mark.parametrize("point", ["text", "shards", "manifest"])
+
+
+@POINTS
+def test_an_import_killed_half_way_leaves_no_corpus(kill_an_import, store, cache, point):
+    kill_an_import(point)
+    assert list_corpora(store) == []
+    with pytest.raises(CorpusError, match='no corpus "small"'):
+        open_corpus("small", store, cache)
+
+
+@POINTS
+def test_an_import_killed_half_way_leaves_the_old_corpus(kill_an_import, import_texts, store, cache, point):
+    old = import_texts().manifest
+    kill_an_import(point)
+    assert open_corpus("small", store, cache).digest == old.digest
+    assert verify_corpus("small", store) == []
+
+
+@POINTS
+def test_the_next_import_cleans_up_after_one_killed(kill_an_import, import_texts, store, point):
+    kill_an_import(point)
+    manifest = import_texts().manifest
+    assert {path.name for path in (store.local / "small").iterdir()} == {"manifest.json", manifest.folder}
+    assert verify_corpus("small", store) == []
+
+
+def import_together(place, word, barrier):
+    sentences = {split: [[word, str(number)] for number in range(50)] for split in ("train", "valid", "test")}
+    barrier.wait()
+    for _ in range(5):
+        import_corpus("small", sentences, place, ImportOptions(shard_tokens=30), replace=True)
+
+
+def test_imports_of_one_name_at_once_leave_one_of_them_whole(store, cache):
+    barrier = SPAWN.Barrier(3)
+    processes = [SPAWN.Process(target=import_together, args=(store, word, barrier)) for word in "abc"]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert verify_corpus("small", store) == []
+    corpus = open_corpus("small", store, cache)
+    word = corpus.vocabulary.tokens[2]
+    assert corpus.vocabulary.decode(corpus["test"].tokens(0, 3)) == [word, "0", "<eos>"]
+    assert len(list((store.local / "small").iterdir())) == 2
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from memtune.corpora import ImportOptions, import_corpus
+text, small, folder = map(Path, sys.argv[1:])
+sources = {"train": TextFile(text), "valid": TextFile(small), "test": TextFile(small)}
+import_corpus("large", sources, folder / text.name, cache=folder / "cache")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def peak_megabytes(text, small, folder):
+    """The most memory that an import of the text needed, in a fresh process."""
+    command = [sys.executable, "-c", PEAK, text, small, folder / "stores"]
+    path = {"PYTHONPATH": str(Path(memtune.__file__).parents[1])}
+    done = subprocess.run(command, env=path, check=True, capture_output=True, text=True)
+    return int(done.stdout) / 1024
+
+
+def test_memory_does_not_follow_the_length_of_the_text(tmp_path):
+    """Both texts fill blocks and shards to their largest; what is left to grow is a few numbers a block."""
+    piece = "".join(
+        " ".join(f"w{(number * factor) % 99_991}" for factor in range(1, 24)) + "\n"
+        for number in range(12_000)
+    )
+    small = tmp_path / "small"
+    small.write_text("w1 w2\n")
+    peaks = []
+    for megabytes in (48, 96):
+        text = tmp_path / f"text{megabytes}"
+        with text.open("w") as file:
+            for _ in range(megabytes * 2**20 // len(piece)):
+                file.write(piece)
+        peaks.append(peak_megabytes(text, small, tmp_path))
+        text.unlink()
+    assert peaks[1] < 400
+    assert peaks[1] - peaks[0] < 20
