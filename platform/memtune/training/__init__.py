@@ -1,12 +1,12 @@
 """One trial's learning, with no cluster in sight: loop, optimisers, schedules, checkpoints, evaluation."""
 
-from memtune.training.checkpoint import load_best_model
+from memtune.training.checkpoint import load_best_model, read_checkpoint
 from memtune.training.configuration import TrainingConfig, TrialConfig
 from memtune.training.evaluation import evaluate
 from memtune.training.learner import Learner
 from memtune.training.memory import MemoryEstimate, estimate, largest_batch, longest_row
 from memtune.training.optimisers import AdamConfig, AdamWConfig, RMSpropConfig, SGDConfig
-from memtune.training.reports import Progress, Report
+from memtune.training.reports import Progress, Report, best_report
 from memtune.training.schedules import ConstantSchedule, InverseSchedule, PlateauSchedule, StepSchedule
 from memtune.training.weights import load_model, save_model
 
@@ -20,16 +20,19 @@ __all__ = [
     "PlateauSchedule",
     "Progress",
     "RMSpropConfig",
+    "Record",
     "Report",
     "SGDConfig",
     "StepSchedule",
     "TrainingConfig",
     "TrialConfig",
+    "best_report",
     "estimate",
     "evaluate",
     "largest_batch",
     "load_best_model",
     "load_model",
     "longest_row",
+    "read_checkpoint",
     "save_model",
 ]

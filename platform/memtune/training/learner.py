@@ -6,12 +6,10 @@ random state of the learner's own. So on a CPU a trial resumed from any of its c
 of one that ran through.
 """
 
-import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from math import ceil, inf, isfinite
+from math import ceil, isfinite
 from pathlib import Path
 from typing import Self
 
@@ -27,49 +25,19 @@ from memtune.tasks import LanguageModelling, Metrics, perplexity
 from memtune.training import memory
 from memtune.training.checkpoint import Checkpoint, Position, Record, read_checkpoint, write_checkpoint
 from memtune.training.configuration import TrialConfig
-from memtune.training.reports import Progress, Report
+from memtune.training.ending import hopeless, stalled
+from memtune.training.interval import Interval
+from memtune.training.randomness import RandomStates
+from memtune.training.reports import Progress, Report, best_report
 from memtune.training.schedules import Standing
 from memtune.training.updates import Updates
 from memtune.training.weights import copy_weights, load_weights
-from memtune.values import digest
 
 __all__ = ["Learner"]
 
 PROGRESS_SECONDS = 0.25
-HOPELESS = 10.0
-"""A validation perplexity this many times the vocabulary's size is divergence: chance is one time."""
 STEPS_UNSEEN = 50
 """Steps between two looks for a NaN on a GPU, where each look makes the host wait."""
-
-
-@dataclass
-class _Interval:
-    """What has happened since the last report; the sums stay on the device."""
-
-    nats: Tensor
-    norms: Tensor
-    started: float = field(default_factory=time.perf_counter)
-    tokens: int = 0
-    steps: int = 0
-    learning_rate: float = 0.0
-
-    def add(self, nats: Tensor, norm: Tensor, tokens: int, learning_rate: float) -> None:
-        self.nats += nats.detach()
-        self.norms += norm
-        self.tokens += tokens
-        self.steps += 1
-        self.learning_rate = learning_rate
-
-    def problem(self) -> str | None:
-        if not isfinite(self.nats.item()):
-            return "the training loss is not finite"
-        return None if isfinite(self.norms.item()) else "the gradient is not finite"
-
-    def loss(self) -> float:
-        return self.nats.item() / self.tokens
-
-    def speed(self) -> float:
-        return self.tokens / max(time.perf_counter() - self.started, 1e-9)
 
 
 class Learner:
@@ -89,16 +57,18 @@ class Learner:
         self._task = LanguageModelling(corpus, config.protocol)
         self._position = Position()
         self._plan = self._epoch_plan(0)
+        config.protocol.evaluation_plan(corpus["valid"])  # what it refuses, it refuses now
         self._budget = config.training.tokens or ceil((config.training.epochs or 0) * self._plan.token_count)
         self._state: State | None = None
         self._best_weights: dict[str, Tensor] | None = None
-        self._random_states = _first_random_states(config.seed, self.device)
+        self._random_states = RandomStates(config.seed, self.device)
         self._seconds = 0.0
         self._interrupted = False
         with self._memory_explained():
             built = build_model(config.model, len(corpus.vocabulary), config.seed)
             self.model: LanguageModel = built.to(self.device)
             self._updates = Updates(config.training, self.model, self.device)
+        memory.forget_peak(self.device)
 
     @property
     def tokens(self) -> int:
@@ -122,7 +92,7 @@ class Learner:
             raise TrialError("training was interrupted between two reports; restore the last checkpoint")
         self._interrupted = True
         started = time.perf_counter()
-        with self._memory_explained(), self._own_randomness():
+        with self._memory_explained(), self._random_states.in_use():
             interval, problem = self._train(self._milestone(), progress)
             speed = interval.speed()
             metrics = None if problem else self._task.evaluate(self.model, "valid", self.device)
@@ -142,11 +112,10 @@ class Learner:
 
     def _train(
         self, milestone: int, progress: Callable[[Progress], None] | None
-    ) -> tuple[_Interval, str | None]:
+    ) -> tuple[Interval, str | None]:
         """Steps up to a milestone, and the problem that ended them early."""
-        zero = torch.zeros((), dtype=torch.float64, device=self.device)
-        interval = _Interval(zero, zero.clone())
-        shown = interval.started
+        interval = Interval(self.device)
+        shown = time.perf_counter()
         look_every = 1 if self.device.type == "cpu" else STEPS_UNSEEN
         self.model.train()
         while self.tokens < milestone:
@@ -158,7 +127,7 @@ class Learner:
                 shown = time.perf_counter()
         return interval, interval.problem()
 
-    def _step(self, interval: _Interval) -> None:
+    def _step(self, interval: Interval) -> None:
         batch = self._plan.batch(self._position.batch).to(self.device)
         with self._updates.forward():
             nats, self._state = self._task.loss(self.model, batch, self._state)
@@ -169,8 +138,7 @@ class Learner:
 
     def _learning_rate(self) -> float:
         training = self.config.training
-        losses = [report.valid_loss for report in self.curve if report.valid_loss is not None]
-        standing = Standing(self._position.epoch + 1, self._position.updates, losses)
+        standing = Standing(self._position.epoch + 1, self._position.updates, self._valid_losses())
         return training.optimiser.learning_rate * training.schedule.scale(standing)
 
     def _divisor(self, batch: Batch) -> int:
@@ -190,17 +158,16 @@ class Learner:
     def _epoch_plan(self, epoch: int) -> Plan:
         return self._task.training_plan(self.config.seed, epoch)
 
-    def _progress(self, interval: _Interval) -> Progress:
+    def _progress(self, interval: Interval) -> Progress:
         speed = interval.speed()
         return Progress(self.tokens, speed, interval.loss(), max(0, self._budget - self.tokens) / speed)
 
     def _report(
-        self, interval: _Interval, speed: float, metrics: Metrics | None, problem: str | None
+        self, interval: Interval, speed: float, metrics: Metrics | None, problem: str | None
     ) -> Report:
-        if metrics is not None:
-            problem = self._hopeless(metrics)
         reason = self._reason(problem, metrics)
-        train_loss, norm = interval.loss(), interval.norms.item() / interval.steps
+        peak_before = self.curve[-1].peak_memory_bytes if self.curve else 0
+        train_loss = interval.loss()
         return Report(
             tokens=self.tokens,
             epoch=self.tokens / self._plan.token_count,
@@ -208,63 +175,34 @@ class Learner:
             train_perplexity=_finite(perplexity(train_loss)),
             valid_loss=metrics and _finite(metrics.loss),
             valid_perplexity=metrics and _finite(metrics.perplexity),
-            gradient_norm=_finite(norm),
+            gradient_norm=_finite(interval.gradient_norm()),
             learning_rate=interval.learning_rate,
             tokens_per_second=speed,
             seconds=self._seconds,
-            peak_memory_bytes=self._peak_memory(),
+            peak_memory_bytes=max(peak_before, memory.peak_bytes(self.device)),
             finished=reason is not None,
             reason=reason,
         )
 
-    def _hopeless(self, metrics: Metrics) -> str | None:
-        limit = HOPELESS * len(self.corpus.vocabulary)
-        if metrics.perplexity <= limit:
-            return None
-        return (
-            f"the validation perplexity {metrics.perplexity:.4g} is over {limit:g}, {HOPELESS:g} times chance"
-        )
-
     def _reason(self, problem: str | None, metrics: Metrics | None) -> str | None:
         """Why the trial is over after this report; None when it is not."""
-        if problem:
+        if metrics is not None:
+            problem = hopeless(metrics, len(self.corpus.vocabulary))
+        if metrics is None or problem:
             return f"diverged: {problem}"
         if self.tokens >= self._budget:
             return "budget"
-        losses = [report.valid_loss or inf for report in self.curve] + [metrics.loss if metrics else inf]
-        since_best = len(losses) - 1 - losses.index(min(losses))
-        patience = self.config.training.patience
-        if patience is not None and since_best >= patience:
-            return f"no improvement in {patience} reports"
-        return None
+        return stalled([*self._valid_losses(), metrics.loss], self.config.training.patience)
+
+    def _valid_losses(self) -> list[float]:
+        return [report.valid_loss for report in self.curve if report.valid_loss is not None]
 
     def _note(self, report: Report) -> None:
         """Add a report to the curve, and keep the weights when they are the best so far."""
         self.curve.append(report)
-        if report.valid_loss is None or (report.reason or "").startswith("diverged"):
-            return
-        if self.best is None or report.valid_loss < (self.best.valid_loss or inf):
-            self.best = report
+        self.best = best_report(self.curve)
+        if self.best is report:
             self._best_weights = copy_weights(self.model)
-
-    def _peak_memory(self) -> int:
-        before = self.curve[-1].peak_memory_bytes if self.curve else 0
-        if self.device.type == "cuda":
-            return max(before, torch.cuda.max_memory_allocated(self.device))
-        return max(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-
-    @contextmanager
-    def _own_randomness(self) -> Iterator[None]:
-        """Dropout draws from the learner's random states; those of the process are put back after."""
-        on_gpu = self.device.type == "cuda"
-        with torch.random.fork_rng(devices=[self.device] if on_gpu else []):
-            torch.set_rng_state(self._random_states["cpu"])
-            if on_gpu:
-                torch.cuda.set_rng_state(self._random_states["cuda"], self.device)
-            yield
-            self._random_states["cpu"] = torch.get_rng_state()
-            if on_gpu:
-                self._random_states["cuda"] = torch.cuda.get_rng_state(self.device)
 
     @contextmanager
     def _memory_explained(self) -> Iterator[None]:
@@ -288,7 +226,7 @@ class Learner:
         groups = {
             "optimiser": self._updates.state(),
             "state": self._state or {},
-            "random": self._random_states,
+            "random": self._random_states.state(),
         }
         tensors = {
             f"{group}/{name}": tensor for group, named in groups.items() for name, tensor in named.items()
@@ -338,7 +276,7 @@ class Learner:
         load_weights(self.model, checkpoint.model, folder)
         self._updates.load_state(_group(checkpoint.learner, "optimiser"))
         self._updates.load_scaler_state(record.scaler)
-        self._random_states |= _group(checkpoint.learner, "random")
+        self._random_states.load_state(_group(checkpoint.learner, "random"))
         state = _group(checkpoint.learner, "state")
         self._state = {name: tensor.to(self.device) for name, tensor in state.items()} or None
         self._position = record.position
@@ -346,9 +284,7 @@ class Learner:
         self.curve = list(record.curve)
         self._seconds = self.curve[-1].seconds if self.curve else 0.0
         self._best_weights = checkpoint.best
-        if checkpoint.best is not None:
-            losses = [inf if report.valid_loss is None else report.valid_loss for report in self.curve]
-            self.best = self.curve[losses.index(min(losses))]
+        self.best = best_report(self.curve)
 
 
 def _device(name: str) -> torch.device:
@@ -359,13 +295,6 @@ def _device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError(f'device "{name}" is not there: torch sees no GPU; take device = "cpu"')
     return device
-
-
-def _first_random_states(seed: int, device: torch.device) -> dict[str, Tensor]:
-    """Random states at the start of training, apart from the one that initialises the model."""
-    derived = int(digest("training", seed)[:12], 16)
-    kinds = {"cpu", device.type}
-    return {kind: torch.Generator(kind).manual_seed(derived).get_state() for kind in sorted(kinds)}
 
 
 def _group(tensors: dict[str, Tensor], group: str) -> dict[str, Tensor]:

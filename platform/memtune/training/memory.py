@@ -7,6 +7,7 @@ how these grow with the vocabulary gives the widths, so no family needs a formul
 
 import os
 import resource
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -16,7 +17,15 @@ from memtune.corpora.store import Split
 from memtune.training.configuration import TrialConfig
 from memtune.values import Value
 
-__all__ = ["MemoryEstimate", "available_bytes", "estimate", "largest_batch", "longest_row"]
+__all__ = [
+    "MemoryEstimate",
+    "available_bytes",
+    "estimate",
+    "forget_peak",
+    "largest_batch",
+    "longest_row",
+    "peak_bytes",
+]
 
 FLOAT = 4
 KEPT_PER_UNIT = 3
@@ -112,6 +121,22 @@ def available_bytes(device: torch.device) -> int:
     if container.exists() and (text := container.read_text().strip()).isdigit():
         limits.append(int(text))
     return min(limits)
+
+
+def forget_peak(device: torch.device) -> None:
+    """Measure `peak_bytes` from now on, where the system can."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_bytes(device: torch.device) -> int:
+    """The most memory held at once: by tensors on a GPU, by the whole process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def ran_out(error: Exception) -> bool:

@@ -1,10 +1,11 @@
 """What a trial says of itself: a report at each milestone, and its progress between two."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memtune.values import Value
 
-__all__ = ["Progress", "Report"]
+__all__ = ["Progress", "Report", "best_report"]
 
 
 class Report(Value):
@@ -31,11 +32,22 @@ class Report(Value):
     seconds: float
     """Spent training and evaluating so far, over all restarts."""
     peak_memory_bytes: int
-    """Largest so far: of the process on a CPU, of the tensors on a GPU."""
+    """Largest so far: of the whole process on a CPU, of the tensors on a GPU."""
     finished: bool
     """Whether the trial is over."""
     reason: str | None
     """Why it is over: "budget", "no improvement in 3 reports", "diverged: ..."; None while it goes on."""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the trial is over because its figures left all reason."""
+        return self.reason is not None and self.reason.startswith("diverged")
+
+
+def best_report(curve: Sequence[Report]) -> Report | None:
+    """The report with the lowest validation loss, the first of equals; None before there is one."""
+    scored = [report for report in curve if report.valid_loss is not None and not report.diverged]
+    return min(scored, key=lambda report: report.valid_loss or 0.0, default=None)
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ A schedule is a pure function of where the trial stands, so a checkpoint holds n
 standing is the same whether the trial was interrupted or not. Epochs count from 1 here, as papers do.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -20,7 +20,6 @@ __all__ = [
     "Schedule",
     "Standing",
     "StepSchedule",
-    "unimproved",
 ]
 
 
@@ -71,7 +70,11 @@ class PlateauSchedule(Value):
 
     def scale(self, standing: Standing) -> float:
         """factor to the power of the reports that brought no improvement."""
-        return float(self.factor ** len(unimproved(standing.valid_losses)))
+        losses = standing.valid_losses
+        unimproved = sum(
+            loss >= best for loss, best in zip(losses[1:], accumulate(losses, min), strict=False)
+        )
+        return float(self.factor**unimproved)
 
 
 class InverseSchedule(Value):
@@ -88,19 +91,3 @@ class InverseSchedule(Value):
 Schedule = Annotated[
     ConstantSchedule | StepSchedule | PlateauSchedule | InverseSchedule, Field(discriminator="kind")
 ]
-
-
-def unimproved(valid_losses: Sequence[float]) -> list[int]:
-    """Indices of the reports whose validation loss is not below all before.
-
-    >>> unimproved([5.0, 4.0, 4.5, 4.0, 3.0])
-    [2, 3]
-    """
-    indices = []
-    best = math.inf
-    for index, loss in enumerate(valid_losses):
-        if loss < best:
-            best = loss
-        else:
-            indices.append(index)
-    return indices

@@ -57,6 +57,12 @@ def test_epochs_and_seeds_shuffle_batches_and_who_shares_one(corpus):
     assert groups[0] != groups[1]
 
 
+def test_batches_of_all_lengths_come_mixed(corpus):
+    plan = SentenceProtocol(batch_size=8).training_plan(corpus["train"], 0, 0)
+    lengths = [plan.batch(index).targets_BT.shape[1] for index in range(len(plan))]
+    assert lengths != sorted(lengths)
+
+
 def test_the_sentences_of_a_length_are_cut_into_even_batches(tmp_path):
     corpus = _corpus(tmp_path, [["a", "b"]] * 21)
     plan = SentenceProtocol(batch_size=20).training_plan(corpus["train"], 0, 0)

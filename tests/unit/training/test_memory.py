@@ -102,8 +102,8 @@ def test_a_model_too_large_for_the_machine_is_a_trial_error(corpus, make_trial):
     assert '"width":3000000' in str(told.value)
 
 
-def _step_within_half_a_gigabyte(batch_size: int, corpus_folder: Path, folder: Path) -> str:
-    """What a process prints that takes one step where only 512 MiB of address space are left to it."""
+def _step_within_limits(batch_size: int, corpus_folder: Path, folder: Path) -> str:
+    """What a process prints that takes one step where only 128 MiB of address space are left to it."""
     script = folder / "step.py"
     script.write_text(STEP)
     root = Path(memtune.__file__).parents[2]
@@ -128,12 +128,12 @@ from memtune.values import parse
 
 corpus = open_corpus("tiny", sys.argv[1], Path(sys.argv[2]))
 learner = Learner(parse(TrialConfig, {
-    "model": {"family": "lstm", "width": 256, "layers": 2},
-    "protocol": {"kind": "stream", "batch_size": int(sys.argv[3]), "length": 35},
+    "model": {"family": "lstm", "width": 128, "layers": 2},
+    "protocol": {"kind": "stream", "batch_size": int(sys.argv[3]), "length": 10},
     "training": {"tokens": 1},
 }, "trial"), corpus)
 pages = int(Path("/proc/self/statm").read_text().split()[0])
-resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**29, resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**27, resource.RLIM_INFINITY))
 try:
     print(learner.advance().reason)
 except TrialError as error:
@@ -143,12 +143,12 @@ except TrialError as error:
 
 @pytest.mark.usefixtures("corpus")
 def test_a_batch_too_large_is_told_with_one_that_fits(tmp_path, corpus_folder):
-    told = _step_within_half_a_gigabyte(1_000_000, corpus_folder, tmp_path)
+    told = _step_within_limits(1_000_000, corpus_folder, tmp_path)
     assert "out of memory on cpu with batch size 1000000" in told
     fitting = re.search(r"a batch size of (\d+) would fit", told)
     assert fitting
     assert int(fitting[1]) > 100
-    assert _step_within_half_a_gigabyte(int(fitting[1]), corpus_folder, tmp_path) == "budget\n"
+    assert _step_within_limits(int(fitting[1]), corpus_folder, tmp_path) == "budget\n"
 
 
 def test_the_batch_size_that_failed_is_not_recommended(make_trial):

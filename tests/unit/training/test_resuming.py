@@ -32,13 +32,14 @@ CASES = [
 each_case = pytest.mark.parametrize(
     "case", CASES, ids=lambda case: "-".join(part.get("family", part.get("kind")) for part in case)
 )
+REPORTS = 5
 TIMES = {"seconds", "tokens_per_second", "peak_memory_bytes"}
 
 
 def _trial(make_trial, case):
-    """Two epochs and a half, reported at places that are not the ends of epochs."""
+    """An epoch and a half, reported at places that are not the ends of epochs."""
     model, protocol, optimiser, schedule = case
-    return make_trial(model, protocol, optimiser=optimiser, schedule=schedule, tokens=5600, report_every=900)
+    return make_trial(model, protocol, optimiser=optimiser, schedule=schedule, tokens=3400, report_every=700)
 
 
 def _curve(learner: Learner) -> list[Report]:
@@ -69,8 +70,8 @@ def test_resumed_after_any_report_it_ends_bit_for_bit(corpus, make_trial, tmp_pa
     while not whole.finished:
         whole.save(tmp_path / str(len(whole.curve)))
         whole.advance()
-    assert len(whole.curve) == 7
-    for reports in range(7):
+    assert len(whole.curve) == REPORTS
+    for reports in range(REPORTS):
         resumed = Learner.restore(tmp_path / str(reports), corpus)
         assert len(resumed.curve) == reports
         _assert_same(_finish(resumed), whole, tmp_path)
@@ -110,7 +111,7 @@ def test_a_trial_killed_while_it_trains_resumes_bit_for_bit(corpus, make_trial, 
     assert len(saved) == 2 * len(configs)
     for identity, config in configs.items():
         resumed = Learner.restore(tmp_path / identity, corpus)
-        assert 2 <= len(resumed.curve) < 7
+        assert 2 <= len(resumed.curve) < REPORTS
         _assert_same(_finish(resumed), _finish(Learner(config, corpus)), tmp_path)
 
 
