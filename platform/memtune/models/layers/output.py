@@ -16,10 +16,10 @@ from torch.nn import functional
 
 __all__ = ["OutputLayer", "chunked_negative_log_likelihood"]
 
-ROWS_ON_CPU = (
-    256  # 64 to 256 rows run alike; fewer rows cost matrix product speed, more fall out of the cache
-)
-ROWS_ELSEWHERE = 4096
+# A chunk's logits stay near the cache, but a matrix product of fewer than 64 rows loses more than that wins.
+BUFFER_SIZE = {"cpu": 5_000_000, "cuda": 100_000_000}
+MOST_ROWS = {"cpu": 256, "cuda": 4096}
+FEWEST_ROWS = 64
 
 
 class OutputLayer(nn.Module):
@@ -60,13 +60,18 @@ def chunked_negative_log_likelihood(
     Where gradients are wanted they are computed together with the loss, so backward runs once per forward.
     Under autocast the matrix products run in its type, the softmax and the sums in float32.
     """
-    rows = rows or (ROWS_ON_CPU if hidden_NH.device.type == "cpu" else ROWS_ELSEWHERE)
+    rows = rows or _rows_per_chunk(hidden_NH.device.type, len(bias_V))
     if weights_N is None:
         weights_N = torch.ones_like(targets_N)
     if not torch.is_grad_enabled():
         hidden_NH, weight_VH, bias_V = hidden_NH.detach(), weight_VH.detach(), bias_V.detach()
     nats: Tensor = _ChunkedLoss.apply(hidden_NH, weight_VH, bias_V, targets_N, weights_N, rows)  # type: ignore[no-untyped-call]
     return nats
+
+
+def _rows_per_chunk(device: str, vocabulary_size: int) -> int:
+    kind = device if device in BUFFER_SIZE else "cpu"
+    return max(FEWEST_ROWS, min(MOST_ROWS[kind], BUFFER_SIZE[kind] // vocabulary_size))
 
 
 class _ChunkedLoss(torch.autograd.Function):
