@@ -146,13 +146,12 @@ class Learner:
         return len(batch.inputs_BT) if by_row else batch.token_count
 
     def _move_on(self, tokens: int) -> None:
-        """Put a batch behind; at the end of an epoch stand at the start of the next, with no state."""
+        """Put a batch behind; at the end of an epoch stand at the start of the next."""
         at = self._position
         epoch, batch = at.epoch, at.batch + 1
         if batch == len(self._plan):
             epoch, batch = epoch + 1, 0
             self._plan = self._epoch_plan(epoch)
-            self._state = None
         self._position = Position(epoch=epoch, batch=batch, tokens=at.tokens + tokens, updates=at.updates + 1)
 
     def _epoch_plan(self, epoch: int) -> Plan:

@@ -31,7 +31,7 @@ FLOAT = 4
 KEPT_PER_UNIT = 3
 """Activations kept for each output of a matrix product: it, its non-linearity and a gradient under way."""
 HEAD_ROWS = 256
-"""Rows whose logits exist at once."""
+"""Rows whose logits exist at once, at most, on a CPU."""
 ATTENTION_COPIES = 4
 """Scores, weights, their gradient and the temporal term: each one float for each pair of words of a row."""
 

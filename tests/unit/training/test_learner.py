@@ -138,6 +138,14 @@ def test_the_rate_follows_the_schedule(corpus, make_trial):
     assert rates == pytest.approx([0.8, 0.8, 0.4, 0.2])
 
 
+def test_inverse_decay_counts_the_steps(corpus, make_trial):
+    optimiser, schedule = {"kind": "sgd", "learning_rate": 0.8}, {"kind": "inverse", "decay": 0.5}
+    config = make_trial(protocol=STREAM, epochs=1, optimiser=optimiser, schedule=schedule)
+    steps = len(config.protocol.training_plan(corpus["train"], config.seed, 0))
+    rate = Learner(config, corpus).advance().learning_rate
+    assert rate == pytest.approx(0.8 / (1 + 0.5 * (steps - 1)))
+
+
 def test_divergence_is_a_finished_report(corpus, make_trial):
     config = make_trial(epochs=30, clip_norm=None, optimiser={"kind": "sgd", "learning_rate": 1e39})
     report = _finish(Learner(config, corpus)).curve[-1]

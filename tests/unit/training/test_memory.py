@@ -143,8 +143,8 @@ except TrialError as error:
 
 @pytest.mark.usefixtures("corpus")
 def test_a_batch_too_large_is_told_with_one_that_fits(tmp_path, corpus_folder):
-    told = _step_within_limits(1_000_000, corpus_folder, tmp_path)
-    assert "out of memory on cpu with batch size 1000000" in told
+    told = _step_within_limits(200_000, corpus_folder, tmp_path)
+    assert "out of memory on cpu with batch size 200000" in told
     fitting = re.search(r"a batch size of (\d+) would fit", told)
     assert fitting
     assert int(fitting[1]) > 100
