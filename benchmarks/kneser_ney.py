@@ -1,0 +1,86 @@
+"""Kneser-Ney: fitting 5-grams and scoring a text, against the same model in plain Python dictionaries.
+
+Both read the same generated text, words by Zipf's law, in one process and thread, taking turns; the figure is
+the median of the ratios of their processor times. Before that, both must give the same log probabilities.
+Memory is the most that fitting and scoring hold at once, for each training token.
+
+    python benchmarks/kneser_ney.py [--tokens 930000] [--rounds 3]
+"""
+
+import argparse
+import time
+import tracemalloc
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+from tests.oracles.kneser_ney import PlainKneserNey
+
+from memtune.models.kneser_ney import KneserNeyConfig
+
+ORDER = 5
+VOCABULARY_SIZE = 10_000
+END = 0
+GOAL_RATIO, GOAL_BYTES = 50, 200
+
+
+def generate(tokens: int, seed: int) -> list[list[int]]:
+    """Sentences of 5 to 40 words, each word by Zipf's law from a list that the word before rotates."""
+    random = np.random.default_rng(seed)
+    frequencies = 1 / np.arange(1, VOCABULARY_SIZE)
+    ranks = random.choice(VOCABULARY_SIZE - 1, size=tokens, p=frequencies / frequencies.sum()).tolist()
+    sentences, made = [], 0
+    while made < tokens:
+        sentence, before = [], 0
+        for rank in ranks[made : made + int(random.integers(5, 41))]:
+            before = 1 + (rank + before % 7 * 31) % (VOCABULARY_SIZE - 1)
+            sentence.append(before)
+        made += len(sentence) + 1
+        sentences.append([*sentence, END])
+    return sentences
+
+
+def flat(sentences: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    tokens = np.concatenate([np.array(sentence) for sentence in sentences])
+    return tokens, np.cumsum([0, *(len(sentence) for sentence in sentences[:-1])])
+
+
+def processor_seconds(action: Callable[[], object]) -> float:
+    start = time.process_time()
+    action()
+    return time.process_time() - start
+
+
+def peak_bytes(action: Callable[[], object]) -> int:
+    tracemalloc.start()
+    action()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=930_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    train, test = generate(arguments.tokens, seed=0), generate(arguments.tokens // 11, seed=1)
+    train_text, test_text = flat(train), flat(test)
+
+    def ours() -> np.ndarray:
+        return KneserNeyConfig(order=ORDER).fit(*train_text, VOCABULARY_SIZE).log_probabilities(*test_text)
+
+    def plain() -> list[float]:
+        return PlainKneserNey(train, ORDER, VOCABULARY_SIZE).log_probabilities(test)
+
+    difference = np.abs(ours() / np.array(plain()) - 1).max()
+    if difference > 1e-12:
+        raise SystemExit(f"the log probabilities differ by {difference:.1e}: no ratio is worth printing")
+    ratio = median(processor_seconds(plain) / processor_seconds(ours) for _ in range(arguments.rounds))
+    per_token = peak_bytes(ours) / len(train_text[0])
+    print(f"kneser_ney, ours / plain Python dictionaries: {ratio:.0f} (goal >= {GOAL_RATIO})")
+    print(f"kneser_ney, peak bytes per training token: {per_token:.0f} (goal < {GOAL_BYTES})")
+
+
+if __name__ == "__main__":
+    main()

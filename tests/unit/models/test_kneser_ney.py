@@ -1,0 +1,147 @@
+"""Kneser-Ney against its definition in dictionaries, against cases counted by hand, and on Penn Treebank."""
+
+import os
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.oracles.kneser_ney import PlainKneserNey
+
+from memtune.errors import ConfigurationError
+from memtune.models.kneser_ney import KneserNeyConfig
+
+VOCABULARY = 30
+END = 0
+Text = tuple[np.ndarray, np.ndarray]
+
+
+def text_of(sentences: list[list[int]]) -> Text:
+    lengths = [len(sentence) for sentence in sentences]
+    return np.concatenate([np.array(s) for s in sentences]), np.cumsum([0, *lengths[:-1]])
+
+
+def some_sentences(seed: int, count: int) -> list[list[int]]:
+    """Sentences in which words depend on the two before them, so that every count from 1 up is there."""
+    random = np.random.default_rng(seed)
+    sentences = []
+    for _ in range(count):
+        words = [1, 2]
+        while len(words) < random.integers(3, 15):
+            words.append(1 + (words[-1] * 3 + words[-2] + int(random.zipf(1.7))) % (VOCABULARY - 3))
+        sentences.append([*words[1:], END])
+    return sentences
+
+
+TRAIN = some_sentences(0, 300)
+OTHER = [*some_sentences(1, 40), [VOCABULARY - 1, END], [END]]
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 5])
+def test_probabilities_are_those_of_the_definition(order):
+    model = KneserNeyConfig(order=order).fit(*text_of(TRAIN), VOCABULARY)
+    expected = PlainKneserNey(TRAIN, order, VOCABULARY).log_probabilities(OTHER)
+    assert model.log_probabilities(*text_of(OTHER)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_stream_is_one_long_sentence():
+    model = KneserNeyConfig(order=4, context="stream").fit(*text_of(TRAIN), VOCABULARY)
+    joined, other = list(chain(*TRAIN)), list(chain(*OTHER))
+    expected = PlainKneserNey([joined], 4, VOCABULARY).log_probabilities([other])
+    assert model.log_probabilities(*text_of(OTHER)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_sparse_text_takes_the_fixed_discounts():
+    sentences = [[1, 2, END], [1, 3, END], [1, 2, 4, END]]
+    model = KneserNeyConfig(order=3).fit(*text_of(sentences), 6)
+    assert [order.discounts for order in model.orders] == [(0.5, 1.0, 1.5)] * 3
+    expected = PlainKneserNey(sentences, 3, 6).log_probabilities(OTHER_SMALL)
+    assert model.log_probabilities(*text_of(OTHER_SMALL)) == pytest.approx(expected, rel=1e-12)
+
+
+OTHER_SMALL = [[1, 2, 4, END], [5, 5, END], [3, END]]
+
+
+def test_a_bigram_model_counted_by_hand():
+    """Text "1 2 . 1 3 ." with V = 4: after the start always 1; 2 and 3 once each after 1."""
+    model = KneserNeyConfig(order=2).fit(*text_of([[1, 2, END], [1, 3, END]]), 4)
+    # Different words before: END 2 (2 and 3), 1 one (the start), 2 one, 3 one. D is 0.5, 1, 1.5.
+    unigram = np.array([1.0, 0.5, 0.5, 0.5]) / 5 + (1.0 + 3 * 0.5) / 5 / 4
+    assert model.next_word([]) == pytest.approx([*(0.5 * unigram + [0, 0.5, 0, 0])])
+    assert model.next_word([1]) == pytest.approx([*(0.5 * unigram + [0, 0, 0.25, 0.25])])
+    assert model.next_word([1, END]) == pytest.approx([*unigram])
+
+
+@pytest.mark.parametrize("context", ["sentence", "stream"])
+@pytest.mark.parametrize("order", [1, 2, 5])
+def test_the_next_word_has_some_probability_and_all_of_them_one(order, context):
+    model = KneserNeyConfig(order=order, context=context).fit(*text_of(TRAIN), VOCABULARY)
+    unseen = VOCABULARY - 1
+    for said in ([], [2], TRAIN[0][:3], TRAIN[1][:-1], [unseen], [unseen, 1], [5, 4, unseen, 3, 2, 1, 1]):
+        distribution = model.next_word(said)
+        assert distribution.shape == (VOCABULARY,)
+        assert distribution.min() > 0
+        assert distribution.sum() == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("order", [1, 3, 5])
+def test_next_words_agree_with_the_scores_of_the_text(order):
+    model = KneserNeyConfig(order=order).fit(*text_of(TRAIN), VOCABULARY)
+    expected = [
+        np.log(model.next_word(s[:position])[s[position]]) for s in OTHER for position in range(len(s))
+    ]
+    assert model.log_probabilities(*text_of(OTHER)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_sentence_is_scored_alike_in_any_company():
+    model = KneserNeyConfig(order=4).fit(*text_of(TRAIN), VOCABULARY)
+    alone = [model.log_probabilities(*text_of([sentence])) for sentence in OTHER]
+    assert np.concatenate(alone).tolist() == model.log_probabilities(*text_of(OTHER)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "starts", "message"),
+    [
+        ([], [], "the text is empty"),
+        ([1, 30], [0], "from 0 to 29, got 1 to 30"),
+        ([1, -1], [0], "from 0 to 29, got -1 to 1"),
+        ([1, 2], [1], "rise from 0"),
+        ([1, 2], [0, 0], "rise from 0"),
+        ([1, 2], [0, 2], "rise from 0"),
+        ([1, 2], [], "rise from 0"),
+    ],
+)
+def test_a_text_that_makes_no_sense_is_refused(tokens, starts, message):
+    with pytest.raises(ConfigurationError, match=message):
+        KneserNeyConfig().fit(np.array(tokens, dtype=int), np.array(starts, dtype=int), VOCABULARY)
+
+
+def test_a_context_outside_the_vocabulary_is_refused():
+    model = KneserNeyConfig(order=2).fit(*text_of(TRAIN), VOCABULARY)
+    with pytest.raises(ConfigurationError, match="another vocabulary"):
+        model.next_word([VOCABULARY])
+
+
+@pytest.fixture(scope="module")
+def penn_treebank() -> tuple[Text, Text, int]:
+    """Train and test as token ids, and the size of the vocabulary."""
+    default = Path(__file__).parents[3].parent / "shared" / "corpora"
+    folder = Path(os.environ.get("MEMTUNE_TEST_CORPORA", default)) / "ptb"
+    if not folder.is_dir():
+        pytest.skip(f"no ptb in {folder.parent}")
+    numbers = {"<eos>": END}
+    texts = []
+    for split in ("train", "test"):
+        lines = (folder / f"ptb.{split}.txt").read_text(encoding="utf-8").splitlines()
+        texts.append(
+            text_of([[numbers.setdefault(w, len(numbers)) for w in line.split()] + [END] for line in lines])
+        )
+    return texts[0], texts[1], len(numbers)
+
+
+def test_penn_treebank_has_the_published_perplexity(penn_treebank):
+    """141.2 for 5-grams: Mikolov and Zweig (2012), Context Dependent RNN Language Model."""
+    train, test, vocabulary_size = penn_treebank
+    assert vocabulary_size == 10_000
+    model = KneserNeyConfig(order=5).fit(*train, vocabulary_size)
+    assert np.exp(-model.log_probabilities(*test).mean()) == pytest.approx(141.2, abs=0.1)
