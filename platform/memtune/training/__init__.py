@@ -1,6 +1,6 @@
 """One trial's learning, with no cluster in sight: loop, optimisers, schedules, checkpoints, evaluation."""
 
-from memtune.training.checkpoint import load_best_model, read_checkpoint
+from memtune.training.checkpoint import Record, load_best_model, read_checkpoint
 from memtune.training.configuration import TrainingConfig, TrialConfig
 from memtune.training.evaluation import evaluate
 from memtune.training.learner import Learner
