@@ -26,7 +26,7 @@ class Folder:
 
     @classmethod
     def at(cls, uri: str) -> "Folder":
-        """The folder a local path or a URI names. Raises StorageError for a URI no file system understands."""
+        """The folder of a local path or a URI. Raises StorageError for a URI no file system understands."""
         try:
             if "://" in uri:
                 return cls(*fs.FileSystem.from_uri(uri))
@@ -40,7 +40,11 @@ class Folder:
 
     def __str__(self) -> str:
         """Where the folder is, for messages."""
-        return self.root if isinstance(self.files, fs.LocalFileSystem) else f"{self.files.type_name}://{self.root}"
+        return (
+            self.root
+            if isinstance(self.files, fs.LocalFileSystem)
+            else f"{self.files.type_name}://{self.root}"
+        )
 
     def names(self) -> list[str]:
         """Names directly below, sorted; empty when the folder is not there."""

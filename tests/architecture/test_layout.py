@@ -6,12 +6,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = sorted(path for path in (ROOT / "platform" / "memtune").rglob("*") if path.is_dir() and list(path.glob("*.py")))
+PACKAGES = sorted(
+    path for path in (ROOT / "platform" / "memtune").rglob("*") if path.is_dir() and list(path.glob("*.py"))
+)
 
 
 def test_platform_is_a_source_root_and_hides_no_standard_library() -> None:
     assert not (ROOT / "platform" / "__init__.py").exists()
-    assert {path.name for path in (ROOT / "platform").iterdir()} <= {"memtune", "memtune.egg-info", "README.md"}
+    assert {path.name for path in (ROOT / "platform").iterdir()} <= {
+        "memtune",
+        "memtune.egg-info",
+        "README.md",
+    }
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "jobs").glob("*.py")), ids=lambda path: path.name)
@@ -25,6 +31,8 @@ def test_every_package_says_what_it_is(package: Path) -> None:
     assert text.startswith('"""')
 
 
-@pytest.mark.parametrize("study", sorted((ROOT / "jobs" / "studies").glob("*.toml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "study", sorted((ROOT / "jobs" / "studies").glob("*.toml")), ids=lambda path: path.name
+)
 def test_every_study_opens_with_the_question_it_asks(study: Path) -> None:
     assert study.read_text().splitlines()[0].startswith("question = ")

@@ -1,7 +1,110 @@
-"""placeholder"""
+"""From trials to the registry and back: the best model of a corpus, put there and evaluated from there."""
+
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
-@dataclass
-class Crowning:
-    message: str
-def crown(ready, recorder, outcomes): return None
-def register(recorder, settings, corpus, identity, checkpoints): return None
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from memtune.corpora import Corpus, open_corpus
+from memtune.corpora.protocols import Protocol
+from memtune.errors import CorpusError, TrackingError
+from memtune.execution.checkpoints import Checkpoints
+from memtune.execution.settings import Settings
+from memtune.execution.study import ReadyStudy
+from memtune.search import Outcome
+from memtune.tasks import Metrics
+from memtune.tracking import (
+    Champion,
+    Decision,
+    Recorder,
+    Result,
+    load_registered,
+    record_evaluation,
+    register_champion,
+)
+from memtune.training import evaluate, load_best_model, read_checkpoint, save_model
+
+__all__ = ["Evaluated", "crown", "evaluate_registered", "register"]
+
+FLUSH_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A registered model's metrics on one split, and what it is."""
+
+    champion: Champion
+    split: str
+    metrics: Metrics
+    ideal: float | None
+    """The perplexity that no model of this split can beat, where it is known."""
+
+
+def crown(ready: ReadyStudy, recorder: Recorder, outcomes: Sequence[Outcome]) -> Decision | None:
+    """Register the model with the lowest validation loss of a study's trials, stopped ones included.
+
+    None when no trial reached a validation.
+    """
+    reached = [outcome for outcome in outcomes if outcome.curve]
+    if not reached:
+        return None
+    winner = min(reached, key=lambda outcome: (min(outcome.curve.values()), outcome.number))
+    checkpoints = Checkpoints(ready.checkpoints, winner.identity)
+    return register(ready.settings, ready.corpus, recorder, ready.id, checkpoints)
+
+
+def register(
+    settings: Settings, corpus: Corpus, recorder: Recorder, study: str, checkpoints: Checkpoints
+) -> Decision:
+    """Offer a trial's best model to the registry, which takes it if it is the best of its corpus.
+
+    Raises TrackingError when the tracking store does not answer, CheckpointError when no checkpoint is whole.
+    """
+    if not recorder.flush(FLUSH_SECONDS):
+        raise TrackingError(f"{settings.tracking} does not answer; resume the study when it does")
+    with tempfile.TemporaryDirectory(prefix="memtune-champion-") as scratch:
+        folder = checkpoints.fetch(Path(scratch))
+        record = read_checkpoint(folder).record
+        best = min(
+            (r for r in record.curve if r.valid_loss is not None), key=lambda report: report.valid_loss or 0.0
+        )
+        save_model(load_best_model(folder), Path(scratch) / "model")
+        figures = best.model_dump(include={"train_loss", "valid_loss", "valid_perplexity", "tokens"})
+        result = Result(
+            corpus=corpus.name,
+            corpus_digest=corpus.digest,
+            protocol=record.config.protocol.model_dump(mode="json"),
+            configuration=record.config.model_dump(mode="json"),
+            metrics={name: float(value) for name, value in figures.items() if value is not None},
+            trial=record.identity,
+            study=study,
+            seed=record.config.seed,
+        )
+        return register_champion(settings.tracking, result, Path(scratch) / "model", corpus.vocabulary.tokens)
+
+
+def evaluate_registered(
+    uri: str, split: str = "valid", *, device: str = "cpu", settings: Settings | None = None
+) -> Evaluated:
+    """Evaluate `models:/ptb@champion` or `models:/ptb/3` on a split, under the protocol it was trained with.
+
+    The model comes from the registry alone; its corpus from the store. Figures on the test split are recorded
+    with the version. Raises TrackingError for an unknown model, CorpusError when the corpus is missing or
+    holds another text than the model was trained on.
+    """
+    settings = settings or Settings.read()
+    model = load_registered(settings.tracking, uri, settings.home / "models")
+    corpus = open_corpus(model.champion.corpus, settings.store)
+    if corpus.digest != model.champion.corpus_digest:
+        raise CorpusError(
+            f'{uri} was trained on "{corpus.name}" with digest {model.champion.corpus_digest[:12]}, the '
+            f"store {settings.store} holds {corpus.digest[:12]}; import the text it was trained on"
+        )
+    protocol = TypeAdapter[Protocol](Protocol).validate_python(model.card.result.protocol)
+    metrics = evaluate(model.folder, corpus, protocol, split, device)
+    if split == "test":
+        record_evaluation(settings.tracking, model.champion, split, metrics.model_dump())
+    ideal = corpus.manifest.ideal.get(split) if corpus.manifest.ideal else None
+    return Evaluated(model.champion, split, metrics, ideal)

@@ -17,19 +17,25 @@ __all__ = ["connected", "free_resources"]
 
 
 @contextmanager
-def connected(address: str | None, cpus: int | None = None) -> Iterator[None]:
-    """Ray for the time of the block: the cluster at `address` (or RAY_ADDRESS), else a private local instance.
+def connected(address: str | None) -> Iterator[None]:
+    """Ray for the time of the block: the cluster at `address` (or RAY_ADDRESS), else one of its own here.
 
-    A local instance is ended with the block; a cluster is only left. Raises StudyError when there is no cluster
-    at the address.
+    A local instance is ended with the block; a cluster is only left. Raises StudyError when no cluster
+    answers at the address.
     """
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     target = address or os.environ.get("RAY_ADDRESS") or "local"
-    local = {"include_dashboard": False, "num_cpus": cpus} if target == "local" else {}
     try:
-        ray.init(target, log_to_driver=False, logging_level=logging.ERROR, **local)
+        ray.init(
+            target,
+            include_dashboard=False if target == "local" else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise StudyError(f"no Ray cluster answers at {target}: {error}; check the address and its token") from error
+        raise StudyError(
+            f"no Ray cluster answers at {target}: {error}; check the address and its token"
+        ) from error
     try:
         yield
     finally:
@@ -38,4 +44,5 @@ def connected(address: str | None, cpus: int | None = None) -> Iterator[None]:
 
 def free_resources() -> dict[str, float]:
     """Cores and GPUs of the connected cluster, by Ray's names "CPU" and "GPU"."""
-    return {name: float(count) for name, count in ray.cluster_resources().items() if name in ("CPU", "GPU")}
+    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return {name: float(count) for name, count in resources.items() if name in ("CPU", "GPU")}

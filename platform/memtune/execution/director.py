@@ -130,7 +130,11 @@ class Director:
             return
         number = trial.proposal.number
         self._proposals.report(number, report.tokens, report.valid_loss)
-        if self._rule and not self._rule.decide(number, report.tokens, report.valid_loss) and not report.finished:
+        if (
+            self._rule
+            and not self._rule.decide(number, report.tokens, report.valid_loss)
+            and not report.finished
+        ):
             trial.state = "stopped"
             trial.reason = f"successive halving at {report.tokens:,} tokens"
 

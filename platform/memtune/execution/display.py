@@ -64,7 +64,9 @@ class Display:
 
     def __rich__(self) -> RenderableType:
         """The table: running trials first, then the best of the others."""
-        table = Table(title=self._title, caption=self._caption(), title_justify="left", caption_justify="left")
+        table = Table(
+            title=self._title, caption=self._caption(), title_justify="left", caption_justify="left"
+        )
         for name, justify in [("trial", "right"), ("family", "left"), ("parameters", "left")]:
             table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
         for name in ["tokens", "tokens/s", "perplexity"]:
@@ -98,7 +100,15 @@ def _row(trial: Trial) -> list[str]:
     speed = f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else ""
     state = f"[{COLOURS[trial.state]}]{trial.state}[/]"
     tokens = f"{trial.tokens:,}" if trial.reports else ""
-    return [str(trial.proposal.number), trial.config.model.family, key, tokens, speed, _perplexity(trial), state]
+    return [
+        str(trial.proposal.number),
+        trial.config.model.family,
+        key,
+        tokens,
+        speed,
+        _perplexity(trial),
+        state,
+    ]
 
 
 def _perplexity(trial: Trial) -> str:

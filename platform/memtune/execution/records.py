@@ -39,7 +39,10 @@ class StudyRecords:
     def start(self, trial: Trial) -> None:
         """Open the trial's run, with every parameter the study searches."""
         config, corpus = trial.config, self._ready.corpus
-        parameters = {**unsearched(self._ready.space, config), **trial_parameters(config, len(corpus.vocabulary))}
+        parameters = {
+            **unsearched(self._ready.space, config),
+            **trial_parameters(config, len(corpus.vocabulary)),
+        }
         seed = "" if config.seed == self._ready.study.seed else f" seed {config.seed}"
         self._recorder.start_trial(
             trial.proposal.identity,
@@ -48,7 +51,9 @@ class StudyRecords:
             {**self._tags, **trial_tags(config)},
             corpus_input(corpus, self._ready.settings.store),
         )
-        self._recorder.log_files(trial.proposal.identity, {"configuration.json": config.model_dump_json(indent=1)})
+        self._recorder.log_files(
+            trial.proposal.identity, {"configuration.json": config.model_dump_json(indent=1)}
+        )
 
     def report(self, trial: Trial, reports: Sequence[Report]) -> None:
         """Record new reports."""
@@ -80,14 +85,17 @@ def trial_tags(config: TrialConfig) -> dict[str, str]:
 def unsearched(space: Space, config: TrialConfig) -> dict[str, Any]:
     """A neutral value for each field other families of the space search: charts drop runs that lack one."""
     own = dict(flatten(config.model_dump(mode="json")))
-    others = {leaf.field: next(iter(leaf.leaf.probes()), 0) for leaf in space.leaves() if leaf.field not in own}
+    others = {
+        leaf.field: next(iter(leaf.leaf.probes()), 0) for leaf in space.leaves() if leaf.field not in own
+    }
     return {field: "none" if isinstance(value, str) else 0 for field, value in others.items()}
 
 
 def corpus_input(corpus: Corpus, store: str) -> CorpusInput:
     """The corpus as a trial's lineage."""
     splits = {
-        name: {"tokens": split.tokens, "sentences": split.sentences} for name, split in corpus.manifest.splits.items()
+        name: {"tokens": split.tokens, "sentences": split.sentences}
+        for name, split in corpus.manifest.splits.items()
     }
     return CorpusInput(
         name=corpus.name,

@@ -1,4 +1,4 @@
-"""The best configurations once more under other seeds: a space of its own, finite and without a sampler's say."""
+"""The best configurations once more under other seeds: a finite space of its own."""
 
 from collections.abc import Iterable
 

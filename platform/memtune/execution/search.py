@@ -16,18 +16,18 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 
 from memtune.errors import StudyError
-from memtune.execution.champions import Crowning, crown
+from memtune.execution.assignment import Assignment
+from memtune.execution.champions import crown
 from memtune.execution.director import Director, Trial
 from memtune.execution.display import Display
 from memtune.execution.records import StudyRecords
 from memtune.execution.repeats import best_outcomes, repeated
 from memtune.execution.settings import Settings
 from memtune.execution.study import ReadyStudy, Study, load_study, prepare
-from memtune.execution.trial import Assignment
 from memtune.search import Outcome, Proposals, SamplerConfig, SuccessiveHalving
 from memtune.spaces import RandomChooser, Space
 from memtune.storage import Folder
-from memtune.tracking import Recorder, check_tracking
+from memtune.tracking import Decision, Recorder, check_tracking
 from memtune.training import TrialConfig
 
 __all__ = ["SearchResult", "dry_run", "search"]
@@ -43,7 +43,7 @@ class SearchResult:
     outcomes: list[Outcome]
     repeats: list[Outcome] = field(default_factory=list)
     interrupted: list[Trial] = field(default_factory=list)
-    crowning: Crowning | None = None
+    crowning: Decision | None = None
     recorded: bool = True
     """Whether the tracking store has everything; if not, a resume sends the rest."""
 
@@ -51,12 +51,14 @@ class SearchResult:
 def dry_run(
     path: Path, overrides: dict[str, Any] | None = None, settings: Settings | None = None
 ) -> tuple[ReadyStudy, list[TrialConfig]]:
-    """Check a study as `search` would and draw five of its configurations; nothing starts, nothing is written.
+    """Check a study as `search` would and draw five of its configurations; nothing is started.
 
     Raises what `search` raises before it starts.
     """
     ready = preflight(path, load_study(path, overrides), settings or Settings.read())
-    samples = [ready.sample(RandomChooser(seed)) for seed in range(ready.study.seed, ready.study.seed + DRY_SAMPLES)]
+    samples = [
+        ready.sample(RandomChooser(seed)) for seed in range(ready.study.seed, ready.study.seed + DRY_SAMPLES)
+    ]
     return ready, samples
 
 
@@ -85,14 +87,18 @@ def search(
 
     `overrides` are put over the study's file by dotted name. `address` is a Ray cluster's; without it (and
     without RAY_ADDRESS) a private instance is started on this machine. Progress goes to `console`.
-    Raises a MemtuneError before anything starts when the study cannot run; StudyError when the study has begun
-    and `resume` is not set, or when another driver holds it.
+    Raises a MemtuneError before anything starts when the study cannot run; StudyError when it has begun and
+    `resume` is not set, or when another driver holds it.
     """
     settings = settings or Settings.read()
     ready = preflight(path, load_study(path, overrides), settings)
-    with held(ready), Recorder(settings.tracking, ready.corpus.name) as recorder:
-        with _Search(ready, recorder, console or Console(quiet=True), address) as running:
-            return running.run(path, resume)
+    shown = console or Console(quiet=True)
+    with (
+        held(ready),
+        Recorder(settings.tracking, ready.corpus.name) as recorder,
+        _Search(ready, recorder, shown, address) as running,
+    ):
+        return running.run(path, resume)
 
 
 @contextmanager
@@ -140,7 +146,7 @@ class _Search:
         Folder.at(f"{self._ready.settings.studies}/{self._ready.id}").write_json(
             "study.json", self._study.model_dump(mode="json")
         )
-        records = StudyRecords(self._recorder, self._ready)
+        records = StudyRecords(self._recorder, self._ready, proposals.finished())
         interrupted = self._trials(proposals, records)
         repeats: list[Outcome] = []
         if not interrupted and self._study.repeats.best:
@@ -154,7 +160,13 @@ class _Search:
     def _proposals(self, name: str, space: Space, sampler: SamplerConfig) -> Proposals:
         ready = self._ready
         return Proposals(
-            ready.settings.proposals, name, space, sampler, ready.identify, ready.refuse, ready.count_parameters
+            ready.settings.proposals,
+            name,
+            space,
+            sampler,
+            ready.identify,
+            ready.refuse,
+            ready.count_parameters,
         )
 
     def _check_standing(self, path: Path, proposals: Proposals, resume: bool) -> None:
@@ -162,8 +174,8 @@ class _Search:
         open_trials = len(proposals.unfinished())
         if outcomes and not resume and (open_trials or len(outcomes) < budget):
             raise StudyError(
-                f"study {self._ready.id} has begun: {len(outcomes) - open_trials} of {budget} trials have ended; "
-                f"go on with: memtune search {path} --resume"
+                f"study {self._ready.id} has begun: {len(outcomes) - open_trials} of {budget} trials "
+                f"have ended; go on with: memtune search {path} --resume"
             )
 
     def _trials(self, proposals: Proposals, records: StudyRecords) -> list[Trial]:
@@ -171,9 +183,7 @@ class _Search:
         rule = SuccessiveHalving(halving, self._ready.trial_tokens) if halving else None
         return self._run(proposals, records, self._study.budget.trials, rule, self._study.question)
 
-    def _repeats(
-        self, proposals: Proposals, records: StudyRecords
-    ) -> tuple[list[Outcome], list[Trial]]:
+    def _repeats(self, proposals: Proposals, records: StudyRecords) -> tuple[list[Outcome], list[Trial]]:
         best = best_outcomes(proposals.outcomes(), self._study.repeats.best)
         if not best:
             return [], []

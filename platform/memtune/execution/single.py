@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from memtune.corpora import Corpus, open_corpus
-from memtune.execution.champions import Crowning, register
+from memtune.execution.champions import register
 from memtune.execution.checkpoints import Checkpoints
 from memtune.execution.records import corpus_input, trial_parameters, trial_tags
 from memtune.execution.settings import Settings
 from memtune.execution.study import read_toml
-from memtune.tracking import Recorder, check_tracking
+from memtune.tracking import ALONE, Decision, Recorder, check_tracking
 from memtune.training import Learner, Progress, Report, TrialConfig
 from memtune.values import Value, parse
 
-__all__ = ["TrialFile", "Trained", "load_trial", "train"]
+__all__ = ["Trained", "TrialFile", "load_trial", "train"]
 
 
 class TrialFile(Value):
@@ -34,7 +34,7 @@ class Trained:
     identity: str
     curve: list[Report]
     best: Report | None
-    crowning: Crowning | None
+    crowning: Decision | None
 
 
 def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialFile:
@@ -42,7 +42,8 @@ def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialF
 
     Raises StudyError when the file cannot be read, ConfigurationError when it says something unknown.
     """
-    document = {**read_toml(path), **(overrides or {})}
+    document = read_toml(path)
+    document.update(overrides or {})
     named = {name: document.pop(name) for name in ("question", "corpus") if name in document}
     config = parse(TrialConfig, document, str(path))
     return TrialFile.model_validate(parse(TrialFile, {**named, "trial": config}, str(path)))
@@ -71,7 +72,7 @@ def train(
     with Recorder(settings.tracking, corpus.name) as recorder:
         _open_run(recorder, path.stem, learner, corpus, settings)
         _learn(learner, checkpoints, recorder, progress, report)
-        crowning = register(recorder, settings, corpus, learner.identity, checkpoints)
+        crowning = register(settings, corpus, recorder, ALONE, checkpoints) if learner.best else None
     return Trained(path.stem, learner.identity, learner.curve, learner.best, crowning)
 
 
@@ -104,6 +105,8 @@ def _learn(
                 report(latest)
     except BaseException as error:
         interrupted = isinstance(error, KeyboardInterrupt)
-        recorder.finish_trial(learner.identity, "KILLED" if interrupted else "FAILED", str(error) or "interrupted")
+        recorder.finish_trial(
+            learner.identity, "KILLED" if interrupted else "FAILED", str(error) or "interrupted"
+        )
         raise
     recorder.finish_trial(learner.identity, "FINISHED", learner.curve[-1].reason or "")

@@ -14,7 +14,7 @@ from memtune.corpora import Corpus, open_corpus
 from memtune.errors import StudyError, did_you_mean
 from memtune.execution.settings import Settings
 from memtune.search import HalvingConfig, SamplerConfig
-from memtune.spaces import Space, check_space, RandomChooser, Chooser, combine, fix, load_space
+from memtune.spaces import Chooser, RandomChooser, Space, check_space, combine, fix, load_space
 from memtune.training import TrialConfig
 from memtune.values import Value, digest, parse
 
@@ -29,7 +29,9 @@ def seconds(text: object) -> object:
         return text
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text)
     if not found:
-        raise ValueError(f'a duration is a number and a unit such as "90s", "15m", "2h" or "1d", got "{text}"')
+        raise ValueError(
+            f'a duration is a number and a unit such as "90s", "15m", "2h" or "1d", got "{text}"'
+        )
     return float(found[1]) * UNITS[found[2]]
 
 
@@ -70,9 +72,9 @@ class Study(Value):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     corpus: str
     spaces: tuple[str, ...] = Field(min_length=1)
-    model: dict[str, Any] = {}
-    protocol: dict[str, Any] = {}
-    training: dict[str, Any] = {}
+    model: dict[str, Any] = Field(default_factory=dict)
+    protocol: dict[str, Any] = Field(default_factory=dict)
+    training: dict[str, Any] = Field(default_factory=dict)
     seed: int = 0
     sampler: SamplerConfig = SamplerConfig()
     halving: HalvingConfig | None = None
@@ -106,7 +108,9 @@ class ReadyStudy:
 
         Budgets, resources and repeats may change between runs of one study and are left out.
         """
-        terms = self.study.model_dump(mode="json", exclude={"budget", "resources", "repeats", "name", "question"})
+        terms = self.study.model_dump(
+            mode="json", exclude={"budget", "resources", "repeats", "name", "question"}
+        )
         return f"{self.study.name}-{digest(terms, repr(self.space.root), self.corpus.digest)[:8]}"
 
     @property
@@ -177,7 +181,12 @@ def prepare(path: Path, study: Study, settings: Settings) -> ReadyStudy:
     """
     corpus = open_corpus(study.corpus, settings.store)
     space = combine([load_space(find_space(name, path)) for name in study.spaces])
-    constants = {"model": study.model, "protocol": study.protocol, "training": study.training, "seed": study.seed}
+    constants = {
+        "model": study.model,
+        "protocol": study.protocol,
+        "training": study.training,
+        "seed": study.seed,
+    }
     space = fix(space, {name: value for name, value in constants.items() if value != {}})
     ready = ReadyStudy(study, space, corpus, settings)
     check_space(space, TrialConfig, str(path), ready.count_parameters)

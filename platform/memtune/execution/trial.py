@@ -6,33 +6,17 @@ whoever continues the trial. Ray's own checkpoints are not used: a trial is foun
 
 from typing import Any
 
-import torch
 from ray import tune
 
-from memtune.corpora import open_corpus
-from memtune.errors import CorpusError, MemtuneError, TrialError
+from memtune.errors import MemtuneError
+from memtune.execution.assignment import Assignment, begin
 from memtune.execution.checkpoints import Checkpoints
-from memtune.training import Learner, TrialConfig
-from memtune.values import Value
+from memtune.training import Learner
 
-__all__ = ["Assignment", "TrialActor"]
-
-
-class Assignment(Value):
-    """What a worker is told: the configuration, and where everything is."""
-
-    number: int
-    identity: str
-    config: TrialConfig
-    corpus: str
-    corpus_digest: str
-    store: str
-    checkpoints: str
-    device: str = "cpu"
-    threads: int = 1
+__all__ = ["TrialActor"]
 
 
-class TrialActor(tune.Trainable):  # type: ignore[misc]
+class TrialActor(tune.Trainable):
     """Trains the assigned configuration, one report a step."""
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -74,26 +58,3 @@ class TrialActor(tune.Trainable):  # type: ignore[misc]
 
     def load_checkpoint(self, checkpoint: object) -> None:
         """Nothing to load: the first step finds the trial's newest checkpoint."""
-
-
-def begin(assignment: Assignment) -> Learner:
-    """The learner of an assignment: from its newest checkpoint, or new.
-
-    Raises CorpusError when the store holds another content under the corpus's name, TrialError when a GPU was
-    promised and none is visible.
-    """
-    if assignment.device == "cuda" and not torch.cuda.is_available():
-        raise TrialError(
-            "this trial was promised a GPU and its worker sees none; check the driver on that node, "
-            "or run with --gpus-per-trial 0"
-        )
-    torch.set_num_threads(assignment.threads)
-    corpus = open_corpus(assignment.corpus, assignment.store)
-    if corpus.digest != assignment.corpus_digest:
-        raise CorpusError(
-            f'corpus "{assignment.corpus}" in {assignment.store} has digest {corpus.digest[:12]}, the study was '
-            f"started on {assignment.corpus_digest[:12]}; start a new study for the new content"
-        )
-    checkpoints = Checkpoints(assignment.checkpoints, assignment.identity)
-    found = checkpoints.restore(corpus, assignment.device)
-    return found or Learner(assignment.config, corpus, assignment.device)

@@ -9,10 +9,11 @@ from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
+from memtune.execution.assignment import Assignment
 from memtune.execution.cluster import free_resources
 from memtune.execution.director import Director, Trial
 from memtune.execution.study import Resources
-from memtune.execution.trial import Assignment, TrialActor
+from memtune.execution.trial import TrialActor
 from memtune.training import Report
 
 __all__ = ["concurrency", "run_trials"]
@@ -21,22 +22,48 @@ RETRIES = 2
 Assign = Callable[[Trial], Assignment]
 
 
-class DirectedSearcher(Searcher):  # type: ignore[misc]
-    """Asks the director which trial comes next."""
+class Conductor:
+    """The director and its assignments, for the adapters; left out of the state that Ray saves of itself."""
 
-    def __init__(self, director: Director, assign: Assign) -> None:
-        """`assign` turns a trial into what its worker is told."""
-        super().__init__()
+    def __init__(self, director: Director | None = None, assign: Assign | None = None) -> None:
+        """Empty only where Ray reads back what it saved, which memtune never asks of it."""
         self._director, self._assign = director, assign
 
-    def suggest(self, trial_id: str) -> dict[str, str] | str | None:
-        """The next trial's assignment, or FINISHED."""
-        trial = self._director.next()
-        if trial is None:
-            return str(Searcher.FINISHED)
-        return {"assignment": self._assign(trial).model_dump_json()}
+    def __reduce__(self) -> tuple[type["Conductor"], tuple[()]]:
+        """Saved as an empty one."""
+        return Conductor, ()
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    @property
+    def director(self) -> Director:
+        """The study's director."""
+        assert self._director is not None
+        return self._director
+
+    def next_assignment(self) -> Assignment | None:
+        """What the next worker is told."""
+        assert self._assign is not None
+        trial = self.director.next()
+        return None if trial is None else self._assign(trial)
+
+
+class DirectedSearcher(Searcher):
+    """Asks the director which trial comes next."""
+
+    def __init__(self, conductor: Conductor) -> None:
+        """One searcher serves one run."""
+        super().__init__()
+        self._conductor = conductor
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        """The next trial's assignment, or FINISHED."""
+        assignment = self._conductor.next_assignment()
+        if assignment is None:
+            return Searcher.FINISHED  # type: ignore[return-value]
+        return {"assignment": assignment.model_dump_json()}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         """Heard through the callback."""
 
     def save(self, checkpoint_path: str) -> None:
@@ -46,44 +73,44 @@ class DirectedSearcher(Searcher):  # type: ignore[misc]
         """Nothing to restore."""
 
 
-class DirectedScheduler(FIFOScheduler):  # type: ignore[misc]
+class DirectedScheduler(FIFOScheduler):
     """Stops the trials the director stops."""
 
-    def __init__(self, director: Director) -> None:
+    def __init__(self, conductor: Conductor) -> None:
         """Trials start in the order in which they were asked for."""
-        super().__init__()
-        self._director = director
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._conductor = conductor
 
     def on_trial_result(self, tune_controller: object, trial: Any, result: dict[str, Any]) -> str:
         """Tell the director; go on or stop as it says."""
-        goes_on = hear(self._director, trial, result)
+        goes_on = hear(self._conductor.director, trial, result)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
 
-class DirectedCallback(tune.Callback):  # type: ignore[misc]
+class DirectedCallback(tune.Callback):
     """Tells the director what happens to trials."""
 
-    def __init__(self, director: Director) -> None:
+    def __init__(self, conductor: Conductor) -> None:
         """One callback serves one run."""
-        self._director = director
+        self._conductor = conductor
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """A worker took the trial up."""
-        self._director.started(number(trial))
+        self._conductor.director.started(number(trial))
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: object
     ) -> None:
         """A report, the last one included, which the scheduler is not asked about."""
-        hear(self._director, trial, result)
+        hear(self._conductor.director, trial, result)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial ended or was stopped."""
-        self._director.ended(number(trial))
+        self._conductor.director.ended(number(trial))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial failed more often than it may."""
-        self._director.crashed(number(trial), last_line(trial.error_file))
+        self._conductor.director.crashed(number(trial), last_line(trial.error_file))
 
 
 def hear(director: Director, trial: Any, result: dict[str, Any]) -> bool:
@@ -121,13 +148,14 @@ def run_trials(director: Director, assign: Assign, resources: Resources, time_bu
     """Run trials until the director has no more, the time (seconds) is up, or Ctrl-C is pressed."""
     at_once = concurrency(resources)
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(at_once)
+    conductor = Conductor(director, assign)
     request = {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial}
     with tempfile.TemporaryDirectory(prefix="memtune-tune-") as scratch:
         tune.Tuner(
             tune.with_resources(TrialActor, request),
             tune_config=tune.TuneConfig(
-                search_alg=DirectedSearcher(director, assign),
-                scheduler=DirectedScheduler(director),
+                search_alg=DirectedSearcher(conductor),
+                scheduler=DirectedScheduler(conductor),
                 num_samples=-1,
                 max_concurrent_trials=at_once,
                 reuse_actors=True,
@@ -138,7 +166,7 @@ def run_trials(director: Director, assign: Assign, resources: Resources, time_bu
             run_config=tune.RunConfig(
                 name="trials",
                 storage_path=scratch,
-                callbacks=[DirectedCallback(director)],
+                callbacks=[DirectedCallback(conductor)],
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=RETRIES),
                 verbose=0,

@@ -22,7 +22,7 @@ from memtune.tracking.commands import (
     Reconciliation,
     RunKey,
 )
-from memtune.tracking.connection import connect, experiment_name
+from memtune.tracking.connection import connect, experiment_name, is_hopeless
 from memtune.tracking.entries import CorpusInput
 from memtune.tracking.post import Post
 from memtune.tracking.runs import Runs
@@ -33,14 +33,6 @@ __all__ = ["ALONE", "Recorder", "Status"]
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 ALONE = "alone"  # the study of trials that belong to none
-
-HOPELESS = {
-    "BAD_REQUEST",
-    "INVALID_PARAMETER_VALUE",
-    "RESOURCE_DOES_NOT_EXIST",
-    "NOT_FOUND",
-    "ENDPOINT_NOT_FOUND",
-}
 
 
 class Recorder:
@@ -57,7 +49,7 @@ class Recorder:
         self._study = ALONE
         self._started: set[RunKey] = set()
         runs = Runs(connect(tracking_uri), tracking_uri, self.experiment)
-        self._post: Post[RunKey, Command] = Post(runs.carry_out, _is_hopeless)
+        self._post: Post[RunKey, Command] = Post(runs.carry_out, is_hopeless)
 
     def start_study(
         self, study: str, name: str, parameters: Mapping[str, Any], tags: Mapping[str, str] | None = None
@@ -153,14 +145,3 @@ def _content(file: bytes | str | Path) -> bytes:
     if isinstance(file, Path):
         return file.read_bytes()
     return file.encode() if isinstance(file, str) else file
-
-
-def _is_hopeless(error: Exception) -> bool:
-    """Whether the store will refuse this for ever; one that is away, locked or full may come back."""
-    from mlflow.exceptions import MlflowException
-
-    if isinstance(error, MlflowException):
-        return error.error_code in HOPELESS
-    return isinstance(
-        error, TypeError | ValueError | LookupError | AttributeError | ArithmeticError | Warning
-    )

@@ -1,0 +1,409 @@
+"""`memtune ...`: one thin function a command; what it does is a function of the package.
+
+Exit codes: 0 success, 1 a mistake or fault that the message names, 2 wrong usage.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from memtune.errors import MemtuneError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="memtune",
+    help="Search for the best language model with memory for a corpus, on one machine or a cluster.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+corpus_app = typer.Typer(help="Import texts as corpora, and look at what there is.", no_args_is_help=True)
+app.add_typer(corpus_app, name="corpus")
+out = Console()
+err = Console(stderr=True)
+
+Store = Annotated[str | None, typer.Option(help="Folder or URI of the corpora; default: MEMTUNE_STORE.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
+Device = Annotated[str, typer.Option(help='Where to compute: "cpu", "cuda", "cuda:1".')]
+
+
+def main() -> None:
+    """Run the command line; a MemtuneError ends it with its message and exit code 1."""
+    try:
+        app()
+    except MemtuneError as error:
+        err.print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        err.print("interrupted")
+        sys.exit(1)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Search for the best language model with memory for a corpus."""
+    if version:
+        from importlib.metadata import version as version_of
+
+        out.print(version_of("memtune"))
+        raise typer.Exit
+
+
+@corpus_app.command("import")
+def corpus_import(
+    name: Annotated[str, typer.Argument(help="Name of the corpus.")],
+    train: Annotated[Path, typer.Option(help="Training text; it alone makes the vocabulary.")],
+    valid: Annotated[Path, typer.Option(help="Validation text, by which models are chosen.")],
+    test: Annotated[Path, typer.Option(help="Test text, read for champions only.")],
+    format: Annotated[str, typer.Option(help="text, ptb or wikitext.")] = "text",
+    store: Store = None,
+    min_count: Annotated[int, typer.Option(help="Keep words seen at least so often in training.")] = 1,
+    max_size: Annotated[int | None, typer.Option(help="Largest vocabulary.")] = None,
+    lower_case: Annotated[bool, typer.Option("--lower-case", help="Lower-case every word.")] = False,
+    unescape: Annotated[bool, typer.Option("--unescape", help="Undo Moses escapes such as &apos;.")] = False,
+    unknown: Annotated[
+        Literal["map", "refuse"], typer.Option(help="Words outside the vocabulary: <unk>, or an error.")
+    ] = "map",
+    licence: Annotated[str | None, typer.Option(help="A note on the text's licence, kept with it.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace another corpus of this name.")] = False,
+) -> None:
+    """Import a text as memory-mapped Arrow shards with a manifest.
+
+    Example: memtune corpus import ptb --format ptb --train train.txt --valid valid.txt --test test.txt
+    """
+    from memtune.corpora import ImportOptions, TextFile, import_corpus
+    from memtune.values import parse
+
+    given = {"min_count": min_count, "max_size": max_size, "lower_case": lower_case}
+    options = parse(ImportOptions, {**given, "unescape": unescape, "unknown": unknown}, "corpus import")
+    sources = {
+        "train": TextFile(train, format),
+        "valid": TextFile(valid, format),
+        "test": TextFile(test, format),
+    }
+    with _bar() as bar:
+        task = bar.add_task("import", total=None)
+
+        def show(done: int, total: int | None, split: str) -> None:
+            bar.update(task, completed=done, total=total, description=split)
+
+        imported = import_corpus(
+            name, sources, _store(store), options, licence=licence, replace=replace, progress=show
+        )
+    _tell_import(imported)
+
+
+@corpus_app.command("demo")
+def corpus_demo(
+    name: Annotated[str, typer.Argument(help="Name of the corpus.")] = "grammar", store: Store = None
+) -> None:
+    """Import the embedded corpus: sentences of a grammar, with the exact ideal perplexity.
+
+    Example: memtune corpus demo
+    """
+    from memtune.corpora.grammar import import_grammar
+
+    _tell_import(import_grammar(name, _store(store)))
+
+
+@corpus_app.command("list")
+def corpus_list(store: Store = None, json: AsJson = False) -> None:
+    """List the corpora of a store.
+
+    Example: memtune corpus list --json
+    """
+    from memtune.corpora import list_corpora
+    from memtune.reports import corpus_table
+
+    manifests = list_corpora(_store(store), lambda error: err.print(str(error), style="yellow"))
+    if json:
+        out.print_json(data=[manifest.model_dump(mode="json") for manifest in manifests])
+    elif manifests:
+        out.print(corpus_table(manifests))
+    else:
+        out.print(f"no corpora in {_store(store)}; start with: memtune corpus demo")
+
+
+@corpus_app.command("show")
+def corpus_show(
+    name: Annotated[str, typer.Argument(help="Name of the corpus.")],
+    store: Store = None,
+    json: AsJson = False,
+) -> None:
+    """Show a corpus: counts, vocabulary, sentence lengths, digest, licence note.
+
+    Example: memtune corpus show ptb
+    """
+    from memtune.corpora import describe_corpus
+    from memtune.reports import describe_table
+
+    description = describe_corpus(name, _store(store))
+    if json:
+        out.print_json(description.model_dump_json())
+        return
+    out.print(describe_table(description))
+    out.print("most frequent: " + " ".join(f"{word} ({count:,})" for word, count in description.frequent))
+    out.print(f"licence: {description.manifest.licence or 'no note was given at import'}")
+
+
+@corpus_app.command("verify")
+def corpus_verify(
+    name: Annotated[str, typer.Argument(help="Name of the corpus.")], store: Store = None
+) -> None:
+    """Read every byte of a corpus and compare it with its manifest; exit code 1 when something is wrong.
+
+    Example: memtune corpus verify ptb
+    """
+    from memtune.corpora import verify_corpus
+    from memtune.errors import CorpusError
+
+    problems = verify_corpus(name, _store(store))
+    if problems:
+        raise CorpusError("\n".join([*problems, f'import "{name}" again with --replace']))
+    out.print(f"{name} is whole: every file, count and digest is as its manifest says")
+
+
+@app.command()
+def train(
+    file: Annotated[Path, typer.Argument(help="A trial: corpus, model, protocol, training as TOML.")],
+    corpus: Annotated[str | None, typer.Option(help="Another corpus than the file's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of torch; default: torch's own.")] = None,
+    device: Device = "cpu",
+) -> None:
+    """Train one configuration here, recorded like a trial; a second call goes on where it stopped.
+
+    Example: memtune train jobs/trials/tran2016_ptb_rm.toml --seed 1
+    """
+    import torch
+
+    from memtune.execution.single import train as train_one
+
+    if threads:
+        torch.set_num_threads(threads)
+    overrides = {name: value for name, value in (("corpus", corpus), ("seed", seed)) if value is not None}
+    with _bar(TextColumn("{task.fields[figures]}")) as bar:
+        task = bar.add_task(file.stem, total=None, figures="")
+
+        def show(now: Any) -> None:
+            total = now.tokens + now.seconds_left * now.tokens_per_second
+            figures = f"{now.tokens_per_second:,.0f} tokens/s, loss {now.loss:.3f}"
+            bar.update(task, completed=now.tokens, total=total, figures=figures)
+
+        trained = train_one(
+            file,
+            overrides,
+            device=device,
+            progress=show,
+            report=lambda report: bar.console.print(_line(report)),
+        )
+    if trained.best is None:
+        raise MemtuneError(f"{file} reached no validation: {trained.curve[-1].reason}")
+    out.print(
+        f"best: validation perplexity {trained.best.valid_perplexity:.3f} at {trained.best.tokens:,} tokens"
+    )
+    _tell_decision(trained.crowning)
+
+
+@app.command()
+def search(
+    study: Annotated[Path, typer.Argument(help="A study as TOML.")],
+    trials: Annotated[int | None, typer.Option(min=1, help="Configurations in all.")] = None,
+    gpus_per_trial: Annotated[
+        float | None, typer.Option(min=0, help="GPUs of a trial; 0.5 shares one.")
+    ] = None,
+    time_budget: Annotated[str | None, typer.Option(help="Such as 90s, 15m, 2h.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, show five samples.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a study that has begun.")] = False,
+    address: Annotated[str | None, typer.Option(help="A Ray cluster; default: this machine.")] = None,
+) -> None:
+    """Run a study: sample, train, stop early what lags, register the best model.
+
+    Example: memtune search jobs/studies/demo.toml --trials 8
+    """
+    given = {
+        "budget.trials": trials,
+        "budget.time": time_budget,
+        "resources.gpus_per_trial": gpus_per_trial,
+    }
+    overrides = {name: value for name, value in given.items() if value is not None}
+    if dry_run:
+        _dry_run(study, overrides)
+        return
+    from memtune.execution.search import search as run_search
+    from memtune.reports import spread_table
+
+    result = run_search(study, overrides, resume=resume, address=address, console=out)
+    if result.interrupted:
+        err.print(
+            f"stopped with {len(result.interrupted)} trials open; go on with: memtune search {study} --resume"
+        )
+        raise typer.Exit(1)
+    if result.repeats:
+        out.print(spread_table(result.outcomes, result.repeats))
+    _tell_decision(result.crowning)
+    if not result.recorded:
+        err.print(
+            f"not everything reached the tracking store; send the rest with: memtune search {study} --resume"
+        )
+
+
+def _dry_run(study: Path, overrides: dict[str, Any]) -> None:
+    from memtune.execution.search import dry_run
+    from memtune.reports import sample_table
+
+    ready, samples = dry_run(study, overrides)
+    out.print_json(ready.study.model_dump_json())
+    size = ready.space.size()
+    points = "a continuum of" if size is None else f"{size:,}"
+    out.print(f"study {ready.id}: {points} configurations, {ready.trial_tokens:,} tokens a trial")
+    out.print(sample_table(samples, ready.vocabulary_size))
+    out.print("nothing was started")
+
+
+@app.command()
+def compare(
+    corpus: Annotated[str, typer.Option(help="Name of the corpus.")],
+    protocol: Annotated[
+        str | None, typer.Option(help="One protocol's trials; default: the champion's.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 20,
+    json: AsJson = False,
+) -> None:
+    """The trials of a corpus, best first, as a table, a figure and a link into MLflow.
+
+    Example: memtune compare --corpus ptb
+    """
+    from memtune.execution.comparison import compare as compare_trials
+    from memtune.reports import leaderboard_figure, leaderboard_table
+
+    found = compare_trials(corpus, protocol)
+    if json:
+        out.print_json(data=[row.model_dump(mode="json") for row in found.rows])
+        return
+    title = f"{corpus}, protocol {found.protocol}, {len(found.rows)} trials"
+    out.print(leaderboard_table(found.rows[:top], found.ideal, title))
+    leaderboard_figure(found.rows, corpus, found.ideal, found.figure)
+    out.print(f"figure: {found.figure}", soft_wrap=True)
+    out.print(f"in MLflow, while `memtune ui` runs: {found.link}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def best(
+    corpus: Annotated[str | None, typer.Option(help="One corpus; default: all.")] = None, json: AsJson = False
+) -> None:
+    """The champion of each corpus, as the registry holds it.
+
+    Example: memtune best --corpus ptb
+    """
+    from memtune.execution.comparison import champions
+
+    found = champions(corpus)
+    if json:
+        out.print_json(data=[champion.model_dump(mode="json") for champion in found])
+        return
+    for champion in found:
+        out.print(
+            f"models:/{champion.corpus}@champion is version {champion.version}: {champion.family}, "
+            f"validation perplexity {champion.valid_perplexity:.4f}, protocol {champion.protocol}, "
+            f"study {champion.study}",
+            soft_wrap=True,
+        )
+
+
+@app.command()
+def evaluate(
+    model: Annotated[str, typer.Argument(help="models:/NAME@champion or models:/NAME/VERSION.")],
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
+    device: Device = "cpu",
+    json: AsJson = False,
+) -> None:
+    """Evaluate a registered model on a split of its corpus, under its protocol.
+
+    Example: memtune evaluate models:/ptb@champion --split test
+    """
+    from memtune.execution.champions import evaluate_registered
+
+    found = evaluate_registered(model, split, device=device)
+    if json:
+        figures = {**found.metrics.model_dump(), "split": split, "protocol": found.champion.protocol}
+        out.print_json(data={**figures, "model": found.champion.uri, "ideal": found.ideal})
+        return
+    ideal = f", ideal {found.ideal:.4f}" if found.ideal else ""
+    out.print(
+        f"{found.champion.uri} on {split}: perplexity {found.metrics.perplexity:.6f} over "
+        f"{found.metrics.tokens:,} tokens, protocol {found.champion.protocol}{ideal}",
+        soft_wrap=True,
+    )
+
+
+@app.command()
+def ui(port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000) -> None:
+    """Open MLflow's pages on the store of the last search, on this machine only.
+
+    Example: memtune ui --port 5001
+    """
+    from memtune.execution.settings import Settings
+    from memtune.tracking import ui_command
+
+    command = ui_command(Settings.read().tracking, port)
+    out.print(f"MLflow on http://127.0.0.1:{port}; end it with Ctrl-C")
+    raise typer.Exit(subprocess.call(command))
+
+
+def _store(given: str | None) -> str:
+    from memtune.execution.settings import Settings
+
+    return given or Settings.read().store
+
+
+@contextmanager
+def _bar(*columns: TextColumn) -> Iterator[Progress]:
+    """A progress bar on a terminal, silence elsewhere."""
+    shown = [TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn()]
+    with Progress(*shown, console=out, transient=True, disable=not out.is_terminal) as bar:
+        yield bar
+
+
+def _line(report: Any) -> str:
+    found = "diverged" if report.valid_perplexity is None else f"{report.valid_perplexity:.3f}"
+    trained = "" if report.train_perplexity is None else f"train perplexity {report.train_perplexity:.3f}, "
+    return (
+        f"epoch {report.epoch:.2f}, {report.tokens:,} tokens: {trained}validation perplexity {found}, "
+        f"{report.tokens_per_second:,.0f} tokens/s"
+    )
+
+
+def _tell_import(imported: Any) -> None:
+    from memtune.reports import corpus_table
+
+    for warning in imported.warnings:
+        err.print(f"[yellow]warning:[/] {_escaped(warning)}", soft_wrap=True)
+    if imported.unchanged:
+        out.print(f"{imported.manifest.name} is in the store already, with the same content")
+    out.print(corpus_table([imported.manifest]))
+
+
+def _tell_decision(decision: Any) -> None:
+    if decision is None:
+        out.print("no model to register: no trial reached a validation")
+    elif decision.champion is None:
+        out.print(f"the champion stays: {decision.reason}", soft_wrap=True)
+    else:
+        corpus = decision.champion.corpus
+        out.print(f"new champion models:/{corpus}@champion: {decision.reason}", soft_wrap=True)
+        out.print(
+            f"evaluate it with: memtune evaluate models:/{corpus}@champion --split test", soft_wrap=True
+        )

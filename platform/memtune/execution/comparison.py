@@ -1,0 +1,73 @@
+"""What there is to compare: a corpus's trials under one protocol, and the champions."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from memtune.corpora import open_corpus
+from memtune.errors import CorpusError, TrackingError
+from memtune.execution.settings import Settings
+from memtune.tracking import Champion, Row, best, experiment_link, is_server, leaderboard, list_champions
+
+__all__ = ["Comparison", "champions", "compare"]
+
+PAGES = "http://127.0.0.1:5000"
+COLUMNS = ("model.family", "parameters", "model.width", "model.layers", "model.memory_size")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A corpus's trials under one protocol, best first."""
+
+    rows: list[Row]
+    protocol: str
+    ideal: float | None
+    """The validation perplexity no model can beat, where it is known."""
+    figure: Path
+    """Where the figure goes."""
+    link: str
+    """The table in MLflow's pages."""
+
+
+def compare(corpus: str, protocol: str | None = None, settings: Settings | None = None) -> Comparison:
+    """The trials of a corpus under `protocol`, or that of the champion, or that of most trials.
+
+    Raises TrackingError when nothing was recorded for the corpus under that protocol.
+    """
+    settings = settings or Settings.read()
+    rows = leaderboard(settings.tracking, corpus)
+    if not rows:
+        raise TrackingError(f'no trials are recorded for corpus "{corpus}"; run: memtune search STUDY.toml')
+    champion = best(settings.tracking, corpus)
+    labels = [row.protocol for row in rows]
+    chosen = protocol or (champion.protocol if champion else max(set(labels), key=labels.count))
+    kept = [row for row in rows if row.protocol == chosen]
+    if not kept:
+        raise TrackingError(
+            f'no trials of "{corpus}" under protocol "{chosen}"; there are: {sorted(set(labels))}'
+        )
+    base = None if is_server(settings.tracking) else PAGES
+    link = experiment_link(settings.tracking, corpus, COLUMNS, base=base)
+    return Comparison(
+        kept, chosen, _ideal(corpus, settings), settings.home / "figures" / f"{corpus}.png", link
+    )
+
+
+def _ideal(corpus: str, settings: Settings) -> float | None:
+    try:
+        manifest = open_corpus(corpus, settings.store).manifest
+    except CorpusError:
+        return None
+    return manifest.ideal.get("valid") if manifest.ideal else None
+
+
+def champions(corpus: str | None = None, settings: Settings | None = None) -> list[Champion]:
+    """The champion of a corpus, or of every corpus. Raises TrackingError when there is none."""
+    settings = settings or Settings.read()
+    if corpus is None:
+        found = list_champions(settings.tracking)
+    else:
+        found = [champion for champion in [best(settings.tracking, corpus)] if champion is not None]
+    if not found:
+        of = f' of "{corpus}"' if corpus else ""
+        raise TrackingError(f"no champion{of} yet; run: memtune search STUDY.toml")
+    return found

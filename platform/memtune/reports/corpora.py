@@ -1,0 +1,42 @@
+"""Corpora as tables."""
+
+from collections.abc import Iterable
+
+from rich.table import Table
+
+from memtune.corpora import CorpusDescription, Manifest
+
+__all__ = ["corpus_table", "describe_table"]
+
+
+def corpus_table(manifests: Iterable[Manifest]) -> Table:
+    """One row a corpus: tokens per split, vocabulary, digest."""
+    table = Table()
+    table.add_column("corpus")
+    for name in ("train", "valid", "test", "vocabulary"):
+        table.add_column(name, justify="right")
+    table.add_column("digest")
+    for manifest in manifests:
+        counts = [f"{manifest.splits[split].tokens:,}" for split in ("train", "valid", "test")]
+        table.add_row(manifest.name, *counts, f"{manifest.vocabulary.size:,}", manifest.digest[:12])
+    return table
+
+
+def describe_table(description: CorpusDescription) -> Table:
+    """One column a split: what it holds, how long its sentences are, how many words are unknown."""
+    manifest = description.manifest
+    table = Table(title=f"{manifest.name}, {manifest.vocabulary.size:,} types, digest {manifest.digest[:12]}")
+    table.add_column("")
+    for split in manifest.splits:
+        table.add_column(split, justify="right")
+    splits, lengths = manifest.splits.values(), description.lengths.values()
+    table.add_row("tokens, <eos> counted", *(f"{split.tokens:,}" for split in splits))
+    table.add_row("sentences", *(f"{split.sentences:,}" for split in splits))
+    table.add_row("types", *(f"{split.types:,}" for split in splits))
+    table.add_row("out of vocabulary", *(f"{split.oov_tokens / split.tokens:.2%}" for split in splits))
+    table.add_row("mean length", *(f"{length.mean:.1f}" for length in lengths))
+    table.add_row("95 % are at most", *(f"{length.percentile_95:.0f}" for length in lengths))
+    table.add_row("longest", *(f"{length.longest:,}" for length in lengths))
+    if manifest.ideal:
+        table.add_row("ideal perplexity", *(f"{manifest.ideal[split]:.3f}" for split in manifest.splits))
+    return table

@@ -1,0 +1,33 @@
+"""Figures: a corpus's trials by size and perplexity."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from memtune.tracking import Row
+
+__all__ = ["leaderboard_figure"]
+
+
+def leaderboard_figure(rows: Sequence[Row], corpus: str, ideal: float | None, path: Path) -> None:
+    """Write a PNG: validation perplexity against parameters, one colour a family, the ideal as a line."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for family in sorted({row.family for row in rows}):
+        points = [
+            (row.parameter_count, row.valid_perplexity)
+            for row in rows
+            if row.family == family and row.parameter_count and row.valid_perplexity
+        ]
+        if points:
+            axes.loglog(*zip(*points, strict=True), "o", label=family, alpha=0.8)
+    if ideal:
+        axes.axhline(ideal, linestyle="--", color="grey", label=f"ideal {ideal:.2f}")
+    axes.set(title=corpus, xlabel="parameters", ylabel="validation perplexity (lower is better)")
+    axes.grid(visible=True, which="both", alpha=0.3)
+    axes.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    FigureCanvasAgg(figure)
+    figure.savefig(path, dpi=150)

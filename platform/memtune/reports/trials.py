@@ -1,0 +1,88 @@
+"""Trials as tables: a corpus's leaderboard, a study's spread over seeds, a space's samples."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.table import Table
+
+from memtune.search import Outcome
+from memtune.tracking import Row, varying
+from memtune.training import TrialConfig
+
+__all__ = ["leaderboard_table", "sample_table", "spread_table"]
+
+FIXED = {"number", "seed"}
+MODEL = "model."
+
+
+def leaderboard_table(rows: Sequence[Row], ideal: float | None, title: str) -> Table:
+    """Best first: validation perplexity per token (lower is better), beside the ideal where it is known."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("", justify="right")
+    for name in ("trial", "study", "what varies in the model"):
+        table.add_column(name, overflow="fold")
+    for name in ("parameters", "tokens", "perplexity"):
+        table.add_column(name, justify="right")
+    if ideal:
+        table.add_column("ideal", justify="right")
+        table.add_column("above", justify="right")
+    table.add_column("state")
+    shown = [name for name in varying(rows) if name.startswith(MODEL) and name != "model.family"]
+    for place, row in enumerate(rows, start=1):
+        table.add_row(*_cells(place, row, shown, ideal), style="bold" if place == 1 else None)
+    return table
+
+
+def _cells(place: int, row: Row, shown: Iterable[str], ideal: float | None) -> list[str]:
+    values = {name.removeprefix(MODEL): row.parameters.get(name) for name in shown}
+    varies = " ".join(f"{name}={value}" for name, value in values.items() if value not in (None, "none"))
+    found = row.valid_perplexity
+    figures = ["" if found is None else f"{found:.3f}"]
+    if ideal:
+        figures += [f"{ideal:.3f}", "" if found is None else f"{found / ideal - 1:.1%}"]
+    count = "" if row.parameter_count is None else f"{row.parameter_count:,}"
+    return [str(place), row.name, row.study, varies, count, f"{row.tokens:,}", *figures, row.state]
+
+
+def spread_table(outcomes: Sequence[Outcome], repeats: Sequence[Outcome]) -> Table:
+    """The repeated configurations: best validation loss per seed in nats a token, mean and deviation."""
+    table = Table(title="the best configurations under other seeds: validation loss, nats per token")
+    for name in ("configuration", "seeds", "mean", "deviation", "per seed"):
+        table.add_column(name, justify="left" if name == "configuration" else "right", overflow="fold")
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in repeats:
+        groups.setdefault(_unseeded(outcome.configuration), []).append(outcome)
+    for key, again in groups.items():
+        same = [outcome for outcome in outcomes if _unseeded(outcome.configuration) == key] + again
+        losses = [min(outcome.curve.values()) for outcome in same if outcome.curve]
+        table.add_row(*_spread(same[0], losses))
+    return table
+
+
+def _spread(outcome: Outcome, losses: Sequence[float]) -> list[str]:
+    config = TrialConfig.model_validate(outcome.configuration)
+    deviation = f"{statistics.stdev(losses):.4f}" if len(losses) > 1 else ""
+    listed = " ".join(f"{loss:.4f}" for loss in losses)
+    return [_named(config), str(len(losses)), f"{statistics.mean(losses):.4f}", deviation, listed]
+
+
+def _unseeded(configuration: Mapping[str, object]) -> str:
+    return TrialConfig.model_validate({**configuration, "seed": 0}).model_dump_json()
+
+
+def _named(config: TrialConfig) -> str:
+    return " ".join(
+        [config.model.family, *(f"{name}={value}" for name, value in config.model.describe().items())]
+    )
+
+
+def sample_table(samples: Iterable[TrialConfig], vocabulary_size: int) -> Table:
+    """Configurations drawn from a space, with the size each model has on the corpus."""
+    table = Table(title="five configurations of the space")
+    for name in ("model", "optimiser", "parameters"):
+        table.add_column(name, justify="right" if name == "parameters" else "left", overflow="fold")
+    for config in samples:
+        optimiser = config.training.optimiser
+        rate = f"{optimiser.kind} learning_rate={optimiser.learning_rate:.3g}"
+        table.add_row(_named(config), rate, f"{config.model.parameter_count(vocabulary_size):,}")
+    return table

@@ -1,0 +1,51 @@
+"""A tiny corpus in a home of its own, and a study over it that samples small models."""
+
+from pathlib import Path
+
+import pytest
+
+from memtune.corpora import import_corpus
+from memtune.execution.settings import Settings
+
+SPACE = """
+[model]
+family = "lstm"
+width = { choice = [4, 8] }
+layers = { int = [1, 2] }
+
+[training.optimiser]
+kind = "sgd"
+learning_rate = { float = [0.1, 1.0], log = true }
+"""
+STUDY = """question = "Does a second layer help?"
+
+corpus = "tiny"
+spaces = ["space.toml"]
+
+[training]
+tokens = 900
+report_every = 300
+
+[budget]
+trials = 4
+"""
+SENTENCES = [["the", "dog", "sees", "a", "cat"], ["a", "cat", "sleeps"], ["the", "cat", "and", "the", "dog", "eat"]]
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    for name in ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MEMTUNE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path / "cache"))
+    found = Settings.read()
+    import_corpus("tiny", {name: SENTENCES * 20 for name in ("train", "valid", "test")}, found.store)
+    return found
+
+
+@pytest.fixture
+def study_file(tmp_path: Path) -> Path:
+    (tmp_path / "space.toml").write_text(SPACE)
+    path = tmp_path / "layers.toml"
+    path.write_text(STUDY)
+    return path

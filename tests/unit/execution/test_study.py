@@ -1,0 +1,88 @@
+"""A study file is checked whole before anything starts, and named by its content."""
+
+from pathlib import Path
+
+import pytest
+
+from memtune.errors import ConfigurationError, CorpusError, SpaceError, StudyError
+from memtune.execution.settings import Settings
+from memtune.execution.study import ReadyStudy, load_study, prepare
+from memtune.spaces import RandomChooser
+
+
+def ready(path: Path, settings: Settings, **overrides: object) -> ReadyStudy:
+    return prepare(path, load_study(path, overrides), settings)
+
+
+def test_constants_of_the_study_override_the_space(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(study_file.read_text() + "\n[model]\nwidth = 6\n")
+    sampled = {ready(study_file, settings).sample(RandomChooser(seed)).model.describe()["width"] for seed in range(9)}
+    assert sampled == {6}
+
+
+def test_the_same_content_is_the_same_study_whatever_its_budget(study_file: Path, settings: Settings) -> None:
+    one, more = ready(study_file, settings), ready(study_file, settings, **{"budget.trials": 99})
+    assert one.id == more.id
+
+
+@pytest.mark.parametrize("change", [{"seed": 5}, {"sampler.kind": "random"}, {"training.tokens": 901}])
+def test_other_terms_make_another_study(study_file: Path, settings: Settings, change: dict[str, object]) -> None:
+    assert ready(study_file, settings).id != ready(study_file, settings, **change).id
+
+
+def test_another_space_makes_another_study(study_file: Path, settings: Settings) -> None:
+    before = ready(study_file, settings).id
+    space = study_file.parent / "space.toml"
+    space.write_text(space.read_text().replace("[1, 2]", "[1, 3]"))
+    assert ready(study_file, settings).id != before
+
+
+def test_an_epoch_budget_is_told_in_tokens(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(study_file.read_text().replace("tokens = 900", "epochs = 2"))
+    found = ready(study_file, settings)
+    assert found.trial_tokens == 2 * found.corpus["train"].token_count
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "said"),
+    [
+        ('corpus = "tiny"', 'corpus = "tinny"', CorpusError, 'did you mean "tiny"'),
+        ("trials = 4", "trails = 4", ConfigurationError, 'unknown name "budget.trails"; did you mean "trials"'),
+        ("trials = 4", "trials = 0", ConfigurationError, "budget.trials: Input should be greater than or equal to 1"),
+        ("trials = 4", 'time = "soon"', ConfigurationError, 'such as "90s", "15m", "2h"'),
+        ("tokens = 900", "tokens = 900\nepocs = 2", SpaceError, 'did you mean "epochs"'),
+        ('["space.toml"]', '["lstn"]', StudyError, 'no search space "lstn"'),
+        ("[budget]", "[budget", StudyError, "is not TOML"),
+    ],
+)
+def test_what_is_wrong_is_told_with_a_way_out(
+    study_file: Path, settings: Settings, old: str, new: str, error: type[Exception], said: str
+) -> None:
+    study_file.write_text(study_file.read_text().replace(old, new))
+    with pytest.raises(error) as caught:
+        ready(study_file, settings)
+    assert said in str(caught.value)
+
+
+def test_a_missing_study_is_told_with_a_near_name(study_file: Path) -> None:
+    with pytest.raises(StudyError, match='did you mean "layers.toml"'):
+        load_study(study_file.parent / "layer.toml")
+
+
+def test_a_bound_of_the_space_that_the_model_refuses_is_told_before_the_start(
+    study_file: Path, settings: Settings
+) -> None:
+    space = study_file.parent / "space.toml"
+    space.write_text(space.read_text().replace("int = [1, 2]", "int = [0, 2]"))
+    with pytest.raises(SpaceError, match=r"\[model.layers\] = 0"):
+        ready(study_file, settings)
+
+
+def test_models_out_of_the_parameter_budget_are_refused_with_the_figures(study_file: Path, settings: Settings) -> None:
+    found = ready(study_file, settings, **{"budget.max_parameters": 10})
+    configuration = found.sample(RandomChooser(0)).model_dump(mode="json")
+    assert "are more than max_parameters = 10" in (found.refuse(configuration) or "")
+
+
+def test_durations_are_read_with_their_units(study_file: Path) -> None:
+    assert load_study(study_file, {"budget.time": "1.5h"}).budget.time == 5400
