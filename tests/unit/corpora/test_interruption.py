@@ -126,7 +126,7 @@ def test_imports_of_one_name_at_once_leave_one_of_them_whole(store, cache):
 PEAK = """
 import resource, sys
 from pathlib import Path
-from memtune.corpora import ImportOptions, import_corpus
+from memtune.corpora import TextFile, import_corpus
 text, small, folder = map(Path, sys.argv[1:])
 sources = {"train": TextFile(text), "valid": TextFile(small), "test": TextFile(small)}
 import_corpus("large", sources, folder / text.name, cache=folder / "cache")
