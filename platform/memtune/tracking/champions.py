@@ -98,7 +98,7 @@ def versions(client: "MlflowClient", corpus: str, after: int) -> list[Champion]:
 
 
 def create(client: "MlflowClient", champion: Champion, source: str) -> Champion:
-    """Register a version with its description as tags and no alias; it comes back with its number."""
+    """Register a version with its description as tags and no alias, or give the one of the same content."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -106,6 +106,9 @@ def create(client: "MlflowClient", champion: Champion, source: str) -> Champion:
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
+        for known in versions(client, champion.corpus, after=0):
+            if known.content == champion.content:
+                return known
     tags = {name: str(value) for name, value in champion if name not in ("corpus", "version", "run_id")}
     version = client.create_model_version(champion.corpus, source, champion.run_id, tags)
     return champion.model_copy(update={"version": int(version.version)})

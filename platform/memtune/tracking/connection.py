@@ -6,11 +6,12 @@ notices, no minutes of retries inside one HTTP call (the recorder repeats what f
 
 import logging
 import os
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlparse
 
 from memtune.errors import TrackingError
@@ -27,6 +28,16 @@ __all__ = [
     "sqlite_uri",
     "told_plainly",
 ]
+
+T = TypeVar("T")
+
+HOPELESS = {
+    "BAD_REQUEST",
+    "INVALID_PARAMETER_VALUE",
+    "RESOURCE_DOES_NOT_EXIST",
+    "NOT_FOUND",
+    "ENDPOINT_NOT_FOUND",
+}
 
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -114,8 +125,32 @@ def told_plainly(tracking_uri: str) -> Iterator[None]:
 
     try:
         yield
-    except MlflowException as error:
-        raise TrackingError(f"the tracking store {tracking_uri} failed: {error.message}") from error
+    except (MlflowException, OSError) as error:
+        raise TrackingError(f"the tracking store {tracking_uri} failed: {error}") from error
+
+
+def patiently(action: Callable[[], T], seconds: float) -> T:
+    """What `action` gives, tried again for `seconds` while the store is away; then its last error."""
+    end, pause = time.monotonic() + seconds, 0.1
+    while True:
+        try:
+            return action()
+        except Exception as error:
+            if is_hopeless(error) or isinstance(error, TrackingError) or time.monotonic() + pause > end:
+                raise
+            time.sleep(pause)
+            pause = min(2 * pause, 5.0)
+
+
+def is_hopeless(error: Exception) -> bool:
+    """Whether the store will refuse this for ever; one that is away, locked or full may come back."""
+    from mlflow.exceptions import MlflowException
+
+    if isinstance(error, MlflowException):
+        return error.error_code in HOPELESS
+    return isinstance(
+        error, TypeError | ValueError | LookupError | AttributeError | ArithmeticError | Warning
+    )
 
 
 def experiment_name(corpus: str) -> str:

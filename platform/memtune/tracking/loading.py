@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from memtune.errors import TrackingError
 from memtune.tracking import champions
-from memtune.tracking.card import Card, card_digest, read_card, read_vocabulary
+from memtune.tracking.card import CARD, Card, card_digest, read_card, read_vocabulary
 from memtune.tracking.champions import Champion
 from memtune.tracking.connection import connect, told_plainly
 
@@ -40,9 +40,15 @@ def load_registered(tracking_uri: str, uri: str, cache: Path) -> RegisteredModel
         folder = cache / champion.content
         if not folder.is_dir():
             _download(client, champion, folder)
+    return RegisteredModel(folder, champion, _verified(folder, champion), read_vocabulary(folder))
+
+
+def _verified(folder: Path, champion: Champion) -> Card:
+    """The card of a package, after checking it against the registry and the other files against it."""
+    card = read_card(folder)
     if card_digest(folder) != champion.content:
-        raise TrackingError(f"the card of {champion.uri} is not the one that was registered; delete {folder}")
-    return RegisteredModel(folder, champion, read_card(folder), read_vocabulary(folder))
+        raise TrackingError(f"{folder / CARD} is not the card that {champion.uri} was registered with")
+    return card
 
 
 def _download(client: "MlflowClient", champion: Champion, folder: Path) -> None:
@@ -50,7 +56,7 @@ def _download(client: "MlflowClient", champion: Champion, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         fetched = Path(client.download_artifacts(champion.run_id, champion.path, temporary))
-        read_card(fetched)
+        _verified(fetched, champion)
         try:
             os.replace(fetched, folder)
         except OSError:

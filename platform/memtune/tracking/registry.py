@@ -8,6 +8,7 @@ corpus digest; figures from different protocols or texts are never compared, so 
 import math
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from memtune.tracking import champions, store
 from memtune.tracking.card import Result, card_digest, protocol_label, write_package
 from memtune.tracking.champions import CHAMPION, PREVIOUS, Champion
 from memtune.tracking.commands import RunKey
-from memtune.tracking.connection import connect, experiment_name, told_plainly
+from memtune.tracking.connection import connect, experiment_name, patiently, told_plainly
 from memtune.tracking.version import code_version
 from memtune.values import Value
 
@@ -33,6 +34,13 @@ class Decision(Value):
     reason: str
 
 
+@dataclass(frozen=True)
+class _Package:
+    result: Result
+    model_folder: Path
+    vocabulary: Sequence[str]
+
+
 def register_champion(
     tracking_uri: str,
     result: Result,
@@ -40,25 +48,33 @@ def register_champion(
     vocabulary: Sequence[str],
     *,
     replace: bool = False,
+    patience: float = 60.0,
 ) -> Decision:
     """Register the model that training saved in `model_folder` if it is the best of its corpus so far.
 
     The trial's run must be recorded: the files become its artifacts. `replace` registers the model whatever
-    the champion is. Raises TrackingError when the run or a file is missing or the store does not answer.
+    the champion is. A store that is away is tried for `patience` seconds; what was registered half-way is
+    taken up again. Raises TrackingError when the run or a file is missing or the store stays away.
     """
-    client, corpus = connect(tracking_uri), experiment_name(result.corpus)
+    client = connect(tracking_uri)
+    package = _Package(result, model_folder, vocabulary)
     with told_plainly(tracking_uri):
-        champion = champions.aliased(client, corpus, CHAMPION)
-        refusal = None if replace else _refusal(champion, result)
-        if refusal:
-            return Decision(champion=None, reason=refusal)
-        candidate = _upload(client, result, model_folder, vocabulary)
-        if replace:
-            _crown(client, candidate)
-        elif rival := _rival(client, candidate, champion):
-            reason = f"a better model came in meanwhile: {rival.uri}, {_figure(rival.valid_loss)}"
-            return Decision(champion=None, reason=reason)
-        return Decision(champion=candidate, reason=_reason(champion, candidate))
+        return patiently(lambda: _register(client, package, replace=replace), patience)
+
+
+def _register(client: "MlflowClient", package: "_Package", *, replace: bool) -> Decision:
+    result = package.result
+    champion = champions.aliased(client, experiment_name(result.corpus), CHAMPION)
+    refusal = None if replace else _refusal(champion, result)
+    if refusal:
+        return Decision(champion=None, reason=refusal)
+    candidate = _upload(client, package)
+    if replace:
+        _crown(client, candidate)
+    elif (winner := _contend(client, candidate, champion)).version != candidate.version:
+        reason = f"a better model came in meanwhile: {winner.uri}, {_figure(winner.valid_loss)}"
+        return Decision(champion=None, reason=reason)
+    return Decision(champion=candidate, reason=_reason(champion, candidate))
 
 
 def _refusal(champion: Champion | None, result: Result) -> str | None:
@@ -87,14 +103,13 @@ def _figure(loss: float) -> str:
     return f"{loss:.6f} nats per token on validation"
 
 
-def _upload(
-    client: "MlflowClient", result: Result, model_folder: Path, vocabulary: Sequence[str]
-) -> Champion:
+def _upload(client: "MlflowClient", package: _Package) -> Champion:
     """Store the package among the artifacts of the trial's run, and a version that points there."""
+    result = package.result
     run_id, location = _find_run(client, result)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        write_package(model_folder, vocabulary, result, code_version(), folder)
+        write_package(package.model_folder, package.vocabulary, result, code_version(), folder)
         content = card_digest(folder)
         path = f"model-{content[:12]}"
         _describe_to_mlflow(run_id, path, folder)
@@ -133,25 +148,23 @@ def _find_run(client: "MlflowClient", result: Result) -> tuple[str, str]:
     return runs[0].info.run_id, runs[0].info.artifact_uri
 
 
-def _rival(client: "MlflowClient", candidate: Champion, seen: Champion | None) -> Champion | None:
-    """Crown the candidate, or give the better model that another process registered since `seen` stood.
+def _contend(client: "MlflowClient", candidate: Champion, seen: Champion | None) -> Champion:
+    """Crown the best of the candidate and what other processes registered since `seen` was champion.
 
-    Every process looks again after it crowned its own, so the best of those that contend ends as champion.
+    Each process looks again after it crowned one, so the best of all that contend ends as champion.
     """
-    rival = _better(client, candidate, seen)
-    if rival is None:
-        _crown(client, candidate)
-        rival = _better(client, candidate, seen)
-        if rival is not None:
-            client.set_registered_model_alias(candidate.corpus, CHAMPION, str(rival.version))
-    return rival
+    winner = _best(client, candidate, seen)
+    _crown(client, winner)
+    later = _best(client, candidate, seen)
+    if later.version != winner.version:
+        _crown(client, later)
+    return later
 
 
-def _better(client: "MlflowClient", candidate: Champion, seen: Champion | None) -> Champion | None:
+def _best(client: "MlflowClient", candidate: Champion, seen: Champion | None) -> Champion:
     newer = champions.versions(client, candidate.corpus, after=seen.version if seen else 0)
-    comparable = [version for version in newer if version.compares_with(candidate)]
-    best = min(comparable, key=lambda version: (version.valid_loss, version.version), default=candidate)
-    return best if best.version != candidate.version else None
+    comparable = [candidate, *(version for version in newer if version.compares_with(candidate))]
+    return min(comparable, key=lambda version: (version.valid_loss, version.version))
 
 
 def _crown(client: "MlflowClient", candidate: Champion) -> None:

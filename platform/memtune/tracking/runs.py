@@ -100,7 +100,7 @@ class Runs:
             self._client.update_run(run.info.run_id, status="RUNNING", name=opening.name)
         else:
             run = self._client.create_run(self.experiment_id(), opening.time, tags, opening.name)
-        self._describe(run, opening, {**tags, REASON: ""})
+        self._describe(run, opening, {**tags, REASON: "", "mlflow.note.content": ""})
         self._open[key] = _OpenRun(run.info.run_id, opening.name, doubtful=bool(found))
 
     def _describe(self, run: "Run", opening: Opening, tags: dict[str, str]) -> None:

@@ -165,6 +165,31 @@ def test_a_repeated_step_is_recorded_once(tracking_uri, find, client):
     assert steps(client, find()[0]) == [100, 200]
 
 
+@pytest.mark.parametrize("request_name", ["create_run", "log_batch", "log_inputs", "set_terminated"])
+def test_a_request_whose_answer_is_lost_is_not_carried_out_twice(
+    record, find, client, monkeypatch, request_name
+):
+    """The store does what it is asked, and the first answer never comes back."""
+    from mlflow.tracking import MlflowClient
+
+    carry_out, lost = getattr(MlflowClient, request_name), []
+
+    def lose_the_answer(*arguments, **named):
+        answer = carry_out(*arguments, **named)
+        if not lost:
+            lost.append(request_name)
+            raise ConnectionError("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(MlflowClient, request_name, lose_the_answer)
+    record(100, 200)
+    assert lost
+    assert len(find("study")) == 1
+    (trial,) = find()
+    assert steps(client, trial) == [100, 200]
+    assert trial.info.status == "FINISHED"
+
+
 def test_a_study_that_goes_on_keeps_its_run(record, find):
     record(100, identity="t1")
     record(100, identity="t2")

@@ -125,25 +125,62 @@ def test_a_lossy_variant_is_a_protocol_of_its_own():
     assert protocol_label(lossy) != protocol_label(lossy | {"batch_size": 10})
 
 
+@pytest.mark.parametrize(
+    ("overtaken_in", "aliases"),
+    [("_upload", {"champion": 2}), ("_crown", {"champion": 2, "previous": 1})],
+)
 def test_the_better_of_two_studies_that_finish_at_once_is_champion(
-    register, tracking_uri, monkeypatch, client
+    register, monkeypatch, client, overtaken_in, aliases
 ):
-    """The second registers while the first has looked and not yet crowned its own."""
+    """The second study, with the better model, registers it while the first is in the middle."""
     from memtune.tracking import registry
 
-    upload = registry._upload
+    step = getattr(registry, overtaken_in)
 
-    def upload_and_be_overtaken(*arguments):
-        candidate = upload(*arguments)
-        monkeypatch.setattr(registry, "_upload", upload)
+    def be_overtaken(*arguments):
+        monkeypatch.setattr(registry, overtaken_in, step)
+        if overtaken_in == "_crown":
+            assert register(4.0).champion
+            return step(*arguments)
+        candidate = step(*arguments)
         assert register(4.0).champion
         return candidate
 
-    monkeypatch.setattr(registry, "_upload", upload_and_be_overtaken)
+    monkeypatch.setattr(registry, overtaken_in, be_overtaken)
     decision = register(4.5)
     assert decision.champion is None
     assert "meanwhile" in decision.reason
-    assert best(tracking_uri, "ptb").valid_loss == 4.0
+    assert versions_by_alias(client) == aliases
+
+
+def test_a_registration_broken_off_is_taken_up_again(register, monkeypatch, client):
+    """The process dies after the version is there and before it is champion."""
+    from memtune.tracking import registry
+
+    def die(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(registry, "_crown", die)
+        with pytest.raises(KeyboardInterrupt):
+            register(5.0)
+    assert register(5.0).champion.version == 1
+    assert versions_by_alias(client) == {"champion": 1}
+
+
+def test_a_store_that_is_away_for_a_moment_is_tried_again(register, monkeypatch, client):
+    from memtune.tracking import registry
+
+    crown, errors = registry._crown, [OSError("away"), OSError("away")]
+
+    def fail_twice(*arguments):
+        if errors:
+            raise errors.pop()
+        crown(*arguments)
+
+    monkeypatch.setattr(registry, "_crown", fail_twice)
+    assert register(5.0).champion.version == 1
+    assert versions_by_alias(client) == {"champion": 1}
 
 
 def test_a_result_without_a_figure_is_refused():
@@ -190,7 +227,16 @@ def test_an_altered_file_is_named(register, tracking_uri, tmp_path, client, name
     stored.write_bytes(stored.read_bytes().replace(b"e", b"E", 1))
     with pytest.raises(TrackingError, match=r"model\.safetensors|vocabulary\.json|memtune\.json|card"):
         load_registered(tracking_uri, champion.uri, tmp_path)
-    assert [path for path in tmp_path.iterdir() if path.name == champion.content] == []
+    assert not (tmp_path / champion.content).exists()
+
+
+def test_a_card_that_was_not_registered_is_refused(register, tracking_uri, tmp_path, client):
+    champion = register(5.0).champion
+    artifacts = Path(client.get_run(champion.run_id).info.artifact_uri.removeprefix("file://"))
+    card = artifacts / champion.path / "memtune.json"
+    card.write_text(card.read_text().replace('"valid_loss": 5.0', '"valid_loss": 1.0'))
+    with pytest.raises(TrackingError, match="is not the card"):
+        load_registered(tracking_uri, champion.uri, tmp_path)
 
 
 @pytest.mark.parametrize(
