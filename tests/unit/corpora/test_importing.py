@@ -378,3 +378,13 @@ def test_a_path_and_its_file_uri_are_one_store(import_texts, tmp_path, cache):
     import_texts(place=f"file://{tmp_path}/store")
     assert open_corpus("small", tmp_path / "store", cache).name == "small"
     assert Store.at(f"file://{tmp_path}/store").local == tmp_path / "store"
+
+
+def test_a_reader_of_the_old_manifest_never_sees_part_of_the_new(import_texts, store):
+    import_texts()
+    path = store.local / "small" / "manifest.json"
+    old = path.read_bytes()
+    with path.open("rb") as reader:
+        import_texts(test="the dog\n", replace=True)
+        assert reader.read() == old
+    assert path.read_bytes() != old
