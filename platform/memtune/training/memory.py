@@ -19,12 +19,14 @@ from memtune.values import Value
 
 __all__ = [
     "MemoryEstimate",
+    "advice",
     "available_bytes",
     "estimate",
     "forget_peak",
     "largest_batch",
     "longest_row",
     "peak_bytes",
+    "ran_out",
 ]
 
 FLOAT = 4

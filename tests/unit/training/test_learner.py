@@ -101,6 +101,22 @@ def test_the_training_loss_is_nats_per_token_since_the_last_report(corpus, make_
         assert report.train_perplexity == pytest.approx(math.exp(expected), rel=1e-5)
 
 
+def test_the_gradient_norm_is_the_mean_over_the_steps(corpus, make_trial):
+    """Again the weights stay: each batch of the epoch has one gradient, whatever came before."""
+    config = make_trial(
+        {"family": "lstm", "width": 8}, epochs=1, optimiser={"kind": "sgd", "learning_rate": 1e-30}
+    )
+    learner = Learner(config, corpus)
+    model, task = learner.model, LanguageModelling(corpus, config.protocol)
+    plan = task.training_plan(config.seed, 0)
+    norms = []
+    for batch in map(plan.batch, range(len(plan))):
+        model.zero_grad()
+        (task.loss(model, batch, None)[0] / len(batch.inputs_BT)).backward()
+        norms.append(torch.stack([parameter.grad.norm() for parameter in model.parameters()]).norm().item())
+    assert learner.advance().gradient_norm == pytest.approx(sum(norms) / len(norms), rel=1e-5)
+
+
 @pytest.mark.parametrize("reduction", ["tokens", "sentences"])
 @pytest.mark.parametrize("protocol", [SENTENCE, STREAM], ids=lambda protocol: protocol["kind"])
 def test_one_step_of_sgd_follows_the_reduced_and_clipped_gradient(corpus, make_trial, reduction, protocol):
