@@ -271,7 +271,7 @@ def test_the_sentences_never_change():
     text = "\n".join(" ".join(s.words) for split in SPLIT_SIZES for s in sentences(split, 500))
     assert (
         sha256(text.encode()).hexdigest()
-        == "6613431b84793c3dc6861576ec8c07f5aa751b5f577a3e8738a37d349cc63ec7"
+        == "0e7e24395cc411a24fb726296556ae08426a91b3142f99e2256f48ecdf6c08af"
     )
 
 
@@ -318,11 +318,11 @@ def test_modifiers_hang_on_their_noun_and_the_particle_on_its_verb():
 
 def test_replies_are_the_main_clause():
     found = heads_and_relations(
-        "when Anna visits Paul near the rose , Paul invites Anna because the lion sleeps daily"
+        "when Anna meets Paul near the rose , Paul thanks Anna because the lion sleeps daily"
     )
     expected = (
-        "mark:visits nsubj:visits advcl:invites obj:visits case:rose det:rose nmod:Paul punct:invites "
-        "nsubj:invites obj:invites mark:sleeps det:lion nsubj:sleeps advcl:invites advmod:sleeps"
+        "mark:meets nsubj:meets advcl:thanks obj:meets case:rose det:rose nmod:Paul punct:thanks "
+        "nsubj:thanks obj:thanks mark:sleeps det:lion nsubj:sleeps advcl:thanks advmod:sleeps"
     )
     assert found == expected.split()
 

@@ -20,6 +20,7 @@ __all__ = [
     "COORDINATORS",
     "DETERMINERS",
     "INTRANSITIVE",
+    "MEETING",
     "NAMES",
     "NOUNS",
     "NUMBERS",
@@ -124,15 +125,12 @@ _SEPARABLE_LEMMAS = {
 _REPORTING_LEMMAS = "think claim know insist believe admit suspect doubt"
 
 _WOMEN = (
-    "Anna Maria Ruth Clara Emma Alice Helen Laura Nina Sara Julia Grace Irene Lucy Edith Flora Hanna "
-    "Ida Jane Kate Lena Mona Nora Olga Paula Rita Sofia Tina Ursula Vera Wanda Zoe Agnes Berta Carla "
-    "Dora Elsa Frida Greta Hilda Iris Judith Karin Lydia Martha Naomi Ottilie Petra Renate Stella"
+    "Anna Maria Ruth Clara Emma Alice Helen Laura Nina Sara Julia Grace Irene Lucy Edith Flora "
+    "Hanna Ida Jane Kate Lena Mona Nora Olga Paula Rita Sofia Tina Ursula Vera"
 )
 _MEN = (
-    "Peter Paul David Martin Simon Thomas Adam Bruno Carl Daniel Erik Felix Georg Hugo Ivan Jacob Klaus "
-    "Leo Max Noah Oscar Philip Quentin Robert Samuel Theo Ulrich Victor Walter Xaver Aaron Boris Conrad "
-    "Dennis Emil Frank Gustav Henry Igor Joseph Kevin Lukas Moritz Niels Otto Pablo Ralf Stefan Tobias "
-    "Vincent"
+    "Peter Paul David Martin Simon Thomas Adam Bruno Carl Daniel Erik Felix Georg Hugo Ivan Jacob "
+    "Klaus Leo Max Noah Oscar Philip Quentin Robert Samuel Theo Ulrich Victor Walter Xaver"
 )
 _ADJECTIVES = (
     "old small young big new quiet white strong little black strange heavy green narrow tall brown "
@@ -165,6 +163,7 @@ PREPOSITIONS = Lexicon.of("of near with behind beside under from above against b
 COORDINATORS = Lexicon(("and", "but", "so", "yet"))
 SUBORDINATORS = Lexicon(("because", "while", "although", "until", "unless"))
 OPENERS = Lexicon(("when", "if", "after", "before"))
+MEETING = Lexicon.of("meets calls greets thanks warns remembers forgives praises", 2.0)
 BRACKETS = Lexicon(("(", "[", "{", "«"))
 THAT = Lexicon(("that",))
 COMMA = Lexicon((",",))
@@ -193,7 +192,7 @@ def _partners() -> dict[str, str]:
 
 
 OTHER_FORM = _verb_forms()
-"""Each inflected verb form -> the form of the other number."""
+"""Each verb form that agrees with a noun -> the form of the other number."""
 
 PARTNERS = _partners()
 """Each word that is answered later -> its answer: the same name, the closing bracket, the verb's particle."""
@@ -203,7 +202,18 @@ _LEXICONS = [
     *(lexicon for group in (*NOUNS.values(), *TRANSITIVE.values()) for lexicon in group.values()),
     *(lexicon for group in (*INTRANSITIVE.values(), *SEPARABLE.values()) for lexicon in group.values()),
     *(*REPORTING.values(), *NAMES.values(), *DETERMINERS.values()),
-    *(ADJECTIVES, ADVERBS, PREPOSITIONS, COORDINATORS, SUBORDINATORS, OPENERS, BRACKETS, THAT, COMMA),
+    *(
+        MEETING,
+        ADJECTIVES,
+        ADVERBS,
+        PREPOSITIONS,
+        COORDINATORS,
+        SUBORDINATORS,
+        OPENERS,
+        BRACKETS,
+        THAT,
+        COMMA,
+    ),
     Lexicon((*_PARTICLE_WORDS, *(PARTNERS[bracket] for bracket in BRACKETS.words))),
 ]
 WORDS = tuple(word for lexicon in _LEXICONS for word in lexicon.words)

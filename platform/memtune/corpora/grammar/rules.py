@@ -28,6 +28,7 @@ from memtune.corpora.grammar.lexicon import (
     COORDINATORS,
     DETERMINERS,
     INTRANSITIVE,
+    MEETING,
     NAMES,
     NOUNS,
     OPENERS,
@@ -94,7 +95,7 @@ _OBJECT_CATEGORY = {
 _SEPARABLE_OBJECT = {"people": "machines", "animals": "plants", "machines": "animals", "plants": "people"}
 _NUMBER = {"singular": 0.55, "plural": 0.45}
 _DETERMINER = {"": 0.76, "singular": 0.13, "plural": 0.11}
-_MODIFIED = (0.0, 0.4, 0.4, 0.65, 0.7, 0.55)
+_MODIFIED = (0.0, 0.4, 0.45, 0.7, 0.75, 0.65)
 """Probability of a modifier by the number of nouns it may hold."""
 
 
@@ -106,12 +107,12 @@ def productions(symbol: Symbol) -> tuple[Production, ...]:
 def _sentence(symbol: Symbol) -> Iterator[Production]:
     """A plain clause; a report and what the reporter does; a call and its reply; a place and a clause."""
     clause = Symbol("clause", links=SUBJECT_LINKS, depth=symbol.depth)
-    yield from _determined(0.32, _subject(clause), ("nsubj",))
+    yield from _determined(0.22, _subject(clause), ("nsubj",))
     yield from _named(0.34, ("nsubj",), _report(symbol.depth - 1))
-    yield Production(0.26, OPENERS, ((Symbol("caller"), 0),), "mark", ("advcl",))
+    yield Production(0.38, OPENERS, ((Symbol("caller"), 0),), "mark", ("advcl",))
     place = Symbol("phrase", links=1, relatives=1)
     opening = ((place, 0), (Symbol("comma"), 1), (clause, 1))
-    yield Production(0.08, PREPOSITIONS, opening, "case", ("obl",))
+    yield Production(0.06, PREPOSITIONS, opening, "case", ("obl",))
 
 
 def _report(depth: int) -> tuple[tuple[Symbol, int], ...]:
@@ -120,8 +121,8 @@ def _report(depth: int) -> tuple[tuple[Symbol, int], ...]:
 
 
 def _clause(symbol: Symbol) -> Iterator[Production]:
-    yield from _determined(0.8, _subject(symbol), ("nsubj",))
-    yield from _named(0.2, ("nsubj",), ((Symbol("verb", "singular", "people", depth=symbol.depth), 1),))
+    yield from _determined(0.9, _subject(symbol), ("nsubj",))
+    yield from _named(0.1, ("nsubj",), ((Symbol("verb", "singular", "people", depth=symbol.depth), 1),))
 
 
 def _subject(clause: Symbol) -> Symbol:
@@ -144,9 +145,9 @@ def _named(
 def _phrase(symbol: Symbol) -> Iterator[Production]:
     """A noun phrase other than a subject."""
     enter = (symbol.role,) if symbol.role else ()
-    yield from _determined(0.85, symbol._replace(kind="nominal", role=""), enter)
+    yield from _determined(0.94, symbol._replace(kind="nominal", role=""), enter)
     if symbol.category in ("", "people"):
-        yield from _named(0.15, enter)
+        yield from _named(0.06, enter)
 
 
 def _separated(symbol: Symbol) -> Iterator[Production]:
@@ -200,8 +201,8 @@ def _relative(symbol: Symbol) -> Iterator[Production]:
     yield from _transitive(0.35, symbol, phrase)
     yield Production(0.15, INTRANSITIVE[symbol.category][symbol.number], ((Symbol("adverb"), 0),))
     subject = phrase._replace(kind="nominal", role="", verb="gapped", gap=symbol.category)
-    yield from _determined(0.4, subject, ("nsubj",))
-    yield from _named(0.1, ("nsubj",), ((Symbol("gapped", "singular", "people", symbol.category), 1),))
+    yield from _determined(0.44, subject, ("nsubj",))
+    yield from _named(0.06, ("nsubj",), ((Symbol("gapped", "singular", "people", symbol.category), 1),))
 
 
 def _gapped(symbol: Symbol) -> Iterator[Production]:
@@ -242,13 +243,13 @@ def _that(symbol: Symbol) -> Iterator[Production]:
 
 def _close(symbol: Symbol) -> Iterator[Production]:
     """What may end a clause: nothing, an adverb, a clause in brackets or a subordinate one."""
-    yield Production(0.6, None)
+    yield Production(0.62, None)
     yield Production(0.16, ADVERBS, relation="advmod")
     if symbol.depth:
         clause = Symbol("clause", links=OBJECT_LINKS, depth=symbol.depth - 1)
         bracketed = ((clause, 0), (Symbol("closer", word=PARTNER), 0))
-        yield Production(0.14, BRACKETS, bracketed, "punct", ("parataxis",))
-        yield Production(0.1, SUBORDINATORS, ((clause, 0),), "mark", ("advcl",))
+        yield Production(0.13, BRACKETS, bracketed, "punct", ("parataxis",))
+        yield Production(0.09, SUBORDINATORS, ((clause, 0),), "mark", ("advcl",))
 
 
 def _reporter(symbol: Symbol) -> Iterator[Production]:
@@ -258,10 +259,10 @@ def _reporter(symbol: Symbol) -> Iterator[Production]:
 
 
 def _caller(symbol: Symbol) -> Iterator[Production]:
-    """A woman and a man, in either order: when one calls the other, the other answers the one."""
+    """A woman and a man, in either order: when one meets the other, the other answers the one."""
     for caller, called in (("woman", "man"), ("man", "woman")):
         then = (
-            (Symbol("gapped", "singular", "people", "people"), 1),
+            (Symbol("meeting"), 1),
             (Symbol("called", category=called), 1),
             (Symbol("answered", word=PARTNER), 2),
         )
@@ -275,7 +276,7 @@ def _called(symbol: Symbol) -> Iterator[Production]:
 
 
 def _answering(symbol: Symbol) -> Iterator[Production]:
-    then = ((Symbol("gapped", "singular", "people", "people"), 1),)
+    then = ((Symbol("meeting"), 1),)
     yield Production(1.0, Lexicon((symbol.word,)), then, enter=("nsubj",))
 
 
@@ -311,6 +312,7 @@ _RULES: dict[str, Callable[[Symbol], Iterator[Production]]] = {
     "called": _called,
     "answering": _answering,
     "answered": _answered,
+    "meeting": _single(MEETING, ""),
     "adverb": _single(ADVERBS, "advmod"),
     "comma": _single(COMMA, "punct"),
     "coordinator": _single(COORDINATORS, "cc"),
