@@ -27,7 +27,8 @@ app = typer.Typer(
 )
 corpus_app = typer.Typer(help="Import texts as corpora, and look at what there is.", no_args_is_help=True)
 app.add_typer(corpus_app, name="corpus")
-out = Console()
+PIPED_WIDTH = 160
+out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
 err = Console(stderr=True)
 
 Store = Annotated[str | None, typer.Option(help="Folder or URI of the corpora; default: MEMTUNE_STORE.")]

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.table import Table
 
+from memtune.models import MODELS, Architecture
 from memtune.search import Outcome
-from memtune.tracking import Row, varying
+from memtune.tracking import Row
 from memtune.training import TrialConfig
 
 __all__ = ["leaderboard_table", "sample_table", "spread_table"]
 
-FIXED = {"number", "seed"}
 MODEL = "model."
 
 
@@ -19,29 +19,43 @@ def leaderboard_table(rows: Sequence[Row], ideal: float | None, title: str) -> T
     """Best first: validation perplexity per token (lower is better), beside the ideal where it is known."""
     table = Table(title=title, title_justify="left")
     table.add_column("", justify="right")
-    for name in ("trial", "study", "what varies in the model"):
-        table.add_column(name, overflow="fold")
-    for name in ("parameters", "tokens", "perplexity"):
+    table.add_column("trial")
+    table.add_column("model", overflow="fold", ratio=1)
+    for name in ("parameters", "tokens", "perplexity", *(("ideal", "above") if ideal else ())):
         table.add_column(name, justify="right")
-    if ideal:
-        table.add_column("ideal", justify="right")
-        table.add_column("above", justify="right")
     table.add_column("state")
-    shown = [name for name in varying(rows) if name.startswith(MODEL) and name != "model.family"]
     for place, row in enumerate(rows, start=1):
-        table.add_row(*_cells(place, row, shown, ideal), style="bold" if place == 1 else None)
+        table.add_row(*_cells(place, row, ideal), style="bold" if place == 1 else None)
     return table
 
 
-def _cells(place: int, row: Row, shown: Iterable[str], ideal: float | None) -> list[str]:
-    values = {name.removeprefix(MODEL): row.parameters.get(name) for name in shown}
-    varies = " ".join(f"{name}={value}" for name, value in values.items() if value not in (None, "none"))
+def _cells(place: int, row: Row, ideal: float | None) -> list[str]:
     found = row.valid_perplexity
     figures = ["" if found is None else f"{found:.3f}"]
     if ideal:
         figures += [f"{ideal:.3f}", "" if found is None else f"{found / ideal - 1:.1%}"]
     count = "" if row.parameter_count is None else f"{row.parameter_count:,}"
-    return [str(place), row.name, row.study, varies, count, f"{row.tokens:,}", *figures, row.state]
+    return [str(place), row.name, _model(row), count, f"{row.tokens:,}", *figures, _end(row)]
+
+
+def _end(row: Row) -> str:
+    """How the trial stands, and why it ended when that was not its budget."""
+    return row.state if row.reason in ("", "budget") else f"{row.state}: {row.reason}"
+
+
+def _model(row: Row) -> str:
+    """The key parameters of a recorded model, in its family's own words."""
+    family = MODELS.get(row.family)
+    if family is None:
+        return row.family
+    named = {
+        name: row.parameters[MODEL + name] for name in family.model_fields if MODEL + name in row.parameters
+    }
+    return _key(family.model_validate(named))
+
+
+def _key(config: Architecture) -> str:
+    return " ".join(f"{name}={value}" for name, value in config.describe().items())
 
 
 def spread_table(outcomes: Sequence[Outcome], repeats: Sequence[Outcome]) -> Table:
@@ -71,9 +85,7 @@ def _unseeded(configuration: Mapping[str, object]) -> str:
 
 
 def _named(config: TrialConfig) -> str:
-    return " ".join(
-        [config.model.family, *(f"{name}={value}" for name, value in config.model.describe().items())]
-    )
+    return f"{config.model.family} {_key(config.model)}"
 
 
 def sample_table(samples: Iterable[TrialConfig], vocabulary_size: int) -> Table:
