@@ -224,7 +224,7 @@ def _lengthen(
 
     `number_T` is the number, among `size`, of the n-gram ending at each position, `word_T` the word before.
     """
-    key_T, position_T = _sorted_with_positions(_key(word_T, number_T, size))
+    key_T, position_T = sorted_with_positions(_key(word_T, number_T, size))
     begins = np.flatnonzero(np.diff(key_T, prepend=ABSENT))
     keys, seen = key_T[begins], np.diff(begins, append=len(key_T))
     longer_T = np.full(len(word_T), ABSENT, dtype=np.int32)
@@ -233,7 +233,7 @@ def _lengthen(
     return Counts(keys, seen, context, size, keys >= vocabulary_size * size), longer_T
 
 
-def _sorted_with_positions(
+def sorted_with_positions(
     key_T: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The keys that are not ABSENT, sorted, and where each was; writes over `key_T`.

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.oracles.kneser_ney import PlainKneserNey
 
 from memtune.errors import ConfigurationError
-from memtune.models.kneser_ney import KneserNeyConfig
+from memtune.models.kneser_ney import ABSENT, KneserNeyConfig, sorted_with_positions
+from tests.oracles.kneser_ney import PlainKneserNey
 
 VOCABULARY = 30
 END = 0
@@ -97,6 +97,16 @@ def test_a_sentence_is_scored_alike_in_any_company():
     model = KneserNeyConfig(order=4).fit(*text_of(TRAIN), VOCABULARY)
     alone = [model.log_probabilities(*text_of([sentence])) for sentence in OTHER]
     assert np.concatenate(alone).tolist() == model.log_probabilities(*text_of(OTHER)).tolist()
+
+
+@pytest.mark.parametrize("largest", [10**3, 2**62])
+def test_keys_too_large_to_be_packed_are_sorted_too(largest):
+    keys = np.random.default_rng(0).integers(0, 40, 500) * (largest // 40)
+    keys[::7] = ABSENT
+    expected = sorted(key for key in keys.tolist() if key != ABSENT)
+    found, positions = sorted_with_positions(keys.copy())
+    assert found.tolist() == keys[positions].tolist() == expected
+    assert len(set(positions.tolist())) == len(positions)
 
 
 @pytest.mark.parametrize(
