@@ -38,6 +38,8 @@ __all__ = ["Proposals"]
 
 SAMPLER_TRIES = 20
 """Proposals in a row that may come to nothing before the sampler is left alone."""
+MOST_TURNS = 2 * SAMPLER_TRIES
+"""Turns after which a single call gives up, whatever happens."""
 POINTS = 4096
 """Points of a space that are looked through for one that is new."""
 
@@ -83,7 +85,9 @@ class Proposals:
         small, of as many draws where it is not.
         """
         with quiet():
-            while not self._exhausted:
+            for _ in range(MOST_TURNS):
+                if self._exhausted:
+                    break
                 history = self._history()
                 given_up = fruitless_turns(history) >= SAMPLER_TRIES or self._all_known(history)
                 if found := self._propose_untried(history) if given_up else self._propose(history):

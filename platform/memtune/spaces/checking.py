@@ -42,7 +42,7 @@ def check_space(
                 if not isinstance(parameter.leaf, Categorical):
                     break
     if problems:
-        raise SpaceError("\n".join(dict.fromkeys(problems)))
+        raise SpaceError("\n".join(problems))
 
 
 def _problems(

@@ -2,7 +2,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from optuna.storages.journal import JournalFileBackend
 
 from memtune.search import Proposals, SamplerConfig
 from memtune.spaces import read_space
@@ -22,6 +24,17 @@ SPACES = {
 @pytest.fixture
 def storage(tmp_path: Path) -> str:
     return f"journal://{tmp_path}/study.log"
+
+
+@pytest.fixture
+def optuna_trials(storage: str) -> Callable[..., list[optuna.trial.FrozenTrial]]:
+    """What anybody else who opens the storage sees."""
+
+    def optuna_trials(url: str = storage) -> list[optuna.trial.FrozenTrial]:
+        journal = optuna.storages.JournalStorage(JournalFileBackend(url.removeprefix("journal://")))
+        return optuna.load_study(study_name="s", storage=journal).trials
+
+    return optuna_trials
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def test_a_budget_within_the_grace_stops_nothing():
 
 def test_one_of_three_passes_a_rung():
     halving = rule()
-    decisions = [halving.decide(number, 100, value) for number, value in enumerate([3.0, 2.0, 4.0, 1.0, 2.5])]
+    decisions = [halving.decide(number, 100, value) for number, value in enumerate([3.0, 2.0, 2.5, 1.0, 1.5])]
     assert decisions == [True, True, False, True, False]
 
 
@@ -162,6 +162,13 @@ def test_a_diverged_trial_is_the_worst():
     halving.decide(0, 100, 9.0)
     halving.decide(1, 100, 8.0)
     assert not halving.decide(2, 100, math.nan)
+
+
+def test_a_diverged_trial_stands_in_nobodys_way():
+    halving = rule()
+    halving.decide(0, 100, math.nan)
+    halving.decide(1, 100, 8.0)
+    assert halving.decide(2, 100, 7.0)
 
 
 def test_a_stopped_trial_stays_stopped_after_a_replay():

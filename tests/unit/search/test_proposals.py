@@ -2,18 +2,11 @@ import math
 
 import optuna
 import pytest
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from memtune.errors import ConfigurationError, StudyError
 
 ALL = pytest.mark.parametrize("kind", ["random", "tpe", "gp"])
-
-
-def optuna_trials(storage: str) -> list[optuna.trial.FrozenTrial]:
-    """What anybody else who opens the storage sees."""
-    journal = optuna.storages.JournalStorage(JournalFileBackend(storage.removeprefix("journal://")))
-    return optuna.load_study(study_name="s", storage=journal).trials
 
 
 def exhaust(proposals) -> list[dict]:
@@ -35,7 +28,7 @@ def test_a_proposal_holds_what_was_sampled_and_the_whole_configuration(open_stud
     }
 
 
-def test_a_completed_trial_keeps_its_curve_and_value(open_study, storage):
+def test_a_completed_trial_keeps_its_curve_and_value(open_study, optuna_trials):
     proposals = open_study()
     number = proposals.ask().number
     proposals.report(number, 200, 4.0)
@@ -44,18 +37,18 @@ def test_a_completed_trial_keeps_its_curve_and_value(open_study, storage):
     (outcome,) = proposals.finished()
     assert (outcome.state, outcome.value, outcome.reason) == ("complete", 3.5, None)
     assert list(outcome.curve.items()) == [(100, 5.0), (200, 4.0)]
-    assert optuna_trials(storage)[0].state is TrialState.COMPLETE
+    assert optuna_trials()[0].state is TrialState.COMPLETE
 
 
-def test_a_stopped_trial_is_pruned_with_its_last_value(open_study, storage):
+def test_a_stopped_trial_is_pruned_with_its_last_value(open_study, optuna_trials):
     proposals = open_study()
     number = proposals.ask().number
     proposals.report(number, 100, 5.0)
     proposals.prune(number, "not among the best third")
     (outcome,) = proposals.finished()
     assert (outcome.state, outcome.value, outcome.reason) == ("pruned", 5.0, "not among the best third")
-    assert optuna_trials(storage)[0].state is TrialState.PRUNED
-    assert optuna_trials(storage)[0].intermediate_values == {100: 5.0}
+    assert optuna_trials()[0].state is TrialState.PRUNED
+    assert optuna_trials()[0].intermediate_values == {100: 5.0}
 
 
 def test_a_trial_is_pruned_together_with_the_report_that_condemned_it(open_study):
@@ -67,20 +60,20 @@ def test_a_trial_is_pruned_together_with_the_report_that_condemned_it(open_study
     assert (outcome.value, outcome.curve) == (4.0, {100: 5.0, 200: 4.0})
 
 
-def test_a_failed_trial_keeps_its_reason(open_study, storage):
+def test_a_failed_trial_keeps_its_reason(open_study, optuna_trials):
     proposals = open_study()
     proposals.fail(proposals.ask().number, "out of memory")
     (outcome,) = proposals.finished()
     assert (outcome.state, outcome.value, outcome.reason) == ("failed", None, "out of memory")
-    assert optuna_trials(storage)[0].state is TrialState.FAIL
+    assert optuna_trials()[0].state is TrialState.FAIL
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_value_that_is_no_number_is_a_failure(open_study, storage, value):
+def test_a_value_that_is_no_number_is_a_failure(open_study, optuna_trials, value):
     proposals = open_study()
     proposals.complete(proposals.ask().number, value)
     assert proposals.finished()[0].reason == f"the objective is {value}"
-    assert optuna_trials(storage)[0].state is TrialState.FAIL
+    assert optuna_trials()[0].state is TrialState.FAIL
 
 
 def test_a_curve_may_hold_what_is_no_number(open_study):
@@ -126,10 +119,18 @@ def test_an_unknown_trial_is_told(open_study):
 
 
 @ALL
-def test_each_point_of_a_finite_space_is_proposed_once(open_study, storage, kind):
+def test_every_turn_of_the_sampler_draws_anew(open_study, kind):
+    proposals = open_study(kind=kind)
+    for _ in range(10):
+        proposals.complete(proposals.ask().number, 1.0)
+    assert proposals.rejected() == []
+
+
+@ALL
+def test_each_point_of_a_finite_space_is_proposed_once(open_study, optuna_trials, kind):
     found = exhaust(open_study("four points", kind))
     assert len(found) == len({repr(configuration) for configuration in found}) == 4
-    assert not [trial for trial in optuna_trials(storage) if trial.state is TrialState.RUNNING]
+    assert not [trial for trial in optuna_trials() if trial.state is TrialState.RUNNING]
 
 
 @ALL
@@ -140,13 +141,13 @@ def test_running_trials_are_not_proposed_again(open_study, kind):
     assert found[4] is None
 
 
-def test_an_exhausted_space_stays_exhausted(open_study, storage):
+def test_an_exhausted_space_stays_exhausted(open_study, optuna_trials):
     proposals = open_study("four points")
     exhaust(proposals)
-    trials = len(optuna_trials(storage))
+    trials = len(optuna_trials())
     assert proposals.ask() is None
     assert open_study("four points").ask() is None
-    assert len(optuna_trials(storage)) == trials
+    assert len(optuna_trials()) == trials
 
 
 def test_a_space_in_which_nothing_is_new_is_exhausted(open_study):
@@ -154,14 +155,14 @@ def test_a_space_in_which_nothing_is_new_is_exhausted(open_study):
     assert len(exhaust(proposals)) == 1
 
 
-def test_a_duplicate_gets_the_known_value_and_says_whose(open_study, storage):
+def test_a_duplicate_gets_the_known_value_and_says_whose(open_study, optuna_trials):
     proposals = open_study("continuous", identify=lambda found: str(found["model"]["memory_size"] % 2))
     exhaust(proposals)
     known = {outcome.identity: outcome for outcome in proposals.finished()}
     duplicates = proposals.rejected()
     assert len(known) == 2
     assert duplicates
-    trials = optuna_trials(storage)
+    trials = optuna_trials()
     for duplicate in duplicates:
         original = known[duplicate.identity]
         assert duplicate.state == "duplicate"
@@ -170,26 +171,26 @@ def test_a_duplicate_gets_the_known_value_and_says_whose(open_study, storage):
         assert duplicate.value == original.value
 
 
-def test_a_duplicate_of_a_stopped_trial_is_told_as_stopped_there(open_study, storage):
+def test_a_duplicate_of_a_stopped_trial_is_told_as_stopped_there(open_study, optuna_trials):
     proposals = open_study("continuous", identify=lambda configuration: "the same for all")
     number = proposals.ask().number
     proposals.report(number, 100, 5.0)
     proposals.report(number, 200, 4.0)
     proposals.prune(number, "stopped")
     assert proposals.ask() is None
-    duplicate = optuna_trials(storage)[1]
+    duplicate = optuna_trials()[1]
     assert (duplicate.state, duplicate.intermediate_values) == (TrialState.PRUNED, {200: 4.0})
 
 
-def test_a_duplicate_of_a_running_or_failed_trial_teaches_nothing(open_study, storage):
+def test_a_duplicate_of_a_running_or_failed_trial_teaches_nothing(open_study, optuna_trials):
     proposals = open_study("continuous", identify=lambda configuration: "the same for all")
     number = proposals.ask().number
     assert proposals.ask() is None
     proposals.fail(number, "out of memory")
-    assert {trial.state for trial in optuna_trials(storage)} == {TrialState.FAIL}
+    assert {trial.state for trial in optuna_trials()} == {TrialState.FAIL}
 
 
-def test_a_refused_configuration_is_recorded_with_its_reason_and_never_returned(open_study, storage):
+def test_a_refused_configuration_is_recorded_with_its_reason_and_never_returned(open_study, optuna_trials):
     def refuse(configuration):
         size = configuration["model"]["memory_size"]
         return f"{size} slots are too many" if size > 10 else None
@@ -201,7 +202,7 @@ def test_a_refused_configuration_is_recorded_with_its_reason_and_never_returned(
     for outcome in refused:
         assert outcome.state == "refused"
         assert outcome.reason == f"{outcome.configuration['model']['memory_size']} slots are too many"
-    trial = optuna_trials(storage)[refused[0].number]
+    trial = optuna_trials()[refused[0].number]
     assert trial.state is TrialState.PRUNED
     assert trial.constraints == {"refused": 1.0}
 

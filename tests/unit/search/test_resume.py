@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from optuna.trial import TrialState
 
 from memtune.search import HalvingConfig, Outcome, SuccessiveHalving
 
@@ -71,6 +72,60 @@ def test_a_driver_killed_at_any_write_ends_with_the_same_trials(open_study, tmp_
     resumed = open_study(space, "tpe", url=f"journal://{killed}")
     assert results(resumed) == results(open_study(space, "tpe", url=f"journal://{whole}"))
     assert resumed.unfinished() == []
+
+
+def cuts(journal: Path, before: int) -> list[str]:
+    """Journals as kills would leave them, one after each write that follows the first `before`."""
+    lines = journal.read_bytes().splitlines(keepends=True)
+    urls = []
+    for count in range(before + 1, len(lines) + 1):
+        cut = journal.with_name(f"killed after {count}")
+        cut.write_bytes(b"".join(lines[:count]))
+        urls.append(f"journal://{cut}")
+    return urls
+
+
+def test_a_kill_while_a_trial_is_being_stopped_leaves_it_stopped(open_study, tmp_path):
+    journal = tmp_path / "study"
+    proposals = open_study(url=f"journal://{journal}")
+    number = proposals.ask().number
+    before = len(journal.read_bytes().splitlines())
+    proposals.prune(number, "not among the best third", 100, 5.0)
+    found = [open_study(url=url).outcomes() for url in cuts(journal, before)]
+    assert len(found) > 1
+    assert all(outcomes == proposals.outcomes() for outcomes in found)
+
+
+@pytest.mark.parametrize("why", ["duplicate", "refused"])
+def test_a_kill_while_a_sample_is_being_rejected_leaves_none_running(
+    open_study, optuna_trials, tmp_path, why
+):
+    journal = tmp_path / "study"
+    rules = {"identify": lambda found: "one"} if why == "duplicate" else {"refuse": lambda found: "no"}
+    proposals = open_study(url=f"journal://{journal}", **rules)
+    if why == "duplicate":
+        proposals.complete(proposals.ask().number, 1.0)
+    before = len(journal.read_bytes().splitlines())
+    assert proposals.ask() is None
+    for url in cuts(journal, before)[:25]:
+        reopened = open_study(url=url, **rules)
+        assert not [trial for trial in optuna_trials(url) if trial.state is TrialState.RUNNING]
+        assert len(reopened.outcomes()) == len(proposals.outcomes())
+
+
+def test_a_kill_while_an_untried_point_is_proposed_proposes_it_again(open_study, optuna_trials, tmp_path):
+    def refuse(configuration):
+        return None if 0.5 < configuration["optimiser"]["learning_rate"] < 0.505 else "not this one"
+
+    journal = tmp_path / "study"
+    proposal = open_study(url=f"journal://{journal}", refuse=refuse).ask()
+    writes = len(journal.read_bytes().splitlines())
+    for url in cuts(journal, writes - 12):
+        reopened = open_study(url=url, refuse=refuse)
+        (again,) = reopened.unfinished() or [reopened.ask()]
+        assert again.configuration == proposal.configuration
+        assert [trial.state for trial in optuna_trials(url)].count(TrialState.RUNNING) == 1
+        assert TrialState.WAITING not in [trial.state for trial in optuna_trials(url)]
 
 
 def test_unfinished_trials_come_back_as_they_were_proposed(open_study):

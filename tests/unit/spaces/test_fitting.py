@@ -32,6 +32,10 @@ def test_the_solution_is_the_nearest_of_all_integers(target, linear, square):
         assert distance <= abs(count(width + 1) - target)
 
 
+def test_of_two_integers_as_near_the_smaller_is_taken():
+    assert FittedParameters(25).solve(lambda width: 10 * width) == 2
+
+
 def test_sizes_are_equal_whatever_else_is_sampled():
     space = read_space(SPACE.format(1_000_000), "s")
     for seed in range(20):

@@ -1,4 +1,4 @@
-from collections import Counter
+import math
 
 import optuna
 import pytest
@@ -62,11 +62,12 @@ def test_only_the_chosen_option_is_sampled_and_its_name_is_written(seed):
         assert 1e-4 <= optimiser["learning_rate"] <= 1e-2
 
 
-def test_a_logarithmic_integer_is_as_often_in_each_octave():
-    space = read_space("[model]\nlayers = { int = [1, 128], log = true }", "s")
+def test_a_logarithmic_integer_owns_the_interval_of_half_a_unit_around_it():
+    """As in Optuna: the share of 1 in 1 to 2 is log(1.5 / 0.5) of log(2.5 / 0.5)."""
+    space = read_space("[model]\nlayers = { int = [1, 2], log = true }", "s")
     chooser = RandomChooser(0)
-    octaves = Counter(space.sample(chooser)["model"]["layers"].bit_length() for _ in range(8000))
-    assert all(octaves[bits] > 700 for bits in range(2, 8)), octaves
+    ones = sum(space.sample(chooser)["model"]["layers"] == 1 for _ in range(8000))
+    assert ones / 8000 == pytest.approx(math.log(3) / math.log(5), abs=0.02)  # four standard errors
 
 
 def test_options_never_share_a_parameter_name():
