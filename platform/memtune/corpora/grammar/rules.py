@@ -73,7 +73,6 @@ class Production(NamedTuple):
 
     `weight` is relative to the other productions of the symbol. The word, in the last of the frames that
     `enter` opens under the present one, is its head if `relation` is empty and else depends on that head.
-
     """
 
     weight: float
