@@ -14,9 +14,9 @@ from collections.abc import Callable
 from statistics import median
 
 import numpy as np
-from tests.oracles.kneser_ney import PlainKneserNey
 
 from memtune.models.kneser_ney import KneserNeyConfig
+from tests.oracles.kneser_ney import PlainKneserNey
 
 ORDER = 5
 VOCABULARY_SIZE = 10_000
