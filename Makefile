@@ -6,6 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 STUDY  := jobs/studies/demo.toml
+BENCHES := $(filter-out side_by_side,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/*.py)))
 
 .PHONY: help install demo test lint types bench clean
 
@@ -45,7 +46,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	@for file in benchmarks/*.py; do OMP_NUM_THREADS=1 $(BIN)/python $$file || exit 1; done
+	@for file in $(BENCHES); do OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.$$file || exit 1; done
 
 clean:
 	rm -rf $(VENV) .memtune .mypy_cache .ruff_cache .pytest_cache

@@ -7,12 +7,12 @@ import argparse
 from collections.abc import Callable
 
 import torch
-from benchmarks.side_by_side import compare, describe_machine, refuse
-from tests.oracles.agreement import assert_near
 from torch import Tensor
 from torch.nn import functional
 
+from benchmarks.side_by_side import compare, describe_machine, refuse
 from memtune.models.layers.output import chunked_negative_log_likelihood
+from tests.oracles.agreement import assert_near
 
 ROWS, WIDTH = 20 * 35, 128
 GOAL = 1.9

@@ -10,11 +10,8 @@ import argparse
 from collections.abc import Callable
 
 import torch
-from benchmarks.side_by_side import compare, describe_machine, refuse
-from tests.oracles.agreement import assert_agreement
-from tests.oracles.lstm import lstm_logits
-from tests.oracles.recurrent_memory import recurrent_memory_logits
 
+from benchmarks.side_by_side import compare, describe_machine, refuse
 from memtune.models import (
     Architecture,
     LanguageModel,
@@ -25,6 +22,9 @@ from memtune.models import (
 )
 from memtune.training.configuration import TrainingConfig
 from memtune.training.updates import Updates
+from tests.oracles.agreement import assert_agreement
+from tests.oracles.lstm import lstm_logits
+from tests.oracles.recurrent_memory import recurrent_memory_logits
 
 BATCH, STEPS, WIDTH = 20, 35, 128
 MEMORY = RecurrentMemoryConfig(width=WIDTH, memory_size=15)

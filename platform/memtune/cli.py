@@ -357,11 +357,11 @@ def ui(port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000) 
     Example: memtune ui --port 5001
     """
     from memtune.execution.settings import Settings
-    from memtune.tracking import ui_command
+    from memtune.tracking import ui_command, ui_environment
 
     command = ui_command(Settings.read().tracking, port)
-    out.print(f"MLflow on http://127.0.0.1:{port}; end it with Ctrl-C")
-    raise typer.Exit(subprocess.call(command))
+    out.print(f"MLflow starts on http://127.0.0.1:{port}, which takes some seconds; end it with Ctrl-C")
+    raise typer.Exit(subprocess.call(command, env=ui_environment()))
 
 
 def _store(given: str | None) -> str:
@@ -408,3 +408,7 @@ def _tell_decision(decision: Any) -> None:
         out.print(
             f"evaluate it with: memtune evaluate models:/{corpus}@champion --split test", soft_wrap=True
         )
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,6 @@ A folder of files becomes visible at once or not at all: the files are copied fi
 document that names them with their digests is put in place last.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from pyarrow import fs
 
 from memtune.errors import StorageError
 
-__all__ = ["Folder", "sha256_of"]
+__all__ = ["Folder"]
 
 
 class Folder:
@@ -94,9 +93,3 @@ class Folder:
         """Remove the folder with all below it; nothing happens when it is not there."""
         if self.files.get_file_info(self.root).type != fs.FileType.NotFound:
             self.files.delete_dir(self.root)
-
-
-def sha256_of(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's content."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -66,7 +66,7 @@ def _resolve(schema: Any, node: Any) -> Any:
 
 
 def digest(*parts: object) -> str:
-    """Hexadecimal SHA-256 of the canonical JSON of the parts; Values are written with every default filled in."""
+    """Hexadecimal SHA-256 of the canonical JSON of the parts; Values are written with all their defaults."""
     canonical = json.dumps([_plain(part) for part in parts], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.golden.tiny_corpus import tiny_corpus
 
 from memtune.corpora import Corpus, Split
 from memtune.corpora.protocols import Batch, Plan, SentenceProtocol, StreamProtocol
+from tests.golden.tiny_corpus import tiny_corpus
 
 PROTOCOLS = [
     SentenceProtocol(batch_size=1),

@@ -8,11 +8,11 @@ import tempfile
 from pathlib import Path
 
 import torch
-from tests.golden.tiny_corpus import tiny_corpus
 
 from memtune.corpora import Corpus
 from memtune.training import Learner, TrialConfig
 from memtune.values import parse
+from tests.golden.tiny_corpus import tiny_corpus
 
 STORED = Path(__file__).with_name("curves.json")
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+
 from tests.golden.curves import STORED, TRIALS, curve
 from tests.golden.tiny_corpus import tiny_corpus
 

@@ -4,8 +4,9 @@ Tran, Bisazza and Monz (2016), sections 3.1 and 3.2.
 """
 
 import torch
-from tests.oracles.lstm import Parameters, lstm_stack, output_logits
 from torch import Tensor
+
+from tests.oracles.lstm import Parameters, lstm_stack, output_logits
 
 
 def recurrent_memory_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:

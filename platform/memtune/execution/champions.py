@@ -24,7 +24,7 @@ from memtune.tracking import (
     record_evaluation,
     register_champion,
 )
-from memtune.training import evaluate, load_best_model, read_checkpoint, save_model
+from memtune.training import Record, best_report, evaluate, load_best_model, read_checkpoint, save_model
 
 __all__ = ["Evaluated", "crown", "evaluate_registered", "register"]
 
@@ -64,25 +64,28 @@ def register(
     """
     if not recorder.flush(FLUSH_SECONDS):
         raise TrackingError(f"{settings.tracking} does not answer; resume the study when it does")
-    with tempfile.TemporaryDirectory(prefix="memtune-champion-") as scratch:
-        folder = checkpoints.fetch(Path(scratch))
+    with checkpoints.newest() as folder, tempfile.TemporaryDirectory(prefix="memtune-champion-") as scratch:
         record = read_checkpoint(folder).record
-        best = min(
-            (r for r in record.curve if r.valid_loss is not None), key=lambda report: report.valid_loss or 0.0
+        save_model(load_best_model(folder), Path(scratch))
+        return register_champion(
+            settings.tracking, _result(record, study), Path(scratch), corpus.vocabulary.tokens
         )
-        save_model(load_best_model(folder), Path(scratch) / "model")
-        figures = best.model_dump(include={"train_loss", "valid_loss", "valid_perplexity", "tokens"})
-        result = Result(
-            corpus=corpus.name,
-            corpus_digest=corpus.digest,
-            protocol=record.config.protocol.model_dump(mode="json"),
-            configuration=record.config.model_dump(mode="json"),
-            metrics={name: float(value) for name, value in figures.items() if value is not None},
-            trial=record.identity,
-            study=study,
-            seed=record.config.seed,
-        )
-        return register_champion(settings.tracking, result, Path(scratch) / "model", corpus.vocabulary.tokens)
+
+
+def _result(record: Record, study: str) -> Result:
+    best = best_report(record.curve)
+    assert best is not None, "a checkpoint with best weights has a best report"
+    figures = best.model_dump(include={"train_loss", "valid_loss", "valid_perplexity", "tokens"})
+    return Result(
+        corpus=record.corpus,
+        corpus_digest=record.corpus_digest,
+        protocol=record.config.protocol.model_dump(mode="json"),
+        configuration=record.config.model_dump(mode="json"),
+        metrics={name: float(value) for name, value in figures.items() if value is not None},
+        trial=record.identity,
+        study=study,
+        seed=record.config.seed,
+    )
 
 
 def evaluate_registered(

@@ -116,7 +116,8 @@ class Director:
         trial.reports += new
         trial.reason = failure or (curve[-1].reason if curve else None) or trial.reason
         for report in new:
-            self._judge(trial, report)
+            if trial.state == "running":
+                self._judge(trial, report)
         if failure is not None:
             trial.state = "failed"
         if new:
@@ -128,26 +129,24 @@ class Director:
         if report.valid_loss is None:
             trial.state = "failed"
             return
-        number = trial.proposal.number
-        self._proposals.report(number, report.tokens, report.valid_loss)
-        if (
-            self._rule
-            and not self._rule.decide(number, report.tokens, report.valid_loss)
-            and not report.finished
-        ):
-            trial.state = "stopped"
-            trial.reason = f"successive halving at {report.tokens:,} tokens"
+        number, tokens, loss = trial.proposal.number, report.tokens, report.valid_loss
+        goes_on = self._rule is None or self._rule.decide(number, tokens, loss)
+        if goes_on or report.finished:
+            self._proposals.report(number, tokens, loss)
+            return
+        trial.state = "stopped"
+        trial.reason = f"successive halving at {tokens:,} tokens"
+        self._proposals.prune(number, trial.reason, tokens, loss)
 
     def ended(self, number: int) -> None:
         """The trial's worker is done with it: tell the sampler and the records how it went."""
         trial = self._trials[number]
         loss = trial.loss
-        if trial.state == "stopped":
-            self._proposals.prune(number, trial.reason or "stopped")
-        elif trial.state == "failed" or loss is None:
+        if trial.state == "failed" or (trial.state == "running" and loss is None):
             trial.state = "failed"
             self._proposals.fail(number, trial.reason or "no validation was reached")
-        else:
+        elif trial.state == "running":
+            assert loss is not None
             trial.state = "done"
             self._proposals.complete(number, loss)
         self._records.finish(trial)
@@ -163,6 +162,7 @@ class Director:
         """Stop every open trial for good."""
         for trial in self._open():
             trial.state, trial.reason = "stopped", reason
+            self._proposals.prune(trial.proposal.number, reason)
             self.ended(trial.proposal.number)
 
     def interrupt(self) -> list[Trial]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memtune.corpora import Corpus
+from memtune.execution.checkpoints import Checkpoints
 from memtune.execution.director import Trial
 from memtune.execution.study import ReadyStudy
 from memtune.search import Outcome
@@ -27,33 +28,45 @@ STATUS: Mapping[str, Status] = {
 class StudyRecords:
     """Tells the recorder what the director hears."""
 
-    def __init__(self, recorder: Recorder, ready: ReadyStudy, ended: Sequence[Outcome]) -> None:
-        """Open the study's run; `ended` are the trials known to be over, whose runs must not stay open."""
+    def __init__(self, recorder: Recorder, ready: ReadyStudy) -> None:
+        """Open the study's run, or go on with it."""
         self._recorder, self._ready = recorder, ready
         study = ready.study
         self._tags = {"space": " ".join(study.spaces), "name": study.name}
         tags = {**self._tags, "question": study.question}
         recorder.start_study(ready.id, study.name, study.model_dump(mode="json"), tags)
-        recorder.reconcile({outcome.identity: STATUS[outcome.state] for outcome in ended})
+
+    def resume(self, ended: Sequence[Outcome]) -> None:
+        """After a driver that did not end in order: nothing stays open that is over, nothing is missing.
+
+        Every trial that has ended is told again, from its checkpoint; what the store holds already stays.
+        """
+        self._recorder.reconcile({outcome.identity: STATUS[outcome.state] for outcome in ended})
+        for outcome in ended:
+            checkpoints = Checkpoints(self._ready.checkpoints, outcome.identity)
+            self._open(outcome.number, outcome.identity, TrialConfig.model_validate(outcome.configuration))
+            self._recorder.log_reports(outcome.identity, checkpoints.curve())
+            self._recorder.finish_trial(outcome.identity, STATUS[outcome.state], outcome.reason or "")
 
     def start(self, trial: Trial) -> None:
         """Open the trial's run, with every parameter the study searches."""
-        config, corpus = trial.config, self._ready.corpus
+        self._open(trial.proposal.number, trial.proposal.identity, trial.config)
+
+    def _open(self, number: int, identity: str, config: TrialConfig) -> None:
+        corpus = self._ready.corpus
         parameters = {
             **unsearched(self._ready.space, config),
             **trial_parameters(config, len(corpus.vocabulary)),
         }
         seed = "" if config.seed == self._ready.study.seed else f" seed {config.seed}"
         self._recorder.start_trial(
-            trial.proposal.identity,
-            f"{config.model.family} #{trial.proposal.number}{seed}",
+            identity,
+            f"{config.model.family} #{number}{seed}",
             parameters,
             {**self._tags, **trial_tags(config)},
             corpus_input(corpus, self._ready.settings.store),
         )
-        self._recorder.log_files(
-            trial.proposal.identity, {"configuration.json": config.model_dump_json(indent=1)}
-        )
+        self._recorder.log_files(identity, {"configuration.json": config.model_dump_json(indent=1)})
 
     def report(self, trial: Trial, reports: Sequence[Report]) -> None:
         """Record new reports."""

@@ -146,7 +146,9 @@ class _Search:
         Folder.at(f"{self._ready.settings.studies}/{self._ready.id}").write_json(
             "study.json", self._study.model_dump(mode="json")
         )
-        records = StudyRecords(self._recorder, self._ready, proposals.finished())
+        records = StudyRecords(self._recorder, self._ready)
+        if resume:
+            records.resume(proposals.finished())
         interrupted = self._trials(proposals, records)
         repeats: list[Outcome] = []
         if not interrupted and self._study.repeats.best:

@@ -17,7 +17,7 @@ class Settings(Value):
     | home | MEMTUNE_HOME | `.memtune` in the working folder |
     | store: corpora | MEMTUNE_STORE | `<home>/corpora` |
     | studies: checkpoints and locks | MEMTUNE_STUDIES | `<home>/studies` |
-    | proposals: Optuna's storage | MEMTUNE_PROPOSALS | `sqlite:///<home>/proposals.db` |
+    | proposals: Optuna's storage | MEMTUNE_PROPOSALS | `journal:///<home>/proposals.log` |
     | tracking: MLflow | MLFLOW_TRACKING_URI | `sqlite:///<home>/mlflow.db` |
     """
 
@@ -45,7 +45,7 @@ class Settings(Value):
             home=folder,
             store=_absolute(os.environ.get("MEMTUNE_STORE") or str(folder / "corpora")),
             studies=_absolute(os.environ.get("MEMTUNE_STUDIES") or str(folder / "studies")),
-            proposals=os.environ.get("MEMTUNE_PROPOSALS") or f"sqlite:///{folder / 'proposals.db'}",
+            proposals=os.environ.get("MEMTUNE_PROPOSALS") or f"journal:///{folder / 'proposals.log'}",
             tracking=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder / 'mlflow.db'}",
         )
 

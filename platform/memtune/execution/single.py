@@ -43,10 +43,12 @@ def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialF
     Raises StudyError when the file cannot be read, ConfigurationError when it says something unknown.
     """
     document = read_toml(path)
-    document.update(overrides or {})
+    if overrides:
+        document.update(overrides)
     named = {name: document.pop(name) for name in ("question", "corpus") if name in document}
     config = parse(TrialConfig, document, str(path))
-    return TrialFile.model_validate(parse(TrialFile, {**named, "trial": config}, str(path)))
+    named["trial"] = config
+    return TrialFile.model_validate(parse(TrialFile, named, str(path)))
 
 
 def train(

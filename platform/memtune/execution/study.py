@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 from pydantic import BeforeValidator, Field
 
 from memtune.corpora import Corpus, open_corpus
@@ -15,7 +16,7 @@ from memtune.errors import StudyError, did_you_mean
 from memtune.execution.settings import Settings
 from memtune.search import HalvingConfig, SamplerConfig
 from memtune.spaces import Chooser, RandomChooser, Space, check_space, combine, fix, load_space
-from memtune.training import TrialConfig
+from memtune.training import TrialConfig, available_bytes, estimate, longest_row
 from memtune.values import Value, digest, parse
 
 __all__ = ["Budget", "ReadyStudy", "Repeats", "Resources", "Study", "load_study", "prepare", "read_toml"]
@@ -100,7 +101,7 @@ class ReadyStudy:
 
     def sample(self, chooser: Chooser) -> TrialConfig:
         """A trial of the space."""
-        return TrialConfig.model_validate(self.space.sample(chooser, self.count_parameters))
+        return configured(self.space.sample(chooser, self.count_parameters))
 
     @property
     def id(self) -> str:
@@ -111,7 +112,7 @@ class ReadyStudy:
         terms = self.study.model_dump(
             mode="json", exclude={"budget", "resources", "repeats", "name", "question"}
         )
-        return f"{self.study.name}-{digest(terms, repr(self.space.root), self.corpus.digest)[:8]}"
+        return f"{self.study.name}-{digest(terms, self.space.describe(), self.corpus.digest)[:8]}"
 
     @property
     def vocabulary_size(self) -> int:
@@ -130,11 +131,11 @@ class ReadyStudy:
 
     def identify(self, configuration: Mapping[str, Any]) -> str:
         """The identity of a sampled configuration on this corpus."""
-        return TrialConfig.model_validate(configuration).identity(self.corpus.digest)
+        return configured(configuration).identity(self.corpus.digest)
 
     def count_parameters(self, configuration: Mapping[str, Any]) -> int:
         """Parameters of a configuration's model on this corpus."""
-        return TrialConfig.model_validate(configuration).model.parameter_count(self.vocabulary_size)
+        return configured(configuration).model.parameter_count(self.vocabulary_size)
 
     def refuse(self, configuration: Mapping[str, Any]) -> str | None:
         """Why a configuration is never started, or None: its parameters or its memory are out of bounds."""
@@ -143,7 +144,22 @@ class ReadyStudy:
             return f"{parameters:,} parameters are more than max_parameters = {budget.max_parameters:,}"
         if parameters < (budget.min_parameters or 0):
             return f"{parameters:,} parameters are fewer than min_parameters = {budget.min_parameters:,}"
-        return None
+        return self._too_large(configured(configuration))
+
+    def _too_large(self, config: TrialConfig) -> str | None:
+        """Why the trial would not fit this machine's memory, or None; only its worker knows a GPU's."""
+        if self.device != "cpu":
+            return None
+        needed = estimate(config, self.vocabulary_size, longest_row(config.protocol, self.corpus["train"]))
+        available = available_bytes(torch.device("cpu"))
+        if needed.total <= available:
+            return None
+        return f"it would take {needed} of the {available / 2**20:,.0f} MiB there are"
+
+
+def configured(sampled: Mapping[str, Any]) -> TrialConfig:
+    """A sampled configuration as a trial. Raises ConfigurationError where its fields forbid each other."""
+    return TrialConfig.model_validate(parse(TrialConfig, sampled, "sampled configuration"))
 
 
 def load_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
@@ -180,16 +196,12 @@ def prepare(path: Path, study: Study, settings: Settings) -> ReadyStudy:
     of the working folder. Raises CorpusError, SpaceError or StudyError.
     """
     corpus = open_corpus(study.corpus, settings.store)
-    space = combine([load_space(find_space(name, path)) for name in study.spaces])
-    constants = {
-        "model": study.model,
-        "protocol": study.protocol,
-        "training": study.training,
-        "seed": study.seed,
-    }
-    space = fix(space, {name: value for name, value in constants.items() if value != {}})
-    ready = ReadyStudy(study, space, corpus, settings)
-    check_space(space, TrialConfig, str(path), ready.count_parameters)
+    own = {"model": study.model, "protocol": study.protocol, "training": study.training, "seed": study.seed}
+    entries = {name: value for name, value in own.items() if value != {}}
+    spaces = [fix(load_space(find_space(name, path)), entries, str(path)) for name in study.spaces]
+    ready = ReadyStudy(study, combine(spaces), corpus, settings)
+    for space in spaces:
+        check_space(space, TrialConfig, count_parameters=ready.count_parameters)
     return ready
 
 

@@ -4,7 +4,7 @@ from memtune.training.checkpoint import Record, load_best_model, read_checkpoint
 from memtune.training.configuration import TrainingConfig, TrialConfig
 from memtune.training.evaluation import evaluate
 from memtune.training.learner import Learner
-from memtune.training.memory import MemoryEstimate, estimate, largest_batch, longest_row
+from memtune.training.memory import MemoryEstimate, available_bytes, estimate, largest_batch, longest_row
 from memtune.training.optimisers import AdamConfig, AdamWConfig, RMSpropConfig, SGDConfig
 from memtune.training.reports import Progress, Report, best_report
 from memtune.training.schedules import ConstantSchedule, InverseSchedule, PlateauSchedule, StepSchedule
@@ -26,6 +26,7 @@ __all__ = [
     "StepSchedule",
     "TrainingConfig",
     "TrialConfig",
+    "available_bytes",
     "best_report",
     "estimate",
     "evaluate",

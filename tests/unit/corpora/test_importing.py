@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.corpora.conftest import files_below
 
 from memtune.corpora import ImportOptions, Store, TextFile, import_corpus, open_corpus, verify_corpus
 from memtune.corpora.manifest import SCHEMA_VERSION
 from memtune.errors import CorpusError, StorageError
+from tests.unit.corpora.conftest import files_below
 
 
 def words_of(corpus, split):

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.golden.tiny_corpus import sentences
 
 from memtune.corpora import Corpus, ImportOptions, import_corpus, open_corpus
 from memtune.corpora.protocols import Protocol, SentenceProtocol, StreamProtocol
 from memtune.errors import ConfigurationError
 from memtune.values import parse
+from tests.golden.tiny_corpus import sentences
 
 
 def _corpus(folder: Path, train: list[list[str]]) -> Corpus:

@@ -64,7 +64,9 @@ def begin(director: Director) -> int:
     return trial.proposal.number
 
 
-def test_a_trial_that_ends_is_complete_with_its_best_validation_loss(proposals: Callable[[], Proposals]) -> None:
+def test_a_trial_that_ends_is_complete_with_its_best_validation_loss(
+    proposals: Callable[[], Proposals],
+) -> None:
     director = Director(opened := proposals(), Notebook(), budget=1)
     number = begin(director)
     assert director.heard(number, [report(300, 3.0)], None)

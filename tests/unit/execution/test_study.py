@@ -16,8 +16,8 @@ def ready(path: Path, settings: Settings, **overrides: object) -> ReadyStudy:
 
 def test_constants_of_the_study_override_the_space(study_file: Path, settings: Settings) -> None:
     study_file.write_text(study_file.read_text() + "\n[model]\nwidth = 6\n")
-    sampled = {ready(study_file, settings).sample(RandomChooser(seed)).model.describe()["width"] for seed in range(9)}
-    assert sampled == {6}
+    found = ready(study_file, settings)
+    assert {found.sample(RandomChooser(seed)).model.describe()["width"] for seed in range(9)} == {6}
 
 
 def test_the_same_content_is_the_same_study_whatever_its_budget(study_file: Path, settings: Settings) -> None:
@@ -26,7 +26,9 @@ def test_the_same_content_is_the_same_study_whatever_its_budget(study_file: Path
 
 
 @pytest.mark.parametrize("change", [{"seed": 5}, {"sampler.kind": "random"}, {"training.tokens": 901}])
-def test_other_terms_make_another_study(study_file: Path, settings: Settings, change: dict[str, object]) -> None:
+def test_other_terms_make_another_study(
+    study_file: Path, settings: Settings, change: dict[str, object]
+) -> None:
     assert ready(study_file, settings).id != ready(study_file, settings, **change).id
 
 
@@ -47,8 +49,8 @@ def test_an_epoch_budget_is_told_in_tokens(study_file: Path, settings: Settings)
     ("old", "new", "error", "said"),
     [
         ('corpus = "tiny"', 'corpus = "tinny"', CorpusError, 'did you mean "tiny"'),
-        ("trials = 4", "trails = 4", ConfigurationError, 'unknown name "budget.trails"; did you mean "trials"'),
-        ("trials = 4", "trials = 0", ConfigurationError, "budget.trials: Input should be greater than or equal to 1"),
+        ("trials = 4", "trails = 4", ConfigurationError, '"budget.trails"; did you mean "trials"'),
+        ("trials = 4", "trials = 0", ConfigurationError, "budget.trials: Input should be greater"),
         ("trials = 4", 'time = "soon"', ConfigurationError, 'such as "90s", "15m", "2h"'),
         ("tokens = 900", "tokens = 900\nepocs = 2", SpaceError, 'did you mean "epochs"'),
         ('["space.toml"]', '["lstn"]', StudyError, 'no search space "lstn"'),
@@ -65,7 +67,7 @@ def test_what_is_wrong_is_told_with_a_way_out(
 
 
 def test_a_missing_study_is_told_with_a_near_name(study_file: Path) -> None:
-    with pytest.raises(StudyError, match='did you mean "layers.toml"'):
+    with pytest.raises(StudyError, match='did you mean "layers\\.toml"'):
         load_study(study_file.parent / "layer.toml")
 
 
@@ -78,7 +80,9 @@ def test_a_bound_of_the_space_that_the_model_refuses_is_told_before_the_start(
         ready(study_file, settings)
 
 
-def test_models_out_of_the_parameter_budget_are_refused_with_the_figures(study_file: Path, settings: Settings) -> None:
+def test_models_out_of_the_parameter_budget_are_refused_with_the_figures(
+    study_file: Path, settings: Settings
+) -> None:
     found = ready(study_file, settings, **{"budget.max_parameters": 10})
     configuration = found.sample(RandomChooser(0)).model_dump(mode="json")
     assert "are more than max_parameters = 10" in (found.refuse(configuration) or "")

@@ -1,9 +1,9 @@
 import pytest
 import torch
-from tests.oracles.agreement import assert_agreement
-from tests.oracles.lstm import lstm_logits
 
 from memtune.models import LSTMConfig, build_model
+from tests.oracles.agreement import assert_agreement
+from tests.oracles.lstm import lstm_logits
 
 WORDS = 23
 CONFIGS = {

@@ -2,10 +2,10 @@ from itertools import product
 
 import pytest
 import torch
-from tests.oracles.agreement import assert_agreement, assert_near
-from tests.oracles.recurrent_memory import recurrent_memory_attention, recurrent_memory_logits
 
 from memtune.models import RecurrentMemoryConfig, build_model, logits
+from tests.oracles.agreement import assert_agreement, assert_near
+from tests.oracles.recurrent_memory import recurrent_memory_attention, recurrent_memory_logits
 
 WORDS = 23
 TEMPORAL = [("none", "right"), ("keys", "right"), ("keys", "left"), ("both", "right"), ("both", "left")]

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from tests.golden.tiny_corpus import tiny_corpus
 
 from memtune.corpora.protocols import SentenceProtocol, StreamProtocol
 from memtune.models import LSTMConfig, RecurrentMemoryConfig, build_model, logits
 from memtune.tasks import LanguageModelling, perplexity
+from tests.golden.tiny_corpus import tiny_corpus
 
 MODELS = [LSTMConfig(width=8, layers=2, dropout=0.5), RecurrentMemoryConfig(width=8, memory_size=4)]
 each_model = pytest.mark.parametrize("config", MODELS, ids=lambda config: config.family)

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.golden.tiny_corpus import tiny_corpus
 
 from memtune.corpora import Corpus
 from memtune.training import TrialConfig
 from memtune.values import parse
+from tests.golden.tiny_corpus import tiny_corpus
 
 LSTM = {"family": "lstm", "width": 12, "layers": 2, "dropout": 0.3}
 MEMORY = {"family": "recurrent_memory", "width": 12, "memory_size": 4, "layers": 2, "dropout": 0.3}

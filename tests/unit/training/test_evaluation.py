@@ -1,12 +1,12 @@
 """Evaluation of a model that is already trained."""
 
 import pytest
-from tests.unit.training.conftest import SENTENCE, STREAM
 
 from memtune.corpora.protocols import SentenceProtocol, StreamProtocol
 from memtune.errors import CheckpointError
 from memtune.models import LSTMConfig, build_model
 from memtune.training import Learner, evaluate, load_best_model, save_model
+from tests.unit.training.conftest import SENTENCE, STREAM
 
 
 @pytest.mark.parametrize("protocol", [SENTENCE, STREAM], ids=lambda protocol: protocol["kind"])

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.unit.training.conftest import LSTM, MEMORY, SENTENCE, STREAM
 
 from memtune.corpora.protocols import SentenceProtocol
 from memtune.errors import ConfigurationError, TrialError
@@ -14,6 +13,7 @@ from memtune.models import build_model
 from memtune.tasks import LanguageModelling
 from memtune.training import Learner
 from memtune.training.memory import peak_bytes
+from tests.unit.training.conftest import LSTM, MEMORY, SENTENCE, STREAM
 
 OPTIMISERS = [
     {"kind": "sgd", "learning_rate": 0.5},

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.unit.training.conftest import STREAM
 from torch.autograd.graph import saved_tensors_hooks
 
 import memtune
@@ -16,6 +15,7 @@ from memtune.errors import TrialError
 from memtune.models import build_model, negative_log_likelihood
 from memtune.training import Learner, estimate, largest_batch, longest_row
 from memtune.training.memory import advice
+from tests.unit.training.conftest import STREAM
 
 VOCABULARY = 2000
 MODELS = [

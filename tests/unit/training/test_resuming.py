@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.unit.training.conftest import LSTM, MEMORY, SENTENCE, STREAM
 
 import memtune
 from memtune.training import Learner, Report
+from tests.unit.training.conftest import LSTM, MEMORY, SENTENCE, STREAM
 
 SGD = {"kind": "sgd", "learning_rate": 1.0}
 MOMENTUM = {"kind": "sgd", "learning_rate": 0.1, "momentum": 0.9}

@@ -29,17 +29,22 @@ report_every = 300
 [budget]
 trials = 4
 """
-SENTENCES = [["the", "dog", "sees", "a", "cat"], ["a", "cat", "sleeps"], ["the", "cat", "and", "the", "dog", "eat"]]
+SENTENCES = [
+    ["the", "dog", "sees", "a", "cat"],
+    ["a", "cat", "sleeps"],
+    ["the", "cat", "and", "the", "dog", "eat"],
+]
 
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    for name in ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
+    places = ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI")
+    for name in (*places, "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MEMTUNE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path / "cache"))
     found = Settings.read()
-    import_corpus("tiny", {name: SENTENCES * 20 for name in ("train", "valid", "test")}, found.store)
+    import_corpus("tiny", dict.fromkeys(("train", "valid", "test"), SENTENCES * 20), found.store)
     return found
 
 

@@ -1,0 +1,169 @@
+"""Whole searches with real processes: Ray, Optuna's storage, MLflow's store, and kills in the middle."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memtune.execution.champions import evaluate_registered
+from memtune.execution.comparison import champions, compare
+from memtune.execution.settings import Settings
+from memtune.execution.study import ReadyStudy, load_study, prepare
+from memtune.search import Outcome, Proposals
+
+pytestmark = pytest.mark.cluster
+
+PATIENCE = 240
+
+
+class Search:
+    """`memtune search` in a process of its own, its events read as they come."""
+
+    def __init__(self, study: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "memtune.cli", "search", str(study), *options]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def wait_for(self, words: str) -> str:
+        """The first line with these words; fails when the search ends without one."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if words in line:
+                return line
+        raise AssertionError(f"no line with {words!r}: {self.process.communicate()[1]}")
+
+    def finish(self) -> tuple[int, str, str]:
+        """Exit code, output and errors."""
+        out, err = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, out, err
+
+    def kill(self) -> None:
+        """End the driver's process group, if it is still there."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@pytest.fixture
+def run(study_file: Path, settings: Settings) -> Iterator[type[Search]]:
+    started: list[Search] = []
+
+    class Tracked(Search):
+        def __init__(self, *options: str) -> None:
+            super().__init__(study_file, *options)
+            started.append(self)
+
+    yield Tracked  # type: ignore[misc]
+    for search in started:
+        search.kill()
+
+
+def outcomes(study_file: Path, settings: Settings) -> tuple[ReadyStudy, list[Outcome]]:
+    ready = prepare(study_file, load_study(study_file), settings)
+    known = Proposals(
+        settings.proposals, ready.id, ready.space, ready.study.sampler, ready.identify, ready.refuse
+    )
+    return ready, known.outcomes()
+
+
+def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_its_figure(
+    run: type[Search], study_file: Path, settings: Settings
+) -> None:
+    study_file.write_text(
+        study_file.read_text() + "\n[repeats]\nbest = 1\nseeds = 2\n\n[halving]\ngrace = 300\nfactor = 2\n"
+    )
+    code, out, err = run().finish()  # type: ignore[call-arg]
+    assert code == 0, err
+    assert "new champion models:/tiny@champion" in out
+    _, known = outcomes(study_file, settings)
+    assert len(known) == 4
+    assert {outcome.state for outcome in known} <= {"complete", "pruned"}
+    rows = compare("tiny", settings=settings).rows
+    assert len(rows) == 5, "four configurations and one repeat"
+    assert {row.state for row in rows} == {"finished"}
+    (champion,) = champions("tiny", settings)
+    assert champion.valid_perplexity == pytest.approx(rows[0].valid_perplexity, rel=1e-12)
+    evaluated = evaluate_registered("models:/tiny@champion", settings=settings)
+    assert evaluated.metrics.perplexity == pytest.approx(champion.valid_perplexity, rel=1e-6)
+
+
+def test_a_driver_killed_in_the_middle_is_resumed_with_nothing_lost_or_repeated(
+    run: type[Search], study_file: Path, settings: Settings
+) -> None:
+    first = run()  # type: ignore[call-arg]
+    first.wait_for("done")
+    first.wait_for("tokens")
+    first.kill()
+    _, before = outcomes(study_file, settings)
+    assert any(outcome.state == "running" for outcome in before)
+
+    code, _, err = run().finish()  # type: ignore[call-arg]
+    assert code == 1
+    assert "go on with: memtune search" in err
+
+    code, _, err = run("--resume").finish()  # type: ignore[arg-type]
+    assert code == 0, err
+    _, after = outcomes(study_file, settings)
+    assert [outcome.identity for outcome in after[: len(before)]] == [outcome.identity for outcome in before]
+    assert len(after) == len({outcome.identity for outcome in after}) == 4
+    assert {outcome.state for outcome in after} == {"complete"}
+    rows = compare("tiny", settings=settings).rows
+    assert sorted(row.trial for row in rows) == sorted(outcome.identity for outcome in after)
+    assert {row.state for row in rows} == {"finished"}
+    assert {row.tokens for row in rows} == {max(outcome.curve) for outcome in after}
+
+
+def test_ctrl_c_stops_in_order_and_tells_how_to_resume(
+    run: type[Search], study_file: Path, settings: Settings
+) -> None:
+    search = run()  # type: ignore[call-arg]
+    search.wait_for("tokens")
+    search.process.send_signal(signal.SIGINT)
+    code, _, err = search.finish()
+    assert code == 1
+    assert f"memtune search {study_file} --resume" in err
+    assert "Traceback" not in err
+    states = {row.state for row in compare("tiny", settings=settings).rows}
+    assert "running" not in states
+    assert "killed" in states
+
+
+def test_a_second_driver_of_a_study_is_refused_with_who_holds_it(
+    run: type[Search], study_file: Path, settings: Settings
+) -> None:
+    first = run()  # type: ignore[call-arg]
+    first.wait_for("running")
+    code, _, err = run("--resume").finish()  # type: ignore[arg-type]
+    assert code == 1
+    assert f"is run by process {first.process.pid} on" in err
+
+
+def test_a_worker_killed_in_the_middle_loses_no_report(
+    run: type[Search], study_file: Path, settings: Settings
+) -> None:
+    search = run("--trials", "2")  # type: ignore[arg-type]
+    search.wait_for("tokens")
+    os.kill(trial_actor(search.process.pid), signal.SIGKILL)
+    code, _, err = search.finish()
+    assert code == 0, err
+    _, known = outcomes(study_file, settings)
+    assert {outcome.state for outcome in known} == {"complete"}
+    assert all(len(outcome.curve) == 3 for outcome in known), "a report at each 300 of 900 tokens"
+
+
+def trial_actor(driver: int) -> int:
+    """A worker process of this driver's own Ray that holds a trial."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        listed = subprocess.run(["ps", "-eo", "pid,sid,args"], capture_output=True, text=True, check=True)
+        for line in listed.stdout.splitlines()[1:]:
+            pid, session, arguments = line.split(maxsplit=2)
+            if int(session) == driver and "TrialActor" in arguments:
+                return int(pid)
+    raise AssertionError("no trial actor came up")
