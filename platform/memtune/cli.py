@@ -128,7 +128,7 @@ def corpus_list(store: Store = None, json: AsJson = False) -> None:
     from memtune.corpora import list_corpora
     from memtune.reports import corpus_table
 
-    manifests = list_corpora(_store(store), lambda error: err.print(str(error), style="yellow"))
+    manifests = list_corpora(_store(store), lambda error: _warn(str(error)))
     if json:
         out.print_json(data=[manifest.model_dump(mode="json") for manifest in manifests])
     elif manifests:
@@ -248,17 +248,14 @@ def search(
 
     result = run_search(study, overrides, resume=resume, address=address, console=out)
     if result.interrupted:
-        err.print(
-            f"stopped with {len(result.interrupted)} trials open; go on with: memtune search {study} --resume"
-        )
+        left = len(result.interrupted)
+        _warn(f"stopped with {left} trials open; go on with: memtune search {study} --resume")
         raise typer.Exit(1)
     if result.repeats:
         out.print(spread_table(result.outcomes, result.repeats))
     _tell_decision(result.crowning)
     if not result.recorded:
-        err.print(
-            f"not everything reached the tracking store; send the rest with: memtune search {study} --resume"
-        )
+        _warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")
 
 
 def _dry_run(study: Path, overrides: dict[str, Any]) -> None:
@@ -364,6 +361,10 @@ def ui(port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000) 
     raise typer.Exit(subprocess.call(command, env=ui_environment()))
 
 
+def _warn(message: str) -> None:
+    err.print(f"[yellow]warning:[/] {_escaped(message)}", soft_wrap=True, highlight=False)
+
+
 def _store(given: str | None) -> str:
     from memtune.execution.settings import Settings
 
@@ -391,7 +392,7 @@ def _tell_import(imported: Any) -> None:
     from memtune.reports import corpus_table
 
     for warning in imported.warnings:
-        err.print(f"[yellow]warning:[/] {_escaped(warning)}", soft_wrap=True)
+        _warn(warning)
     if imported.unchanged:
         out.print(f"{imported.manifest.name} is in the store already, with the same content")
     out.print(corpus_table([imported.manifest]))

@@ -47,7 +47,7 @@ class Search:
         """End the driver's process group, if it is still there."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+            self.process.communicate()
 
 
 @pytest.fixture

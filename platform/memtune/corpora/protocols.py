@@ -45,11 +45,11 @@ Positions = NDArray[np.int64]
 class Batch:
     """Tokens to read, tokens to predict, and which of those count."""
 
-    inputs_BT: Tensor  # noqa: N815
+    inputs_BT: Tensor
     """int64: column t is read before target t is predicted."""
-    targets_BT: Tensor  # noqa: N815
+    targets_BT: Tensor
     """int64."""
-    mask_BT: Tensor | None  # noqa: N815
+    mask_BT: Tensor | None
     """bool, True where a target counts; None when all do."""
     carried: bool
     """Whether the model goes on from its state after the batch before, or starts from a zero state."""

@@ -45,7 +45,7 @@ def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialF
     document = read_toml(path)
     if overrides:
         document.update(overrides)
-    named = {name: document.pop(name) for name in ("question", "corpus") if name in document}
+    named: dict[str, Any] = {name: document.pop(name) for name in ("question", "corpus") if name in document}
     config = parse(TrialConfig, document, str(path))
     named["trial"] = config
     return TrialFile.model_validate(parse(TrialFile, named, str(path)))
