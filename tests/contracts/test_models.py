@@ -12,6 +12,7 @@ from memtune.models import (
     Attentive,
     LSTMConfig,
     RecurrentMemoryConfig,
+    RNNConfig,
     build_model,
     logits,
     negative_log_likelihood,
@@ -43,6 +44,8 @@ EXAMPLES: list[Architecture] = [
         tie_memory_output=True,
         tie_output=True,
     ),
+    RNNConfig(**WIDE),
+    RNNConfig(**WIDE, layers=2, activation="sigmoid", tie_output=True, dropout=0.4),
 ]
 every_example = pytest.mark.parametrize(
     "config", EXAMPLES, ids=[f"{i}-{example.family}" for i, example in enumerate(EXAMPLES)]

@@ -15,6 +15,7 @@ from memtune.models.interface import (
 )
 from memtune.models.lstm import LSTMConfig
 from memtune.models.recurrent_memory import RecurrentMemoryConfig
+from memtune.models.rnn import RNNConfig
 
 __all__ = [
     "MODELS",
@@ -23,6 +24,7 @@ __all__ = [
     "LSTMConfig",
     "LanguageModel",
     "ModelConfig",
+    "RNNConfig",
     "RecurrentMemoryConfig",
     "State",
     "build_model",
@@ -30,7 +32,7 @@ __all__ = [
     "negative_log_likelihood",
 ]
 
-Families = LSTMConfig | RecurrentMemoryConfig
+Families = LSTMConfig | RecurrentMemoryConfig | RNNConfig
 ModelConfig = Annotated[Families, Field(discriminator="family")]
 MODELS: dict[str, type[Architecture]] = {
     config.model_fields["family"].default: config for config in get_args(Families)

@@ -1,0 +1,133 @@
+"""The simple recurrent language model: embedding, a stack of Elman layers, softmax.
+
+Elman (1990), "Finding Structure in Time"; as a language model Mikolov et al. (2010), "Recurrent neural
+network based language model". Each layer is h_t = f(W x_t + R h_{t-1} + b), with tanh, the logistic sigmoid
+or a rectifier for f, from h = 0.
+
+Shapes: B batch, T time, L layers, E input width of a layer, H width, V vocabulary.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from typing_extensions import override
+
+from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.layers.initialisation import uniform
+from memtune.models.layers.lstm_stack import DropoutPlacement
+from memtune.models.layers.output import OutputLayer
+
+__all__ = ["RNNConfig", "RNNLanguageModel"]
+
+Activation = Literal["tanh", "sigmoid", "relu"]
+
+
+class RNNConfig(Architecture):
+    """A simple recurrent language model; the defaults are one layer of tanh units."""
+
+    family: Literal["rnn"] = "rnn"
+    width: int = Field(128, ge=1, description="Width of the embeddings and of every layer")
+    layers: int = Field(1, ge=1, description="Elman layers")
+    activation: Activation = Field(
+        "tanh", description='f: "tanh" (Elman), "sigmoid" (Mikolov et al. 2010) or "relu"'
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped")
+    dropout_placement: DropoutPlacement = Field(
+        "between", description='"between" layers (nothing to drop in one layer), or "after" each layer'
+    )
+    tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
+    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
+
+    @override
+    def build(self, vocabulary_size: int) -> "RNNLanguageModel":
+        return RNNLanguageModel(self, vocabulary_size)
+
+    @override
+    def parameter_count(self, vocabulary_size: int) -> int:
+        tables = 1 if self.tie_output else 2
+        stack = self.layers * self.width * (2 * self.width + 2)
+        return tables * vocabulary_size * self.width + stack + vocabulary_size
+
+    @override
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        return 2 * self.layers * self.width * self.width + vocabulary_size * self.width
+
+    @override
+    def describe(self) -> dict[str, str | int | float]:
+        return {
+            "width": self.width,
+            "layers": self.layers,
+            "activation": self.activation,
+            "dropout": self.dropout,
+        }
+
+
+class RNNLanguageModel(LanguageModel):
+    """Carried state: hidden, (B, L, H)."""
+
+    config: RNNConfig
+
+    def __init__(self, config: RNNConfig, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        self.embedding = nn.Embedding(vocabulary_size, config.width)
+        self.layers = nn.ModuleList(
+            _ElmanLayer(config.width, config.activation) for _ in range(config.layers)
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.output = OutputLayer(
+            config.width, vocabulary_size, self.embedding if config.tie_output else None
+        )
+        uniform(self, config.initial_range)
+
+    @override
+    def initial_state(self, batch_size: int) -> State:
+        shape = (batch_size, self.config.layers, self.config.width)
+        return {"hidden": self.embedding.weight.new_zeros(shape)}
+
+    @override
+    def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
+        hidden_BTH: Tensor = self.embedding(tokens_BT)
+        last_BH = []
+        for index, layer in enumerate(self.layers):
+            hidden_BTH = layer(hidden_BTH, state["hidden"][:, index])
+            last_BH.append(hidden_BTH[:, -1])
+            if index + 1 < self.config.layers or self.config.dropout_placement == "after":
+                hidden_BTH = self.dropout(hidden_BTH)
+        return hidden_BTH, {"hidden": torch.stack(last_BH, dim=1)}
+
+
+class _ElmanLayer(nn.Module):
+    """One layer on the fused kernels of the device; b is the sum of two biases, as these want it."""
+
+    def __init__(self, width: int, activation: Activation) -> None:
+        super().__init__()
+        self.sigmoid = activation == "sigmoid"
+        self.rnn = nn.RNN(
+            width, width, nonlinearity="relu" if activation == "relu" else "tanh", batch_first=True
+        )
+
+    @override
+    def forward(self, inputs_BTE: Tensor, hidden_BH: Tensor) -> Tensor:
+        """The hidden vectors after each input, (B, T, H), starting from `hidden`."""
+        hidden_1BH = hidden_BH.unsqueeze(0).contiguous()
+        if self.sigmoid:
+            return self._sigmoid(inputs_BTE, hidden_1BH)
+        outputs_BTH: Tensor
+        outputs_BTH, _ = self.rnn(inputs_BTE, hidden_1BH)
+        return outputs_BTH
+
+    def _sigmoid(self, inputs_BTE: Tensor, hidden_1BH: Tensor) -> Tensor:
+        """The kernels know no sigmoid, but sigmoid(a) = (1 + g) / 2 with g = tanh(a / 2).
+
+        Written for g, the layer is one of tanh units with W / 2, R / 4 and (b + R 1/2) / 2.
+        """
+        weight_HE, recurrent_HH, *biases_H = self.rnn.parameters()
+        bias_H = (sum(biases_H) + recurrent_HH.sum(1) / 2) / 2
+        weights = [weight_HE / 2, recurrent_HH / 4, bias_H, torch.zeros_like(bias_H)]
+        options = (True, 1, 0.0, self.training, False, True)  # biases, layers, dropout, ..., batch first
+        tanh_BTH, _ = torch.rnn_tanh(inputs_BTE, 2 * hidden_1BH - 1, weights, *options)
+        return (1 + tanh_BTH) / 2
