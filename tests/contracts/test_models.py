@@ -13,6 +13,7 @@ from memtune.models import (
     LSTMConfig,
     RecurrentMemoryConfig,
     RNNConfig,
+    SCRNConfig,
     build_model,
     logits,
     negative_log_likelihood,
@@ -46,6 +47,8 @@ EXAMPLES: list[Architecture] = [
     ),
     RNNConfig(**WIDE),
     RNNConfig(**WIDE, layers=2, activation="sigmoid", tie_output=True, dropout=0.4),
+    SCRNConfig(**WIDE, context_width=3),
+    SCRNConfig(**WIDE, context_width=3, learn_alpha=True, hidden_reads="previous"),
 ]
 every_example = pytest.mark.parametrize(
     "config", EXAMPLES, ids=[f"{i}-{example.family}" for i, example in enumerate(EXAMPLES)]
@@ -179,7 +182,7 @@ def test_parameter_formula_counts_the_built_model(config):
 @every_example
 def test_multiply_adds_grow_by_the_output_layers_rows(config):
     a_row = config.multiply_adds(WORDS + 1) - config.multiply_adds(WORDS)
-    assert a_row == WIDE["width"]
+    assert a_row == build_model(config, WORDS, seed=0).output.weight.shape[1]
     assert config.multiply_adds(WORDS) > a_row * WORDS
 
 

@@ -16,6 +16,7 @@ from memtune.models.interface import (
 from memtune.models.lstm import LSTMConfig
 from memtune.models.recurrent_memory import RecurrentMemoryConfig
 from memtune.models.rnn import RNNConfig
+from memtune.models.scrn import SCRNConfig
 
 __all__ = [
     "MODELS",
@@ -26,13 +27,14 @@ __all__ = [
     "ModelConfig",
     "RNNConfig",
     "RecurrentMemoryConfig",
+    "SCRNConfig",
     "State",
     "build_model",
     "logits",
     "negative_log_likelihood",
 ]
 
-Families = LSTMConfig | RecurrentMemoryConfig | RNNConfig
+Families = LSTMConfig | RecurrentMemoryConfig | RNNConfig | SCRNConfig
 ModelConfig = Annotated[Families, Field(discriminator="family")]
 MODELS: dict[str, type[Architecture]] = {
     config.model_fields["family"].default: config for config in get_args(Families)

@@ -1,0 +1,81 @@
+"""The structurally constrained network for all time steps at once, against its equations as a loop.
+
+Both sides read 20 x 35 words in one embedding lookup each and go forward and back through context and hidden
+layer, from a gradient of what the output layer would read. The tables are short: their gradients are the same
+work on both sides, and at 10,000 words take longer than what is compared.
+
+    python -m benchmarks.scrn [--repeats 25]
+"""
+
+import argparse
+from collections.abc import Callable
+
+import torch
+
+from benchmarks.side_by_side import compare, describe_machine, refuse
+from memtune.models import SCRNConfig, build_model
+from tests.oracles.agreement import assert_agreement
+from tests.oracles.scrn import scrn_logits, scrn_steps
+
+BATCH, STEPS, WORDS = 20, 35, 300
+CONFIGS = {"alpha fixed": SCRNConfig(), "alpha learned": SCRNConfig(learn_alpha=True)}
+GOAL = 2.7
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=25)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    require_agreement()
+    print(describe_machine())
+    for name, config in CONFIGS.items():
+        ratio = compare(as_written(config), at_once(config), arguments.repeats)
+        print(ratio.line(f"SCRN / loop as written, {name}", GOAL), flush=True)
+
+
+def require_agreement() -> None:
+    """Loss and every gradient against the equations in float64, at the width measured."""
+    words_BT = torch.randint(WORDS, (2, STEPS + 1), generator=torch.Generator().manual_seed(0))
+    for config in CONFIGS.values():
+        try:
+            assert_agreement(build_model(config, WORDS, seed=0), scrn_logits, words_BT, tolerance=1e-5)
+        except AssertionError as error:
+            raise refuse(error) from None
+
+
+def at_once(config: SCRNConfig) -> Callable[[], None]:
+    """The model's body."""
+    model, (words_BT, gradient_BTF) = build_model(config, WORDS, seed=0), data(config)
+    state = model.initial_state(BATCH)
+
+    def run() -> None:
+        model.zero_grad()
+        both_BTF, _ = model.encode(words_BT, state)
+        both_BTF.backward(gradient_BTF)
+
+    return run
+
+
+def as_written(config: SCRNConfig) -> Callable[[], None]:
+    """The same parameters, one step after the other."""
+    model, (words_BT, gradient_BTF) = build_model(config, WORDS, seed=0), data(config)
+    parameters = dict(model.named_parameters())
+
+    def run() -> None:
+        model.zero_grad()
+        steps = [torch.cat(step, dim=1) for step in scrn_steps(config, parameters, words_BT)]
+        torch.stack(steps, dim=1).backward(gradient_BTF)
+
+    return run
+
+
+def data(config: SCRNConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    """Words and a gradient of what the output layer reads."""
+    generator = torch.Generator().manual_seed(1)
+    words_BT = torch.randint(WORDS, (BATCH, STEPS), generator=generator)
+    return words_BT, torch.randn(BATCH, STEPS, config.width + config.context_width, generator=generator)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""The structurally constrained network a word at a time, as its equations are written.
+
+Mikolov et al. (2015), equations 2 to 4 and the diagonal matrix Q of section 3.3.
+"""
+
+import torch
+from torch import Tensor
+
+from tests.oracles.lstm import Parameters
+
+
+def scrn_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+    """logits[b][t], a vector over the vocabulary, from a zero state."""
+    U, V = parameters["output.weight"].split([config.width, config.context_width], dim=1)
+    sentences = []
+    for words_T in tokens_BT:
+        steps = scrn_steps(config, parameters, words_T.unsqueeze(0))
+        sentences.append([U @ h[0] + V @ s[0] + parameters["output.bias"] for h, s in steps])
+    return sentences
+
+
+def scrn_steps(config, parameters: Parameters, tokens_BT: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """(h_t, s_t) of every row, (B, H) and (B, C), after each word."""
+    A, B = parameters["hidden_embedding.weight"][tokens_BT], parameters["context_embedding.weight"][tokens_BT]
+    P, R = parameters["context_to_hidden.weight"], parameters["recurrent_HH"]
+    alpha = parameters["filter.logit_C"].sigmoid() if config.learn_alpha else config.alpha
+    h, s = A.new_zeros(len(A), config.width), B.new_zeros(len(B), config.context_width)
+    steps = []
+    for t in range(tokens_BT.shape[1]):
+        before = s
+        s = (1 - alpha) * B[:, t] + alpha * s
+        read = s if config.hidden_reads == "current" else before
+        h = torch.sigmoid(read @ P.T + A[:, t] + h @ R.T)
+        steps.append((h, s))
+    return steps
