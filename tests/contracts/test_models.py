@@ -9,6 +9,7 @@ from torch.nn import functional
 from memtune.models import (
     MODELS,
     Architecture,
+    AttentionLSTMConfig,
     Attentive,
     LSTMConfig,
     RecurrentMemoryConfig,
@@ -49,6 +50,9 @@ EXAMPLES: list[Architecture] = [
     RNNConfig(**WIDE, layers=2, activation="sigmoid", tie_output=True, dropout=0.4),
     SCRNConfig(**WIDE, context_width=3),
     SCRNConfig(**WIDE, context_width=3, learn_alpha=True, hidden_reads="previous"),
+    AttentionLSTMConfig(**WIDE, memory_size=3, layers=2, dropout=0.4),
+    AttentionLSTMConfig(**WIDE, memory_size=4, score="bilinear", tie_output=False),
+    AttentionLSTMConfig(**WIDE, memory_size=4, score="printed", split="key_value_predict"),
 ]
 every_example = pytest.mark.parametrize(
     "config", EXAMPLES, ids=[f"{i}-{example.family}" for i, example in enumerate(EXAMPLES)]

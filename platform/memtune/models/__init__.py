@@ -5,6 +5,7 @@ from typing import Annotated, get_args
 import torch
 from pydantic import Field
 
+from memtune.models.attention_lstm import AttentionLSTMConfig
 from memtune.models.interface import (
     Architecture,
     Attentive,
@@ -21,6 +22,7 @@ from memtune.models.scrn import SCRNConfig
 __all__ = [
     "MODELS",
     "Architecture",
+    "AttentionLSTMConfig",
     "Attentive",
     "LSTMConfig",
     "LanguageModel",
@@ -34,7 +36,7 @@ __all__ = [
     "negative_log_likelihood",
 ]
 
-Families = LSTMConfig | RecurrentMemoryConfig | RNNConfig | SCRNConfig
+Families = LSTMConfig | RecurrentMemoryConfig | RNNConfig | SCRNConfig | AttentionLSTMConfig
 ModelConfig = Annotated[Families, Field(discriminator="family")]
 MODELS: dict[str, type[Architecture]] = {
     config.model_fields["family"].default: config for config in get_args(Families)

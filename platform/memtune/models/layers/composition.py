@@ -3,6 +3,7 @@
 Tran, Bisazza and Monz (2016), section 3.1. "sum" is g(s, h) = s + h, the words of the paper on Sukhbaatar;
 "projected_sum" is s + H h with a matrix H, the linear composition of the released code; "gate" is equations
 4 to 7 as printed, "gate_biased" the same with a bias in each of the six maps, as released.
+`LinearCombination` is that of Yogatama et al. (2018).
 
 Shapes: H width; leading dimensions are free.
 """
@@ -13,7 +14,13 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-__all__ = ["CompositionKind", "composition", "composition_multiply_adds", "composition_parameter_count"]
+__all__ = [
+    "CompositionKind",
+    "LinearCombination",
+    "composition",
+    "composition_multiply_adds",
+    "composition_parameter_count",
+]
 
 CompositionKind = Literal["sum", "projected_sum", "gate", "gate_biased"]
 
@@ -84,3 +91,17 @@ class Gate(nn.Module):
         update_H, reset_H = gates_2H.chunk(2, dim=-1)
         candidate_H = (from_context_H + self.candidate(reset_H * hidden_H)).tanh()
         return torch.lerp(hidden_H, candidate_H, update_H)
+
+
+class LinearCombination(nn.Module):
+    """W_hm m + W_hh h: Yogatama et al. (2018), section 2."""
+
+    def __init__(self, context_width: int, hidden_width: int, width: int) -> None:
+        super().__init__()
+        self.memory = nn.Linear(context_width, width, bias=False)
+        self.hidden = nn.Linear(hidden_width, width, bias=False)
+
+    @override
+    def forward(self, context_M: Tensor, hidden_H: Tensor) -> Tensor:
+        combined_H: Tensor = self.memory(context_M) + self.hidden(hidden_H)
+        return combined_H

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["absent_slots", "window_context", "window_slots", "window_weights"]
+__all__ = ["absent_slots", "banded_weights", "window_context", "window_slots", "window_weights"]
 
 STEPS_PER_BLOCK = 64
 
@@ -25,10 +25,16 @@ def window_weights(query_BTH: Tensor, key_BKH: Tensor, position_BTn: Tensor) -> 
     """
     _, steps, slots = position_BTn.shape
     length = _block_length(steps, slots)
-    band_XLJ = _skew(_cut(position_BTn, length))
+    band_XLJ = _skew(_cut(position_BTn, length), -torch.inf)
     query_XLH = _cut(query_BTH, length)
     keys_XJH = _cut_keys(key_BKH, steps, length)
     return torch.baddbmm(band_XLJ, query_XLH, keys_XJH.transpose(1, 2)).softmax(dim=2)
+
+
+def banded_weights(scores_BTn: Tensor) -> Tensor:
+    """Dense softmax weights_XLJ of scores given slot by slot, for `window_context`; -inf shuts a slot."""
+    _, steps, slots = scores_BTn.shape
+    return _skew(_cut(scores_BTn.softmax(dim=2), _block_length(steps, slots)), 0.0)
 
 
 def window_context(weights_XLJ: Tensor, value_BKH: Tensor, steps: int) -> Tensor:
@@ -78,12 +84,12 @@ def _join(blocks_XLF: Tensor, batch_size: int, steps: int) -> Tensor:
     return blocks_XLF.reshape(batch_size, -1, blocks_XLF.shape[2])[:, :steps]
 
 
-def _skew(window_XLn: Tensor) -> Tensor:
-    """(X, L, n) as (X, L, J): row t moved t places to the right, -inf outside the band.
+def _skew(window_XLn: Tensor, outside: float) -> Tensor:
+    """(X, L, n) as (X, L, J): row t moved t places to the right, `outside` where the band is not.
 
     A row padded to n + L entries and read back in rows of n + L - 1 moves one place more at each step.
     """
     rows, length, slots = window_XLn.shape
-    padded_XLP = functional.pad(window_XLn, (0, length), value=-torch.inf)
+    padded_XLP = functional.pad(window_XLn, (0, length), value=outside)
     flat_XF = padded_XLP.flatten(1)[:, : length * (slots + length - 1)]
     return flat_XF.view(rows, length, slots + length - 1)
