@@ -12,6 +12,7 @@ from memtune.models import (
     AttentionLSTMConfig,
     Attentive,
     LSTMConfig,
+    LSTMNConfig,
     RecurrentMemoryConfig,
     RNNConfig,
     SCRNConfig,
@@ -53,6 +54,9 @@ EXAMPLES: list[Architecture] = [
     AttentionLSTMConfig(**WIDE, memory_size=3, layers=2, dropout=0.4),
     AttentionLSTMConfig(**WIDE, memory_size=4, score="bilinear", tie_output=False),
     AttentionLSTMConfig(**WIDE, memory_size=4, score="printed", split="key_value_predict"),
+    LSTMNConfig(**WIDE),
+    LSTMNConfig(**WIDE, layers=3, embedding_width=6, dropout=0.4),
+    LSTMNConfig(**WIDE, layers=2, tape_size=3, handed_up="hidden", previous_attention=False, tie_output=True),
 ]
 every_example = pytest.mark.parametrize(
     "config", EXAMPLES, ids=[f"{i}-{example.family}" for i, example in enumerate(EXAMPLES)]

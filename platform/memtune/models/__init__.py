@@ -15,6 +15,7 @@ from memtune.models.interface import (
     negative_log_likelihood,
 )
 from memtune.models.lstm import LSTMConfig
+from memtune.models.lstmn import LSTMNConfig
 from memtune.models.recurrent_memory import RecurrentMemoryConfig
 from memtune.models.rnn import RNNConfig
 from memtune.models.scrn import SCRNConfig
@@ -25,6 +26,7 @@ __all__ = [
     "AttentionLSTMConfig",
     "Attentive",
     "LSTMConfig",
+    "LSTMNConfig",
     "LanguageModel",
     "ModelConfig",
     "RNNConfig",
@@ -36,7 +38,7 @@ __all__ = [
     "negative_log_likelihood",
 ]
 
-Families = LSTMConfig | RecurrentMemoryConfig | RNNConfig | SCRNConfig | AttentionLSTMConfig
+Families = LSTMConfig | RecurrentMemoryConfig | RNNConfig | SCRNConfig | AttentionLSTMConfig | LSTMNConfig
 ModelConfig = Annotated[Families, Field(discriminator="family")]
 MODELS: dict[str, type[Architecture]] = {
     config.model_fields["family"].default: config for config in get_args(Families)

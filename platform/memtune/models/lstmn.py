@@ -1,0 +1,240 @@
+"""The Long Short-Term Memory-Network (LSTMN): an LSTM that attends over all its past states, in any depth.
+
+Cheng, Dong and Lapata (2016), "Long Short-Term Memory-Networks for Machine Reading", sections 3.2 and 3.3.
+The models of its table 1 are `width=300, embedding_width=150` with `layers=1` and `layers=3`.
+
+The tape starts with one slot of zeros, so that the first word has something to attend to, as in the released
+code. The gates have one bias, equation 4 has none as printed: a second bias of the gates or one of the score,
+as in the released code, would change no function.
+
+Shapes: B batch, T time, E embedding, H hidden, L layers, S slots of the tape, D = 2H a slot (h_i and c_i side
+by side), n attended slots, V vocabulary.
+"""
+
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from typing_extensions import override
+
+from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.layers.initialisation import uniform
+from memtune.models.layers.lstm_stack import DropoutPlacement
+from memtune.models.layers.memory_tape import read_and_write
+from memtune.models.layers.output import OutputLayer
+
+__all__ = ["LSTMNConfig", "LSTMNLanguageModel", "LSTMNLayer"]
+
+MEAN_SLOTS = 11
+"""Slots read per word where the tape has no limit: half of the mean sentence of 21 words (section 5.1)."""
+
+
+class LSTMNConfig(Architecture):
+    """An LSTMN language model; the defaults are the one-layer model of Cheng et al. (2016), table 1, but for
+    embeddings as wide as the layer.
+    """
+
+    family: Literal["lstmn"] = "lstmn"
+    width: int = Field(300, ge=1, description="Width of hidden states, memories and attention (section 5.1)")
+    embedding_width: int | None = Field(
+        None, ge=1, description="Width of the word embeddings, 150 in section 5.1; as `width` when not given"
+    )
+    layers: int = Field(1, ge=1, description="LSTMN layers with skip connections between (section 3.3)")
+    tape_size: int | None = Field(
+        None,
+        ge=1,
+        description="Most slots of a tape: the oldest is dropped (section 3.2 allows a limit); without it a "
+        "tape grows with the text, so give one where texts are read as a stream",
+    )
+    handed_up: Literal["attended", "hidden"] = Field(
+        "attended",
+        description='What a layer adds to the next layer\'s input: "attended", the vector h~ as printed '
+        '(section 3.3), or "hidden", the state h',
+    )
+    previous_attention: bool = Field(
+        True,
+        description="Whether attention depends on the vector attended to before, W_h~ h~ in equation 4; the "
+        "released encoder leaves it out",
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped; Cheng has none")
+    dropout_placement: DropoutPlacement = Field(
+        "between",
+        description='Dropout of what each layer hands up ("between"; nothing to drop in one layer), or of '
+        'the top layer\'s state too ("after")',
+    )
+    tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
+    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
+    forget_bias: float = Field(
+        0.0, description="Initial bias of the forget gates; the released code gives them no special one"
+    )
+
+    @model_validator(mode="after")
+    def _tied_tables_are_of_one_width(self) -> Self:
+        if self.tie_output and self.input_width != self.width:
+            raise ValueError(
+                f"tie_output needs embeddings as wide as the layers, got embedding_width = "
+                f"{self.embedding_width} and width = {self.width}; leave embedding_width out"
+            )
+        return self
+
+    @property
+    def input_width(self) -> int:
+        """Width of the word embeddings."""
+        return self.embedding_width or self.width
+
+    @override
+    def build(self, vocabulary_size: int) -> "LSTMNLanguageModel":
+        return LSTMNLanguageModel(self, vocabulary_size)
+
+    @override
+    def parameter_count(self, vocabulary_size: int) -> int:
+        tables = self.input_width + (0 if self.tie_output else self.width)
+        vectors = self.layers * 5 * self.width  # v and the gates' biases
+        return vocabulary_size * (tables + 1) + self._weights() + vectors
+
+    @override
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        slots = min(MEAN_SLOTS, self.tape_size or MEAN_SLOTS)
+        reading = self.layers * slots * 3 * self.width  # a score, a hidden state and a memory per slot
+        return self._weights() + reading + vocabulary_size * self.width
+
+    @override
+    def describe(self) -> dict[str, str | int | float]:
+        return {
+            "width": self.width,
+            "layers": self.layers,
+            "tape_size": self.tape_size or "unlimited",
+            "handed_up": self.handed_up,
+            "dropout": self.dropout,
+        }
+
+    def _weights(self) -> int:
+        """Entries of the matrices of all layers, each of which meets every word once."""
+        own = (6 if self.previous_attention else 5) * self.width
+        first, others = self.input_width, (self.layers - 1) * self.width
+        return self.width * (self.layers * own + 5 * (first + others)) + self._skip_weights()
+
+    def _skip_weights(self) -> int:
+        return self.input_width * self.width if self.has_skip_projection else 0
+
+    @property
+    def has_skip_projection(self) -> bool:
+        """Whether the embeddings need a projection to be added to what the first layer hands up."""
+        return self.layers > 1 and self.input_width != self.width
+
+
+class LSTMNLayer(nn.Module):
+    """Equations 4 to 9 over whole sequences; the gates' rows are output, input, forget and candidate."""
+
+    def __init__(self, input_width: int, width: int, limit: int | None, previous_attention: bool) -> None:
+        """`limit` is the most slots a step reads, None for all."""
+        super().__init__()
+        self.width, self.limit = width, limit
+        self.gates_input = nn.Linear(input_width, 4 * width)
+        self.gates_attended = nn.Linear(width, 4 * width, bias=False)
+        self.query_input = nn.Linear(input_width, width, bias=False)
+        self.query_attended = nn.Linear(width, width, bias=False) if previous_attention else None
+        self.key = nn.Linear(width, width, bias=False)
+        self.score = nn.Parameter(torch.empty(width))
+
+    @torch.no_grad()
+    def set_forget_bias(self, value: float) -> None:
+        """Writes the forget gate's slice of the gates' bias."""
+        self.gates_input.bias[2 * self.width : 3 * self.width] = value
+
+    def forward(
+        self, inputs_BTE: Tensor, tape_BSD: Tensor, attended_BH: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """tape_BND with T new slots, attended_BTH, and weights_BTN of each step over the slots."""
+        inputs_TBE = inputs_BTE.transpose(0, 1)
+        no_weight_HH = self.key.weight.new_zeros(self.width, self.width)
+        tape_BND, attended_TBH, weights_BTN = read_and_write(
+            self.gates_input(inputs_TBE),
+            self.query_input(inputs_TBE),
+            self.gates_attended.weight,
+            no_weight_HH if self.query_attended is None else self.query_attended.weight,
+            self.key.weight,
+            self.score,
+            tape_BSD,
+            attended_BH,
+            self.limit,
+        )
+        return tape_BND, attended_TBH.transpose(0, 1), weights_BTN
+
+
+class LSTMNLanguageModel(LanguageModel):
+    """Carried state: the tapes, (B, L, S, 2H), and the vectors attended to last, (B, L, H)."""
+
+    config: LSTMNConfig
+
+    def __init__(self, config: LSTMNConfig, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        width, input_width = config.width, config.input_width
+        self.embedding = nn.Embedding(vocabulary_size, input_width)
+        layers = [
+            LSTMNLayer(width if index else input_width, width, config.tape_size, config.previous_attention)
+            for index in range(config.layers)
+        ]
+        self.layers = nn.ModuleList(layers)
+        self.skip = nn.Linear(input_width, width, bias=False) if config.has_skip_projection else nn.Identity()
+        self.dropout = nn.Dropout(config.dropout)
+        self.output = OutputLayer(width, vocabulary_size, self.embedding if config.tie_output else None)
+        uniform(self, config.initial_range)
+        for layer in layers:
+            layer.set_forget_bias(config.forget_bias)
+
+    @override
+    def initial_state(self, batch_size: int) -> State:
+        layers, width = self.config.layers, self.config.width
+        new_zeros = self.output.weight.new_zeros
+        return {
+            "tape": new_zeros(batch_size, layers, 1, 2 * width),
+            "attended": new_zeros(batch_size, layers, width),
+        }
+
+    @override
+    def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
+        hidden_BTH, after, _ = self._read(tokens_BT, state)
+        return hidden_BTH, after
+
+    @torch.no_grad()
+    def attention(self, tokens_BT: Tensor, state: State, layer: int = -1) -> Tensor:
+        """weights_BTn of a layer, the last by default, over the slots before each word.
+
+        The last slot is the word before; the slot of zeros is the oldest until the tape's limit drops it.
+        """
+        weights_BTN = self._read(tokens_BT, state)[2][layer]
+        return _aligned_to_the_right(weights_BTN, self.config.tape_size)
+
+    def _read(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State, list[Tensor]]:
+        """hidden_BTH of the top layer, the state after the last word, and weights_BTN of every layer."""
+        inputs_BTE = self.embedding(tokens_BT)
+        tapes, attended, weights = [], [], []
+        for index, layer in enumerate(self.layers):
+            tape_BND, attended_BTH, weights_BTN = layer(
+                inputs_BTE, state["tape"][:, index], state["attended"][:, index]
+            )
+            hidden_BTH = tape_BND[:, -tokens_BT.shape[1] :, : self.config.width]
+            tapes.append(tape_BND[:, -(self.config.tape_size or tape_BND.shape[1]) :])
+            attended.append(attended_BTH[:, -1])
+            weights.append(weights_BTN)
+            if index + 1 < len(self.layers):
+                handed_BTH = attended_BTH if self.config.handed_up == "attended" else hidden_BTH
+                skipped_BTH = inputs_BTE if index else self.skip(inputs_BTE)
+                inputs_BTE = skipped_BTH + self.dropout(handed_BTH)
+        after = {"tape": torch.stack(tapes, dim=1), "attended": torch.stack(attended, dim=1)}
+        top_BTH = self.dropout(hidden_BTH) if self.config.dropout_placement == "after" else hidden_BTH
+        return top_BTH, after, weights
+
+
+def _aligned_to_the_right(weights_BTN: Tensor, limit: int | None) -> Tensor:
+    """From the slots in order of time to the slots before each step, the most recent last."""
+    _, steps, slots = weights_BTN.shape
+    widest = slots - 1 if limit is None else min(limit, slots - 1)
+    first_T1 = torch.arange(slots - steps - widest, slots - widest, device=weights_BTN.device).unsqueeze(1)
+    places_Tn = first_T1 + torch.arange(widest, device=weights_BTN.device)
+    gathered_BTn = weights_BTN.gather(2, places_Tn.clamp(min=0).expand(len(weights_BTN), -1, -1))
+    return gathered_BTn * (places_Tn >= 0)

@@ -1,0 +1,68 @@
+"""The LSTM-network one sentence, one word, one layer and one slot at a time, from its equations.
+
+Cheng, Dong and Lapata (2016), sections 3.2 and 3.3. Rows of the gates: output, input, forget, candidate.
+"""
+
+import torch
+from torch import Tensor
+
+from tests.oracles.lstm import Parameters, output_logits
+
+
+def lstmn_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+    """logits[b][t], a vector over the vocabulary, from a tape of one slot of zeros."""
+    return [_sentence(config, parameters, words.tolist())[0] for words in tokens_BT]
+
+
+def lstmn_attention(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[list[Tensor]]]:
+    """weights[b][layer][t], one weight for each slot there is, the oldest first."""
+    return [_sentence(config, parameters, words.tolist())[1] for words in tokens_BT]
+
+
+def _sentence(config, parameters: Parameters, words: list[int]) -> tuple[list[Tensor], list[list[Tensor]]]:
+    inputs = [parameters["embedding.weight"][word] for word in words]
+    attention = []
+    for layer in range(config.layers):
+        hidden, attended, weights = _layer(config, parameters, f"layers.{layer}", inputs)
+        attention.append(weights)
+        if layer == 0 and "skip.weight" in parameters:
+            inputs = [parameters["skip.weight"] @ x for x in inputs]
+        if layer + 1 < config.layers:
+            output = attended if config.handed_up == "attended" else hidden
+            # 0 * h: the last state may be read by nobody, and then has a gradient of zero rather than none
+            inputs = [x + y + 0 * h for x, y, h in zip(inputs, output, hidden, strict=True)]
+    return output_logits(config, parameters, hidden), attention
+
+
+def _layer(
+    config, parameters: Parameters, name: str, inputs: list[Tensor]
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    width = config.width
+    W_gates_x = parameters[f"{name}.gates_input.weight"]
+    W_gates_h = parameters[f"{name}.gates_attended.weight"]
+    b = parameters[f"{name}.gates_input.bias"]
+    zeros = W_gates_x.new_zeros(width)
+    H, C, attended = [zeros], [zeros], [zeros]
+    hidden, attention = [], []
+    for x in inputs:
+        if config.tape_size is not None:
+            H, C = H[-config.tape_size :], C[-config.tape_size :]
+        a = [_score(parameters, name, h, x, attended[-1]) for h in H]  # equation 4
+        s = torch.stack(a).softmax(0)  # equation 5
+        h_tilde = sum(weight * h for weight, h in zip(s, H, strict=True))  # equation 6
+        c_tilde = sum(weight * c for weight, c in zip(s, C, strict=True))
+        o, i, f, c_hat = (W_gates_x @ x + W_gates_h @ h_tilde + b).split(width)  # equation 7
+        c = f.sigmoid() * c_tilde + i.sigmoid() * c_hat.tanh()  # equation 8
+        h = o.sigmoid() * c.tanh()  # equation 9
+        H, C = [*H, h], [*C, c]
+        hidden.append(h)
+        attended.append(h_tilde)
+        attention.append(s)
+    return hidden, attended[1:], attention
+
+
+def _score(parameters: Parameters, name: str, h: Tensor, x: Tensor, h_tilde_before: Tensor) -> Tensor:
+    inner = parameters[f"{name}.key.weight"] @ h + parameters[f"{name}.query_input.weight"] @ x
+    if f"{name}.query_attended.weight" in parameters:
+        inner = inner + parameters[f"{name}.query_attended.weight"] @ h_tilde_before
+    return parameters[f"{name}.score"] @ inner.tanh()

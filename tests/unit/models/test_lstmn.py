@@ -1,0 +1,196 @@
+from itertools import product
+
+import pytest
+import torch
+
+from memtune.errors import ConfigurationError
+from memtune.models import LSTMNConfig, build_model, logits, negative_log_likelihood
+from memtune.values import parse
+from tests.oracles.agreement import assert_agreement, assert_near
+from tests.oracles.lstmn import lstmn_attention, lstmn_logits
+
+WORDS = 23
+
+
+def small(**fields) -> LSTMNConfig:
+    """Wide initial values: attention far from even, so that a wrong slot shows."""
+    return LSTMNConfig(**{"width": 5, "initial_range": 0.8, **fields})
+
+
+READINGS = {
+    "one layer": small(),
+    "narrow embeddings": small(embedding_width=3),
+    "three layers": small(layers=3),
+    "three layers handing up h": small(layers=3, handed_up="hidden"),
+    "projected skip": small(layers=2, embedding_width=4),
+    "without the previous attention": small(layers=2, previous_attention=False),
+    "tape of four": small(layers=2, tape_size=4),
+    "tape of one": small(tape_size=1),
+    "tied": small(tie_output=True),
+}
+every_reading = pytest.mark.parametrize("config", READINGS.values(), ids=READINGS)
+
+
+def text(length: int, rows: int = 2) -> torch.Tensor:
+    return torch.randint(WORDS, (rows, length + 1), generator=torch.Generator().manual_seed(length))
+
+
+def double(config: LSTMNConfig):
+    return build_model(config, WORDS, seed=1).double()
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16])
+@every_reading
+def test_every_reading_agrees_with_its_equations(config, length):
+    assert_agreement(double(config), lstmn_logits, text(length), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("tape_size", [None, 15])
+def test_a_long_sentence_agrees_with_its_equations(tape_size):
+    config = small(width=3, layers=2, tape_size=tape_size)
+    assert_agreement(double(config), lstmn_logits, text(63, rows=1), tolerance=1e-9)
+
+
+@every_reading
+def test_single_precision_agrees_to_rounding(config):
+    assert_agreement(build_model(config, WORDS, seed=1), lstmn_logits, text(16), tolerance=1e-5)
+
+
+def test_single_precision_agrees_to_rounding_over_a_long_sentence():
+    config = small(width=3, initial_range=0.5)
+    assert_agreement(build_model(config, WORDS, seed=1), lstmn_logits, text(63, rows=1), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("carried_from", [1, 3, 4, 10, 15])
+@pytest.mark.parametrize("tape_size", [None, 4])
+def test_carried_state_agrees_with_reading_the_whole_text(tape_size, carried_from):
+    """Cuts inside, at the end of and after the first tape of 4 slots."""
+    config = small(layers=2, tape_size=tape_size)
+    assert_agreement(double(config), lstmn_logits, text(16), tolerance=1e-9, carried_from=carried_from)
+
+
+@pytest.mark.parametrize("layer", [0, 1, -1])
+@pytest.mark.parametrize(("length", "tape_size"), [*product([1, 3, 4, 9], [None, 4])])
+def test_attention_agrees_with_its_equations_and_is_aligned_to_the_right(length, tape_size, layer):
+    config = small(layers=2, tape_size=tape_size)
+    model, words_BT = double(config), text(length)[:, 1:]
+    weights_BTn = model.attention(words_BT, model.initial_state(2), layer=layer)
+    widest = min(length, tape_size or length)
+    assert weights_BTn.shape == (2, length, widest)
+    for b, layers in enumerate(lstmn_attention(config, dict(model.named_parameters()), words_BT)):
+        for t, expected in enumerate(layers[layer]):
+            absent = widest - len(expected)
+            assert weights_BTn[b, t, :absent].eq(0).all()
+            assert_near(weights_BTn[b, t, absent:], expected, 1e-12, f"attention {b} {t}")
+
+
+def test_attention_reaches_into_the_carried_tape():
+    model, words_BT = double(small(tape_size=5)), text(12)
+    whole_BTn = model.attention(words_BT, model.initial_state(2))
+    _, state = logits(model, words_BT[:, :7])
+    assert_near(model.attention(words_BT[:, 7:], state), whole_BTn[:, 7:], 1e-12, "attention")
+
+
+def test_the_first_word_attends_to_the_slot_of_zeros():
+    model = double(small(layers=2))
+    assert model.attention(text(0), model.initial_state(2)).tolist() == [[[1.0]], [[1.0]]]
+
+
+def test_a_tape_of_one_slot_is_an_lstm():
+    """With one slot h~ is h_{t-1} and c~ is c_{t-1}: equations 1 to 3."""
+    model, words_BT = double(small(tape_size=1)), text(9)
+    hidden_BTH, _ = model.encode(words_BT, model.initial_state(2))
+    lstm, layer = torch.nn.LSTM(5, 5, batch_first=True).double(), model.layers[0]
+    with torch.no_grad():
+        for mine, theirs in zip(
+            (layer.gates_input.weight, layer.gates_attended.weight, layer.gates_input.bias),
+            (lstm.weight_ih_l0, lstm.weight_hh_l0, lstm.bias_ih_l0),
+            strict=True,
+        ):
+            output, *rest = mine.chunk(4)
+            theirs.copy_(torch.cat([*rest, output]))
+        lstm.bias_hh_l0.zero_()
+    torch.testing.assert_close(hidden_BTH, lstm(model.embedding(words_BT))[0])
+
+
+def test_a_score_of_zeros_attends_evenly():
+    model, words_BT = double(small()), text(6)
+    model.layers[0].score.data.zero_()
+    weights_BTn = model.attention(words_BT, model.initial_state(2))
+    for t in range(7):
+        torch.testing.assert_close(weights_BTn[0, t, 6 - t :], torch.full((t + 1,), 1 / (t + 1)).double())
+
+
+def test_the_carried_tape_holds_every_slot_up_to_its_limit():
+    assert logits(double(small(layers=2)), text(8))[1]["tape"].shape == (2, 2, 10, 10)
+    assert logits(double(small(layers=2, tape_size=4)), text(8))[1]["tape"].shape == (2, 2, 4, 10)
+
+
+def test_without_the_previous_attention_nothing_else_of_the_past_enters_the_scores():
+    model, words_BT = double(small(previous_attention=False)), text(6)
+    _, state = logits(model, words_BT[:, :3])
+    forgotten = {**state, "attended": torch.zeros_like(state["attended"])}
+    assert torch.equal(logits(model, words_BT[:, 3:], state)[0], logits(model, words_BT[:, 3:], forgotten)[0])
+
+
+def test_reduced_precision_trains_and_carries_its_state_in_full():
+    model, words_BT = build_model(small(width=8, layers=2), WORDS, seed=1), text(9)
+    with torch.autocast("cpu", torch.bfloat16):
+        nats, state = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
+    nats.backward()
+    exact, _ = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
+    assert {value.dtype for value in state.values()} == {torch.float32}
+    torch.testing.assert_close(nats, exact, rtol=0.02, atol=0)  # bfloat16 keeps 8 bits
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def zeros(values: torch.Tensor) -> float:
+    return values.eq(0).double().mean().item()
+
+
+@pytest.mark.parametrize(("placement", "share"), [("between", 0.0), ("after", 0.5)])
+def test_dropout_reaches_the_top_only_after_each_layer(placement, share):
+    config = LSTMNConfig(width=64, layers=2, dropout=0.5, dropout_placement=placement)
+    model = build_model(config, WORDS, seed=1)
+    hidden_BTH, _ = model.encode(text(30), model.initial_state(2))
+    again_BTH, _ = model.encode(text(30), model.initial_state(2))
+    assert zeros(hidden_BTH) == pytest.approx(share, abs=0.05)  # 3,968 draws: a deviation of 0.008
+    assert not torch.equal(hidden_BTH, again_BTH)
+
+
+def test_forget_bias_is_written_to_the_gates_of_every_layer():
+    model = build_model(LSTMNConfig(width=4, layers=2, forget_bias=1.5), WORDS, seed=1)
+    for layer in model.layers:
+        assert layer.gates_input.bias[8:12].eq(1.5).all()
+        assert layer.gates_input.bias[:8].abs().le(0.05).all()
+        assert layer.gates_input.bias[12:].abs().le(0.05).all()
+
+
+def test_tying_tables_of_two_widths_is_refused():
+    with pytest.raises(ConfigurationError, match="leave embedding_width out"):
+        parse(LSTMNConfig, {"tie_output": True, "width": 8, "embedding_width": 4}, "test")
+
+
+def test_sizes_of_the_papers_models_on_penn_treebank():
+    """Six d x d and five d x e matrices, v and four biases a layer; at d = 300 the embeddings are of 150."""
+    d, e, V = 300, 150, 10_000
+    one = 6 * d * d + 5 * d * e + d + 4 * d
+    rest = V * e + V * d + V
+    assert LSTMNConfig(embedding_width=150).parameter_count(V) == one + rest
+    upper = 11 * d * d + 5 * d
+    assert LSTMNConfig(embedding_width=150, layers=3).parameter_count(V) == one + 2 * upper + d * e + rest
+
+
+def test_layer_meets_the_printed_sizes_of_two_sentence_readers():
+    """Deep fusion in table 3 adds 6 d^2 + 2 d e to the one LSTMN that reads both sentences."""
+    for d, printed in ((100, 330e3), (300, 1.7e6), (450, 3.4e6)):
+        config = LSTMNConfig(width=d, embedding_width=300)
+        matrices = config.parameter_count(0) - 5 * d
+        assert matrices + 6 * d * d + 2 * d * 300 == pytest.approx(printed, rel=0.03)
+
+
+def test_cost_per_word_by_hand():
+    """The layer's matrices, 3 d for each of 11 slots or as many as the tape holds, d V for the output."""
+    d, V = 300, 10_000
+    assert LSTMNConfig().multiply_adds(V) == 11 * d * d + 11 * 3 * d + d * V
+    assert LSTMNConfig(tape_size=5).multiply_adds(V) == 11 * d * d + 5 * 3 * d + d * V
