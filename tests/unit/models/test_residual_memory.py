@@ -1,0 +1,191 @@
+from functools import partial
+from itertools import product
+
+import pytest
+import torch
+
+from memtune.models import ResidualMemoryConfig, build_model, logits, negative_log_likelihood
+from memtune.training.weights import load_model, save_model
+from tests.oracles.agreement import assert_agreement, assert_near
+from tests.oracles.residual_memory import residual_memory_logits, window_hidden
+
+WORDS = 23
+READINGS = [*product(["per_layer", "shared"], [False, True])]
+
+
+def small(**fields) -> ResidualMemoryConfig:
+    """Seven layers with delays 1, 1, 1, 2, 2, 2, 3: a context of 13 words."""
+    return ResidualMemoryConfig(**{"width": 6, "layers": 7, "phi": 3, "initial_range": 0.6, **fields})
+
+
+def text(length: int, rows: int = 3) -> torch.Tensor:
+    return torch.randint(WORDS, (rows, length + 1), generator=torch.Generator().manual_seed(length))
+
+
+def double(config: ResidualMemoryConfig):
+    return build_model(config, WORDS, seed=1).double()
+
+
+def trained(model):
+    """In evaluation, with the running statistics of a few batches and a scale and shift that show."""
+    for seed in range(20):
+        logits(model, text(12 + seed))
+    if model.config.batch_norm:
+        for layer in model.layers:
+            layer.normalise.scale_H.data.copy_(torch.linspace(0.5, 1.5, model.config.width))
+            layer.normalise.shift_H.data.copy_(torch.linspace(0.4, -0.4, model.config.width))
+    return model.eval()
+
+
+def oracle_of(model):
+    running = dict(model.named_buffers())
+    return partial(residual_memory_logits, running=None if model.training else running)
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
+@pytest.mark.parametrize(("past", "batch_norm"), READINGS)
+def test_every_reading_agrees_with_its_equations(past, batch_norm, length):
+    model = trained(double(small(past=past, batch_norm=batch_norm)))
+    assert_agreement(model, oracle_of(model), text(length), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("past", ["per_layer", "shared"])
+def test_training_normalises_by_the_batch(past):
+    model = double(small(past=past))
+    assert_agreement(model, residual_memory_logits, text(16), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("interval", [0, 1, 2, 3, 4, 8])
+def test_any_residual_interval_agrees_with_the_equations(interval):
+    model = trained(double(small(residual_interval=interval)))
+    assert_agreement(model, oracle_of(model), text(16), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("phi", [1, 2, 7])
+def test_any_look_back_agrees_with_the_equations(phi):
+    model = double(small(phi=phi, batch_norm=False))
+    assert_agreement(model, residual_memory_logits, text(40, rows=1), tolerance=1e-9)
+
+
+@pytest.mark.parametrize(("past", "batch_norm"), READINGS)
+def test_agrees_in_single_precision(past, batch_norm):
+    model = trained(build_model(small(past=past, batch_norm=batch_norm), WORDS, seed=1))
+    assert_agreement(model, oracle_of(model), text(63), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("carried_from", [1, 5, 12, 13, 25])
+@pytest.mark.parametrize(("past", "batch_norm"), READINGS)
+def test_carried_state_agrees_with_reading_the_whole_text(past, batch_norm, carried_from):
+    """Cuts within, at the end of and after the first context of 13 words."""
+    model = trained(double(small(past=past, batch_norm=batch_norm)))
+    assert_agreement(model, oracle_of(model), text(30), tolerance=1e-9, carried_from=carried_from)
+
+
+@pytest.mark.parametrize(("phi", "context"), [(1, 121), (4, 37)])
+def test_fifteen_layers_see_as_many_words_as_the_paper_says(phi, context):
+    """Section 2.2: every word of the context moves the prediction, and none before it does."""
+    config = ResidualMemoryConfig(width=3, phi=phi, batch_norm=False)
+    assert config.context_words == context
+    model = double(config)
+    for parameter in model.parameters():
+        parameter.data.abs_()  # no rectifier shuts a path
+    words_BT = torch.arange(130).unsqueeze(0) % WORDS
+    embedded = []
+    model.embedding.register_forward_hook(lambda *arguments: embedded.append(arguments[2]))
+    hidden_BTH, _ = model.encode(words_BT, model.initial_state(1))
+    gradient_TBH, *_ = torch.autograd.grad(hidden_BTH[0, -1].sum(), embedded)
+    reached_T = gradient_TBH[:, 0].ne(0).any(1)
+    assert reached_T[-context:].all()
+    assert not reached_T[:-context].any()
+
+
+def test_state_remembers_only_the_words_of_the_context():
+    model, words_BT = double(small(batch_norm=False)), text(30)
+    assert logits(model, words_BT[:, :4])[1]["words"].tolist() == words_BT[:, :4].tolist()
+    assert logits(model, words_BT)[1]["words"].tolist() == words_BT[:, -12:].tolist()
+
+
+def test_no_layer_computes_a_row_that_no_prediction_needs():
+    """After 12 carried words the layers below the last still need 11, 10, 9, 7, 5, 3 and 0 of them."""
+    model, words_BT = double(small(batch_norm=False)), text(30)
+    _, state = logits(model, words_BT[:, :20])
+    rows = []
+    for layer in model.layers:
+        layer.register_forward_hook(lambda *arguments: rows.append(len(arguments[2])))
+    logits(model, words_BT[:, 20:24], state)
+    assert rows == [4 + before for before in (11, 10, 9, 7, 5, 3, 0)]
+
+
+def test_windows_one_by_one_give_what_the_whole_text_gives():
+    config = small(batch_norm=False)
+    model, words_BT = double(config), text(40)
+    _, state = logits(model, words_BT[:, :12])
+    hidden_BTH, _ = model.encode(words_BT[:, 12:], state)
+    windows_BTW = words_BT.unfold(1, config.context_words, 1)
+    windows_NH = window_hidden(config, dict(model.named_parameters()), windows_BTW.flatten(0, 1))
+    assert_near(hidden_BTH.flatten(0, 1), windows_NH, 1e-12, "hidden")
+
+
+def test_batch_norm_couples_batch_mates_in_training_and_not_in_evaluation():
+    model, words_BT = trained(double(small())), text(16)
+    apart_BTV, together_BTV = logits(model, words_BT[:1])[0], logits(model, words_BT)[0][:1]
+    torch.testing.assert_close(apart_BTV, together_BTV, rtol=1e-9, atol=1e-12)
+    model.train()
+    apart_BTV, together_BTV = logits(model, words_BT[:1])[0], logits(model, words_BT)[0][:1]
+    assert not torch.allclose(apart_BTV, together_BTV)
+
+
+def test_without_batch_norm_texts_stand_alone_in_training_too():
+    model, words_BT = double(small(batch_norm=False)), text(16)
+    apart_BTV, together_BTV = logits(model, words_BT[:1])[0], logits(model, words_BT)[0][:1]
+    torch.testing.assert_close(apart_BTV, together_BTV, rtol=1e-9, atol=1e-12)
+
+
+def test_running_statistics_move_a_tenth_towards_each_batch_in_training_alone():
+    model, words_BT = double(small(layers=1, residual_interval=0)), text(16)
+    norm = model.layers[0].normalise
+    seen = []
+    norm.register_forward_hook(lambda *arguments: seen.append(arguments[1][0]))
+    logits(model, words_BT)
+    torch.testing.assert_close(norm.mean_H, 0.1 * seen[0].mean(0))
+    torch.testing.assert_close(norm.variance_H, 0.9 + 0.1 * seen[0].var(0))
+    before_H = norm.mean_H.clone()
+    logits(model.eval(), words_BT)
+    assert torch.equal(norm.mean_H, before_H)
+
+
+def test_a_saved_model_keeps_its_running_statistics(tmp_path):
+    model, words_BT = trained(build_model(small(), WORDS, seed=1)), text(16)
+    save_model(model, tmp_path)
+    assert torch.equal(logits(load_model(tmp_path).eval(), words_BT)[0], logits(model, words_BT)[0])
+
+
+def test_one_word_alone_trains_on_the_running_statistics():
+    model, words_BT = trained(double(small())), torch.tensor([[3, 4]])
+    expected, _ = negative_log_likelihood(model, words_BT[:, :1], words_BT[:, 1:])
+    loss, _ = negative_log_likelihood(model.train(), words_BT[:, :1], words_BT[:, 1:])
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
+
+
+def test_batch_norm_starts_as_a_mere_normalisation():
+    norm = build_model(ResidualMemoryConfig(width=8), WORDS, seed=1).layers[3].normalise
+    assert norm.scale_H.eq(1).all()
+    assert norm.shift_H.eq(0).all()
+
+
+@pytest.mark.parametrize(("width", "published"), [(100, 2.3), (256, 7.1)])
+def test_sizes_of_the_papers_models_on_penn_treebank(width, published):
+    """Table 1, in millions: two 10,000 x d tables, 30 d x d matrices, 30 vectors, one bias a word."""
+    count = ResidualMemoryConfig(width=width).parameter_count(10_000)
+    assert count == 20_000 * width + 30 * width**2 + 30 * width + 10_000
+    assert round(count / 1e6, 1) == published
+
+
+def test_a_shared_matrix_saves_all_but_one():
+    apart, shared = (ResidualMemoryConfig(past=past).parameter_count(50) for past in ("per_layer", "shared"))
+    assert apart - shared == 14 * 100**2
+
+
+def test_cost_per_word_by_hand():
+    """Two d x d products a layer and d V for the output."""
+    assert ResidualMemoryConfig().multiply_adds(10_000) == 30 * 100**2 + 100 * 10_000
