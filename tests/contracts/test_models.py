@@ -14,6 +14,7 @@ from memtune.models import (
     LSTMConfig,
     LSTMNConfig,
     RecurrentMemoryConfig,
+    ResidualMemoryConfig,
     RNNConfig,
     SCRNConfig,
     build_model,
@@ -57,6 +58,8 @@ EXAMPLES: list[Architecture] = [
     LSTMNConfig(**WIDE),
     LSTMNConfig(**WIDE, layers=3, embedding_width=6, dropout=0.4),
     LSTMNConfig(**WIDE, layers=2, tape_size=3, handed_up="hidden", previous_attention=False, tie_output=True),
+    ResidualMemoryConfig(**WIDE, layers=4, phi=2),
+    ResidualMemoryConfig(**WIDE, layers=3, past="shared", residual_interval=2, batch_norm=False),
 ]
 every_example = pytest.mark.parametrize(
     "config", EXAMPLES, ids=[f"{i}-{example.family}" for i, example in enumerate(EXAMPLES)]

@@ -17,6 +17,7 @@ from memtune.models.interface import (
 from memtune.models.lstm import LSTMConfig
 from memtune.models.lstmn import LSTMNConfig
 from memtune.models.recurrent_memory import RecurrentMemoryConfig
+from memtune.models.residual_memory import ResidualMemoryConfig
 from memtune.models.rnn import RNNConfig
 from memtune.models.scrn import SCRNConfig
 
@@ -31,6 +32,7 @@ __all__ = [
     "ModelConfig",
     "RNNConfig",
     "RecurrentMemoryConfig",
+    "ResidualMemoryConfig",
     "SCRNConfig",
     "State",
     "build_model",
@@ -38,7 +40,15 @@ __all__ = [
     "negative_log_likelihood",
 ]
 
-Families = LSTMConfig | RecurrentMemoryConfig | RNNConfig | SCRNConfig | AttentionLSTMConfig | LSTMNConfig
+Families = (
+    LSTMConfig
+    | RecurrentMemoryConfig
+    | RNNConfig
+    | SCRNConfig
+    | AttentionLSTMConfig
+    | LSTMNConfig
+    | ResidualMemoryConfig
+)
 ModelConfig = Annotated[Families, Field(discriminator="family")]
 MODELS: dict[str, type[Architecture]] = {
     config.model_fields["family"].default: config for config in get_args(Families)
