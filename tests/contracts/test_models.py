@@ -11,6 +11,7 @@ from memtune.models import (
     Architecture,
     AttentionLSTMConfig,
     Attentive,
+    FeedForwardConfig,
     LSTMConfig,
     LSTMNConfig,
     RecurrentMemoryConfig,
@@ -60,6 +61,8 @@ EXAMPLES: list[Architecture] = [
     LSTMNConfig(**WIDE, layers=2, tape_size=3, handed_up="hidden", previous_attention=False, tie_output=True),
     ResidualMemoryConfig(**WIDE, layers=4, phi=2),
     ResidualMemoryConfig(**WIDE, layers=3, past="shared", residual_interval=2, batch_norm=False),
+    FeedForwardConfig(**WIDE, embedding_width=5, order=4),
+    FeedForwardConfig(**WIDE, embedding_width=3, order=2, direct=True),
 ]
 every_example = pytest.mark.parametrize(
     "config", EXAMPLES, ids=[f"{i}-{example.family}" for i, example in enumerate(EXAMPLES)]

@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 
 from memtune.models.attention_lstm import AttentionLSTMConfig
+from memtune.models.feed_forward import FeedForwardConfig
 from memtune.models.interface import (
     Architecture,
     Attentive,
@@ -26,6 +27,7 @@ __all__ = [
     "Architecture",
     "AttentionLSTMConfig",
     "Attentive",
+    "FeedForwardConfig",
     "LSTMConfig",
     "LSTMNConfig",
     "LanguageModel",
@@ -48,6 +50,7 @@ Families = (
     | AttentionLSTMConfig
     | LSTMNConfig
     | ResidualMemoryConfig
+    | FeedForwardConfig
 )
 ModelConfig = Annotated[Families, Field(discriminator="family")]
 MODELS: dict[str, type[Architecture]] = {

@@ -1,0 +1,110 @@
+"""The feed-forward n-gram network: the last words' vectors side by side, one hidden layer, softmax.
+
+Bengio, Ducharme, Vincent and Janvin (2003), "A Neural Probabilistic Language Model", section 2, equation 1:
+
+    y = b + W x + U tanh(d + H x),   x = (C(w_{t-1}), ..., C(w_{t-n+1}))
+
+where W x are the direct connections, which may be left out. Words before the text have zero vectors. It is
+the "shallow feed-forward" row of Beneš, Baskar and Burget (2017), table 1.
+
+Shapes: B batch, T time, P earlier words (at most n - 2), K = n - 2 + T words, E width of a word's vector, F
+what the output layer reads, V vocabulary.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.layers.initialisation import uniform
+from memtune.models.layers.output import OutputLayer
+from memtune.models.layers.recent_words import no_words, recent_words
+
+__all__ = ["FeedForwardConfig", "FeedForwardLanguageModel"]
+
+
+class FeedForwardConfig(Architecture):
+    """A feed-forward n-gram network; the defaults have about 2M parameters on Penn Treebank."""
+
+    family: Literal["feed_forward"] = "feed_forward"
+    width: int = Field(100, ge=1, description="h: hidden units (section 2)")
+    embedding_width: int | None = Field(
+        None, ge=1, description="m: features of a word (section 2); None is as many as hidden units"
+    )
+    order: int = Field(5, ge=2, description="n: a word is predicted from the n - 1 before it (section 2)")
+    direct: bool = Field(
+        False, description="Direct connections W from the words' features to the output (equation 1)"
+    )
+    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
+
+    @override
+    def build(self, vocabulary_size: int) -> "FeedForwardLanguageModel":
+        return FeedForwardLanguageModel(self, vocabulary_size)
+
+    @override
+    def parameter_count(self, vocabulary_size: int) -> int:
+        hidden = self.width * (self.features + 1)
+        return vocabulary_size * (self.features_of_word + self.output_width + 1) + hidden
+
+    @override
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        return self.width * self.features + vocabulary_size * self.output_width
+
+    @override
+    def describe(self) -> dict[str, str | int | float]:
+        return {
+            "width": self.width,
+            "embedding_width": self.features_of_word,
+            "order": self.order,
+            "direct": self.direct,
+        }
+
+    @property
+    def features_of_word(self) -> int:
+        """m."""
+        return self.embedding_width or self.width
+
+    @property
+    def features(self) -> int:
+        """Length of x: the features of n - 1 words."""
+        return (self.order - 1) * self.features_of_word
+
+    @property
+    def output_width(self) -> int:
+        """Width of what the output layer reads: the hidden units, and x where it is connected."""
+        return self.width + (self.features if self.direct else 0)
+
+
+class FeedForwardLanguageModel(LanguageModel):
+    """Carried state: the last words, (B, P). U and W lie side by side in the output layer's weight."""
+
+    config: FeedForwardConfig
+
+    def __init__(self, config: FeedForwardConfig, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        self.embedding = nn.Embedding(vocabulary_size, config.features_of_word)
+        self.hidden = nn.Linear(config.features, config.width)
+        self.output = OutputLayer(config.output_width, vocabulary_size)
+        uniform(self, config.initial_range)
+
+    @override
+    def initial_state(self, batch_size: int) -> State:
+        return {"words": no_words(batch_size, self.embedding.weight.device)}
+
+    @override
+    def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
+        before, steps = self.config.order - 2, tokens_BT.shape[1]
+        words_BK = torch.cat([state["words"], tokens_BT], dim=1)
+        missing = before + steps - words_BK.shape[1]
+        vectors_BKE = functional.pad(self.embedding(words_BK), (0, 0, missing, 0))
+        features_BTF = torch.cat([vectors_BKE[:, k : k + steps] for k in range(before + 1)], dim=2)
+        read_BTF = self.hidden(features_BTF).tanh()
+        if self.config.direct:
+            read_BTF = torch.cat([read_BTF, features_BTF], dim=2)
+        return read_BTF, {"words": recent_words(words_BK, before)}
