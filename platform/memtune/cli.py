@@ -33,6 +33,9 @@ err = Console(stderr=True)
 
 Store = Annotated[str | None, typer.Option(help="Folder or URI of the corpora; default: MEMTUNE_STORE.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
+ReplaceChampion = Annotated[
+    bool, typer.Option("--replace-champion", help="Register the model whatever the champion is.")
+]
 Device = Annotated[str, typer.Option(help='Where to compute: "cpu", "cuda", "cuda:1".')]
 
 
@@ -183,6 +186,7 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of torch; default: torch's own.")] = None,
     device: Device = "cpu",
+    replace_champion: ReplaceChampion = False,
 ) -> None:
     """Train one configuration here, recorded like a trial; a second call goes on where it stopped.
 
@@ -207,6 +211,7 @@ def train(
             file,
             overrides,
             device=device,
+            replace_champion=replace_champion,
             progress=show,
             report=lambda report: bar.console.print(_line(report)),
         )
@@ -229,6 +234,7 @@ def search(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, show five samples.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a study that has begun.")] = False,
     address: Annotated[str | None, typer.Option(help="A Ray cluster; default: this machine.")] = None,
+    replace_champion: ReplaceChampion = False,
 ) -> None:
     """Run a study: sample, train, stop early what lags, register the best model.
 
@@ -246,7 +252,9 @@ def search(
     from memtune.execution.search import search as run_search
     from memtune.reports import spread_table
 
-    result = run_search(study, overrides, resume=resume, address=address, console=out)
+    result = run_search(
+        study, overrides, resume=resume, replace_champion=replace_champion, address=address, console=out
+    )
     if result.interrupted:
         left = len(result.interrupted)
         _warn(f"stopped with {left} trials open; go on with: memtune search {study} --resume")

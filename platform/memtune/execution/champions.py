@@ -42,25 +42,33 @@ class Evaluated:
     """The perplexity that no model of this split can beat, where it is known."""
 
 
-def crown(ready: ReadyStudy, recorder: Recorder, outcomes: Sequence[Outcome]) -> Decision | None:
+def crown(
+    ready: ReadyStudy, recorder: Recorder, outcomes: Sequence[Outcome], replace: bool
+) -> Decision | None:
     """Register the model with the lowest validation loss of a study's trials, stopped ones included.
 
-    None when no trial reached a validation.
+    None when no trial reached a validation. `replace` as in `register`.
     """
     reached = [outcome for outcome in outcomes if outcome.curve]
     if not reached:
         return None
     winner = min(reached, key=lambda outcome: (min(outcome.curve.values()), outcome.number))
     checkpoints = Checkpoints(ready.checkpoints, winner.identity)
-    return register(ready.settings, ready.corpus, recorder, ready.id, checkpoints)
+    return register(ready.settings, ready.corpus, recorder, ready.id, checkpoints, replace)
 
 
 def register(
-    settings: Settings, corpus: Corpus, recorder: Recorder, study: str, checkpoints: Checkpoints
+    settings: Settings,
+    corpus: Corpus,
+    recorder: Recorder,
+    study: str,
+    checkpoints: Checkpoints,
+    replace: bool,
 ) -> Decision:
     """Offer a trial's best model to the registry, which takes it if it is the best of its corpus.
 
-    Raises TrackingError when the tracking store does not answer, CheckpointError when no checkpoint is whole.
+    With `replace` it is taken whatever the champion is: figures under another protocol do not compare. Raises
+    TrackingError when the tracking store does not answer, CheckpointError when no checkpoint is whole.
     """
     if not recorder.flush(FLUSH_SECONDS):
         raise TrackingError(f"{settings.tracking} does not answer; resume the study when it does")
@@ -68,7 +76,11 @@ def register(
         record = read_checkpoint(folder).record
         save_model(load_best_model(folder), Path(scratch))
         return register_champion(
-            settings.tracking, _result(record, study), Path(scratch), corpus.vocabulary.tokens
+            settings.tracking,
+            _result(record, study),
+            Path(scratch),
+            corpus.vocabulary.tokens,
+            replace=replace,
         )
 
 

@@ -79,14 +79,17 @@ def search(
     overrides: dict[str, Any] | None = None,
     *,
     resume: bool = False,
+    replace_champion: bool = False,
     address: str | None = None,
     settings: Settings | None = None,
     console: Console | None = None,
 ) -> SearchResult:
     """Run a study, or go on with it, and register its best model.
 
-    `overrides` are put over the study's file by dotted name. `address` is a Ray cluster's; without it (and
-    without RAY_ADDRESS) a private instance is started on this machine. Progress goes to `console`.
+    `overrides` are put over the study's file by dotted name. `replace_champion` registers the best model even
+    where the champion's figure, of another protocol or text, does not compare. `address` is a Ray cluster's;
+    without it (and without RAY_ADDRESS) a private instance is started on this machine. Progress goes to
+    `console`.
     Raises a MemtuneError before anything starts when the study cannot run; StudyError when it has begun and
     `resume` is not set, or when another driver holds it.
     """
@@ -98,7 +101,7 @@ def search(
         Recorder(settings.tracking, ready.corpus.name) as recorder,
         _Search(ready, recorder, shown, address) as running,
     ):
-        return running.run(path, resume)
+        return running.run(path, resume, replace_champion)
 
 
 @contextmanager
@@ -140,7 +143,7 @@ class _Search:
     ) -> None:
         self._connection.close()
 
-    def run(self, path: Path, resume: bool) -> SearchResult:
+    def run(self, path: Path, resume: bool, replace: bool) -> SearchResult:
         proposals = self._proposals(self._ready.id, self._ready.space, self._study.sampler)
         self._check_standing(path, proposals, resume)
         Folder.at(f"{self._ready.settings.studies}/{self._ready.id}").write_json(
@@ -153,7 +156,11 @@ class _Search:
         repeats: list[Outcome] = []
         if not interrupted and self._study.repeats.best:
             repeats, interrupted = self._repeats(proposals, records)
-        crowning = None if interrupted else crown(self._ready, self._recorder, proposals.outcomes() + repeats)
+        crowning = (
+            None
+            if interrupted
+            else crown(self._ready, self._recorder, proposals.outcomes() + repeats, replace)
+        )
         records.close(interrupted=bool(interrupted))
         return SearchResult(
             self._ready.id, proposals.outcomes(), repeats, interrupted, crowning, self._recorder.flush(60)

@@ -56,6 +56,7 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     *,
     device: str = "cpu",
+    replace_champion: bool = False,
     settings: Settings | None = None,
     progress: Callable[[Progress], None] | None = None,
     report: Callable[[Report], None] | None = None,
@@ -63,7 +64,8 @@ def train(
     """Train the configuration in `path`, from its last checkpoint when there is one.
 
     `progress` is called a few times a second, `report` at each milestone. The model is registered when it is
-    the best of its corpus. Raises a MemtuneError before training when something it names is missing.
+    the best of its corpus, or whatever it is with `replace_champion`. Raises a MemtuneError before training
+    when something it names is missing.
     """
     settings = settings or Settings.read()
     file = load_trial(path, overrides)
@@ -74,7 +76,11 @@ def train(
     with Recorder(settings.tracking, corpus.name) as recorder:
         _open_run(recorder, path.stem, learner, corpus, settings)
         _learn(learner, checkpoints, recorder, progress, report)
-        crowning = register(settings, corpus, recorder, ALONE, checkpoints) if learner.best else None
+        crowning = (
+            register(settings, corpus, recorder, ALONE, checkpoints, replace_champion)
+            if learner.best
+            else None
+        )
     return Trained(path.stem, learner.identity, learner.curve, learner.best, crowning)
 
 

@@ -83,11 +83,14 @@ def _refusal(champion: Champion | None, result: Result) -> str | None:
         return None
     protocol = protocol_label(result.protocol)
     if champion.corpus_digest != result.corpus_digest:
-        return f"{champion.uri} was validated on another text of this name; replace it if that is outdated"
+        return (
+            f"{champion.uri} was validated on another text of this name; "
+            "register this one all the same with --replace-champion"
+        )
     if champion.protocol != protocol:
         return (
             f'{champion.uri} stands under protocol "{champion.protocol}", this one under "{protocol}"; '
-            "their figures do not compare; replace it if the protocol changed for good"
+            "their figures do not compare; register this one all the same with --replace-champion"
         )
     if not result.metrics["valid_loss"] < champion.valid_loss:
         return f"{champion.uri} is as good or better: {_figure(champion.valid_loss)}"
