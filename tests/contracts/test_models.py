@@ -14,6 +14,7 @@ from memtune.models import (
     FeedForwardConfig,
     LSTMConfig,
     LSTMNConfig,
+    MemoryNetworkConfig,
     RecurrentMemoryConfig,
     ResidualMemoryConfig,
     RNNConfig,
@@ -63,6 +64,8 @@ EXAMPLES: list[Architecture] = [
     ResidualMemoryConfig(**WIDE, layers=3, past="shared", residual_interval=2, batch_norm=False),
     FeedForwardConfig(**WIDE, embedding_width=5, order=4),
     FeedForwardConfig(**WIDE, embedding_width=3, order=2, direct=True),
+    MemoryNetworkConfig(**WIDE, memory_size=4),
+    MemoryNetworkConfig(**WIDE, memory_size=3, hops=3, temporal_encoding=False, rectify_half=True),
 ]
 every_example = pytest.mark.parametrize(
     "config", EXAMPLES, ids=[f"{i}-{example.family}" for i, example in enumerate(EXAMPLES)]

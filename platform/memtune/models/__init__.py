@@ -17,6 +17,7 @@ from memtune.models.interface import (
 )
 from memtune.models.lstm import LSTMConfig
 from memtune.models.lstmn import LSTMNConfig
+from memtune.models.memory_network import MemoryNetworkConfig
 from memtune.models.recurrent_memory import RecurrentMemoryConfig
 from memtune.models.residual_memory import ResidualMemoryConfig
 from memtune.models.rnn import RNNConfig
@@ -31,6 +32,7 @@ __all__ = [
     "LSTMConfig",
     "LSTMNConfig",
     "LanguageModel",
+    "MemoryNetworkConfig",
     "ModelConfig",
     "RNNConfig",
     "RecurrentMemoryConfig",
@@ -51,6 +53,7 @@ Families = (
     | LSTMNConfig
     | ResidualMemoryConfig
     | FeedForwardConfig
+    | MemoryNetworkConfig
 )
 ModelConfig = Annotated[Families, Field(discriminator="family")]
 MODELS: dict[str, type[Architecture]] = {

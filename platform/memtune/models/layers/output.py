@@ -23,18 +23,26 @@ FEWEST_ROWS = 64
 
 
 class OutputLayer(nn.Module):
-    """A linear map to the vocabulary with a bias, under a full softmax."""
+    """A linear map to the vocabulary, under a full softmax."""
 
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, width: int, vocabulary_size: int, tied_to: nn.Embedding | None = None) -> None:
-        """With `tied_to`, the embedding's table is the weight: one parameter, trained by both uses."""
+    def __init__(
+        self, width: int, vocabulary_size: int, tied_to: nn.Embedding | None = None, bias: bool = True
+    ) -> None:
+        """With `tied_to`, the embedding's table is the weight: one parameter, trained by both uses.
+
+        Without `bias` it is zero, and no parameter.
+        """
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary_size, width))
         if tied_to is not None:
             self.weight = tied_to.weight
-        self.bias = nn.Parameter(torch.empty(vocabulary_size))
+        if bias:
+            self.bias = nn.Parameter(torch.empty(vocabulary_size))
+        else:
+            self.register_buffer("bias", torch.zeros(vocabulary_size), persistent=False)
 
     def forward(self, hidden_H: Tensor) -> Tensor:
         """Logits over the vocabulary for hidden vectors of any leading shape."""

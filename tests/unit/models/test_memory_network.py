@@ -1,0 +1,117 @@
+from itertools import product
+
+import pytest
+import torch
+
+from memtune.models import MemoryNetworkConfig, build_model, logits
+from tests.oracles.agreement import assert_agreement, assert_near
+from tests.oracles.memory_network import memory_network_attention, memory_network_logits
+
+WORDS = 23
+READINGS = [*product([1, 3], [False, True], [False, True])]
+
+
+def small(**fields) -> MemoryNetworkConfig:
+    """Wide initial values: attention far from even, so that a wrong slot shows."""
+    return MemoryNetworkConfig(**{"width": 5, "memory_size": 4, "initial_range": 0.9, **fields})
+
+
+def text(length: int) -> torch.Tensor:
+    return torch.randint(WORDS, (2, length + 1), generator=torch.Generator().manual_seed(length))
+
+
+def double(config: MemoryNetworkConfig):
+    return build_model(config, WORDS, seed=1).double()
+
+
+@pytest.mark.parametrize(("hops", "temporal_encoding", "rectify_half"), READINGS)
+def test_every_reading_agrees_with_its_equations(hops, temporal_encoding, rectify_half):
+    config = small(hops=hops, temporal_encoding=temporal_encoding, rectify_half=rectify_half)
+    assert_agreement(double(config), memory_network_logits, text(9), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 63, 131])
+@pytest.mark.parametrize("temporal_encoding", [False, True])
+def test_agrees_at_lengths_around_the_window(temporal_encoding, length):
+    config = small(memory_size=15, hops=2, temporal_encoding=temporal_encoding)
+    assert_agreement(double(config), memory_network_logits, text(length)[:1], tolerance=1e-9)
+
+
+@pytest.mark.parametrize(("hops", "temporal_encoding", "rectify_half"), READINGS)
+def test_agrees_in_single_precision(hops, temporal_encoding, rectify_half):
+    config = small(memory_size=15, hops=hops, temporal_encoding=temporal_encoding, rectify_half=rectify_half)
+    model = build_model(config, WORDS, seed=1)
+    assert_agreement(model, memory_network_logits, text(63)[:1], tolerance=1e-5)
+
+
+@pytest.mark.parametrize("carried_from", [1, 3, 4, 10])
+@pytest.mark.parametrize("temporal_encoding", [False, True])
+def test_carried_state_agrees_with_reading_the_whole_text(temporal_encoding, carried_from):
+    """Cuts inside, at the end of and after the first window of 4."""
+    config = small(hops=2, temporal_encoding=temporal_encoding, rectify_half=True)
+    model = double(config)
+    assert_agreement(model, memory_network_logits, text(16), tolerance=1e-9, carried_from=carried_from)
+
+
+@pytest.mark.parametrize("hops", [1, 3])
+def test_attention_of_the_last_hop_agrees_with_its_equations_and_is_aligned_to_the_right(hops):
+    config = small(hops=hops)
+    model, words_BT = double(config), text(9)[:, 1:]
+    weights_BTn = model.attention(words_BT, model.initial_state(2))
+    parameters = dict(model.named_parameters())
+    for b, sentence in enumerate(memory_network_attention(config, parameters, words_BT)):
+        for t, expected in enumerate(sentence):
+            absent = 4 - len(expected)
+            assert weights_BTn[b, t, :absent].eq(0).all()
+            assert_near(weights_BTn[b, t, absent:], expected, 1e-12, f"attention {b} {t}")
+
+
+def test_one_slot_and_one_hop_by_hand():
+    """All attention is on the current word: u = C x + T_C + H 0.1."""
+    model, words_BT = double(small(memory_size=1)), text(6)
+    hidden_BTH, _ = model.encode(words_BT, model.initial_state(2))
+    constant_H = model.temporal_values[0] + 0.1 * model.hop.weight.sum(1)
+    torch.testing.assert_close(hidden_BTH, model.output_table(words_BT) + constant_H)
+
+
+def test_without_temporal_encoding_the_order_of_the_words_does_not_matter():
+    model, words_BT = double(small(hops=2, temporal_encoding=False)), torch.tensor([[3, 8, 5, 11]])
+    other_BT = torch.tensor([[5, 11, 8, 3]])
+    first_BTV, second_BTV = (logits(model, words)[0] for words in (words_BT, other_BT))
+    torch.testing.assert_close(first_BTV[:, -1], second_BTV[:, -1])
+    assert not torch.allclose(first_BTV[:, 1], second_BTV[:, 1])
+
+
+def test_half_of_the_units_are_rectified():
+    """Of an odd number the larger half."""
+    model = double(small(rectify_half=True))
+    hidden_BTH, _ = model.encode(text(30), model.initial_state(2))
+    assert hidden_BTH[..., :2].lt(0).any()
+    assert hidden_BTH[..., 2:].ge(0).all()
+    assert hidden_BTH[..., 2:].eq(0).any()
+
+
+def test_state_remembers_only_the_last_words_that_a_window_can_reach():
+    model, words_BT = double(small()), text(9)
+    assert logits(model, words_BT[:, :2])[1]["words"].tolist() == words_BT[:, :2].tolist()
+    assert logits(model, words_BT)[1]["words"].tolist() == words_BT[:, -3:].tolist()
+
+
+def test_the_output_has_no_bias():
+    model = double(small())
+    assert model.output(torch.zeros(5, dtype=torch.float64)).eq(0).all()
+    assert not any("bias" in name for name in model.state_dict())
+
+
+def test_size_by_hand():
+    """A, C and W, a row of T_A and T_C for each slot, and H, whatever the number of hops."""
+    for hops in (1, 6):
+        count = MemoryNetworkConfig(hops=hops).parameter_count(10_000)
+        assert count == 3 * 10_000 * 128 + 2 * 15 * 128 + 128**2
+
+
+def test_cost_per_word_by_hand():
+    """A hop: n d for scores, context and each temporal table, d^2 for H; once d V for the output."""
+    assert MemoryNetworkConfig().multiply_adds(10_000) == 4 * 15 * 128 + 128**2 + 128 * 10_000
+    plain = MemoryNetworkConfig(hops=3, temporal_encoding=False)
+    assert plain.multiply_adds(10_000) == 3 * (2 * 15 * 128 + 128**2) + 128 * 10_000
