@@ -5,6 +5,7 @@ Cheng, Dong and Lapata (2016), sections 3.2 and 3.3. Rows of the gates: output, 
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tests.oracles.lstm import Parameters, output_logits
 
@@ -66,3 +67,25 @@ def _score(parameters: Parameters, name: str, h: Tensor, x: Tensor, h_tilde_befo
     if f"{name}.query_attended.weight" in parameters:
         inner = inner + parameters[f"{name}.query_attended.weight"] @ h_tilde_before
     return parameters[f"{name}.score"] @ inner.tanh()
+
+
+def layer_as_written(layer, inputs_BTE: Tensor) -> Tensor:
+    """hidden_BTH of an `LSTMNLayer` without limit, from a slot of zeros: equations 4 to 9 for a whole batch.
+
+    Nothing is computed ahead, nothing is kept for the next step but the tapes: the side that is slow.
+    """
+    zeros_BH = inputs_BTE.new_zeros(len(inputs_BTE), layer.width)
+    hidden, memory, attended_BH = [zeros_BH], [zeros_BH], zeros_BH
+    W = torch.cat([layer.gates_attended.weight, layer.gates_input.weight], dim=1)
+    for x_BE in inputs_BTE.unbind(1):
+        tape_BSH = torch.stack(hidden, dim=1)
+        query_BH = layer.query_input(x_BE) + layer.query_attended(attended_BH)
+        a_BS = (layer.key(tape_BSH) + query_BH.unsqueeze(1)).tanh() @ layer.score
+        s_BS1 = a_BS.softmax(1).unsqueeze(2)
+        attended_BH = (s_BS1 * tape_BSH).sum(1)
+        remembered_BH = (s_BS1 * torch.stack(memory, dim=1)).sum(1)
+        gates_BF = functional.linear(torch.cat([attended_BH, x_BE], dim=1), W, layer.gates_input.bias)
+        o, i, f, candidate = gates_BF.chunk(4, dim=1)
+        memory.append(f.sigmoid() * remembered_BH + i.sigmoid() * candidate.tanh())
+        hidden.append(o.sigmoid() * memory[-1].tanh())
+    return torch.stack(hidden[1:], dim=1)

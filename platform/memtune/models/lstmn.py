@@ -21,7 +21,7 @@ from typing_extensions import override
 from memtune.models.interface import Architecture, LanguageModel, State
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
-from memtune.models.layers.memory_tape import read_and_write
+from memtune.models.layers.memory_tape import TapeWeights, read_and_write
 from memtune.models.layers.output import OutputLayer
 
 __all__ = ["LSTMNConfig", "LSTMNLanguageModel", "LSTMNLayer"]
@@ -147,20 +147,25 @@ class LSTMNLayer(nn.Module):
         self, inputs_BTE: Tensor, tape_BSD: Tensor, attended_BH: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """tape_BND with T new slots, attended_BTH, and weights_BTN of each step over the slots."""
-        inputs_TBE = inputs_BTE.transpose(0, 1)
-        no_weight_HH = self.key.weight.new_zeros(self.width, self.width)
+        inputs_TBE = inputs_BTE.transpose(0, 1).contiguous()
         tape_BND, attended_TBH, weights_BTN = read_and_write(
-            self.gates_input(inputs_TBE),
-            self.query_input(inputs_TBE),
-            self.gates_attended.weight,
-            no_weight_HH if self.query_attended is None else self.query_attended.weight,
-            self.key.weight,
-            self.score,
-            tape_BSD,
-            attended_BH,
-            self.limit,
+            inputs_TBE, self._weights(), tape_BSD, attended_BH, self.limit
         )
         return tape_BND, attended_TBH.transpose(0, 1), weights_BTN
+
+    def _weights(self) -> TapeWeights:
+        query_attended = self.query_attended
+        return TapeWeights(
+            gates_input_FE=self.gates_input.weight,
+            gates_bias_F=self.gates_input.bias,
+            gates_attended_FH=self.gates_attended.weight,
+            query_input_HE=self.query_input.weight,
+            query_attended_HH=(
+                torch.zeros_like(self.key.weight) if query_attended is None else query_attended.weight
+            ),
+            key_HH=self.key.weight,
+            score_H=self.score,
+        )
 
 
 class LSTMNLanguageModel(LanguageModel):

@@ -1,17 +1,17 @@
 """The recurrence of the LSTM-network over whole sequences: a cell that reads all it has written.
 
 Cheng, Dong and Lapata (2016), "Long Short-Term Memory-Networks for Machine Reading", section 3.2. What does
-not wait for the step before comes in ready (W_x x_t and the inputs' part of the gates), W_h h_i is computed
-once per slot, W and W_h~ meet h~_t in one product, and the gradients of all weights are products over the
-whole sequence after the loop. Steps write slots, keys and gates into buffers in place.
+not wait for the step before is computed ahead (W_x x_t, the inputs' part of the gates), W_h h_i once per
+slot, W and W_h~ meet h~_t in one product, and the gradients of all weights are products over the whole
+sequence after the loop. Steps write slots, keys and gates into buffers in place.
 
 Backward computes the B W H hyperbolic tangents of a step again: they stay in the cache, while those of all
 steps together, B T^2 H / 2, would be fetched from memory. The gradients of a softmax's scores sum to zero, so
 the 1 in tanh' = 1 - tanh^2 is left out wherever slots are summed: it would only cost digits.
 
-Shapes: B batch, T time, S slots before the first step, N = S + T slots after the last, W slots of a step's
-window, H width, D = 2H a slot (h_i, then c_i), F = 4H gates (output, input, forget, candidate), P = 5H gates
-and the query of the next step.
+Shapes: B batch, T time, X = T x B, S slots before the first step, N = S + T slots after the last, W slots of
+a step's window, E input width, H width, D = 2H a slot (h_i, then c_i), F = 4H gates (output, input, forget,
+candidate), P = 5H gates and the query of the next step.
 """
 
 from dataclasses import dataclass
@@ -21,45 +21,52 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["read_and_write"]
+__all__ = ["TapeWeights", "read_and_write"]
+
+sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+
+
+class TapeWeights(NamedTuple):
+    """W and its bias in equation 7 and the weights of equation 4, in the parts that meet x, h~ and h."""
+
+    gates_input_FE: Tensor
+    gates_bias_F: Tensor
+    gates_attended_FH: Tensor
+    query_input_HE: Tensor
+    query_attended_HH: Tensor
+    key_HH: Tensor
+    score_H: Tensor
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # it would unroll the loop for each length
 def read_and_write(
-    gates_TBF: Tensor,
-    queries_TBH: Tensor,
-    gate_weight_FH: Tensor,
-    query_weight_HH: Tensor,
-    key_weight_HH: Tensor,
-    score_H: Tensor,
-    tape_BSD: Tensor,
-    attended_BH: Tensor,
-    limit: int | None,
+    inputs_TBE: Tensor, weights: TapeWeights, tape_BSD: Tensor, attended_BH: Tensor, limit: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """tape_BND with the new slots, attended_TBH (h~_t), and the weights_BTN of each step, without gradient.
 
-    `gates` and `queries` are what the inputs give to equations 7 and 4; the weights are W (its part on h~),
-    W_h~, W_h and v; `tape` holds at least one slot, `attended` is h~ of the step before. A step reads the
-    last `limit` slots, all where it is None. Runs in the weights' type, under autocast too.
+    `tape` holds at least one slot, `attended` is h~ of the step before. A step reads the last `limit` slots,
+    all where it is None. Runs in the weights' type, under autocast too.
     """
-    tensors = (gates_TBF, queries_TBH, gate_weight_FH, query_weight_HH, key_weight_HH, score_H)
-    with torch.autocast(score_H.device.type, enabled=False):
-        cast = [tensor.to(score_H.dtype) for tensor in (*tensors, tape_BSD, attended_BH)]
-        outputs: tuple[Tensor, Tensor, Tensor] = _Recurrence.apply(*cast, limit)  # type: ignore[no-untyped-call]
+    kind = weights.score_H
+    with torch.autocast(kind.device.type, enabled=False):
+        read = (tensor.to(kind.dtype) for tensor in (inputs_TBE, tape_BSD, attended_BH))
+        outputs: tuple[Tensor, Tensor, Tensor] = _Recurrence.apply(*weights, *read, limit)  # type: ignore[no-untyped-call]
     return outputs
 
 
 class _Inputs(NamedTuple):
-    """The tensors of `read_and_write`, in its order."""
+    """What a pass starts from: the weights and what it reads."""
 
-    gates_TBF: Tensor
-    queries_TBH: Tensor
-    gate_weight_FH: Tensor
-    query_weight_HH: Tensor
-    key_weight_HH: Tensor
-    score_H: Tensor
+    weights: TapeWeights
+    inputs_TBE: Tensor
     tape_BSD: Tensor
     attended_BH: Tensor
+
+    @classmethod
+    def of(cls, tensors: tuple[Tensor, ...]) -> "_Inputs":
+        """From the flat arguments of the function below."""
+        count = len(TapeWeights._fields)
+        return cls(TapeWeights(*tensors[:count]), *tensors[count:])
 
 
 class _Recurrence(torch.autograd.Function):
@@ -67,22 +74,23 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-        inputs, ctx.limit = _Inputs(*arguments[:-1]), arguments[-1]
-        buffers = _read(inputs, ctx.limit)
-        ctx.save_for_backward(*inputs, *buffers)
+        tensors, ctx.limit = arguments[:-1], arguments[-1]
+        buffers = _read(_Inputs.of(tensors), ctx.limit)
+        ctx.save_for_backward(*tensors, *buffers)
         ctx.mark_non_differentiable(buffers.weights_BTN)
         ctx.set_materialize_grads(False)
-        return buffers.tape_BND, buffers.read_TBD[:, :, : inputs.score_H.numel()], buffers.weights_BTN
+        width = buffers.keys_BNH.shape[2]
+        return buffers.tape_BND, buffers.read_TBD[:, :, :width], buffers.weights_BTN
 
     @staticmethod
     @once_differentiable
     def backward(
         ctx: Any, tape_BND: Tensor | None, attended_TBH: Tensor | None, _: None
     ) -> tuple[Tensor | None, ...]:
-        saved, count = ctx.saved_tensors, len(_Inputs._fields)
-        inputs = _Inputs(*saved[:count])
-        trace = _Trace(_Buffers(*saved[count:]), ctx.limit)
-        with torch.autocast(inputs.score_H.device.type, enabled=False):
+        kept = len(ctx.saved_tensors) - len(_Buffers._fields)
+        inputs = _Inputs.of(ctx.saved_tensors[:kept])
+        trace = _Trace(_Buffers(*ctx.saved_tensors[kept:]), ctx.limit)
+        with torch.autocast(inputs.attended_BH.device.type, enabled=False):
             gradients = _Gradients(inputs, trace, tape_BND, attended_TBH)
             return (*gradients.of_inputs(), None)
 
@@ -141,36 +149,38 @@ def _read(inputs: _Inputs, limit: int | None) -> _Buffers:
     """Equations 4 to 9, step by step."""
     trace = _Trace(_new_buffers(inputs), limit)
     gates_TBP, _, keys_BNH, _, read_TBD, tape_BND = trace.buffers
-    width, carried = inputs.score_H.numel(), inputs.tape_BSD.shape[1]
-    weight_HP = torch.cat([inputs.gate_weight_FH.t(), inputs.query_weight_HH.t()], dim=1)
-    key_weight_HH = inputs.key_weight_HH.t().contiguous()
-    scratch_F = trace.scratch()
-    keys_BNH[:, :carried] = inputs.tape_BSD[:, :, :width] @ key_weight_HH
+    weights, width, carried = inputs.weights, keys_BNH.shape[2], inputs.tape_BSD.shape[1]
+    attended_HP = torch.cat([weights.gates_attended_FH.t(), weights.query_attended_HH.t()], dim=1)
+    key_HH, scratch_F = weights.key_HH.t().contiguous(), trace.scratch()
+    keys_BNH[:, :carried] = inputs.tape_BSD[:, :, :width] @ key_HH
     for step, gates_BP in enumerate(gates_TBP):
-        _attend(trace, step, inputs.score_H, scratch_F)
-        gates_BP.addmm_(read_TBD[step, :, :width], weight_HP)
+        _attend(trace, step, weights.score_H, scratch_F)
+        gates_BP.addmm_(read_TBD[step, :, :width], attended_HP)
         slot_BD = tape_BND[:, carried + step]
         _write(gates_BP, read_TBD[step, :, width:], slot_BD)
-        torch.mm(slot_BD[:, :width], key_weight_HH, out=keys_BNH[:, carried + step])
+        torch.mm(slot_BD[:, :width], key_HH, out=keys_BNH[:, carried + step])
     return trace.buffers
 
 
 def _new_buffers(inputs: _Inputs) -> _Buffers:
-    """Gates and queries as the inputs give them, the query of a step beside the gates of the one before."""
-    (steps, batch, width), carried = inputs.queries_TBH.shape, inputs.tape_BSD.shape[1]
-    new = inputs.score_H.new_empty
+    """Gates and queries have what the inputs give them, the query of a step beside the gates before it."""
+    (steps, batch, _), (_, carried, slot) = inputs.inputs_TBE.shape, inputs.tape_BSD.shape
+    weights, new, width = inputs.weights, inputs.tape_BSD.new_empty, slot // 2
     gates_TBP = new(steps, batch, 5 * width)
-    gates_TBP[:, :, : 4 * width] = inputs.gates_TBF
-    gates_TBP[:-1, :, 4 * width :] = inputs.queries_TBH[1:]
-    gates_TBP[-1, :, 4 * width :] = 0  # there is no next step
-    tape_BND = new(batch, carried + steps, 2 * width)
+    inputs_XE, gates_XP = inputs.inputs_TBE.flatten(0, 1), gates_TBP.flatten(0, 1)
+    gates_XF, queries_XH = gates_XP[:, : 4 * width], gates_XP[:, 4 * width :]
+    torch.addmm(weights.gates_bias_F, inputs_XE, weights.gates_input_FE.t(), out=gates_XF)
+    torch.mm(inputs_XE[batch:], weights.query_input_HE.t(), out=queries_XH[:-batch])
+    queries_XH[-batch:] = 0  # there is no next step
+    first_BH = inputs_XE[:batch] @ weights.query_input_HE.t()
+    tape_BND = new(batch, carried + steps, slot)
     tape_BND[:, :carried] = inputs.tape_BSD
     return _Buffers(
         gates_TBP=gates_TBP,
-        first_query_BH=torch.addmm(inputs.queries_TBH[0], inputs.attended_BH, inputs.query_weight_HH.t()),
+        first_query_BH=first_BH.addmm_(inputs.attended_BH, weights.query_attended_HH.t()),
         keys_BNH=new(batch, carried + steps, width),
-        weights_BTN=inputs.score_H.new_zeros(batch, steps, carried + steps),
-        read_TBD=new(steps, batch, 2 * width),
+        weights_BTN=new(batch, steps, carried + steps).zero_(),
+        read_TBD=new(steps, batch, slot),
         tape_BND=tape_BND,
     )
 
@@ -205,8 +215,9 @@ class _Gradients:
     ) -> None:
         """From the gradients of the outputs; None where nobody read one."""
         self.inputs, self.trace, self.kept = inputs, trace, trace.buffers
-        self.width, self.carried = inputs.score_H.numel(), inputs.tape_BSD.shape[1]
-        self.gate_weight_PH = torch.cat([inputs.gate_weight_FH, inputs.query_weight_HH])
+        self.width, self.carried = inputs.attended_BH.shape[1], inputs.tape_BSD.shape[1]
+        self.weights = weights = inputs.weights
+        self.attended_PH = torch.cat([weights.gates_attended_FH, weights.query_attended_HH])
         self.tape_BND = torch.zeros_like(self.kept.tape_BND) if tape_BND is None else tape_BND
         self.attended_TBH = attended_TBH
         self.gates_TBP = torch.empty_like(self.kept.gates_TBP)
@@ -215,29 +226,41 @@ class _Gradients:
         self.read_TBD = torch.empty_like(self.kept.read_TBD)
         self.keys_BNH = torch.zeros_like(self.kept.keys_BNH)
         self.scores_BN = torch.zeros_like(self.kept.keys_BNH[:, :, 0])
-        self.score_B1H = inputs.score_H.new_zeros(len(inputs.attended_BH), 1, self.width)
+        self.score_B1H = torch.zeros_like(inputs.attended_BH).unsqueeze(1)
         self.scratch_F = trace.scratch()
 
     def of_inputs(self) -> tuple[Tensor, ...]:
-        """In the order of `_Inputs`."""
+        """In the order of the function's arguments."""
         for step in reversed(range(len(self.gates_TBP))):
             self._write(step)
             self._attend(step)
         tape_BSD = self._slots(slice(0, self.carried), slice(0, len(self.gates_TBP)))
-        first_BH, width = self.first_query_BH, self.width
-        next_TBH = self.gates_TBP[:-1, :, 4 * width :]
-        weight_PH = self.gates_TBP.flatten(0, 1).t() @ self.kept.read_TBD[:, :, :width].flatten(0, 1)
-        weight_PH[4 * width :].addmm_(first_BH.t(), self.inputs.attended_BH)
-        return (
-            self.gates_TBP[:, :, : 4 * width],
-            torch.cat([first_BH.unsqueeze(0), next_TBH]),
-            weight_PH[: 4 * width],
-            weight_PH[4 * width :],
-            self.keys_BNH.flatten(0, 1).t() @ self.kept.tape_BND[:, :, :width].flatten(0, 1),
-            self.score_B1H.sum((0, 1)),
-            tape_BSD,
-            first_BH @ self.inputs.query_weight_HH,
+        attended_BH = self.first_query_BH @ self.weights.query_attended_HH
+        return (*self._weights(), self._inputs(), tape_BSD, attended_BH)
+
+    def _weights(self) -> TapeWeights:
+        """Products over all steps; a query stands in the row of the step before."""
+        width, first_BH, batch = self.width, self.first_query_BH, len(self.first_query_BH)
+        gates_XP, inputs_XE = self.gates_TBP.flatten(0, 1), self.inputs.inputs_TBE.flatten(0, 1)
+        gates_XF, queries_XH = gates_XP[:, : 4 * width], gates_XP[:-batch, 4 * width :]
+        attended_PH = gates_XP.t() @ self.kept.read_TBD[:, :, :width].flatten(0, 1)
+        return TapeWeights(
+            gates_input_FE=gates_XF.t() @ inputs_XE,
+            gates_bias_F=gates_XF.sum(0),
+            gates_attended_FH=attended_PH[: 4 * width],
+            query_input_HE=(queries_XH.t() @ inputs_XE[batch:]).addmm_(first_BH.t(), inputs_XE[:batch]),
+            query_attended_HH=attended_PH[4 * width :].addmm_(first_BH.t(), self.inputs.attended_BH),
+            key_HH=self.keys_BNH.flatten(0, 1).t() @ self.kept.tape_BND[:, :, :width].flatten(0, 1),
+            score_H=self.score_B1H.sum((0, 1)),
         )
+
+    def _inputs(self) -> Tensor:
+        width, batch = self.width, len(self.first_query_BH)
+        gates_XP = self.gates_TBP.flatten(0, 1)
+        inputs_XE = gates_XP[:, : 4 * width] @ self.weights.gates_input_FE
+        inputs_XE[:batch].addmm_(self.first_query_BH, self.weights.query_input_HE)
+        inputs_XE[batch:].addmm_(gates_XP[:-batch, 4 * width :], self.weights.query_input_HE)
+        return inputs_XE.view_as(self.inputs.inputs_TBE)
 
     def _write(self, step: int) -> None:
         """Equations 7 to 9, from the step's slot to its gates and to what it read."""
@@ -248,15 +271,15 @@ class _Gradients:
         output_BH, input_BH, forget_BH, candidate_BH, _ = self.kept.gates_TBP[step].chunk(5, dim=1)
         to_output_BH, to_input_BH, to_forget_BH, to_candidate_BH, _ = gates_BP.chunk(5, dim=1)
         tanh_BH = self.kept.tape_BND[:, slot, width:].tanh()
-        cell_BH.addcmul_(hidden_BH * output_BH, 1 - tanh_BH.square())
+        cell_BH += tanh_backward(hidden_BH * output_BH, tanh_BH)
         torch.mul(hidden_BH, tanh_BH, out=to_output_BH)
         torch.mul(cell_BH, candidate_BH, out=to_input_BH)
         torch.mul(cell_BH, self.kept.read_TBD[step, :, width:], out=to_forget_BH)
-        sigmoids_BG = self.kept.gates_TBP[step, :, : 3 * width]
-        gates_BP[:, : 3 * width].mul_(torch.addcmul(sigmoids_BG, sigmoids_BG, sigmoids_BG, value=-1))
-        torch.mul(cell_BH * input_BH, 1 - candidate_BH.square(), out=to_candidate_BH)
+        to_sigmoids_BG = gates_BP[:, : 3 * width]
+        sigmoid_backward(to_sigmoids_BG, self.kept.gates_TBP[step, :, : 3 * width], grad_input=to_sigmoids_BG)
+        tanh_backward(cell_BH * input_BH, candidate_BH, grad_input=to_candidate_BH)
         torch.mul(cell_BH, forget_BH, out=read_BD[:, width:])
-        torch.mm(gates_BP, self.gate_weight_PH, out=read_BD[:, :width])
+        torch.mm(gates_BP, self.attended_PH, out=read_BD[:, :width])
         if self.attended_TBH is not None:
             read_BD[:, :width] += self.attended_TBH[step]
 
@@ -268,8 +291,8 @@ class _Gradients:
             slots_BND.baddbmm_(weights_BNR, self.read_TBD[readers].transpose(0, 1))
         keys_BNH = self.keys_BNH[:, slots]
         keys_BNH += self.scores_BN[:, slots].unsqueeze(2)
-        keys_BNH *= self.inputs.score_H
-        slots_BND[:, :, : self.width] += keys_BNH @ self.inputs.key_weight_HH
+        keys_BNH *= self.weights.score_H
+        slots_BND[:, :, : self.width] += keys_BNH @ self.weights.key_HH
         return slots_BND
 
     def _attend(self, step: int) -> None:
@@ -288,4 +311,4 @@ class _Gradients:
         self.keys_BNH[:, window].addcmul_(squares_BWH, scores_BW.unsqueeze(2), value=-1)
         squares_BH = torch.bmm(scores_B1W, squares_BWH).squeeze(1)
         query_BH = _query_of(step, self.gates_TBP, self.first_query_BH)
-        torch.mul(squares_BH, -self.inputs.score_H, out=query_BH)
+        torch.mul(squares_BH, -self.weights.score_H, out=query_BH)
