@@ -19,6 +19,7 @@ from memtune.models import (
     ResidualMemoryConfig,
     RNNConfig,
     SCRNConfig,
+    StackLSTMConfig,
     build_model,
     logits,
     negative_log_likelihood,
@@ -66,6 +67,11 @@ EXAMPLES: list[Architecture] = [
     FeedForwardConfig(**WIDE, embedding_width=3, order=2, direct=True),
     MemoryNetworkConfig(**WIDE, memory_size=4),
     MemoryNetworkConfig(**WIDE, memory_size=3, hops=3, temporal_encoding=False, rectify_half=True),
+    StackLSTMConfig(**WIDE, stack_size=3, policy_width=5),
+    StackLSTMConfig(
+        **WIDE, stack_size=4, policy_width=3, policy_reads="hidden", last_pop="stay", dropout=0.4
+    ),
+    StackLSTMConfig(**WIDE, variant="continuous", stack_size=2, policy_width=3, layers=2, tie_output=False),
 ]
 every_example = pytest.mark.parametrize(
     "config", EXAMPLES, ids=[f"{i}-{example.family}" for i, example in enumerate(EXAMPLES)]

@@ -22,6 +22,7 @@ from memtune.models.recurrent_memory import RecurrentMemoryConfig
 from memtune.models.residual_memory import ResidualMemoryConfig
 from memtune.models.rnn import RNNConfig
 from memtune.models.scrn import SCRNConfig
+from memtune.models.stack_lstm import StackLSTMConfig
 
 __all__ = [
     "MODELS",
@@ -38,6 +39,7 @@ __all__ = [
     "RecurrentMemoryConfig",
     "ResidualMemoryConfig",
     "SCRNConfig",
+    "StackLSTMConfig",
     "State",
     "build_model",
     "logits",
@@ -54,6 +56,7 @@ Families = (
     | ResidualMemoryConfig
     | FeedForwardConfig
     | MemoryNetworkConfig
+    | StackLSTMConfig
 )
 ModelConfig = Annotated[Families, Field(discriminator="family")]
 MODELS: dict[str, type[Architecture]] = {

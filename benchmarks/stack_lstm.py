@@ -1,0 +1,111 @@
+"""The multipop stack against the sum over its 22 states: policy, stack and combination, forward and back.
+
+Both sides get the same embeddings and hidden states: the LSTM, which does not read the stack, is left out. At
+the paper's width the stack's time stands beside the LSTM's.
+
+    python -m benchmarks.stack_lstm [--width 128 650]
+"""
+
+import argparse
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from benchmarks.side_by_side import compare, describe_machine, refuse
+from memtune.models import StackLSTMConfig, build_model
+from memtune.models.stack_lstm import StackLSTMLanguageModel
+from tests.oracles.agreement import assert_agreement, assert_near
+from tests.oracles.stack_lstm import next_stack, stack_lstm_logits
+
+STEPS, WORDS = 35, 300
+BATCH = {128: 20, 650: 32}
+GOAL = 7.5
+LSTM_GOALS = {650: 0.8}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--width", type=int, nargs="+", default=[128, 650])
+    parser.add_argument("--repeats", type=int, default=9)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print(describe_machine())
+    for width in arguments.width:
+        for line in measure(width, arguments.repeats):
+            print(line, flush=True)
+
+
+def measure(width: int, repeats: int) -> list[str]:
+    model = build_model(StackLSTMConfig(width=width), WORDS, seed=0)
+    (embedded_BTH, hidden_BTH), gradient_BTH = problem(width)
+    parameters = [*model.stack.parameters(), *model.combination.parameters()]
+    wanted = [embedded_BTH, hidden_BTH, *parameters]
+    summed = step(lambda: summed_layer(model, embedded_BTH, hidden_BTH), wanted, gradient_BTH)
+    ours = step(lambda: our_layer(model, embedded_BTH, hidden_BTH), wanted, gradient_BTH)
+    try:
+        require_agreement(model, summed(), ours())
+    except AssertionError as error:
+        raise refuse(error) from None
+    states = 2 * (model.config.stack_size + 1)
+    lines = [
+        compare(summed, ours, repeats).line(f"sum over {states} states / multipop stack, d={width}", GOAL)
+    ]
+    if width in LSTM_GOALS:
+        wanted = [embedded_BTH, *model.lstm.parameters()]
+        lstm = step(lambda: lstm_layer(model, embedded_BTH), wanted, gradient_BTH)
+        ratio = compare(ours, lstm, repeats)
+        lines.append(ratio.line(f"multipop stack / nn.LSTM time, d={width}", LSTM_GOALS[width]))
+    return lines
+
+
+def problem(width: int) -> tuple[list[Tensor], Tensor]:
+    """Embeddings and hidden states that want gradients, and the gradient of what the output layer reads."""
+    generator = torch.Generator().manual_seed(0)
+    shape = BATCH.get(width, 20), STEPS, width
+    embedded, hidden, gradient = (torch.randn(shape, generator=generator).mul_(0.3) for _ in range(3))
+    return [embedded.requires_grad_(), hidden.requires_grad_()], gradient
+
+
+def our_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor, hidden_BTH: Tensor) -> Tensor:
+    cells_BKH = model.initial_state(len(hidden_BTH))["stack"]
+    top_BTH, _ = model.stack(embedded_BTH, hidden_BTH, cells_BKH)
+    return model.combination(top_BTH, hidden_BTH)
+
+
+def summed_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor, hidden_BTH: Tensor) -> Tensor:
+    parameters, cells_BKH = dict(model.named_parameters()), model.initial_state(len(hidden_BTH))["stack"]
+    tops = []
+    for embedded_BH, hidden_BH in zip(embedded_BTH.unbind(1), hidden_BTH.unbind(1), strict=True):
+        cells_BKH, _ = next_stack(model.config, parameters, cells_BKH, embedded_BH, hidden_BH)
+        tops.append(cells_BKH[:, 0])
+    return model.combination(torch.stack(tops, dim=1), hidden_BTH)
+
+
+def lstm_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor) -> Tensor:
+    state = model.initial_state(len(embedded_BTH))
+    return model.lstm(embedded_BTH, state["hidden"], state["cell"])[0]
+
+
+def step(
+    layer: Callable[[], Tensor], wanted: list[Tensor], gradient_BTH: Tensor
+) -> Callable[[], list[Tensor]]:
+    """A layer's output, and the gradients of what it was given and of its parameters."""
+
+    def run() -> list[Tensor]:
+        output_BTH = layer()
+        return [output_BTH.detach(), *torch.autograd.grad(output_BTH, wanted, gradient_BTH)]
+
+    return run
+
+
+def require_agreement(model: StackLSTMLanguageModel, summed: list[Tensor], ours: list[Tensor]) -> None:
+    """The two sides with each other, and the model with its equations in float64."""
+    for index, (reference, value) in enumerate(zip(summed, ours, strict=True)):
+        assert_near(value, reference.double(), 1e-5, f"output or gradient {index}")
+    words_BT = torch.randint(WORDS, (1, STEPS + 1), generator=torch.Generator().manual_seed(0))
+    assert_agreement(model, stack_lstm_logits, words_BT, tolerance=1e-5)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""The policy of a stack: stay, push or pop, from what it reads of the text and the top two cells.
+
+Yogatama et al. (2018), "Memory Architectures in Recurrent Neural Network Language Models", section 2.1: a
+feed-forward network, here with one hidden layer of tanh units. That layer is linear in each of the three
+vectors it reads, so a vector is projected once, wherever in the stack it goes.
+
+Shapes: H width, P hidden units; leading dimensions are free.
+"""
+
+from torch import nn
+
+__all__ = ["OUTCOMES", "POP", "PUSH", "STAY", "StackPolicy", "policy_multiply_adds", "policy_parameter_count"]
+
+OUTCOMES = ("stay", "push", "pop")
+STAY, PUSH, POP = range(len(OUTCOMES))
+
+
+class StackPolicy(nn.Module):
+    """logits = decision(tanh(reading(x) + a(top cell) + b(cell below it))).
+
+    `cells` stacks a over b, so that one product projects a vector for both places.
+    """
+
+    def __init__(self, width: int, units: int) -> None:
+        super().__init__()
+        self.reading = nn.Linear(width, units)
+        self.cells = nn.Linear(width, 2 * units, bias=False)
+        self.decision = nn.Linear(units, len(OUTCOMES))
+
+
+def policy_parameter_count(width: int, units: int) -> int:
+    """Parameters of a policy."""
+    return units * (3 * width + 1) + len(OUTCOMES) * (units + 1)
+
+
+def policy_multiply_adds(width: int, units: int, decisions: int) -> int:
+    """Multiply-adds of the matrix products for one token, with so many decisions a step."""
+    return 3 * width * units + decisions * len(OUTCOMES) * units

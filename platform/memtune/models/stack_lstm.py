@@ -1,0 +1,161 @@
+"""An LSTM with a stack of its own hidden states beside it, worked by a policy that reads the stack.
+
+Yogatama et al. (2018), "Memory Architectures in Recurrent Neural Network Language Models", section 2. The
+LSTM does not read the stack: it runs first, over all steps. A step may push the hidden state h_t it has just
+reached, and predicts from h_t and the top m_t of the stack after that.
+
+Shapes: B batch, T time, H width, K cells of the stack (the first is the top), A actions, V vocabulary.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from typing_extensions import override
+
+from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.layers.composition import LinearCombination
+from memtune.models.layers.continuous_stack import ContinuousStack, LastPop
+from memtune.models.layers.initialisation import uniform
+from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
+from memtune.models.layers.output import OutputLayer
+from memtune.models.layers.stack_policy import policy_multiply_adds, policy_parameter_count
+
+__all__ = ["StackLSTMConfig", "StackLSTMLanguageModel", "StackUse"]
+
+
+class StackLSTMConfig(Architecture):
+    """A stack-augmented LSTM; the defaults are the paper's multipop stack, without its dropout."""
+
+    family: Literal["stack_lstm"] = "stack_lstm"
+    variant: Literal["multipop", "continuous"] = Field(
+        "multipop",
+        description='"multipop": any number of pops before a push or none, all outcomes mixed (section 2.1); '
+        '"continuous": one push, pop or neither a step, mixed',
+    )
+    width: int = Field(
+        650, ge=1, description="Width of the embeddings and of the hidden states (section 3.1)"
+    )
+    layers: int = Field(1, ge=1, description="LSTM layers; the last one's states are pushed")
+    stack_size: int = Field(
+        10, ge=1, description="K: cells of the stack, zeros at first; a push drops the lowest (section 2.1)"
+    )
+    policy_width: int = Field(
+        64, ge=1, description="Hidden units of the policy; from about 310 the printed size of 26M is exceeded"
+    )
+    policy_reads: Literal["word", "hidden"] = Field(
+        "word",
+        description="What the policy reads beside two cells: the embedded word x_t (section 2.1) or h_t",
+    )
+    last_pop: LastPop = Field(
+        "renormalise",
+        description='Of many pops, after the K-th: "renormalise" leaves POP out of the softmax, "stay" gives '
+        "its share to STAY (section 2.1 asks only that the probabilities sum to one)",
+    )
+    dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Probability that a value is dropped from the embedding, between LSTM layers and from "
+        "what the output layer reads (section 3.1)",
+    )
+    tie_output: bool = Field(True, description="The output layer's weight is the embedding table (section 2)")
+    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
+    forget_bias: float = Field(
+        1.0, description="Initial input bias of the forget gates; the recurrent one stays random"
+    )
+
+    @override
+    def build(self, vocabulary_size: int) -> "StackLSTMLanguageModel":
+        return StackLSTMLanguageModel(self, vocabulary_size)
+
+    @override
+    def parameter_count(self, vocabulary_size: int) -> int:
+        width = self.width
+        tables = (1 if self.tie_output else 2) * vocabulary_size * width
+        recurrence = lstm_parameter_count(width, width, self.layers)
+        policy = policy_parameter_count(width, self.policy_width)
+        return tables + recurrence + policy + 2 * width * width + vocabulary_size
+
+    @override
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        width, cells = self.width, self.stack_size
+        recurrence = lstm_multiply_adds(width, width, self.layers)
+        decisions, sources = {"multipop": (cells + 1, cells + 1), "continuous": (1, 3)}[self.variant]
+        policy = policy_multiply_adds(width, self.policy_width, decisions)
+        mixing = cells * sources * width
+        return recurrence + policy + mixing + 2 * width * width + vocabulary_size * width
+
+    @override
+    def describe(self) -> dict[str, str | int | float]:
+        return {
+            "variant": self.variant,
+            "width": self.width,
+            "layers": self.layers,
+            "stack_size": self.stack_size,
+            "policy_width": self.policy_width,
+            "policy_reads": self.policy_reads,
+            "dropout": self.dropout,
+        }
+
+
+class StackUse(NamedTuple):
+    """How a model works its stack while it reads a text."""
+
+    action_names: tuple[str, ...]
+    """What the actions are called, in the order of their probabilities; the number is that of the pops."""
+    actions_BTA: Tensor
+    """Probabilities of each step's actions."""
+    contribution_BT: Tensor
+    """The norm of W_hm m_t, what the stack adds to each step's prediction (section 3.4)."""
+
+
+class StackLSTMLanguageModel(LanguageModel):
+    """Carried state: hidden and cell of the LSTM, both (B, layers, H), and the stack, (B, K, H)."""
+
+    config: StackLSTMConfig
+
+    def __init__(self, config: StackLSTMConfig, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        width = config.width
+        self.embedding = nn.Embedding(vocabulary_size, width)
+        self.lstm = LSTMStack(width, width, config.layers, config.dropout, "between")
+        last_pop = config.last_pop if config.variant == "multipop" else None
+        self.stack = ContinuousStack(width, config.stack_size, config.policy_width, last_pop)
+        self.combination = LinearCombination(width, width, width)
+        self.output = OutputLayer(width, vocabulary_size, self.embedding if config.tie_output else None)
+        self.dropout = nn.Dropout(config.dropout)
+        uniform(self, config.initial_range)
+        self.lstm.set_forget_bias(config.forget_bias)
+
+    @override
+    def initial_state(self, batch_size: int) -> State:
+        hidden_BLH, cell_BLH = self.lstm.initial_state(batch_size)
+        cells_BKH = hidden_BLH.new_zeros(batch_size, self.config.stack_size, self.config.width)
+        return {"hidden": hidden_BLH, "cell": cell_BLH, "stack": cells_BKH}
+
+    @override
+    def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
+        reading_BTH, hidden_BTH, after = self._read(tokens_BT, state)
+        top_BTH, after["stack"] = self.stack(reading_BTH, hidden_BTH, state["stack"])
+        combined_BTH: Tensor = self.dropout(self.combination(top_BTH, hidden_BTH))
+        return combined_BTH, after
+
+    @torch.no_grad()
+    def stack_use(self, tokens_BT: Tensor, state: State) -> StackUse:
+        """The probabilities of the actions and the stack's contribution after each word."""
+        reading_BTH, hidden_BTH, _ = self._read(tokens_BT, state)
+        actions_BTA = self.stack.actions(reading_BTH, hidden_BTH, state["stack"])
+        top_BTH, _ = self.stack(reading_BTH, hidden_BTH, state["stack"])
+        contribution_BT = self.combination.memory(top_BTH).norm(dim=2)
+        return StackUse(self.stack.action_names(), actions_BTA, contribution_BT)
+
+    def _read(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """What the policy reads, the LSTM's states, and what the LSTM carries on."""
+        embedded_BTH = self.dropout(self.embedding(tokens_BT))
+        hidden_BTH, hidden_BLH, cell_BLH = self.lstm(embedded_BTH, state["hidden"], state["cell"])
+        reading_BTH = embedded_BTH if self.config.policy_reads == "word" else hidden_BTH
+        return reading_BTH, hidden_BTH, {"hidden": hidden_BLH, "cell": cell_BLH}

@@ -1,0 +1,212 @@
+from itertools import product
+
+import pytest
+import torch
+
+from memtune.models import StackLSTMConfig, build_model, logits, negative_log_likelihood
+from tests.oracles.agreement import assert_agreement, assert_near
+from tests.oracles.stack_lstm import stack_lstm_actions, stack_lstm_contributions, stack_lstm_logits
+
+WORDS = 23
+READINGS = [*product(["multipop"], ["renormalise", "stay"], ["word", "hidden"])]
+READINGS += [*product(["continuous"], ["renormalise"], ["word", "hidden"])]
+every_reading = pytest.mark.parametrize(("variant", "last_pop", "policy_reads"), READINGS)
+STAY, PUSH, POP = range(3)
+
+
+def small(**fields) -> StackLSTMConfig:
+    """Wide initial values: a policy far from even, so that a wrong cell shows."""
+    return StackLSTMConfig(**{"width": 5, "stack_size": 4, "policy_width": 3, "initial_range": 0.8, **fields})
+
+
+def text(length: int) -> torch.Tensor:
+    return torch.randint(WORDS, (2, length + 1), generator=torch.Generator().manual_seed(length))
+
+
+def double(config: StackLSTMConfig):
+    return build_model(config, WORDS, seed=1).double()
+
+
+def bound_to(action: int, **fields):
+    """A model whose policy always takes one action."""
+    model = double(small(**fields))
+    with torch.no_grad():
+        model.stack.policy.decision.weight.zero_()
+        model.stack.policy.decision.bias.copy_(torch.full((3,), -1e3))
+        model.stack.policy.decision.bias[action] = 1e3
+    return model
+
+
+def hidden_states(model, words_BT: torch.Tensor) -> torch.Tensor:
+    state = model.initial_state(len(words_BT))
+    return model.lstm(model.embedding(words_BT), state["hidden"], state["cell"])[0]
+
+
+@every_reading
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
+def test_every_reading_agrees_with_its_equations(variant, last_pop, policy_reads, length):
+    config = small(variant=variant, last_pop=last_pop, policy_reads=policy_reads)
+    assert_agreement(double(config), stack_lstm_logits, text(length), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("fields", [{"layers": 3}, {"tie_output": False}, {"policy_width": 9}], ids=str)
+def test_depth_tables_and_policy_agree_with_the_equations(fields):
+    assert_agreement(double(small(**fields)), stack_lstm_logits, text(8), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 2, 10, 20])
+@pytest.mark.parametrize("variant", ["multipop", "continuous"])
+def test_stacks_of_any_size_agree_with_the_equations(variant, size):
+    config = small(variant=variant, stack_size=size, last_pop="stay")
+    assert_agreement(double(config), stack_lstm_logits, text(12), tolerance=1e-9)
+
+
+@every_reading
+def test_single_precision_agrees_to_rounding(variant, last_pop, policy_reads):
+    config = small(variant=variant, last_pop=last_pop, policy_reads=policy_reads, stack_size=10)
+    assert_agreement(build_model(config, WORDS, seed=1), stack_lstm_logits, text(63), tolerance=1e-5)
+
+
+@every_reading
+@pytest.mark.parametrize("carried_from", [1, 3, 11])
+def test_carried_state_agrees_with_reading_the_whole_text(variant, last_pop, policy_reads, carried_from):
+    model = double(small(variant=variant, last_pop=last_pop, policy_reads=policy_reads))
+    assert_agreement(model, stack_lstm_logits, text(20), tolerance=1e-9, carried_from=carried_from)
+
+
+@pytest.mark.parametrize("length", [64, 65, 131])
+def test_long_texts_read_in_blocks_agree_with_the_equations(length):
+    config = small(width=3)
+    assert_agreement(double(config), stack_lstm_logits, text(length)[:1], tolerance=1e-9)
+
+
+@every_reading
+@pytest.mark.parametrize("length", [1, 9, 70])
+def test_actions_and_contribution_agree_with_the_equations(variant, last_pop, policy_reads, length):
+    config = small(variant=variant, last_pop=last_pop, policy_reads=policy_reads)
+    model, words_BT = double(config), text(length)[:, 1:]
+    use = model.stack_use(words_BT, model.initial_state(2))
+    parameters = dict(model.named_parameters())
+    for name, oracle in [("actions_BTA", stack_lstm_actions), ("contribution_BT", stack_lstm_contributions)]:
+        expected = torch.stack([torch.stack(row) for row in oracle(config, parameters, words_BT)])
+        assert_near(getattr(use, name), expected, 1e-12, name)
+
+
+def test_actions_after_a_carried_state_are_those_of_the_whole_text():
+    model, words_BT = double(small()), text(12)
+    whole = model.stack_use(words_BT, model.initial_state(2))
+    _, state = logits(model, words_BT[:, :5])
+    rest = model.stack_use(words_BT[:, 5:], state)
+    assert_near(rest.actions_BTA, whole.actions_BTA[:, 5:], 1e-12, "actions")
+    assert_near(rest.contribution_BT, whole.contribution_BT[:, 5:], 1e-12, "contribution")
+
+
+@every_reading
+def test_probabilities_of_the_named_actions_sum_to_one(variant, last_pop, policy_reads):
+    model = double(small(variant=variant, last_pop=last_pop, policy_reads=policy_reads))
+    use = model.stack_use(text(9), model.initial_state(2))
+    assert use.actions_BTA.shape[2] == len(use.action_names)
+    torch.testing.assert_close(use.actions_BTA.sum(2), torch.ones(2, 10).double())
+
+
+def test_actions_are_named_by_their_pops():
+    names = build_model(small(stack_size=2), WORDS, seed=1).stack.action_names()
+    assert names == ("stay_0", "push_0", "stay_1", "push_1", "stay_2", "push_2")
+    assert build_model(small(variant="continuous"), WORDS, seed=1).stack.action_names() == (
+        "stay",
+        "push",
+        "pop",
+    )
+
+
+def test_asking_for_the_use_of_the_stack_changes_no_logit():
+    model, words_BT = double(small()), text(9)
+    before_BTV = logits(model, words_BT)[0]
+    model.stack_use(words_BT, model.initial_state(2))
+    assert torch.equal(logits(model, words_BT)[0], before_BTV)
+
+
+@pytest.mark.parametrize("variant", ["multipop", "continuous"])
+def test_pushing_always_holds_the_last_states_with_the_newest_on_top(variant):
+    model, words_BT = bound_to(PUSH, variant=variant), text(8)
+    hidden_BTH = hidden_states(model, words_BT)
+    combined_BTH, state = model.encode(words_BT, model.initial_state(2))
+    torch.testing.assert_close(state["stack"], hidden_BTH[:, -4:].flip(1))
+    torch.testing.assert_close(combined_BTH, model.combination(hidden_BTH, hidden_BTH))
+
+
+@pytest.mark.parametrize("variant", ["multipop", "continuous"])
+def test_staying_always_leaves_the_stack_as_it_was(variant):
+    model, words_BT = bound_to(STAY, variant=variant), text(8)
+    cells_BKH = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0)).double()
+    _, state = model.encode(words_BT, {**model.initial_state(2), "stack": cells_BKH})
+    torch.testing.assert_close(state["stack"], cells_BKH)
+
+
+def test_one_pop_a_step_moves_the_cells_up_and_fills_with_zeros():
+    model, words_BT = bound_to(POP, variant="continuous"), text(1)
+    cells_BKH = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0)).double()
+    _, state = model.encode(words_BT, {**model.initial_state(2), "stack": cells_BKH})
+    torch.testing.assert_close(state["stack"][:, :2], cells_BKH[:, 2:])
+    assert state["stack"][:, 2:].eq(0).all()
+
+
+@pytest.mark.parametrize(("last_pop", "ends"), [("stay", [1.0, 0.0]), ("renormalise", [0.5, 0.5])])
+def test_popping_always_empties_the_stack_and_ends_by_the_rule(last_pop, ends):
+    model, words_BT = bound_to(POP, last_pop=last_pop), text(3)
+    cells_BKH = torch.ones(2, 4, 5).double()
+    use = model.stack_use(words_BT, {**model.initial_state(2), "stack": cells_BKH})
+    torch.testing.assert_close(use.actions_BTA[0, 0], torch.tensor([0.0] * 8 + ends).double())
+    _, state = model.encode(words_BT, {**model.initial_state(2), "stack": cells_BKH})
+    assert state["stack"][:, 1:].eq(0).all()
+
+
+def test_mixed_precision_keeps_the_stack_in_the_type_of_its_parameters():
+    model, words_BT = build_model(small(width=16, initial_range=0.3), WORDS, seed=1), text(12)
+    exact, _ = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
+    with torch.autocast("cpu", torch.bfloat16):
+        use = model.stack_use(words_BT, model.initial_state(2))
+        mixed, _ = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
+    mixed.backward()
+    assert use.actions_BTA.dtype == torch.float32
+    assert mixed.item() == pytest.approx(exact.item(), rel=0.01)  # bfloat16 has 8 bits
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_dropout_reaches_the_embedding_and_what_the_output_layer_reads():
+    model = build_model(StackLSTMConfig(width=64, dropout=0.5), WORDS, seed=1)
+    dropped = []
+    model.lstm.register_forward_pre_hook(lambda _, arguments: dropped.append(arguments[0]))
+    combined_BTH, _ = model.encode(text(30), model.initial_state(2))
+    for values in (dropped[0], combined_BTH):
+        share = values.eq(0).double().mean().item()
+        assert share == pytest.approx(0.5, abs=0.05)  # 3,968 draws: a standard deviation of 0.008
+
+
+@pytest.mark.parametrize(("vocabulary", "millions"), [(10_000, 11), (33_278, 26)])
+@pytest.mark.parametrize("variant", ["multipop", "continuous"])
+def test_sizes_of_the_papers_models(variant, vocabulary, millions):
+    size = StackLSTMConfig(variant=variant).parameter_count(vocabulary)
+    assert round(size / 1e6) == millions
+
+
+def test_the_printed_size_leaves_room_for_310_policy_units():
+    sizes = [StackLSTMConfig(policy_width=units).parameter_count(33_278) for units in (310, 320)]
+    assert [round(size / 1e6) for size in sizes] == [26, 27]
+
+
+def test_size_by_hand():
+    """Tied table, LSTM, a policy of three projections and a decision, two combining matrices, the bias."""
+    d, P, V = 100, 7, 1_000
+    config = StackLSTMConfig(width=d, policy_width=P)
+    policy = 3 * d * P + P + 3 * P + 3
+    assert config.parameter_count(V) == V * d + 8 * d * d + 8 * d + policy + 2 * d * d + V
+
+
+@pytest.mark.parametrize(("variant", "decisions", "sources"), [("multipop", 11, 11), ("continuous", 1, 3)])
+def test_cost_per_word_by_hand(variant, decisions, sources):
+    """8 d^2 the LSTM, 2 d^2 the combination, three projections and decisions, K d a source, the output."""
+    d, K, P, V = 650, 10, 64, 10_000
+    config = StackLSTMConfig(variant=variant)
+    stack = 3 * P * d + 3 * P * decisions + K * d * sources
+    assert config.multiply_adds(V) == 10 * d * d + stack + d * V
