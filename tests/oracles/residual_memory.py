@@ -64,7 +64,7 @@ def _normalised(
     else:
         mean, variance = running[f"{name}.mean_H"], running[f"{name}.variance_H"]
     scale, shift = parameters[f"{name}.scale_H"], parameters[f"{name}.shift_H"]
-    return [[scale * (a - mean) / (variance + 1e-5).sqrt() + shift for a in row] for row in sums]
+    return [[scale * (a - mean) / (variance + 1e-3).sqrt() + shift for a in row] for row in sums]
 
 
 def window_hidden(config, parameters: Parameters, windows_NW: Tensor) -> Tensor:

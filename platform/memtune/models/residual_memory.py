@@ -13,8 +13,9 @@ every word that it helps to predict.
 Batch norm comes before every ReLU, after the residual is added (section 3), with b^l as its learned shift. In
 training its means and variances are over all words of a batch, which so learn about each other and about what
 follows; in evaluation they are running averages, and every text stands alone and knows no future. With
-`batch_norm = False` it does in training too. The paper's batches are windows drawn from all of the text;
-here they are stretches of text, whose statistics differ more from batch to batch.
+`batch_norm = False` it does in training too. The paper's batches are windows drawn from all of the text; here
+they are stretches of text, or sentences of one length, whose statistics differ more from batch to batch, and
+the running averages are the further from any batch the more they differ.
 
 Shapes: B batch, T time, K time and the earlier words that a layer still needs, H width, N = K * B rows.
 """
@@ -35,9 +36,10 @@ from memtune.models.layers.recent_words import no_words, recent_words
 
 __all__ = ["ResidualMemoryConfig", "ResidualMemoryLanguageModel"]
 
-STATISTICS_MOMENTUM = 0.1
-"""Share of a batch in the running mean and variance."""
-SMALLEST_VARIANCE = 1e-5
+STATISTICS_MOMENTUM = 0.01
+"""Share of a batch in the running mean and variance: the default of Keras, which the paper used."""
+SMALLEST_VARIANCE = 1e-3
+"""Added to every variance: the default of Keras too. Batches of equal words have none."""
 
 
 class ResidualMemoryConfig(Architecture):

@@ -141,14 +141,14 @@ def test_without_batch_norm_texts_stand_alone_in_training_too():
     torch.testing.assert_close(apart_BTV, together_BTV, rtol=1e-9, atol=1e-12)
 
 
-def test_running_statistics_move_a_tenth_towards_each_batch_in_training_alone():
+def test_running_statistics_move_a_hundredth_towards_each_batch_in_training_alone():
     model, words_BT = double(small(layers=1, residual_interval=0)), text(16)
     norm = model.layers[0].normalise
     seen = []
     norm.register_forward_hook(lambda *arguments: seen.append(arguments[1][0]))
     logits(model, words_BT)
-    torch.testing.assert_close(norm.mean_H, 0.1 * seen[0].mean(0))
-    torch.testing.assert_close(norm.variance_H, 0.9 + 0.1 * seen[0].var(0))
+    torch.testing.assert_close(norm.mean_H, 0.01 * seen[0].mean(0))
+    torch.testing.assert_close(norm.variance_H, 0.99 + 0.01 * seen[0].var(0))
     before_H = norm.mean_H.clone()
     logits(model.eval(), words_BT)
     assert torch.equal(norm.mean_H, before_H)
