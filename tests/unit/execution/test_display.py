@@ -1,0 +1,70 @@
+"""What a study shows while it runs: one line an event off a terminal, a table on one."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from memtune.execution.director import Trial
+from memtune.execution.display import Display
+from memtune.search import Proposal
+from memtune.training import Report, TrialConfig
+from memtune.values import parse
+
+
+def report(tokens: int, perplexity: float) -> Report:
+    return Report(
+        tokens=tokens,
+        epoch=1.0,
+        train_loss=2.0,
+        train_perplexity=7.4,
+        valid_loss=2.0,
+        valid_perplexity=perplexity,
+        gradient_norm=1.0,
+        learning_rate=1.0,
+        tokens_per_second=12345.0,
+        seconds=1.0,
+        peak_memory_bytes=1,
+        finished=False,
+        reason=None,
+    )
+
+
+@pytest.fixture
+def trial() -> Trial:
+    configuration = {"model": {"family": "lstm", "width": 24}, "training": {"tokens": 900}}
+    config = parse(TrialConfig, configuration, "trial")
+    return Trial(Proposal(7, {}, configuration, "identity"), config, "running")
+
+
+def shown(trial: Trial, *, terminal: bool, changes: int = 1) -> str:
+    console = Console(file=StringIO(), force_terminal=terminal, width=160, color_system=None)
+    with Display(console, "Does it show?", trials=4, ideal=12.5) as display:
+        for _ in range(changes):
+            display(trial)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_off_a_terminal_each_event_is_one_line(trial: Trial) -> None:
+    trial.reports.append(report(300, 42.5))
+    lines = shown(trial, terminal=False).splitlines()
+    assert len(lines) == 1
+    for part in ("trial   7", "running", "lstm width=24", "300 tokens", "42.50 validation perplexity"):
+        assert part in lines[0]
+
+
+def test_what_did_not_change_is_not_told_again(trial: Trial) -> None:
+    assert len(shown(trial, terminal=False, changes=3).splitlines()) == 1
+
+
+def test_why_a_trial_was_stopped_is_told(trial: Trial) -> None:
+    trial.state, trial.reason = "stopped", "successive halving at 300 tokens"
+    assert "successive halving at 300 tokens" in shown(trial, terminal=False)
+
+
+def test_on_a_terminal_there_is_a_table_with_the_ideal_and_the_count(trial: Trial) -> None:
+    trial.reports.append(report(300, 42.5))
+    text = shown(trial, terminal=True)
+    for part in ("Does it show?", "42.50", "12,345", "0 of 4 trials ended", "ideal perplexity 12.50"):
+        assert part in text

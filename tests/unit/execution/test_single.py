@@ -1,0 +1,84 @@
+"""One configuration without Ray: trained, recorded, registered, and gone on with after an interruption."""
+
+from pathlib import Path
+
+import pytest
+
+from memtune.errors import ConfigurationError, StudyError
+from memtune.execution.champions import evaluate_registered
+from memtune.execution.comparison import champions, compare
+from memtune.execution.settings import Settings
+from memtune.execution.single import load_trial, train
+from memtune.training import Report
+
+TRIAL = """corpus = "tiny"
+
+[model]
+family = "lstm"
+width = 6
+
+[training]
+tokens = 900
+report_every = 300
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(TRIAL)
+    return path
+
+
+def test_an_interrupted_training_goes_on_where_it_stopped_and_ends_as_one_that_ran_through(
+    file: Path, settings: Settings
+) -> None:
+    whole = train(file, {"seed": 3}, settings=settings)
+
+    def press_ctrl_c(report: Report) -> None:
+        raise KeyboardInterrupt
+
+    file.write_text(TRIAL + "clip_norm = 4.0\n")
+    unbroken = train(file, {"seed": 3}, settings=settings)
+    file.write_text(TRIAL + "clip_norm = 3.0\n")
+    with pytest.raises(KeyboardInterrupt):
+        train(file, {"seed": 3}, settings=settings, report=press_ctrl_c)
+    (killed,) = [row for row in compare("tiny", settings=settings).rows if row.state == "killed"]
+    assert killed.tokens == whole.curve[0].tokens
+    resumed = train(file, {"seed": 3}, settings=settings)
+    assert [r.tokens for r in resumed.curve] == [r.tokens for r in unbroken.curve]
+    assert {row.state for row in compare("tiny", settings=settings).rows} == {"finished"}
+
+
+def test_test_figures_are_recorded_with_the_version(file: Path, settings: Settings) -> None:
+    train(file, settings=settings)
+    first = evaluate_registered("models:/tiny@champion", "test", settings=settings)
+    again = evaluate_registered("models:/tiny@champion", "test", settings=settings)
+    assert first.metrics == again.metrics
+    from memtune.tracking.connection import connect
+
+    (champion,) = champions("tiny", settings)
+    client = connect(settings.tracking)
+    tags = client.get_model_version("tiny", str(champion.version)).tags
+    assert float(tags["test_perplexity"]) == first.metrics.perplexity
+    history = client.get_metric_history(champion.run_id, "test_perplexity")
+    assert [metric.value for metric in history] == [first.metrics.perplexity]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "said"),
+    [
+        ("width = 6", "widht = 6", ConfigurationError, 'did you mean "width"'),
+        ('family = "lstm"', 'family = "lstmm"', ConfigurationError, "lstmm"),
+        ("tokens = 900", "tokens = 900\nepochs = 1", ConfigurationError, "exactly one of them"),
+        ("[model]", "[model", StudyError, "is not TOML"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_its_name(
+    file: Path, old: str, new: str, error: type[Exception], said: str
+) -> None:
+    file.write_text(TRIAL.replace(old, new))
+    with pytest.raises(error) as caught:
+        load_trial(file)
+    assert said in str(caught.value)
+    assert file.name in str(caught.value)

@@ -1,0 +1,136 @@
+"""The command line: help with examples, exit codes 0, 1 and 2, messages without tracebacks, JSON."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from memtune import cli
+from memtune.execution.settings import Settings
+
+TRIAL = """question = "Does it train?"
+
+corpus = "tiny"
+
+[model]
+family = "lstm"
+width = 6
+
+[training]
+tokens = 600
+report_every = 300
+"""
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`memtune ...` in a process of its own, as a user runs it."""
+    command = [sys.executable, "-m", "memtune.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def commands(group: Any = None, path: tuple[str, ...] = ()) -> list[list[str]]:
+    """Every command with the words that lead to it."""
+    found = []
+    for name, command in (group or typer.main.get_command(cli.app)).commands.items():
+        below = hasattr(command, "commands")
+        found += commands(command, (*path, name)) if below else [[*path, name]]
+    return found
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_every_command_has_help_with_an_example(command: list[str]) -> None:
+    shown = CliRunner().invoke(cli.app, [*command, "--help"])
+    assert shown.exit_code == 0
+    assert f"Example: memtune {' '.join(command)}" in " ".join(shown.output.split())
+
+
+def test_wrong_usage_ends_with_2(settings: Settings) -> None:
+    assert CliRunner().invoke(cli.app, ["corpus", "show"]).exit_code == 2
+    assert CliRunner().invoke(cli.app, ["serach"]).exit_code == 2
+
+
+def test_a_mistake_ends_with_1_and_one_message(settings: Settings) -> None:
+    done = run("corpus", "show", "tinny")
+    assert done.returncode == 1
+    assert 'did you mean "tiny"' in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_corpus_is_imported_listed_shown_and_verified(settings: Settings, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("a b c\nb c d\n" * 5)
+    files = [part for split in ("train", "valid", "test") for part in (f"--{split}", str(text))]
+    imported = CliRunner().invoke(cli.app, ["corpus", "import", "letters", *files, "--licence", "mine"])
+    assert imported.exit_code == 0, imported.output
+    listed = json.loads(CliRunner().invoke(cli.app, ["corpus", "list", "--json"]).stdout)
+    assert [corpus["name"] for corpus in listed] == ["letters", "tiny"]
+    shown = json.loads(CliRunner().invoke(cli.app, ["corpus", "show", "letters", "--json"]).stdout)
+    assert shown["manifest"]["splits"]["train"]["tokens"] == 40
+    assert shown["manifest"]["licence"] == "mine"
+    assert "is whole" in CliRunner().invoke(cli.app, ["corpus", "verify", "letters"]).stdout
+
+
+def test_an_altered_shard_is_named_and_ends_with_1(settings: Settings) -> None:
+    shard = next(Path(settings.store, "tiny").rglob("train*"))
+    content = bytearray(shard.read_bytes())
+    content[-200] ^= 1
+    shard.write_bytes(content)
+    done = run("corpus", "verify", "tiny")
+    assert done.returncode == 1
+    assert shard.name in done.stderr
+
+
+def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
+    settings: Settings, tmp_path: Path
+) -> None:
+    file = tmp_path / "trial.toml"
+    file.write_text(TRIAL)
+    trained = run("train", str(file))
+    assert trained.returncode == 0, trained.stderr
+    assert "new champion models:/tiny@champion" in trained.stdout
+    (row,) = json.loads(run("compare", "--corpus", "tiny", "--json").stdout)
+    assert row["state"] == "finished"
+    (champion,) = json.loads(run("best", "--corpus", "tiny", "--json").stdout)
+    evaluated = json.loads(run("evaluate", "models:/tiny@champion", "--json").stdout)
+    assert evaluated["perplexity"] == pytest.approx(champion["valid_perplexity"], rel=1e-6)
+    again = run("train", str(file))
+    assert "the champion stays" in again.stdout
+
+
+def test_a_dry_run_shows_the_study_and_five_samples_and_starts_nothing(
+    settings: Settings, study_file: Path
+) -> None:
+    done = CliRunner().invoke(cli.app, ["search", str(study_file), "--dry-run", "--trials", "3"])
+    assert done.exit_code == 0, done.output
+    assert '"trials": 3' in done.stdout
+    assert done.stdout.count("learning_rate=") == 5
+    assert not Path(settings.studies).exists()
+
+
+def test_a_gpu_that_is_not_there_is_told_before_anything_starts(settings: Settings, study_file: Path) -> None:
+    done = run("search", str(study_file), "--gpus-per-trial", "1")
+    assert done.returncode == 1
+    assert "--gpus-per-trial 0" in done.stderr
+
+
+def test_asking_for_a_champion_that_is_not_there_says_what_to_do(settings: Settings) -> None:
+    done = run("best", "--corpus", "tiny")
+    assert done.returncode == 1
+    assert "memtune search" in done.stderr
+
+
+def test_help_needs_neither_torch_nor_ray_nor_mlflow() -> None:
+    program = (
+        "import sys\n"
+        "for name in ('torch', 'ray', 'optuna', 'mlflow'): sys.modules[name] = None\n"
+        "sys.argv = ['memtune', '--help']\n"
+        "from memtune.cli import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
