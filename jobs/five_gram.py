@@ -1,6 +1,6 @@
 """A 5-gram model beside the neural ones: interpolated modified Kneser-Ney on a corpus of the store.
 
-python jobs/five_gram.py CORPUS prints its perplexity per token on validation and test, and the ideal if known.
+python jobs/five_gram.py CORPUS prints its perplexity per token on validation and test, and the ideal.
 """
 
 import math

@@ -28,6 +28,7 @@ from memtune.models.layers.lstm_stack import (
 )
 from memtune.models.layers.memory_block import MemoryBlock, TemporalAlignment, TemporalTables
 from memtune.models.layers.output import OutputLayer
+from memtune.models.layers.recent_words import no_words, recent_words
 
 __all__ = ["RecurrentMemoryConfig", "RecurrentMemoryLanguageModel"]
 
@@ -160,15 +161,15 @@ class RecurrentMemoryLanguageModel(LanguageModel):
 
     @override
     def initial_state(self, batch_size: int) -> State:
-        words = torch.empty(batch_size, 0, dtype=torch.int64, device=self.embedding.weight.device)
-        state = {"words": words}
+        state = {"words": no_words(batch_size, self.embedding.weight.device)}
         for name, stack in self._stacks().items():
             state[f"{name}_hidden"], state[f"{name}_cell"] = stack.initial_state(batch_size)
         return state
 
     @override
     def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
-        after: State = {"words": self._last_words(state["words"], tokens_BT)}
+        words_BK = torch.cat([state["words"], tokens_BT], dim=1)
+        after: State = {"words": recent_words(words_BK, self.config.memory_size - 1)}
         hidden_BTH = self._run("below", self.below, self.embedding(tokens_BT), state, after)
         composed_BTH = self.memory(hidden_BTH, state["words"], tokens_BT)
         if self.above is not None:
@@ -188,7 +189,3 @@ class RecurrentMemoryLanguageModel(LanguageModel):
             inputs_BTH, state[f"{name}_hidden"], state[f"{name}_cell"]
         )
         return outputs_BTH
-
-    def _last_words(self, earlier_BP: Tensor, tokens_BT: Tensor) -> Tensor:
-        words_BP = torch.cat([earlier_BP, tokens_BT], dim=1)
-        return words_BP[:, max(0, words_BP.shape[1] - (self.config.memory_size - 1)) :]

@@ -37,9 +37,10 @@ from memtune.models.layers.recent_words import no_words, recent_words
 __all__ = ["ResidualMemoryConfig", "ResidualMemoryLanguageModel"]
 
 STATISTICS_MOMENTUM = 0.01
-"""Share of a batch in the running mean and variance: the default of Keras, which the paper used."""
+"""Share of a batch in the running mean and variance; the paper gives none. At torch's 0.1 a few short batches
+under the sentence protocol move them so far that validation explodes."""
 SMALLEST_VARIANCE = 1e-3
-"""Added to every variance: the default of Keras too. Batches of equal words have none."""
+"""Added to every variance; batches of equal words have none."""
 
 
 class ResidualMemoryConfig(Architecture):
