@@ -1,7 +1,5 @@
 """What holds for every family in MODELS. A new family adds its examples here and nothing else."""
 
-from itertools import product
-
 import pytest
 import torch
 from torch.nn import functional
@@ -232,11 +230,11 @@ def test_evaluation_draws_nothing_and_training_drops_out_where_asked(config):
     assert again == (getattr(config, "dropout", 0.0) == 0.0)
 
 
-@every_example
+@pytest.mark.parametrize(
+    "config", [config for config in EXAMPLES if isinstance(config.build(WORDS), Attentive)], ids=str
+)
 def test_asking_for_attention_changes_no_logit(config):
     model, words_BT = model_of(config), text(3, 12)
-    if not isinstance(model, Attentive):
-        pytest.skip(f"{config.family} has no attention")
     before_BTV = logits(model, words_BT)[0]
     weights_BTn = model.attention(words_BT, model.initial_state(3))
     assert torch.equal(logits(model, words_BT)[0], before_BTV)
@@ -244,14 +242,11 @@ def test_asking_for_attention_changes_no_logit(config):
     torch.testing.assert_close(weights_BTn.sum(2), torch.ones(3, 12, dtype=torch.float64), **EXACT)
 
 
-TIES = ["tie_output", "tie_memory_input", "tie_memory_output"]
+TIES = [(family, tie) for family in MODELS for tie in MODELS[family].model_fields if tie.startswith("tie_")]
 
 
-@pytest.mark.parametrize(("family", "tie"), [*product(MODELS, TIES)])
+@pytest.mark.parametrize(("family", "tie"), TIES)
 def test_tied_tables_are_one_table(family, tie):
-    fields = MODELS[family].model_fields
-    if tie not in fields:
-        pytest.skip(f"{family} has no {tie}")
     apart, tied = (MODELS[family](**WIDE, **{tie: value}) for value in (False, True))
     assert apart.parameter_count(WORDS) - tied.parameter_count(WORDS) == WORDS * WIDE["width"]
     tables = [table for table in state_tables(tied) if table.shape == (WORDS, WIDE["width"])]
