@@ -36,7 +36,7 @@ demo: $(READY)
 	@echo "Every trial is in MLflow:  $(BIN)/memtune ui"
 
 test: $(READY) lint types
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .
