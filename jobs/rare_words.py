@@ -1,8 +1,8 @@
 """What a smaller vocabulary is worth: a registered model's perplexity with rare words counted as `<unk>`.
 
 Tran et al. (2016) keep a word when the training sentences they use have it more than five times. A model over
-a larger vocabulary is read as one over theirs by summing: P(<unk>) and the probabilities of all rarer words are
-added up, and a rare word is predicted when `<unk>` is.
+a larger vocabulary is read as one over theirs by summing: P(<unk>) and the probabilities of all rarer words
+are added up, and a rare word is predicted when `<unk>` is.
 
 python jobs/rare_words.py MODEL SPLIT [COUNT], such as models:/ptb@champion test 5
 """
