@@ -31,7 +31,7 @@ def models_page() -> str:
 
 
 def _row(family: str, config: type[Architecture]) -> str:
-    default = config()
+    default = config.model_validate({})
     size, cost = default.parameter_count(VOCABULARY), default.multiply_adds(VOCABULARY)
     return f"| [`{family}`](#{family}) | {_title(config)} | {size:,} | {cost:,} | {_readings(default)} |"
 
