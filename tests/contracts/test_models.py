@@ -9,6 +9,7 @@ from memtune.models import (
     Architecture,
     AttentionLSTMConfig,
     Attentive,
+    DepthGatedLSTMConfig,
     FeedForwardConfig,
     LSTMConfig,
     LSTMNConfig,
@@ -70,6 +71,8 @@ EXAMPLES: list[Architecture] = [
         **WIDE, stack_size=4, policy_width=3, policy_reads="hidden", last_pop="stay", dropout=0.4
     ),
     StackLSTMConfig(**WIDE, variant="continuous", stack_size=2, policy_width=3, layers=2, tie_output=False),
+    DepthGatedLSTMConfig(**WIDE, dropout=0.4),
+    DepthGatedLSTMConfig(**WIDE, layers=2, gate_weights="full", link_input=True, tie_output=True),
 ]
 every_example = pytest.mark.parametrize(
     "config", EXAMPLES, ids=[f"{i}-{example.family}" for i, example in enumerate(EXAMPLES)]

@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 
 from memtune.models.attention_lstm import AttentionLSTMConfig
+from memtune.models.depth_gated_lstm import DepthGatedLSTMConfig
 from memtune.models.feed_forward import FeedForwardConfig
 from memtune.models.interface import (
     Architecture,
@@ -29,6 +30,7 @@ __all__ = [
     "Architecture",
     "AttentionLSTMConfig",
     "Attentive",
+    "DepthGatedLSTMConfig",
     "FeedForwardConfig",
     "LSTMConfig",
     "LSTMNConfig",
@@ -57,6 +59,7 @@ Families = (
     | FeedForwardConfig
     | MemoryNetworkConfig
     | StackLSTMConfig
+    | DepthGatedLSTMConfig
 )
 ModelConfig = Annotated[Families, Field(discriminator="family")]
 MODELS: dict[str, type[Architecture]] = {

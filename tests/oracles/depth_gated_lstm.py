@@ -1,0 +1,51 @@
+"""The depth-gated LSTM one sentence, one word and one layer at a time, from its equations.
+
+Yao et al. (2015). Rows of the gates: depth (where there is one), output, input, forget, candidate.
+"""
+
+from torch import Tensor
+
+from tests.oracles.lstm import Parameters, output_logits
+
+
+def depth_gated_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+    """logits[b][t], a vector over the vocabulary, from a zero state."""
+    return [_sentence(config, parameters, words.tolist()) for words in tokens_BT]
+
+
+def _sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
+    zeros = parameters["output.bias"].new_zeros(config.width)
+    hidden, cells = [zeros] * config.layers, [zeros] * config.layers
+    outputs = []
+    for word in words:
+        x, below = parameters["embedding.weight"][word], None
+        for layer in range(config.layers):
+            x, below = _step(config, parameters, f"layers.{layer}", x, below, hidden[layer], cells[layer])
+            hidden[layer], cells[layer] = x, below
+        outputs.append(x)
+    return output_logits(config, parameters, outputs)
+
+
+def _step(
+    config, parameters: Parameters, name: str, x: Tensor, below: Tensor | None, h: Tensor, c: Tensor
+) -> tuple[Tensor, Tensor]:
+    W, b = parameters[f"{name}.gates.weight"], parameters[f"{name}.gates.bias"]
+    R = parameters[f"{name}.recurrent.weight"]
+    *depth, o, i, f, candidate = (W @ x + b).split(config.width)
+    R_o, R_i, R_f, R_candidate = R.split(config.width)
+    o = (o + R_o @ h).sigmoid()
+    i = (i + R_i @ h).sigmoid()
+    f = (f + R_f @ h).sigmoid()
+    memory = f * c + i * (candidate + R_candidate @ h).tanh()
+    if depth:
+        d = depth[0] + _share(parameters[f"{name}.cell_weight"], c)
+        if below is None:
+            below = parameters[f"{name}.value.weight"] @ x
+        else:
+            d = d + _share(parameters[f"{name}.lower_weight"], below)
+        memory = memory + d.sigmoid() * below
+    return o * memory.tanh(), memory
+
+
+def _share(weight: Tensor, memory: Tensor) -> Tensor:
+    return weight * memory if weight.dim() == 1 else weight @ memory

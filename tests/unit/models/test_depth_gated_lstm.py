@@ -1,0 +1,147 @@
+import pytest
+import torch
+
+from memtune.errors import ConfigurationError
+from memtune.models import DepthGatedLSTMConfig, build_model, logits, negative_log_likelihood
+from memtune.values import parse
+from tests.oracles.agreement import assert_agreement
+from tests.oracles.depth_gated_lstm import depth_gated_lstm_logits
+
+WORDS = 23
+
+
+def small(**fields) -> DepthGatedLSTMConfig:
+    """Wide initial values, so that gates are far from a half."""
+    return DepthGatedLSTMConfig(**{"width": 5, "initial_range": 0.8, **fields})
+
+
+READINGS = {
+    "three layers": small(),
+    "narrow embeddings": small(embedding_width=3),
+    "linked input": small(layers=2, embedding_width=4, link_input=True),
+    "one linked layer": small(layers=1, link_input=True),
+    "full gate weights": small(gate_weights="full"),
+    "full gate weights, linked input": small(layers=2, gate_weights="full", link_input=True),
+    "tied": small(layers=2, tie_output=True),
+}
+every_reading = pytest.mark.parametrize("config", READINGS.values(), ids=READINGS)
+
+
+def text(length: int, rows: int = 2) -> torch.Tensor:
+    return torch.randint(WORDS, (rows, length + 1), generator=torch.Generator().manual_seed(length))
+
+
+def double(config: DepthGatedLSTMConfig):
+    return build_model(config, WORDS, seed=1).double()
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
+@every_reading
+def test_every_reading_agrees_with_its_equations(config, length):
+    assert_agreement(double(config), depth_gated_lstm_logits, text(length), tolerance=1e-9)
+
+
+@every_reading
+def test_single_precision_agrees_to_rounding(config):
+    model = build_model(config, WORDS, seed=1)
+    assert_agreement(model, depth_gated_lstm_logits, text(16), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("carried_from", [1, 7, 15])
+@every_reading
+def test_carried_state_agrees_with_reading_the_whole_text(config, carried_from):
+    model = double(config)
+    assert_agreement(model, depth_gated_lstm_logits, text(16), tolerance=1e-9, carried_from=carried_from)
+
+
+def as_torch_lstm(layer, inputs_BTE: torch.Tensor) -> torch.Tensor:
+    """hidden_BTH of torch's LSTM with the layer's weights, its depth gate left out."""
+    lstm = torch.nn.LSTM(layer.gates.in_features, layer.width, batch_first=True).double()
+    with torch.no_grad():
+        for mine, theirs in (
+            (layer.gates.weight, lstm.weight_ih_l0),
+            (layer.gates.bias, lstm.bias_ih_l0),
+            (layer.recurrent.weight, lstm.weight_hh_l0),
+        ):
+            output, *rest = mine[-4 * layer.width :].chunk(4)
+            theirs.copy_(torch.cat([*rest, output]))
+        lstm.bias_hh_l0.zero_()
+    return lstm(inputs_BTE)[0]
+
+
+def test_one_layer_is_an_lstm():
+    model, words_BT = double(small(layers=1)), text(9)
+    hidden_BTH, _ = model.encode(words_BT, model.initial_state(2))
+    torch.testing.assert_close(hidden_BTH, as_torch_lstm(model.layers[0], model.embedding(words_BT)))
+
+
+def test_layers_behind_closed_depth_gates_are_stacked_lstms():
+    model, words_BT = double(small(layers=3)), text(9)
+    for layer in model.layers[1:]:
+        layer.gates.bias.data[:5] = -1e4
+    hidden_BTH, _ = model.encode(words_BT, model.initial_state(2))
+    expected_BTH = model.embedding(words_BT)
+    for layer in model.layers:
+        expected_BTH = as_torch_lstm(layer, expected_BTH)
+    torch.testing.assert_close(hidden_BTH, expected_BTH)
+
+
+def test_an_open_depth_gate_hands_the_memory_below_up_whole():
+    """With the input and forget gates shut, the memory of the second layer is that of the first."""
+    model, words_BT = double(small(layers=2)), text(9)
+    bias = model.layers[1].gates.bias.data
+    bias[:5], bias[10:20] = 1e4, -1e4
+    _, state = model.encode(words_BT, model.initial_state(2))
+    torch.testing.assert_close(state["cell"][:, 1], state["cell"][:, 0])
+
+
+def test_reduced_precision_trains_and_carries_its_state_in_full():
+    model, words_BT = build_model(small(width=8), WORDS, seed=1), text(9)
+    with torch.autocast("cpu", torch.bfloat16):
+        nats, state = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
+    nats.backward()
+    exact, _ = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
+    assert {value.dtype for value in state.values()} == {torch.float32}
+    torch.testing.assert_close(nats, exact, rtol=0.02, atol=0)  # bfloat16 keeps 8 bits
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("placement", "share"), [("between", 0.0), ("after", 0.5)])
+def test_dropout_reaches_the_top_only_after_each_layer(placement, share):
+    config = DepthGatedLSTMConfig(width=64, layers=2, dropout=0.5, dropout_placement=placement)
+    model = build_model(config, WORDS, seed=1)
+    hidden_BTH, _ = model.encode(text(30), model.initial_state(2))
+    again_BTH, _ = model.encode(text(30), model.initial_state(2))
+    dropped = hidden_BTH.eq(0).double().mean().item()
+    assert dropped == pytest.approx(share, abs=0.05)  # 3,968 draws: a deviation of 0.008
+    assert not torch.equal(hidden_BTH, again_BTH)
+
+
+def test_dropout_leaves_the_carried_state_whole():
+    config = DepthGatedLSTMConfig(width=64, layers=1, dropout=0.5, dropout_placement="after")
+    _, state = logits(build_model(config, WORDS, seed=1), text(9))
+    assert state["hidden"].ne(0).all()
+
+
+@pytest.mark.parametrize("link_input", [False, True])
+def test_forget_bias_is_written_to_every_layer_and_to_nothing_else(link_input):
+    config = DepthGatedLSTMConfig(width=4, forget_bias=1.5, link_input=link_input)
+    for layer in build_model(config, WORDS, seed=1).layers:
+        *others, forget, candidate = layer.gates.bias.split(4)
+        assert forget.eq(1.5).all()
+        assert torch.cat([*others, candidate]).abs().le(0.05).all()
+
+
+def test_tying_tables_of_two_widths_is_refused():
+    with pytest.raises(ConfigurationError, match="leave embedding_width out"):
+        parse(DepthGatedLSTMConfig, {"tie_output": True, "width": 8, "embedding_width": 4}, "test")
+
+
+def test_size_and_cost_of_the_papers_model_on_penn_treebank():
+    """Four gates in the first layer, five above it, with two vectors of w_c and w_l and a bias a gate."""
+    d, e, V = 300, 150, 10_000
+    matrices = 4 * d * (e + d) + 2 * (5 * d * d + 4 * d * d)
+    vectors = 4 * d + 2 * (5 * d + 2 * d)
+    config = DepthGatedLSTMConfig(embedding_width=150)
+    assert config.parameter_count(V) == V * (e + d + 1) + matrices + vectors
+    assert config.multiply_adds(V) == matrices + d * V
