@@ -107,7 +107,7 @@ class DepthGatedLSTMConfig(Architecture):
 
     @property
     def _gate_memories(self) -> int:
-        """Memories that enter depth gates: the layer's own, and where there is one that of the layer below."""
+        """Memories that enter depth gates: the layer's own and, above the first, that of the layer below."""
         return 2 * (self.layers - 1) + self.link_input
 
     def _matrices(self) -> int:

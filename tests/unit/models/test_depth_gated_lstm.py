@@ -3,6 +3,7 @@ import torch
 
 from memtune.errors import ConfigurationError
 from memtune.models import DepthGatedLSTMConfig, build_model, logits, negative_log_likelihood
+from memtune.models.layers.depth_gate import run_depth_gated_layer
 from memtune.values import parse
 from tests.oracles.agreement import assert_agreement
 from tests.oracles.depth_gated_lstm import depth_gated_lstm_logits
@@ -104,6 +105,17 @@ def test_reduced_precision_trains_and_carries_its_state_in_full():
     assert {value.dtype for value in state.values()} == {torch.float32}
     torch.testing.assert_close(nats, exact, rtol=0.02, atol=0)  # bfloat16 keeps 8 bits
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_the_recurrence_runs_in_full_precision_under_autocast():
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(6, 2, 20), (16, 4), (2, 4), (2, 4), (6, 2, 4), (4, 4)]
+    inputs = [torch.randn(shape, generator=generator) for shape in shapes]
+    hidden_TBH, cell_TBH = run_depth_gated_layer(*inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        again_TBH, cells_TBH = run_depth_gated_layer(*inputs)
+    assert torch.equal(again_TBH, hidden_TBH)
+    assert torch.equal(cells_TBH, cell_TBH)
 
 
 @pytest.mark.parametrize(("placement", "share"), [("between", 0.0), ("after", 0.5)])
