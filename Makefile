@@ -22,6 +22,7 @@ install: $(READY)
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "memtune needs Python 3.11 or newer; say which with make PYTHON=/path/to/python3"; exit 1; }
+	@echo "installing into $(VENV): about 2 GB and some minutes, once"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	  "$$(grep '^torch==' constraints.txt)"

@@ -76,9 +76,12 @@ def corpus_import(
     min_count: Annotated[int, typer.Option(help="Keep words seen at least so often in training.")] = 1,
     max_size: Annotated[int | None, typer.Option(help="Largest vocabulary.")] = None,
     lower_case: Annotated[bool, typer.Option("--lower-case", help="Lower-case every word.")] = False,
-    unescape: Annotated[bool, typer.Option("--unescape", help="Undo Moses escapes such as &apos;.")] = False,
+    unescape: Annotated[
+        bool, typer.Option("--unescape", help="Undo the escapes of the Moses tokenizer.")
+    ] = False,
     unknown: Annotated[
-        Literal["map", "refuse"], typer.Option(help="Words outside the vocabulary: <unk>, or an error.")
+        Literal["map", "refuse"],
+        typer.Option(help="Words outside the vocabulary: one unknown word, or an error."),
     ] = "map",
     licence: Annotated[str | None, typer.Option(help="A note on the text's licence, kept with it.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace another corpus of this name.")] = False,

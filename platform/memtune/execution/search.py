@@ -70,6 +70,12 @@ def preflight(path: Path, study: Study, settings: Settings) -> ReadyStudy:
             f"{path} asks for {study.resources.gpus_per_trial} GPUs a trial and this machine has none; "
             "submit it to a cluster, or run with --gpus-per-trial 0"
         )
+    cores = os.cpu_count() or 1
+    if study.resources.cpus_per_trial > cores and not os.environ.get("RAY_ADDRESS"):
+        raise StudyError(
+            f"{path} asks for {study.resources.cpus_per_trial} cores a trial and this machine has {cores}; "
+            "lower cpus_per_trial, or submit it to a cluster"
+        )
     check_tracking(settings.tracking)
     return ready
 
@@ -181,6 +187,14 @@ class _Search:
     def _check_standing(self, path: Path, proposals: Proposals, resume: bool) -> None:
         outcomes, budget = proposals.outcomes(), self._study.budget.trials
         open_trials = len(proposals.unfinished())
+        if resume and not outcomes:
+            raise StudyError(
+                f"no study {self._ready.id} has begun: {path} with other terms (space, corpus, "
+                "training, sampler, halving) is another study; start it without --resume"
+            )
+        if outcomes:
+            ended = len(outcomes) - open_trials
+            self._console.print(f"study {self._ready.id}: {ended} of {budget} trials have ended before")
         if outcomes and not resume and (open_trials or len(outcomes) < budget):
             raise StudyError(
                 f"study {self._ready.id} has begun: {len(outcomes) - open_trials} of {budget} trials "

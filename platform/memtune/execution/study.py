@@ -21,6 +21,10 @@ from memtune.values import Value, digest, parse
 
 __all__ = ["Budget", "ReadyStudy", "Repeats", "Resources", "Study", "load_study", "prepare", "read_toml"]
 
+HOME = Path(__file__).parents[3]
+"""The source tree that memtune runs from, whose search_spaces are everybody's."""
+
+BUDGET_SAMPLES = 200
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -146,6 +150,17 @@ class ReadyStudy:
             return f"{parameters:,} parameters are fewer than min_parameters = {budget.min_parameters:,}"
         return self._too_large(configured(configuration))
 
+    def check_budget(self) -> None:
+        """Raise StudyError when hardly any configuration of the space may be started."""
+        for seed in range(BUDGET_SAMPLES):
+            reason = self.refuse(self.sample(RandomChooser(seed)).model_dump(mode="json"))
+            if reason is None:
+                return
+        raise StudyError(
+            f"study {self.study.name}: none of {BUDGET_SAMPLES} sampled configurations may be started, for "
+            f"instance because {reason}; change the budget or the space"
+        )
+
     def _too_large(self, config: TrialConfig) -> str | None:
         """Why the trial would not fit this machine's memory, or None; only its worker knows a GPU's."""
         if self.device != "cpu":
@@ -201,7 +216,8 @@ def prepare(path: Path, study: Study, settings: Settings) -> ReadyStudy:
     spaces = [fix(load_space(find_space(name, path)), entries, str(path)) for name in study.spaces]
     ready = ReadyStudy(study, combine(spaces), corpus, settings)
     for space in spaces:
-        check_space(space, TrialConfig, count_parameters=ready.count_parameters)
+        check_space(space, TrialConfig, f"{path} over {space.source}", ready.count_parameters)
+    ready.check_budget()
     return ready
 
 
@@ -212,9 +228,12 @@ def find_space(name: str, study: Path) -> Path:
     """
     if name.endswith(".toml"):
         return study.parent / name
-    folders = [folder / "search_spaces" for folder in (*study.absolute().parents, Path.cwd())]
+    folders = [folder / "search_spaces" for folder in (*study.absolute().parents, Path.cwd(), HOME)]
     for folder in folders:
         if (folder / f"{name}.toml").is_file():
             return folder / f"{name}.toml"
     known = {file.stem for folder in folders for file in folder.glob("*.toml")}
-    raise StudyError(f'{study}: no search space "{name}"; {did_you_mean(name, known)}')
+    raise StudyError(
+        f'{study}: no search space "{name}"; {did_you_mean(name, known)}; looked in every folder named '
+        f"search_spaces above {study}, above the working folder and in {HOME}; a path ends in .toml"
+    )

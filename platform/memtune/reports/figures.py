@@ -12,6 +12,7 @@ def leaderboard_figure(rows: Sequence[Row], corpus: str, ideal: float | None, pa
     """Write a PNG: validation perplexity against parameters, one colour a family, the ideal as a line."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
@@ -26,6 +27,9 @@ def leaderboard_figure(rows: Sequence[Row], corpus: str, ideal: float | None, pa
     if ideal:
         axes.axhline(ideal, linestyle="--", color="grey", label=f"ideal {ideal:.2f}")
     axes.set(title=corpus, xlabel="parameters", ylabel="validation perplexity (lower is better)")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(EngFormatter(sep=""))
+        axis.set_minor_formatter(EngFormatter(sep=""))
     axes.grid(visible=True, which="both", alpha=0.3)
     axes.legend()
     path.parent.mkdir(parents=True, exist_ok=True)

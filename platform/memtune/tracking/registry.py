@@ -103,7 +103,7 @@ def _reason(champion: Champion | None, winner: Champion) -> str:
 
 
 def _figure(loss: float) -> str:
-    return f"{loss:.6f} nats per token on validation"
+    return f"validation perplexity {math.exp(loss):.4f}"
 
 
 def _upload(client: "MlflowClient", package: _Package) -> Champion:

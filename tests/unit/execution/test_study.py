@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from memtune.errors import ConfigurationError, CorpusError, SpaceError, StudyError
+from memtune.execution.search import search
 from memtune.execution.settings import Settings
 from memtune.execution.study import ReadyStudy, load_study, prepare
 from memtune.spaces import RandomChooser
@@ -83,10 +84,26 @@ def test_a_bound_of_the_space_that_the_model_refuses_is_told_before_the_start(
 def test_models_out_of_the_parameter_budget_are_refused_with_the_figures(
     study_file: Path, settings: Settings
 ) -> None:
-    found = ready(study_file, settings, **{"budget.max_parameters": 10})
-    configuration = found.sample(RandomChooser(0)).model_dump(mode="json")
-    assert "are more than max_parameters = 10" in (found.refuse(configuration) or "")
+    found = ready(study_file, settings, **{"budget.max_parameters": 1_000})
+    reasons = {found.refuse(found.sample(RandomChooser(seed)).model_dump(mode="json")) for seed in range(20)}
+    assert None in reasons
+    assert any("are more than max_parameters = 1,000" in reason for reason in reasons if reason)
+
+
+def test_a_budget_that_no_model_meets_is_told_before_the_start(study_file: Path, settings: Settings) -> None:
+    with pytest.raises(StudyError, match=r"none of 200 sampled configurations .* max_parameters = 10"):
+        ready(study_file, settings, **{"budget.max_parameters": 10})
 
 
 def test_durations_are_read_with_their_units(study_file: Path) -> None:
     assert load_study(study_file, {"budget.time": "1.5h"}).budget.time == 5400
+
+
+def test_the_spaces_of_the_source_tree_are_found_from_anywhere(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(study_file.read_text().replace("space.toml", "recurrent_memory"))
+    assert ready(study_file, settings).sample(RandomChooser(0)).model.family == "recurrent_memory"
+
+
+def test_resuming_a_study_that_never_began_is_refused(study_file: Path, settings: Settings) -> None:
+    with pytest.raises(StudyError, match="start it without --resume"):
+        search(study_file, resume=True, settings=settings)
