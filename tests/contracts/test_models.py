@@ -71,6 +71,7 @@ EXAMPLES: list[Architecture] = [
         **WIDE, stack_size=4, policy_width=3, policy_reads="hidden", last_pop="stay", dropout=0.4
     ),
     StackLSTMConfig(**WIDE, variant="continuous", stack_size=2, policy_width=3, layers=2, tie_output=False),
+    StackLSTMConfig(**WIDE, variant="discrete", stack_size=3, policy_width=7, dropout=0.4),
     DepthGatedLSTMConfig(**WIDE, dropout=0.4),
     DepthGatedLSTMConfig(**WIDE, layers=2, gate_weights="full", link_input=True, tie_output=True),
 ]

@@ -22,6 +22,46 @@ def stack_lstm_actions(config, parameters: Parameters, tokens_BT: Tensor) -> lis
     return [_sentence(config, parameters, words.tolist())[1] for words in tokens_BT]
 
 
+def reinforce_objective(config, parameters: Parameters, inputs_BT, targets_BT, actions_BT=None) -> Tensor:
+    """A scalar with the gradient that teaches a discrete stack; without actions the most probable are taken.
+
+    Each action's log probability times what its step and the later ones cost, discounted, less the baseline;
+    and half the square of the baseline's error on the discounted mean of those costs.
+    """
+    objective = 0
+    for b, (words, targets) in enumerate(zip(inputs_BT.tolist(), targets_BT.tolist(), strict=True)):
+        actions = None if actions_BT is None else actions_BT[b].tolist()
+        costs, logarithms, baselines = _discrete_sentence(config, parameters, words, targets, actions)
+        for t in range(len(words)):
+            later = range(t, len(words))
+            blame = sum(config.discount ** (s - t) * costs[s].detach() for s in later)
+            weight = sum(config.discount ** (s - t) for s in later)
+            advantage = blame - weight * baselines[t].detach()
+            objective = objective + costs[t] + logarithms[t] * advantage
+            objective = objective + 0.5 * (baselines[t] - blame / weight) ** 2
+    return objective
+
+
+def _discrete_sentence(config, parameters: Parameters, words, targets, actions):
+    """Cost of each target, log probability of each action taken, and the baseline before it."""
+    embeddings = [parameters["embedding.weight"][word] for word in words]
+    hidden = lstm_stack(parameters, "lstm.lstm", config.layers, embeddings)
+    M = torch.zeros(config.stack_size, config.width, dtype=hidden[0].dtype)
+    combined, logarithms, baselines = [], [], []
+    for t, (x, h) in enumerate(zip(embeddings, hidden, strict=True)):
+        decision = _decisions(config, parameters, M, x if config.policy_reads == "word" else h)[0]
+        action = decision.argmax().item() if actions is None else actions[t]
+        M = apply_action(action, M, h)
+        combined.append(
+            parameters["combination.hidden.weight"] @ h + parameters["combination.memory.weight"] @ M[0]
+        )
+        logarithms.append(decision[action].log())
+        baselines.append(parameters["baseline.weight"][0] @ h.detach() + parameters["baseline.bias"][0])
+    logits = output_logits(config, parameters, combined)
+    costs = [-row.log_softmax(0)[target] for row, target in zip(logits, targets, strict=True)]
+    return costs, logarithms, baselines
+
+
 def stack_lstm_contributions(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """Norm [b][t] of what the stack adds."""
     return [_sentence(config, parameters, words.tolist())[2] for words in tokens_BT]
@@ -50,6 +90,9 @@ def next_stack(config, parameters: Parameters, M: Tensor, x: Tensor, h: Tensor) 
             return _multipop(decisions, M, h)
         case "continuous":
             return _single(decisions[..., 0, :], M, h)
+        case "discrete":
+            decision = decisions[..., 0, :]
+            return apply_action(decision.argmax().item(), M, h), decision
 
 
 def _decisions(config, parameters: Parameters, M: Tensor, reading: Tensor) -> Tensor:
@@ -93,6 +136,10 @@ def _multipop(decisions: Tensor, M: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
 def _single(decision: Tensor, M: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     stay, push, pop = (decision[..., action, None, None] for action in (STAY, PUSH, POP))
     return stay * M + push * pushed(M, h) + pop * popped_by(M, 1), decision
+
+
+def apply_action(action: int, M: Tensor, h: Tensor) -> Tensor:
+    return {STAY: M, PUSH: pushed(M, h), POP: popped_by(M, 1)}[action]
 
 
 def popped_by(M: Tensor, pops: int) -> Tensor:

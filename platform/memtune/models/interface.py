@@ -67,6 +67,19 @@ class LanguageModel(nn.Module, ABC):
         The returned state is still attached to the graph; whoever truncates back-propagation detaches it.
         """
 
+    def negative_log_likelihood(
+        self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: State
+    ) -> tuple[Tensor, State]:
+        """What the function of this name gives.
+
+        A family that takes decisions no gradient passes through adds what teaches them to the gradient here;
+        the value is that of the likelihood all the same.
+        """
+        hidden_BTH, state = self.encode(inputs_BT, state)
+        mask_N = None if mask_BT is None else mask_BT.flatten()
+        nats = self.output.negative_log_likelihood(hidden_BTH.flatten(0, 1), targets_BT.flatten(), mask_N)
+        return nats, state
+
 
 @runtime_checkable
 class Attentive(Protocol):
@@ -94,7 +107,5 @@ def negative_log_likelihood(
 
     The logits of all rows never exist at once: see `memtune.models.layers.output`.
     """
-    hidden_BTH, state = model.encode(inputs_BT, state or model.initial_state(len(inputs_BT)))
-    mask_N = None if mask_BT is None else mask_BT.flatten()
-    nats = model.output.negative_log_likelihood(hidden_BTH.flatten(0, 1), targets_BT.flatten(), mask_N)
-    return nats, state
+    state = state or model.initial_state(len(inputs_BT))
+    return model.negative_log_likelihood(inputs_BT, targets_BT, mask_BT, state)

@@ -7,6 +7,7 @@ reached, and predicts from h_t and the top m_t of the stack after that.
 Shapes: B batch, T time, H width, K cells of the stack (the first is the top), A actions, V vocabulary.
 """
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from typing_extensions import override
 from memtune.models.interface import Architecture, LanguageModel, State
 from memtune.models.layers.composition import LinearCombination
 from memtune.models.layers.continuous_stack import ContinuousStack, LastPop
+from memtune.models.layers.discrete_stack import DiscreteStack, StackDecisions, reinforcement
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
 from memtune.models.layers.output import OutputLayer
@@ -29,10 +31,11 @@ class StackLSTMConfig(Architecture):
     """A stack-augmented LSTM; the defaults are the paper's multipop stack, without its dropout."""
 
     family: Literal["stack_lstm"] = "stack_lstm"
-    variant: Literal["multipop", "continuous"] = Field(
+    variant: Literal["multipop", "continuous", "discrete"] = Field(
         "multipop",
         description='"multipop": any number of pops before a push or none, all outcomes mixed (section 2.1); '
-        '"continuous": one push, pop or neither a step, mixed',
+        '"continuous": one push, pop or neither a step, mixed; "discrete": one of the three, drawn in '
+        "training and taught by REINFORCE, the most probable one in evaluation",
     )
     width: int = Field(
         650, ge=1, description="Width of the embeddings and of the hidden states (section 3.1)"
@@ -52,6 +55,12 @@ class StackLSTMConfig(Architecture):
         "renormalise",
         description='Of many pops, after the K-th: "renormalise" leaves POP out of the softmax, "stay" gives '
         "its share to STAY (section 2.1 asks only that the probabilities sum to one)",
+    )
+    discount: float = Field(
+        0.9,
+        ge=0,
+        le=1,
+        description="How much of a word's cost a discrete action is to blame for, for each word between them",
     )
     dropout: float = Field(
         0.0,
@@ -76,13 +85,18 @@ class StackLSTMConfig(Architecture):
         tables = (1 if self.tie_output else 2) * vocabulary_size * width
         recurrence = lstm_parameter_count(width, width, self.layers)
         policy = policy_parameter_count(width, self.policy_width)
-        return tables + recurrence + policy + 2 * width * width + vocabulary_size
+        baseline = width + 1 if self.variant == "discrete" else 0
+        return tables + recurrence + policy + baseline + 2 * width * width + vocabulary_size
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
         width, cells = self.width, self.stack_size
         recurrence = lstm_multiply_adds(width, width, self.layers)
-        decisions, sources = {"multipop": (cells + 1, cells + 1), "continuous": (1, 3)}[self.variant]
+        decisions, sources = {
+            "multipop": (cells + 1, cells + 1),
+            "continuous": (1, 3),
+            "discrete": (1, 0),
+        }[self.variant]
         policy = policy_multiply_adds(width, self.policy_width, decisions)
         mixing = cells * sources * width
         return recurrence + policy + mixing + 2 * width * width + vocabulary_size * width
@@ -123,13 +137,15 @@ class StackLSTMLanguageModel(LanguageModel):
         width = config.width
         self.embedding = nn.Embedding(vocabulary_size, width)
         self.lstm = LSTMStack(width, width, config.layers, config.dropout, "between")
-        last_pop = config.last_pop if config.variant == "multipop" else None
-        self.stack = ContinuousStack(width, config.stack_size, config.policy_width, last_pop)
+        self.stack = _stack(config)
         self.combination = LinearCombination(width, width, width)
         self.output = OutputLayer(width, vocabulary_size, self.embedding if config.tie_output else None)
+        self.baseline = nn.Linear(width, 1) if config.variant == "discrete" else None
         self.dropout = nn.Dropout(config.dropout)
         uniform(self, config.initial_range)
         self.lstm.set_forget_bias(config.forget_bias)
+        if self.baseline is not None:  # nothing is known of the words yet
+            nn.init.constant_(self.baseline.bias, math.log(vocabulary_size))
 
     @override
     def initial_state(self, batch_size: int) -> State:
@@ -144,12 +160,38 @@ class StackLSTMLanguageModel(LanguageModel):
         combined_BTH: Tensor = self.dropout(self.combination(top_BTH, hidden_BTH))
         return combined_BTH, after
 
+    @override
+    def negative_log_likelihood(
+        self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: State
+    ) -> tuple[Tensor, State]:
+        """Summed nats; where a gradient is wanted that of a discrete stack holds REINFORCE's."""
+        if not isinstance(self.stack, DiscreteStack) or not torch.is_grad_enabled():
+            return super().negative_log_likelihood(inputs_BT, targets_BT, mask_BT, state)
+        reading_BTH, hidden_BTH, after = self._read(inputs_BT, state)
+        decisions = self.stack.decide(reading_BTH, hidden_BTH, state["stack"])
+        combined_BTH = self.dropout(self.combination(decisions.top_BTH, hidden_BTH))
+        weights_BT = torch.ones_like(targets_BT, dtype=torch.bool) if mask_BT is None else mask_BT
+        nats, nats_N = self.output.negative_log_likelihood_by_row(
+            combined_BTH.flatten(0, 1), targets_BT.flatten(), weights_BT.flatten()
+        )
+        lesson = self._lesson(nats_N.view(targets_BT.shape), weights_BT, hidden_BTH, decisions)
+        return nats + (lesson - lesson.detach()), {**after, "stack": decisions.cells_BKH}
+
+    def _lesson(
+        self, nats_BT: Tensor, weights_BT: Tensor, hidden_BTH: Tensor, decisions: StackDecisions
+    ) -> Tensor:
+        """What the words' cost teaches policy and baseline; the baseline knows the LSTM's state alone."""
+        assert self.baseline is not None
+        expected_BT = self.baseline(hidden_BTH.detach()).squeeze(2).to(nats_BT.dtype)
+        log_likelihood_BT = decisions.log_likelihood().to(nats_BT.dtype)
+        weights_BT = weights_BT.to(nats_BT.dtype)
+        return reinforcement(nats_BT, weights_BT, log_likelihood_BT, expected_BT, self.config.discount)
+
     @torch.no_grad()
     def stack_use(self, tokens_BT: Tensor, state: State) -> StackUse:
         """The probabilities of the actions and the stack's contribution after each word."""
         reading_BTH, hidden_BTH, _ = self._read(tokens_BT, state)
-        actions_BTA = self.stack.actions(reading_BTH, hidden_BTH, state["stack"])
-        top_BTH, _ = self.stack(reading_BTH, hidden_BTH, state["stack"])
+        top_BTH, actions_BTA = self.stack.use(reading_BTH, hidden_BTH, state["stack"])
         contribution_BT = self.combination.memory(top_BTH).norm(dim=2)
         return StackUse(self.stack.action_names(), actions_BTA, contribution_BT)
 
@@ -159,3 +201,14 @@ class StackLSTMLanguageModel(LanguageModel):
         hidden_BTH, hidden_BLH, cell_BLH = self.lstm(embedded_BTH, state["hidden"], state["cell"])
         reading_BTH = embedded_BTH if self.config.policy_reads == "word" else hidden_BTH
         return reading_BTH, hidden_BTH, {"hidden": hidden_BLH, "cell": cell_BLH}
+
+
+def _stack(config: StackLSTMConfig) -> ContinuousStack | DiscreteStack:
+    width, cells, units = config.width, config.stack_size, config.policy_width
+    match config.variant:
+        case "multipop":
+            return ContinuousStack(width, cells, units, config.last_pop)
+        case "continuous":
+            return ContinuousStack(width, cells, units, last_pop=None)
+        case "discrete":
+            return DiscreteStack(width, cells, units)

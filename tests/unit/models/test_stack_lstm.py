@@ -5,11 +5,19 @@ import torch
 
 from memtune.models import StackLSTMConfig, build_model, logits, negative_log_likelihood
 from tests.oracles.agreement import assert_agreement, assert_near
-from tests.oracles.stack_lstm import stack_lstm_actions, stack_lstm_contributions, stack_lstm_logits
+from tests.oracles.stack_lstm import (
+    stack_lstm_actions,
+    stack_lstm_contributions,
+    stack_lstm_logits,
+)
 
 WORDS = 23
 READINGS = [*product(["multipop"], ["renormalise", "stay"], ["word", "hidden"])]
 READINGS += [*product(["continuous"], ["renormalise"], ["word", "hidden"])]
+every_reading_and_discrete = pytest.mark.parametrize(
+    ("variant", "last_pop", "policy_reads"),
+    [*READINGS, *product(["discrete"], ["renormalise"], ["word", "hidden"])],
+)
 every_reading = pytest.mark.parametrize(("variant", "last_pop", "policy_reads"), READINGS)
 STAY, PUSH, POP = range(3)
 
@@ -24,7 +32,7 @@ def text(length: int) -> torch.Tensor:
 
 
 def double(config: StackLSTMConfig):
-    return build_model(config, WORDS, seed=1).double()
+    return build_model(config, WORDS, seed=1).double().eval()
 
 
 def bound_to(action: int, **fields):
@@ -101,7 +109,7 @@ def test_actions_after_a_carried_state_are_those_of_the_whole_text():
     assert_near(rest.contribution_BT, whole.contribution_BT[:, 5:], 1e-12, "contribution")
 
 
-@every_reading
+@every_reading_and_discrete
 def test_probabilities_of_the_named_actions_sum_to_one(variant, last_pop, policy_reads):
     model = double(small(variant=variant, last_pop=last_pop, policy_reads=policy_reads))
     use = model.stack_use(text(9), model.initial_state(2))
@@ -126,7 +134,7 @@ def test_asking_for_the_use_of_the_stack_changes_no_logit():
     assert torch.equal(logits(model, words_BT)[0], before_BTV)
 
 
-@pytest.mark.parametrize("variant", ["multipop", "continuous"])
+@pytest.mark.parametrize("variant", ["multipop", "continuous", "discrete"])
 def test_pushing_always_holds_the_last_states_with_the_newest_on_top(variant):
     model, words_BT = bound_to(PUSH, variant=variant), text(8)
     hidden_BTH = hidden_states(model, words_BT)
@@ -135,7 +143,7 @@ def test_pushing_always_holds_the_last_states_with_the_newest_on_top(variant):
     torch.testing.assert_close(combined_BTH, model.combination(hidden_BTH, hidden_BTH))
 
 
-@pytest.mark.parametrize("variant", ["multipop", "continuous"])
+@pytest.mark.parametrize("variant", ["multipop", "continuous", "discrete"])
 def test_staying_always_leaves_the_stack_as_it_was(variant):
     model, words_BT = bound_to(STAY, variant=variant), text(8)
     cells_BKH = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0)).double()
@@ -143,8 +151,9 @@ def test_staying_always_leaves_the_stack_as_it_was(variant):
     torch.testing.assert_close(state["stack"], cells_BKH)
 
 
-def test_one_pop_a_step_moves_the_cells_up_and_fills_with_zeros():
-    model, words_BT = bound_to(POP, variant="continuous"), text(1)
+@pytest.mark.parametrize("variant", ["continuous", "discrete"])
+def test_one_pop_a_step_moves_the_cells_up_and_fills_with_zeros(variant):
+    model, words_BT = bound_to(POP, variant=variant), text(1)
     cells_BKH = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0)).double()
     _, state = model.encode(words_BT, {**model.initial_state(2), "stack": cells_BKH})
     torch.testing.assert_close(state["stack"][:, :2], cells_BKH[:, 2:])
@@ -184,7 +193,7 @@ def test_dropout_reaches_the_embedding_and_what_the_output_layer_reads():
 
 
 @pytest.mark.parametrize(("vocabulary", "millions"), [(10_000, 11), (33_278, 26)])
-@pytest.mark.parametrize("variant", ["multipop", "continuous"])
+@pytest.mark.parametrize("variant", ["multipop", "continuous", "discrete"])
 def test_sizes_of_the_papers_models(variant, vocabulary, millions):
     size = StackLSTMConfig(variant=variant).parameter_count(vocabulary)
     assert round(size / 1e6) == millions
@@ -200,10 +209,16 @@ def test_size_by_hand():
     d, P, V = 100, 7, 1_000
     config = StackLSTMConfig(width=d, policy_width=P)
     policy = 3 * d * P + P + 3 * P + 3
-    assert config.parameter_count(V) == V * d + 8 * d * d + 8 * d + policy + 2 * d * d + V
+    expected = V * d + 8 * d * d + 8 * d + policy + 2 * d * d + V
+    assert config.parameter_count(V) == expected
+    baseline = d + 1
+    discrete = StackLSTMConfig(width=d, policy_width=P, variant="discrete")
+    assert discrete.parameter_count(V) == expected + baseline
 
 
-@pytest.mark.parametrize(("variant", "decisions", "sources"), [("multipop", 11, 11), ("continuous", 1, 3)])
+@pytest.mark.parametrize(
+    ("variant", "decisions", "sources"), [("multipop", 11, 11), ("continuous", 1, 3), ("discrete", 1, 0)]
+)
 def test_cost_per_word_by_hand(variant, decisions, sources):
     """8 d^2 the LSTM, 2 d^2 the combination, three projections and decisions, K d a source, the output."""
     d, K, P, V = 650, 10, 64, 10_000

@@ -67,15 +67,16 @@ class ContinuousStack(nn.Module):
         return torch.cat(tops, dim=1), cells_BKH
 
     @torch.no_grad()
-    def actions(self, reading_BTH: Tensor, hidden_BTH: Tensor, cells_BKH: Tensor) -> Tensor:
-        """probabilities_BTA of each step's actions, in the order of `action_names`."""
-        actions = []
+    def use(self, reading_BTH: Tensor, hidden_BTH: Tensor, cells_BKH: Tensor) -> tuple[Tensor, Tensor]:
+        """The top cell after each step, and probabilities_BTA of its actions in the order of their names."""
+        tops, actions = [], []
         for block in _blocks(hidden_BTH.shape[1]):
             step = reading_BTH[:, block], hidden_BTH[:, block], cells_BKH
             joint_TBJ3 = trace_steps(*self._operands(*step)).joint_TBJ3
+            top_BTH, cells_BKH = self(*step)
+            tops.append(top_BTH)
             actions.append(self._told_apart(joint_TBJ3.transpose(0, 1)))
-            _, cells_BKH = self(*step)
-        return torch.cat(actions, dim=1)
+        return torch.cat(tops, dim=1), torch.cat(actions, dim=1)
 
     def action_names(self) -> tuple[str, ...]:
         """stay, push, pop; with many pops stay_0, push_0, stay_1, push_1 and so on up to K pops."""

@@ -54,6 +54,12 @@ class OutputLayer(nn.Module):
         """Nats of the targets summed over the rows, each times its weight (a mask will do; None: all 1)."""
         return chunked_negative_log_likelihood(hidden_NH, self.weight, self.bias, targets_N, weights_N)
 
+    def negative_log_likelihood_by_row(
+        self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The same sum, and nats_N of each row: these without their weight, and cut from the graph."""
+        return _chunked_loss(hidden_NH, self.weight, self.bias, targets_N, weights_N)
+
 
 def chunked_negative_log_likelihood(
     hidden_NH: Tensor,
@@ -68,12 +74,23 @@ def chunked_negative_log_likelihood(
     Where gradients are wanted they are computed together with the loss, so backward runs once per forward.
     Under autocast the matrix products run in its type, the softmax and the sums in float32.
     """
+    return _chunked_loss(hidden_NH, weight_VH, bias_V, targets_N, weights_N, rows)[0]
+
+
+def _chunked_loss(
+    hidden_NH: Tensor,
+    weight_VH: Tensor,
+    bias_V: Tensor,
+    targets_N: Tensor,
+    weights_N: Tensor | None,
+    rows: int | None = None,
+) -> tuple[Tensor, Tensor]:
     rows = rows or _rows_per_chunk(hidden_NH.device.type, len(bias_V))
     if weights_N is None:
         weights_N = torch.ones_like(targets_N)
     if not torch.is_grad_enabled():
         hidden_NH, weight_VH, bias_V = hidden_NH.detach(), weight_VH.detach(), bias_V.detach()
-    nats: Tensor = _ChunkedLoss.apply(hidden_NH, weight_VH, bias_V, targets_N, weights_N, rows)  # type: ignore[no-untyped-call]
+    nats: tuple[Tensor, Tensor] = _ChunkedLoss.apply(hidden_NH, weight_VH, bias_V, targets_N, weights_N, rows)  # type: ignore[no-untyped-call]
     return nats
 
 
@@ -94,7 +111,7 @@ class _ChunkedLoss(torch.autograd.Function):
         targets_N: Tensor,
         weights_N: Tensor,
         rows: int,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         device = hidden_NH.device.type
         autocast = torch.is_autocast_enabled(device)
         product_type = torch.get_autocast_dtype(device) if autocast else hidden_NH.dtype
@@ -104,11 +121,12 @@ class _ChunkedLoss(torch.autograd.Function):
                 chunk = slice(first, first + rows)
                 loss.add(chunk, targets_N[chunk], weights_N[chunk])
         ctx.gradients = loss.gradients()
-        return loss.nats
+        ctx.mark_non_differentiable(loss.nats_N)
+        return loss.nats, loss.nats_N
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         assert ctx.gradients is not None, "the chunked loss gives its gradients once per forward"
         gradients, ctx.gradients = ctx.gradients, None
         return (
@@ -137,6 +155,7 @@ class _Sums:
         self.bias_V = bias_V.to(product_type)
         self.buffer_CV = hidden_NH.new_empty(min(rows, len(hidden_NH)), len(weight_VH), dtype=sum_type)
         self.nats = hidden_NH.new_zeros((), dtype=sum_type)
+        self.nats_N = hidden_NH.new_empty(len(hidden_NH), dtype=sum_type)
         self.hidden_gradient_NH = torch.empty_like(hidden_NH) if wanted[0] else None
         self.weight_gradient_VH = torch.zeros_like(weight_VH) if wanted[1] else None
         self.bias_gradient_V = torch.zeros_like(bias_V) if wanted[2] else None
@@ -158,7 +177,9 @@ class _Sums:
         top_C1 = logits_CV.amax(1, keepdim=True)
         exponentials_CV = logits_CV.sub_(top_C1).exp_()
         total_C1 = exponentials_CV.sum(1, keepdim=True)
-        self.nats += ((top_C1 + total_C1.log() - target_C1) * weights_C1).sum()
+        nats_C1 = top_C1 + total_C1.log() - target_C1
+        self.nats_N[chunk] = nats_C1.squeeze(1)
+        self.nats += (nats_C1 * weights_C1).sum()
         errors_CV = exponentials_CV.scatter_add_(1, targets_C1, -total_C1)
         self._add_gradients(chunk, hidden_CH, errors_CV, weights_C1 / total_C1)
 

@@ -7,7 +7,7 @@ vectors it reads, so a vector is projected once, wherever in the stack it goes.
 Shapes: H width, P hidden units; leading dimensions are free.
 """
 
-from torch import nn
+from torch import Tensor, nn
 
 __all__ = ["OUTCOMES", "POP", "PUSH", "STAY", "StackPolicy", "policy_multiply_adds", "policy_parameter_count"]
 
@@ -26,6 +26,11 @@ class StackPolicy(nn.Module):
         self.reading = nn.Linear(width, units)
         self.cells = nn.Linear(width, 2 * units, bias=False)
         self.decision = nn.Linear(units, len(OUTCOMES))
+
+    def logits(self, reading_P: Tensor, top_P: Tensor, below_P: Tensor) -> Tensor:
+        """Logits of `OUTCOMES` from what has been projected."""
+        logits_3: Tensor = self.decision((reading_P + top_P + below_P).tanh())
+        return logits_3
 
 
 def policy_parameter_count(width: int, units: int) -> int:
