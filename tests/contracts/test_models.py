@@ -11,6 +11,7 @@ from memtune.models import (
     Attentive,
     DepthGatedLSTMConfig,
     FeedForwardConfig,
+    GatedFeedbackLSTMConfig,
     LSTMConfig,
     LSTMNConfig,
     MemoryNetworkConfig,
@@ -74,6 +75,8 @@ EXAMPLES: list[Architecture] = [
     StackLSTMConfig(**WIDE, variant="discrete", stack_size=3, policy_width=7, dropout=0.4),
     DepthGatedLSTMConfig(**WIDE, dropout=0.4),
     DepthGatedLSTMConfig(**WIDE, layers=2, gate_weights="full", link_input=True, tie_output=True),
+    GatedFeedbackLSTMConfig(**WIDE, dropout=0.4),
+    GatedFeedbackLSTMConfig(**WIDE, layers=2, tie_output=True),
 ]
 every_example = pytest.mark.parametrize(
     "config", EXAMPLES, ids=[f"{i}-{example.family}" for i, example in enumerate(EXAMPLES)]

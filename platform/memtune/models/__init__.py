@@ -8,6 +8,7 @@ from pydantic import Field
 from memtune.models.attention_lstm import AttentionLSTMConfig
 from memtune.models.depth_gated_lstm import DepthGatedLSTMConfig
 from memtune.models.feed_forward import FeedForwardConfig
+from memtune.models.gated_feedback_lstm import GatedFeedbackLSTMConfig
 from memtune.models.interface import (
     Architecture,
     Attentive,
@@ -32,6 +33,7 @@ __all__ = [
     "Attentive",
     "DepthGatedLSTMConfig",
     "FeedForwardConfig",
+    "GatedFeedbackLSTMConfig",
     "LSTMConfig",
     "LSTMNConfig",
     "LanguageModel",
@@ -60,6 +62,7 @@ Families = (
     | MemoryNetworkConfig
     | StackLSTMConfig
     | DepthGatedLSTMConfig
+    | GatedFeedbackLSTMConfig
 )
 ModelConfig = Annotated[Families, Field(discriminator="family")]
 MODELS: dict[str, type[Architecture]] = {

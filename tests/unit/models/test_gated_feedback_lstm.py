@@ -1,0 +1,159 @@
+import pytest
+import torch
+
+from memtune.errors import ConfigurationError
+from memtune.models import GatedFeedbackLSTMConfig, build_model, logits, negative_log_likelihood
+from memtune.models.layers.gated_feedback import run_gated_feedback
+from memtune.values import parse
+from tests.oracles.agreement import assert_agreement
+from tests.oracles.gated_feedback_lstm import gated_feedback_lstm_logits
+
+WORDS = 23
+
+
+def small(**fields) -> GatedFeedbackLSTMConfig:
+    """Wide initial values, so that gates are far from a half."""
+    return GatedFeedbackLSTMConfig(**{"width": 5, "initial_range": 0.8, **fields})
+
+
+READINGS = {
+    "three layers": small(),
+    "narrow embeddings": small(embedding_width=3),
+    "one layer": small(layers=1),
+    "tied": small(layers=2, tie_output=True),
+}
+every_reading = pytest.mark.parametrize("config", READINGS.values(), ids=READINGS)
+
+
+def text(length: int, rows: int = 2) -> torch.Tensor:
+    return torch.randint(WORDS, (rows, length + 1), generator=torch.Generator().manual_seed(length))
+
+
+def double(config: GatedFeedbackLSTMConfig):
+    return build_model(config, WORDS, seed=1).double()
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
+@every_reading
+def test_every_reading_agrees_with_its_equations(config, length):
+    assert_agreement(double(config), gated_feedback_lstm_logits, text(length), tolerance=1e-9)
+
+
+@every_reading
+def test_single_precision_agrees_to_rounding(config):
+    model = build_model(config, WORDS, seed=1)
+    assert_agreement(model, gated_feedback_lstm_logits, text(16), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("carried_from", [1, 7, 15])
+@every_reading
+def test_carried_state_agrees_with_reading_the_whole_text(config, carried_from):
+    model = double(config)
+    assert_agreement(model, gated_feedback_lstm_logits, text(16), tolerance=1e-9, carried_from=carried_from)
+
+
+def half_open(model) -> None:
+    """Reset gates of 1/2 everywhere, and feedback from a layer to itself alone."""
+    for index, layer in enumerate(model.layers):
+        layer.reset_input.weight.data.zero_()
+        layer.reset_states.weight.data.zero_()
+        own = layer.feedback.data[index].clone()
+        layer.feedback.data.zero_()
+        layer.feedback.data[index] = own
+
+
+def test_layers_that_hear_only_themselves_are_stacked_lstms():
+    """With every gate at 1/2, half the feedback matrix is the recurrent matrix of the candidate."""
+    model, words_BT = double(small()), text(9)
+    half_open(model)
+    hidden_BTH, _ = model.encode(words_BT, model.initial_state(2))
+    lstm = torch.nn.LSTM(5, 5, num_layers=3, batch_first=True).double()
+    with torch.no_grad():
+        for index, layer in enumerate(model.layers):
+            recurrent = torch.cat([layer.feedback[index] / 2, layer.recurrent.weight])
+            for mine, theirs in (
+                (layer.gates.weight, f"weight_ih_l{index}"),
+                (layer.gates.bias, f"bias_ih_l{index}"),
+                (recurrent, f"weight_hh_l{index}"),
+            ):
+                candidate, output, i, f = mine.chunk(4)
+                getattr(lstm, theirs).copy_(torch.cat([i, f, candidate, output]))
+            getattr(lstm, f"bias_hh_l{index}").zero_()
+    torch.testing.assert_close(hidden_BTH, lstm(model.embedding(words_BT))[0])
+
+
+def test_the_top_layer_speaks_to_the_bottom_one():
+    model, words_BT = double(small()), text(9)
+    _, state = logits(model, words_BT[:, :5])
+    other = {**state, "hidden": state["hidden"].clone()}
+    other["hidden"][:, 2] += 1
+    _, after = logits(model, words_BT[:, 5:6], state)
+    _, changed = logits(model, words_BT[:, 5:6], other)
+    assert not torch.allclose(after["hidden"][:, 0], changed["hidden"][:, 0])
+
+
+def test_gradients_through_dropout_agree_with_differences():
+    """The recurrence with a mask, every input at random."""
+    generator = torch.Generator().manual_seed(0)
+    T, B, L, H = 3, 2, 3, 2
+    A, C = 4 * H + L, 3 * H + L * H + L * L
+    shapes = [(T, B, A), (L - 1, A, H), (L - 1, A), (L, C, H), (L, B, H), (L, B, H)]
+    inputs = [
+        torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes
+    ]
+    mask_UTBH = 2.0 * torch.randint(2, (L - 1, T, B, H), generator=generator).double()
+    assert torch.autograd.gradcheck(lambda *tensors: run_gated_feedback(*tensors, mask_UTBH), inputs)
+
+
+def test_the_recurrence_runs_in_full_precision_under_autocast():
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(4, 2, 14), (1, 14, 3), (1, 14), (2, 19, 3), (2, 2, 3), (2, 2, 3)]
+    inputs = [torch.randn(shape, generator=generator) for shape in shapes]
+    outputs = run_gated_feedback(*inputs, None)
+    with torch.autocast("cpu", torch.bfloat16):
+        again = run_gated_feedback(*inputs, None)
+    assert all(torch.equal(one, other) for one, other in zip(outputs, again, strict=True))
+
+
+def test_reduced_precision_trains_and_carries_its_state_in_full():
+    model, words_BT = build_model(small(width=8), WORDS, seed=1), text(9)
+    with torch.autocast("cpu", torch.bfloat16):
+        nats, state = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
+    nats.backward()
+    exact, _ = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
+    assert {value.dtype for value in state.values()} == {torch.float32}
+    torch.testing.assert_close(nats, exact, rtol=0.02, atol=0)  # bfloat16 keeps 8 bits
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("placement", "share"), [("between", 0.0), ("after", 0.5)])
+def test_dropout_reaches_the_top_only_after_each_layer(placement, share):
+    config = GatedFeedbackLSTMConfig(width=64, layers=2, dropout=0.5, dropout_placement=placement)
+    model = build_model(config, WORDS, seed=1)
+    hidden_BTH, _ = model.encode(text(30), model.initial_state(2))
+    again_BTH, _ = model.encode(text(30), model.initial_state(2))
+    dropped = hidden_BTH.eq(0).double().mean().item()
+    assert dropped == pytest.approx(share, abs=0.05)  # 3,968 draws: a deviation of 0.008
+    assert not torch.equal(hidden_BTH, again_BTH)
+
+
+def test_forget_bias_is_written_to_every_layer_and_to_nothing_else():
+    for layer in build_model(GatedFeedbackLSTMConfig(width=4, forget_bias=1.5), WORDS, seed=1).layers:
+        *others, forget = layer.gates.bias.split(4)
+        assert forget.eq(1.5).all()
+        assert torch.cat(others).abs().le(0.05).all()
+
+
+def test_tying_tables_of_two_widths_is_refused():
+    with pytest.raises(ConfigurationError, match="leave embedding_width out"):
+        parse(GatedFeedbackLSTMConfig, {"tie_output": True, "width": 8, "embedding_width": 4}, "test")
+
+
+def test_size_and_cost_of_the_papers_model_on_penn_treebank():
+    """A layer: four gates from below, three from its own state, three signals, three reset gates."""
+    d, e, V = 300, 150, 10_000
+    state = 3 * d * d + 3 * d * d + 3 * 3 * d
+    matrices = (4 * d + 3) * e + 2 * (4 * d + 3) * d + 3 * state
+    config = GatedFeedbackLSTMConfig(embedding_width=150)
+    assert config.parameter_count(V) == V * (e + d + 1) + matrices + 3 * 4 * d
+    assert config.multiply_adds(V) == matrices + d * V
