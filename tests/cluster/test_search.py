@@ -166,6 +166,6 @@ def trial_actor(driver: int) -> int:
         listed = subprocess.run(["ps", "-eo", "pid,sid,args"], capture_output=True, text=True, check=True)
         for line in listed.stdout.splitlines()[1:]:
             pid, session, arguments = line.split(maxsplit=2)
-            if int(session) == driver and "TrialActor" in arguments:
+            if int(session) == driver and "ray::ResourceTrainable" in arguments:
                 return int(pid)
     raise AssertionError("no trial actor came up")
