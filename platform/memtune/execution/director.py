@@ -75,7 +75,7 @@ class Director:
             rule.replay(known)
         self._waiting = proposals.unfinished()
         self._left = budget - len(known)
-        self.exhausted = False
+        self._exhausted = False
 
     @property
     def trials(self) -> list[Trial]:
@@ -98,11 +98,11 @@ class Director:
         return trial
 
     def _ask(self) -> Proposal | None:
-        if self._left <= 0 or self.exhausted:
+        if self._left <= 0 or self._exhausted:
             return None
         proposal = self._proposals.ask()
         self._left -= 1
-        self.exhausted = proposal is None
+        self._exhausted = proposal is None
         return proposal
 
     def started(self, number: int) -> None:

@@ -8,8 +8,9 @@ from rich.live import Live
 from rich.table import Table
 
 from memtune.execution.director import Trial
+from memtune.models import Architecture
 
-__all__ = ["Display"]
+__all__ = ["Display", "key_parameters"]
 
 SHOWN = 20
 COLOURS = {
@@ -89,21 +90,24 @@ class Display:
         return ", ".join(parts)
 
 
+def key_parameters(config: Architecture) -> str:
+    """What tells two models of a family apart, as `name=value` words."""
+    return " ".join(f"{name}={value}" for name, value in config.describe().items())
+
+
 def describe(trial: Trial) -> str:
     """Family and key parameters in a few words."""
-    key = " ".join(f"{name}={value}" for name, value in trial.config.model.describe().items())
-    return f"{trial.config.model.family} {key}"
+    return f"{trial.config.model.family} {key_parameters(trial.config.model)}"
 
 
 def _row(trial: Trial) -> list[str]:
-    key = " ".join(f"{name}={value}" for name, value in trial.config.model.describe().items())
     speed = f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else ""
     state = f"[{COLOURS[trial.state]}]{trial.state}[/]"
     tokens = f"{trial.tokens:,}" if trial.reports else ""
     return [
         str(trial.proposal.number),
         trial.config.model.family,
-        key,
+        key_parameters(trial.config.model),
         tokens,
         speed,
         _perplexity(trial),

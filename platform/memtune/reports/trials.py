@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.table import Table
 
-from memtune.models import MODELS, Architecture
+from memtune.execution.display import key_parameters
+from memtune.models import MODELS
 from memtune.search import Outcome
 from memtune.tracking import Row
 from memtune.training import TrialConfig
@@ -51,11 +52,7 @@ def _model(row: Row) -> str:
     named = {
         name: row.parameters[MODEL + name] for name in family.model_fields if MODEL + name in row.parameters
     }
-    return _key(family.model_validate(named))
-
-
-def _key(config: Architecture) -> str:
-    return " ".join(f"{name}={value}" for name, value in config.describe().items())
+    return key_parameters(family.model_validate(named))
 
 
 def spread_table(outcomes: Sequence[Outcome], repeats: Sequence[Outcome]) -> Table:
@@ -85,7 +82,7 @@ def _unseeded(configuration: Mapping[str, object]) -> str:
 
 
 def _named(config: TrialConfig) -> str:
-    return f"{config.model.family} {_key(config.model)}"
+    return f"{config.model.family} {key_parameters(config.model)}"
 
 
 def sample_table(samples: Iterable[TrialConfig], vocabulary_size: int) -> Table:
