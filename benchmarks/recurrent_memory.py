@@ -14,8 +14,8 @@ import torch
 from benchmarks.side_by_side import compare, describe_machine, refuse
 from memtune.models import (
     Architecture,
-    LanguageModel,
     LSTMConfig,
+    NeuralLanguageModel,
     RecurrentMemoryConfig,
     build_model,
     negative_log_likelihood,
@@ -88,7 +88,7 @@ def training_step(config: Architecture, words: int) -> Callable[[], None]:
 
 def body(config: Architecture, words: int) -> Callable[[], None]:
     """Embedding, layers and memory forward and back, from a gradient of what the output layer would read."""
-    model: LanguageModel = build_model(config, words, seed=0)
+    model: NeuralLanguageModel = build_model(config, words, seed=0)
     inputs_BT, state = text(words, 0), model.initial_state(BATCH)
     gradient_BTH = torch.randn(BATCH, STEPS, WIDTH, generator=torch.Generator().manual_seed(2))
 

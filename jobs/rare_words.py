@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from memtune.corpora import UNK, Corpus, open_corpus
 from memtune.corpora.protocols import Plan, Protocol
 from memtune.execution.settings import Settings
-from memtune.models import LanguageModel, logits
+from memtune.models import NeuralLanguageModel, logits
 from memtune.tracking import load_registered
 from memtune.training import load_model
 
@@ -32,7 +32,7 @@ def counted(corpus: Corpus, protocol: Protocol) -> np.ndarray:
 
 
 @torch.inference_mode()
-def perplexities(model: LanguageModel, plan: Plan, unknown: torch.Tensor) -> tuple[float, float]:
+def perplexities(model: NeuralLanguageModel, plan: Plan, unknown: torch.Tensor) -> tuple[float, float]:
     """Perplexity over the vocabulary as it is, and with the words marked in `unknown` (V,) as one."""
     plain = merged = 0.0
     for index in range(len(plan)):

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from memtune.models import LanguageModel, logits, negative_log_likelihood
+from memtune.models import NeuralLanguageModel, logits, negative_log_likelihood
 
 Oracle = Callable[..., list[list[Tensor]]]
 
 
 def assert_agreement(
-    model: LanguageModel, oracle: Oracle, words_BT: Tensor, tolerance: float, carried_from: int = 0
+    model: NeuralLanguageModel, oracle: Oracle, words_BT: Tensor, tolerance: float, carried_from: int = 0
 ) -> None:
     """The model predicts words[1:] as the oracle does in float64.
 
@@ -32,7 +32,11 @@ def assert_agreement(
 
 
 def assert_same_gradients(
-    model: LanguageModel, loss: Tensor, parameters: dict[str, Tensor], expected: Tensor, tolerance: float
+    model: NeuralLanguageModel,
+    loss: Tensor,
+    parameters: dict[str, Tensor],
+    expected: Tensor,
+    tolerance: float,
 ) -> None:
     names = list(parameters)
     own = torch.autograd.grad(loss, [dict(model.named_parameters())[name] for name in names])
@@ -48,7 +52,7 @@ def assert_near(value: Tensor, reference: Tensor, tolerance: float, name: str) -
     assert distance <= tolerance * reference.norm(), f"{name}: {distance / reference.norm():.1e} off"
 
 
-def _doubles(model: LanguageModel) -> dict[str, Tensor]:
+def _doubles(model: NeuralLanguageModel) -> dict[str, Tensor]:
     return {name: value.detach().double().requires_grad_() for name, value in model.named_parameters()}
 
 

@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.table import Table
 
 from memtune.execution.director import Trial
-from memtune.models import Architecture
+from memtune.models import LanguageModelConfig
 
 __all__ = ["Display", "key_parameters"]
 
@@ -90,7 +90,7 @@ class Display:
         return ", ".join(parts)
 
 
-def key_parameters(config: Architecture) -> str:
+def key_parameters(config: LanguageModelConfig) -> str:
     """What tells two models of a family apart, as `name=value` words."""
     return " ".join(f"{name}={value}" for name, value in config.describe().items())
 

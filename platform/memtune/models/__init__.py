@@ -1,6 +1,6 @@
 """Architecture families, one module each; MODELS maps a family's name to its configuration class."""
 
-from typing import Annotated, get_args
+from typing import Annotated, get_args, overload
 
 import torch
 from pydantic import Field
@@ -13,6 +13,8 @@ from memtune.models.interface import (
     Architecture,
     Attentive,
     LanguageModel,
+    LanguageModelConfig,
+    NeuralLanguageModel,
     State,
     logits,
     negative_log_likelihood,
@@ -37,8 +39,10 @@ __all__ = [
     "LSTMConfig",
     "LSTMNConfig",
     "LanguageModel",
+    "LanguageModelConfig",
     "MemoryNetworkConfig",
     "ModelConfig",
+    "NeuralLanguageModel",
     "RNNConfig",
     "RecurrentMemoryConfig",
     "ResidualMemoryConfig",
@@ -70,7 +74,15 @@ MODELS: dict[str, type[Architecture]] = {
 }
 
 
-def build_model(config: Architecture, vocabulary_size: int, seed: int) -> LanguageModel:
+@overload
+def build_model(config: Architecture, vocabulary_size: int, seed: int) -> NeuralLanguageModel: ...
+
+
+@overload
+def build_model(config: LanguageModelConfig, vocabulary_size: int, seed: int) -> LanguageModel: ...
+
+
+def build_model(config: LanguageModelConfig, vocabulary_size: int, seed: int) -> LanguageModel:
     """A new model of the configuration; equal arguments give equal parameters, on any machine.
 
     Torch's default generator is left as it was.

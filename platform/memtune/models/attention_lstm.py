@@ -20,7 +20,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from memtune.errors import ConfigurationError
-from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.composition import LinearCombination
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
@@ -115,7 +115,7 @@ class AttentionLSTMConfig(Architecture):
         }
 
 
-class AttentionLSTMLanguageModel(LanguageModel):
+class AttentionLSTMLanguageModel(NeuralLanguageModel):
     """Carried state: hidden and cell, both (B, layers, H), and the remembered states, (B, P, R)."""
 
     config: AttentionLSTMConfig

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.depth_gate import gate_share, run_depth_gated_layer
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
@@ -157,7 +157,7 @@ class DepthGatedLayer(nn.Module):
         return outputs
 
 
-class DepthGatedLSTMLanguageModel(LanguageModel):
+class DepthGatedLSTMLanguageModel(NeuralLanguageModel):
     """Carried state: hidden and cell, both (B, L, H)."""
 
     config: DepthGatedLSTMConfig

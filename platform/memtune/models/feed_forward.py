@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.output import OutputLayer
 from memtune.models.layers.recent_words import no_words, recent_words
@@ -79,7 +79,7 @@ class FeedForwardConfig(Architecture):
         return self.width + (self.features if self.direct else 0)
 
 
-class FeedForwardLanguageModel(LanguageModel):
+class FeedForwardLanguageModel(NeuralLanguageModel):
     """Carried state: the last words, (B, P). U and W lie side by side in the output layer's weight."""
 
     config: FeedForwardConfig

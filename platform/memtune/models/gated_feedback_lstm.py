@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.gated_feedback import run_gated_feedback
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
@@ -117,7 +117,7 @@ class GatedFeedbackLayer(nn.Module):
         return weight_AE, functional.pad(self.gates.bias, (0, len(self.feedback)))
 
 
-class GatedFeedbackLSTMLanguageModel(LanguageModel):
+class GatedFeedbackLSTMLanguageModel(NeuralLanguageModel):
     """Carried state: hidden and cell, both (B, L, H)."""
 
     config: GatedFeedbackLSTMConfig

@@ -1,7 +1,9 @@
 """What every language model and every family's configuration answers, and the two questions asked of them.
 
-A family is one module: a configuration (an `Architecture`) and a final class (a `LanguageModel`). Whatever
-trains, searches, evaluates or analyses knows the families only through this interface.
+A family is one module: a configuration and a final class. A network's are an `Architecture` and a
+`NeuralLanguageModel`; what is no network, and learns by no gradient, answers the wider `LanguageModelConfig`
+and `LanguageModel` alone. Whatever trains, searches, evaluates or analyses knows the families only through
+this interface.
 
 Shapes: B batch, T time, H hidden width, V vocabulary, N = B * T rows.
 """
@@ -10,6 +12,7 @@ from abc import ABC, abstractmethod
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from memtune.models.layers.output import OutputLayer
 from memtune.values import Value
@@ -18,6 +21,8 @@ __all__ = [
     "Architecture",
     "Attentive",
     "LanguageModel",
+    "LanguageModelConfig",
+    "NeuralLanguageModel",
     "State",
     "logits",
     "negative_log_likelihood",
@@ -27,13 +32,25 @@ State = dict[str, Tensor]
 """What a model carries from one piece of a text to the next; every tensor has the batch dimension first."""
 
 
-class Architecture(Value, ABC):
-    """The configuration of one family: enough to rebuild the module, its size and its cost."""
+class LanguageModelConfig(Value, ABC):
+    """The configuration of one family: enough to rebuild the model around its weights."""
 
     family: str
 
     @abstractmethod
     def build(self, vocabulary_size: int) -> "LanguageModel":
+        """A new model that has learnt nothing."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, str | int | float]:
+        """The few parameters by which a table tells two models of this family apart."""
+
+
+class Architecture(LanguageModelConfig):
+    """The configuration of a family of networks, which knows their size and their cost."""
+
+    @abstractmethod
+    def build(self, vocabulary_size: int) -> "NeuralLanguageModel":
         """A new model with its initial parameters, drawn from torch's default generator."""
 
     @abstractmethod
@@ -44,21 +61,29 @@ class Architecture(Value, ABC):
     def multiply_adds(self, vocabulary_size: int) -> int:
         """Multiply-adds of the matrix products per predicted token, forward, full softmax included."""
 
-    @abstractmethod
-    def describe(self) -> dict[str, str | int | float]:
-        """The few parameters by which a table tells two models of this family apart."""
-
 
 class LanguageModel(nn.Module, ABC):
-    """A model of the next word: a body that reads words and an output layer over the vocabulary."""
+    """A model of the next word."""
 
-    config: Architecture
+    config: LanguageModelConfig
     vocabulary_size: int
-    output: OutputLayer
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> State:
-        """The state before the first word, on the device and in the type of the parameters."""
+        """The state before the first word, on the device and in the type of the weights."""
+
+    @abstractmethod
+    def negative_log_likelihood(
+        self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: State
+    ) -> tuple[Tensor, State]:
+        """What the function of this name gives."""
+
+
+class NeuralLanguageModel(LanguageModel):
+    """A network: a body that reads words and an output layer over the vocabulary."""
+
+    config: Architecture
+    output: OutputLayer
 
     @abstractmethod
     def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
@@ -67,6 +92,7 @@ class LanguageModel(nn.Module, ABC):
         The returned state is still attached to the graph; whoever truncates back-propagation detaches it.
         """
 
+    @override
     def negative_log_likelihood(
         self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: State
     ) -> tuple[Tensor, State]:
@@ -89,7 +115,7 @@ class Attentive(Protocol):
         """weights_BTn over the n slots after each word, the most recent slot last, 0 where there is none."""
 
 
-def logits(model: LanguageModel, tokens_BT: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+def logits(model: NeuralLanguageModel, tokens_BT: Tensor, state: State | None = None) -> tuple[Tensor, State]:
     """logits_BTV of the word after each word, and the state after the last; without a state a text starts."""
     hidden_BTH, state = model.encode(tokens_BT, state or model.initial_state(len(tokens_BT)))
     logits_BTV: Tensor = model.output(hidden_BTH)

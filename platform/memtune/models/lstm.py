@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import (
     DropoutPlacement,
@@ -65,7 +65,7 @@ class LSTMConfig(Architecture):
         return {"width": self.width, "layers": self.layers, "dropout": self.dropout}
 
 
-class LSTMLanguageModel(LanguageModel):
+class LSTMLanguageModel(NeuralLanguageModel):
     """Carried state: hidden and cell, both (B, L, H)."""
 
     config: LSTMConfig

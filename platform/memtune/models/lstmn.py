@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
 from memtune.models.layers.memory_tape import TapeWeights, read_and_write
@@ -168,7 +168,7 @@ class LSTMNLayer(nn.Module):
         )
 
 
-class LSTMNLanguageModel(LanguageModel):
+class LSTMNLanguageModel(NeuralLanguageModel):
     """Carried state: the tapes, (B, L, S, 2H), and the vectors attended to last, (B, L, H)."""
 
     config: LSTMNConfig

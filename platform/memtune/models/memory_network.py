@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.output import OutputLayer
 from memtune.models.layers.recent_words import no_words, recent_words
@@ -78,7 +78,7 @@ class MemoryNetworkConfig(Architecture):
         }
 
 
-class MemoryNetworkLanguageModel(LanguageModel):
+class MemoryNetworkLanguageModel(NeuralLanguageModel):
     """Carried state: the last words, (B, P)."""
 
     config: MemoryNetworkConfig

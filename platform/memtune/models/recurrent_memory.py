@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.composition import (
     CompositionKind,
     composition_multiply_adds,
@@ -120,7 +120,7 @@ class RecurrentMemoryConfig(Architecture):
         return {"none": 0, "keys": 1, "both": 2}[self.temporal]
 
 
-class RecurrentMemoryLanguageModel(LanguageModel):
+class RecurrentMemoryLanguageModel(NeuralLanguageModel):
     """Carried state: hidden and cell of the LSTM layers, (B, layers, H), and the last words, (B, P)."""
 
     config: RecurrentMemoryConfig

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.output import OutputLayer
 from memtune.models.layers.recent_words import no_words, recent_words
@@ -101,7 +101,7 @@ class ResidualMemoryConfig(Architecture):
         }
 
 
-class ResidualMemoryLanguageModel(LanguageModel):
+class ResidualMemoryLanguageModel(NeuralLanguageModel):
     """Carried state: the last words, (B, at most `context_words` - 1); their layers are computed again."""
 
     config: ResidualMemoryConfig

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
 from memtune.models.layers.output import OutputLayer
@@ -64,7 +64,7 @@ class RNNConfig(Architecture):
         }
 
 
-class RNNLanguageModel(LanguageModel):
+class RNNLanguageModel(NeuralLanguageModel):
     """Carried state: hidden, (B, L, H)."""
 
     config: RNNConfig

@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.output import OutputLayer
 
@@ -85,7 +85,7 @@ class SCRNConfig(Architecture):
         return self.width * (self.width + self.context_width)
 
 
-class SCRNLanguageModel(LanguageModel):
+class SCRNLanguageModel(NeuralLanguageModel):
     """Carried state: hidden (B, H) and context (B, C), both zero at first.
 
     The tables of A and B are embeddings; U and V lie side by side in the output layer's weight.

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, LanguageModel, State
+from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.composition import LinearCombination
 from memtune.models.layers.continuous_stack import ContinuousStack, LastPop
 from memtune.models.layers.discrete_stack import DiscreteStack, StackDecisions, reinforcement
@@ -125,7 +125,7 @@ class StackUse(NamedTuple):
     """The norm of W_hm m_t, what the stack adds to each step's prediction (section 3.4)."""
 
 
-class StackLSTMLanguageModel(LanguageModel):
+class StackLSTMLanguageModel(NeuralLanguageModel):
     """Carried state: hidden and cell of the LSTM, both (B, layers, H), and the stack, (B, K, H)."""
 
     config: StackLSTMConfig

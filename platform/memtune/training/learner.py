@@ -20,7 +20,7 @@ from memtune.corpora.protocols import Batch, Plan
 from memtune.corpora.store import Corpus
 from memtune.errors import CheckpointError, ConfigurationError, TrialError
 from memtune.models import build_model
-from memtune.models.interface import LanguageModel, State
+from memtune.models.interface import NeuralLanguageModel, State
 from memtune.tasks import LanguageModelling, Metrics, perplexity
 from memtune.training import memory
 from memtune.training.checkpoint import Checkpoint, Position, Record, read_checkpoint, write_checkpoint
@@ -66,7 +66,7 @@ class Learner:
         self._interrupted = False
         with self._memory_explained():
             built = build_model(config.model, len(corpus.vocabulary), config.seed)
-            self.model: LanguageModel = built.to(self.device)
+            self.model: NeuralLanguageModel = built.to(self.device)
             self._updates = Updates(config.training, self.model, self.device)
         memory.forget_peak(self.device)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from memtune.errors import ConfigurationError
-from memtune.models.interface import LanguageModel
+from memtune.models.interface import NeuralLanguageModel
 from memtune.training.configuration import TrainingConfig
 
 __all__ = ["Updates"]
@@ -17,7 +17,7 @@ __all__ = ["Updates"]
 class Updates:
     """The optimiser of one model and what stands between a loss and its step."""
 
-    def __init__(self, config: TrainingConfig, model: LanguageModel, device: torch.device) -> None:
+    def __init__(self, config: TrainingConfig, model: NeuralLanguageModel, device: torch.device) -> None:
         _check_device(config, device)
         self._config = config
         self._device = device
