@@ -3,7 +3,6 @@
 Exit codes: 0 success, 1 a mistake or fault that the message names, 2 wrong usage.
 """
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -235,6 +234,7 @@ def search(
     ] = None,
     time_budget: Annotated[str | None, typer.Option(help="Such as 90s, 15m, 2h.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, show five samples.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON for a script.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a study that has begun.")] = False,
     address: Annotated[str | None, typer.Option(help="A Ray cluster; default: this machine.")] = None,
     replace_champion: ReplaceChampion = False,
@@ -249,11 +249,13 @@ def search(
         "resources.gpus_per_trial": gpus_per_trial,
     }
     overrides = {name: value for name, value in given.items() if value is not None}
+    if json and not dry_run:
+        raise typer.BadParameter("goes with --dry-run; a search's results are in: memtune compare --json")
     if dry_run:
-        _dry_run(study, overrides)
+        _dry_run(study, overrides, json)
         return
     from memtune.execution.search import search as run_search
-    from memtune.reports import spread_table
+    from memtune.reports import family_table, spread_table
 
     result = run_search(
         study, overrides, resume=resume, replace_champion=replace_champion, address=address, console=out
@@ -262,6 +264,8 @@ def search(
         left = len(result.interrupted)
         _warn(f"stopped with {left} trials open; go on with: memtune search {study} --resume")
         raise typer.Exit(1)
+    ready = result.ready
+    out.print(family_table(result.outcomes, ready.vocabulary_size, ready.study.question))
     if result.repeats:
         out.print(spread_table(result.outcomes, result.repeats))
     _tell_decision(result.crowning)
@@ -269,11 +273,16 @@ def search(
         _warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")
 
 
-def _dry_run(study: Path, overrides: dict[str, Any]) -> None:
+def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     from memtune.execution.search import dry_run
     from memtune.reports import sample_table
 
     ready, samples = dry_run(study, overrides)
+    if json:
+        sampled = [sample.model_dump(mode="json") for sample in samples]
+        told = {"id": ready.id, "study": ready.study.model_dump(mode="json"), "samples": sampled}
+        out.print_json(data=told)
+        return
     out.print_json(ready.study.model_dump_json())
     size = ready.space.size()
     points = "a continuum of" if size is None else f"{size:,}"
@@ -288,17 +297,18 @@ def compare(
     protocol: Annotated[
         str | None, typer.Option(help="One protocol's trials; default: the champion's.")
     ] = None,
+    study: Annotated[str | None, typer.Option(help="One study's trials, by its name or id.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 20,
     json: AsJson = False,
 ) -> None:
     """The trials of a corpus, best first, as a table, a figure and a link into MLflow.
 
-    Example: memtune compare --corpus ptb
+    Example: memtune compare --corpus ptb --study ptb_recurrent_memory
     """
     from memtune.execution.comparison import compare as compare_trials
     from memtune.reports import leaderboard_figure, leaderboard_table
 
-    found = compare_trials(corpus, protocol)
+    found = compare_trials(corpus, protocol, study)
     if json:
         out.print_json(data=[row.model_dump(mode="json") for row in found.rows])
         return
@@ -365,11 +375,13 @@ def ui(port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000) 
     Example: memtune ui --port 5001
     """
     from memtune.execution.settings import Settings
-    from memtune.tracking import ui_command, ui_environment
+    from memtune.tracking import serve_pages
 
-    command = ui_command(Settings.read().tracking, port)
-    out.print(f"MLflow starts on http://127.0.0.1:{port}, which takes some seconds; end it with Ctrl-C")
-    raise typer.Exit(subprocess.call(command, env=ui_environment()))
+    tracking = Settings.read().tracking
+    with serve_pages(tracking, port) as server:
+        out.print(f"MLflow starts on http://127.0.0.1:{port}, which takes some seconds; end it with Ctrl-C")
+        code = server.wait()
+    raise MemtuneError(f"MLflow's server ended by itself with exit code {code}")
 
 
 def _warn(message: str) -> None:

@@ -34,35 +34,47 @@ def parse(kind: Any, data: object, where: str) -> Any:
 
 
 def _problem(kind: Any, data: object, problem: Any) -> str:
-    path = [str(part) for part in problem["loc"]]
-    name = ".".join(path)
+    name, tags, siblings = _place(kind, [str(part) for part in problem["loc"]])
+    of = f" ({', '.join(tags)})" if tags else ""
     if problem["type"] == "extra_forbidden":
-        return f'unknown name "{name}"; {did_you_mean(path[-1], _siblings(kind, path))}'
+        return f'unknown name "{name}"{of}; {did_you_mean(name.rpartition(".")[2], siblings)}'
     if problem["type"] == "missing":
-        return f"{name} is missing"
+        return f"{name}{of} is missing"
     message = str(problem["msg"]).removeprefix("Value error, ")
     got = "" if problem["type"] == "value_error" else f", got {problem['input']!r}"
-    return f"{name}: {message}{got}" if name else f"{message}{got}"
+    return f"{name}{of}: {message}{got}" if name else f"{message}{got}"
 
 
-def _siblings(kind: Any, path: list[str]) -> list[str]:
-    """Names that may stand where the unknown one does, read from the schema."""
+def _place(kind: Any, path: list[str]) -> tuple[str, list[str], list[str]]:
+    """The dotted name a user wrote, the kinds chosen on the way to it, and the names known there."""
     schema = TypeAdapter(kind).json_schema()
+    names: list[str] = []
+    tags: list[str] = []
+    siblings: list[str] = []
     node: Any = schema
-    for part in path[:-1]:
+    for part in path:
         node = _resolve(schema, node)
-        choices = node.get("oneOf") or node.get("anyOf")
-        if choices and part in node.get("discriminator", {}).get("mapping", {}):
-            node = {"$ref": node["discriminator"]["mapping"][part]}
+        options = node.get("discriminator", {}).get("mapping", {})
+        if part in options:
+            node = {"$ref": options[part]}
+            tags.append(part)
             continue
+        names.append(part)
+        siblings = list(node.get("properties", {}))
         node = node.get("properties", {}).get(part, {})
-    return list(_resolve(schema, node).get("properties", {}))
+    return ".".join(names), tags, siblings
 
 
 def _resolve(schema: Any, node: Any) -> Any:
-    while "$ref" in node:
-        node = schema["$defs"][node["$ref"].rsplit("/", 1)[-1]]
-    return node
+    """The schema behind references and behind "or nothing"."""
+    while True:
+        options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
+        if "$ref" in node:
+            node = schema["$defs"][node["$ref"].rsplit("/", 1)[-1]]
+        elif len(options) == 1:
+            node = options[0]
+        else:
+            return node
 
 
 def digest(*parts: object) -> str:

@@ -12,8 +12,9 @@ import urllib.request
 import pytest
 
 from memtune.errors import TrackingError
-from memtune.tracking import Recorder, check_tracking, leaderboard, sqlite_uri, ui_command, ui_environment
+from memtune.tracking import Recorder, check_tracking, leaderboard, sqlite_uri
 from memtune.tracking.connection import connect
+from memtune.tracking.pages import ui_command, ui_environment
 
 pytestmark = pytest.mark.cluster
 
@@ -37,15 +38,7 @@ class Server:
 
     def wait(self):
         """Until it answers."""
-        end = time.monotonic() + 120
-        while time.monotonic() < end:
-            try:
-                urllib.request.urlopen(f"{self.uri}/health", timeout=1).close()
-                return
-            except OSError:
-                assert self.process.poll() is None, (self.folder / "server.log").read_text()
-                time.sleep(0.1)
-        pytest.fail("the MLflow server did not answer within 120 s")
+        wait_for_health(self.uri, self.process)
 
     def is_up(self):
         return self.process is not None and self.process.poll() is None
@@ -54,6 +47,19 @@ class Server:
         """SIGKILL to the server and its workers, which share its process group."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+
+def wait_for_health(uri, process):
+    """Until the server of a running process answers."""
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        try:
+            urllib.request.urlopen(f"{uri}/health", timeout=1).close()
+            return
+        except OSError:
+            assert process.poll() is None, "the process of the MLflow server ended"
+            time.sleep(0.1)
+    pytest.fail("the MLflow server did not answer within 120 s")
 
 
 @pytest.fixture(scope="module")
@@ -216,3 +222,17 @@ def test_a_server_that_is_away_is_found_before_a_search(nobody):
 
 def test_a_server_that_answers_passes_the_check(server):
     check_tracking(server.uri)
+
+
+def test_the_pages_end_with_the_command_that_serves_them(tmp_path):
+    connect(sqlite_uri(tmp_path))
+    port = free_port()
+    environment = {**os.environ, "MEMTUNE_HOME": str(tmp_path)}
+    environment.pop("MLFLOW_TRACKING_URI", None)
+    command = [sys.executable, "-m", "memtune.cli", "ui", "--port", str(port)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+        wait_for_health(f"http://127.0.0.1:{port}", process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 1
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0

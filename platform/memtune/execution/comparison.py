@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memtune.corpora import open_corpus
-from memtune.errors import CorpusError, TrackingError
+from memtune.errors import CorpusError, TrackingError, did_you_mean
 from memtune.execution.settings import Settings
 from memtune.tracking import Champion, Row, best, experiment_link, is_server, leaderboard, list_champions
 
@@ -28,28 +28,52 @@ class Comparison:
     """The table in MLflow's pages."""
 
 
-def compare(corpus: str, protocol: str | None = None, settings: Settings | None = None) -> Comparison:
+def compare(
+    corpus: str,
+    protocol: str | None = None,
+    study: str | None = None,
+    settings: Settings | None = None,
+) -> Comparison:
     """The trials of a corpus under `protocol`, or that of the champion, or that of most trials.
 
-    Raises TrackingError when nothing was recorded for the corpus under that protocol.
+    `study`, a study's id or its name before the digest, keeps that study's trials. Raises TrackingError when
+    nothing was recorded for the corpus under that protocol or study.
     """
     settings = settings or Settings.read()
     rows = leaderboard(settings.tracking, corpus)
     if not rows:
-        raise TrackingError(f'no trials are recorded for corpus "{corpus}"; run: memtune search STUDY.toml')
+        raise TrackingError(
+            f'no trials are recorded for corpus "{corpus}" in {settings.tracking}; run: memtune search '
+            "STUDY.toml, or set MEMTUNE_HOME to where one has run"
+        )
+    rows = _of_study(rows, corpus, study)
     champion = best(settings.tracking, corpus)
     labels = [row.protocol for row in rows]
-    chosen = protocol or (champion.protocol if champion else max(set(labels), key=labels.count))
+    usual = champion.protocol if champion and champion.protocol in labels else max(labels, key=labels.count)
+    chosen = protocol or usual
     kept = [row for row in rows if row.protocol == chosen]
     if not kept:
         raise TrackingError(
             f'no trials of "{corpus}" under protocol "{chosen}"; there are: {sorted(set(labels))}'
         )
     base = None if is_server(settings.tracking) else PAGES
-    link = experiment_link(settings.tracking, corpus, COLUMNS, base=base)
+    studies = {row.study for row in kept} if study else set()
+    link = experiment_link(settings.tracking, corpus, COLUMNS, next(iter(studies), None), base)
     return Comparison(
         kept, chosen, _ideal(corpus, settings), settings.home / "figures" / f"{corpus}.png", link
     )
+
+
+def _of_study(rows: list[Row], corpus: str, study: str | None) -> list[Row]:
+    """The rows of one study, by its id or, where that names one study only, by its name."""
+    if study is None:
+        return rows
+    known = sorted({row.study for row in rows})
+    named = [name for name in known if study in (name, name.rpartition("-")[0])]
+    if len(named) == 1:
+        return [row for row in rows if row.study == named[0]]
+    way_out = f"several studies have that name: {named}" if named else did_you_mean(study, known)
+    raise TrackingError(f'no one study "{study}" on corpus "{corpus}"; {way_out}')
 
 
 def _ideal(corpus: str, settings: Settings) -> float | None:
@@ -69,5 +93,8 @@ def champions(corpus: str | None = None, settings: Settings | None = None) -> li
         found = [champion for champion in [best(settings.tracking, corpus)] if champion is not None]
     if not found:
         of = f' of "{corpus}"' if corpus else ""
-        raise TrackingError(f"no champion{of} yet; run: memtune search STUDY.toml")
+        raise TrackingError(
+            f"no champion{of} in {settings.tracking} yet; run: memtune search STUDY.toml, or set "
+            "MEMTUNE_HOME to where one has run"
+        )
     return found

@@ -159,7 +159,10 @@ class Director:
         self.ended(number)
 
     def close(self, reason: str) -> None:
-        """Stop every open trial for good."""
+        """Stop every open trial for good, those too that wait to go on; nothing else is started."""
+        self._left = 0
+        while self.next():
+            pass
         for trial in self._open():
             trial.state, trial.reason = "stopped", reason
             self._proposals.prune(trial.proposal.number, reason)

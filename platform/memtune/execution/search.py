@@ -18,6 +18,7 @@ from rich.console import Console
 from memtune.errors import StudyError
 from memtune.execution.assignment import Assignment
 from memtune.execution.champions import crown
+from memtune.execution.clock import Clock
 from memtune.execution.director import Director, Trial
 from memtune.execution.display import Display
 from memtune.execution.records import StudyRecords
@@ -39,7 +40,7 @@ DRY_SAMPLES = 5
 class SearchResult:
     """What a search came to."""
 
-    study_id: str
+    ready: ReadyStudy
     outcomes: list[Outcome]
     repeats: list[Outcome] = field(default_factory=list)
     interrupted: list[Trial] = field(default_factory=list)
@@ -138,7 +139,7 @@ class _Search:
 
     def __init__(self, ready: ReadyStudy, recorder: Recorder, console: Console, address: str | None) -> None:
         self._ready, self._recorder, self._console, self._address = ready, recorder, console, address
-        self._study, self._began = ready.study, time.monotonic()
+        self._study = ready.study
         self._connection, self._connected = ExitStack(), False
 
     def __enter__(self) -> Self:
@@ -151,6 +152,7 @@ class _Search:
 
     def run(self, path: Path, resume: bool, replace: bool) -> SearchResult:
         proposals = self._proposals(self._ready.id, self._ready.space, self._study.sampler)
+        self._clock = Clock(proposals, self._study.budget.time)
         self._check_standing(path, proposals, resume)
         Folder.at(f"{self._ready.settings.studies}/{self._ready.id}").write_json(
             "study.json", self._study.model_dump(mode="json")
@@ -169,7 +171,7 @@ class _Search:
         )
         records.close(interrupted=bool(interrupted))
         return SearchResult(
-            self._ready.id, proposals.outcomes(), repeats, interrupted, crowning, self._recorder.flush(60)
+            self._ready, proposals.outcomes(), repeats, interrupted, crowning, self._recorder.flush(60)
         )
 
     def _proposals(self, name: str, space: Space, sampler: SamplerConfig) -> Proposals:
@@ -195,7 +197,9 @@ class _Search:
         if outcomes:
             ended = len(outcomes) - open_trials
             self._console.print(f"study {self._ready.id}: {ended} of {budget} trials have ended before")
-        if outcomes and not resume and (open_trials or len(outcomes) < budget):
+        if self._clock.left == 0:
+            self._console.print("its time budget is spent; --time-budget with --resume gives it more")
+        elif outcomes and not resume and (open_trials or len(outcomes) < budget):
             raise StudyError(
                 f"study {self._ready.id} has begun: {len(outcomes) - open_trials} of {budget} trials "
                 f"have ended; go on with: memtune search {path} --resume"
@@ -231,12 +235,12 @@ class _Search:
         manifest = self._ready.corpus.manifest
         ideal = manifest.ideal.get("valid") if manifest.ideal else None
         with Display(self._console, title, budget, ideal) as display:
-            director = Director(proposals, records, budget, rule, [display])
-            if director.finished:
-                return []
-            self._connect()
-            run_trials(director, self._assignment, self._study.resources, self._time_left())
-            if self._time_left() == 0:
+            director = Director(proposals, records, budget, rule, [display, self._clock.tick])
+            if not director.finished and self._clock.left != 0:
+                self._connect()
+                run_trials(director, self._assignment, self._study.resources, self._clock.left)
+                self._clock.tick()
+            if self._clock.left == 0:
                 director.close("the study's time was up")
             return director.interrupt()
 
@@ -247,11 +251,6 @@ class _Search:
         if not self._connected:
             self._connection.enter_context(connected(self._address))
             self._connected = True
-
-    def _time_left(self) -> float | None:
-        """Seconds left of the time budget, None without one."""
-        budget = self._study.budget.time
-        return None if budget is None else max(0.0, budget - (time.monotonic() - self._began))
 
     def _assignment(self, trial: Trial) -> Assignment:
         ready = self._ready

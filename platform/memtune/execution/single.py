@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from memtune.corpora import Corpus, open_corpus
+from memtune.errors import StudyError
 from memtune.execution.champions import register
 from memtune.execution.checkpoints import Checkpoints
 from memtune.execution.records import corpus_input, trial_parameters, trial_tags
@@ -40,11 +41,14 @@ class Trained:
 def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialFile:
     """The trial in a TOML file, `overrides` (corpus, seed) put over it.
 
-    Raises StudyError when the file cannot be read, ConfigurationError when it says something unknown.
+    Raises StudyError when the file cannot be read or holds a study, ConfigurationError when it says something
+    unknown.
     """
     document = read_toml(path)
     if overrides:
         document.update(overrides)
+    if "spaces" in document:
+        raise StudyError(f"{path} is a study, for it names search spaces; run: memtune search {path}")
     named: dict[str, Any] = {name: document.pop(name) for name in ("question", "corpus") if name in document}
     config = parse(TrialConfig, document, str(path))
     named["trial"] = config

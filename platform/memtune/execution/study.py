@@ -47,7 +47,7 @@ class Budget(Value):
     """How much a study may spend: configurations, time, and the size a model may have."""
 
     trials: int = Field(default=12, ge=1, description="different configurations started in all")
-    time: Duration | None = Field(default=None, description="wall-clock time of the search")
+    time: Duration | None = Field(default=None, description="wall-clock time of the search, resumed ones too")
     max_parameters: int | None = Field(default=None, ge=1, description="larger models are never started")
     min_parameters: int | None = Field(default=None, ge=1, description="smaller models are never started")
 
@@ -184,6 +184,8 @@ def load_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
     sense; both name the file.
     """
     document = read_toml(path)
+    if "spaces" not in document and "family" in document.get("model", {}):
+        raise StudyError(f"{path} is one trial, for it names no search spaces; run: memtune train {path}")
     document.setdefault("name", path.stem)
     for name, value in (overrides or {}).items():
         section, _, key = name.rpartition(".")

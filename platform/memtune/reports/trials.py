@@ -1,42 +1,52 @@
 """Trials as tables: a corpus's leaderboard, a study's spread over seeds, a space's samples."""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rich.table import Table
 
 from memtune.execution.display import key_parameters
 from memtune.models import MODELS
 from memtune.search import Outcome
-from memtune.tracking import Row
+from memtune.tasks import perplexity
+from memtune.tracking import Row, varying
 from memtune.training import TrialConfig
 
-__all__ = ["leaderboard_table", "sample_table", "spread_table"]
+__all__ = ["family_table", "leaderboard_table", "sample_table", "spread_table"]
 
 MODEL = "model."
 
 
 def leaderboard_table(rows: Sequence[Row], ideal: float | None, title: str) -> Table:
-    """Best first: validation perplexity per token (lower is better), beside the ideal where it is known."""
+    """Best first: validation perplexity per token (lower is better), beside the ideal where it is known.
+
+    A model is told by its family's key parameters and by whatever else these trials differ in. Trials of
+    several studies compare under their own budgets, so a column names the study.
+    """
     table = Table(title=title, title_justify="left")
     table.add_column("", justify="right")
     table.add_column("trial")
+    mixed = len({row.study for row in rows}) > 1
+    if mixed:
+        table.add_column("study", overflow="fold")
     table.add_column("model", overflow="fold", ratio=1)
     for name in ("parameters", "tokens", "perplexity", *(("ideal", "above") if ideal else ())):
         table.add_column(name, justify="right")
     table.add_column("state")
+    differing = {name for name in varying(rows) if name.startswith(MODEL)}
     for place, row in enumerate(rows, start=1):
-        table.add_row(*_cells(place, row, ideal), style="bold" if place == 1 else None)
+        cells = [str(place), row.name, *([row.study] if mixed else []), _model(row, differing)]
+        table.add_row(*cells, *_figures(row, ideal), _end(row), style="bold" if place == 1 else None)
     return table
 
 
-def _cells(place: int, row: Row, ideal: float | None) -> list[str]:
+def _figures(row: Row, ideal: float | None) -> list[str]:
     found = row.valid_perplexity
     figures = ["" if found is None else f"{found:.3f}"]
     if ideal:
         figures += [f"{ideal:.3f}", "" if found is None else f"{found / ideal - 1:.1%}"]
     count = "" if row.parameter_count is None else f"{row.parameter_count:,}"
-    return [str(place), row.name, _model(row), count, f"{row.tokens:,}", *figures, _end(row)]
+    return [count, f"{row.tokens:,}", *figures]
 
 
 def _end(row: Row) -> str:
@@ -44,15 +54,40 @@ def _end(row: Row) -> str:
     return row.state if row.reason in ("", "budget") else f"{row.state}: {row.reason}"
 
 
-def _model(row: Row) -> str:
-    """The key parameters of a recorded model, in its family's own words."""
+def _model(row: Row, differing: Collection[str]) -> str:
+    """The key parameters of a recorded model, in its family's own words, and what else tells it apart."""
     family = MODELS.get(row.family)
     if family is None:
         return row.family
     named = {
         name: row.parameters[MODEL + name] for name in family.model_fields if MODEL + name in row.parameters
     }
-    return key_parameters(family.model_validate(named))
+    config = family.model_validate(named)
+    others = [name for name in named if MODEL + name in differing and name not in config.describe()]
+    words = [f"{name}={named[name]}" for name in others if name != "family"]
+    return " ".join([key_parameters(config), *words])
+
+
+def family_table(outcomes: Sequence[Outcome], vocabulary_size: int, title: str) -> Table:
+    """The best trial of each family, best first: what a study over several families answers."""
+    table = Table(title=title, title_justify="left")
+    for name in ("family", "best trial", "parameters", "tokens", "validation perplexity", "trials"):
+        table.add_column(name, justify="left" if name == "family" else "right")
+    families: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.curve:
+            families.setdefault(outcome.configuration["model"]["family"], []).append(outcome)
+    best = {family: min(found, key=_lowest) for family, found in families.items()}
+    for family, outcome in sorted(best.items(), key=lambda item: _lowest(item[1])):
+        count = TrialConfig.model_validate(outcome.configuration).model.parameter_count(vocabulary_size)
+        tokens = max(outcome.curve)
+        cells = [family, f"#{outcome.number}", f"{count:,}", f"{tokens:,}"]
+        table.add_row(*cells, f"{perplexity(_lowest(outcome)):.3f}", str(len(families[family])))
+    return table
+
+
+def _lowest(outcome: Outcome) -> float:
+    return min(outcome.curve.values())
 
 
 def spread_table(outcomes: Sequence[Outcome], repeats: Sequence[Outcome]) -> Table:

@@ -21,6 +21,7 @@ from memtune.search.records import (
     IDENTITY,
     INTERRUPTED,
     REFUSED,
+    SECONDS,
     STATES,
     fruitless_turns,
     is_rejected,
@@ -130,6 +131,14 @@ class Proposals:
     def finished(self) -> list[Outcome]:
         """Every trial that has ended."""
         return [found for found in self.outcomes() if found.state != "running"]
+
+    def seconds_spent(self) -> float:
+        """Wall-clock seconds that drivers have run this study for, as they told it."""
+        return float(self._study.user_attrs.get(SECONDS, 0.0))
+
+    def spend(self, seconds: float) -> None:
+        """Store the seconds spent so far, those of earlier drivers included."""
+        self._study.set_user_attr(SECONDS, seconds)
 
     def rejected(self) -> list[Outcome]:
         """What was sampled but never started: duplicates and refused configurations, with the reason."""

@@ -14,6 +14,7 @@ __all__ = [
     "IDENTITY",
     "INTERRUPTED",
     "REFUSED",
+    "SECONDS",
     "STATES",
     "fruitless_turns",
     "is_rejected",
@@ -32,6 +33,8 @@ decided is carried out even if a kill comes in between."""
 REFUSED = "refused"
 DUPLICATE_OF = "duplicate_of"
 INTERRUPTED = "interrupted"
+SECONDS = "seconds"
+"""Of the study: wall-clock time its drivers have run."""
 
 STATES: dict[TrialState, State] = {
     TrialState.RUNNING: "running",

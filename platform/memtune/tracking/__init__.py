@@ -10,7 +10,7 @@ from memtune.tracking.entries import CorpusInput
 from memtune.tracking.evaluations import record_evaluation
 from memtune.tracking.leaderboard import Row, leaderboard, varying
 from memtune.tracking.loading import RegisteredModel, load_registered
-from memtune.tracking.pages import comparison_link, experiment_link, ui_command, ui_environment
+from memtune.tracking.pages import comparison_link, experiment_link, serve_pages
 from memtune.tracking.recorder import ALONE, Recorder, Status
 from memtune.tracking.registry import Decision, register_champion
 
@@ -36,8 +36,7 @@ __all__ = [
     "protocol_label",
     "record_evaluation",
     "register_champion",
+    "serve_pages",
     "sqlite_uri",
-    "ui_command",
-    "ui_environment",
     "varying",
 ]

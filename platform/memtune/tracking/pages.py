@@ -6,8 +6,14 @@ MLflow 3.17 read; that form is not documented.
 
 import json
 import os
+import signal
+import socket
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import NoReturn
 from urllib.parse import quote
 
 from memtune.errors import TrackingError
@@ -15,12 +21,39 @@ from memtune.tracking.commands import ROLE, STUDY
 from memtune.tracking.connection import connect, is_server, sqlite_path, told_plainly
 from memtune.tracking.runs import BEST
 
-__all__ = ["comparison_link", "experiment_link", "ui_command", "ui_environment"]
+__all__ = ["comparison_link", "experiment_link", "serve_pages", "ui_command", "ui_environment"]
 
 COLUMNS = (BEST, "valid_perplexity", "train_perplexity", "tokens_per_second", "seconds")
 
 
-def ui_command(tracking_uri: str, port: int = 5000) -> list[str]:
+@contextmanager
+def serve_pages(tracking_uri: str, port: int = 5000) -> Iterator["subprocess.Popen[bytes]"]:
+    """MLflow's pages over a store in a file, on http://127.0.0.1:<port>, while the context lasts.
+
+    The server and its workers end with it, also when this process is told to terminate. Raises TrackingError
+    for a server's URI, for a store that does not exist yet, and for a port that is taken.
+    """
+    command = ui_command(tracking_uri, port)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise TrackingError(
+                f"port {port} cannot be served: {error.strerror}; another one: memtune ui --port {port + 1}"
+            ) from None
+    server = subprocess.Popen(command, env=ui_environment(), start_new_session=True)
+    terminated = signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        yield server
+    finally:
+        signal.signal(signal.SIGTERM, terminated)
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
+
+
+def ui_command(tracking_uri: str, port: int) -> list[str]:
     """The command that serves MLflow's pages over a store in a file, on http://127.0.0.1:<port>.
 
     Raises TrackingError for a server's URI: its pages are already there.
@@ -37,8 +70,12 @@ def ui_command(tracking_uri: str, port: int = 5000) -> list[str]:
 
 
 def ui_environment() -> dict[str, str]:
-    """The environment to run that command in: this one, without telemetry and the server's job workers."""
+    """This one, without telemetry and the server's job workers."""
     return {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+
+
+def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def experiment_link(

@@ -169,3 +169,18 @@ def test_watchers_see_every_change(proposals: Callable[[], Proposals]) -> None:
     director.heard(number, [report(900, 2.0, "budget")], None)
     director.ended(number)
     assert seen == ["running", "running", "done"]
+
+
+def test_time_that_is_up_stops_the_trials_that_wait_too_and_starts_no_other(
+    proposals: Callable[[], Proposals],
+) -> None:
+    first = Director(proposals(), Notebook(), budget=3)
+    number = begin(first)
+    first.heard(number, [report(300, 3.0)], None)
+
+    second = Director(opened := proposals(), notebook := Notebook(), budget=3)
+    second.close("the study's time was up")
+    (outcome,) = opened.finished()
+    assert (outcome.number, outcome.state, outcome.reason) == (number, "pruned", "the study's time was up")
+    assert notebook.finished == [(number, "stopped")]
+    assert second.next() is None

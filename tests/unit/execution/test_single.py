@@ -72,6 +72,7 @@ def test_test_figures_are_recorded_with_the_version(file: Path, settings: Settin
         ('family = "lstm"', 'family = "lstmm"', ConfigurationError, "lstmm"),
         ("tokens = 900", "tokens = 900\nepochs = 1", ConfigurationError, "exactly one of them"),
         ("[model]", "[model", StudyError, "is not TOML"),
+        ('corpus = "tiny"', 'corpus = "tiny"\nspaces = ["lstm"]', StudyError, "run: memtune search"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_name(

@@ -1,12 +1,14 @@
 """Links into MLflow's pages and the command that serves them."""
 
 import json
+import socket
 from urllib.parse import parse_qs, unquote
 
 import pytest
 
 from memtune.errors import TrackingError
-from memtune.tracking import Recorder, comparison_link, experiment_link, sqlite_uri, ui_command
+from memtune.tracking import Recorder, comparison_link, experiment_link, serve_pages, sqlite_uri
+from memtune.tracking.pages import ui_command
 
 
 @pytest.fixture
@@ -46,9 +48,19 @@ def test_the_pages_are_served_on_loopback(recorded):
 
 def test_a_server_needs_no_pages_of_its_own():
     with pytest.raises(TrackingError, match="open http://host:5000"):
-        ui_command("http://host:5000")
+        ui_command("http://host:5000", port=5000)
 
 
 def test_nothing_recorded_is_nothing_to_show(tmp_path):
     with pytest.raises(TrackingError, match="run a search"):
-        ui_command(sqlite_uri(tmp_path))
+        ui_command(sqlite_uri(tmp_path), port=5000)
+
+
+def test_a_port_that_is_taken_is_refused_before_a_server_starts(recorded):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(TrackingError, match=rf"port {port} .*--port {port + 1}"),
+            serve_pages(recorded, port),
+        ):
+            pytest.fail("the server started")

@@ -1,0 +1,47 @@
+"""Which trials are compared: one protocol's, and one study's where it is named."""
+
+import pytest
+
+from memtune.errors import TrackingError
+from memtune.execution.comparison import champions, compare
+from memtune.execution.settings import Settings
+from memtune.tracking import Recorder
+
+PROTOCOL = {"protocol.kind": "sentence", "protocol.batch_size": 20}
+
+
+@pytest.fixture
+def recorded(settings: Settings) -> Settings:
+    """Two studies of one trial each."""
+    for study in ("first-0123abcd", "second-0123abcd"):
+        with Recorder(settings.tracking, "tiny") as recorder:
+            recorder.start_study(study, study, {}, {})
+            recorder.start_trial(f"trial of {study}", "lstm #0", PROTOCOL)
+            recorder.finish_trial(f"trial of {study}", "FINISHED", "budget")
+            recorder.finish_study("FINISHED")
+            assert recorder.flush(60)
+    return settings
+
+
+@pytest.mark.parametrize("name", ["second", "second-0123abcd"])
+def test_a_study_is_named_with_or_without_its_digest(recorded: Settings, name: str) -> None:
+    (row,) = compare("tiny", study=name, settings=recorded).rows
+    assert row.study == "second-0123abcd"
+
+
+def test_without_a_name_all_studies_are_compared(recorded: Settings) -> None:
+    assert {row.study for row in compare("tiny", settings=recorded).rows} == {
+        "first-0123abcd",
+        "second-0123abcd",
+    }
+
+
+def test_a_study_that_is_not_there_is_told_with_those_that_are(recorded: Settings) -> None:
+    with pytest.raises(TrackingError, match=r'no one study "third".*known: first-0123abcd, second'):
+        compare("tiny", study="third", settings=recorded)
+
+
+def test_a_home_without_trials_or_champions_is_named(settings: Settings) -> None:
+    for question in (lambda: compare("tiny", settings=settings), lambda: champions("tiny", settings)):
+        with pytest.raises(TrackingError, match=r"mlflow\.db.*MEMTUNE_HOME"):
+            question()
