@@ -24,7 +24,6 @@ from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.composition import LinearCombination
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
-from memtune.models.layers.output import OutputLayer
 from memtune.models.layers.window_attention import (
     absent_slots,
     banded_weights,
@@ -91,17 +90,18 @@ class AttentionLSTMConfig(Architecture):
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
         width, key = self.width, self.key_width
-        tables = (1 if self.tie_output else 2) * vocabulary_size * width
+        output = self.output.parameter_count(width, vocabulary_size, self.tie_output)
         stack = lstm_parameter_count(width, width, self.layers)
         score = {"additive": 2 * key + 1, "bilinear": key, "printed": 1}[self.score] * key
-        return tables + stack + score + width * (key + self.predict_width) + vocabulary_size
+        return vocabulary_size * width + stack + score + width * (key + self.predict_width) + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
         width, key, slots = self.width, self.key_width, self.memory_size
         stack = lstm_multiply_adds(width, width, self.layers)
         score = {"additive": 2 * key + slots, "bilinear": key + slots, "printed": 1}[self.score] * key
-        return stack + score + slots * key + width * (key + self.predict_width) + vocabulary_size * width
+        combined = slots * key + width * (key + self.predict_width)
+        return stack + score + combined + self.output.multiply_adds(width, vocabulary_size)
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -129,7 +129,9 @@ class AttentionLSTMLanguageModel(NeuralLanguageModel):
         self.stack = LSTMStack(width, width, config.layers, config.dropout, "between")
         self.score = _score(config.score, config.key_width)
         self.combination = LinearCombination(config.key_width, config.predict_width, width)
-        self.output = OutputLayer(width, vocabulary_size, self.embedding if config.tie_output else None)
+        self.output = config.output.build(
+            width, vocabulary_size, self.embedding if config.tie_output else None
+        )
         self.dropout = nn.Dropout(config.dropout)
         self.remembered_width = width if config.split == "none" else 2 * config.key_width
         uniform(self, config.initial_range)

@@ -24,7 +24,6 @@ from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.depth_gate import gate_share, run_depth_gated_layer
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
-from memtune.models.layers.output import OutputLayer
 
 __all__ = ["DepthGatedLSTMConfig", "DepthGatedLSTMLanguageModel"]
 
@@ -82,14 +81,15 @@ class DepthGatedLSTMConfig(Architecture):
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
-        tables = self.input_width + (0 if self.tie_output else self.width)
+        output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
         biases = 4 * self.layers + self._depth_gates
         vectors = self._gate_memories if self.gate_weights == "diagonal" else 0
-        return vocabulary_size * (tables + 1) + self._matrices() + (biases + vectors) * self.width
+        own = self._matrices() + (biases + vectors) * self.width
+        return vocabulary_size * self.input_width + own + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
-        return self._matrices() + vocabulary_size * self.width
+        return self._matrices() + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -174,7 +174,9 @@ class DepthGatedLSTMLanguageModel(NeuralLanguageModel):
         ]
         self.layers = nn.ModuleList([first, *upper])
         self.dropout = nn.Dropout(config.dropout)
-        self.output = OutputLayer(width, vocabulary_size, self.embedding if config.tie_output else None)
+        self.output = config.output.build(
+            width, vocabulary_size, self.embedding if config.tie_output else None
+        )
         uniform(self, config.initial_range)
         for layer in (first, *upper):
             layer.set_forget_bias(config.forget_bias)
@@ -182,7 +184,7 @@ class DepthGatedLSTMLanguageModel(NeuralLanguageModel):
     @override
     def initial_state(self, batch_size: int) -> State:
         shape = (batch_size, self.config.layers, self.config.width)
-        return {name: self.output.weight.new_zeros(shape) for name in ("hidden", "cell")}
+        return {name: self.embedding.weight.new_zeros(shape) for name in ("hidden", "cell")}
 
     @override
     def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:

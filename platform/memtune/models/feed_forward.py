@@ -21,7 +21,6 @@ from typing_extensions import override
 
 from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
-from memtune.models.layers.output import OutputLayer
 from memtune.models.layers.recent_words import no_words, recent_words
 
 __all__ = ["FeedForwardConfig", "FeedForwardLanguageModel"]
@@ -48,11 +47,12 @@ class FeedForwardConfig(Architecture):
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
         hidden = self.width * (self.features + 1)
-        return vocabulary_size * (self.features_of_word + self.output_width + 1) + hidden
+        output = self.output.parameter_count(self.output_width, vocabulary_size)
+        return vocabulary_size * self.features_of_word + hidden + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
-        return self.width * self.features + vocabulary_size * self.output_width
+        return self.width * self.features + self.output.multiply_adds(self.output_width, vocabulary_size)
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -90,7 +90,7 @@ class FeedForwardLanguageModel(NeuralLanguageModel):
         self.vocabulary_size = vocabulary_size
         self.embedding = nn.Embedding(vocabulary_size, config.features_of_word)
         self.hidden = nn.Linear(config.features, config.width)
-        self.output = OutputLayer(config.output_width, vocabulary_size)
+        self.output = config.output.build(config.output_width, vocabulary_size)
         uniform(self, config.initial_range)
 
     @override

@@ -28,7 +28,6 @@ from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.gated_feedback import run_gated_feedback
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
-from memtune.models.layers.output import OutputLayer
 
 __all__ = ["GatedFeedbackLSTMConfig", "GatedFeedbackLSTMLanguageModel"]
 
@@ -74,13 +73,13 @@ class GatedFeedbackLSTMConfig(Architecture):
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
-        tables = self.input_width + (0 if self.tie_output else self.width)
         biases = 4 * self.layers * self.width
-        return vocabulary_size * (tables + 1) + self._matrices() + biases
+        output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
+        return vocabulary_size * self.input_width + self._matrices() + biases + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
-        return self._matrices() + vocabulary_size * self.width
+        return self._matrices() + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -134,7 +133,9 @@ class GatedFeedbackLSTMLanguageModel(NeuralLanguageModel):
         ]
         self.layers = nn.ModuleList(layers)
         self.dropout = nn.Dropout(config.dropout)
-        self.output = OutputLayer(width, vocabulary_size, self.embedding if config.tie_output else None)
+        self.output = config.output.build(
+            width, vocabulary_size, self.embedding if config.tie_output else None
+        )
         uniform(self, config.initial_range)
         for layer in layers:
             layer.set_forget_bias(config.forget_bias)
@@ -142,7 +143,7 @@ class GatedFeedbackLSTMLanguageModel(NeuralLanguageModel):
     @override
     def initial_state(self, batch_size: int) -> State:
         shape = (batch_size, self.config.layers, self.config.width)
-        return {name: self.output.weight.new_zeros(shape) for name in ("hidden", "cell")}
+        return {name: self.embedding.weight.new_zeros(shape) for name in ("hidden", "cell")}
 
     @override
     def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
@@ -181,7 +182,7 @@ class GatedFeedbackLSTMLanguageModel(NeuralLanguageModel):
         if not self.training or not self.config.dropout or not upper:
             return None
         mask_UTBH: Tensor = self.dropout(
-            self.output.weight.new_ones(upper, *tokens_BT.t().shape, self.config.width)
+            self.embedding.weight.new_ones(upper, *tokens_BT.t().shape, self.config.width)
         )
         return mask_UTBH
 

@@ -9,12 +9,14 @@ Shapes: B batch, T time, H hidden width, V vocabulary, N = B * T rows.
 """
 
 from abc import ABC, abstractmethod
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
 from memtune.models.layers.output import OutputLayer
+from memtune.models.outputs import OutputConfig, SoftmaxConfig
 from memtune.values import Value
 
 __all__ = [
@@ -49,6 +51,19 @@ class LanguageModelConfig(Value, ABC):
 class Architecture(LanguageModelConfig):
     """The configuration of a family of networks, which knows their size and their cost."""
 
+    output: OutputConfig = Field(
+        SoftmaxConfig(), description="The output layer, by its `kind` (see the output layers)"
+    )
+
+    @model_validator(mode="after")
+    def _tied_rows_are_there(self) -> Self:
+        if getattr(self, "tie_output", False) and not self.output.can_be_tied:
+            raise ValueError(
+                f"tie_output needs an output layer with a row as wide as an embedding for every word, "
+                f'"{self.output.kind}" has none; take tie_output = false'
+            )
+        return self
+
     @abstractmethod
     def build(self, vocabulary_size: int) -> "NeuralLanguageModel":
         """A new model with its initial parameters, drawn from torch's default generator."""
@@ -59,7 +74,7 @@ class Architecture(LanguageModelConfig):
 
     @abstractmethod
     def multiply_adds(self, vocabulary_size: int) -> int:
-        """Multiply-adds of the matrix products per predicted token, forward, full softmax included."""
+        """Multiply-adds of the matrix products per predicted token, forward, output layer included."""
 
 
 class LanguageModel(nn.Module, ABC):

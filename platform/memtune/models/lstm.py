@@ -20,7 +20,6 @@ from memtune.models.layers.lstm_stack import (
     lstm_multiply_adds,
     lstm_parameter_count,
 )
-from memtune.models.layers.output import OutputLayer
 
 __all__ = ["LSTMConfig", "LSTMLanguageModel"]
 
@@ -52,13 +51,14 @@ class LSTMConfig(Architecture):
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
-        tables = 1 if self.tie_output else 2
         stack = lstm_parameter_count(self.width, self.width, self.layers)
-        return tables * vocabulary_size * self.width + stack + vocabulary_size
+        output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
+        return vocabulary_size * self.width + stack + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
-        return lstm_multiply_adds(self.width, self.width, self.layers) + vocabulary_size * self.width
+        stack = lstm_multiply_adds(self.width, self.width, self.layers)
+        return stack + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -78,7 +78,7 @@ class LSTMLanguageModel(NeuralLanguageModel):
         self.stack = LSTMStack(
             config.width, config.width, config.layers, config.dropout, config.dropout_placement
         )
-        self.output = OutputLayer(
+        self.output = config.output.build(
             config.width, vocabulary_size, self.embedding if config.tie_output else None
         )
         uniform(self, config.initial_range)

@@ -22,7 +22,6 @@ from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
 from memtune.models.layers.memory_tape import TapeWeights, read_and_write
-from memtune.models.layers.output import OutputLayer
 
 __all__ = ["LSTMNConfig", "LSTMNLanguageModel", "LSTMNLayer"]
 
@@ -89,15 +88,15 @@ class LSTMNConfig(Architecture):
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
-        tables = self.input_width + (0 if self.tie_output else self.width)
         vectors = self.layers * 5 * self.width  # v and the gates' biases
-        return vocabulary_size * (tables + 1) + self._weights() + vectors
+        output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
+        return vocabulary_size * self.input_width + self._weights() + vectors + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
         slots = min(MEAN_SLOTS, self.tape_size or MEAN_SLOTS)
         reading = self.layers * slots * 3 * self.width  # a score, a hidden state and a memory per slot
-        return self._weights() + reading + vocabulary_size * self.width
+        return self._weights() + reading + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -186,7 +185,9 @@ class LSTMNLanguageModel(NeuralLanguageModel):
         self.layers = nn.ModuleList(layers)
         self.skip = nn.Linear(input_width, width, bias=False) if config.has_skip_projection else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
-        self.output = OutputLayer(width, vocabulary_size, self.embedding if config.tie_output else None)
+        self.output = config.output.build(
+            width, vocabulary_size, self.embedding if config.tie_output else None
+        )
         uniform(self, config.initial_range)
         for layer in layers:
             layer.set_forget_bias(config.forget_bias)
@@ -194,7 +195,7 @@ class LSTMNLanguageModel(NeuralLanguageModel):
     @override
     def initial_state(self, batch_size: int) -> State:
         layers, width = self.config.layers, self.config.width
-        new_zeros = self.output.weight.new_zeros
+        new_zeros = self.embedding.weight.new_zeros
         return {
             "tape": new_zeros(batch_size, layers, 1, 2 * width),
             "attended": new_zeros(batch_size, layers, width),

@@ -22,7 +22,6 @@ from typing_extensions import override
 
 from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
-from memtune.models.layers.output import OutputLayer
 from memtune.models.layers.recent_words import no_words, recent_words
 from memtune.models.layers.window_attention import (
     absent_slots,
@@ -58,14 +57,15 @@ class MemoryNetworkConfig(Architecture):
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
-        rows = 3 * vocabulary_size + (2 * self.memory_size if self.temporal_encoding else 0)
-        return (rows + self.width) * self.width
+        rows = 2 * vocabulary_size + (2 * self.memory_size if self.temporal_encoding else 0)
+        output = self.output.parameter_count(self.width, vocabulary_size, bias=False)
+        return (rows + self.width) * self.width + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
         tables = 4 if self.temporal_encoding else 2
         hop = (tables * self.memory_size + self.width) * self.width
-        return self.hops * hop + vocabulary_size * self.width
+        return self.hops * hop + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -93,7 +93,7 @@ class MemoryNetworkLanguageModel(NeuralLanguageModel):
         self.temporal_keys = nn.Parameter(torch.empty(slots, width)) if config.temporal_encoding else None
         self.temporal_values = nn.Parameter(torch.empty(slots, width)) if config.temporal_encoding else None
         self.hop = nn.Linear(width, width, bias=False)
-        self.output = OutputLayer(width, vocabulary_size, bias=False)
+        self.output = config.output.build(width, vocabulary_size, bias=False)
         uniform(self, config.initial_range)
 
     @override

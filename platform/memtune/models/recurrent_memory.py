@@ -27,7 +27,6 @@ from memtune.models.layers.lstm_stack import (
     lstm_parameter_count,
 )
 from memtune.models.layers.memory_block import MemoryBlock, TemporalAlignment, TemporalTables
-from memtune.models.layers.output import OutputLayer
 from memtune.models.layers.recent_words import no_words, recent_words
 
 __all__ = ["RecurrentMemoryConfig", "RecurrentMemoryLanguageModel"]
@@ -90,18 +89,19 @@ class RecurrentMemoryConfig(Architecture):
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
-        tables = 4 - self.tie_memory_input - self.tie_memory_output - self.tie_output
+        tables = 3 - self.tie_memory_input - self.tie_memory_output
         rows = tables * vocabulary_size + self._temporal_tables * self.memory_size
         stacks = lstm_parameter_count(self.width, self.width, self.layers + self.layers_above)
         composed = composition_parameter_count(self.composition, self.width)
-        return rows * self.width + stacks + composed + vocabulary_size
+        output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
+        return rows * self.width + stacks + composed + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
         stacks = lstm_multiply_adds(self.width, self.width, self.layers + self.layers_above)
         memory = (2 + self._temporal_tables) * self.memory_size * self.width
         composed = composition_multiply_adds(self.composition, self.width)
-        return stacks + memory + composed + vocabulary_size * self.width
+        return stacks + memory + composed + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -138,7 +138,9 @@ class RecurrentMemoryLanguageModel(NeuralLanguageModel):
             if config.layers_above
             else None
         )
-        self.output = OutputLayer(width, vocabulary_size, self.embedding if config.tie_output else None)
+        self.output = config.output.build(
+            width, vocabulary_size, self.embedding if config.tie_output else None
+        )
         uniform(self, config.initial_range)
         for stack in self._stacks().values():
             stack.set_forget_bias(config.forget_bias)

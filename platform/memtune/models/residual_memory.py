@@ -31,7 +31,6 @@ from typing_extensions import override
 
 from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
-from memtune.models.layers.output import OutputLayer
 from memtune.models.layers.recent_words import no_words, recent_words
 
 __all__ = ["ResidualMemoryConfig", "ResidualMemoryLanguageModel"]
@@ -82,11 +81,13 @@ class ResidualMemoryConfig(Architecture):
         matrices = 2 * self.layers if self.past == "per_layer" else self.layers + 1
         vectors = 2 * self.layers if self.batch_norm else self.layers
         body = matrices * self.width * self.width + vectors * self.width
-        return (2 * self.width + 1) * vocabulary_size + body
+        output = self.output.parameter_count(self.width, vocabulary_size)
+        return self.width * vocabulary_size + body + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
-        return 2 * self.layers * self.width * self.width + vocabulary_size * self.width
+        body = 2 * self.layers * self.width * self.width
+        return body + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -116,7 +117,7 @@ class ResidualMemoryLanguageModel(NeuralLanguageModel):
         self.layers = nn.ModuleList(
             _Layer(width, delay, shared_HH, config.batch_norm) for delay in config.delays
         )
-        self.output = OutputLayer(width, vocabulary_size)
+        self.output = config.output.build(width, vocabulary_size)
         uniform(self, config.initial_range)
         for module in self.modules():
             if isinstance(module, _BatchNorm):

@@ -17,7 +17,6 @@ from typing_extensions import override
 from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
-from memtune.models.layers.output import OutputLayer
 
 __all__ = ["RNNConfig", "RNNLanguageModel"]
 
@@ -46,13 +45,14 @@ class RNNConfig(Architecture):
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
-        tables = 1 if self.tie_output else 2
         stack = self.layers * self.width * (2 * self.width + 2)
-        return tables * vocabulary_size * self.width + stack + vocabulary_size
+        output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
+        return vocabulary_size * self.width + stack + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
-        return 2 * self.layers * self.width * self.width + vocabulary_size * self.width
+        stack = 2 * self.layers * self.width * self.width
+        return stack + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -78,7 +78,7 @@ class RNNLanguageModel(NeuralLanguageModel):
             _ElmanLayer(config.width, config.activation) for _ in range(config.layers)
         )
         self.dropout = nn.Dropout(config.dropout)
-        self.output = OutputLayer(
+        self.output = config.output.build(
             config.width, vocabulary_size, self.embedding if config.tie_output else None
         )
         uniform(self, config.initial_range)

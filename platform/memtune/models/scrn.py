@@ -26,7 +26,6 @@ from typing_extensions import override
 
 from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
-from memtune.models.layers.output import OutputLayer
 
 __all__ = ["SCRNConfig", "SCRNLanguageModel"]
 
@@ -62,13 +61,14 @@ class SCRNConfig(Architecture):
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
-        tables = (2 * (self.width + self.context_width) + 1) * vocabulary_size
+        tables = (self.width + self.context_width) * vocabulary_size
         learned = self.context_width if self.learn_alpha else 0
-        return tables + self._matrices + learned
+        output = self.output.parameter_count(self.width + self.context_width, vocabulary_size)
+        return tables + self._matrices + learned + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
-        return self._matrices + vocabulary_size * (self.width + self.context_width)
+        return self._matrices + self.output.multiply_adds(self.width + self.context_width, vocabulary_size)
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -101,7 +101,7 @@ class SCRNLanguageModel(NeuralLanguageModel):
         self.context_embedding = nn.Embedding(vocabulary_size, config.context_width)
         self.context_to_hidden = nn.Linear(config.context_width, config.width, bias=False)
         self.recurrent_HH = nn.Parameter(torch.empty(config.width, config.width))
-        self.output = OutputLayer(config.width + config.context_width, vocabulary_size)
+        self.output = config.output.build(config.width + config.context_width, vocabulary_size)
         uniform(self, config.initial_range)
         self.filter = _ExponentialFilter(config)
 

@@ -21,7 +21,6 @@ from memtune.models.layers.continuous_stack import ContinuousStack, LastPop
 from memtune.models.layers.discrete_stack import DiscreteStack, StackDecisions, reinforcement
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
-from memtune.models.layers.output import OutputLayer
 from memtune.models.layers.stack_policy import policy_multiply_adds, policy_parameter_count
 
 __all__ = ["StackLSTMConfig", "StackLSTMLanguageModel", "StackUse"]
@@ -82,11 +81,12 @@ class StackLSTMConfig(Architecture):
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
         width = self.width
-        tables = (1 if self.tie_output else 2) * vocabulary_size * width
+        tables = vocabulary_size * width
+        output = self.output.parameter_count(width, vocabulary_size, self.tie_output)
         recurrence = lstm_parameter_count(width, width, self.layers)
         policy = policy_parameter_count(width, self.policy_width)
         baseline = width + 1 if self.variant == "discrete" else 0
-        return tables + recurrence + policy + baseline + 2 * width * width + vocabulary_size
+        return tables + recurrence + policy + baseline + 2 * width * width + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
@@ -99,7 +99,8 @@ class StackLSTMConfig(Architecture):
         }[self.variant]
         policy = policy_multiply_adds(width, self.policy_width, decisions)
         mixing = cells * sources * width
-        return recurrence + policy + mixing + 2 * width * width + vocabulary_size * width
+        output = self.output.multiply_adds(width, vocabulary_size)
+        return recurrence + policy + mixing + 2 * width * width + output
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -139,7 +140,9 @@ class StackLSTMLanguageModel(NeuralLanguageModel):
         self.lstm = LSTMStack(width, width, config.layers, config.dropout, "between")
         self.stack = _stack(config)
         self.combination = LinearCombination(width, width, width)
-        self.output = OutputLayer(width, vocabulary_size, self.embedding if config.tie_output else None)
+        self.output = config.output.build(
+            width, vocabulary_size, self.embedding if config.tie_output else None
+        )
         self.baseline = nn.Linear(width, 1) if config.variant == "discrete" else None
         self.dropout = nn.Dropout(config.dropout)
         uniform(self, config.initial_range)

@@ -11,6 +11,8 @@ from memtune.models import MODELS, Architecture
 __all__ = ["models_page"]
 
 VOCABULARY = 10_000
+OF_ALL = ("family", "output")
+"""Fields that every family has."""
 HEAD = f"""# Models
 
 One family a module in `platform/memtune/models/`; each is held to an oracle written from its equations.
@@ -56,7 +58,7 @@ def _readings(config: Architecture) -> str:
 
 def _section(family: str, config: type[Architecture]) -> str:
     paragraphs = _documentation(config).split("\n\n")[1:]
-    fields = [_field(name, field) for name, field in config.model_fields.items() if name != "family"]
+    fields = [_field(name, field) for name, field in config.model_fields.items() if name not in OF_ALL]
     table = ["| field | default | what it is |", "|---|---|---|", *fields]
     return "\n".join([f"## {family}\n", *(f"{text}\n" for text in paragraphs), *table, ""])
 

@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from memtune.models.layers.output import OutputLayer, chunked_negative_log_likelihood
+from memtune.models.layers.output import SoftmaxOutput, chunked_negative_log_likelihood
 
 ROWS, WIDTH, WORDS = 11, 6, 29
 
@@ -92,7 +92,7 @@ def test_a_frozen_leaf_gets_no_gradient_and_the_others_theirs(problem, frozen):
 
 def test_nothing_as_large_as_all_logits_is_ever_made():
     hidden = torch.randn(64, WIDTH, requires_grad=True)
-    layer = OutputLayer(WIDTH, WORDS)
+    layer = SoftmaxOutput(WIDTH, WORDS)
     torch.nn.init.normal_(layer.weight)
     torch.nn.init.normal_(layer.bias)
     targets = torch.randint(WORDS, (64,))
@@ -146,5 +146,5 @@ def test_half_precision_holds_with_a_vocabulary_beyond_its_range():
 
 def test_tied_layer_trains_the_embedding_by_both_uses():
     embedding = torch.nn.Embedding(WORDS, WIDTH)
-    layer = OutputLayer(WIDTH, WORDS, tied_to=embedding)
+    layer = SoftmaxOutput(WIDTH, WORDS, tied_to=embedding)
     assert layer.weight is embedding.weight

@@ -1,4 +1,4 @@
-"""The output layer over the vocabulary, and its exact loss in chunks of rows.
+"""What every output layer answers, and the full softmax with its exact loss in chunks of rows.
 
 The softmax over V words is most of a language model's step. The loss therefore never holds the logits of all
 N rows: it walks over chunks of rows, computes loss and gradients of a chunk together while its logits are
@@ -7,14 +7,17 @@ warm, and reuses one buffer of C x V. Nothing is approximated.
 Shapes: N rows (batch x time), C rows of a chunk, H hidden width, V vocabulary.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from typing_extensions import override
 
-__all__ = ["OutputLayer", "chunked_negative_log_likelihood"]
+__all__ = ["OutputLayer", "SoftmaxOutput", "chunked_negative_log_likelihood", "rows_per_chunk"]
 
 # A chunk's logits stay near the cache, but a matrix product of fewer than 64 rows loses more than that wins.
 BUFFER_SIZE = {"cpu": 5_000_000, "cuda": 100_000_000}
@@ -22,7 +25,30 @@ MOST_ROWS = {"cpu": 256, "cuda": 4096}
 FEWEST_ROWS = 64
 
 
-class OutputLayer(nn.Module):
+class OutputLayer(nn.Module, ABC):
+    """From hidden vectors to a distribution over the vocabulary."""
+
+    @abstractmethod
+    def forward(self, hidden_H: Tensor) -> Tensor:
+        """Logits over the vocabulary for hidden vectors of any leading shape; only their softmax counts."""
+
+    @abstractmethod
+    def negative_log_likelihood_by_row(
+        self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """That of `negative_log_likelihood`, and nats_N of each row: unweighted, and cut from the graph."""
+
+    def negative_log_likelihood(
+        self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
+    ) -> Tensor:
+        """Nats of the targets summed over the rows, each times its weight (a mask will do; None: all 1)."""
+        return self.negative_log_likelihood_by_row(hidden_NH, targets_N, weights_N)[0]
+
+    def learn_counts(self, counts: Sequence[int]) -> None:
+        """Take notice of how often the training text has each word, where the layer has a use for it."""
+
+
+class SoftmaxOutput(OutputLayer):
     """A linear map to the vocabulary, under a full softmax."""
 
     weight: Tensor
@@ -44,20 +70,14 @@ class OutputLayer(nn.Module):
         else:
             self.register_buffer("bias", torch.zeros(vocabulary_size), persistent=False)
 
+    @override
     def forward(self, hidden_H: Tensor) -> Tensor:
-        """Logits over the vocabulary for hidden vectors of any leading shape."""
         return functional.linear(hidden_H, self.weight, self.bias)
 
-    def negative_log_likelihood(
-        self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
-    ) -> Tensor:
-        """Nats of the targets summed over the rows, each times its weight (a mask will do; None: all 1)."""
-        return chunked_negative_log_likelihood(hidden_NH, self.weight, self.bias, targets_N, weights_N)
-
+    @override
     def negative_log_likelihood_by_row(
         self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The same sum, and nats_N of each row: these without their weight, and cut from the graph."""
         return _chunked_loss(hidden_NH, self.weight, self.bias, targets_N, weights_N)
 
 
@@ -85,7 +105,7 @@ def _chunked_loss(
     weights_N: Tensor | None,
     rows: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    rows = rows or _rows_per_chunk(hidden_NH.device.type, len(bias_V))
+    rows = rows or rows_per_chunk(hidden_NH.device.type, len(bias_V))
     if weights_N is None:
         weights_N = torch.ones_like(targets_N)
     if not torch.is_grad_enabled():
@@ -94,7 +114,8 @@ def _chunked_loss(
     return nats
 
 
-def _rows_per_chunk(device: str, vocabulary_size: int) -> int:
+def rows_per_chunk(device: str, vocabulary_size: int) -> int:
+    """Rows whose logits exist at once on a device of a type such as "cpu"."""
     kind = device if device in BUFFER_SIZE else "cpu"
     return max(FEWEST_ROWS, min(MOST_ROWS[kind], BUFFER_SIZE[kind] // vocabulary_size))
 
