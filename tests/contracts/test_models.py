@@ -31,6 +31,7 @@ WIDE = {"width": 8, "initial_range": 0.5}
 EXAMPLES: list[Architecture] = [
     LSTMConfig(**WIDE),
     LSTMConfig(**WIDE, layers=3, tie_output=True, dropout=0.4),
+    LSTMConfig(**WIDE, zoneout_cell=0.3, variational_dropout=0.4),
     RecurrentMemoryConfig(**WIDE, memory_size=4),
     RecurrentMemoryConfig(**WIDE, memory_size=2, composition="sum", temporal="none"),
     RecurrentMemoryConfig(
@@ -53,9 +54,10 @@ EXAMPLES: list[Architecture] = [
     ),
     RNNConfig(**WIDE),
     RNNConfig(**WIDE, layers=2, activation="sigmoid", tie_output=True, dropout=0.4),
+    RNNConfig(**WIDE, zoneout=0.3, recurrent_dropout=0.2),
     SCRNConfig(**WIDE, context_width=3),
     SCRNConfig(**WIDE, context_width=3, learn_alpha=True, hidden_reads="previous"),
-    AttentionLSTMConfig(**WIDE, memory_size=3, layers=2, dropout=0.4),
+    AttentionLSTMConfig(**WIDE, memory_size=3, layers=2, recurrent_dropout=0.2),
     AttentionLSTMConfig(**WIDE, memory_size=4, score="bilinear", tie_output=False),
     AttentionLSTMConfig(**WIDE, memory_size=4, score="printed", split="key_value_predict"),
     LSTMNConfig(**WIDE),
@@ -67,7 +69,7 @@ EXAMPLES: list[Architecture] = [
     FeedForwardConfig(**WIDE, embedding_width=3, order=2, direct=True),
     MemoryNetworkConfig(**WIDE, memory_size=4),
     MemoryNetworkConfig(**WIDE, memory_size=3, hops=3, temporal_encoding=False, rectify_half=True),
-    StackLSTMConfig(**WIDE, stack_size=3, policy_width=5),
+    StackLSTMConfig(**WIDE, stack_size=3, policy_width=5, recurrent_dropout=0.2),
     StackLSTMConfig(
         **WIDE, stack_size=4, policy_width=3, policy_reads="hidden", last_pop="stay", dropout=0.4
     ),
@@ -234,7 +236,13 @@ def test_evaluation_draws_nothing_and_training_drops_out_where_asked(config):
     assert torch.equal(logits(model, words_BT)[0], logits(model, words_BT)[0])
     model.train()
     again = torch.equal(logits(model, words_BT)[0], logits(model, words_BT)[0])
-    assert again == (getattr(config, "dropout", 0.0) == 0.0)
+    assert again == (not drops(config))
+
+
+def drops(config: Architecture) -> bool:
+    """Whether a probability of dropping something, or of keeping it as it was, is not 0."""
+    options = [name for name in type(config).model_fields if "drop" in name or "zoneout" in name]
+    return any(isinstance(getattr(config, name), float) and getattr(config, name) > 0 for name in options)
 
 
 @pytest.mark.parametrize(

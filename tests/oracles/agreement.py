@@ -11,24 +11,38 @@ Oracle = Callable[..., list[list[Tensor]]]
 
 
 def assert_agreement(
-    model: NeuralLanguageModel, oracle: Oracle, words_BT: Tensor, tolerance: float, carried_from: int = 0
+    model: NeuralLanguageModel,
+    oracle: Oracle,
+    words_BT: Tensor,
+    tolerance: float,
+    carried_from: int = 0,
+    seed: int | None = None,
 ) -> None:
     """The model predicts words[1:] as the oracle does in float64.
 
     With `carried_from`, the model first reads that many words and carries its state; the oracle reads the
-    whole text, and both are asked for what comes after.
+    whole text, and both are asked for what comes after. With `seed`, whatever draws, the oracle first, begins
+    from that state of torch's generator.
     """
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
     parameters = _doubles(model)
+    _seed(seed)
     expected_BTV = _stack(oracle(model.config, parameters, inputs_BT))[:, carried_from:]
     expected_loss = -_log_likelihood(expected_BTV, targets_BT[:, carried_from:])
 
     state = logits(model, inputs_BT[:, :carried_from])[1] if carried_from else None
     rest_BT = inputs_BT[:, carried_from:]
+    _seed(seed)
     assert_near(logits(model, rest_BT, state)[0], expected_BTV, tolerance, "logits")
+    _seed(seed)
     loss, _ = negative_log_likelihood(model, rest_BT, targets_BT[:, carried_from:], state=state)
     assert_near(loss, expected_loss, tolerance, "loss")
     assert_same_gradients(model, loss, parameters, expected_loss, tolerance)
+
+
+def _seed(seed: int | None) -> None:
+    if seed is not None:
+        torch.manual_seed(seed)
 
 
 def assert_same_gradients(

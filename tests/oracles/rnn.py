@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tests.oracles.lstm import Parameters, output_logits
+from tests.oracles.lstm import Parameters, kept, output_logits
 
 ACTIVATIONS = {
     "tanh": torch.tanh,
@@ -31,3 +31,36 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
             x = hidden[layer] = f(W @ x + R @ hidden[layer] + b + b_recurrent)
         outputs.append(x)
     return output_logits(config, parameters, outputs)
+
+
+def regularised_rnn_logits(config, parameters: Parameters, tokens_BT: Tensor, masks) -> list[list[Tensor]]:
+    """The same under the masks of each layer and that of the output, as the model draws them."""
+    layers, output = masks
+    logits = []
+    for row, words in enumerate(tokens_BT):
+        values = [parameters["embedding.weight"][word] for word in words.tolist()]
+        for layer, mask in enumerate(layers):
+            weights = [
+                parameters[f"layers.{layer}.rnn.{name}_l0"]
+                for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            ]
+            values = _regularised_layer(ACTIVATIONS[config.activation], values, weights, mask, row)
+        if output is not None:
+            values = [h * output[row, 0] for h in values]
+        logits.append(output_logits(config, parameters, values))
+    return logits
+
+
+def _regularised_layer(f, inputs: list[Tensor], weights: list[Tensor], masks, row: int) -> list[Tensor]:
+    W, R, b_input, b_recurrent = weights
+    h = W.new_zeros(R.shape[0])
+    outputs = []
+    for t, x in enumerate(inputs):
+        x = x if masks.input_B1E is None else x * masks.input_B1E[row, 0]
+        read = h if masks.state_BH is None else h * masks.state_BH[row]
+        candidate = f(W @ x + R @ read + b_input + b_recurrent)
+        if masks.candidate_TBH is not None:
+            candidate = candidate * masks.candidate_TBH[t, row]
+        h = kept(h, candidate, masks.kept_hidden_TBH, t, row)
+        outputs.append(h)
+    return outputs

@@ -24,6 +24,7 @@ from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.composition import LinearCombination
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
+from memtune.models.layers.regularisation import Regularisation
 from memtune.models.layers.window_attention import (
     absent_slots,
     banded_weights,
@@ -62,6 +63,12 @@ class AttentionLSTMConfig(Architecture):
         lt=1,
         description="Probability that a value is dropped from the embedding, between LSTM layers and from "
         "what the output layer reads (section 3.1)",
+    )
+    recurrent_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Probability that a unit of a step's candidate is dropped, never a cell (section 3.1)",
     )
     tie_output: bool = Field(True, description="The output layer's weight is the embedding table (section 2)")
     initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
@@ -112,6 +119,7 @@ class AttentionLSTMConfig(Architecture):
             "score": self.score,
             "split": self.split,
             "dropout": self.dropout,
+            "recurrent_dropout": self.recurrent_dropout,
         }
 
 
@@ -126,7 +134,8 @@ class AttentionLSTMLanguageModel(NeuralLanguageModel):
         self.vocabulary_size = vocabulary_size
         width = config.width
         self.embedding = nn.Embedding(vocabulary_size, width)
-        self.stack = LSTMStack(width, width, config.layers, config.dropout, "between")
+        within = Regularisation(config.recurrent_dropout)
+        self.stack = LSTMStack(width, width, config.layers, config.dropout, "between", within)
         self.score = _score(config.score, config.key_width)
         self.combination = LinearCombination(config.key_width, config.predict_width, width)
         self.output = config.output.build(

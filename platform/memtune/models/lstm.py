@@ -15,11 +15,12 @@ from typing_extensions import override
 from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import (
-    DropoutPlacement,
     LSTMStack,
+    StackDropoutPlacement,
     lstm_multiply_adds,
     lstm_parameter_count,
 )
+from memtune.models.layers.regularisation import Regularisation
 
 __all__ = ["LSTMConfig", "LSTMLanguageModel"]
 
@@ -31,11 +32,31 @@ class LSTMConfig(Architecture):
     width: int = Field(128, ge=1, description="Width of the embeddings and of every layer (section 4.2)")
     layers: int = Field(1, ge=1, description="LSTM layers")
     dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped (section 6)")
-    dropout_placement: DropoutPlacement = Field(
+    dropout_placement: StackDropoutPlacement = Field(
         "between",
-        description='"between" layers, as the released code (nothing to drop in one layer), or "after" each '
-        "layer, as section 6",
+        description='"between" layers, as the released code (nothing to drop in one layer), "after" each '
+        'layer, as section 6, or "around", on the embeddings too (Zaremba et al. 2014, section 3.1)',
     )
+    recurrent_dropout: float = Field(
+        0.0, ge=0, lt=1, description="Of a step's candidate, never of the cell (Semeniuta et al. 2016)"
+    )
+    variational_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Of each layer's input and the last one's output, one mask a sequence (Gal and "
+        "Ghahramani 2016)",
+    )
+    variational_recurrent_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Of the hidden state that the gates read, one mask a sequence (Gal and Ghahramani 2016)",
+    )
+    zoneout_cell: float = Field(
+        0.0, ge=0, lt=1, description="Probability that a cell stays as it was (Krueger et al. 2017)"
+    )
+    zoneout_hidden: float = Field(0.0, ge=0, lt=1, description="The same of a hidden unit")
     tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
     initial_range: float = Field(
         0.05, ge=0, description="Every parameter starts in U(-range, range) (section 4.2)"
@@ -62,7 +83,19 @@ class LSTMConfig(Architecture):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        return {"width": self.width, "layers": self.layers, "dropout": self.dropout}
+        size = {"width": self.width, "layers": self.layers}
+        return {**size, "dropout": self.dropout, **self.regularisation.in_use()}
+
+    @property
+    def regularisation(self) -> Regularisation:
+        """What is dropped within the layers."""
+        return Regularisation(
+            self.recurrent_dropout,
+            self.variational_dropout,
+            self.variational_recurrent_dropout,
+            self.zoneout_cell,
+            self.zoneout_hidden,
+        )
 
 
 class LSTMLanguageModel(NeuralLanguageModel):
@@ -76,7 +109,12 @@ class LSTMLanguageModel(NeuralLanguageModel):
         self.vocabulary_size = vocabulary_size
         self.embedding = nn.Embedding(vocabulary_size, config.width)
         self.stack = LSTMStack(
-            config.width, config.width, config.layers, config.dropout, config.dropout_placement
+            config.width,
+            config.width,
+            config.layers,
+            config.dropout,
+            config.dropout_placement,
+            config.regularisation,
         )
         self.output = config.output.build(
             config.width, vocabulary_size, self.embedding if config.tie_output else None

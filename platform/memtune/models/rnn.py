@@ -12,11 +12,20 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 from typing_extensions import override
 
 from memtune.models.interface import Architecture, NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
-from memtune.models.layers.lstm_stack import DropoutPlacement
+from memtune.models.layers.lstm_stack import StackDropoutPlacement
+from memtune.models.layers.regularisation import (
+    LayerMasks,
+    Regularisation,
+    dropout_mask,
+    mask_at,
+    masked,
+    zoned_out,
+)
 
 __all__ = ["RNNConfig", "RNNLanguageModel"]
 
@@ -33,8 +42,32 @@ class RNNConfig(Architecture):
         "tanh", description='f: "tanh" (Elman), "sigmoid" (Mikolov et al. 2010) or "relu"'
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped")
-    dropout_placement: DropoutPlacement = Field(
-        "between", description='"between" layers (nothing to drop in one layer), or "after" each layer'
+    dropout_placement: StackDropoutPlacement = Field(
+        "between",
+        description='"between" layers (nothing to drop in one layer), "after" each layer, or "around", on '
+        "the embeddings too",
+    )
+    recurrent_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Of a step's candidate (Semeniuta et al. 2016), which here is the whole new state",
+    )
+    variational_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Of each layer's input and the last one's output, one mask a sequence (Gal and "
+        "Ghahramani 2016)",
+    )
+    variational_recurrent_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Of the state that a layer reads, one mask a sequence (Gal and Ghahramani 2016)",
+    )
+    zoneout: float = Field(
+        0.0, ge=0, lt=1, description="Probability that a unit stays as it was (Krueger et al. 2017)"
     )
     tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
     initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
@@ -61,7 +94,18 @@ class RNNConfig(Architecture):
             "layers": self.layers,
             "activation": self.activation,
             "dropout": self.dropout,
+            **self.regularisation.in_use(),
         }
+
+    @property
+    def regularisation(self) -> Regularisation:
+        """What is dropped within the layers."""
+        return Regularisation(
+            recurrent_dropout=self.recurrent_dropout,
+            variational_dropout=self.variational_dropout,
+            variational_recurrent_dropout=self.variational_recurrent_dropout,
+            zoneout_hidden=self.zoneout,
+        )
 
 
 class RNNLanguageModel(NeuralLanguageModel):
@@ -90,35 +134,61 @@ class RNNLanguageModel(NeuralLanguageModel):
 
     @override
     def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
-        hidden_BTH: Tensor = self.embedding(tokens_BT)
+        around = self.config.dropout_placement == "around"
+        embedded_BTH: Tensor = self.embedding(tokens_BT)
+        hidden_BTH = self.dropout(embedded_BTH) if around else embedded_BTH
+        masks, output_B1H = self._draw_masks(hidden_BTH)
         last_BH = []
         for index, layer in enumerate(self.layers):
-            hidden_BTH = layer(hidden_BTH, state["hidden"][:, index])
+            hidden_BTH = layer(hidden_BTH, state["hidden"][:, index], masks[index])
             last_BH.append(hidden_BTH[:, -1])
-            if index + 1 < self.config.layers or self.config.dropout_placement == "after":
+            if index + 1 < self.config.layers or self.config.dropout_placement != "between":
                 hidden_BTH = self.dropout(hidden_BTH)
-        return hidden_BTH, {"hidden": torch.stack(last_BH, dim=1)}
+        return masked(hidden_BTH, output_B1H), {"hidden": torch.stack(last_BH, dim=1)}
+
+    def _draw_masks(self, embedded_BTH: Tensor) -> tuple[list[LayerMasks], Tensor | None]:
+        """The masks of every layer over a text of this shape, and output_B1H."""
+        rows, steps, width = embedded_BTH.shape
+        rule = self.config.regularisation
+        layers = [rule.masks(embedded_BTH, (rows, steps, width), width, self.training) for _ in self.layers]
+        return layers, dropout_mask(embedded_BTH, (rows, 1, width), rule.variational_dropout, self.training)
 
 
 class _ElmanLayer(nn.Module):
-    """One layer on the fused kernels of the device; b is the sum of two biases, as these want it."""
+    """One layer, on the fused kernels of the device where its masks allow; b is the sum of two biases."""
 
     def __init__(self, width: int, activation: Activation) -> None:
         super().__init__()
-        self.sigmoid = activation == "sigmoid"
+        self.activation = activation
         self.rnn = nn.RNN(
             width, width, nonlinearity="relu" if activation == "relu" else "tanh", batch_first=True
         )
 
     @override
-    def forward(self, inputs_BTE: Tensor, hidden_BH: Tensor) -> Tensor:
+    def forward(self, inputs_BTE: Tensor, hidden_BH: Tensor, masks: LayerMasks) -> Tensor:
         """The hidden vectors after each input, (B, T, H), starting from `hidden`."""
+        inputs_BTE = masked(inputs_BTE, masks.input_B1E)
+        if masks.within_steps:
+            return self._steps(inputs_BTE, hidden_BH, masks)
         hidden_1BH = hidden_BH.unsqueeze(0).contiguous()
-        if self.sigmoid:
+        if self.activation == "sigmoid":
             return self._sigmoid(inputs_BTE, hidden_1BH)
         outputs_BTH: Tensor
         outputs_BTH, _ = self.rnn(inputs_BTE, hidden_1BH)
         return outputs_BTH
+
+    def _steps(self, inputs_BTE: Tensor, hidden_BH: Tensor, masks: LayerMasks) -> Tensor:
+        weight_HE, recurrent_HH, bias_H, recurrent_bias_H = self.rnn.parameters()
+        sums_TBH = functional.linear(inputs_BTE.transpose(0, 1), weight_HE, bias_H + recurrent_bias_H)
+        activation = getattr(torch, self.activation)
+        outputs = []
+        for step, sum_BH in enumerate(sums_TBH.unbind()):
+            read_BH = masked(hidden_BH, masks.state_BH)
+            reached_BH = activation(torch.addmm(sum_BH, read_BH, recurrent_HH.t()))
+            reached_BH = masked(reached_BH, mask_at(masks.candidate_TBH, step))
+            hidden_BH = zoned_out(reached_BH, hidden_BH, mask_at(masks.kept_hidden_TBH, step))
+            outputs.append(hidden_BH)
+        return torch.stack(outputs, dim=1)
 
     def _sigmoid(self, inputs_BTE: Tensor, hidden_1BH: Tensor) -> Tensor:
         """The kernels know no sigmoid, but sigmoid(a) = (1 + g) / 2 with g = tanh(a / 2).

@@ -21,6 +21,7 @@ from memtune.models.layers.continuous_stack import ContinuousStack, LastPop
 from memtune.models.layers.discrete_stack import DiscreteStack, StackDecisions, reinforcement
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
+from memtune.models.layers.regularisation import Regularisation
 from memtune.models.layers.stack_policy import policy_multiply_adds, policy_parameter_count
 
 __all__ = ["StackLSTMConfig", "StackLSTMLanguageModel", "StackUse"]
@@ -68,6 +69,12 @@ class StackLSTMConfig(Architecture):
         description="Probability that a value is dropped from the embedding, between LSTM layers and from "
         "what the output layer reads (section 3.1)",
     )
+    recurrent_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Probability that a unit of a step's candidate is dropped, never a cell (section 3.1)",
+    )
     tie_output: bool = Field(True, description="The output layer's weight is the embedding table (section 2)")
     initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
     forget_bias: float = Field(
@@ -112,6 +119,7 @@ class StackLSTMConfig(Architecture):
             "policy_width": self.policy_width,
             "policy_reads": self.policy_reads,
             "dropout": self.dropout,
+            "recurrent_dropout": self.recurrent_dropout,
         }
 
 
@@ -137,7 +145,8 @@ class StackLSTMLanguageModel(NeuralLanguageModel):
         self.vocabulary_size = vocabulary_size
         width = config.width
         self.embedding = nn.Embedding(vocabulary_size, width)
-        self.lstm = LSTMStack(width, width, config.layers, config.dropout, "between")
+        within = Regularisation(config.recurrent_dropout)
+        self.lstm = LSTMStack(width, width, config.layers, config.dropout, "between", within)
         self.stack = _stack(config)
         self.combination = LinearCombination(width, width, width)
         self.output = config.output.build(

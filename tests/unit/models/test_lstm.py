@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from memtune.models import LSTMConfig, build_model
+from memtune.models import LSTMConfig, build_model, logits
 from tests.oracles.agreement import assert_agreement
-from tests.oracles.lstm import lstm_logits
+from tests.oracles.lstm import lstm_logits, regularised_lstm_logits
 
 WORDS = 23
 CONFIGS = {
@@ -11,6 +11,22 @@ CONFIGS = {
     "three layers": LSTMConfig(width=5, layers=3, initial_range=0.5),
     "tied": LSTMConfig(width=6, tie_output=True, initial_range=0.5),
 }
+WITHIN = {
+    "recurrent dropout": {"recurrent_dropout": 0.4},
+    "variational dropout": {"variational_dropout": 0.4},
+    "variational recurrent dropout": {"variational_recurrent_dropout": 0.4},
+    "zoneout of cells": {"zoneout_cell": 0.4},
+    "zoneout of hidden units": {"zoneout_hidden": 0.4},
+    "all of them": {
+        "recurrent_dropout": 0.2,
+        "variational_dropout": 0.3,
+        "variational_recurrent_dropout": 0.4,
+        "zoneout_cell": 0.5,
+        "zoneout_hidden": 0.1,
+        "layers": 2,
+    },
+}
+each_within = pytest.mark.parametrize("options", WITHIN.values(), ids=WITHIN)
 
 
 def text(length: int) -> torch.Tensor:
@@ -33,6 +49,79 @@ def test_agrees_in_single_precision(config):
 def test_carried_state_agrees_with_reading_the_whole_text(carried_from):
     model = build_model(CONFIGS["three layers"], WORDS, seed=1).double()
     assert_agreement(model, lstm_logits, text(16), tolerance=1e-9, carried_from=carried_from)
+
+
+def drawn_alike(model):
+    """The oracle under the masks that the model draws next."""
+
+    def oracle(config, parameters, tokens_BT):
+        masks = model.stack._draw_masks(model.embedding(tokens_BT))
+        return regularised_lstm_logits(config, parameters, tokens_BT, masks)
+
+    return oracle
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
+@each_within
+def test_agrees_with_its_equations_under_the_masks_drawn(options, length):
+    model = build_model(LSTMConfig(width=6, initial_range=0.5, **options), WORDS, seed=1).double()
+    assert_agreement(model, drawn_alike(model), text(length), tolerance=1e-9, seed=length)
+
+
+def test_agrees_in_single_precision_under_the_masks_drawn():
+    config = LSTMConfig(width=6, initial_range=0.5, **WITHIN["all of them"])
+    model = build_model(config, WORDS, seed=1)
+    assert_agreement(model, drawn_alike(model), text(16), tolerance=1e-5, seed=3)
+
+
+@pytest.mark.parametrize("carried_from", [1, 7, 15])
+def test_evaluation_drops_nothing_and_takes_the_mean_of_zoneout(carried_from):
+    """The oracle's masks are then the probabilities of zoneout alone."""
+    config = LSTMConfig(width=6, initial_range=0.5, **WITHIN["all of them"])
+    model = build_model(config, WORDS, seed=1).double().eval()
+    layers, output = model.stack._draw_masks(model.embedding(text(2)))
+    assert output is None
+    for masks in layers:
+        assert masks.kept_cell_TBH.eq(0.5).all()
+        assert masks.kept_hidden_TBH.eq(0.1).all()
+        assert masks.input_B1E is masks.state_BH is masks.candidate_TBH is None
+    assert_agreement(model, drawn_alike(model), text(16), tolerance=1e-9, carried_from=carried_from)
+
+
+@each_within
+def test_dropout_within_layers_draws_anew_in_training_alone(options):
+    model = build_model(LSTMConfig(width=6, initial_range=0.5, **options), WORDS, seed=1)
+    assert not torch.equal(logits(model, text(9))[0], logits(model, text(9))[0])
+    model.eval()
+    assert torch.equal(logits(model, text(9))[0], logits(model, text(9))[0])
+
+
+def test_masks_drop_as_often_as_asked_and_keep_the_mean():
+    options = {"recurrent_dropout": 0.2, "variational_dropout": 0.5, "variational_recurrent_dropout": 0.4}
+    config = LSTMConfig(width=100, zoneout_cell=0.3, zoneout_hidden=0.1, **options)
+    torch.manual_seed(0)
+    (masks,), output_B1H = build_model(config, WORDS, seed=1).stack._draw_masks(torch.zeros(50, 40, 100))
+    for mask, dropped in [
+        (masks.input_B1E, 0.5),
+        (output_B1H, 0.5),
+        (masks.state_BH, 0.4),
+        (masks.candidate_TBH, 0.2),
+    ]:
+        assert zeros(mask) == pytest.approx(dropped, abs=0.03)  # 5,000 draws: a deviation of 0.007
+        assert mask.unique().tolist() == pytest.approx([0, 1 / (1 - dropped)])
+    for mask, kept in [(masks.kept_cell_TBH, 0.3), (masks.kept_hidden_TBH, 0.1)]:
+        assert mask.mean().item() == pytest.approx(kept, abs=0.01)  # 200,000 draws: a deviation of 0.001
+        assert mask.unique().tolist() == [0, 1]
+
+
+def test_variational_masks_are_one_for_all_steps_of_a_row():
+    config = LSTMConfig(width=64, variational_dropout=0.5)
+    hidden_BTH, _ = build_model(config, WORDS, seed=1).encode(
+        text(20), {"hidden": torch.zeros(3, 1, 64), "cell": torch.zeros(3, 1, 64)}
+    )
+    dropped_BTH = hidden_BTH.eq(0)
+    assert torch.equal(dropped_BTH, dropped_BTH[:, :1].expand_as(dropped_BTH))
+    assert not torch.equal(dropped_BTH[0], dropped_BTH[1])
 
 
 def test_forget_bias_is_written_to_the_input_bias_and_the_recurrent_one_stays_random():
@@ -79,6 +168,15 @@ def test_dropout_after_each_layer_drops_from_the_last_layer_too():
     model = build_model(config, WORDS, seed=1)
     hidden_BTH, _ = model.encode(text(20), model.initial_state(3))
     assert zeros(hidden_BTH) == pytest.approx(0.5, abs=0.05)  # 3,840 draws: a standard deviation of 0.008
+
+
+def test_dropout_around_the_layers_drops_from_the_embeddings_too():
+    config = LSTMConfig(width=64, dropout=0.5, dropout_placement="around", initial_range=0.5)
+    model = build_model(config, WORDS, seed=1)
+    hidden_BTH, state = model.encode(text(20), model.initial_state(3))
+    _, again = model.encode(text(20), model.initial_state(3))
+    assert zeros(hidden_BTH) == pytest.approx(0.5, abs=0.05)  # 4,032 draws: a deviation of 0.008
+    assert not torch.equal(state["hidden"], again["hidden"])
 
 
 def test_size_of_the_papers_one_layer_baseline():

@@ -5,7 +5,7 @@ import torch
 
 from memtune.models import RNNConfig, build_model, logits
 from tests.oracles.agreement import assert_agreement
-from tests.oracles.rnn import rnn_logits
+from tests.oracles.rnn import regularised_rnn_logits, rnn_logits
 
 WORDS = 23
 CONFIGS = {
@@ -41,6 +41,60 @@ def test_agrees_in_single_precision(config):
 def test_carried_state_agrees_with_reading_the_whole_text(config, carried_from):
     model = build_model(config, WORDS, seed=1).double()
     assert_agreement(model, rnn_logits, text(16), tolerance=1e-9, carried_from=carried_from)
+
+
+WITHIN = {
+    "recurrent dropout": {"recurrent_dropout": 0.4},
+    "variational dropout": {"variational_dropout": 0.4, "layers": 2},
+    "variational recurrent dropout": {"variational_recurrent_dropout": 0.4, "activation": "relu"},
+    "zoneout": {"zoneout": 0.4},
+    "all of them": {
+        "recurrent_dropout": 0.2,
+        "variational_dropout": 0.3,
+        "variational_recurrent_dropout": 0.4,
+        "zoneout": 0.5,
+        "layers": 2,
+        "activation": "sigmoid",
+    },
+}
+each_within = pytest.mark.parametrize("options", WITHIN.values(), ids=WITHIN)
+
+
+def drawn_alike(model):
+    """The oracle under the masks that the model draws next."""
+
+    def oracle(config, parameters, tokens_BT):
+        masks = model._draw_masks(model.embedding(tokens_BT))
+        return regularised_rnn_logits(config, parameters, tokens_BT, masks)
+
+    return oracle
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
+@each_within
+def test_agrees_with_its_equation_under_the_masks_drawn(options, length):
+    model = build_model(RNNConfig(width=6, initial_range=0.5, **options), WORDS, seed=1).double()
+    assert_agreement(model, drawn_alike(model), text(length), tolerance=1e-9, seed=length)
+
+
+@pytest.mark.parametrize("carried_from", [1, 7, 15])
+def test_evaluation_drops_nothing_and_takes_the_mean_of_zoneout(carried_from):
+    config = RNNConfig(width=6, initial_range=0.5, **WITHIN["all of them"])
+    model = build_model(config, WORDS, seed=1).double().eval()
+    layers, output = model._draw_masks(model.embedding(text(2)))
+    assert output is None
+    for masks in layers:
+        assert masks.kept_hidden_TBH.eq(0.5).all()
+        assert masks.input_B1E is masks.state_BH is masks.candidate_TBH is None
+    assert_agreement(model, drawn_alike(model), text(16), tolerance=1e-9, carried_from=carried_from)
+
+
+def test_dropout_around_the_layers_drops_from_the_embeddings_too():
+    config = RNNConfig(width=64, dropout=0.5, dropout_placement="around", initial_range=0.5)
+    model = build_model(config, WORDS, seed=1)
+    _, state = model.encode(text(20), model.initial_state(3))
+    _, again = model.encode(text(20), model.initial_state(3))
+    assert not torch.equal(state["hidden"], again["hidden"])
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,9 @@ ADAMW = {"kind": "adamw", "learning_rate": 0.01}
 RMSPROP = {"kind": "rmsprop", "learning_rate": 0.003, "momentum": 0.1}
 PLATEAU = {"kind": "plateau", "factor": 0.5}
 INVERSE = {"kind": "inverse", "decay": 0.01}
+WITHIN = LSTM | {"recurrent_dropout": 0.1, "variational_dropout": 0.2, "zoneout_cell": 0.2}
 CASES = [
+    (WITHIN, STREAM, SGD, PLATEAU),
     (LSTM, SENTENCE, SGD, PLATEAU),
     (LSTM, STREAM, ADAM, INVERSE),
     (MEMORY, STREAM, SGD, PLATEAU),

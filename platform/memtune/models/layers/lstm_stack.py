@@ -6,27 +6,51 @@ j and o in Tran et al. (2016), section 2, swap two of them; the code released wi
 Shapes: B batch, T time, E input width, L layers, H width.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-__all__ = ["DropoutPlacement", "LSTMStack", "lstm_multiply_adds", "lstm_parameter_count"]
+from memtune.models.layers.regularisation import LayerMasks, Regularisation, dropout_mask, lstm_steps, masked
+
+__all__ = [
+    "DropoutPlacement",
+    "LSTMStack",
+    "StackDropoutPlacement",
+    "fused_lstm",
+    "lstm_multiply_adds",
+    "lstm_parameter_count",
+]
 
 DropoutPlacement = Literal["between", "after"]
 """Dropout on the input of every layer but the first, or after every layer, the last one too."""
+StackDropoutPlacement = Literal["between", "after", "around"]
+"""The same, or on the input of every layer and after the last."""
 
 
 class LSTMStack(nn.Module):
-    """`layers` LSTM layers of one width, with dropout between them or after each."""
+    """`layers` LSTM layers of one width, with dropout between them or after each, and within them.
+
+    Without a `regularisation` that acts they run together on the fused kernels, with one they run in turn.
+    """
 
     def __init__(
-        self, input_width: int, width: int, layers: int, dropout: float, placement: DropoutPlacement
+        self,
+        input_width: int,
+        width: int,
+        layers: int,
+        dropout: float,
+        placement: StackDropoutPlacement,
+        regularisation: Regularisation | None = None,
     ) -> None:
         super().__init__()
         between = dropout if layers > 1 else 0.0
         self.lstm = nn.LSTM(input_width, width, layers, dropout=between, batch_first=True)
-        self.dropout = nn.Dropout(dropout if placement == "after" else 0.0)
+        self.input_dropout = nn.Dropout(dropout if placement == "around" else 0.0)
+        self.dropout = nn.Dropout(0.0 if placement == "between" else dropout)
+        self.regularisation = regularisation or Regularisation()
 
     @torch.no_grad()
     def set_forget_bias(self, value: float) -> None:
@@ -46,9 +70,59 @@ class LSTMStack(nn.Module):
         self, inputs_BTE: Tensor, hidden_BLH: Tensor, cell_BLH: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """outputs_BTH of the last layer, dropout applied, and hidden_BLH and cell_BLH after the last step."""
+        inputs_BTE = self.input_dropout(inputs_BTE)
+        if self.regularisation.acts(self.training):
+            return self._in_turn(inputs_BTE, hidden_BLH, cell_BLH)
         state = hidden_BLH.transpose(0, 1).contiguous(), cell_BLH.transpose(0, 1).contiguous()
         outputs_BTH, (hidden_LBH, cell_LBH) = self.lstm(inputs_BTE, state)
         return self.dropout(outputs_BTH), hidden_LBH.transpose(0, 1), cell_LBH.transpose(0, 1)
+
+    def _draw_masks(self, inputs_BTE: Tensor) -> tuple[list[LayerMasks], Tensor | None]:
+        """The masks of every layer over such inputs, and output_B1H; the next draws of torch's generator."""
+        rows, steps, input_width = inputs_BTE.shape
+        width, rule = self.lstm.hidden_size, self.regularisation
+        layers = [
+            rule.masks(inputs_BTE, (rows, steps, read), width, self.training)
+            for read in [input_width, *[width] * (self.lstm.num_layers - 1)]
+        ]
+        return layers, dropout_mask(inputs_BTE, (rows, 1, width), rule.variational_dropout, self.training)
+
+    def _in_turn(
+        self, values_BTE: Tensor, hidden_BLH: Tensor, cell_BLH: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        masks, output_B1H = self._draw_masks(values_BTE)
+        states = []
+        for layer, weights in enumerate(self.lstm.all_weights):
+            if layer:
+                values_BTE = functional.dropout(values_BTE, self.lstm.dropout, self.training)
+            state = hidden_BLH[:, layer], cell_BLH[:, layer]
+            values_BTE, *after = lstm_layer(values_BTE, *state, weights, masks[layer])
+            states.append(after)
+        hidden_BLH, cell_BLH = (torch.stack(tensors, dim=1) for tensors in zip(*states, strict=True))
+        return self.dropout(masked(values_BTE, output_B1H)), hidden_BLH, cell_BLH
+
+
+def lstm_layer(
+    inputs_BTE: Tensor, hidden_BH: Tensor, cell_BH: Tensor, weights: Sequence[Tensor], masks: LayerMasks
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One layer under its masks: what `fused_lstm` gives, which computes it where they allow."""
+    inputs_BTE = masked(inputs_BTE, masks.input_B1E)
+    if masks.within_steps:
+        return lstm_steps(inputs_BTE, hidden_BH, cell_BH, weights, masks)
+    return fused_lstm(inputs_BTE, hidden_BH, cell_BH, weights)
+
+
+def fused_lstm(
+    inputs_BTE: Tensor, hidden_BH: Tensor, cell_BH: Tensor, weights: Sequence[Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """outputs_BTH of one layer, and hidden_BH and cell_BH after the last step, on the fused kernels.
+
+    `weights` are those of torch.nn.LSTM, in its order, or what was made of them.
+    """
+    state = [hidden_BH.unsqueeze(0).contiguous(), cell_BH.unsqueeze(0).contiguous()]
+    options = (True, 1, 0.0, torch.is_grad_enabled(), False, True)  # biases, layers, ..., batch first
+    outputs_BTH, hidden_1BH, cell_1BH = torch.lstm(inputs_BTE, state, list(weights), *options)
+    return outputs_BTH, hidden_1BH.squeeze(0), cell_1BH.squeeze(0)
 
 
 def lstm_parameter_count(input_width: int, width: int, layers: int) -> int:
