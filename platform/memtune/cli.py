@@ -131,7 +131,7 @@ def corpus_list(store: Store = None, json: AsJson = False) -> None:
     Example: memtune corpus list --json
     """
     from memtune.corpora import list_corpora
-    from memtune.reports import corpus_table
+    from memtune.reports.corpora import corpus_table
 
     manifests = list_corpora(_store(store), lambda error: _warn(str(error)))
     if json:
@@ -153,7 +153,7 @@ def corpus_show(
     Example: memtune corpus show ptb
     """
     from memtune.corpora import describe_corpus
-    from memtune.reports import describe_table
+    from memtune.reports.corpora import describe_table
 
     description = describe_corpus(name, _store(store))
     if json:
@@ -255,7 +255,7 @@ def search(
         _dry_run(study, overrides, json)
         return
     from memtune.execution.search import search as run_search
-    from memtune.reports import family_table, spread_table
+    from memtune.reports.trials import family_table, spread_table
 
     result = run_search(
         study, overrides, resume=resume, replace_champion=replace_champion, address=address, console=out
@@ -275,7 +275,7 @@ def search(
 
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     from memtune.execution.search import dry_run
-    from memtune.reports import sample_table
+    from memtune.reports.trials import sample_table
 
     ready, samples = dry_run(study, overrides)
     if json:
@@ -306,7 +306,8 @@ def compare(
     Example: memtune compare --corpus ptb --study ptb_recurrent_memory
     """
     from memtune.execution.comparison import compare as compare_trials
-    from memtune.reports import leaderboard_figure, leaderboard_table
+    from memtune.reports.figures import leaderboard_figure
+    from memtune.reports.trials import leaderboard_table
 
     found = compare_trials(corpus, protocol, study)
     if json:
@@ -380,7 +381,10 @@ def ui(port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000) 
     tracking = Settings.read().tracking
     with serve_pages(tracking, port) as server:
         out.print(f"MLflow starts on http://127.0.0.1:{port}, which takes some seconds; end it with Ctrl-C")
-        code = server.wait()
+        try:
+            code = server.wait()
+        except KeyboardInterrupt:
+            return
     raise MemtuneError(f"MLflow's server ended by itself with exit code {code}")
 
 
@@ -412,7 +416,7 @@ def _line(report: Any) -> str:
 
 
 def _tell_import(imported: Any) -> None:
-    from memtune.reports import corpus_table
+    from memtune.reports.corpora import corpus_table
 
     for warning in imported.warnings:
         _warn(warning)

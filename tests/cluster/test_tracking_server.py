@@ -233,6 +233,6 @@ def test_the_pages_end_with_the_command_that_serves_them(tmp_path):
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
         wait_for_health(f"http://127.0.0.1:{port}", process)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 1
+        assert process.wait(timeout=60) == 0
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0

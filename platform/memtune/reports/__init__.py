@@ -1,15 +1,4 @@
-"""What people look at: tables for the terminal, and figures."""
+"""What people look at: tables for the terminal, figures, and the page of models.
 
-from memtune.reports.corpora import corpus_table, describe_table
-from memtune.reports.figures import leaderboard_figure
-from memtune.reports.trials import family_table, leaderboard_table, sample_table, spread_table
-
-__all__ = [
-    "corpus_table",
-    "describe_table",
-    "family_table",
-    "leaderboard_figure",
-    "leaderboard_table",
-    "sample_table",
-    "spread_table",
-]
+Import from the modules: a table of corpora needs no torch.
+"""

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from memtune.reports import family_table, leaderboard_table
+from memtune.reports.trials import family_table, leaderboard_table
 from memtune.search import Outcome
 from memtune.tracking import Row
 
