@@ -9,6 +9,7 @@ from memtune.models import (
     Architecture,
     AttentionLSTMConfig,
     Attentive,
+    AWDLSTMConfig,
     DepthGatedLSTMConfig,
     FeedForwardConfig,
     GatedFeedbackLSTMConfig,
@@ -79,6 +80,8 @@ EXAMPLES: list[Architecture] = [
     DepthGatedLSTMConfig(**WIDE, layers=2, gate_weights="full", link_input=True, tie_output=True),
     GatedFeedbackLSTMConfig(**WIDE, dropout=0.4),
     GatedFeedbackLSTMConfig(**WIDE, layers=2, tie_output=True),
+    AWDLSTMConfig(**WIDE, embedding_width=5),
+    AWDLSTMConfig(**WIDE, embedding_width=6, layers=1, tie_output=False),
 ]
 every_example = pytest.mark.parametrize(
     "config", EXAMPLES, ids=[f"{i}-{example.family}" for i, example in enumerate(EXAMPLES)]
@@ -262,7 +265,8 @@ TIES = [(family, tie) for family in MODELS for tie in MODELS[family].model_field
 
 @pytest.mark.parametrize(("family", "tie"), TIES)
 def test_tied_tables_are_one_table(family, tie):
-    apart, tied = (MODELS[family](**WIDE, **{tie: value}) for value in (False, True))
+    widths = {name: WIDE["width"] for name in MODELS[family].model_fields if name == "embedding_width"}
+    apart, tied = (MODELS[family](**WIDE, **widths, **{tie: value}) for value in (False, True))
     assert apart.parameter_count(WORDS) - tied.parameter_count(WORDS) == WORDS * WIDE["width"]
     tables = [table for table in state_tables(tied) if table.shape == (WORDS, WIDE["width"])]
     storages = {table.untyped_storage().data_ptr() for table in tables}

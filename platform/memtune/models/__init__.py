@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 
 from memtune.models.attention_lstm import AttentionLSTMConfig
+from memtune.models.awd_lstm import AWDLSTMConfig
 from memtune.models.depth_gated_lstm import DepthGatedLSTMConfig
 from memtune.models.feed_forward import FeedForwardConfig
 from memtune.models.gated_feedback_lstm import GatedFeedbackLSTMConfig
@@ -30,6 +31,7 @@ from memtune.models.stack_lstm import StackLSTMConfig
 
 __all__ = [
     "MODELS",
+    "AWDLSTMConfig",
     "Architecture",
     "AttentionLSTMConfig",
     "Attentive",
@@ -67,6 +69,7 @@ Families = (
     | StackLSTMConfig
     | DepthGatedLSTMConfig
     | GatedFeedbackLSTMConfig
+    | AWDLSTMConfig
 )
 ModelConfig = Annotated[Families, Field(discriminator="family")]
 MODELS: dict[str, type[Architecture]] = {

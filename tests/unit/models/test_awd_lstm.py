@@ -1,0 +1,122 @@
+import pytest
+import torch
+
+from memtune.models import AWDLSTMConfig, build_model, logits, negative_log_likelihood
+from tests.oracles.agreement import assert_agreement, assert_same_gradients
+from tests.oracles.awd_lstm import activation_regularisation, awd_lstm_logits, awd_lstm_outputs
+
+WORDS = 23
+SIZE = {"embedding_width": 5, "width": 7, "initial_range": 0.5}
+UNPENALISED = {"activation_regularisation": 0.0, "temporal_regularisation": 0.0}
+DROPS = ("weight_drop", "embedding_dropout", "input_dropout", "hidden_dropout", "output_dropout")
+NOTHING = dict.fromkeys(DROPS, 0.0)
+CONFIGS = {
+    "as released": {},
+    "weight drop alone": NOTHING | {"weight_drop": 0.5},
+    "word dropout alone": NOTHING | {"embedding_dropout": 0.5},
+    "two untied layers": {"layers": 2, "tie_output": False},
+    "one layer": {"layers": 1},
+}
+every_config = pytest.mark.parametrize("options", CONFIGS.values(), ids=CONFIGS)
+
+
+def text(length: int) -> torch.Tensor:
+    return torch.randint(WORDS, (3, length + 1), generator=torch.Generator().manual_seed(length))
+
+
+def model_of(**options):
+    return build_model(AWDLSTMConfig(**SIZE | options), WORDS, seed=1).double()
+
+
+def drawn_alike(model):
+    """The oracle under the masks that the model draws next."""
+
+    def oracle(config, parameters, tokens_BT):
+        return awd_lstm_logits(config, parameters, tokens_BT, model._draw_masks(len(tokens_BT)))
+
+    return oracle
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
+@every_config
+def test_agrees_with_its_equations_under_the_masks_drawn(options, length):
+    model = model_of(**UNPENALISED, **options)
+    assert_agreement(model, drawn_alike(model), text(length), tolerance=1e-9, seed=length)
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
+@every_config
+def test_evaluation_drops_and_penalises_nothing(options, length):
+    model = model_of(**options).eval()
+    masks = model._draw_masks(3)
+    assert all(mask is None for mask in [masks.words_V, *masks.recurrent_GH, *masks.read_B1H])
+    assert_agreement(model, drawn_alike(model), text(length), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("carried_from", [1, 7, 15])
+def test_carried_state_agrees_with_reading_the_whole_text(carried_from):
+    model = model_of().eval()
+    assert_agreement(model, drawn_alike(model), text(16), tolerance=1e-9, carried_from=carried_from)
+
+
+def test_agrees_in_single_precision():
+    model = build_model(AWDLSTMConfig(**SIZE, **UNPENALISED), WORDS, seed=1)
+    assert_agreement(model, drawn_alike(model), text(16), tolerance=1e-5, seed=2)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["all words", "rows of unequal length"])
+@pytest.mark.parametrize("length", [1, 2, 15])
+def test_activation_regularisation_is_in_the_gradient_and_not_in_the_loss(length, masked):
+    model, words_BT = model_of(), text(length)
+    inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
+    lengths = torch.tensor([length, -(-length // 2), 1])
+    mask_BT = torch.arange(length) < lengths.unsqueeze(1) if masked else None
+    counted = torch.ones(3, length, dtype=torch.bool) if mask_BT is None else mask_BT
+
+    parameters = {name: value.detach().requires_grad_() for name, value in model.named_parameters()}
+    torch.manual_seed(3)
+    masks = model._draw_masks(3)
+    rows = awd_lstm_logits(model.config, parameters, inputs_BT, masks)
+    logits_BTV = torch.stack([torch.stack(row) for row in rows])
+    nats_BT = -logits_BTV.log_softmax(2).gather(2, targets_BT.unsqueeze(2)).squeeze(2)
+    outputs = awd_lstm_outputs(model.config, parameters, inputs_BT, masks)
+    expected = nats_BT[counted].sum()
+    penalised = expected + activation_regularisation(model.config, *outputs, counted.tolist())
+
+    torch.manual_seed(3)
+    loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT, mask_BT)
+    torch.testing.assert_close(loss, expected, rtol=1e-9, atol=1e-12)
+    assert_same_gradients(model, loss, parameters, penalised, tolerance=1e-9)
+
+
+def test_a_dropped_word_is_dropped_wherever_it_stands():
+    model = model_of(**NOTHING | {"embedding_dropout": 0.5, "tie_output": False})
+    torch.manual_seed(0)
+    words_V = model._draw_masks(1).words_V
+    assert set(words_V.tolist()) == {0.0, 2.0}
+    dropped, kept = (int(words_V.eq(value).nonzero()[0]) for value in (0.0, 2.0))
+    words_BT = torch.tensor([[dropped, kept], [kept, dropped]])
+    torch.manual_seed(0)
+    before_BTV, _ = logits(model, words_BT)
+    model.embedding.weight.data[dropped] += 1.0
+    torch.manual_seed(0)
+    assert torch.equal(logits(model, words_BT)[0], before_BTV)
+
+
+def test_size_of_the_papers_penn_treebank_model():
+    """400 x 10,000 words; layers of 1150, 1150 and 400 units with two biases each; 24M is printed."""
+    layers = 4 * 1150 * (400 + 1150 + 2) + 4 * 1150 * (1150 + 1150 + 2) + 4 * 400 * (1150 + 400 + 2)
+    assert AWDLSTMConfig().parameter_count(10_000) == 4_000_000 + layers + 10_000 == 24_221_600
+
+
+def test_cost_per_word_by_hand():
+    layers = 4 * 7 * (5 + 7) + 4 * 7 * (7 + 7) + 4 * 5 * (7 + 5)
+    assert AWDLSTMConfig(**SIZE).multiply_adds(WORDS) == layers + 5 * WORDS
+
+
+def test_layers_start_in_the_range_of_their_width_and_tables_in_their_own():
+    model = build_model(AWDLSTMConfig(embedding_width=16, width=64, initial_range=0.01), WORDS, seed=1)
+    assert model.embedding.weight.abs().max() <= 0.01
+    for layer, width in zip(model.layers, [64, 64, 16], strict=True):
+        for parameter in layer.parameters():
+            assert 0.9 * width**-0.5 < parameter.abs().max() <= width**-0.5
