@@ -1,4 +1,11 @@
-"""A tiny corpus in a home of its own, and a study over it that samples small models."""
+"""A tiny corpus in a home of its own, and a study over it that samples small models.
+
+Tests run side by side, one a core: torch takes one thread in each, and in the processes they start.
+"""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from pathlib import Path
 

@@ -33,6 +33,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+def output(*arguments: str) -> str:
+    """What `memtune ...` prints when it succeeds, in this process."""
+    done = CliRunner().invoke(cli.app, list(arguments))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
 def commands(group: Any = None, path: tuple[str, ...] = ()) -> list[list[str]]:
     """Every command with the words that lead to it."""
     found = []
@@ -94,13 +101,12 @@ def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
     trained = run("train", str(file))
     assert trained.returncode == 0, trained.stderr
     assert "new champion models:/tiny@champion" in trained.stdout
-    (row,) = json.loads(run("compare", "--corpus", "tiny", "--json").stdout)
+    (row,) = json.loads(output("compare", "--corpus", "tiny", "--json"))
     assert row["state"] == "finished"
-    (champion,) = json.loads(run("best", "--corpus", "tiny", "--json").stdout)
-    evaluated = json.loads(run("evaluate", "models:/tiny@champion", "--json").stdout)
+    (champion,) = json.loads(output("best", "--corpus", "tiny", "--json"))
+    evaluated = json.loads(output("evaluate", "models:/tiny@champion", "--json"))
     assert evaluated["perplexity"] == pytest.approx(champion["valid_perplexity"], rel=1e-6)
-    again = run("train", str(file))
-    assert "the champion stays" in again.stdout
+    assert "the champion stays" in output("train", str(file))
 
 
 def test_a_dry_run_shows_the_study_and_five_samples_and_starts_nothing(
