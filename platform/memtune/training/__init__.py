@@ -5,7 +5,7 @@ from memtune.training.configuration import TrainingConfig, TrialConfig
 from memtune.training.evaluation import evaluate
 from memtune.training.learner import Learner
 from memtune.training.memory import MemoryEstimate, available_bytes, estimate, largest_batch, longest_row
-from memtune.training.optimisers import AdamConfig, AdamWConfig, RMSpropConfig, SGDConfig
+from memtune.training.optimisers import AdamConfig, AdamWConfig, NTASGDConfig, RMSpropConfig, SGDConfig
 from memtune.training.reports import Progress, Report, best_report
 from memtune.training.schedules import ConstantSchedule, InverseSchedule, PlateauSchedule, StepSchedule
 from memtune.training.weights import load_model, save_model
@@ -17,6 +17,7 @@ __all__ = [
     "InverseSchedule",
     "Learner",
     "MemoryEstimate",
+    "NTASGDConfig",
     "PlateauSchedule",
     "Progress",
     "RMSpropConfig",

@@ -1,5 +1,6 @@
 """One step of gradient descent: backward pass, clipping, optimiser; precision and compilation on a GPU."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -9,7 +10,9 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from memtune.errors import ConfigurationError
 from memtune.models.interface import NeuralLanguageModel
+from memtune.training.averaging import AveragedSGD
 from memtune.training.configuration import TrainingConfig
+from memtune.training.optimisers import NTASGDConfig
 
 __all__ = ["Updates"]
 
@@ -63,6 +66,16 @@ class Updates:
         if limit is not None and (self._device.type != "cpu" or norm.item() > limit):
             clip_grads_with_norm_(self._parameters, limit, norm, foreach=True)
         return norm
+
+    def heed(self, valid_losses: Sequence[float]) -> None:
+        """Let the reports so far decide whether the weights are averaged from now on, where that is asked."""
+        rule = self._config.optimiser
+        if isinstance(rule, NTASGDConfig) and isinstance(self._optimiser, AveragedSGD):
+            self._optimiser.averaging = rule.averages(valid_losses)
+
+    def judged(self) -> AbstractContextManager[None]:
+        """The context in which the weights are those to be judged: their averages, where there are such."""
+        return self._optimiser.averaged() if isinstance(self._optimiser, AveragedSGD) else nullcontext()
 
     def state(self) -> dict[str, Tensor]:
         """The optimiser's tensors, named `parameter/quantity`."""
