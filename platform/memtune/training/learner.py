@@ -18,13 +18,21 @@ from torch import Tensor
 
 from memtune.corpora.protocols import Batch, Plan
 from memtune.corpora.store import Corpus
-from memtune.errors import CheckpointError, ConfigurationError, TrialError
+from memtune.errors import TrialError
 from memtune.models import build_model
 from memtune.models.interface import NeuralLanguageModel, State
 from memtune.tasks import LanguageModelling, Metrics, perplexity
 from memtune.training import memory
-from memtune.training.checkpoint import Checkpoint, Position, Record, read_checkpoint, write_checkpoint
+from memtune.training.checkpoint import (
+    Checkpoint,
+    Position,
+    Record,
+    check_origin,
+    read_checkpoint,
+    write_checkpoint,
+)
 from memtune.training.configuration import TrialConfig
+from memtune.training.devices import find_device
 from memtune.training.ending import hopeless, stalled
 from memtune.training.interval import Interval
 from memtune.training.randomness import RandomStates
@@ -50,7 +58,7 @@ class Learner:
     def __init__(self, config: TrialConfig, corpus: Corpus, device: str = "cpu") -> None:
         self.config = config
         self.corpus = corpus
-        self.device = _device(device)
+        self.device = find_device(device)
         self.identity = config.identity(corpus.digest)
         self.curve: list[Report] = []
         self.best: Report | None = None
@@ -58,7 +66,7 @@ class Learner:
         self._position = Position()
         self._plan = self._epoch_plan(0)
         config.protocol.evaluation_plan(corpus["valid"])  # what it refuses, it refuses now
-        self._budget = config.training.tokens or ceil((config.training.epochs or 0) * self._plan.token_count)
+        self._budget = config.descent.tokens or ceil((config.descent.epochs or 0) * self._plan.token_count)
         self._state: State | None = None
         self._best_weights: dict[str, Tensor] | None = None
         self._random_states = RandomStates(config.seed, self.device)
@@ -66,8 +74,9 @@ class Learner:
         self._interrupted = False
         with self._memory_explained():
             built = build_model(config.model, len(corpus.vocabulary), config.seed)
-            self.model: NeuralLanguageModel = built.to(self.device)
-            self._updates = Updates(config.training, self.model, self.device)
+            assert isinstance(built, NeuralLanguageModel), "what counts has a learner of its own"
+            self.model = built.to(self.device)
+            self._updates = Updates(config.descent, self.model, self.device)
         memory.forget_peak(self.device)
 
     @property
@@ -95,19 +104,15 @@ class Learner:
         with self._memory_explained(), self._random_states.in_use():
             interval, problem = self._train(self._milestone(), progress)
             speed = interval.speed()
-            metrics = None if problem else self._evaluate()
+            metrics = None if problem else self._task.evaluate(self.model, "valid", self.device)
         self._seconds += time.perf_counter() - started
         self._note(self._report(interval, speed, metrics, problem))
         self._interrupted = False
         return self.curve[-1]
 
-    def _evaluate(self) -> Metrics:
-        with self._updates.judged():
-            return self._task.evaluate(self.model, "valid", self.device)
-
     def _milestone(self) -> int:
         """Tokens at which the next report is due."""
-        every = self.config.training.report_every
+        every = self.config.descent.report_every
         if every is None:
             due = (self._position.epoch + 1) * self._plan.token_count
         else:
@@ -136,17 +141,17 @@ class Learner:
         with self._updates.forward():
             nats, self._state = self._task.loss(self.model, batch, self._state)
         rate = self._learning_rate()
-        norm = self._updates.step(nats / self._divisor(batch), rate * batch.learning_rate_scale)
+        norm = self._updates.step(nats / self._divisor(batch), rate)
         interval.add(nats, norm, batch.token_count, rate)
         self._move_on(batch.token_count)
 
     def _learning_rate(self) -> float:
-        training = self.config.training
+        training = self.config.descent
         standing = Standing(self._position.epoch + 1, self._position.updates, self._valid_losses())
         return training.optimiser.learning_rate * training.schedule.scale(standing)
 
     def _divisor(self, batch: Batch) -> int:
-        by_row = self.config.training.loss_reduction == "sentences"
+        by_row = self.config.descent.loss_reduction == "sentences"
         return len(batch.inputs_BT) if by_row else batch.token_count
 
     def _move_on(self, tokens: int) -> None:
@@ -195,7 +200,7 @@ class Learner:
             return f"diverged: {problem}"
         if self.tokens >= self._budget:
             return "budget"
-        return stalled([*self._valid_losses(), metrics.loss], self.config.training.patience)
+        return stalled([*self._valid_losses(), metrics.loss], self.config.descent.patience)
 
     def _valid_losses(self) -> list[float]:
         return [report.valid_loss for report in self.curve if report.valid_loss is not None]
@@ -205,9 +210,7 @@ class Learner:
         self.curve.append(report)
         self.best = best_report(self.curve)
         if self.best is report:
-            with self._updates.judged():
-                self._best_weights = copy_weights(self.model)
-        self._updates.heed(self._valid_losses())
+            self._best_weights = copy_weights(self.model)
 
     @contextmanager
     def _memory_explained(self) -> Iterator[None]:
@@ -261,18 +264,8 @@ class Learner:
         another corpus.
         """
         checkpoint = read_checkpoint(folder)
-        record = checkpoint.record
-        if record.corpus_digest != corpus.digest:
-            raise CheckpointError(
-                f'the checkpoint in {folder} was trained on corpus "{record.corpus}" with digest '
-                f'{record.corpus_digest[:12]}, not on "{corpus.name}" with {corpus.digest[:12]}; open that'
-            )
-        learner = cls(record.config, corpus, device)
-        if record.identity != learner.identity:
-            raise CheckpointError(
-                f"{folder} holds trial {record.identity}, but its configuration is now that of "
-                f"{learner.identity}; it was saved by another version of memtune"
-            )
+        check_origin(checkpoint.record, corpus, folder)
+        learner = cls(checkpoint.record.config, corpus, device)
         learner._resume(checkpoint, folder)
         return learner
 
@@ -290,17 +283,6 @@ class Learner:
         self._seconds = self.curve[-1].seconds if self.curve else 0.0
         self._best_weights = checkpoint.best
         self.best = best_report(self.curve)
-        self._updates.heed(self._valid_losses())
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigurationError(f'device must be "cpu" or "cuda", got "{name}"') from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigurationError(f'device "{name}" is not there: torch sees no GPU; take device = "cpu"')
-    return device
 
 
 def _group(tensors: dict[str, Tensor], group: str) -> dict[str, Tensor]:

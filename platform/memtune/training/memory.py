@@ -70,7 +70,7 @@ def estimate(config: TrialConfig, vocabulary_size: int, length: int) -> MemoryEs
     return MemoryEstimate(
         parameters=size,
         gradients=size,
-        optimiser=size * config.training.optimiser.tensors_per_parameter(),
+        optimiser=size * config.descent.optimiser.tensors_per_parameter(),
         best_weights=size,
         activations=_activations(config, vocabulary_size, length),
     )
@@ -105,7 +105,7 @@ def largest_batch(config: TrialConfig, vocabulary_size: int, length: int, limit:
 def longest_row(protocol: Protocol, split: Split) -> int:
     """Tokens in the longest row of a training batch."""
     if isinstance(protocol, StreamProtocol):
-        return protocol.longest
+        return protocol.length
     longest = int(split.lengths.max())
     return min(longest, protocol.max_length) if protocol.variant == "tran2016" else longest
 
