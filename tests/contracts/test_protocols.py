@@ -17,6 +17,8 @@ PROTOCOLS = [
     StreamProtocol(batch_size=1, length=35),
     StreamProtocol(batch_size=6, length=5),
     StreamProtocol(batch_size=20, length=1000),
+    StreamProtocol(batch_size=6, length=14, random_lengths=True),
+    StreamProtocol(batch_size=1, length=1, random_lengths=True),
 ]
 COMPLETE = [protocol for protocol in PROTOCOLS if getattr(protocol, "variant", "complete") == "complete"]
 

@@ -14,7 +14,7 @@ Shapes: B batch rows, T time.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -38,6 +38,12 @@ EVALUATION_TOKENS = 2048
 EVALUATION_LENGTH = 256
 """Tokens read at once in an evaluation of a stream, which has one row."""
 
+SHARE_OF_FULL_LENGTHS = 0.95
+LENGTH_DEVIATION = 5
+SHORTEST_LENGTH = 5
+"""Of random lengths: the share drawn about the length, the others are about half of it; the deviation of
+both and the shortest, in tokens (Merity et al. 2017, section 4.1, and its released code)."""
+
 Positions = NDArray[np.int64]
 
 
@@ -55,6 +61,8 @@ class Batch:
     """Whether the model goes on from its state after the batch before, or starts from a zero state."""
     token_count: int
     """Predicted tokens that count."""
+    learning_rate_scale: float = 1.0
+    """What the learning rate is multiplied by for this batch."""
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device; to a GPU without making the host wait."""
@@ -62,7 +70,7 @@ class Batch:
             return self
         inputs_BT, targets_BT = (_sent(tensor, device) for tensor in (self.inputs_BT, self.targets_BT))
         mask_BT = None if self.mask_BT is None else _sent(self.mask_BT, device)
-        return Batch(inputs_BT, targets_BT, mask_BT, self.carried, self.token_count)
+        return replace(self, inputs_BT=inputs_BT, targets_BT=targets_BT, mask_BT=mask_BT)
 
 
 def _sent(tensor: Tensor, device: torch.device) -> Tensor:
@@ -151,15 +159,26 @@ class StreamProtocol(Value):
     In training the text is cut into `batch_size` contiguous rows of equal length (the first ones one token
     longer when it does not divide), read side by side, `length` tokens at a time; the first input of a row is
     the token before it, and its state is zero at the start of an epoch. An evaluation reads one row.
+
+    With `random_lengths` (Merity, Keskar and Socher 2017, section 4.1) each batch of training draws its own
+    length, about `length` or now and then about half of it, so that no epoch cuts the text where another did;
+    the learning rate of a batch is scaled by its length over `length`.
     """
 
     kind: Literal["stream"] = "stream"
     batch_size: int = Field(20, ge=1)
     length: int = Field(35, ge=1)
+    random_lengths: bool = False
+
+    @property
+    def longest(self) -> int:
+        """Tokens in a row of the longest batch; of random lengths one in 30,000 is longer."""
+        return self.length + 4 * LENGTH_DEVIATION if self.random_lengths else self.length
 
     def training_plan(self, split: Split, seed: int, epoch: int) -> Plan:
-        """One epoch of training; the text has one order, so it is the same for every seed and epoch."""
-        return _StreamPlan(split, self.batch_size, self.length)
+        """One epoch of training: the text in its one order, cut alike in every epoch, or by (seed, epoch)."""
+        random = np.random.default_rng((seed, epoch)) if self.random_lengths else None
+        return _StreamPlan(split, self.batch_size, self.length, random)
 
     def evaluation_plan(self, split: Split, batch_tokens: int = EVALUATION_LENGTH) -> Plan:
         """All of a split as one row, `batch_tokens` tokens at a time."""
@@ -220,30 +239,43 @@ class _SentencePlan(Plan):
 
 
 class _StreamPlan(Plan):
-    def __init__(self, split: Split, rows: int, length: int) -> None:
+    def __init__(
+        self, split: Split, rows: int, length: int, random: np.random.Generator | None = None
+    ) -> None:
         self._split = split
         self._length = length
         size, self._longer = divmod(split.token_count, rows)
         self._columns = size + (self._longer > 0)
         index = np.arange(rows)
         self._starts = index * size + np.minimum(index, self._longer)
+        self._scaled = random is not None
+        ends = np.arange(length, self._columns, length) if random is None else self._random_ends(random)
+        self._bounds = [0, *ends.tolist(), self._columns]
+
+    def _random_ends(self, random: np.random.Generator) -> Positions:
+        """Where batches end before the last one does."""
+        most = self._columns // SHORTEST_LENGTH + 1
+        means = np.where(random.random(most) < SHARE_OF_FULL_LENGTHS, self._length, self._length / 2)
+        drawn = random.normal(means, LENGTH_DEVIATION).astype(np.int64)
+        ends = np.cumsum(np.maximum(SHORTEST_LENGTH, drawn))
+        return ends[ends < self._columns]
 
     @property
     def token_count(self) -> int:
         return self._split.token_count
 
     def __len__(self) -> int:
-        return -(-self._columns // self._length)
+        return len(self._bounds) - 1
 
     def batch(self, index: int) -> Batch:
-        first = index * self._length
-        stop = min(first + self._length, self._columns)
+        first, stop = self._bounds[index : index + 2]
         text = self._read(np.arange(first - 1, stop))
         inputs_BT = torch.from_numpy(text[:, :-1].copy())
         targets_BT = torch.from_numpy(text[:, 1:].copy())
         mask_BT = self._mask(stop - first) if stop == self._columns else None
         count = targets_BT.numel() if mask_BT is None else int(mask_BT.sum())
-        return Batch(inputs_BT, targets_BT, mask_BT, index > 0, count)
+        scale = (stop - first) / self._length if self._scaled else 1.0
+        return Batch(inputs_BT, targets_BT, mask_BT, index > 0, count, scale)
 
     def _read(self, columns: Positions) -> Positions:
         """The tokens of every row at these columns; -1 of the first row is the boundary before the text."""

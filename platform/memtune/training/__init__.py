@@ -6,7 +6,7 @@ from memtune.training.evaluation import evaluate
 from memtune.training.learner import Learner
 from memtune.training.learners import AnyLearner, new_learner, restore_learner
 from memtune.training.memory import MemoryEstimate, available_bytes, estimate, largest_batch, longest_row
-from memtune.training.optimisers import AdamConfig, AdamWConfig, RMSpropConfig, SGDConfig
+from memtune.training.optimisers import AdamConfig, AdamWConfig, NTASGDConfig, RMSpropConfig, SGDConfig
 from memtune.training.reports import Progress, Report, best_report
 from memtune.training.schedules import ConstantSchedule, InverseSchedule, PlateauSchedule, StepSchedule
 from memtune.training.weights import load_model, save_model
@@ -19,6 +19,7 @@ __all__ = [
     "InverseSchedule",
     "Learner",
     "MemoryEstimate",
+    "NTASGDConfig",
     "PlateauSchedule",
     "Progress",
     "RMSpropConfig",

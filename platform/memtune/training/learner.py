@@ -104,11 +104,15 @@ class Learner:
         with self._memory_explained(), self._random_states.in_use():
             interval, problem = self._train(self._milestone(), progress)
             speed = interval.speed()
-            metrics = None if problem else self._task.evaluate(self.model, "valid", self.device)
+            metrics = None if problem else self._evaluate()
         self._seconds += time.perf_counter() - started
         self._note(self._report(interval, speed, metrics, problem))
         self._interrupted = False
         return self.curve[-1]
+
+    def _evaluate(self) -> Metrics:
+        with self._updates.judged():
+            return self._task.evaluate(self.model, "valid", self.device)
 
     def _milestone(self) -> int:
         """Tokens at which the next report is due."""
@@ -141,7 +145,7 @@ class Learner:
         with self._updates.forward():
             nats, self._state = self._task.loss(self.model, batch, self._state)
         rate = self._learning_rate()
-        norm = self._updates.step(nats / self._divisor(batch), rate)
+        norm = self._updates.step(nats / self._divisor(batch), rate * batch.learning_rate_scale)
         interval.add(nats, norm, batch.token_count, rate)
         self._move_on(batch.token_count)
 
@@ -210,7 +214,9 @@ class Learner:
         self.curve.append(report)
         self.best = best_report(self.curve)
         if self.best is report:
-            self._best_weights = copy_weights(self.model)
+            with self._updates.judged():
+                self._best_weights = copy_weights(self.model)
+        self._updates.heed(self._valid_losses())
 
     @contextmanager
     def _memory_explained(self) -> Iterator[None]:
@@ -283,6 +289,7 @@ class Learner:
         self._seconds = self.curve[-1].seconds if self.curve else 0.0
         self._best_weights = checkpoint.best
         self.best = best_report(self.curve)
+        self._updates.heed(self._valid_losses())
 
 
 def _group(tensors: dict[str, Tensor], group: str) -> dict[str, Tensor]:

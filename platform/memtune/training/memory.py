@@ -105,7 +105,7 @@ def largest_batch(config: TrialConfig, vocabulary_size: int, length: int, limit:
 def longest_row(protocol: Protocol, split: Split) -> int:
     """Tokens in the longest row of a training batch."""
     if isinstance(protocol, StreamProtocol):
-        return protocol.length
+        return protocol.longest
     longest = int(split.lengths.max())
     return min(longest, protocol.max_length) if protocol.variant == "tran2016" else longest
 

@@ -1,15 +1,17 @@
 """Optimisers as configuration, built on torch.optim in its fused or multi-tensor form where there is one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch.nn import Parameter
 
+from memtune.training.averaging import AveragedSGD
 from memtune.values import Value
 
-__all__ = ["AdamConfig", "AdamWConfig", "OptimiserConfig", "RMSpropConfig", "SGDConfig"]
+__all__ = ["AdamConfig", "AdamWConfig", "NTASGDConfig", "OptimiserConfig", "RMSpropConfig", "SGDConfig"]
 
 
 class SGDConfig(Value):
@@ -102,4 +104,32 @@ class RMSpropConfig(Value):
         return 2 if self.momentum else 1
 
 
-OptimiserConfig = Annotated[SGDConfig | AdamConfig | AdamWConfig | RMSpropConfig, Field(discriminator="kind")]
+class NTASGDConfig(Value):
+    """Averaged SGD, triggered without monotony: Merity, Keskar and Socher (2017), section 3.
+
+    Plain SGD until a report is no better than the best before the last `interval` reports; from then on the
+    weights of all steps are averaged, and reports, best weights and patience are those of the average.
+    """
+
+    kind: Literal["nt_asgd"] = "nt_asgd"
+    learning_rate: float = Field(30.0, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    interval: int = Field(5, ge=1)
+
+    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+        """The optimiser of these parameters."""
+        return AveragedSGD(parameters, self.learning_rate, weight_decay=self.weight_decay, fused=True)
+
+    def averages(self, valid_losses: Sequence[float]) -> bool:
+        """Whether the weights are averaged after reports with these validation losses, oldest first."""
+        later, best = valid_losses[self.interval + 1 :], accumulate(valid_losses, min)
+        return any(loss >= bound for loss, bound in zip(later, best, strict=False))
+
+    def tensors_per_parameter(self) -> int:
+        """Floats kept for each parameter between steps."""
+        return 1
+
+
+OptimiserConfig = Annotated[
+    SGDConfig | AdamConfig | AdamWConfig | RMSpropConfig | NTASGDConfig, Field(discriminator="kind")
+]

@@ -1,5 +1,10 @@
-"""One step of gradient descent: backward pass, clipping, optimiser; precision and compilation on a GPU."""
+"""One step of gradient descent: backward pass, clipping, optimiser; precision and compilation on a GPU.
 
+On a CPU the step of plain gradient descent is one addition for each parameter: embedding tables move in the
+rows that were read, and a gradient too long shortens the step in place of the gradient.
+"""
+
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -9,7 +14,10 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from memtune.errors import ConfigurationError
 from memtune.models.interface import NeuralLanguageModel
+from memtune.training.averaging import AveragedSGD
 from memtune.training.configuration import TrainingConfig
+from memtune.training.optimisers import NTASGDConfig
+from memtune.training.row_gradients import entries, give_rows, moves_read_rows_only, summed
 
 __all__ = ["Updates"]
 
@@ -23,6 +31,9 @@ class Updates:
         self._device = device
         self._names = [name for name, _ in model.named_parameters()]
         self._parameters = list(model.parameters())
+        self._plain = device.type == "cpu" and moves_read_rows_only(config.optimiser)
+        if self._plain:
+            give_rows(model)
         self._optimiser = config.optimiser.build(self._parameters)
         self._scaler = torch.amp.GradScaler(device.type) if config.precision == "float16" else None
         if config.compile:
@@ -39,9 +50,12 @@ class Updates:
 
         On a GPU the host waits for nothing, but for float16, whose scaler has to look for overflows.
         """
+        self._optimiser.zero_grad()
+        if self._plain:
+            loss.backward()  # type: ignore[no-untyped-call]
+            return self._descend(learning_rate)
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate
-        self._optimiser.zero_grad()
         if self._scaler is None:
             loss.backward()  # type: ignore[no-untyped-call]
             norm = self._clip()
@@ -55,6 +69,23 @@ class Updates:
         # An overflow is how the scaler finds its scale; the step was left out, and so is its norm.
         return norm.nan_to_num(nan=0.0, posinf=0.0)
 
+    @torch.no_grad()
+    def _descend(self, learning_rate: float) -> Tensor:
+        """Plain gradient descent; the norm of the gradient."""
+        moves = [
+            (parameter, summed(parameter.grad))
+            for parameter in self._parameters
+            if parameter.grad is not None
+        ]
+        norm = get_total_norm([entries(gradient) for _, gradient in moves], foreach=True)
+        limit = self._config.clip_norm
+        shrink = 1.0 if limit is None else min(1.0, limit / (norm.item() + 1e-6))
+        # In single precision too large a rate is infinite, as in torch's own optimisers: the trial diverges.
+        rate = torch.tensor(learning_rate * shrink, dtype=torch.float32).item()
+        for parameter, gradient in moves:
+            parameter.add_(gradient, alpha=-rate)
+        return norm
+
     def _clip(self) -> Tensor:
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         norm = get_total_norm(gradients, foreach=True)
@@ -63,6 +94,16 @@ class Updates:
         if limit is not None and (self._device.type != "cpu" or norm.item() > limit):
             clip_grads_with_norm_(self._parameters, limit, norm, foreach=True)
         return norm
+
+    def heed(self, valid_losses: Sequence[float]) -> None:
+        """Let the reports so far decide whether the weights are averaged from now on, where that is asked."""
+        rule = self._config.optimiser
+        if isinstance(rule, NTASGDConfig) and isinstance(self._optimiser, AveragedSGD):
+            self._optimiser.averaging = rule.averages(valid_losses)
+
+    def judged(self) -> AbstractContextManager[None]:
+        """The context in which the weights are those to be judged: their averages, where there are such."""
+        return self._optimiser.averaged() if isinstance(self._optimiser, AveragedSGD) else nullcontext()
 
     def state(self) -> dict[str, Tensor]:
         """The optimiser's tensors, named `parameter/quantity`."""

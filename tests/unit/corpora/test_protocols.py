@@ -146,3 +146,60 @@ def test_a_stream_shorter_than_its_rows_is_still_read_once(tmp_path):
     batch = StreamProtocol(batch_size=5, length=7).training_plan(corpus["train"], 0, 0).batch(0)
     assert batch.token_count == 3
     assert batch.targets_BT[batch.mask_BT].tolist() == corpus["train"].tokens(0, 3).tolist()
+
+
+def _lengths(plan) -> list[int]:
+    return [plan.batch(index).targets_BT.shape[1] for index in range(len(plan))]
+
+
+@pytest.fixture(scope="module")
+def long_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """One row of some 65,000 tokens, so that random lengths show their distribution."""
+    return _corpus(tmp_path_factory.mktemp("long"), sentences(10_000, 4))
+
+
+def test_random_lengths_are_mostly_about_the_length_and_else_about_half_of_it(long_corpus):
+    protocol = StreamProtocol(batch_size=1, length=70, random_lengths=True)
+    lengths = np.array(_lengths(protocol.training_plan(long_corpus["train"], 0, 0))[:-1])
+    halves = lengths < 52  # 3.5 deviations from either mean
+    assert 700 < len(lengths) < 1300
+    assert halves.mean() == pytest.approx(0.05, abs=0.03)  # a deviation of 0.007
+    assert lengths[~halves].mean() == pytest.approx(69.5, abs=1)  # whole tokens are cut off: 0.5 less
+    assert lengths[~halves].std() == pytest.approx(5, abs=0.6)
+    assert lengths[halves].mean() == pytest.approx(34.5, abs=3)
+    assert lengths.max() <= protocol.longest
+
+
+def test_random_lengths_are_at_least_five(long_corpus):
+    protocol = StreamProtocol(batch_size=20, length=6, random_lengths=True)
+    lengths = _lengths(protocol.training_plan(long_corpus["train"], 0, 0))[:-1]
+    assert min(lengths) == 5
+    assert max(lengths) > 6
+
+
+def test_random_lengths_differ_between_epochs_and_seeds(long_corpus):
+    protocol = StreamProtocol(batch_size=20, length=30, random_lengths=True)
+    plans = [protocol.training_plan(long_corpus["train"], *at) for at in [(0, 0), (0, 1), (1, 0), (0, 0)]]
+    first, epoch, seed, again = map(_lengths, plans)
+    assert first == again
+    assert len({tuple(first), tuple(epoch), tuple(seed)}) == 3
+
+
+def test_a_batch_of_random_length_scales_the_learning_rate_by_it(corpus):
+    protocol = StreamProtocol(batch_size=3, length=20, random_lengths=True)
+    plan = protocol.training_plan(corpus["train"], 0, 0)
+    for batch in map(plan.batch, range(len(plan))):
+        assert batch.learning_rate_scale == batch.targets_BT.shape[1] / 20
+
+
+def test_fixed_lengths_leave_the_learning_rate_alone_even_in_a_shorter_last_batch(corpus):
+    plan = StreamProtocol(batch_size=3, length=20).training_plan(corpus["train"], 0, 0)
+    assert _lengths(plan)[-1] < 20
+    assert {plan.batch(index).learning_rate_scale for index in range(len(plan))} == {1.0}
+
+
+def test_an_evaluation_of_a_stream_has_no_random_lengths(corpus):
+    fixed, random = (
+        StreamProtocol(random_lengths=on).evaluation_plan(corpus["train"]) for on in (False, True)
+    )
+    assert _lengths(fixed) == _lengths(random)

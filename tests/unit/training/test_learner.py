@@ -22,6 +22,7 @@ OPTIMISERS = [
     {"kind": "adamw", "learning_rate": 0.02},
     {"kind": "rmsprop", "learning_rate": 0.01},
     {"kind": "rmsprop", "learning_rate": 0.005, "momentum": 0.5},
+    {"kind": "nt_asgd", "learning_rate": 0.5, "weight_decay": 1e-6},
 ]
 
 
@@ -161,6 +162,24 @@ def test_inverse_decay_counts_the_steps(corpus, make_trial):
     steps = len(config.protocol.training_plan(corpus["train"], config.seed, 0))
     rate = Learner(config, corpus).advance().learning_rate
     assert rate == pytest.approx(0.8 / (1 + 0.5 * (steps - 1)))
+
+
+def test_a_batch_of_random_length_scales_its_own_rate(corpus, make_trial):
+    """Its step is the length's share of the protocol's; the report tells the rate before that."""
+    protocol = STREAM | {"length": 20, "random_lengths": True}
+    model, optimiser = {"family": "lstm", "width": 8}, {"kind": "sgd", "learning_rate": 0.6}
+    config = make_trial(model, protocol, tokens=1, clip_norm=None, optimiser=optimiser)
+    learner = Learner(config, corpus)
+    plain = build_model(config.model, len(corpus.vocabulary), config.seed)
+    task = LanguageModelling(corpus, config.protocol)
+    batch = task.training_plan(config.seed, 0).batch(0)
+    rows, length = batch.inputs_BT.shape
+    assert length != 20
+    (task.loss(plain, batch, None)[0] / rows).backward()
+    assert learner.advance().learning_rate == 0.6
+    for learned, parameter in zip(learner.model.parameters(), plain.parameters(), strict=True):
+        expected = parameter - 0.6 * length / 20 * parameter.grad
+        torch.testing.assert_close(learned, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_divergence_is_a_finished_report(corpus, make_trial):

@@ -21,8 +21,10 @@ RMSPROP = {"kind": "rmsprop", "learning_rate": 0.003, "momentum": 0.1}
 PLATEAU = {"kind": "plateau", "factor": 0.5}
 INVERSE = {"kind": "inverse", "decay": 0.01}
 WITHIN = LSTM | {"recurrent_dropout": 0.1, "variational_dropout": 0.2, "zoneout_cell": 0.2}
+AVERAGED = {"kind": "nt_asgd", "learning_rate": 2.0, "weight_decay": 1e-6, "interval": 1}
+RANDOM_LENGTHS = STREAM | {"random_lengths": True}
+AWD = {"family": "awd_lstm", "embedding_width": 8, "width": 12, "layers": 2}
 CASES = [
-    (WITHIN, STREAM, SGD, PLATEAU),
     (LSTM, SENTENCE, SGD, PLATEAU),
     (LSTM, STREAM, ADAM, INVERSE),
     (MEMORY, STREAM, SGD, PLATEAU),
@@ -30,6 +32,8 @@ CASES = [
     (LSTM, STREAM, MOMENTUM, INVERSE),
     (MEMORY, STREAM, RMSPROP, INVERSE),
     (LSTM, SENTENCE, ADAMW, PLATEAU),
+    (WITHIN, STREAM, SGD, PLATEAU),
+    (AWD, RANDOM_LENGTHS, AVERAGED, PLATEAU),  # averages after three of its reports
 ]
 each_case = pytest.mark.parametrize(
     "case", CASES, ids=lambda case: "-".join(part.get("family", part.get("kind")) for part in case)
