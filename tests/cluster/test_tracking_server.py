@@ -236,3 +236,10 @@ def test_the_pages_end_with_the_command_that_serves_them(tmp_path):
         assert process.wait(timeout=60) == 0
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_processes_that_open_a_new_store_at_once_all_find_it_whole(tmp_path):
+    program = f"from memtune.tracking import check_tracking; check_tracking({sqlite_uri(tmp_path)!r})"
+    started = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(3)]
+    said = [process.communicate(timeout=120)[1].decode() for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], said

@@ -9,10 +9,12 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlparse
+
+from filelock import FileLock
 
 from memtune.errors import TrackingError
 
@@ -68,12 +70,19 @@ def connect(tracking_uri: str) -> "MlflowClient":
     _prepare(tracking_uri)
     client_class = _client_class()
     try:
-        return client_class(tracking_uri, registry_uri=tracking_uri)
+        with _alone(tracking_uri):
+            return client_class(tracking_uri, registry_uri=tracking_uri)
     except Exception as error:
         message = f"cannot open the tracking store {tracking_uri}: {error}"
         raise TrackingError(
             f"{message}; name a server (http://host:5000) or a file (sqlite:///folder/mlflow.db)"
         ) from error
+
+
+def _alone(tracking_uri: str) -> AbstractContextManager[object]:
+    """One process at a time where opening may create the tables of a sqlite file."""
+    path = sqlite_path(tracking_uri)
+    return nullcontext() if path is None else FileLock(f"{path}.lock")
 
 
 def _prepare(tracking_uri: str) -> None:
