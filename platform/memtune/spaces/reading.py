@@ -3,13 +3,14 @@
 import math
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from memtune.errors import SpaceError, did_you_mean
 from memtune.spaces.leaves import Categorical, Constant, FittedParameters, Integer, Leaf, Real
-from memtune.spaces.space import Space
+from memtune.spaces.space import Space, combine
 from memtune.spaces.tree import Branch, Group, Node, fitted_count, join
 
 __all__ = ["load_space", "read_space", "read_tree"]
@@ -17,10 +18,14 @@ __all__ = ["load_space", "read_space", "read_tree"]
 OPTIONS = {"int": ("step", "log"), "float": ("step", "log"), "choice": (), "fit_parameters": ()}
 BRANCH = "one_of"
 QUESTION = "question"
+SPACES = "spaces"
 
 
 def load_space(path: str | Path) -> Space:
-    """The space of a file; SpaceError when it cannot be read, is no TOML, or holds what is no parameter."""
+    """The space of a file; SpaceError when it cannot be read, is no TOML, or holds what is no parameter.
+
+    A file that lists other files beside it, `spaces = ["lstm", "rnn"]`, is those combined.
+    """
     source = str(path)
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -29,24 +34,41 @@ def load_space(path: str | Path) -> Space:
         raise SpaceError(f"no search space {source}; {near}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpaceError(f"{source} cannot be read: {error}") from None
-    return read_space(text, source)
+    tables = _parsed(text, source)
+    if SPACES not in tables:
+        return read_space(text, source)
+    question, names = _question(tables, source), tables.pop(SPACES)
+    if tables or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SpaceError(f"{source}: beside a question and {SPACES}, a list of names, nothing can stand")
+    together = combine(load_space(Path(path).parent / f"{name}.toml") for name in names)
+    return replace(together, source=source, question=question)
 
 
 def read_space(text: str, source: str) -> Space:
     """The space of a TOML text; `source` is what errors call it."""
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SpaceError(f"{source} is no TOML: {error}") from None
-    question = tables.pop(QUESTION, "")
-    if not isinstance(question, str):
-        raise SpaceError(f"{source}: [{QUESTION}] must be a text, got {question!r}")
+    tables = _parsed(text, source)
+    question = _question(tables, source)
     if not tables:
         raise SpaceError(f"{source} holds no parameter; start with a table such as [model]")
     root = read_tree(tables, source)
     if fitted_count(root) > 1:
         raise SpaceError(f"{source}: fit_parameters can solve one field of a configuration; keep one of them")
     return Space(source, root, question)
+
+
+def _parsed(text: str, source: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SpaceError(f"{source} is no TOML: {error}") from None
+
+
+def _question(tables: dict[str, Any], source: str) -> str:
+    """The question, taken out of the tables."""
+    question = tables.pop(QUESTION, "")
+    if not isinstance(question, str):
+        raise SpaceError(f"{source}: [{QUESTION}] must be a text, got {question!r}")
+    return question
 
 
 def read_tree(tables: Mapping[str, Any], source: str) -> Group | Branch:

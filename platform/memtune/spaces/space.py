@@ -42,6 +42,12 @@ class Space:
         """The whole tree as plain values, by which equal spaces are equal; the question is left out."""
         return self.root.describe()
 
+    def families(self) -> list[dict[str, Scalar]]:
+        """Each option of a branch at the root, as the parameter that chooses it; none without one."""
+        if not isinstance(self.root, Branch):
+            return []
+        return [{self.root.key: option} for option in self.root.options]
+
     def size(self) -> int | None:
         """How many points the space has, None when there is a continuum of them."""
         return self.root.size()
@@ -50,13 +56,6 @@ class Space:
         """Every point of a finite space: the values of its parameters by name."""
         assert self.size() is not None, "only a finite space has an end"
         return self.root.points("")
-
-    @property
-    def family(self) -> str | None:
-        """The one model family of the space; None where it has no such constant."""
-        model = self.root.members.get("model") if isinstance(self.root, Group) else None
-        family = model.members.get("family") if isinstance(model, Group) else None
-        return family.value if isinstance(family, Constant) and isinstance(family.value, str) else None
 
     def _solve(
         self,
@@ -98,12 +97,7 @@ def combine(spaces: Iterable[Space]) -> Space:
         return listed[0]
     options: dict[str, Group] = {}
     for space in listed:
-        family = space.family
-        if family is None:
-            raise SpaceError(
-                f"{space.source}: to be combined with another, a space needs one model family, such as "
-                'family = "lstm" under [model]'
-            )
+        family = _family(space)
         if family in options:
             raise SpaceError(
                 f'{space.source}: another space of the study is of family "{family}"; keep one of them'
@@ -115,6 +109,17 @@ def combine(spaces: Iterable[Space]) -> Space:
         source=" + ".join(space.source for space in listed),
         root=Branch("family", options, written=False),
         question=" ".join(questions),
+    )
+
+
+def _family(space: Space) -> str:
+    model = space.root.members.get("model") if isinstance(space.root, Group) else None
+    family = model.members.get("family") if isinstance(model, Group) else None
+    if isinstance(family, Constant) and isinstance(family.value, str):
+        return family.value
+    raise SpaceError(
+        f"{space.source}: to be combined with another, a space needs one model family, such as "
+        'family = "lstm" under [model]'
     )
 
 

@@ -141,3 +141,34 @@ def test_a_file_that_is_no_text_is_told(tmp_path):
     (tmp_path / "lstm.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SpaceError, match=r"lstm\.toml cannot be read"):
         load_space(tmp_path / "lstm.toml")
+
+
+def test_a_file_that_lists_others_is_those_combined(tmp_path):
+    for family in ("lstm", "rnn"):
+        (tmp_path / f"{family}.toml").write_text(
+            f'[model]\nfamily = "{family}"\nwidth = {{ int = [1, 9] }}\n'
+        )
+    (tmp_path / "both.toml").write_text('question = "Which?"\nspaces = ["lstm", "rnn"]\n')
+    space = load_space(tmp_path / "both.toml")
+    assert space.question == "Which?"
+    assert [parameter.name for parameter in space.leaves()] == [
+        "family",
+        "lstm.model.width",
+        "rnn.model.width",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('spaces = ["lstm", "rnnn"]\n', 'no search space .*rnnn.toml; did you mean "rnn"'),
+        ('spaces = ["lstm"]\n[model]\nwidth = 3\n', "nothing can stand"),
+        ("spaces = 3\n", "a list of names"),
+    ],
+)
+def test_a_list_of_other_files_stands_alone_and_names_what_is_there(tmp_path, text, message):
+    for family in ("lstm", "rnn"):
+        (tmp_path / f"{family}.toml").write_text(f'[model]\nfamily = "{family}"\n')
+    (tmp_path / "both.toml").write_text(text)
+    with pytest.raises(SpaceError, match=message):
+        load_space(tmp_path / "both.toml")
