@@ -39,6 +39,8 @@ __all__ = ["Proposals"]
 
 SAMPLER_TRIES = 20
 """Proposals in a row that may come to nothing before the sampler is left alone."""
+FAMILY_TRIES = 5
+"""Proposals of a family that may come to nothing before its first trial is left to the sampler."""
 MOST_TURNS = 2 * SAMPLER_TRIES
 """Turns after which a single call gives up, whatever happens."""
 POINTS = 4096
@@ -82,7 +84,8 @@ class Proposals:
 
         A configuration already known is not run again: it is told its known result and marked as a
         duplicate. A refused one is recorded with its reason. Neither is returned, and neither counts.
-        After 20 of them in a row an untried point is taken at random: of all points where the space is
+        The first trials go one to each family of the space, so that none is passed over by chance. After 20
+        fruitless turns in a row an untried point is taken at random: of all points where the space is
         small, of as many draws where it is not.
         """
         with quiet():
@@ -91,6 +94,8 @@ class Proposals:
                     break
                 history = self._history()
                 given_up = fruitless_turns(history) >= SAMPLER_TRIES or self._all_known(history)
+                if not given_up:
+                    self._enqueue(self._family_without_trial(history))
                 if found := self._propose_untried(history) if given_up else self._propose(history):
                     return found
         return None
@@ -170,9 +175,22 @@ class Proposals:
         if untried is None:
             self._exhausted = True
             return None
-        if not self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-            self._study.enqueue_trial(untried)
+        self._enqueue(untried)
         return self._propose(history)
+
+    def _family_without_trial(self, history: list[FrozenTrial]) -> dict[str, Scalar]:
+        """The choice of a family that has had no trial yet, nor been refused often; empty without one."""
+        for choice in self._space.families():
+            ((name, option),) = choice.items()
+            turns = [trial for trial in history if trial.params.get(name) == option]
+            if not started(turns) and len(turns) < FAMILY_TRIES:
+                return choice
+        return {}
+
+    def _enqueue(self, parameters: dict[str, Scalar]) -> None:
+        """Let the next turn take these parameters, unless a driver that was killed asked for some already."""
+        if parameters and not self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            self._study.enqueue_trial(parameters)
 
     def _repeat(
         self, trial: optuna.Trial, configuration: dict[str, Any], identity: str, original: FrozenTrial

@@ -7,7 +7,7 @@ import pytest
 from optuna.storages.journal import JournalFileBackend
 
 from memtune.search import Proposals, SamplerConfig
-from memtune.spaces import read_space
+from memtune.spaces import Space, combine, read_space
 from memtune.values import digest
 
 SPACES = {
@@ -19,6 +19,14 @@ SPACES = {
     ),
     "four points": '[model]\nlayers = { int = [1, 2] }\ncomposition = { choice = ["gate", "sum"] }\n',
 }
+FAMILIES = ("lstm", "rnn", "scrn", "lstmn")
+
+
+def space_named(name: str) -> Space:
+    if name != "families":
+        return read_space(SPACES[name], "space.toml")
+    texts = {family: f'[model]\nfamily = "{family}"\nwidth = {{ int = [1, 99] }}\n' for family in FAMILIES}
+    return combine(read_space(text, family) for family, text in texts.items())
 
 
 @pytest.fixture
@@ -51,6 +59,6 @@ def open_study(storage: str) -> Callable[..., Proposals]:
         name: str = "s",
     ) -> Proposals:
         sampler = SamplerConfig(kind=kind, seed=seed, startup_trials=4)
-        return Proposals(url, name, read_space(SPACES[space], "space.toml"), sampler, identify, refuse)
+        return Proposals(url, name, space_named(space), sampler, identify, refuse)
 
     return open_study

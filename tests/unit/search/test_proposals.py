@@ -263,3 +263,26 @@ def test_nothing_is_printed(open_study, capfd):
     proposals = open_study("four points", "gp")
     exhaust(proposals)
     assert capfd.readouterr() == ("", "")
+
+
+FAMILIES = {"lstm", "rnn", "scrn", "lstmn"}
+
+
+@ALL
+def test_every_family_has_a_trial_before_any_has_a_second(open_study, kind):
+    first = open_study("families", kind=kind)
+    drawn = [first.ask().configuration["model"]["family"] for _ in range(2)]
+    resumed = open_study("families", kind=kind)
+    drawn += [resumed.ask().configuration["model"]["family"] for _ in range(2)]
+    assert set(drawn) == FAMILIES
+
+
+def test_a_family_that_is_refused_is_tried_again_a_few_times(open_study):
+    def refuse(configuration):
+        family, width = configuration["model"].values()
+        return "too large" if family == "scrn" or (family == "rnn" and width > 60) else None
+
+    proposals = open_study("families", refuse=refuse)
+    assert {proposals.ask().configuration["model"]["family"] for _ in range(3)} == FAMILIES - {"scrn"}
+    refused = [outcome.configuration["model"]["family"] for outcome in proposals.rejected()]
+    assert refused.count("scrn") == 5
