@@ -21,6 +21,7 @@ from memtune.models import (
     negative_log_likelihood,
 )
 from memtune.training.configuration import TrainingConfig
+from memtune.training.row_gradients import give_rows
 from memtune.training.updates import Updates
 from tests.oracles.agreement import assert_agreement
 from tests.oracles.lstm import lstm_logits
@@ -30,13 +31,14 @@ BATCH, STEPS, WIDTH = 20, 35, 128
 MEMORY = RecurrentMemoryConfig(width=WIDTH, memory_size=15)
 LINEAR_MEMORY = RecurrentMemoryConfig(width=WIDTH, memory_size=15, composition="sum")
 LSTM = LSTMConfig(width=WIDTH)
-STEP_GOALS = {10_000: 0.90, 77_000: 0.98}
-BODY_GOALS = {"gate": 2.3, "sum": 1.5}
+STEP_BOUNDS = {10_000: (0.82, 0.90), 77_000: (0.95, 0.98)}
+BODY_BOUNDS = {"gate": (2.9, 2.3), "sum": (1.9, 1.5)}
+"""Must and goal."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--vocabulary", type=int, nargs="+", default=[10_000])
+    parser.add_argument("--vocabulary", type=int, nargs="+", default=[10_000, 77_000])
     parser.add_argument("--repeats", type=int, default=25)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -65,11 +67,13 @@ def require_agreement() -> None:
 def measure(words: int, repeats: int) -> list[str]:
     step = compare(training_step(LSTM, words), training_step(MEMORY, words), repeats)
     name = f"RM tokens/s / LSTM, same head, V={words // 1000}k"
-    lines = [step.line(name, STEP_GOALS.get(words, 0.90))]
+    must, goal = STEP_BOUNDS.get(words, STEP_BOUNDS[10_000])
+    lines = [step.line(name, goal, must)]
     for config in (MEMORY, LINEAR_MEMORY):
         ratio = compare(body(config, words), body(LSTM, words), repeats)
         name = f"RM body ({config.composition}) / nn.LSTM body time, V={words // 1000}k"
-        lines.append(ratio.line(name, BODY_GOALS[config.composition]))
+        must, goal = BODY_BOUNDS[config.composition]
+        lines.append(ratio.line(name, goal, must, at_most=True))
     return lines
 
 
@@ -87,8 +91,12 @@ def training_step(config: Architecture, words: int) -> Callable[[], None]:
 
 
 def body(config: Architecture, words: int) -> Callable[[], None]:
-    """Embedding, layers and memory forward and back, from a gradient of what the output layer would read."""
+    """Embedding, layers and memory forward and back, from a gradient of what the output layer would read.
+
+    On both sides tables give the gradients of the rows read, as in a trial.
+    """
     model: NeuralLanguageModel = build_model(config, words, seed=0)
+    give_rows(model)
     inputs_BT, state = text(words, 0), model.initial_state(BATCH)
     gradient_BTH = torch.randn(BATCH, STEPS, WIDTH, generator=torch.Generator().manual_seed(2))
 

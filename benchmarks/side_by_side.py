@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["Ratio", "compare", "describe_machine", "refuse"]
+__all__ = ["Ratio", "compare", "describe_machine", "line", "refuse"]
 
 Work = Callable[[], object]
 
@@ -27,11 +27,38 @@ class Ratio:
     first_seconds: float
     second_seconds: float
 
-    def line(self, name: str, goal: float) -> str:
-        """`name: ratio (goal)`, then what it is made of."""
+    def times(self, factor: float) -> "Ratio":
+        """The same where the work of the first side counts `factor` times."""
+        ratios = (factor * ratio for ratio in (self.median, self.low, self.high))
+        return Ratio(*ratios, factor * self.first_seconds, self.second_seconds)
+
+    def line(self, name: str, goal: float, must: float | None = None, *, at_most: bool = False) -> str:
+        """The measure's line, with what the ratio is made of."""
         spread = f"quartiles {self.low:.2f}-{self.high:.2f}"
         seconds = f"{self.first_seconds * 1e3:.1f} ms / {self.second_seconds * 1e3:.1f} ms"
-        return f"{name}: {self.median:.2f} (goal {goal:.2f})   {spread}, {seconds}"
+        return line(name, self.median, goal, must, at_most=at_most, detail=f"{spread}, {seconds}")
+
+
+def line(
+    name: str,
+    value: float,
+    goal: float,
+    must: float | None = None,
+    *,
+    at_most: bool = False,
+    detail: str = "",
+) -> str:
+    """`name: value (must >= 0.82, goal >= 0.90)`, then any detail: what the table of all measures reads.
+
+    `at_most` where lower is better.
+    """
+    sign = "<=" if at_most else ">="
+    bounds = [f"{kind} {sign} {_digits(bound)}" for kind, bound in (("must", must), ("goal", goal)) if bound]
+    return f"{name}: {_digits(value)} ({', '.join(bounds)})   {detail}".rstrip()
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def compare(first: Work, second: Work, repeats: int) -> Ratio:

@@ -5,7 +5,7 @@ import torch
 from memtune.corpora import open_corpus
 from memtune.errors import CorpusError, TrialError
 from memtune.execution.checkpoints import Checkpoints
-from memtune.training import Learner, TrialConfig
+from memtune.training import AnyLearner, TrialConfig, new_learner
 from memtune.values import Value
 
 __all__ = ["Assignment", "begin"]
@@ -25,7 +25,7 @@ class Assignment(Value):
     threads: int = 1
 
 
-def begin(assignment: Assignment) -> Learner:
+def begin(assignment: Assignment) -> AnyLearner:
     """The learner of an assignment: from its newest checkpoint, or new.
 
     Raises CorpusError when the store holds another content under the corpus's name, TrialError when a GPU was
@@ -45,4 +45,4 @@ def begin(assignment: Assignment) -> Learner:
         )
     checkpoints = Checkpoints(assignment.checkpoints, assignment.identity)
     found = checkpoints.restore(corpus, assignment.device)
-    return found or Learner(assignment.config, corpus, assignment.device)
+    return found or new_learner(assignment.config, corpus, assignment.device)

@@ -14,7 +14,7 @@ from pathlib import Path
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError
 from memtune.storage import Folder
-from memtune.training import Learner, Report, read_checkpoint
+from memtune.training import AnyLearner, Report, read_checkpoint, restore_learner
 
 __all__ = ["Checkpoints"]
 
@@ -30,7 +30,7 @@ class Checkpoints:
         """`root` is the study's folder of checkpoints; raises StorageError where it cannot be opened."""
         self._folder = Folder.at(root) / identity
 
-    def save(self, learner: Learner) -> None:
+    def save(self, learner: AnyLearner) -> None:
         """Store the learner's state as the newest checkpoint. On a StorageError the older ones stay."""
         name = f"{learner.tokens:012d}"
         with tempfile.TemporaryDirectory(prefix="memtune-checkpoint-") as scratch:
@@ -41,7 +41,7 @@ class Checkpoints:
         for spent in known[KEPT - 1 :]:
             (self._folder / spent).delete()
 
-    def restore(self, corpus: Corpus, device: str) -> Learner | None:
+    def restore(self, corpus: Corpus, device: str) -> AnyLearner | None:
         """The learner of the newest checkpoint that is whole, or None when there is none yet.
 
         Raises CheckpointError when there are checkpoints and none can be read.
@@ -49,7 +49,7 @@ class Checkpoints:
         if not self._names():
             return None
         with self.newest() as folder:
-            return Learner.restore(folder, corpus, device)
+            return restore_learner(folder, corpus, device)
 
     def curve(self) -> tuple[Report, ...]:
         """The reports of the newest checkpoint that is whole; none when there is no checkpoint."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from memtune.search import Proposal, Proposals, SuccessiveHalving
+from memtune.search import Outcome, Proposal, Proposals, SuccessiveHalving
 from memtune.training import Report, TrialConfig
 
 __all__ = ["Director", "Records", "Trial", "Watcher"]
@@ -72,7 +72,7 @@ class Director:
         self._trials: dict[int, Trial] = {}
         known = proposals.outcomes()
         if rule is not None:
-            rule.replay(known)
+            rule.replay(outcome for outcome in known if not _is_one_report(outcome))
         self._waiting = proposals.unfinished()
         self._left = budget - len(known)
         self._exhausted = False
@@ -130,7 +130,8 @@ class Director:
             trial.state = "failed"
             return
         number, tokens, loss = trial.proposal.number, report.tokens, report.valid_loss
-        goes_on = self._rule is None or self._rule.decide(number, tokens, loss)
+        alone = report.finished and len(trial.reports) == 1
+        goes_on = self._rule is None or alone or self._rule.decide(number, tokens, loss)
         if goes_on or report.finished:
             self._proposals.report(number, tokens, loss)
             return
@@ -187,3 +188,8 @@ class Director:
     def _tell(self, trial: Trial) -> None:
         for watcher in self._watchers:
             watcher(trial)
+
+
+def _is_one_report(outcome: Outcome) -> bool:
+    """Whether a trial ended with its first report, as what counts does: it is at no rung on its way."""
+    return outcome.state == "complete" and len(outcome.curve) == 1

@@ -13,7 +13,7 @@ from memtune.execution.records import corpus_input, trial_parameters, trial_tags
 from memtune.execution.settings import Settings
 from memtune.execution.study import read_toml
 from memtune.tracking import ALONE, Decision, Recorder, check_tracking
-from memtune.training import Learner, Progress, Report, TrialConfig
+from memtune.training import AnyLearner, Progress, Report, TrialConfig, new_learner
 from memtune.values import Value, parse
 
 __all__ = ["Trained", "TrialFile", "load_trial", "train"]
@@ -76,7 +76,7 @@ def train(
     corpus = open_corpus(file.corpus, settings.store)
     check_tracking(settings.tracking)
     checkpoints = Checkpoints(f"{settings.studies}/single/checkpoints", file.trial.identity(corpus.digest))
-    learner = checkpoints.restore(corpus, device) or Learner(file.trial, corpus, device)
+    learner = checkpoints.restore(corpus, device) or new_learner(file.trial, corpus, device)
     with Recorder(settings.tracking, corpus.name) as recorder:
         _open_run(recorder, path.stem, learner, corpus, settings)
         _learn(learner, checkpoints, recorder, progress, report)
@@ -88,7 +88,7 @@ def train(
     return Trained(path.stem, learner.identity, learner.curve, learner.best, crowning)
 
 
-def _open_run(recorder: Recorder, name: str, learner: Learner, corpus: Corpus, settings: Settings) -> None:
+def _open_run(recorder: Recorder, name: str, learner: AnyLearner, corpus: Corpus, settings: Settings) -> None:
     config = learner.config
     recorder.start_trial(
         learner.identity,
@@ -102,7 +102,7 @@ def _open_run(recorder: Recorder, name: str, learner: Learner, corpus: Corpus, s
 
 
 def _learn(
-    learner: Learner,
+    learner: AnyLearner,
     checkpoints: Checkpoints,
     recorder: Recorder,
     progress: Callable[[Progress], None] | None,

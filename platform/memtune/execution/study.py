@@ -3,7 +3,7 @@
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +14,10 @@ from pydantic import BeforeValidator, Field
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import StudyError, did_you_mean
 from memtune.execution.settings import Settings
+from memtune.models import MODELS, Architecture, CountingConfig
 from memtune.search import HalvingConfig, SamplerConfig
 from memtune.spaces import Chooser, RandomChooser, Space, check_space, combine, fix, load_space
-from memtune.training import TrialConfig, available_bytes, estimate, longest_row
+from memtune.training import TrainingConfig, TrialConfig, available_bytes, estimate, longest_row
 from memtune.values import Value, digest, parse
 
 __all__ = ["Budget", "ReadyStudy", "Repeats", "Resources", "Study", "load_study", "prepare", "read_toml"]
@@ -71,6 +72,7 @@ class Study(Value):
     """A question, the spaces that may hold the answer, and the terms under which trials compare.
 
     `model`, `protocol` and `training` hold constants for every trial; they override the spaces' own entries.
+    What only some of the study's families have (a width, a training) holds for those.
     """
 
     question: str
@@ -87,6 +89,28 @@ class Study(Value):
     resources: Resources = Resources()
     repeats: Repeats = Repeats()
 
+    def entries(self, family: str | None, families: Collection[str | None]) -> dict[str, Any]:
+        """What is laid over the space of one of the study's families.
+
+        What none of them has stays, to be told as a mistake.
+        """
+        own, others = MODELS.get(family or ""), [MODELS[name] for name in families if name in MODELS]
+        if own is None:
+            return self._laid(self.model, self.training)
+        counts = issubclass(own, CountingConfig)
+        beside_networks = counts and any(issubclass(other, Architecture) for other in others)
+        elsewhere = {name for other in others for name in other.model_fields}
+        model = {
+            name: value
+            for name, value in self.model.items()
+            if name in own.model_fields or not (beside_networks or name in elsewhere)
+        }
+        return self._laid(model, {} if beside_networks else self.training)
+
+    def _laid(self, model: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
+        laid = {"model": model, "protocol": self.protocol, "training": training, "seed": self.seed}
+        return {name: value for name, value in laid.items() if value != {}}
+
 
 @dataclass(frozen=True)
 class ReadyStudy:
@@ -99,8 +123,10 @@ class ReadyStudy:
 
     @property
     def trial_tokens(self) -> int:
-        """The training budget of one trial, in predicted tokens."""
-        training = self.sample(RandomChooser(0)).training
+        """The training budget of one trial, in predicted tokens; what only counts reads the text once."""
+        samples = (self.sample(RandomChooser(seed)) for seed in range(BUDGET_SAMPLES))
+        trained = (sample.training for sample in samples if sample.training is not None)
+        training = next(trained, TrainingConfig(epochs=1))
         return training.tokens or math.ceil((training.epochs or 0) * self.corpus["train"].token_count)
 
     def sample(self, chooser: Chooser) -> TrialConfig:
@@ -143,6 +169,8 @@ class ReadyStudy:
 
     def refuse(self, configuration: Mapping[str, Any]) -> str | None:
         """Why a configuration is never started, or None: its parameters or its memory are out of bounds."""
+        if isinstance(configured(configuration).model, CountingConfig):
+            return None
         budget, parameters = self.study.budget, self.count_parameters(configuration)
         if parameters > (budget.max_parameters or math.inf):
             return f"{parameters:,} parameters are more than max_parameters = {budget.max_parameters:,}"
@@ -213,9 +241,9 @@ def prepare(path: Path, study: Study, settings: Settings) -> ReadyStudy:
     of the working folder. Raises CorpusError, SpaceError or StudyError.
     """
     corpus = open_corpus(study.corpus, settings.store)
-    own = {"model": study.model, "protocol": study.protocol, "training": study.training, "seed": study.seed}
-    entries = {name: value for name, value in own.items() if value != {}}
-    spaces = [fix(load_space(find_space(name, path)), entries, str(path)) for name in study.spaces]
+    spaces = [load_space(find_space(name, path)) for name in study.spaces]
+    families = {space.family for space in spaces}
+    spaces = [fix(space, study.entries(space.family, families), str(path)) for space in spaces]
     ready = ReadyStudy(study, combine(spaces), corpus, settings)
     for space in spaces:
         check_space(space, TrialConfig, f"{path} over {space.source}", ready.count_parameters)

@@ -11,7 +11,7 @@ from ray import tune
 from memtune.errors import MemtuneError
 from memtune.execution.assignment import Assignment, begin
 from memtune.execution.checkpoints import Checkpoints
-from memtune.training import Learner
+from memtune.training import AnyLearner
 
 __all__ = ["TrialActor"]
 
@@ -22,7 +22,7 @@ class TrialActor(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Take an assignment (JSON under "assignment"); nothing is read before the first step."""
         self._assignment = Assignment.model_validate_json(config["assignment"])
-        self._learner: Learner | None = None
+        self._learner: AnyLearner | None = None
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next assignment in the same process."""

@@ -13,6 +13,7 @@ from memtune.models.gated_feedback_lstm import GatedFeedbackLSTMConfig
 from memtune.models.interface import (
     Architecture,
     Attentive,
+    CountingConfig,
     LanguageModel,
     LanguageModelConfig,
     NeuralLanguageModel,
@@ -20,6 +21,7 @@ from memtune.models.interface import (
     logits,
     negative_log_likelihood,
 )
+from memtune.models.kneser_ney import KneserNeyConfig
 from memtune.models.lstm import LSTMConfig
 from memtune.models.lstmn import LSTMNConfig
 from memtune.models.memory_network import MemoryNetworkConfig
@@ -35,9 +37,11 @@ __all__ = [
     "Architecture",
     "AttentionLSTMConfig",
     "Attentive",
+    "CountingConfig",
     "DepthGatedLSTMConfig",
     "FeedForwardConfig",
     "GatedFeedbackLSTMConfig",
+    "KneserNeyConfig",
     "LSTMConfig",
     "LSTMNConfig",
     "LanguageModel",
@@ -70,9 +74,10 @@ Families = (
     | DepthGatedLSTMConfig
     | GatedFeedbackLSTMConfig
     | AWDLSTMConfig
+    | KneserNeyConfig
 )
 ModelConfig = Annotated[Families, Field(discriminator="family")]
-MODELS: dict[str, type[Architecture]] = {
+MODELS: dict[str, type[LanguageModelConfig]] = {
     config.model_fields["family"].default: config for config in get_args(Families)
 }
 

@@ -9,8 +9,11 @@ Shapes: B batch, T time, H hidden width, V vocabulary, N = B * T rows.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Protocol, Self, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
@@ -22,6 +25,7 @@ from memtune.values import Value
 __all__ = [
     "Architecture",
     "Attentive",
+    "CountingConfig",
     "LanguageModel",
     "LanguageModelConfig",
     "NeuralLanguageModel",
@@ -35,7 +39,7 @@ State = dict[str, Tensor]
 
 
 class LanguageModelConfig(Value, ABC):
-    """The configuration of one family: enough to rebuild the model around its weights."""
+    """The configuration of one family: enough to rebuild the model, its size and its cost."""
 
     family: str
 
@@ -44,12 +48,45 @@ class LanguageModelConfig(Value, ABC):
         """A new model that has learnt nothing."""
 
     @abstractmethod
+    def parameter_count(self, vocabulary_size: int) -> int:
+        """Number of trained parameters, shared ones once, by formula: no module is built."""
+
+    @abstractmethod
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        """Multiply-adds of the matrix products per predicted token, forward, output layer included."""
+
+    @abstractmethod
     def describe(self) -> dict[str, str | int | float]:
         """The few parameters by which a table tells two models of this family apart."""
 
 
+class CountingConfig(LanguageModelConfig):
+    """The configuration of a family that learns by counting, from the whole of a text at once.
+
+    It trains no parameter and multiplies no matrices.
+    """
+
+    @override
+    def parameter_count(self, vocabulary_size: int) -> int:
+        return 0
+
+    @override
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        return 0
+
+    @abstractmethod
+    def fit(
+        self, tokens: npt.NDArray[np.integer], starts: npt.NDArray[np.integer], vocabulary_size: int
+    ) -> "LanguageModel":
+        """The model of a text of token ids (T,) that begins anew at each of the positions `starts`.
+
+        Raises ConfigurationError for an empty text, ids outside of the vocabulary, and positions that do not
+        begin with 0 or do not rise.
+        """
+
+
 class Architecture(LanguageModelConfig):
-    """The configuration of a family of networks, which knows their size and their cost."""
+    """The configuration of one family of networks."""
 
     output: OutputConfig = Field(
         SoftmaxConfig(), description="The output layer, by its `kind` (see the output layers)"
@@ -68,14 +105,6 @@ class Architecture(LanguageModelConfig):
     def build(self, vocabulary_size: int) -> "NeuralLanguageModel":
         """A new model with its initial parameters, drawn from torch's default generator."""
 
-    @abstractmethod
-    def parameter_count(self, vocabulary_size: int) -> int:
-        """Number of trained parameters, shared ones once, by formula: no module is built."""
-
-    @abstractmethod
-    def multiply_adds(self, vocabulary_size: int) -> int:
-        """Multiply-adds of the matrix products per predicted token, forward, output layer included."""
-
 
 class LanguageModel(nn.Module, ABC):
     """A model of the next word."""
@@ -92,6 +121,12 @@ class LanguageModel(nn.Module, ABC):
         self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: State
     ) -> tuple[Tensor, State]:
         """What the function of this name gives."""
+
+    def make_room(self, weights: Mapping[str, Tensor]) -> None:
+        """Give what only the text that was learnt tells the size of the shape of these weights.
+
+        A network has nothing of the kind.
+        """
 
 
 class NeuralLanguageModel(LanguageModel):

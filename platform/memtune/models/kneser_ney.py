@@ -1,281 +1,178 @@
 """Interpolated modified Kneser-Ney: the n-gram model that the networks are measured against.
 
-Chen and Goodman (1998), "An Empirical Study of Smoothing Techniques for Language Modeling", sections 3 and 4;
-Heafield et al. (2013), "Scalable Modified Kneser-Ney Language Model Estimation", for the adjusted counts of
-n-grams at a sentence's start and the discounts of sparse orders.
-
-The probability of word w after the context c of n - 1 words mixes order n with order n - 1, whose context c'
-lacks the first word:
+Chen and Goodman (1998), "An Empirical Study of Smoothing Techniques for Language Modeling", sections 3 and 4.
+It counts, and learns by no gradient. The probability of word w after the context c of n - 1 words mixes order
+n with order n - 1, whose context c' lacks the first word:
 
     p(w | c) = (a(c w) - D(a(c w))) / sum_v a(c v)  +  backoff(c) p(w | c'),    order 0 being uniform,
 
 where a is the count at the highest order and, below, the number of different words seen before the n-gram
 (the count where nothing can precede it); D(1), D(2), D(3 and more) are one triple for each order; backoff(c)
-is what the discounts took from c. The number of an n-gram is the place of its key among the sorted N keys of
-its order; the key is first word * size + number of the n-gram of the other words, among `size` of those. So
-all counts are bincounts of numbers, over all tokens at once.
+is what the discounts took from c.
 
-Shapes: T tokens, K of them asked for at once, V vocabulary, N n-grams of one order.
+Shapes: B batch, T time, P earlier words (at most n - 1), V vocabulary, N n-grams of one order.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
 
-from memtune.errors import ConfigurationError
-from memtune.values import Value
+from memtune.models.interface import CountingConfig, LanguageModel, State
+from memtune.models.layers.ngram_counts import ABSENT, Order, estimate
+from memtune.models.layers.recent_words import no_words, recent_words
 
 __all__ = ["KneserNey", "KneserNeyConfig"]
 
-Integers = npt.NDArray[np.integer]
-Floats = npt.NDArray[np.float64]
+BOUNDARY = 0
+"""The id of `<eos>`, which is also the input before the first word of a text."""
 
-SPARSE_DISCOUNTS = (0.5, 1.0, 1.5)
-"""D(1), D(2), D(3+) of an order with too few n-grams to estimate them, as in KenLM."""
-
-ABSENT = -1
-"""Number of an n-gram that was not seen, or that would begin before the start of the text."""
+LARGEST = torch.iinfo(torch.int64).max
 
 
-class KneserNeyConfig(Value):
-    """An n-gram model: order - 1 words of context.
-
-    With context = "sentence" every sentence begins anew after one start sign, which is context and never
-    predicted. With "stream" the text begins once and contexts run on over the ends of sentences. Either way
-    every token is predicted, the ends of sentences too.
-    """
+class KneserNeyConfig(CountingConfig):
+    """An n-gram model; contexts reach back to where the protocol lets a text begin, and no further."""
 
     family: Literal["kneser_ney"] = "kneser_ney"
-    order: int = Field(default=5, ge=1, le=16)
-    context: Literal["sentence", "stream"] = "sentence"
+    order: int = Field(5, ge=1, le=16, description="n: a word is predicted from the n - 1 before it")
 
+    @override
+    def build(self, vocabulary_size: int) -> "KneserNey":
+        return KneserNey(self, vocabulary_size)
+
+    @override
+    def fit(
+        self, tokens: npt.NDArray[np.integer], starts: npt.NDArray[np.integer], vocabulary_size: int
+    ) -> "KneserNey":
+        model = self.build(vocabulary_size)
+        orders = estimate(tokens, starts, self.order, vocabulary_size)
+        model.orders = nn.ModuleList(Grams.of(order) for order in orders)
+        return model
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
-        """The few parameters by which a table tells two models of this family apart."""
-        return {"order": self.order, "context": self.context}
-
-    def fit(self, tokens: Integers, starts: Integers, vocabulary_size: int) -> "KneserNey":
-        """The model of a text of token ids (T,), its sentences beginning at the positions `starts`.
-
-        Raises ConfigurationError for an empty text, ids outside of the vocabulary, and positions that do not
-        begin with 0 or do not rise.
-        """
-        text = _with_starts(self, tokens, starts, vocabulary_size)
-        return KneserNey(self, vocabulary_size, tuple(_estimate(text, self.order, vocabulary_size)))
+        return {"order": self.order}
 
 
-@dataclass(frozen=True)
-class Order:
-    """The n-grams of one order that were seen.
+class Grams(nn.Module):
+    """The n-grams of one order; the number ABSENT finds the entry after the last of each table.
 
-    keys (N,) in rising order; gain (N,): discounted count / sum of the context's counts; backoff (N of the
-    order below,): share that each of those, as a context, leaves to the order below, 1 if it is never one.
+    keys (N + 1,) in rising order; gain (N + 1,): discounted count / sum of the context's counts; backoff (one
+    for each n-gram of the order below, + 1): share that a context leaves to the order below; discounts (3,).
     """
 
-    keys: npt.NDArray[np.int64]
-    gain: Floats
-    backoff: Floats
-    discounts: tuple[float, float, float]
+    keys: Tensor
+    gain: Tensor
+    backoff: Tensor
+    discounts: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.tensor([LARGEST]))
+        self.register_buffer("gain", torch.zeros(1, dtype=torch.float64))
+        self.register_buffer("backoff", torch.ones(1, dtype=torch.float64))
+        self.register_buffer("discounts", torch.zeros(3, dtype=torch.float64))
+
+    @classmethod
+    def of(cls, order: Order) -> Self:
+        """The tables of an estimated order."""
+        grams = cls()
+        grams.keys = torch.from_numpy(np.append(order.keys, LARGEST))
+        grams.gain = torch.from_numpy(np.append(order.gain, 0.0))
+        grams.backoff = torch.from_numpy(np.append(order.backoff, 1.0))
+        grams.discounts = torch.tensor(order.discounts, dtype=torch.float64)
+        return grams
+
+    def __len__(self) -> int:
+        """N."""
+        return len(self.keys) - 1
+
+    def numbers(self, word_BT: Tensor, number_BT: Tensor | None, size: int) -> Tensor:
+        """Numbers of the n-grams of a word and, but for n = 1, the n-gram after it, or ABSENT.
+
+        `number_BT` is the number of the latter among `size`.
+        """
+        key_BT = word_BT
+        if number_BT is not None:
+            key_BT = torch.where((word_BT < 0) | (number_BT < 0), ABSENT, word_BT * size + number_BT)
+        position_BT = torch.searchsorted(self.keys, key_BT.contiguous())
+        return position_BT.masked_fill_(self.keys[position_BT] != key_BT, ABSENT)
 
 
-@dataclass(frozen=True)
-class KneserNey:
-    """A fitted model: the orders from 1 up."""
+class KneserNey(LanguageModel):
+    """Carried state: the last words, (B, P), the sign that a text starts being word V.
+
+    Before it is fitted every word is as probable as every other.
+    """
 
     config: KneserNeyConfig
-    vocabulary_size: int
-    orders: tuple[Order, ...]
 
-    def log_probabilities(self, tokens: Integers, starts: Integers) -> Floats:
-        """Natural log probability of each token (T,) of a text, its sentences beginning at `starts`.
+    def __init__(self, config: KneserNeyConfig, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        self.orders = nn.ModuleList(Grams() for _ in range(config.order))
 
-        Raises what fit raises.
-        """
-        text = _with_starts(self.config, tokens, starts, self.vocabulary_size)
-        predicted = np.flatnonzero(text != self.vocabulary_size)
-        numbers = list(self._numbers(_history(text, self.config.order, self.vocabulary_size)))
-        grams = (number_T[predicted] for number_T in numbers)
-        contexts = (number_T[predicted - 1] for number_T in numbers)
-        p_T = self._probabilities(grams, contexts)
-        return np.log(p_T, out=p_T)
+    @property
+    def tables(self) -> list[Grams]:
+        """Those of the orders from 1 up."""
+        return [grams for grams in self.orders if isinstance(grams, Grams)]
 
-    def next_word(self, context: Sequence[int]) -> Floats:
-        """Distribution (V,) over the word after all those said since the start of the sentence (or stream).
+    @override
+    def initial_state(self, batch_size: int) -> State:
+        return {"words": no_words(batch_size, next(self.buffers()).device)}
 
-        Raises ConfigurationError for ids outside of the vocabulary.
-        """
-        _check(np.asarray(context, dtype=np.int64), self.vocabulary_size)
-        said = [*[ABSENT] * self.config.order, self.vocabulary_size, *context]
-        back = [np.full(1, word) for word in reversed(said)][: self.config.order - 1]
-        grams = self._numbers([np.arange(self.vocabulary_size), *back])
-        return self._probabilities(grams, self._numbers(back))
+    @override
+    def make_room(self, weights: Mapping[str, Tensor]) -> None:
+        for name, table in list(self.named_buffers()):
+            owner, _, own = name.rpartition(".")
+            setattr(self.get_submodule(owner), own, torch.empty_like(weights.get(name, table)))
 
-    def _probabilities(self, grams: Iterable[Integers], contexts: Iterable[Integers]) -> Floats:
-        """Probability (K,) of the words whose n-grams, and contexts, have these numbers for n = 1, 2, ..."""
-        unigram, *longer = self.orders
-        word_K, *grams = grams
-        p_K: Floats = unigram.gain[word_K] + unigram.backoff[0] / self.vocabulary_size
-        for order, gram_K, context_K in zip(longer, grams, contexts, strict=False):
-            p_K *= np.where(context_K < 0, 1.0, order.backoff[context_K])
-            p_K += np.where(gram_K < 0, 0.0, order.gain[gram_K])
-        return p_K
+    @override
+    def negative_log_likelihood(
+        self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: State
+    ) -> tuple[Tensor, State]:
+        log_BT, state = self.log_probabilities(inputs_BT, targets_BT, state)
+        return -(log_BT if mask_BT is None else log_BT[mask_BT]).sum(), state
 
-    def _numbers(self, history: Iterable[Integers]) -> Iterator[Integers]:
-        """For n = 1, 2, ... the number of each n-gram ending in a word of the first column of `history`."""
-        for n, word_K in enumerate(history):
-            if n == 0:
-                number_K = word_K
-            else:
-                size = len(self.orders[n - 1].keys)
-                number_K = _find(self.orders[n].keys, _key(word_K, number_K, size))
-            yield number_K
+    def log_probabilities(self, inputs_BT: Tensor, targets_BT: Tensor, state: State) -> tuple[Tensor, State]:
+        """Natural log probability of each target after the inputs up to it, and the state after the last."""
+        words_BK = self._said(inputs_BT, state)
+        back = list(self._back(words_BK, inputs_BT.shape[1]))
+        grams = self._numbers([targets_BT, *back])
+        contexts = chain([torch.zeros_like(targets_BT)], self._numbers(back))
+        p_BT = torch.full_like(targets_BT, 1 / self.vocabulary_size, dtype=torch.float64)
+        for order, gram_BT, context_BT in zip(self.tables, grams, contexts, strict=True):
+            p_BT = order.gain[gram_BT] + order.backoff[context_BT] * p_BT
+        return p_BT.log(), {"words": recent_words(words_BK, max(1, self.config.order - 1))}
 
+    def _said(self, inputs_BT: Tensor, state: State) -> Tensor:
+        """The words carried and those read, the boundary before a text's first word turned into its sign."""
+        words_BK = torch.cat([state["words"], inputs_BT], dim=1)
+        if not state["words"].shape[1]:
+            first_B = words_BK[:, 0]
+            words_BK[:, 0] = first_B.masked_fill(first_B == BOUNDARY, self.vocabulary_size)
+        return words_BK
 
-def _key(word_T: Integers, number_T: Integers, size: int) -> npt.NDArray[np.int64]:
-    """Keys of the n-grams of a word and the n-gram after it, numbered among `size`; ABSENT if either is."""
-    key_T = np.asarray(np.multiply(word_T, size, dtype=np.int64) + number_T, dtype=np.int64)
-    key_T[np.minimum(word_T, number_T) < 0] = ABSENT
-    return key_T
+    def _back(self, words_BK: Tensor, steps: int) -> Iterator[Tensor]:
+        """The words 1, 2, ... n - 1 before each target, (B, T), ABSENT before the text."""
+        before = self.config.order - 2
+        padded_BK = functional.pad(words_BK, (max(0, before + steps - words_BK.shape[1]), 0), value=ABSENT)
+        stop = padded_BK.shape[1]
+        for back in range(self.config.order - 1):
+            yield padded_BK[:, stop - back - steps : stop - back]
 
-
-def _find(keys: Integers, key_K: Integers) -> Integers:
-    """Position of each key among the sorted ones, ABSENT where it is not among them."""
-    position_K = np.minimum(np.searchsorted(keys, key_K), len(keys) - 1)
-    return np.where(keys[position_K] == key_K, position_K, ABSENT)
-
-
-def _with_starts(
-    config: KneserNeyConfig, tokens: Integers, starts: Integers, vocabulary_size: int
-) -> npt.NDArray[np.int32]:
-    """The text with the start sign, whose id is V, before every sentence or, in a stream, once."""
-    _check(tokens, vocabulary_size)
-    if not len(tokens):
-        raise ConfigurationError("kneser_ney: the text is empty; give at least one token")
-    if not len(starts) or starts[0] != 0 or (np.diff(starts) <= 0).any() or starts[-1] >= len(tokens):
-        raise ConfigurationError(
-            f"kneser_ney: starts must rise from 0 and stay below the {len(tokens)} tokens, got {starts}"
-        )
-    resets = starts if config.context == "sentence" else starts[:1]
-    return np.insert(np.asarray(tokens, dtype=np.int32), resets, vocabulary_size)
-
-
-def _check(tokens: Integers, vocabulary_size: int) -> None:
-    if len(tokens) and not 0 <= tokens.min() <= tokens.max() < vocabulary_size:
-        raise ConfigurationError(
-            f"kneser_ney: token ids must lie from 0 to {vocabulary_size - 1}, got {tokens.min()} to "
-            f"{tokens.max()}; was the text encoded with another vocabulary?"
-        )
-
-
-def _history(text: Integers, order: int, start: int) -> Iterator[Integers]:
-    """The text itself, then the words 1 to order - 1 before each position, ABSENT before the start sign."""
-    column_T = text
-    yield column_T
-    for _ in range(order - 1):
-        before_T = np.empty_like(column_T)
-        before_T[0], before_T[1:] = ABSENT, column_T[:-1]
-        before_T[text == start] = ABSENT
-        column_T = before_T
-        yield column_T
-
-
-@dataclass(frozen=True)
-class Counts:
-    """The n-grams of one order as they stand in the text.
-
-    keys, seen, context (N,): key, occurrences, number of the context among `contexts`; initial (N,): does it
-    begin with the start sign, so that nothing can precede it?
-    """
-
-    keys: npt.NDArray[np.int64]
-    seen: Integers
-    context: Integers
-    contexts: int
-    initial: npt.NDArray[np.bool_]
-
-
-def _estimate(text: Integers, order: int, vocabulary_size: int) -> Iterator[Order]:
-    history = _history(text, order, vocabulary_size)
-    number_T = next(history)
-    counts = _unigrams(number_T, vocabulary_size)
-    for word_T in history:
-        longer, number_T = _lengthen(word_T, number_T, len(counts.keys), vocabulary_size)
-        preceded = np.bincount(longer.keys % len(counts.keys), minlength=len(counts.keys))
-        yield _smooth(counts, np.where(counts.initial, counts.seen, preceded))
-        counts = longer
-    yield _smooth(counts, counts.seen)
-
-
-def _unigrams(text: Integers, vocabulary_size: int) -> Counts:
-    """Every word of the vocabulary, seen or not, and the start sign, which counts as never seen."""
-    keys = np.arange(vocabulary_size + 1)
-    seen = np.bincount(text, minlength=len(keys))
-    seen[vocabulary_size] = 0
-    return Counts(keys, seen, np.zeros_like(keys), 1, keys == vocabulary_size)
-
-
-def _lengthen(
-    word_T: Integers, number_T: Integers, size: int, vocabulary_size: int
-) -> tuple[Counts, Integers]:
-    """The n-grams one word longer, and the number of that at each position (T,).
-
-    `number_T` is the number, among `size`, of the n-gram ending at each position, `word_T` the word before.
-    """
-    key_T, position_T = sorted_with_positions(_key(word_T, number_T, size))
-    begins = np.flatnonzero(np.diff(key_T, prepend=ABSENT))
-    keys, seen = key_T[begins], np.diff(begins, append=len(key_T))
-    longer_T = np.full(len(word_T), ABSENT, dtype=np.int32)
-    longer_T[position_T] = np.repeat(np.arange(len(keys), dtype=np.int32), seen)
-    context = number_T[position_T[begins] - 1]
-    return Counts(keys, seen, context, size, keys >= vocabulary_size * size), longer_T
-
-
-def sorted_with_positions(
-    key_T: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The keys that are not ABSENT, sorted, and where each was; writes over `key_T`.
-
-    Where key and position fit into one integer, sorting those is several times faster than argsort.
-    """
-    bits = len(key_T).bit_length()
-    if int(key_T.max()).bit_length() + bits > 63:
-        position_T = np.argsort(key_T)
-        present = np.searchsorted(key_T, 0, sorter=position_T)
-        return key_T[position_T[present:]], position_T[present:]
-    key_T <<= bits
-    key_T |= np.arange(len(key_T))
-    key_T.sort()
-    present_K = key_T[np.searchsorted(key_T, 0) :]
-    return present_K >> bits, present_K & ((1 << bits) - 1)
-
-
-def _smooth(counts: Counts, adjusted: Integers) -> Order:
-    discounts = _discounts(adjusted)
-    taken = np.array((0.0, *discounts)).take(adjusted, mode="clip")
-    total = np.bincount(counts.context, weights=adjusted, minlength=counts.contexts)
-    lost = np.bincount(counts.context, weights=taken, minlength=counts.contexts)
-    used = total > 0
-    gain = (adjusted - taken) / np.where(used, total, 1.0)[counts.context]
-    backoff = np.where(used, lost / np.where(used, total, 1.0), 1.0)
-    return Order(counts.keys, gain, backoff, discounts)
-
-
-def _discounts(adjusted: Integers) -> tuple[float, float, float]:
-    """D(1), D(2), D(3+) from how many n-grams have each count: Chen and Goodman (1998), equation 26."""
-    _, once, twice, thrice, four_times = (
-        int(number) for number in np.bincount(np.minimum(adjusted, 5), minlength=6)[:5]
-    )
-    if not (once and twice and thrice and four_times):
-        return SPARSE_DISCOUNTS
-    share = once / (once + 2 * twice)
-    estimates = (
-        1 - 2 * share * twice / once,
-        2 - 3 * share * thrice / twice,
-        3 - 4 * share * four_times / thrice,
-    )
-    if any(not 0 <= discount <= count for count, discount in enumerate(estimates, start=1)):
-        return SPARSE_DISCOUNTS
-    return estimates
+    def _numbers(self, columns: Sequence[Tensor]) -> Iterator[Tensor]:
+        """For n = 1, 2, ... the number of the n-gram that ends in each word of the first column."""
+        size, number_BT = 1, None
+        for word_BT, order in zip(columns, self.tables, strict=False):
+            number_BT = order.numbers(word_BT, number_BT, size)
+            size = len(order)
+            yield number_BT

@@ -6,7 +6,7 @@ python -m memtune.reports.models > docs/models.md
 import sys
 from typing import Any
 
-from memtune.models import MODELS, Architecture
+from memtune.models import MODELS, LanguageModelConfig
 
 __all__ = ["models_page"]
 
@@ -32,31 +32,31 @@ def models_page() -> str:
     return "\n".join([HEAD, *rows, "", *sections])
 
 
-def _row(family: str, config: type[Architecture]) -> str:
+def _row(family: str, config: type[LanguageModelConfig]) -> str:
     default = config.model_validate({})
     size, cost = default.parameter_count(VOCABULARY), default.multiply_adds(VOCABULARY)
     return f"| [`{family}`](#{family}) | {_title(config)} | {size:,} | {cost:,} | {_readings(default)} |"
 
 
-def _title(config: type[Architecture]) -> str:
+def _title(config: type[LanguageModelConfig]) -> str:
     return _documentation(config).split("\n\n")[0].replace("\n", " ")
 
 
-def _documentation(config: type[Architecture]) -> str:
+def _documentation(config: type[LanguageModelConfig]) -> str:
     text = sys.modules[config.__module__].__doc__
     assert text is not None, f"{config.__module__} says nothing of itself"
     return text.strip()
 
 
-def _readings(config: Architecture) -> str:
+def _readings(config: LanguageModelConfig) -> str:
     """The public methods of the model beyond those every model has, such as its attention."""
     model = type(config.build(3))
     own = [name for name in vars(model) if not name.startswith("_") and callable(getattr(model, name))]
-    known = {"initial_state", "encode", "forward", "negative_log_likelihood"}
+    known = {"initial_state", "encode", "forward", "negative_log_likelihood", "make_room"}
     return ", ".join(f"`{name}`" for name in sorted(own) if name not in known)
 
 
-def _section(family: str, config: type[Architecture]) -> str:
+def _section(family: str, config: type[LanguageModelConfig]) -> str:
     paragraphs = _documentation(config).split("\n\n")[1:]
     fields = [_field(name, field) for name, field in config.model_fields.items() if name not in OF_ALL]
     table = ["| field | default | what it is |", "|---|---|---|", *fields]

@@ -126,7 +126,14 @@ def sample_table(samples: Iterable[TrialConfig], vocabulary_size: int) -> Table:
     for name in ("model", "optimiser", "parameters"):
         table.add_column(name, justify="right" if name == "parameters" else "left", overflow="fold")
     for config in samples:
-        optimiser = config.training.optimiser
-        rate = f"{optimiser.kind} learning_rate={optimiser.learning_rate:.3g}"
-        table.add_row(_named(config), rate, f"{config.model.parameter_count(vocabulary_size):,}")
+        table.add_row(
+            _named(config), _optimiser(config), f"{config.model.parameter_count(vocabulary_size):,}"
+        )
     return table
+
+
+def _optimiser(config: TrialConfig) -> str:
+    if config.training is None:
+        return ""
+    optimiser = config.training.optimiser
+    return f"{optimiser.kind} learning_rate={optimiser.learning_rate:.3g}"

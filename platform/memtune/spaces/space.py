@@ -57,6 +57,13 @@ class Space:
         assert self.size() is not None, "only a finite space has an end"
         return self.root.points("")
 
+    @property
+    def family(self) -> str | None:
+        """The one model family of the space; None where it has no such constant."""
+        model = self.root.members.get("model") if isinstance(self.root, Group) else None
+        family = model.members.get("family") if isinstance(model, Group) else None
+        return family.value if isinstance(family, Constant) and isinstance(family.value, str) else None
+
     def _solve(
         self,
         configuration: dict[str, Any],
@@ -97,7 +104,12 @@ def combine(spaces: Iterable[Space]) -> Space:
         return listed[0]
     options: dict[str, Group] = {}
     for space in listed:
-        family = _family(space)
+        family = space.family
+        if family is None:
+            raise SpaceError(
+                f"{space.source}: to be combined with another, a space needs one model family, such as "
+                'family = "lstm" under [model]'
+            )
         if family in options:
             raise SpaceError(
                 f'{space.source}: another space of the study is of family "{family}"; keep one of them'
@@ -109,17 +121,6 @@ def combine(spaces: Iterable[Space]) -> Space:
         source=" + ".join(space.source for space in listed),
         root=Branch("family", options, written=False),
         question=" ".join(questions),
-    )
-
-
-def _family(space: Space) -> str:
-    model = space.root.members.get("model") if isinstance(space.root, Group) else None
-    family = model.members.get("family") if isinstance(model, Group) else None
-    if isinstance(family, Constant) and isinstance(family.value, str):
-        return family.value
-    raise SpaceError(
-        f"{space.source}: to be combined with another, a space needs one model family, such as "
-        'family = "lstm" under [model]'
     )
 
 

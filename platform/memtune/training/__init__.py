@@ -4,6 +4,7 @@ from memtune.training.checkpoint import Record, load_best_model, read_checkpoint
 from memtune.training.configuration import TrainingConfig, TrialConfig
 from memtune.training.evaluation import evaluate
 from memtune.training.learner import Learner
+from memtune.training.learners import AnyLearner, new_learner, restore_learner
 from memtune.training.memory import MemoryEstimate, available_bytes, estimate, largest_batch, longest_row
 from memtune.training.optimisers import AdamConfig, AdamWConfig, NTASGDConfig, RMSpropConfig, SGDConfig
 from memtune.training.reports import Progress, Report, best_report
@@ -13,6 +14,7 @@ from memtune.training.weights import load_model, save_model
 __all__ = [
     "AdamConfig",
     "AdamWConfig",
+    "AnyLearner",
     "ConstantSchedule",
     "InverseSchedule",
     "Learner",
@@ -35,6 +37,8 @@ __all__ = [
     "load_best_model",
     "load_model",
     "longest_row",
+    "new_learner",
     "read_checkpoint",
+    "restore_learner",
     "save_model",
 ]

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
+from memtune.corpora.store import Corpus
 from memtune.errors import CheckpointError
 from memtune.models import build_model
 from memtune.models.interface import LanguageModel
@@ -25,7 +26,16 @@ from memtune.training.reports import Report
 from memtune.training.weights import load_weights, read_tensors, write_tensors
 from memtune.values import Value, digest
 
-__all__ = ["Checkpoint", "Position", "Record", "load_best_model", "read_checkpoint", "write_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "Position",
+    "Record",
+    "check_origin",
+    "load_best_model",
+    "read_checkpoint",
+    "read_record",
+    "write_checkpoint",
+]
 
 SCHEMA_VERSION = 1
 MODEL = "model.safetensors"
@@ -116,17 +126,46 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
     A checkpoint that a writer killed half-way had put aside is read from there.
     """
-    if not folder.exists() and _aside(folder).exists():
-        folder = _aside(folder)
+    folder = _standing(folder)
     content = _read_content(folder)
     for name, expected in content["files"].items():
         _check_file(folder / name, expected)
+    best = read_tensors(folder / BEST) if BEST in content["files"] else None
+    return Checkpoint(
+        _record(content, folder), read_tensors(folder / MODEL), best, read_tensors(folder / LEARNER)
+    )
+
+
+def read_record(folder: Path) -> Record:
+    """What the checkpoint in a folder tells of itself, its tensors left unread; raises as read_checkpoint."""
+    folder = _standing(folder)
+    return _record(_read_content(folder), folder)
+
+
+def _standing(folder: Path) -> Path:
+    """The folder, or where a writer that was killed half-way had put its checkpoint aside."""
+    return _aside(folder) if not folder.exists() and _aside(folder).exists() else folder
+
+
+def _record(content: dict[str, Any], folder: Path) -> Record:
     try:
-        record = Record.model_validate(content["record"])
+        return Record.model_validate(content["record"])
     except ValidationError as error:
         raise CheckpointError(f"{folder / RECORD} makes no sense: {error}") from None
-    best = read_tensors(folder / BEST) if BEST in content["files"] else None
-    return Checkpoint(record, read_tensors(folder / MODEL), best, read_tensors(folder / LEARNER))
+
+
+def check_origin(record: Record, corpus: Corpus, folder: Path) -> None:
+    """CheckpointError unless the record in a folder is of this corpus and of the trial it says."""
+    if record.corpus_digest != corpus.digest:
+        raise CheckpointError(
+            f'the checkpoint in {folder} was trained on corpus "{record.corpus}" with digest '
+            f'{record.corpus_digest[:12]}, not on "{corpus.name}" with {corpus.digest[:12]}; open that'
+        )
+    if record.identity != (now := record.config.identity(corpus.digest)):
+        raise CheckpointError(
+            f"{folder} holds trial {record.identity}, but its configuration is now that of "
+            f"{now}; it was saved by another version of memtune"
+        )
 
 
 def load_best_model(folder: Path) -> LanguageModel:

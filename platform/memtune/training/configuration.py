@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from memtune.corpora.protocols import Protocol, SentenceProtocol
-from memtune.models import ModelConfig
+from memtune.models import CountingConfig, ModelConfig
 from memtune.training.optimisers import OptimiserConfig, SGDConfig
 from memtune.training.schedules import ConstantSchedule, Schedule
 from memtune.values import Value, digest
@@ -49,9 +49,27 @@ class TrialConfig(Value):
 
     model: ModelConfig
     protocol: Protocol = SentenceProtocol()
-    training: TrainingConfig
+    training: TrainingConfig | None = None
+    """How a network learns; None for a model that counts."""
     seed: int = Field(0, ge=0)
     """Of the initialisation, the order of the data, and dropout."""
+
+    @model_validator(mode="after")
+    def _networks_are_trained(self) -> Self:
+        counts = isinstance(self.model, CountingConfig)
+        if counts and self.training is not None:
+            raise ValueError(f'family = "{self.model.family}" counts; leave [training] out')
+        if not counts and self.training is None:
+            raise ValueError(
+                f'training is missing; family = "{self.model.family}" needs a budget, epochs or tokens'
+            )
+        return self
+
+    @property
+    def descent(self) -> TrainingConfig:
+        """How the network of this trial learns."""
+        assert self.training is not None, "only a network descends a gradient"
+        return self.training
 
     def identity(self, corpus_digest: str) -> str:
         """Sixteen hexadecimal digits: the same for the same trial on the same corpus, and for no other."""

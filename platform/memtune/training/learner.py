@@ -18,13 +18,21 @@ from torch import Tensor
 
 from memtune.corpora.protocols import Batch, Plan
 from memtune.corpora.store import Corpus
-from memtune.errors import CheckpointError, ConfigurationError, TrialError
+from memtune.errors import TrialError
 from memtune.models import build_model
 from memtune.models.interface import NeuralLanguageModel, State
 from memtune.tasks import LanguageModelling, Metrics, perplexity
 from memtune.training import memory
-from memtune.training.checkpoint import Checkpoint, Position, Record, read_checkpoint, write_checkpoint
+from memtune.training.checkpoint import (
+    Checkpoint,
+    Position,
+    Record,
+    check_origin,
+    read_checkpoint,
+    write_checkpoint,
+)
 from memtune.training.configuration import TrialConfig
+from memtune.training.devices import find_device
 from memtune.training.ending import hopeless, stalled
 from memtune.training.interval import Interval
 from memtune.training.randomness import RandomStates
@@ -50,7 +58,7 @@ class Learner:
     def __init__(self, config: TrialConfig, corpus: Corpus, device: str = "cpu") -> None:
         self.config = config
         self.corpus = corpus
-        self.device = _device(device)
+        self.device = find_device(device)
         self.identity = config.identity(corpus.digest)
         self.curve: list[Report] = []
         self.best: Report | None = None
@@ -58,7 +66,7 @@ class Learner:
         self._position = Position()
         self._plan = self._epoch_plan(0)
         config.protocol.evaluation_plan(corpus["valid"])  # what it refuses, it refuses now
-        self._budget = config.training.tokens or ceil((config.training.epochs or 0) * self._plan.token_count)
+        self._budget = config.descent.tokens or ceil((config.descent.epochs or 0) * self._plan.token_count)
         self._state: State | None = None
         self._best_weights: dict[str, Tensor] | None = None
         self._random_states = RandomStates(config.seed, self.device)
@@ -66,8 +74,9 @@ class Learner:
         self._interrupted = False
         with self._memory_explained():
             built = build_model(config.model, len(corpus.vocabulary), config.seed)
-            self.model: NeuralLanguageModel = built.to(self.device)
-            self._updates = Updates(config.training, self.model, self.device)
+            assert isinstance(built, NeuralLanguageModel), "what counts has a learner of its own"
+            self.model = built.to(self.device)
+            self._updates = Updates(config.descent, self.model, self.device)
         memory.forget_peak(self.device)
 
     @property
@@ -107,7 +116,7 @@ class Learner:
 
     def _milestone(self) -> int:
         """Tokens at which the next report is due."""
-        every = self.config.training.report_every
+        every = self.config.descent.report_every
         if every is None:
             due = (self._position.epoch + 1) * self._plan.token_count
         else:
@@ -141,12 +150,12 @@ class Learner:
         self._move_on(batch.token_count)
 
     def _learning_rate(self) -> float:
-        training = self.config.training
+        training = self.config.descent
         standing = Standing(self._position.epoch + 1, self._position.updates, self._valid_losses())
         return training.optimiser.learning_rate * training.schedule.scale(standing)
 
     def _divisor(self, batch: Batch) -> int:
-        by_row = self.config.training.loss_reduction == "sentences"
+        by_row = self.config.descent.loss_reduction == "sentences"
         return len(batch.inputs_BT) if by_row else batch.token_count
 
     def _move_on(self, tokens: int) -> None:
@@ -195,7 +204,7 @@ class Learner:
             return f"diverged: {problem}"
         if self.tokens >= self._budget:
             return "budget"
-        return stalled([*self._valid_losses(), metrics.loss], self.config.training.patience)
+        return stalled([*self._valid_losses(), metrics.loss], self.config.descent.patience)
 
     def _valid_losses(self) -> list[float]:
         return [report.valid_loss for report in self.curve if report.valid_loss is not None]
@@ -261,18 +270,8 @@ class Learner:
         another corpus.
         """
         checkpoint = read_checkpoint(folder)
-        record = checkpoint.record
-        if record.corpus_digest != corpus.digest:
-            raise CheckpointError(
-                f'the checkpoint in {folder} was trained on corpus "{record.corpus}" with digest '
-                f'{record.corpus_digest[:12]}, not on "{corpus.name}" with {corpus.digest[:12]}; open that'
-            )
-        learner = cls(record.config, corpus, device)
-        if record.identity != learner.identity:
-            raise CheckpointError(
-                f"{folder} holds trial {record.identity}, but its configuration is now that of "
-                f"{learner.identity}; it was saved by another version of memtune"
-            )
+        check_origin(checkpoint.record, corpus, folder)
+        learner = cls(checkpoint.record.config, corpus, device)
         learner._resume(checkpoint, folder)
         return learner
 
@@ -291,16 +290,6 @@ class Learner:
         self._best_weights = checkpoint.best
         self.best = best_report(self.curve)
         self._updates.heed(self._valid_losses())
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigurationError(f'device must be "cpu" or "cuda", got "{name}"') from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigurationError(f'device "{name}" is not there: torch sees no GPU; take device = "cpu"')
-    return device
 
 
 def _group(tensors: dict[str, Tensor], group: str) -> dict[str, Tensor]:

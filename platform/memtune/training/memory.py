@@ -70,7 +70,7 @@ def estimate(config: TrialConfig, vocabulary_size: int, length: int) -> MemoryEs
     return MemoryEstimate(
         parameters=size,
         gradients=size,
-        optimiser=size * config.training.optimiser.tensors_per_parameter(),
+        optimiser=size * config.descent.optimiser.tensors_per_parameter(),
         best_weights=size,
         activations=_activations(config, vocabulary_size, length),
     )

@@ -25,8 +25,8 @@ class Report(Value):
     """exp of it."""
     gradient_norm: float | None
     """Mean over the steps since the report before, before clipping."""
-    learning_rate: float
-    """Of the last step, whatever a batch of random length makes of it."""
+    learning_rate: float | None
+    """Of the last step, whatever a batch of random length makes of it; None where there are no steps."""
     tokens_per_second: float
     """Of training since the report before, evaluation left out."""
     seconds: float

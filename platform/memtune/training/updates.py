@@ -1,4 +1,8 @@
-"""One step of gradient descent: backward pass, clipping, optimiser; precision and compilation on a GPU."""
+"""One step of gradient descent: backward pass, clipping, optimiser; precision and compilation on a GPU.
+
+On a CPU the step of plain gradient descent is one addition for each parameter: embedding tables move in the
+rows that were read, and a gradient too long shortens the step in place of the gradient.
+"""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,6 +17,7 @@ from memtune.models.interface import NeuralLanguageModel
 from memtune.training.averaging import AveragedSGD
 from memtune.training.configuration import TrainingConfig
 from memtune.training.optimisers import NTASGDConfig
+from memtune.training.row_gradients import entries, give_rows, moves_read_rows_only, summed
 
 __all__ = ["Updates"]
 
@@ -26,6 +31,9 @@ class Updates:
         self._device = device
         self._names = [name for name, _ in model.named_parameters()]
         self._parameters = list(model.parameters())
+        self._plain = device.type == "cpu" and moves_read_rows_only(config.optimiser)
+        if self._plain:
+            give_rows(model)
         self._optimiser = config.optimiser.build(self._parameters)
         self._scaler = torch.amp.GradScaler(device.type) if config.precision == "float16" else None
         if config.compile:
@@ -42,9 +50,12 @@ class Updates:
 
         On a GPU the host waits for nothing, but for float16, whose scaler has to look for overflows.
         """
+        self._optimiser.zero_grad()
+        if self._plain:
+            loss.backward()  # type: ignore[no-untyped-call]
+            return self._descend(learning_rate)
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate
-        self._optimiser.zero_grad()
         if self._scaler is None:
             loss.backward()  # type: ignore[no-untyped-call]
             norm = self._clip()
@@ -57,6 +68,23 @@ class Updates:
         self._scaler.update()
         # An overflow is how the scaler finds its scale; the step was left out, and so is its norm.
         return norm.nan_to_num(nan=0.0, posinf=0.0)
+
+    @torch.no_grad()
+    def _descend(self, learning_rate: float) -> Tensor:
+        """Plain gradient descent; the norm of the gradient."""
+        moves = [
+            (parameter, summed(parameter.grad))
+            for parameter in self._parameters
+            if parameter.grad is not None
+        ]
+        norm = get_total_norm([entries(gradient) for _, gradient in moves], foreach=True)
+        limit = self._config.clip_norm
+        shrink = 1.0 if limit is None else min(1.0, limit / (norm.item() + 1e-6))
+        # In single precision too large a rate is infinite, as in torch's own optimisers: the trial diverges.
+        rate = torch.tensor(learning_rate * shrink, dtype=torch.float32).item()
+        for parameter, gradient in moves:
+            parameter.add_(gradient, alpha=-rate)
+        return norm
 
     def _clip(self) -> Tensor:
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]

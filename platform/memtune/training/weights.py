@@ -59,6 +59,7 @@ def copy_weights(model: LanguageModel) -> dict[str, Tensor]:
 
 def load_weights(model: LanguageModel, weights: dict[str, Tensor], where: Path) -> None:
     """Put weights read from `where` into a model, or say which do not fit."""
+    model.make_room(weights)
     places = _weights(model)
     for name in sorted(places.keys() ^ weights.keys()):
         problem = "is missing" if name in places else "is not part of the model"

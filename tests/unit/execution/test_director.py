@@ -99,6 +99,23 @@ def test_a_trial_behind_at_a_rung_is_told_to_stop_and_pruned(proposals: Callable
     assert notebook.finished == [(bad, "stopped")]
 
 
+def test_a_trial_of_one_report_takes_no_rung_from_those_on_their_way(
+    proposals: Callable[[], Proposals],
+) -> None:
+    """Neither while the study runs nor when it is taken up again."""
+
+    def halving() -> SuccessiveHalving:
+        return SuccessiveHalving(HalvingConfig(grace=300, factor=2), budget=900)
+
+    director = Director(proposals(), Notebook(), budget=3, rule=halving())
+    counted, network = begin(director), begin(director)
+    director.heard(counted, [report(600, 1.0, "budget")], None)
+    director.ended(counted)
+    assert director.heard(network, [report(300, 2.0)], None)
+    Director(proposals(), Notebook(), budget=3, rule=(resumed := halving()))
+    assert resumed.values(300) == {network: 2.0}
+
+
 @pytest.mark.parametrize(
     ("curve", "failure", "reason"),
     [

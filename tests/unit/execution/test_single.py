@@ -23,6 +23,14 @@ report_every = 300
 """
 
 
+NGRAMS = """corpus = "tiny"
+
+[model]
+family = "kneser_ney"
+order = 3
+"""
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "small.toml"
@@ -63,6 +71,24 @@ def test_test_figures_are_recorded_with_the_version(file: Path, settings: Settin
     assert float(tags["test_perplexity"]) == first.metrics.perplexity
     history = client.get_metric_history(champion.run_id, "test_perplexity")
     assert [metric.value for metric in history] == [first.metrics.perplexity]
+
+
+def test_what_counts_is_trained_recorded_registered_and_evaluated_like_a_network(
+    file: Path, settings: Settings
+) -> None:
+    train(file, settings=settings)
+    file.write_text(NGRAMS)
+    trained = train(file, settings=settings)
+    assert trained.crowning is not None
+    assert trained.crowning.champion is not None
+    assert trained.best is not None
+    found = evaluate_registered("models:/tiny@champion", settings=settings)
+    assert found.metrics.perplexity == pytest.approx(trained.best.valid_perplexity, rel=1e-9)
+    first, second = compare("tiny", settings=settings).rows
+    assert (first.family, second.family) == ("kneser_ney", "lstm")
+    assert (first.tokens, first.state) == (trained.best.tokens, "finished")
+    again = train(file, settings=settings)
+    assert again.curve == trained.curve
 
 
 @pytest.mark.parametrize(

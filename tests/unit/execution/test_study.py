@@ -107,3 +107,53 @@ def test_the_spaces_of_the_source_tree_are_found_from_anywhere(study_file: Path,
 def test_resuming_a_study_that_never_began_is_refused(study_file: Path, settings: Settings) -> None:
     with pytest.raises(StudyError, match="start it without --resume"):
         search(study_file, resume=True, settings=settings)
+
+
+NGRAMS = """
+[model]
+family = "kneser_ney"
+order = { int = [2, 4] }
+"""
+
+
+@pytest.fixture
+def mixed_study(study_file: Path) -> Path:
+    """Of networks and n-gram models, its width and its training meant for the networks."""
+    (study_file.parent / "ngrams.toml").write_text(NGRAMS)
+    text = study_file.read_text().replace('["space.toml"]', '["ngrams.toml", "space.toml"]')
+    study_file.write_text(text + "\n[model]\nwidth = 6\n")
+    return study_file
+
+
+def test_what_some_families_lack_is_laid_over_the_others(mixed_study: Path, settings: Settings) -> None:
+    found = ready(mixed_study, settings)
+    samples = [found.sample(RandomChooser(seed)) for seed in range(20)]
+    assert {config.model.family for config in samples} == {"kneser_ney", "lstm"}
+    for config in samples:
+        network = config.model.family == "lstm"
+        assert (config.training is not None) == network
+        assert not network or config.model.describe()["width"] == 6
+
+
+def test_a_name_that_no_family_has_is_told(mixed_study: Path, settings: Settings) -> None:
+    mixed_study.write_text(mixed_study.read_text().replace("width = 6", "widht = 6"))
+    with pytest.raises(SpaceError, match='did you mean "width"'):
+        ready(mixed_study, settings)
+
+
+def test_the_budget_of_a_mixed_study_is_that_of_its_networks(mixed_study: Path, settings: Settings) -> None:
+    assert ready(mixed_study, settings).trial_tokens == 900
+
+
+def test_a_study_of_n_grams_alone_reads_the_text_once(study_file: Path, settings: Settings) -> None:
+    (study_file.parent / "space.toml").write_text(NGRAMS)
+    text = study_file.read_text().replace("[training]\ntokens = 900\nreport_every = 300\n", "")
+    study_file.write_text(text)
+    found = ready(study_file, settings)
+    assert found.trial_tokens == found.corpus["train"].token_count
+
+
+def test_n_grams_have_no_parameters_to_be_refused_for(mixed_study: Path, settings: Settings) -> None:
+    found = ready(mixed_study, settings, **{"budget.min_parameters": 1_000_000})
+    assert found.refuse({"model": {"family": "kneser_ney", "order": 3}}) is None
+    assert found.refuse({"model": {"family": "lstm"}, "training": {"tokens": 9}}) is not None

@@ -7,6 +7,7 @@ warm, and reuses one buffer of C x V. Nothing is approximated.
 Shapes: N rows (batch x time), C rows of a chunk, H hidden width, V vocabulary.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from typing_extensions import override
 __all__ = ["OutputLayer", "SoftmaxOutput", "chunked_negative_log_likelihood", "rows_per_chunk"]
 
 # A chunk's logits stay near the cache, but a matrix product of fewer than 64 rows loses more than that wins.
-BUFFER_SIZE = {"cpu": 5_000_000, "cuda": 100_000_000}
+BUFFER_SIZE = {"cpu": 8_000_000, "cuda": 100_000_000}
 MOST_ROWS = {"cpu": 256, "cuda": 4096}
 FEWEST_ROWS = 64
 
@@ -105,7 +106,7 @@ def _chunked_loss(
     weights_N: Tensor | None,
     rows: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    rows = rows or rows_per_chunk(hidden_NH.device.type, len(bias_V))
+    rows = rows or _equal_chunks(len(hidden_NH), rows_per_chunk(hidden_NH.device.type, len(bias_V)))
     if weights_N is None:
         weights_N = torch.ones_like(targets_N)
     if not torch.is_grad_enabled():
@@ -115,9 +116,15 @@ def _chunked_loss(
 
 
 def rows_per_chunk(device: str, vocabulary_size: int) -> int:
-    """Rows whose logits exist at once on a device of a type such as "cpu"."""
+    """Rows whose logits exist at once, at most, on a device of a type such as "cpu"."""
     kind = device if device in BUFFER_SIZE else "cpu"
     return max(FEWEST_ROWS, min(MOST_ROWS[kind], BUFFER_SIZE[kind] // vocabulary_size))
+
+
+def _equal_chunks(rows: int, most: int) -> int:
+    """Rows of a chunk when all have about as many: a last one of few rows costs as much as a whole one."""
+    chunks = max(1, math.ceil(rows / most))
+    return max(1, math.ceil(rows / chunks))
 
 
 class _ChunkedLoss(torch.autograd.Function):

@@ -1,0 +1,18 @@
+"""The device that a name means."""
+
+import torch
+
+from memtune.errors import ConfigurationError
+
+__all__ = ["find_device"]
+
+
+def find_device(name: str) -> torch.device:
+    """The device "cpu", "cuda" or "cuda:1"; a ConfigurationError when it is none, or not there."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigurationError(f'device must be "cpu" or "cuda", got "{name}"') from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigurationError(f'device "{name}" is not there: torch sees no GPU; take device = "cpu"')
+    return device

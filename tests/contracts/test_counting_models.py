@@ -1,0 +1,139 @@
+"""What holds for every family that learns by counting. A new one adds its examples here and nothing else."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from memtune.corpora.protocols import SentenceProtocol, StreamProtocol
+from memtune.models import (
+    MODELS,
+    CountingConfig,
+    KneserNeyConfig,
+    LanguageModel,
+    build_model,
+    negative_log_likelihood,
+)
+from memtune.tasks import LanguageModelling
+from memtune.training import load_model, save_model
+from tests.golden.tiny_corpus import tiny_corpus
+
+WORDS = 31
+EXAMPLES: list[CountingConfig] = [KneserNeyConfig(order=order) for order in (1, 2, 4)]
+every_example = pytest.mark.parametrize("config", EXAMPLES, ids=str)
+
+
+def text(rows: int, steps: int, seed: int = 0) -> torch.Tensor:
+    """Every row begins with the boundary; words are unequally frequent."""
+    random = torch.rand(rows, steps, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    words_BT = (random**2 * WORDS).long()
+    words_BT[:, 0] = 0
+    return words_BT
+
+
+def fitted(config: CountingConfig) -> LanguageModel:
+    words_BT = text(40, 12, seed=1)[:, 1:]
+    return config.fit(words_BT.flatten().numpy(), np.arange(0, words_BT.numel(), 11), WORDS)
+
+
+def nats(model: LanguageModel, words_BT: torch.Tensor, mask_BT: torch.Tensor | None = None) -> float:
+    return negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:], mask_BT)[0].item()
+
+
+def test_every_counting_family_has_an_example():
+    families = {family for family, config in MODELS.items() if issubclass(config, CountingConfig)}
+    assert families == {example.family for example in EXAMPLES}
+
+
+@every_example
+@pytest.mark.parametrize("said", [1, 2, 7])
+def test_every_word_may_come_and_their_probabilities_are_one_together(config, said):
+    model, context_BT = fitted(config), text(1, said)
+    every_B1 = torch.arange(WORDS).unsqueeze(1)
+    mask_BT = torch.arange(said) == said - 1
+    probabilities = [
+        math.exp(-nats(model, torch.cat([context_BT, word_1.unsqueeze(0)], dim=1), mask_BT.unsqueeze(0)))
+        for word_1 in every_B1
+    ]
+    assert min(probabilities) > 0
+    assert sum(probabilities) == pytest.approx(1.0, rel=1e-12)
+
+
+@every_example
+def test_it_learns_from_the_text(config):
+    words_BT = text(40, 12, seed=1)
+    assert nats(fitted(config), words_BT) < nats(config.build(WORDS), words_BT)
+
+
+@every_example
+@pytest.mark.parametrize("cuts", [[1], [2], [9], [3, 4], [5, 10, 15, 20]], ids=str)
+def test_state_carries_the_past(config, cuts):
+    """Reading a text in pieces gives the nats of reading it in one."""
+    model, words_BT = fitted(config), text(3, 26)
+    total, state = torch.zeros((), dtype=torch.float64), None
+    for first, last in zip([0, *cuts], [*cuts, 25], strict=True):
+        inputs_BT, targets_BT = words_BT[:, first:last], words_BT[:, first + 1 : last + 1]
+        summed, state = negative_log_likelihood(model, inputs_BT, targets_BT, state=state)
+        assert {len(value) for value in state.values()} == {3}
+        total += summed
+    assert total.item() == pytest.approx(nats(model, words_BT), rel=1e-12)
+
+
+@every_example
+def test_rows_of_unequal_length_count_as_if_each_were_alone(config):
+    model, words_BT, lengths = fitted(config), text(3, 13), [12, 5, 1]
+    mask_BT = torch.arange(12) < torch.tensor(lengths).unsqueeze(1)
+    alone = [nats(model, words_BT[row : row + 1, : length + 1]) for row, length in enumerate(lengths)]
+    assert nats(model, words_BT, mask_BT) == pytest.approx(sum(alone), rel=1e-12)
+    padded_BT = functional.pad(words_BT, (0, 6), value=5)
+    padded_mask_BT = functional.pad(mask_BT, (0, 6), value=False)
+    assert nats(model, padded_BT, padded_mask_BT) == pytest.approx(sum(alone), rel=1e-12)
+
+
+@every_example
+def test_checkpoint_reloads_to_the_same_nats(config, tmp_path):
+    model, words_BT = fitted(config), text(3, 12)
+    save_model(model, tmp_path)
+    assert not list(tmp_path.glob("*.p*"))
+    again = load_model(tmp_path)
+    assert again.config == config
+    assert nats(again, words_BT) == nats(model, words_BT)
+
+
+@every_example
+@pytest.mark.parametrize("protocol", [SentenceProtocol, StreamProtocol])
+def test_perplexity_does_not_depend_on_the_batch_size_nor_on_how_an_evaluation_is_cut(
+    config, protocol, tmp_path
+):
+    corpus = tiny_corpus(tmp_path)
+    train = corpus["train"]
+    model = config.fit(train.tokens(0, train.token_count), train.starts, len(corpus.vocabulary))
+    losses = [
+        LanguageModelling(corpus, protocol(batch_size=size)).evaluate(model, "valid").loss for size in (1, 20)
+    ]
+    assert losses[0] == losses[1]
+    task = LanguageModelling(corpus, protocol())
+    for batch_tokens in (1, 7, 5000):
+        plan, state, total = protocol().evaluation_plan(corpus["valid"], batch_tokens), None, 0.0
+        for index in range(len(plan)):
+            summed, state = task.loss(model, plan.batch(index), state)
+            total += summed.item()
+        assert total / plan.token_count == pytest.approx(losses[0], rel=1e-12)
+
+
+@every_example
+def test_it_trains_no_parameter_and_draws_no_random_number(config):
+    before = torch.get_rng_state()
+    assert not list(build_model(config, WORDS, seed=7).parameters())
+    assert torch.equal(torch.get_rng_state(), before)
+    assert config.parameter_count(WORDS) == config.multiply_adds(WORDS) == 0
+
+
+@every_example
+def test_a_configuration_names_its_family_and_describes_itself(config):
+    assert MODELS[config.family] is type(config)
+    assert config.describe()
+    for name, field in type(config).model_fields.items():
+        assert name == "family" or field.description, name
