@@ -33,7 +33,9 @@ class Published:
 
     def config(self) -> Architecture:
         """The model's configuration."""
-        return load_trial(TRIALS / f"{self.trial}.toml").trial.model
+        model = load_trial(TRIALS / f"{self.trial}.toml").trial.model
+        assert isinstance(model, Architecture), f"{self.trial} is no network"
+        return model
 
     def count(self) -> int:
         """Our parameters."""
