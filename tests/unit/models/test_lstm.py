@@ -101,6 +101,7 @@ def test_masks_drop_as_often_as_asked_and_keep_the_mean():
     config = LSTMConfig(width=100, zoneout_cell=0.3, zoneout_hidden=0.1, **options)
     torch.manual_seed(0)
     (masks,), output_B1H = build_model(config, WORDS, seed=1).stack._draw_masks(torch.zeros(50, 40, 100))
+    assert masks.input_B1E.shape == output_B1H.shape == (50, 1, 100)
     for mask, dropped in [
         (masks.input_B1E, 0.5),
         (output_B1H, 0.5),

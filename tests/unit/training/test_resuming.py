@@ -21,6 +21,7 @@ RMSPROP = {"kind": "rmsprop", "learning_rate": 0.003, "momentum": 0.1}
 PLATEAU = {"kind": "plateau", "factor": 0.5}
 INVERSE = {"kind": "inverse", "decay": 0.01}
 WITHIN = LSTM | {"recurrent_dropout": 0.1, "variational_dropout": 0.2, "zoneout_cell": 0.2}
+CONSTANT = {"kind": "constant"}
 AVERAGED = {"kind": "nt_asgd", "learning_rate": 2.0, "weight_decay": 1e-6, "interval": 1}
 RANDOM_LENGTHS = STREAM | {"random_lengths": True}
 AWD = {"family": "awd_lstm", "embedding_width": 8, "width": 12, "layers": 2}
@@ -33,7 +34,7 @@ CASES = [
     (MEMORY, STREAM, RMSPROP, INVERSE),
     (LSTM, SENTENCE, ADAMW, PLATEAU),
     (WITHIN, STREAM, SGD, PLATEAU),
-    (AWD, RANDOM_LENGTHS, AVERAGED, PLATEAU),  # averages after three of its reports
+    (AWD, RANDOM_LENGTHS, AVERAGED, CONSTANT),
 ]
 each_case = pytest.mark.parametrize(
     "case", CASES, ids=lambda case: "-".join(part.get("family", part.get("kind")) for part in case)
@@ -81,6 +82,12 @@ def test_resumed_after_any_report_it_ends_bit_for_bit(corpus, make_trial, tmp_pa
         resumed = Learner.restore(tmp_path / str(reports), corpus)
         assert len(resumed.curve) == reports
         _assert_same(_finish(resumed), whole, tmp_path)
+
+
+def test_the_case_that_is_to_average_its_weights_does_so_before_its_last_report(corpus, make_trial):
+    learner = _finish(Learner(_trial(make_trial, CASES[-1]), corpus))
+    losses = [report.valid_loss for report in learner.curve]
+    assert learner.config.training.optimiser.averages(losses[:-1])
 
 
 def test_resumed_after_every_report_it_ends_bit_for_bit(corpus, make_trial, tmp_path):
