@@ -1,21 +1,27 @@
 """The chunked loss against torch's linear layer and cross entropy: forward and backward of 700 rows.
 
-python -m benchmarks.output_layer [--vocabulary 10000 77000]
+Time side by side; peak memory in a process of its own for each side, beyond what was there before and beyond
+the gradients, which both sides have to give.
+
+    python -m benchmarks.output_layer [--vocabulary 10000 77000]
 """
 
 import argparse
+import multiprocessing
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.side_by_side import compare, describe_machine, refuse
+from benchmarks.side_by_side import compare, describe_machine, line, refuse
 from memtune.models.layers.output import chunked_negative_log_likelihood
+from memtune.training.memory import forget_peak, peak_bytes, resident_bytes
 from tests.oracles.agreement import assert_near
 
 ROWS, WIDTH = 20 * 35, 128
-GOAL = 1.9
+TIME_MUST, TIME_GOAL = 1.4, 1.9
+MEMORY_MUST, MEMORY_GOAL = 4, 20
 
 
 def main() -> None:
@@ -26,7 +32,8 @@ def main() -> None:
     torch.set_num_threads(1)
     print(describe_machine())
     for words in arguments.vocabulary:
-        print(measure(words, arguments.repeats))
+        print(measure(words, arguments.repeats), flush=True)
+    print(measure_memory(max(arguments.vocabulary)))
 
 
 def measure(words: int, repeats: int) -> str:
@@ -37,7 +44,31 @@ def measure(words: int, repeats: int) -> str:
     except AssertionError as error:
         raise refuse(error) from None
     ratio = compare(plain, chunked, repeats)
-    return ratio.line(f"linear + cross_entropy time / chunked loss time, V={words}", GOAL)
+    name = f"linear + cross_entropy time / chunked loss time, V={words // 1000}k"
+    return ratio.line(name, TIME_GOAL, TIME_MUST)
+
+
+def measure_memory(words: int) -> str:
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(2, maxtasksperchild=1) as pool:
+        plain, chunked = pool.starmap(
+            extra_bytes, [(plain_loss, words), (chunked_negative_log_likelihood, words)], chunksize=1
+        )
+    name = f"linear + cross_entropy peak memory / chunked loss peak memory, V={words // 1000}k"
+    detail = f"{plain / 2**20:.0f} MiB / {chunked / 2**20:.0f} MiB beyond the gradients"
+    return line(name, plain / chunked, MEMORY_GOAL, MEMORY_MUST, detail=detail)
+
+
+def extra_bytes(loss: Callable[..., Tensor], words: int) -> int:
+    """The most that a process holds during a step over what it held before, without the gradients."""
+    torch.set_num_threads(1)
+    step(loss, *problem(100))()  # what libraries load once
+    leaves, targets = problem(words)
+    forget_peak(torch.device("cpu"))
+    before = resident_bytes()
+    step(loss, leaves, targets)()
+    gradients = sum(leaf.nbytes for leaf in leaves)
+    return peak_bytes(torch.device("cpu")) - before - gradients
 
 
 def problem(words: int) -> tuple[list[Tensor], Tensor]:

@@ -27,6 +27,7 @@ __all__ = [
     "longest_row",
     "peak_bytes",
     "ran_out",
+    "resident_bytes",
 ]
 
 FLOAT = 4
@@ -139,6 +140,12 @@ def peak_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def resident_bytes() -> int:
+    """What the whole process holds in memory now."""
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def ran_out(error: Exception) -> bool:
