@@ -6,14 +6,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 STUDY  := jobs/studies/demo.toml
-BENCHES := $(filter-out side_by_side,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/*.py)))
+BENCHED := docs/results/benchmarks_cpu_$(shell date +%F).md
 
 .PHONY: help install demo test lint types bench clean
 
 help:
 	@echo "make demo    install, import the embedded corpus, run a small search, show the leaderboard"
 	@echo "make test    install, then ruff, mypy and pytest"
-	@echo "make bench   the benchmarks, one line of ratio and goal each"
+	@echo "make bench   the benchmarks, one line each, and a table in docs/results"
 	@echo "make clean   remove the environment and everything the demo wrote"
 
 install: $(READY)
@@ -47,7 +47,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	@for file in $(BENCHES); do OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.$$file || exit 1; done
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --markdown $(BENCHED)
 
 clean:
 	rm -rf $(VENV) .memtune .mypy_cache .ruff_cache .pytest_cache

@@ -3,7 +3,7 @@
 Both read the same generated text, words by Zipf's law, in one process and thread, taking turns; the figure is
 the median of the ratios of their processor times. Before that, both must give the same ids.
 
-    python benchmarks/import_speed.py [--words 8000000] [--rounds 5]
+    python -m benchmarks.import_speed [--words 8000000] [--rounds 5]
 """
 
 import argparse
@@ -16,6 +16,7 @@ from statistics import median
 
 import numpy as np
 
+from benchmarks.side_by_side import line
 from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus
 
 VOCABULARY_SIZE = 50_000
@@ -92,8 +93,8 @@ def main() -> None:
             ours = processor_seconds(lambda: import_text(source, small, folder))
             ratios.append(plain / ours)
             speeds.append(arguments.words / ours)
-    print(f"import speed, ours / plain loop: {median(ratios):.2f} (goal >= {GOAL})")
-    print(f"  ours {median(speeds) / 1e6:.1f} M words/s; ratios {min(ratios):.2f} to {max(ratios):.2f}")
+    detail = f"{min(ratios):.2f} to {max(ratios):.2f}, {median(speeds) / 1e6:.1f} M words/s"
+    print(line("import speed, ours / plain loop", median(ratios), GOAL, detail=detail))
 
 
 if __name__ == "__main__":

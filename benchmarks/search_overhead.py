@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.side_by_side import line
 from memtune.corpora.grammar import import_grammar
 from memtune.execution.search import search
 from memtune.execution.settings import Settings
@@ -78,11 +79,9 @@ def main(trials: str = "8", tokens: str = "800000") -> None:
     with tempfile.TemporaryDirectory(prefix="memtune-overhead-") as folder:
         wall, seconds = run(Path(folder), int(trials), int(tokens))
     ratio = wall * WORKERS / sum(seconds)
-    print(
-        f"search wall time x {WORKERS} workers / training time: "
-        f"{ratio:.2f} (goal {GOAL:.2f}, must {MUST:.2f})   "
-        f"{wall:.1f} s for {sum(seconds):.1f} s of {len(seconds)} trials"
-    )
+    name = f"search wall time x {WORKERS} workers / training time"
+    detail = f"{wall:.1f} s for {sum(seconds):.1f} s of {len(seconds)} trials"
+    print(line(name, ratio, GOAL, MUST, at_most=True, detail=detail))
 
 
 if __name__ == "__main__":

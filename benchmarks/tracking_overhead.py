@@ -4,7 +4,7 @@ Reports go one by one through a Recorder into a fresh sqlite store. The first ra
 the calls; the second all CPU time of the process, so also what the writer takes from a trainer beside it.
 Gated: afterwards the store must hold every report exactly once.
 
-    OMP_NUM_THREADS=1 python benchmarks/tracking_overhead.py
+    OMP_NUM_THREADS=1 python -m benchmarks.tracking_overhead
 """
 
 import statistics
@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.side_by_side import line
 from memtune.tracking import Recorder, leaderboard, sqlite_uri
 from memtune.tracking.connection import connect
 from memtune.training import Report
@@ -79,7 +80,7 @@ def main() -> None:
         "logging in all CPU time, writer included": processor / INTERVAL,
     }
     for name, share in shares.items():
-        print(f"{name}, share of a {INTERVAL:.0f} s report interval: {share:.5f} (goal <= {GOAL})")
+        print(line(f"{name}, share of a {INTERVAL:.0f} s report interval", share, GOAL, at_most=True))
     sys.exit(max(shares.values()) > GOAL)
 
 

@@ -1,0 +1,26 @@
+"""The table at the end of a benchmark run says what each measure is held to, and whether that is met."""
+
+import pytest
+
+from benchmarks.__main__ import measures
+from benchmarks.side_by_side import line
+
+
+@pytest.mark.parametrize(
+    ("value", "goal", "must", "at_most", "verdict"),
+    [
+        (0.93, 0.90, 0.82, False, "goal"),
+        (0.85, 0.90, 0.82, False, "must"),
+        (0.81, 0.90, 0.82, False, "NOT MET"),
+        (154.2, 200, 400, True, "goal"),
+        (333.0, 200, 400, True, "must"),
+        (412.0, 200, 400, True, "NOT MET"),
+        (3.5e-5, 0.01, None, True, "goal"),
+        (0.7, 1.0, None, False, "not met"),
+    ],
+)
+def test_a_measure_is_judged_by_the_line_it_prints(value, goal, must, at_most, verdict):
+    printed = line("a: b (c), V=10k", value, goal, must, at_most=at_most, detail="of 3 s (all)")
+    (row,) = measures(f"a machine, threads: 1\n{printed}\nno measure: 3\n")
+    assert (row.name, row.verdict, row.detail) == ("a: b (c), V=10k", verdict, "of 3 s (all)")
+    assert float(row.value) == pytest.approx(value, rel=0.01)
