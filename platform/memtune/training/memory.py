@@ -139,6 +139,10 @@ def peak_bytes(device: torch.device) -> int:
     """The most memory held at once: by tensors on a GPU, by the whole process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    # ru_maxrss would begin with what the parent held when it started this process, and cannot be forgotten.
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
