@@ -21,7 +21,7 @@ from typing_extensions import override
 __all__ = ["OutputLayer", "SoftmaxOutput", "chunked_negative_log_likelihood", "rows_per_chunk"]
 
 # A chunk's logits stay near the cache, but a matrix product of fewer than 64 rows loses more than that wins.
-BUFFER_SIZE = {"cpu": 8_000_000, "cuda": 100_000_000}
+BUFFER_SIZE = {"cpu": 7_000_000, "cuda": 100_000_000}
 MOST_ROWS = {"cpu": 256, "cuda": 4096}
 FEWEST_ROWS = 64
 
