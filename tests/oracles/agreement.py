@@ -8,6 +8,8 @@ from torch import Tensor
 from memtune.models import NeuralLanguageModel, logits, negative_log_likelihood
 
 Oracle = Callable[..., list[list[Tensor]]]
+ROUNDING = 1e-15
+"""Norm of what a reference in float64 may hold where the truth is zero."""
 
 
 def assert_agreement(
@@ -63,7 +65,8 @@ def assert_near(value: Tensor, reference: Tensor, tolerance: float, name: str) -
     """The distance is at most `tolerance` of the reference's norm."""
     assert value.shape == reference.shape, name
     distance = (value.detach().double() - reference.detach()).norm()
-    assert distance <= tolerance * reference.norm(), f"{name}: {distance / reference.norm():.1e} off"
+    limit = max(tolerance * reference.norm(), ROUNDING)
+    assert distance <= limit, f"{name}: {distance / reference.norm():.1e} off"
 
 
 def _doubles(model: NeuralLanguageModel) -> dict[str, Tensor]:

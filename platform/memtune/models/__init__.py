@@ -25,6 +25,7 @@ from memtune.models.kneser_ney import KneserNeyConfig
 from memtune.models.lstm import LSTMConfig
 from memtune.models.lstmn import LSTMNConfig
 from memtune.models.memory_network import MemoryNetworkConfig
+from memtune.models.outputs import AdaptiveConfig, ClassFactoredConfig, OutputConfig, SoftmaxConfig
 from memtune.models.recurrent_memory import RecurrentMemoryConfig
 from memtune.models.residual_memory import ResidualMemoryConfig
 from memtune.models.rnn import RNNConfig
@@ -34,9 +35,11 @@ from memtune.models.stack_lstm import StackLSTMConfig
 __all__ = [
     "MODELS",
     "AWDLSTMConfig",
+    "AdaptiveConfig",
     "Architecture",
     "AttentionLSTMConfig",
     "Attentive",
+    "ClassFactoredConfig",
     "CountingConfig",
     "DepthGatedLSTMConfig",
     "FeedForwardConfig",
@@ -49,10 +52,12 @@ __all__ = [
     "MemoryNetworkConfig",
     "ModelConfig",
     "NeuralLanguageModel",
+    "OutputConfig",
     "RNNConfig",
     "RecurrentMemoryConfig",
     "ResidualMemoryConfig",
     "SCRNConfig",
+    "SoftmaxConfig",
     "StackLSTMConfig",
     "State",
     "build_model",

@@ -4,16 +4,29 @@ A family says how wide what it predicts from is, whether its words' rows are tho
 whether it has biases; the configuration in its field `output` does the rest.
 """
 
+import math
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal, Self
 
+from pydantic import Field, model_validator
 from torch import nn
 from typing_extensions import override
 
+from memtune.errors import ConfigurationError
+from memtune.models.layers.adaptive import AdaptiveOutput, projected_widths
+from memtune.models.layers.class_factored import ClassFactoredOutput
 from memtune.models.layers.output import OutputLayer, SoftmaxOutput, rows_per_chunk
+from memtune.models.layers.word_classes import ClassMass, class_borders, range_shares, zipf_counts
 from memtune.values import Value
 
-__all__ = ["OutputArchitecture", "OutputConfig", "SoftmaxConfig"]
+__all__ = [
+    "AdaptiveConfig",
+    "ClassFactoredConfig",
+    "OutputArchitecture",
+    "OutputConfig",
+    "SoftmaxConfig",
+]
 
 
 class OutputArchitecture(Value, ABC):
@@ -78,4 +91,140 @@ class SoftmaxConfig(OutputArchitecture):
         return {}
 
 
-OutputConfig = SoftmaxConfig
+class ClassFactoredConfig(OutputArchitecture):
+    """A softmax over classes of words and one over the words of each class (Goodman 2001, Mikolov 2011)."""
+
+    kind: Literal["class_factored"] = "class_factored"
+    can_be_tied: ClassVar[bool] = True
+    classes: int | None = Field(
+        None, ge=1, description="K: classes of words; as many as the root of the vocabulary when not given"
+    )
+    mass: ClassMass = Field(
+        "frequency",
+        description='What every class has an equal share of: "frequency", the counts of its words, or '
+        '"square_root", the roots of these, which makes classes of rare words smaller',
+    )
+
+    def class_count(self, vocabulary_size: int) -> int:
+        """K; a ConfigurationError when there are more classes than words."""
+        if self.classes is None:
+            return math.isqrt(vocabulary_size - 1) + 1
+        if self.classes > vocabulary_size:
+            raise ConfigurationError(
+                f"output.classes must be at most the {vocabulary_size} words of the vocabulary, got "
+                f"{self.classes}; leave it out for the root of their number"
+            )
+        return self.classes
+
+    @override
+    def build(
+        self, width: int, vocabulary_size: int, tied_to: nn.Embedding | None = None, bias: bool = True
+    ) -> ClassFactoredOutput:
+        classes = self.class_count(vocabulary_size)
+        return ClassFactoredOutput(width, vocabulary_size, classes, self.mass, tied_to, bias)
+
+    @override
+    def parameter_count(self, width: int, vocabulary_size: int, tied: bool = False, bias: bool = True) -> int:
+        return self.class_count(vocabulary_size) * (width + bias) + vocabulary_size * (
+            (0 if tied else width) + bias
+        )
+
+    @override
+    def multiply_adds(self, width: int, vocabulary_size: int) -> int:
+        """All classes, and the words of one, as many as there are on average in a text under Zipf's law."""
+        classes = self.class_count(vocabulary_size)
+        counts = zipf_counts(vocabulary_size)
+        borders = class_borders(counts, classes, self.mass)
+        sizes = (end - first for first, end in pairwise(borders))
+        met = sum(share * size for share, size in zip(range_shares(counts, borders), sizes, strict=True))
+        return width * (classes + math.ceil(met))
+
+    @override
+    def logits_held(self, rows: int, vocabulary_size: int) -> int:
+        classes = self.class_count(vocabulary_size)
+        return (
+            rows * math.ceil(vocabulary_size / classes) + min(rows, rows_per_chunk("cpu", classes)) * classes
+        )
+
+    @override
+    def describe(self) -> dict[str, str | int | float]:
+        return super().describe() | {"classes": self.classes or "root"}
+
+
+class AdaptiveConfig(OutputArchitecture):
+    """A softmax over the frequent words, and clusters of the others behind projections (Grave 2017)."""
+
+    kind: Literal["adaptive"] = "adaptive"
+    can_be_tied: ClassVar[bool] = False
+    cutoffs: tuple[int, ...] | None = Field(
+        None,
+        min_length=1,
+        description="First words of the clusters, by rank; 1/20 and 1/5 of the vocabulary when not given",
+    )
+    factor: int = Field(
+        4, ge=1, description="How many times narrower than the one before the projection of a cluster is"
+    )
+
+    @model_validator(mode="after")
+    def _cutoffs_ascend(self) -> Self:
+        if self.cutoffs and any(later <= earlier for earlier, later in pairwise((0, *self.cutoffs))):
+            raise ValueError(f"cutoffs must ascend from 1 or more, got {list(self.cutoffs)}")
+        return self
+
+    def clusters(self, vocabulary_size: int) -> list[int]:
+        """The first words of the clusters; a ConfigurationError when one is not in the vocabulary."""
+        if self.cutoffs is None:
+            shares = {math.ceil(vocabulary_size / 20), math.ceil(vocabulary_size / 5)}
+            return sorted(shares - {vocabulary_size})
+        if self.cutoffs[-1] >= vocabulary_size:
+            raise ConfigurationError(
+                f"output.cutoffs must be below the {vocabulary_size} words of the vocabulary, got "
+                f"{list(self.cutoffs)}; leave them out for 1/20 and 1/5 of it"
+            )
+        return list(self.cutoffs)
+
+    @override
+    def build(
+        self, width: int, vocabulary_size: int, tied_to: nn.Embedding | None = None, bias: bool = True
+    ) -> AdaptiveOutput:
+        assert tied_to is None, "an adaptive softmax has no row as wide as an embedding for every word"
+        return AdaptiveOutput(width, vocabulary_size, self.clusters(vocabulary_size), self.factor, bias)
+
+    @override
+    def parameter_count(self, width: int, vocabulary_size: int, tied: bool = False, bias: bool = True) -> int:
+        head, clusters = self._sizes(width, vocabulary_size)
+        return head * (width + bias) + sum(
+            projected * (width + words) + words * bias for projected, words in clusters
+        )
+
+    @override
+    def multiply_adds(self, width: int, vocabulary_size: int) -> int:
+        """The head, and the clusters as often as words of a text under Zipf's law are in them."""
+        head, clusters = self._sizes(width, vocabulary_size)
+        borders = [*self.clusters(vocabulary_size), vocabulary_size]
+        shares = range_shares(zipf_counts(vocabulary_size), borders)
+        within = (
+            share * projected * (width + words)
+            for share, (projected, words) in zip(shares, clusters, strict=True)
+        )
+        return width * head + math.ceil(sum(within))
+
+    @override
+    def logits_held(self, rows: int, vocabulary_size: int) -> int:
+        head, clusters = self._sizes(1, vocabulary_size)
+        softmaxes = [head, *(words for _, words in clusters)]
+        return max(min(rows, rows_per_chunk("cpu", size)) * size for size in softmaxes)
+
+    @override
+    def describe(self) -> dict[str, str | int | float]:
+        return super().describe() | {"factor": self.factor}
+
+    def _sizes(self, width: int, vocabulary_size: int) -> tuple[int, list[tuple[int, int]]]:
+        """Entries of the head, and the projected width and the words of each cluster."""
+        borders = [*self.clusters(vocabulary_size), vocabulary_size]
+        words = [end - first for first, end in pairwise(borders)]
+        projected = projected_widths(width, len(words), self.factor)
+        return borders[0] + len(words), list(zip(projected, words, strict=True))
+
+
+OutputConfig = Annotated[SoftmaxConfig | ClassFactoredConfig | AdaptiveConfig, Field(discriminator="kind")]

@@ -4,32 +4,41 @@ python -m memtune.reports.models > docs/models.md
 """
 
 import sys
-from typing import Any
+from typing import Any, get_args
 
-from memtune.models import MODELS, LanguageModelConfig
+from memtune.models import MODELS, LanguageModelConfig, OutputConfig
+from memtune.models.outputs import OutputArchitecture
 
 __all__ = ["models_page"]
 
 VOCABULARY = 10_000
+WIDTH = 128
 OF_ALL = ("family", "output")
 """Fields that every family has."""
 HEAD = f"""# Models
 
 One family a module in `platform/memtune/models/`; each is held to an oracle written from its equations.
 Parameters and multiply-adds (a predicted token, forward, full softmax) are those of the default configuration
-over {VOCABULARY:,} words. Written by `python -m memtune.reports.models`.
+over {VOCABULARY:,} words; any family ends in any of the [output layers](#output-layers). Written by
+`python -m memtune.reports.models`.
+"""
+OUTPUT_LAYERS = f"""## Output layers
+
+The field `output` of every family, by its `kind`. Parameters and multiply-adds are those of the layer alone,
+above hidden vectors of width {WIDTH}; the cost of a word is its mean over a text under Zipf's law.
+`tie_output`, where a family has it, makes the words' rows those of the embedding.
 """
 
 
 def models_page() -> str:
-    """The page in Markdown: a table of the families, then the fields of each."""
+    """The page in Markdown: a table of the families, then the fields of each, then the output layers."""
     rows = [
         "| family | what it is | parameters | multiply-adds | to read on request |",
         "|---|---|---|---|---|",
     ]
     rows += [_row(family, config) for family, config in MODELS.items()]
     sections = [_section(family, config) for family, config in MODELS.items()]
-    return "\n".join([HEAD, *rows, "", *sections])
+    return "\n".join([HEAD, *rows, "", *sections, *_output_layers()])
 
 
 def _row(family: str, config: type[LanguageModelConfig]) -> str:
@@ -61,6 +70,25 @@ def _section(family: str, config: type[LanguageModelConfig]) -> str:
     fields = [_field(name, field) for name, field in config.model_fields.items() if name not in OF_ALL]
     table = ["| field | default | what it is |", "|---|---|---|", *fields]
     return "\n".join([f"## {family}\n", *(f"{text}\n" for text in paragraphs), *table, ""])
+
+
+def _output_layers() -> list[str]:
+    """What there is of output layers, and the fields of each."""
+    kinds: tuple[type[OutputArchitecture], ...] = get_args(get_args(OutputConfig)[0])
+    rows = ["| kind | what it is | parameters | multiply-adds | tied words |", "|---|---|---|---|---|"]
+    fields = ["| kind | field | default | what it is |", "|---|---|---|---|"]
+    for config in kinds:
+        default = config.model_validate({})
+        size = default.parameter_count(WIDTH, VOCABULARY)
+        cost = default.multiply_adds(WIDTH, VOCABULARY)
+        about, tied = (config.__doc__ or "").rstrip("."), "yes" if config.can_be_tied else "no"
+        rows.append(f"| `{default.kind}` | {about} | {size:,} | {cost:,} | {tied} |")
+        fields += [
+            f"| `{default.kind}` {_field(name, field)}"
+            for name, field in config.model_fields.items()
+            if name != "kind"
+        ]
+    return [OUTPUT_LAYERS, *rows, "", *fields, ""]
 
 
 def _field(name: str, field: Any) -> str:

@@ -59,10 +59,11 @@ def _model(row: Row, differing: Collection[str]) -> str:
     family = MODELS.get(row.family)
     if family is None:
         return row.family
-    named = {
-        name: row.parameters[MODEL + name] for name in family.model_fields if MODEL + name in row.parameters
+    recorded = {
+        name.removeprefix(MODEL): value for name, value in row.parameters.items() if name.startswith(MODEL)
     }
-    config = family.model_validate(named)
+    named = {name: value for name, value in recorded.items() if name.split(".")[0] in family.model_fields}
+    config = family.model_validate({name: value for name, value in named.items() if "." not in name})
     others = [name for name in named if MODEL + name in differing and name not in config.describe()]
     words = [f"{name}={named[name]}" for name in others if name != "family"]
     return " ".join([key_parameters(config), *words])

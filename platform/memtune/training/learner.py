@@ -75,6 +75,7 @@ class Learner:
         with self._memory_explained():
             built = build_model(config.model, len(corpus.vocabulary), config.seed)
             assert isinstance(built, NeuralLanguageModel), "what counts has a learner of its own"
+            built.output.learn_counts(corpus.vocabulary.counts)
             self.model = built.to(self.device)
             self._updates = Updates(config.descent, self.model, self.device)
         memory.forget_peak(self.device)

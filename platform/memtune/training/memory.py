@@ -2,7 +2,8 @@
 
 Counted: parameters, gradients, what the optimiser keeps, the copy of the best weights, and the activations
 that a batch leaves for its backward pass. A family tells its size and its multiply-adds for any vocabulary;
-how these grow with the vocabulary gives the widths, so no family needs a formula of its own here.
+how these grow with the vocabulary under a full softmax gives the widths, so no family needs a formula of its
+own here. Its output layer tells how many logits there are at once.
 """
 
 import os
@@ -14,6 +15,8 @@ import torch
 
 from memtune.corpora.protocols import Protocol, StreamProtocol
 from memtune.corpora.store import Split
+from memtune.models import Architecture
+from memtune.models.outputs import SoftmaxConfig
 from memtune.training.configuration import TrialConfig
 from memtune.values import Value
 
@@ -33,8 +36,6 @@ __all__ = [
 FLOAT = 4
 KEPT_PER_UNIT = 3
 """Activations kept for each output of a matrix product: it, its non-linearity and a gradient under way."""
-HEAD_ROWS = 256
-"""Rows whose logits exist at once, at most, on a CPU."""
 ATTENTION_COPIES = 4
 """Scores, weights, their gradient and the temporal term: each one float for each pair of words of a row."""
 
@@ -78,14 +79,15 @@ def estimate(config: TrialConfig, vocabulary_size: int, length: int) -> MemoryEs
 
 
 def _activations(config: TrialConfig, vocabulary_size: int, length: int) -> int:
-    """Bytes of a batch's activations: a body linear in its tokens, and a chunk of logits and gradient."""
-    model = config.model
+    """Bytes of a batch's activations: a body linear in its tokens, and logits with their gradient."""
+    assert isinstance(config.model, Architecture), "what counts leaves nothing for a backward pass"
+    model = config.model.model_copy(update={"output": SoftmaxConfig()})
     embedded = model.parameter_count(vocabulary_size + 1) - model.parameter_count(vocabulary_size)
     width = model.multiply_adds(vocabulary_size + 1) - model.multiply_adds(vocabulary_size)
     body = model.multiply_adds(vocabulary_size) - width * vocabulary_size
     per_token = KEPT_PER_UNIT * body // width + embedded + ATTENTION_COPIES * length
     tokens = config.protocol.batch_size * length
-    logits = 2 * min(HEAD_ROWS, tokens) * vocabulary_size
+    logits = 2 * config.model.output.logits_held(tokens, vocabulary_size)
     return FLOAT * (tokens * per_token + logits)
 
 

@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from memtune.execution.director import Trial
-from memtune.execution.display import Display
+from memtune.execution.display import Display, key_parameters
+from memtune.models import LSTMConfig
 from memtune.search import Proposal
 from memtune.training import Report, TrialConfig
 from memtune.values import parse
@@ -52,6 +53,12 @@ def test_off_a_terminal_each_event_is_one_line(trial: Trial) -> None:
     assert len(lines) == 1
     for part in ("trial   7", "running", "lstm width=24", "300 tokens", "42.50 validation perplexity"):
         assert part in lines[0]
+
+
+def test_an_output_layer_other_than_the_softmax_is_shown() -> None:
+    output = {"kind": "class_factored", "classes": 90}
+    config = parse(LSTMConfig, {"width": 24, "output": output}, "model")
+    assert key_parameters(config).endswith("dropout=0.0 output=class_factored classes=90")
 
 
 def test_what_did_not_change_is_not_told_again(trial: Trial) -> None:

@@ -49,6 +49,12 @@ def test_trials_that_differ_in_a_lesser_parameter_are_told_apart_by_it() -> None
     assert "tie_output" not in alike
 
 
+def test_trials_that_differ_in_their_output_layer_are_told_apart_by_it() -> None:
+    rows = [row(**{"output.kind": "softmax"}), row(**{"output.kind": "adaptive", "output.factor": 2})]
+    shown = text(leaderboard_table(rows, None, "title"))
+    assert "output.kind=adaptive output.factor=2" in shown
+
+
 def test_the_study_is_a_column_where_there_are_several() -> None:
     assert "other-0123abcd" in text(leaderboard_table([row(), row(study="other-0123abcd")], None, "title"))
     assert "s-0123abcd" not in text(leaderboard_table([row(), row()], None, "title"))

@@ -10,9 +10,11 @@ import torch
 from memtune.corpora.protocols import SentenceProtocol
 from memtune.errors import ConfigurationError, TrialError
 from memtune.models import build_model
+from memtune.models.layers.word_classes import class_borders, zipf_counts
 from memtune.tasks import LanguageModelling
 from memtune.training import Learner
 from memtune.training.memory import peak_bytes
+from memtune.training.weights import load_model, save_model
 from tests.unit.training.conftest import LSTM, MEMORY, SENTENCE, STREAM
 
 OPTIMISERS = [
@@ -51,6 +53,22 @@ def test_every_optimiser_learns_the_text(corpus, make_trial, optimiser):
 def test_every_family_learns_the_text(corpus, make_trial, model):
     optimiser = {"kind": "adam", "learning_rate": 0.02}
     assert _learns(corpus, make_trial(model, SENTENCE, optimiser=optimiser, epochs=6))
+
+
+@pytest.mark.parametrize("kind", ["class_factored", "adaptive"])
+def test_every_output_layer_learns_the_text(corpus, make_trial, kind):
+    model = {"family": "rnn", "width": 16, "output": {"kind": kind}}
+    optimiser = {"kind": "adam", "learning_rate": 0.02}
+    assert _learns(corpus, make_trial(model, SENTENCE, optimiser=optimiser, epochs=6))
+
+
+def test_classes_of_words_share_the_corpus_and_reload_without_it(corpus, make_trial, tmp_path):
+    learner = Learner(make_trial({"family": "rnn", "width": 8, "output": {"kind": "class_factored"}}), corpus)
+    borders = learner.model.output.borders.tolist()
+    assert borders == class_borders(corpus.vocabulary.counts, len(borders) - 1, "frequency")
+    assert borders != class_borders(zipf_counts(borders[-1]), len(borders) - 1, "frequency")
+    save_model(learner.model, tmp_path)
+    assert load_model(tmp_path).output.borders.tolist() == borders
 
 
 def test_without_an_interval_each_epoch_reports_once(corpus, make_trial):

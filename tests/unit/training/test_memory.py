@@ -63,6 +63,21 @@ def test_activations_are_estimated_within_a_factor_of_two(make_trial, model, len
 
 
 @pytest.mark.parametrize(
+    ("output", "fewest", "most"),
+    [
+        ({"kind": "class_factored", "classes": 50}, 700 * VOCABULARY // 50, 700 * (VOCABULARY // 50 + 50)),
+        ({"kind": "adaptive", "cutoffs": [300, 900]}, 256 * 1100, 256 * 1100),  # one cluster after the other
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+)
+def test_a_smaller_output_layer_holds_fewer_logits_over_the_same_body(make_trial, output, fewest, most):
+    full, smaller = (_config(make_trial, {**MODELS[0], **fields}) for fields in ({}, {"output": output}))
+    saved = estimate(full, VOCABULARY, 35).activations - estimate(smaller, VOCABULARY, 35).activations
+    logits = 256 * VOCABULARY - saved / 8  # a float each, and one of its gradient
+    assert fewest <= logits <= most
+
+
+@pytest.mark.parametrize(
     ("optimiser", "copies"),
     [({"kind": "sgd"}, 0), ({"kind": "sgd", "momentum": 0.9}, 1), ({"kind": "adam"}, 2)],
 )

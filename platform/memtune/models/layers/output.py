@@ -46,7 +46,7 @@ class OutputLayer(nn.Module, ABC):
         return self.negative_log_likelihood_by_row(hidden_NH, targets_N, weights_N)[0]
 
     def learn_counts(self, counts: Sequence[int]) -> None:
-        """Take notice of how often the training text has each word, where the layer has a use for it."""
+        """Take notice of how often the training text has each word, before training; most layers do not."""
 
 
 class SoftmaxOutput(OutputLayer):

@@ -1,0 +1,98 @@
+"""A softmax in two steps, class and word, against the chunked full softmax: forward and backward of 700 rows.
+
+python -m benchmarks.class_factored [--vocabulary 64000]
+
+The targets follow Zipf's law, as words do.
+"""
+
+import argparse
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from benchmarks.side_by_side import compare, describe_machine, refuse
+from memtune.models.layers.output import OutputLayer
+from memtune.models.layers.word_classes import zipf_counts
+from memtune.models.outputs import ClassFactoredConfig, SoftmaxConfig
+from tests.oracles.agreement import assert_near
+
+ROWS, WIDTH = 20 * 35, 128
+GOAL = 9.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--vocabulary", type=int, nargs="+", default=[64_000])
+    parser.add_argument("--repeats", type=int, default=15)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print(describe_machine())
+    for words in arguments.vocabulary:
+        print(measure(words, arguments.repeats))
+
+
+def measure(words: int, repeats: int) -> str:
+    hidden_NH, targets_N = problem(words)
+    full = layer(SoftmaxConfig().build(WIDTH, words))
+    factored = layer(ClassFactoredConfig().build(WIDTH, words))
+    try:
+        require_agreement(factored, hidden_NH, targets_N)
+    except AssertionError as error:
+        raise refuse(error) from None
+    ratio = compare(step(full, hidden_NH, targets_N), step(factored, hidden_NH, targets_N), repeats)
+    return ratio.line(f"full softmax time / class-factored time, V={words}", GOAL)
+
+
+def problem(words: int) -> tuple[Tensor, Tensor]:
+    """Hidden rows that want a gradient, and targets."""
+    generator = torch.Generator().manual_seed(0)
+    hidden_NH = torch.randn(ROWS, WIDTH, generator=generator).mul_(0.1).requires_grad_()
+    return hidden_NH, torch.multinomial(torch.tensor(zipf_counts(words)), ROWS, True, generator=generator)
+
+
+def layer(output: OutputLayer) -> OutputLayer:
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in output.parameters():
+            parameter.normal_(0, 0.1, generator=generator)
+    return output
+
+
+def step(output: OutputLayer, hidden_NH: Tensor, targets_N: Tensor) -> Callable[[], tuple[Tensor, ...]]:
+    leaves = [hidden_NH, *output.parameters()]
+
+    def run() -> tuple[Tensor, ...]:
+        nats = output.negative_log_likelihood(hidden_NH, targets_N)
+        return nats.detach(), *torch.autograd.grad(nats / ROWS, leaves)
+
+    return run
+
+
+def require_agreement(output: OutputLayer, hidden_NH: Tensor, targets_N: Tensor) -> None:
+    """Loss and gradients are those of the equation, in double precision, a row after the other."""
+    names = ["hidden", *(name for name, _ in output.named_parameters())]
+    leaves = [leaf.detach().double().requires_grad_() for leaf in (hidden_NH, *output.parameters())]
+    nats = nats_as_written(dict(zip(names, leaves, strict=True)), output.get_buffer("borders"), targets_N)
+    expected = [nats, *torch.autograd.grad(nats / ROWS, leaves)]
+    for name, value, reference in zip(
+        ["loss", *names], step(output, hidden_NH, targets_N)(), expected, strict=True
+    ):
+        assert_near(value, reference, 1e-5, name)
+
+
+def nats_as_written(leaves: dict[str, Tensor], borders: Tensor, targets_N: Tensor) -> Tensor:
+    sizes = borders.diff().tolist()
+    weights = torch.split(leaves["words.weight"], sizes)
+    biases = torch.split(leaves["words.bias"], sizes)
+    nats = []
+    for h, word in zip(leaves["hidden"], targets_N.tolist(), strict=True):
+        k = int((borders <= word).sum()) - 1
+        classes = leaves["classes.weight"] @ h + leaves["classes.bias"]
+        words = weights[k] @ h + biases[k]
+        nats.append(-classes.log_softmax(0)[k] - words.log_softmax(0)[word - borders[k]])
+    return torch.stack(nats).sum()
+
+
+if __name__ == "__main__":
+    main()

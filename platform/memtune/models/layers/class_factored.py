@@ -1,0 +1,217 @@
+"""The softmax in two steps: a word's class, then the word among those of its class.
+
+Goodman (2001), "Classes for Fast Maximum Entropy Training"; in recurrent networks Mikolov et al. (2011),
+"Extensions of Recurrent Neural Network Language Model", section 3.2:
+
+    p(word | h) = p(class of word | h) p(word | class of word, h)
+
+A training step computes, for each row, the classes and the words of its target's class alone. Rows are sorted
+by class, so that each class in the batch costs one matrix product forward and two backward; their logits, of
+as many different lengths, lie one after the other in one vector.
+
+Shapes: N rows, H hidden width, V vocabulary, K classes, S logits of all rows (each over its target's class),
+for one class R rows and W words.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from typing_extensions import override
+
+from memtune.models.layers.output import OutputLayer, SoftmaxOutput
+from memtune.models.layers.word_classes import ClassMass, class_borders, zipf_counts
+
+__all__ = ["ClassFactoredOutput"]
+
+
+class ClassFactoredOutput(OutputLayer):
+    """A softmax over classes of words, and one over the words of each class."""
+
+    borders: Tensor
+    """The first word of each class, and the size of the vocabulary: (K + 1,)."""
+
+    def __init__(
+        self,
+        width: int,
+        vocabulary_size: int,
+        classes: int,
+        mass: ClassMass,
+        tied_to: nn.Embedding | None = None,
+        bias: bool = True,
+    ) -> None:
+        """With `tied_to`, the embedding's table is the words' weight. Classes follow Zipf's law at first."""
+        super().__init__()
+        self.mass = mass
+        self.classes = SoftmaxOutput(width, classes, bias=bias)
+        self.words = SoftmaxOutput(width, vocabulary_size, tied_to, bias)
+        self.register_buffer("borders", torch.empty(classes + 1, dtype=torch.int64))
+        self.learn_counts(zipf_counts(vocabulary_size))
+
+    @override
+    def learn_counts(self, counts: Sequence[float]) -> None:
+        classes = len(self.borders) - 1
+        self.borders.copy_(torch.tensor(class_borders(counts, classes, self.mass)))
+
+    @override
+    def forward(self, hidden_H: Tensor) -> Tensor:
+        """Log-probabilities of all words."""
+        sizes = self.borders.diff()
+        log_p_K: Tensor = self.classes(hidden_H).log_softmax(-1)
+        logits = torch.split(self.words(hidden_H), sizes.tolist(), -1)
+        within_V = torch.cat([logits_W.log_softmax(-1) for logits_W in logits], -1)
+        return log_p_K.repeat_interleave(sizes, -1) + within_V
+
+    @override
+    def negative_log_likelihood_by_row(
+        self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        class_N = torch.bucketize(targets_N.contiguous(), self.borders[1:], right=True)
+        nats, nats_N = self.classes.negative_log_likelihood_by_row(hidden_NH, class_N, weights_N)
+        rows = _RowsByClass(class_N, self.borders)
+        within, within_N = _loss_within_classes(hidden_NH, self.words, targets_N, weights_N, rows)
+        return nats + within, nats_N + within_N
+
+
+class _RowsByClass:
+    """The rows of a batch sorted by the class of their targets, and the classes that are there."""
+
+    def __init__(self, class_N: Tensor, borders: Tensor) -> None:
+        self.order_N = class_N.argsort(stable=True)
+        self.first_N, self.sizes_N = borders[class_N[self.order_N]], borders.diff()[class_N[self.order_N]]
+        counts = class_N.bincount(minlength=len(borders) - 1).tolist()
+        self.sizes: list[int] = borders.diff().tolist()
+        self.present = [k for k, rows in enumerate(counts) if rows]
+        self.rows = [counts[k] for k in self.present]
+
+    def words_of_classes(self, values_VX: Tensor) -> list[Tensor]:
+        """The part of each class that is there in what every word has, whatever its width."""
+        parts = torch.split(values_VX, self.sizes)
+        return [parts[k] for k in self.present]
+
+    def absent_words(self, values_VX: Tensor) -> list[Tensor]:
+        """The parts of the classes that are not there."""
+        present = set(self.present)
+        return [part for k, part in enumerate(torch.split(values_VX, self.sizes)) if k not in present]
+
+    def blocks(self, logits_S: Tensor) -> list[Tensor]:
+        """logits_RW of each class that is there."""
+        shapes = [(rows, self.sizes[k]) for rows, k in zip(self.rows, self.present, strict=True)]
+        parts = torch.split(logits_S, [rows * words for rows, words in shapes])
+        return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _loss_within_classes(
+    hidden_NH: Tensor,
+    words: SoftmaxOutput,
+    targets_N: Tensor,
+    weights_N: Tensor | None,
+    rows: _RowsByClass,
+) -> tuple[Tensor, Tensor]:
+    """Weighted sum of -log p(word | class of word), and these nats of each row, cut from the graph."""
+    weight_VH, bias_V = words.weight, words.bias
+    if weights_N is None:
+        weights_N = torch.ones_like(targets_N)
+    if not torch.is_grad_enabled():
+        hidden_NH, weight_VH, bias_V = hidden_NH.detach(), weight_VH.detach(), bias_V.detach()
+    nats: tuple[Tensor, Tensor] = _LossWithinClasses.apply(
+        hidden_NH, weight_VH, bias_V, targets_N, weights_N, rows
+    )  # type: ignore[no-untyped-call]
+    return nats
+
+
+class _LossWithinClasses(torch.autograd.Function):
+    """What is kept for the backward pass are errors of each row over the words of its class alone."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_NH: Tensor,
+        weight_VH: Tensor,
+        bias_V: Tensor,
+        targets_N: Tensor,
+        weights_N: Tensor,
+        rows: _RowsByClass,
+    ) -> tuple[Tensor, Tensor]:
+        device = hidden_NH.device.type
+        autocast = torch.is_autocast_enabled(device)
+        product_type = torch.get_autocast_dtype(device) if autocast else hidden_NH.dtype
+        with torch.autocast(device, enabled=False):
+            hidden_NH = hidden_NH[rows.order_N].to(product_type)
+            log_p_S = _log_probabilities(hidden_NH, weight_VH, bias_V, rows)
+        target_N = rows.sizes_N.cumsum(0) - rows.sizes_N + targets_N[rows.order_N] - rows.first_N
+        nats_N = -log_p_S[target_N]
+        weights_N = weights_N[rows.order_N].to(nats_N.dtype)
+        if any(ctx.needs_input_grad):
+            errors_S = log_p_S.exp_()
+            errors_S[target_N] -= 1
+            ctx.rows = rows
+            ctx.save_for_backward(hidden_NH, weight_VH, bias_V, errors_S, weights_N)
+        by_row_N = torch.empty_like(nats_N).index_copy_(0, rows.order_N, nats_N)
+        ctx.mark_non_differentiable(by_row_N)
+        return (nats_N * weights_N).sum(), by_row_N
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        hidden_NH, weight_VH, bias_V, errors_S, weights_N = ctx.saved_tensors
+        rows, scale_N = ctx.rows, weights_N * scale
+        hidden_gradient_NH = weight_gradient_VH = bias_gradient_V = None
+        errors = [block_RW.to(hidden_NH.dtype) for block_RW in rows.blocks(errors_S)]
+        if ctx.needs_input_grad[0]:
+            hidden_gradient_NH = _hidden_gradient(errors, weight_VH, scale_N, rows)
+        if ctx.needs_input_grad[1]:
+            scaled_NH = hidden_NH * scale_N.unsqueeze(1).to(hidden_NH.dtype)
+            weight_gradient_VH = _word_gradient(errors, scaled_NH, weight_VH, rows)
+        if ctx.needs_input_grad[2]:
+            bias_gradient_V = _word_gradient(errors, scale_N.to(hidden_NH.dtype), bias_V, rows)
+        return hidden_gradient_NH, weight_gradient_VH, bias_gradient_V, None, None, None
+
+
+def _log_probabilities(hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor, rows: _RowsByClass) -> Tensor:
+    """log_p_S of the words of each row's class, for rows sorted by class."""
+    sum_type = torch.promote_types(hidden_NH.dtype, torch.float32)
+    size = sum(count * rows.sizes[k] for count, k in zip(rows.rows, rows.present, strict=True))
+    logits_S = hidden_NH.new_empty(size)
+    for logits_RW, hidden_RH, weight_WH, bias_W in zip(
+        rows.blocks(logits_S),
+        torch.split(hidden_NH, rows.rows),
+        rows.words_of_classes(weight_VH.to(hidden_NH.dtype)),
+        rows.words_of_classes(bias_V.to(hidden_NH.dtype)),
+        strict=True,
+    ):
+        torch.addmm(bias_W, hidden_RH, weight_WH.t(), out=logits_RW)
+    logits_S = logits_S.to(sum_type)
+    log_p_S = torch.empty_like(logits_S)
+    for logits_RW, log_p_RW in zip(rows.blocks(logits_S), rows.blocks(log_p_S), strict=True):
+        torch.log_softmax(logits_RW, 1, out=log_p_RW)
+    return log_p_S
+
+
+def _hidden_gradient(errors: list[Tensor], weight_VH: Tensor, scale_N: Tensor, rows: _RowsByClass) -> Tensor:
+    """The gradient of the hidden vectors in the order they came in."""
+    sorted_NH = weight_VH.new_empty(len(scale_N), weight_VH.shape[1], dtype=errors[0].dtype)
+    words = rows.words_of_classes(weight_VH.to(sorted_NH.dtype))
+    for errors_RW, weight_WH, gradient_RH in zip(
+        errors, words, torch.split(sorted_NH, rows.rows), strict=True
+    ):
+        torch.mm(errors_RW, weight_WH, out=gradient_RH)
+    sorted_NH = sorted_NH.to(weight_VH.dtype).mul_(scale_N.unsqueeze(1))
+    return torch.empty_like(sorted_NH).index_copy_(0, rows.order_N, sorted_NH)
+
+
+def _word_gradient(errors: list[Tensor], values_NX: Tensor, like_VX: Tensor, rows: _RowsByClass) -> Tensor:
+    """errors^T values, class by class; the words of other classes have none."""
+    gradient_VX = torch.empty_like(like_VX)
+    for absent_WX in rows.absent_words(gradient_VX):
+        absent_WX.zero_()
+    for errors_RW, values_RX, gradient_WX in zip(
+        errors, torch.split(values_NX, rows.rows), rows.words_of_classes(gradient_VX), strict=True
+    ):
+        if gradient_WX.dtype == errors_RW.dtype:
+            torch.matmul(errors_RW.t(), values_RX, out=gradient_WX)
+        else:
+            gradient_WX.copy_(errors_RW.t() @ values_RX)
+    return gradient_VX

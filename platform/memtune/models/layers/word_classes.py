@@ -1,0 +1,46 @@
+"""Classes of words for a factored softmax: ranges of ids, each with an equal share of the training text.
+
+Mikolov, Kombrink, Burget, Černocký and Khudanpur (2011), "Extensions of Recurrent Neural Network Language
+Model", section 3.2: words in the order of their counts are cut into ranges of equal summed frequency. Summed
+square roots instead ("Povey style" in the code of Mirowski and Vlachos, 2015) make the last classes smaller.
+
+Ids follow the counts, so a class is a range of ids: `borders` holds the first word of each class, and V.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Literal
+
+__all__ = ["ClassMass", "class_borders", "range_shares", "zipf_counts"]
+
+ClassMass = Literal["frequency", "square_root"]
+
+
+def class_borders(counts: Sequence[float], classes: int, mass: ClassMass) -> list[int]:
+    """The `classes` + 1 borders of ranges of words whose summed counts, or roots of them, are about equal.
+
+    No class is empty: a word that alone outweighs a share is a class, and the others share what is left.
+    """
+    assert 1 <= classes <= len(counts)
+    masses = map(math.sqrt, counts) if mass == "square_root" else counts
+    below = list(accumulate(masses, initial=0))
+    borders = [0]
+    for left in range(classes, 1, -1):
+        first = borders[-1]
+        share = (below[-1] - below[first]) / left
+        nearest = bisect_left(below, below[first] + share, first)
+        borders.append(min(max(nearest, first + 1), len(counts) - left + 1))
+    return [*borders, len(counts)]
+
+
+def zipf_counts(words: int) -> list[float]:
+    """Counts in proportion to 1 / rank: what is known of a text before it is seen."""
+    return [1 / rank for rank in range(1, words + 1)]
+
+
+def range_shares(counts: Sequence[float], borders: Sequence[int]) -> list[float]:
+    """The share of the text that the words from each border to the next make up."""
+    total = sum(counts)
+    return [sum(counts[first:end]) / total for first, end in pairwise(borders)]
