@@ -35,7 +35,7 @@ class AWDLSTMConfig(Architecture):
 
     family: Literal["awd_lstm"] = "awd_lstm"
     embedding_width: int = Field(
-        400, ge=1, description="Width of the embeddings and of the last layer (section 5)"
+        400, ge=1, description="Width of the embeddings and of the last layer (section 4.5)"
     )
     width: int = Field(1150, ge=1, description="Width of every layer but the last (section 5)")
     layers: int = Field(3, ge=1, description="LSTM layers (section 5)")
@@ -59,7 +59,7 @@ class AWDLSTMConfig(Architecture):
         1.0, ge=0, description="beta: weight of the mean square of its steps, undropped (section 4.6)"
     )
     tie_output: bool = Field(
-        True, description="The output layer's weight is the embedding table (section 4.5)"
+        True, description="The output layer's weight is the embedding table (section 4.4)"
     )
     initial_range: float = Field(
         0.1,
