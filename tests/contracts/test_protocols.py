@@ -19,6 +19,7 @@ PROTOCOLS = [
     StreamProtocol(batch_size=20, length=1000),
     StreamProtocol(batch_size=6, length=14, random_lengths=True),
     StreamProtocol(batch_size=1, length=1, random_lengths=True),
+    StreamProtocol(batch_size=9, length=4, shuffled_windows=True),
 ]
 COMPLETE = [protocol for protocol in PROTOCOLS if getattr(protocol, "variant", "complete") == "complete"]
 

@@ -163,12 +163,23 @@ class StreamProtocol(Value):
     With `random_lengths` (Merity, Keskar and Socher 2017, section 4.1) each batch of training draws its own
     length, about `length` or now and then about half of it, so that no epoch cuts the text where another did;
     the learning rate of a batch is scaled by its length over `length`.
+
+    With `shuffled_windows` (Benes, Baskar and Burget 2017, section 3) a row of a training batch is the
+    `length` words before one word, read from a zero state, and that word alone is predicted; an epoch
+    predicts every word once, in random order. A model that looks no further back evaluates alike.
     """
 
     kind: Literal["stream"] = "stream"
     batch_size: int = Field(20, ge=1)
     length: int = Field(35, ge=1)
     random_lengths: bool = False
+    shuffled_windows: bool = False
+
+    @model_validator(mode="after")
+    def _one_way_to_cut(self) -> Self:
+        if self.random_lengths and self.shuffled_windows:
+            raise ValueError("random_lengths and shuffled_windows exclude each other; keep one of them")
+        return self
 
     @property
     def longest(self) -> int:
@@ -177,6 +188,8 @@ class StreamProtocol(Value):
 
     def training_plan(self, split: Split, seed: int, epoch: int) -> Plan:
         """One epoch of training: the text in its one order, cut alike in every epoch, or by (seed, epoch)."""
+        if self.shuffled_windows:
+            return _WindowPlan(split, self.batch_size, self.length, np.random.default_rng((seed, epoch)))
         random = np.random.default_rng((seed, epoch)) if self.random_lengths else None
         return _StreamPlan(split, self.batch_size, self.length, random)
 
@@ -291,3 +304,31 @@ class _StreamPlan(Plan):
         mask_BT = torch.ones(len(self._starts), width, dtype=torch.bool)
         mask_BT[self._longer :, -1] = False
         return mask_BT
+
+
+class _WindowPlan(Plan):
+    """Single words, each with the words before it: the mask is true in the last column alone."""
+
+    def __init__(self, split: Split, rows: int, length: int, random: np.random.Generator) -> None:
+        self._split = split
+        self._rows = rows
+        self._order = random.permutation(split.token_count)
+        self._window = np.arange(-length, 1)
+
+    @property
+    def token_count(self) -> int:
+        return self._split.token_count
+
+    def __len__(self) -> int:
+        return -(-self._split.token_count // self._rows)
+
+    def batch(self, index: int) -> Batch:
+        predicted = self._order[index * self._rows : (index + 1) * self._rows]
+        positions = predicted[:, None] + self._window
+        text = self._split.gather(positions.clip(0))
+        text[positions < 0] = BOUNDARY
+        inputs_BT = torch.from_numpy(text[:, :-1].copy())
+        targets_BT = torch.from_numpy(text[:, 1:].copy())
+        mask_BT = torch.zeros_like(targets_BT, dtype=torch.bool)
+        mask_BT[:, -1] = True
+        return Batch(inputs_BT, targets_BT, mask_BT, False, len(predicted))

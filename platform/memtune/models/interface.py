@@ -152,9 +152,11 @@ class NeuralLanguageModel(LanguageModel):
         the value is that of the likelihood all the same.
         """
         hidden_BTH, state = self.encode(inputs_BT, state)
-        mask_N = None if mask_BT is None else mask_BT.flatten()
-        nats = self.output.negative_log_likelihood(hidden_BTH.flatten(0, 1), targets_BT.flatten(), mask_N)
-        return nats, state
+        hidden_NH, targets_N = hidden_BTH.flatten(0, 1), targets_BT.flatten()
+        if mask_BT is not None:  # the output layer costs most, so it sees only the rows that count
+            counted_N = mask_BT.flatten()
+            hidden_NH, targets_N = hidden_NH[counted_N], targets_N[counted_N]
+        return self.output.negative_log_likelihood(hidden_NH, targets_N), state
 
 
 @runtime_checkable

@@ -203,3 +203,32 @@ def test_an_evaluation_of_a_stream_has_no_random_lengths(corpus):
         StreamProtocol(random_lengths=on).evaluation_plan(corpus["train"]) for on in (False, True)
     )
     assert _lengths(fixed) == _lengths(random)
+
+
+def test_a_shuffled_window_holds_the_words_before_the_one_it_predicts(corpus):
+    split, length = corpus["train"], 4
+    plan = StreamProtocol(batch_size=8, length=length, shuffled_windows=True).training_plan(split, 0, 0)
+    text = split.tokens(0, split.token_count).tolist()
+    windows = Counter(
+        tuple(([0] * (length + 1) + text)[end : end + length + 1]) for end in range(1, len(text) + 1)
+    )
+    found = Counter()
+    for index in range(len(plan)):
+        batch = plan.batch(index)
+        assert not batch.carried
+        assert batch.mask_BT.tolist() == [[False] * (length - 1) + [True]] * len(batch.mask_BT)
+        rows = torch.cat([batch.inputs_BT, batch.targets_BT[:, -1:]], dim=1)
+        found.update(map(tuple, rows.tolist()))
+    assert found == windows
+
+
+def test_windows_come_in_another_order_in_every_epoch_and_are_evaluated_as_one_stream(corpus):
+    protocol = StreamProtocol(batch_size=8, length=4, shuffled_windows=True)
+    first, second = (protocol.training_plan(corpus["train"], 0, epoch).batch(0) for epoch in (0, 1))
+    assert not torch.equal(first.targets_BT, second.targets_BT)
+    assert len(protocol.evaluation_plan(corpus["valid"]).batch(0).targets_BT) == 1
+
+
+def test_windows_have_no_random_lengths():
+    with pytest.raises(ConfigurationError, match="keep one of them"):
+        parse(StreamProtocol, {"random_lengths": True, "shuffled_windows": True}, "protocol")
