@@ -1,6 +1,6 @@
 """The embedded corpus: sentences of an unambiguous probabilistic grammar, with their exact probabilities.
 
-About 630 English words and sentences of 4 to 40 words whose distant parts depend on one another: subjects
+About 730 English words and sentences of 4 to 40 words whose distant parts depend on one another: subjects
 and verbs agree in number and category over up to five nouns, in nested relative clauses; brackets are
 closed by their kind; separable verbs fix the particle behind their object; people named early are named
 again later. Every sentence comes with its dependency tree and log probability, so the perplexity of an

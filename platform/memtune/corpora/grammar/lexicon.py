@@ -125,12 +125,20 @@ _SEPARABLE_LEMMAS = {
 _REPORTING_LEMMAS = "think claim know insist believe admit suspect doubt"
 
 _WOMEN = (
-    "Anna Maria Ruth Clara Emma Alice Helen Laura Nina Sara Julia Grace Irene Lucy Edith Flora "
-    "Hanna Ida Jane Kate Lena Mona Nora Olga Paula Rita Sofia Tina Ursula Vera"
+    "Anna Maria Ruth Clara Emma Alice Helen Laura Nina Sara Julia Grace Irene Lucy Edith Flora Hanna "
+    "Ida Jane Kate Lena Mona Nora Olga Paula Rita Sofia Tina Ursula Vera Ada Agnes Alma Amelia Astrid "
+    "Beatrice Bella Bertha Bianca Bridget Camilla Carmen Cecilia Celia Charlotte Chloe Cora Daphne "
+    "Delia Diana Doris Dorothy Edna Eleanor Elisa Elsa Erika Esther Eva Fanny Felicia Freya Frida "
+    "Gemma Gerda Gloria Greta Gudrun Hazel Heidi Hilda Holly Ilse Inge Ingrid Isabel Jasmin Johanna "
+    "Judith Karin"
 )
 _MEN = (
     "Peter Paul David Martin Simon Thomas Adam Bruno Carl Daniel Erik Felix Georg Hugo Ivan Jacob "
-    "Klaus Leo Max Noah Oscar Philip Quentin Robert Samuel Theo Ulrich Victor Walter Xaver"
+    "Klaus Leo Max Noah Oscar Philip Quentin Robert Samuel Theo Ulrich Victor Walter Xaver Aaron "
+    "Albert Alfred Anton Arnold Arthur Axel Benno Boris Caspar Cyril Dennis Dieter Dirk Edgar Edwin "
+    "Emil Ernst Eugene Ferdinand Florian Francis Frank Fred Gerald Gilbert Gregor Gustav Hans Harald "
+    "Harold Heinrich Henry Herbert Hermann Horst Igor Isaac Jasper Jerome Joachim Johann Jonas Joseph "
+    "Julian Jurgen Karl Kaspar Kilian Konrad"
 )
 _ADJECTIVES = (
     "old small young big new quiet white strong little black strange heavy green narrow tall brown "
@@ -151,7 +159,7 @@ _PARTICLES = {
 }
 SEPARABLE = {who: _numbered(" ".join(pairs), "singular", 2.0) for who, pairs in _PARTICLES.items()}
 
-NAMES = {"woman": Lexicon.of(_WOMEN, 12.0), "man": Lexicon.of(_MEN, 12.0)}
+NAMES = {"woman": Lexicon.of(_WOMEN, 40.0), "man": Lexicon.of(_MEN, 40.0)}
 DETERMINERS = {
     "": Lexicon(("the",)),
     "singular": Lexicon(("this", "every", "one", "each")),
