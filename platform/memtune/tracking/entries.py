@@ -1,7 +1,8 @@
 """What a run says, as MLflow's parameters, metrics, tags and dataset, within MLflow's limits.
 
 Parameters are written as JSON reads them (`true`, `0.1`, `null`; text as it is), so that `parameter_value`
-gives back a typed value. A report's step is the tokens seen when it was made.
+gives back a typed value. A report's step is the tokens seen when it was made; its texts
+become tags, the last of each.
 """
 
 import json
@@ -15,7 +16,7 @@ from memtune.values import Value, flatten
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput, Metric, Param, RunTag
 
-__all__ = ["CorpusInput", "parameter_text", "parameter_value", "report_fields"]
+__all__ = ["CorpusInput", "parameter_text", "parameter_value", "report_fields", "report_texts"]
 
 PARAMETER_LENGTH = 6000
 TAG_LENGTH = 8000
@@ -59,6 +60,12 @@ def report_fields(report: object) -> tuple[int, dict[str, float]]:
     fields = report.model_dump() if isinstance(report, BaseModel) else dict(report)  # type: ignore[call-overload]
     tokens = int(fields.pop("tokens"))
     return tokens, {name: float(value) for name, value in fields.items() if _is_number(value)}
+
+
+def report_texts(report: object) -> dict[str, str]:
+    """Every text of the report by name; why a trial ended is told when it ends."""
+    fields = report.model_dump() if isinstance(report, BaseModel) else dict(report)  # type: ignore[call-overload]
+    return {name: text for name, text in fields.items() if isinstance(text, str) and name != "reason"}
 
 
 def _is_number(value: object) -> bool:

@@ -38,11 +38,12 @@ BEST = "best_valid_perplexity"
 
 @dataclass
 class _OpenRun:
-    """A run being written: its id, its name and, by metric, the steps that the store holds."""
+    """A run being written: its id, its name, by metric the steps that the store holds, and reports' tags."""
 
     run_id: str
     name: str
     known: dict[str, set[int]] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
     doubtful: bool = False  # a request failed: the store may have carried it out all the same
 
 
@@ -118,7 +119,20 @@ class Runs:
         run = self._opened(key)
         metrics = list(entries.metrics((r.time, r.report) for r in reports if isinstance(r, LoggedReport)))
         store.write_metrics(self._client, run.run_id, metrics, run.known)
+        self._tag(run, reports)
         return len(reports)
+
+    def _tag(self, run: _OpenRun, reports: Sequence[Command]) -> None:
+        """Set what reports say in words, where it is new."""
+        tags = {
+            f"memtune.{name}": text
+            for logged in reports
+            if isinstance(logged, LoggedReport)
+            for name, text in entries.report_texts(logged.report).items()
+        }
+        if not tags.items() <= run.tags.items():
+            self._client.log_batch(run.run_id, tags=entries.tags(tags), synchronous=True)
+            run.tags.update(tags)
 
     def _opened(self, key: RunKey) -> _OpenRun:
         """The open run, after asking the store what it holds where that is in doubt."""

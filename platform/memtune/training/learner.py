@@ -35,6 +35,7 @@ from memtune.training.configuration import TrialConfig
 from memtune.training.devices import find_device
 from memtune.training.ending import hopeless, stalled
 from memtune.training.interval import Interval
+from memtune.training.products import take_fastest_route
 from memtune.training.randomness import RandomStates
 from memtune.training.reports import Progress, Report, best_report
 from memtune.training.schedules import Standing
@@ -72,6 +73,7 @@ class Learner:
         self._random_states = RandomStates(config.seed, self.device)
         self._seconds = 0.0
         self._interrupted = False
+        self._kernels = take_fastest_route().kernels if self.device.type == "cpu" else None
         with self._memory_explained():
             built = build_model(config.model, len(corpus.vocabulary), config.seed)
             assert isinstance(built, NeuralLanguageModel), "what counts has a learner of its own"
@@ -195,6 +197,7 @@ class Learner:
             peak_memory_bytes=max(peak_before, memory.peak_bytes(self.device)),
             finished=reason is not None,
             reason=reason,
+            kernels=self._kernels,
         )
 
     def _reason(self, problem: str | None, metrics: Metrics | None) -> str | None:

@@ -38,6 +38,10 @@ class Report(Value):
     reason: str | None
     """Why it is over: "budget", "no improvement in 3 reports", "diverged: ..."; None while it goes on."""
 
+    kernels: str | None = None
+    """What multiplied matrices of single precision on a CPU: "default", or "onednn" where the node found that
+    as exact and faster; None on a GPU, and where nothing was multiplied."""
+
     @property
     def diverged(self) -> bool:
         """Whether the trial is over because its figures left all reason."""

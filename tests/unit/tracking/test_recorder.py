@@ -24,6 +24,7 @@ class Report(Value):
     valid_perplexity: float | None = None
     finished: bool = False
     reason: str | None = None
+    kernels: str | None = None
 
 
 def reports(*tokens):
@@ -266,3 +267,16 @@ def test_reconciling_leaves_other_studies_alone(record, tracking_uri, find):
         recorder.start_study("s2", "another", {})
         recorder.reconcile({})
     assert [run.info.status for run in find()] == ["RUNNING"]
+
+
+def test_what_reports_say_in_words_are_tags(tracking_uri, find):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("t1", "lstm #0", {})
+        for tokens, kernels in ((100, "default"), (200, None), (300, "onednn")):
+            reason = "budget" if tokens == 300 else None
+            one = Report(tokens=tokens, train_perplexity=2.0, reason=reason, kernels=kernels)
+            recorder.log_reports("t1", [one])
+        assert recorder.flush(60)
+    tags = find()[0].data.tags
+    assert tags["memtune.kernels"] == "onednn"
+    assert tags["memtune.reason"] == ""  # told by how the trial ends, and this one has not

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from memtune.training import products
+from memtune.training import Learner, products
 from memtune.training.products import Route, probe, take_fastest_route
 
 FAST = Route(kernels="onednn", error=3e-7, gain=1.8)
@@ -88,6 +88,22 @@ def test_a_damaged_or_missing_cache_is_no_obstacle(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setattr(products, "probe", lambda: SLOW)
     assert take_fastest_route() == SLOW
+
+
+@pytest.mark.parametrize("found", [FAST, SLOW], ids=lambda route: route.kernels)
+def test_a_trial_reports_its_route_and_goes_on_by_the_route_of_another_node(
+    corpus, make_trial, monkeypatch, tmp_path, found
+):
+    monkeypatch.setattr(products, "probe", lambda: SLOW)
+    trial = Learner(make_trial(epochs=2), corpus)
+    assert trial.advance().kernels == SLOW.kernels
+    trial.save(tmp_path / "checkpoint")
+    monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path / "other"))
+    take_fastest_route.cache_clear()
+    monkeypatch.setattr(products, "probe", lambda: found)
+    resumed = Learner.restore(tmp_path / "checkpoint", corpus)
+    assert resumed.advance().kernels == found.kernels
+    assert resumed.finished
 
 
 def test_the_route_of_this_machine_keeps_single_precision():
