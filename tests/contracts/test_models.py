@@ -17,6 +17,7 @@ from memtune.models import (
     GatedFeedbackLSTMConfig,
     LSTMConfig,
     LSTMNConfig,
+    MaximumEntropyConfig,
     MemoryNetworkConfig,
     RecurrentMemoryConfig,
     ResidualMemoryConfig,
@@ -96,6 +97,10 @@ EXAMPLES: list[Architecture] = [
     ),
     SCRNConfig(**WIDE, context_width=3, output=AdaptiveConfig()),
     ResidualMemoryConfig(**WIDE, layers=2, output=AdaptiveConfig(cutoffs=(3, 9, 20), factor=2)),
+    LSTMConfig(**WIDE, maximum_entropy=MaximumEntropyConfig(order=4, size=500)),
+    RNNConfig(
+        **WIDE, maximum_entropy=MaximumEntropyConfig(order=3, size=500), output=ClassFactoredConfig(classes=4)
+    ),
 ]
 every_example = pytest.mark.parametrize(
     "config", EXAMPLES, ids=[f"{i}-{example.family}" for i, example in enumerate(EXAMPLES)]
@@ -104,7 +109,13 @@ EXACT = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sum
 
 
 def model_of(config: Architecture):
-    return build_model(config, WORDS, seed=7).double().eval()
+    """Parameters that start at zero, as hashed weights do, are given values too, so that they count."""
+    model = build_model(config, WORDS, seed=7).double().eval()
+    generator = torch.Generator().manual_seed(7)
+    for parameter in model.parameters():
+        if not parameter.any():
+            torch.nn.init.uniform_(parameter, -0.5, 0.5, generator)
+    return model
 
 
 def text(rows: int, steps: int, seed: int = 0) -> torch.Tensor:

@@ -24,6 +24,7 @@ from memtune.models.interface import (
 from memtune.models.kneser_ney import KneserNeyConfig
 from memtune.models.lstm import LSTMConfig
 from memtune.models.lstmn import LSTMNConfig
+from memtune.models.maximum_entropy import MaximumEntropyConfig
 from memtune.models.memory_network import MemoryNetworkConfig
 from memtune.models.outputs import AdaptiveConfig, ClassFactoredConfig, OutputConfig, SoftmaxConfig
 from memtune.models.recurrent_memory import RecurrentMemoryConfig
@@ -49,6 +50,7 @@ __all__ = [
     "LSTMNConfig",
     "LanguageModel",
     "LanguageModelConfig",
+    "MaximumEntropyConfig",
     "MemoryNetworkConfig",
     "ModelConfig",
     "NeuralLanguageModel",

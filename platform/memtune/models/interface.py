@@ -93,11 +93,16 @@ class Architecture(LanguageModelConfig):
     )
 
     @model_validator(mode="after")
-    def _tied_rows_are_there(self) -> Self:
+    def _output_layer_fits(self) -> Self:
         if getattr(self, "tie_output", False) and not self.output.can_be_tied:
             raise ValueError(
                 f"tie_output needs an output layer with a row as wide as an embedding for every word, "
                 f'"{self.output.kind}" has none; take tie_output = false'
+            )
+        if getattr(self, "maximum_entropy", None) and not self.output.can_be_connected:
+            raise ValueError(
+                f'maximum_entropy has no connections to an output layer of kind "{self.output.kind}"; take '
+                f'"softmax" or "class_factored"'
             )
         return self
 
@@ -142,6 +147,12 @@ class NeuralLanguageModel(LanguageModel):
         The returned state is still attached to the graph; whoever truncates back-propagation detaches it.
         """
 
+    def logits(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
+        """logits_BTV of the word after each word, and the state after the last."""
+        hidden_BTH, state = self.encode(tokens_BT, state)
+        logits_BTV: Tensor = self.output(hidden_BTH)
+        return logits_BTV, state
+
     @override
     def negative_log_likelihood(
         self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: State
@@ -169,9 +180,7 @@ class Attentive(Protocol):
 
 def logits(model: NeuralLanguageModel, tokens_BT: Tensor, state: State | None = None) -> tuple[Tensor, State]:
     """logits_BTV of the word after each word, and the state after the last; without a state a text starts."""
-    hidden_BTH, state = model.encode(tokens_BT, state or model.initial_state(len(tokens_BT)))
-    logits_BTV: Tensor = model.output(hidden_BTH)
-    return logits_BTV, state
+    return model.logits(tokens_BT, state or model.initial_state(len(tokens_BT)))
 
 
 def negative_log_likelihood(

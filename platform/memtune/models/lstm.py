@@ -21,6 +21,7 @@ from memtune.models.layers.lstm_stack import (
     lstm_parameter_count,
 )
 from memtune.models.layers.regularisation import Regularisation
+from memtune.models.maximum_entropy import MaximumEntropyConfig, connect
 
 __all__ = ["LSTMConfig", "LSTMLanguageModel"]
 
@@ -57,6 +58,9 @@ class LSTMConfig(Architecture):
         0.0, ge=0, lt=1, description="Probability that a cell stays as it was (Krueger et al. 2017)"
     )
     zoneout_hidden: float = Field(0.0, ge=0, lt=1, description="The same of a hidden unit")
+    maximum_entropy: MaximumEntropyConfig | None = Field(
+        None, description="Hashed n-gram connections to the output layer (see maximum entropy)"
+    )
     tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
     initial_range: float = Field(
         0.05, ge=0, description="Every parameter starts in U(-range, range) (section 4.2)"
@@ -67,14 +71,15 @@ class LSTMConfig(Architecture):
     )
 
     @override
-    def build(self, vocabulary_size: int) -> "LSTMLanguageModel":
-        return LSTMLanguageModel(self, vocabulary_size)
+    def build(self, vocabulary_size: int) -> NeuralLanguageModel:
+        return connect(LSTMLanguageModel(self, vocabulary_size), self.maximum_entropy)
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
         stack = lstm_parameter_count(self.width, self.width, self.layers)
         output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
-        return vocabulary_size * self.width + stack + output
+        connections = self.maximum_entropy.size if self.maximum_entropy else 0
+        return vocabulary_size * self.width + stack + output + connections
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:

@@ -38,6 +38,8 @@ class OutputArchitecture(Value, ABC):
     kind: str
     can_be_tied: ClassVar[bool]
     """Whether the layer has a row as wide as the hidden vectors for every word."""
+    can_be_connected: ClassVar[bool]
+    """Whether n-grams of words can be connected to it."""
 
     @abstractmethod
     def build(
@@ -67,6 +69,7 @@ class SoftmaxConfig(OutputArchitecture):
 
     kind: Literal["softmax"] = "softmax"
     can_be_tied: ClassVar[bool] = True
+    can_be_connected: ClassVar[bool] = True
 
     @override
     def build(
@@ -96,6 +99,7 @@ class ClassFactoredConfig(OutputArchitecture):
 
     kind: Literal["class_factored"] = "class_factored"
     can_be_tied: ClassVar[bool] = True
+    can_be_connected: ClassVar[bool] = True
     classes: int | None = Field(
         None, ge=1, description="K: classes of words; as many as the root of the vocabulary when not given"
     )
@@ -156,6 +160,7 @@ class AdaptiveConfig(OutputArchitecture):
 
     kind: Literal["adaptive"] = "adaptive"
     can_be_tied: ClassVar[bool] = False
+    can_be_connected: ClassVar[bool] = False
     cutoffs: tuple[int, ...] | None = Field(
         None,
         min_length=1,

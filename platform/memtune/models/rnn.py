@@ -26,6 +26,7 @@ from memtune.models.layers.regularisation import (
     masked,
     zoned_out,
 )
+from memtune.models.maximum_entropy import MaximumEntropyConfig, connect
 
 __all__ = ["RNNConfig", "RNNLanguageModel"]
 
@@ -69,18 +70,22 @@ class RNNConfig(Architecture):
     zoneout: float = Field(
         0.0, ge=0, lt=1, description="Probability that a unit stays as it was (Krueger et al. 2017)"
     )
+    maximum_entropy: MaximumEntropyConfig | None = Field(
+        None, description="Hashed n-gram connections to the output layer (see maximum entropy)"
+    )
     tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
     initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
 
     @override
-    def build(self, vocabulary_size: int) -> "RNNLanguageModel":
-        return RNNLanguageModel(self, vocabulary_size)
+    def build(self, vocabulary_size: int) -> NeuralLanguageModel:
+        return connect(RNNLanguageModel(self, vocabulary_size), self.maximum_entropy)
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
         stack = self.layers * self.width * (2 * self.width + 2)
         output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
-        return vocabulary_size * self.width + stack + output
+        connections = self.maximum_entropy.size if self.maximum_entropy else 0
+        return vocabulary_size * self.width + stack + output + connections
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:

@@ -6,8 +6,9 @@ python -m memtune.reports.models > docs/models.md
 import sys
 from typing import Any, get_args
 
-from memtune.models import MODELS, LanguageModelConfig, OutputConfig
+from memtune.models import MODELS, LanguageModelConfig, MaximumEntropyConfig, OutputConfig
 from memtune.models.outputs import OutputArchitecture
+from memtune.values import Value
 
 __all__ = ["models_page"]
 
@@ -31,14 +32,15 @@ above hidden vectors of width {WIDTH}; the cost of a word is its mean over a tex
 
 
 def models_page() -> str:
-    """The page in Markdown: a table of the families, then the fields of each, then the output layers."""
+    """The page in Markdown: a table of the families, then the fields of each, then the output layers
+    and the n-gram connections."""
     rows = [
         "| family | what it is | parameters | multiply-adds | to read on request |",
         "|---|---|---|---|---|",
     ]
     rows += [_row(family, config) for family, config in MODELS.items()]
     sections = [_section(family, config) for family, config in MODELS.items()]
-    return "\n".join([HEAD, *rows, "", *sections, *_output_layers()])
+    return "\n".join([HEAD, *rows, "", *sections, *_output_layers(), *_connections()])
 
 
 def _row(family: str, config: type[LanguageModelConfig]) -> str:
@@ -51,7 +53,7 @@ def _title(config: type[LanguageModelConfig]) -> str:
     return _documentation(config).split("\n\n")[0].replace("\n", " ")
 
 
-def _documentation(config: type[LanguageModelConfig]) -> str:
+def _documentation(config: type[Value]) -> str:
     text = sys.modules[config.__module__].__doc__
     assert text is not None, f"{config.__module__} says nothing of itself"
     return text.strip()
@@ -89,6 +91,14 @@ def _output_layers() -> list[str]:
             if name != "kind"
         ]
     return [OUTPUT_LAYERS, *rows, "", *fields, ""]
+
+
+def _connections() -> list[str]:
+    """What n-gram connections are, and their fields."""
+    head, *paragraphs = _documentation(MaximumEntropyConfig).split("\n\n")
+    fields = [_field(name, field) for name, field in MaximumEntropyConfig.model_fields.items()]
+    about = [f"## Maximum entropy\n\n{head}\n", *(f"{text}\n" for text in paragraphs)]
+    return [*about, "| field | default | what it is |", "|---|---|---|", *fields, ""]
 
 
 def _field(name: str, field: Any) -> str:

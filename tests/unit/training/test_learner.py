@@ -55,11 +55,19 @@ def test_every_family_learns_the_text(corpus, make_trial, model):
     assert _learns(corpus, make_trial(model, SENTENCE, optimiser=optimiser, epochs=6))
 
 
-@pytest.mark.parametrize("kind", ["class_factored", "adaptive"])
-def test_every_output_layer_learns_the_text(corpus, make_trial, kind):
-    model = {"family": "rnn", "width": 16, "output": {"kind": kind}}
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"output": {"kind": "class_factored"}},
+        {"output": {"kind": "adaptive"}},
+        {"output": {"kind": "class_factored"}, "maximum_entropy": {"order": 3, "size": 2000}},
+    ],
+    ids=["class_factored", "adaptive", "maximum_entropy"],
+)
+def test_every_output_layer_learns_the_text(corpus, make_trial, fields):
     optimiser = {"kind": "adam", "learning_rate": 0.02}
-    assert _learns(corpus, make_trial(model, SENTENCE, optimiser=optimiser, epochs=6))
+    config = make_trial({"family": "rnn", "width": 16, **fields}, STREAM, optimiser=optimiser, epochs=6)
+    assert _learns(corpus, config)
 
 
 def test_classes_of_words_share_the_corpus_and_reload_without_it(corpus, make_trial, tmp_path):

@@ -1,7 +1,7 @@
 """The softmax in two steps: a word's class, then the word among those of its class.
 
 Goodman (2001), "Classes for Fast Maximum Entropy Training"; in recurrent networks Mikolov et al. (2011),
-"Extensions of Recurrent Neural Network Language Model", section 3.2:
+"Extensions of Recurrent Neural Network Language Model":
 
     p(word | h) = p(class of word | h) p(word | class of word, h)
 
@@ -9,11 +9,11 @@ A training step computes, for each row, the classes and the words of its target'
 by class, so that each class in the batch costs one matrix product forward and two backward; their logits, of
 as many different lengths, lie one after the other in one vector.
 
-Shapes: N rows, H hidden width, V vocabulary, K classes, S logits of all rows (each over its target's class),
-for one class R rows and W words.
+Shapes: N rows, H hidden width, V vocabulary, K classes, E logits of all rows (each over its target's class),
+for one class R rows and W words; S and O as in `layers.hashed_ngrams`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
+from memtune.models.layers.hashed_ngrams import Slices, slice_entries
 from memtune.models.layers.output import OutputLayer, SoftmaxOutput
 from memtune.models.layers.word_classes import ClassMass, class_borders, zipf_counts
 
@@ -56,22 +57,39 @@ class ClassFactoredOutput(OutputLayer):
         self.borders.copy_(torch.tensor(class_borders(counts, classes, self.mass)))
 
     @override
-    def forward(self, hidden_H: Tensor) -> Tensor:
+    def forward(self, hidden_H: Tensor, direct: Slices | None = None) -> Tensor:
         """Log-probabilities of all words."""
         sizes = self.borders.diff()
-        log_p_K: Tensor = self.classes(hidden_H).log_softmax(-1)
-        logits = torch.split(self.words(hidden_H), sizes.tolist(), -1)
+        log_p_K: Tensor = self.classes(hidden_H, direct).log_softmax(-1)
+        logits_V = self.words(hidden_H)
+        if direct is not None:
+            logits_V = logits_V + sum(direct.table_S[entries_V] for entries_V in self._entries(direct))
+        logits = torch.split(logits_V, sizes.tolist(), -1)
         within_V = torch.cat([logits_W.log_softmax(-1) for logits_W in logits], -1)
         return log_p_K.repeat_interleave(sizes, -1) + within_V
 
+    def _entries(self, direct: Slices) -> Iterator[Tensor]:
+        """Where in the table every word's weight stands, for each length of context."""
+        sizes = self.borders.diff()
+        every_context = direct._replace(contexts_RO=direct.contexts_RO.unsqueeze(-2))
+        groups_K1 = torch.arange(1, len(self.borders), device=sizes.device).unsqueeze(1)
+        offsets_V = torch.arange(int(self.borders[-1]), device=sizes.device)
+        offsets_V -= self.borders[:-1].repeat_interleave(sizes)
+        for starts_K in every_context.starts(groups_K1, sizes.unsqueeze(1)).unbind(-1):
+            yield starts_K.repeat_interleave(sizes, -1) + offsets_V
+
     @override
     def negative_log_likelihood_by_row(
-        self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
+        self,
+        hidden_NH: Tensor,
+        targets_N: Tensor,
+        weights_N: Tensor | None = None,
+        direct: Slices | None = None,
     ) -> tuple[Tensor, Tensor]:
         class_N = torch.bucketize(targets_N.contiguous(), self.borders[1:], right=True)
-        nats, nats_N = self.classes.negative_log_likelihood_by_row(hidden_NH, class_N, weights_N)
+        nats, nats_N = self.classes.negative_log_likelihood_by_row(hidden_NH, class_N, weights_N, direct)
         rows = _RowsByClass(class_N, self.borders)
-        within, within_N = _loss_within_classes(hidden_NH, self.words, targets_N, weights_N, rows)
+        within, within_N = _loss_within_classes(hidden_NH, self.words, targets_N, weights_N, rows, direct)
         return nats + within, nats_N + within_N
 
 
@@ -80,7 +98,8 @@ class _RowsByClass:
 
     def __init__(self, class_N: Tensor, borders: Tensor) -> None:
         self.order_N = class_N.argsort(stable=True)
-        self.first_N, self.sizes_N = borders[class_N[self.order_N]], borders.diff()[class_N[self.order_N]]
+        self.class_N = class_N[self.order_N]
+        self.first_N, self.sizes_N = borders[self.class_N], borders.diff()[self.class_N]
         counts = class_N.bincount(minlength=len(borders) - 1).tolist()
         self.sizes: list[int] = borders.diff().tolist()
         self.present = [k for k, rows in enumerate(counts) if rows]
@@ -96,10 +115,16 @@ class _RowsByClass:
         present = set(self.present)
         return [part for k, part in enumerate(torch.split(values_VX, self.sizes)) if k not in present]
 
-    def blocks(self, logits_S: Tensor) -> list[Tensor]:
+    def entries(self, direct: Slices) -> Tensor:
+        """entries_OE: where in the table the weights of each row's class stand."""
+        sorted_rows = direct._replace(contexts_RO=direct.contexts_RO[self.order_N])
+        starts_NO = sorted_rows.starts(self.class_N.unsqueeze(1) + 1, self.sizes_N.unsqueeze(1))
+        return slice_entries(starts_NO, self.sizes_N)
+
+    def blocks(self, logits_E: Tensor) -> list[Tensor]:
         """logits_RW of each class that is there."""
         shapes = [(rows, self.sizes[k]) for rows, k in zip(self.rows, self.present, strict=True)]
-        parts = torch.split(logits_S, [rows * words for rows, words in shapes])
+        parts = torch.split(logits_E, [rows * words for rows, words in shapes])
         return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
@@ -109,6 +134,7 @@ def _loss_within_classes(
     targets_N: Tensor,
     weights_N: Tensor | None,
     rows: _RowsByClass,
+    direct: Slices | None,
 ) -> tuple[Tensor, Tensor]:
     """Weighted sum of -log p(word | class of word), and these nats of each row, cut from the graph."""
     weight_VH, bias_V = words.weight, words.bias
@@ -116,9 +142,12 @@ def _loss_within_classes(
         weights_N = torch.ones_like(targets_N)
     if not torch.is_grad_enabled():
         hidden_NH, weight_VH, bias_V = hidden_NH.detach(), weight_VH.detach(), bias_V.detach()
-    nats: tuple[Tensor, Tensor] = _LossWithinClasses.apply(
-        hidden_NH, weight_VH, bias_V, targets_N, weights_N, rows
-    )  # type: ignore[no-untyped-call]
+    table_S = entries_OE = None
+    if direct is not None:
+        table_S = direct.table_S if torch.is_grad_enabled() else direct.table_S.detach()
+        entries_OE = rows.entries(direct)
+    leaves = hidden_NH, weight_VH, bias_V, table_S
+    nats: tuple[Tensor, Tensor] = _LossWithinClasses.apply(*leaves, targets_N, weights_N, rows, entries_OE)  # type: ignore[no-untyped-call]
     return nats
 
 
@@ -131,24 +160,36 @@ class _LossWithinClasses(torch.autograd.Function):
         hidden_NH: Tensor,
         weight_VH: Tensor,
         bias_V: Tensor,
+        table_S: Tensor | None,
         targets_N: Tensor,
         weights_N: Tensor,
         rows: _RowsByClass,
+        entries_OE: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         device = hidden_NH.device.type
         autocast = torch.is_autocast_enabled(device)
         product_type = torch.get_autocast_dtype(device) if autocast else hidden_NH.dtype
         with torch.autocast(device, enabled=False):
             hidden_NH = hidden_NH[rows.order_N].to(product_type)
-            log_p_S = _log_probabilities(hidden_NH, weight_VH, bias_V, rows)
+            logits_E = _logits(hidden_NH, weight_VH, bias_V, rows)
+        if table_S is not None and entries_OE is not None:
+            for entries_E in entries_OE:
+                logits_E += table_S[entries_E]
+        log_p_E = torch.empty_like(logits_E)
+        for logits_RW, log_p_RW in zip(rows.blocks(logits_E), rows.blocks(log_p_E), strict=True):
+            torch.log_softmax(logits_RW, 1, out=log_p_RW)
         target_N = rows.sizes_N.cumsum(0) - rows.sizes_N + targets_N[rows.order_N] - rows.first_N
-        nats_N = -log_p_S[target_N]
+        nats_N = -log_p_E[target_N]
         weights_N = weights_N[rows.order_N].to(nats_N.dtype)
         if any(ctx.needs_input_grad):
-            errors_S = log_p_S.exp_()
-            errors_S[target_N] -= 1
-            ctx.rows = rows
-            ctx.save_for_backward(hidden_NH, weight_VH, bias_V, errors_S, weights_N)
+            errors_E = log_p_E.exp_()
+            errors_E[target_N] -= 1
+            ctx.rows, ctx.entries_OE, ctx.table_size = (
+                rows,
+                entries_OE,
+                0 if table_S is None else len(table_S),
+            )
+            ctx.save_for_backward(hidden_NH, weight_VH, bias_V, errors_E, weights_N)
         by_row_N = torch.empty_like(nats_N).index_copy_(0, rows.order_N, nats_N)
         ctx.mark_non_differentiable(by_row_N)
         return (nats_N * weights_N).sum(), by_row_N
@@ -156,10 +197,10 @@ class _LossWithinClasses(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_NH, weight_VH, bias_V, errors_S, weights_N = ctx.saved_tensors
+        hidden_NH, weight_VH, bias_V, errors_E, weights_N = ctx.saved_tensors
         rows, scale_N = ctx.rows, weights_N * scale
-        hidden_gradient_NH = weight_gradient_VH = bias_gradient_V = None
-        errors = [block_RW.to(hidden_NH.dtype) for block_RW in rows.blocks(errors_S)]
+        hidden_gradient_NH = weight_gradient_VH = bias_gradient_V = table_gradient_S = None
+        errors = [block_RW.to(hidden_NH.dtype) for block_RW in rows.blocks(errors_E)]
         if ctx.needs_input_grad[0]:
             hidden_gradient_NH = _hidden_gradient(errors, weight_VH, scale_N, rows)
         if ctx.needs_input_grad[1]:
@@ -167,27 +208,28 @@ class _LossWithinClasses(torch.autograd.Function):
             weight_gradient_VH = _word_gradient(errors, scaled_NH, weight_VH, rows)
         if ctx.needs_input_grad[2]:
             bias_gradient_V = _word_gradient(errors, scale_N.to(hidden_NH.dtype), bias_V, rows)
-        return hidden_gradient_NH, weight_gradient_VH, bias_gradient_V, None, None, None
+        if ctx.needs_input_grad[3]:
+            table_gradient_S = bias_V.new_zeros(ctx.table_size)
+            values_E = errors_E * scale_N.repeat_interleave(rows.sizes_N, output_size=len(errors_E))
+            for entries_E in ctx.entries_OE:
+                table_gradient_S.index_add_(0, entries_E, values_E.to(bias_V.dtype))
+        gradients = hidden_gradient_NH, weight_gradient_VH, bias_gradient_V, table_gradient_S
+        return (*gradients, None, None, None, None)
 
 
-def _log_probabilities(hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor, rows: _RowsByClass) -> Tensor:
-    """log_p_S of the words of each row's class, for rows sorted by class."""
-    sum_type = torch.promote_types(hidden_NH.dtype, torch.float32)
+def _logits(hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor, rows: _RowsByClass) -> Tensor:
+    """logits_E of the words of each row's class, for rows sorted by class."""
     size = sum(count * rows.sizes[k] for count, k in zip(rows.rows, rows.present, strict=True))
-    logits_S = hidden_NH.new_empty(size)
+    logits_E = hidden_NH.new_empty(size)
     for logits_RW, hidden_RH, weight_WH, bias_W in zip(
-        rows.blocks(logits_S),
+        rows.blocks(logits_E),
         torch.split(hidden_NH, rows.rows),
         rows.words_of_classes(weight_VH.to(hidden_NH.dtype)),
         rows.words_of_classes(bias_V.to(hidden_NH.dtype)),
         strict=True,
     ):
         torch.addmm(bias_W, hidden_RH, weight_WH.t(), out=logits_RW)
-    logits_S = logits_S.to(sum_type)
-    log_p_S = torch.empty_like(logits_S)
-    for logits_RW, log_p_RW in zip(rows.blocks(logits_S), rows.blocks(log_p_S), strict=True):
-        torch.log_softmax(logits_RW, 1, out=log_p_RW)
-    return log_p_S
+    return logits_E.to(torch.promote_types(hidden_NH.dtype, torch.float32))
 
 
 def _hidden_gradient(errors: list[Tensor], weight_VH: Tensor, scale_N: Tensor, rows: _RowsByClass) -> Tensor:

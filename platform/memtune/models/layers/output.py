@@ -4,7 +4,8 @@ The softmax over V words is most of a language model's step. The loss therefore 
 N rows: it walks over chunks of rows, computes loss and gradients of a chunk together while its logits are
 warm, and reuses one buffer of C x V. Nothing is approximated.
 
-Shapes: N rows (batch x time), C rows of a chunk, H hidden width, V vocabulary.
+Shapes: N rows (batch x time), C rows of a chunk, H hidden width, V vocabulary; S and O as in
+`layers.hashed_ngrams`.
 """
 
 import math
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from typing_extensions import override
+
+from memtune.models.layers.hashed_ngrams import Slices, add_slices, add_to_slices
 
 __all__ = ["OutputLayer", "SoftmaxOutput", "chunked_negative_log_likelihood", "rows_per_chunk"]
 
@@ -72,14 +75,23 @@ class SoftmaxOutput(OutputLayer):
             self.register_buffer("bias", torch.zeros(vocabulary_size), persistent=False)
 
     @override
-    def forward(self, hidden_H: Tensor) -> Tensor:
-        return functional.linear(hidden_H, self.weight, self.bias)
+    def forward(self, hidden_H: Tensor, direct: Slices | None = None) -> Tensor:
+        logits_V = functional.linear(hidden_H, self.weight, self.bias)
+        if direct is None:
+            return logits_V
+        words_V = torch.arange(len(self.bias), device=hidden_H.device)
+        starts_O = direct.starts(0, len(self.bias))
+        return logits_V + sum(direct.table_S[start.unsqueeze(-1) + words_V] for start in starts_O.unbind(-1))
 
     @override
     def negative_log_likelihood_by_row(
-        self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
+        self,
+        hidden_NH: Tensor,
+        targets_N: Tensor,
+        weights_N: Tensor | None = None,
+        direct: Slices | None = None,
     ) -> tuple[Tensor, Tensor]:
-        return _chunked_loss(hidden_NH, self.weight, self.bias, targets_N, weights_N)
+        return _chunked_loss(hidden_NH, self.weight, self.bias, targets_N, weights_N, direct=direct)
 
 
 def chunked_negative_log_likelihood(
@@ -105,13 +117,19 @@ def _chunked_loss(
     targets_N: Tensor,
     weights_N: Tensor | None,
     rows: int | None = None,
+    direct: Slices | None = None,
 ) -> tuple[Tensor, Tensor]:
     rows = rows or _equal_chunks(len(hidden_NH), rows_per_chunk(hidden_NH.device.type, len(bias_V)))
     if weights_N is None:
         weights_N = torch.ones_like(targets_N)
     if not torch.is_grad_enabled():
         hidden_NH, weight_VH, bias_V = hidden_NH.detach(), weight_VH.detach(), bias_V.detach()
-    nats: tuple[Tensor, Tensor] = _ChunkedLoss.apply(hidden_NH, weight_VH, bias_V, targets_N, weights_N, rows)  # type: ignore[no-untyped-call]
+    table_S = starts_NO = None
+    if direct is not None:
+        table_S = direct.table_S if torch.is_grad_enabled() else direct.table_S.detach()
+        starts_NO = direct.starts(0, len(bias_V))
+    leaves = hidden_NH, weight_VH, bias_V, table_S
+    nats: tuple[Tensor, Tensor] = _ChunkedLoss.apply(*leaves, targets_N, weights_N, rows, starts_NO)  # type: ignore[no-untyped-call]
     return nats
 
 
@@ -128,7 +146,7 @@ def _equal_chunks(rows: int, most: int) -> int:
 
 
 class _ChunkedLoss(torch.autograd.Function):
-    """The gradients of hidden, weight and bias are ready when forward ends; backward only scales them."""
+    """The gradients of all leaves are ready when forward ends; backward only scales them."""
 
     @staticmethod
     def forward(
@@ -136,15 +154,19 @@ class _ChunkedLoss(torch.autograd.Function):
         hidden_NH: Tensor,
         weight_VH: Tensor,
         bias_V: Tensor,
+        table_S: Tensor | None,
         targets_N: Tensor,
         weights_N: Tensor,
         rows: int,
+        starts_NO: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         device = hidden_NH.device.type
         autocast = torch.is_autocast_enabled(device)
         product_type = torch.get_autocast_dtype(device) if autocast else hidden_NH.dtype
         with torch.autocast(device, enabled=False):
             loss = _Sums(hidden_NH, weight_VH, bias_V, product_type, rows, ctx.needs_input_grad)
+            if table_S is not None and starts_NO is not None:
+                loss.read_slices(table_S, starts_NO, ctx.needs_input_grad[3])
             for first in range(0, len(hidden_NH), rows):
                 chunk = slice(first, first + rows)
                 loss.add(chunk, targets_N[chunk], weights_N[chunk])
@@ -159,6 +181,7 @@ class _ChunkedLoss(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         return (
             *(None if gradient is None else gradient.mul_(scale) for gradient in gradients),
+            None,
             None,
             None,
             None,
@@ -187,10 +210,17 @@ class _Sums:
         self.hidden_gradient_NH = torch.empty_like(hidden_NH) if wanted[0] else None
         self.weight_gradient_VH = torch.zeros_like(weight_VH) if wanted[1] else None
         self.bias_gradient_V = torch.zeros_like(bias_V) if wanted[2] else None
+        self.slices: tuple[Tensor, Tensor] | None = None
+        self.table_gradient_S: Tensor | None = None
 
-    def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Of hidden, weight and bias; None where nobody wants one."""
-        return self.hidden_gradient_NH, self.weight_gradient_VH, self.bias_gradient_V
+    def read_slices(self, table_S: Tensor, starts_NO: Tensor, wanted: bool) -> None:
+        """Add slices of a table to the logits of each row."""
+        self.slices = table_S, starts_NO
+        self.table_gradient_S = torch.zeros_like(table_S) if wanted else None
+
+    def gradients(self) -> tuple[Tensor | None, ...]:
+        """Of hidden, weight, bias and table; None where nobody wants one."""
+        return self.hidden_gradient_NH, self.weight_gradient_VH, self.bias_gradient_V, self.table_gradient_S
 
     def add(self, chunk: slice, targets_C: Tensor, weights_C: Tensor) -> None:
         """One chunk: exponentials in place of the logits, and what is linear in them straight from there.
@@ -201,6 +231,9 @@ class _Sums:
         hidden_CH, targets_C1 = self.hidden_NH[chunk], targets_C.unsqueeze(1)
         weights_C1 = weights_C.unsqueeze(1).to(self.nats.dtype)
         logits_CV = self._logits(hidden_CH)
+        if self.slices is not None:
+            table_S, starts_NO = self.slices
+            add_slices(logits_CV, table_S, starts_NO[chunk])
         target_C1 = logits_CV.gather(1, targets_C1)
         top_C1 = logits_CV.amax(1, keepdim=True)
         exponentials_CV = logits_CV.sub_(top_C1).exp_()
@@ -228,6 +261,8 @@ class _Sums:
             _add_product(self.weight_gradient_VH, errors_CV.t(), hidden_CH * scale_C1)
         if self.bias_gradient_V is not None:
             self.bias_gradient_V += errors_CV.t() @ scale_C1.squeeze(1)
+        if self.table_gradient_S is not None and self.slices is not None:
+            add_to_slices(self.table_gradient_S, self.slices[1][chunk], errors_CV * scale_C1)
 
 
 def _add_product(total_VH: Tensor, left_VC: Tensor, right_CH: Tensor) -> None:

@@ -1,7 +1,7 @@
 """Classes of words for a factored softmax: ranges of ids, each with an equal share of the training text.
 
 Mikolov, Kombrink, Burget, Černocký and Khudanpur (2011), "Extensions of Recurrent Neural Network Language
-Model", section 3.2: words in the order of their counts are cut into ranges of equal summed frequency. Summed
+Model": words in the order of their counts are cut into ranges of equal summed frequency. Summed
 square roots instead ("Povey style" in the code of Mirowski and Vlachos, 2015) make the last classes smaller.
 
 Ids follow the counts, so a class is a range of ids: `borders` holds the first word of each class, and V.

@@ -1,0 +1,130 @@
+"""A network with a maximum-entropy n-gram model beside it, trained together under one softmax.
+
+Mikolov, Deoras, Povey, Burget and Černocký (2011), "Strategies for Training Large Scale Neural Network
+Language Models". The logits of the next word are those of the network's output layer plus, for the
+last 0 to n - 1 words, a weight of each word (and of each class of words, where the layer has classes) after
+just these; see `layers.hashed_ngrams`. The weights start at zero.
+
+Shapes: B batch, T time, P remembered words (at most n - 2), S size of the table.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from typing_extensions import override
+
+from memtune.errors import ConfigurationError
+from memtune.models.interface import NeuralLanguageModel, State
+from memtune.models.layers.class_factored import ClassFactoredOutput
+from memtune.models.layers.hashed_ngrams import Slices, context_hashes
+from memtune.models.layers.output import OutputLayer, SoftmaxOutput
+from memtune.models.layers.recent_words import no_words, recent_words
+from memtune.values import Value
+
+__all__ = ["MaximumEntropyConfig", "MaximumEntropyLanguageModel", "connect"]
+
+
+class MaximumEntropyConfig(Value):
+    """Hashed n-gram connections from the last words to the output layer."""
+
+    order: int = Field(
+        3, ge=1, description="n of the longest n-grams: contexts are the last 0 to n - 1 words"
+    )
+    size: int = Field(
+        2**22,
+        ge=1,
+        description="Weights in the table, at least as many as words; n-grams share them by chance",
+    )
+
+
+def connect(body: NeuralLanguageModel, connections: MaximumEntropyConfig | None) -> NeuralLanguageModel:
+    """A network with n-gram connections, where there are any."""
+    return body if connections is None else MaximumEntropyLanguageModel(body, connections)
+
+
+class MaximumEntropyLanguageModel(NeuralLanguageModel):
+    """Carried state: that of the network, and the last words, (B, P)."""
+
+    output: "_ConnectedOutput"
+
+    def __init__(self, body: NeuralLanguageModel, connections: MaximumEntropyConfig) -> None:
+        super().__init__()
+        if connections.size < body.vocabulary_size:
+            raise ConfigurationError(
+                f"maximum_entropy.size must be at least the {body.vocabulary_size} words of the vocabulary, "
+                f"got {connections.size}; take a larger table"
+            )
+        self.config = body.config
+        self.vocabulary_size = body.vocabulary_size
+        self.order = connections.order
+        self.body = body
+        self.output = _ConnectedOutput(body.output, connections.size)
+
+    @override
+    def initial_state(self, batch_size: int) -> State:
+        words_BP = no_words(batch_size, self.output.table_S.device)
+        return {**self.body.initial_state(batch_size), "words": words_BP}
+
+    @override
+    def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
+        hidden_BTH, after = self.body.encode(tokens_BT, state)
+        words_BK = torch.cat([state["words"], tokens_BT], dim=1)
+        return hidden_BTH, {**after, "words": recent_words(words_BK, max(0, self.order - 2))}
+
+    @override
+    def logits(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
+        hidden_BTH, after = self.encode(tokens_BT, state)
+        logits_BTV: Tensor = self.output(hidden_BTH, self._contexts(tokens_BT, state))
+        return logits_BTV, after
+
+    @override
+    def negative_log_likelihood(
+        self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: State
+    ) -> tuple[Tensor, State]:
+        hidden_BTH, after = self.encode(inputs_BT, state)
+        contexts_NO = self._contexts(inputs_BT, state).flatten(0, 1)
+        mask_N = None if mask_BT is None else mask_BT.flatten()
+        nats, _ = self.output.negative_log_likelihood_by_row(
+            hidden_BTH.flatten(0, 1), targets_BT.flatten(), mask_N, contexts_NO
+        )
+        return nats, after
+
+    def _contexts(self, tokens_BT: Tensor, state: State) -> Tensor:
+        words_BK = torch.cat([state["words"], tokens_BT], dim=1)
+        return context_hashes(words_BK, tokens_BT.shape[1], self.order)
+
+
+class _ConnectedOutput(OutputLayer):
+    """An output layer and the table; it has to be told the contexts of each row."""
+
+    def __init__(self, layer: OutputLayer, size: int) -> None:
+        super().__init__()
+        assert isinstance(layer, SoftmaxOutput | ClassFactoredOutput), "others have no connections"
+        self.layer = layer
+        self.table_S = nn.Parameter(torch.zeros(size))
+
+    @override
+    def forward(self, hidden_H: Tensor, contexts_O: Tensor | None = None) -> Tensor:
+        logits_V: Tensor = self.layer(hidden_H, self._slices(contexts_O))
+        return logits_V
+
+    @override
+    def negative_log_likelihood_by_row(
+        self,
+        hidden_NH: Tensor,
+        targets_N: Tensor,
+        weights_N: Tensor | None = None,
+        contexts_NO: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        slices = self._slices(contexts_NO)
+        return self.layer.negative_log_likelihood_by_row(hidden_NH, targets_N, weights_N, slices)
+
+    @override
+    def learn_counts(self, counts: Sequence[int]) -> None:
+        self.layer.learn_counts(counts)
+
+    def _slices(self, contexts_NO: Tensor | None) -> Slices:
+        assert contexts_NO is not None, "n-gram connections read words too: ask the model for its logits"
+        return Slices(self.table_S, contexts_NO)
