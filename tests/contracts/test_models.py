@@ -215,6 +215,18 @@ def test_loss_is_the_cross_entropy_of_the_logits(config):
 
 
 @every_example
+def test_words_that_do_not_count_are_context_all_the_same(config):
+    model = model_of(config).eval()
+    words_BT = text(3, 12)
+    mask_BT = torch.zeros(3, 11, dtype=torch.bool)
+    mask_BT[:, -2:] = True
+    nats, _ = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:], mask_BT)
+    log_BTV = logits(model, words_BT[:, :-1])[0].log_softmax(2)
+    expected_BT = -log_BTV.gather(2, words_BT[:, 1:, None]).squeeze(2)
+    torch.testing.assert_close(nats, expected_BT[mask_BT].sum())
+
+
+@every_example
 def test_every_parameter_learns(config):
     model, words_BT = model_of(config), text(3, 13)
     _, gradients = loss_and_gradients(model, words_BT[:, :-1], words_BT[:, 1:])

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, NeuralLanguageModel, State
+from memtune.models.interface import Architecture, State, WindowLanguageModel
 from memtune.models.layers.initialisation import uniform
-from memtune.models.layers.recent_words import no_words, recent_words
+from memtune.models.layers.recent_words import recent_words
 
 __all__ = ["FeedForwardConfig", "FeedForwardLanguageModel"]
 
@@ -79,7 +79,7 @@ class FeedForwardConfig(Architecture):
         return self.width + (self.features if self.direct else 0)
 
 
-class FeedForwardLanguageModel(NeuralLanguageModel):
+class FeedForwardLanguageModel(WindowLanguageModel):
     """Carried state: the last words, (B, P). U and W lie side by side in the output layer's weight."""
 
     config: FeedForwardConfig
@@ -88,18 +88,15 @@ class FeedForwardLanguageModel(NeuralLanguageModel):
         super().__init__()
         self.config = config
         self.vocabulary_size = vocabulary_size
+        self.remembered = config.order - 2
         self.embedding = nn.Embedding(vocabulary_size, config.features_of_word)
         self.hidden = nn.Linear(config.features, config.width)
         self.output = config.output.build(config.output_width, vocabulary_size)
         uniform(self, config.initial_range)
 
     @override
-    def initial_state(self, batch_size: int) -> State:
-        return {"words": no_words(batch_size, self.embedding.weight.device)}
-
-    @override
     def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
-        before, steps = self.config.order - 2, tokens_BT.shape[1]
+        before, steps = self.remembered, tokens_BT.shape[1]
         words_BK = torch.cat([state["words"], tokens_BT], dim=1)
         missing = before + steps - words_BK.shape[1]
         vectors_BKE = functional.pad(self.embedding(words_BK), (0, 0, missing, 0))

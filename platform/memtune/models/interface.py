@@ -14,11 +14,13 @@ from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
 from memtune.models.layers.output import OutputLayer
+from memtune.models.layers.recent_words import no_words, recent_words
 from memtune.models.outputs import OutputConfig, SoftmaxConfig
 from memtune.values import Value
 
@@ -30,6 +32,7 @@ __all__ = [
     "LanguageModelConfig",
     "NeuralLanguageModel",
     "State",
+    "WindowLanguageModel",
     "logits",
     "negative_log_likelihood",
 ]
@@ -168,6 +171,34 @@ class NeuralLanguageModel(LanguageModel):
             counted_N = mask_BT.flatten()
             hidden_NH, targets_N = hidden_NH[counted_N], targets_N[counted_N]
         return self.output.negative_log_likelihood(hidden_NH, targets_N), state
+
+
+class WindowLanguageModel(NeuralLanguageModel):
+    """A network that sees no further back than the words in its state: `words`, (B, at most `remembered`)."""
+
+    remembered: int
+
+    @override
+    def initial_state(self, batch_size: int) -> State:
+        return {"words": no_words(batch_size, next(self.parameters()).device)}
+
+    @override
+    def negative_log_likelihood(
+        self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: State
+    ) -> tuple[Tensor, State]:
+        """What the function of this name gives.
+
+        Words before the first one that counts are only remembered: nothing is computed after them, and batch
+        norm takes no account of them.
+        """
+        if mask_BT is not None:
+            first = int(mask_BT.any(0).int().argmax())
+            words_BK = torch.cat([state["words"], inputs_BT[:, :first]], dim=1)
+            state = {"words": recent_words(words_BK, self.remembered)}
+            inputs_BT, targets_BT, mask_BT = (
+                all_BT[:, first:] for all_BT in (inputs_BT, targets_BT, mask_BT)
+            )
+        return super().negative_log_likelihood(inputs_BT, targets_BT, mask_BT, state)
 
 
 @runtime_checkable

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, NeuralLanguageModel, State
+from memtune.models.interface import Architecture, State, WindowLanguageModel
 from memtune.models.layers.initialisation import uniform
-from memtune.models.layers.recent_words import no_words, recent_words
+from memtune.models.layers.recent_words import recent_words
 from memtune.models.layers.window_attention import (
     absent_slots,
     window_context,
@@ -78,7 +78,7 @@ class MemoryNetworkConfig(Architecture):
         }
 
 
-class MemoryNetworkLanguageModel(NeuralLanguageModel):
+class MemoryNetworkLanguageModel(WindowLanguageModel):
     """Carried state: the last words, (B, P)."""
 
     config: MemoryNetworkConfig
@@ -87,6 +87,7 @@ class MemoryNetworkLanguageModel(NeuralLanguageModel):
         super().__init__()
         self.config = config
         self.vocabulary_size = vocabulary_size
+        self.remembered = config.memory_size - 1
         width, slots = config.width, config.memory_size
         self.input_table = nn.Embedding(vocabulary_size, width)
         self.output_table = nn.Embedding(vocabulary_size, width)
@@ -97,14 +98,10 @@ class MemoryNetworkLanguageModel(NeuralLanguageModel):
         uniform(self, config.initial_range)
 
     @override
-    def initial_state(self, batch_size: int) -> State:
-        return {"words": no_words(batch_size, self.hop.weight.device)}
-
-    @override
     def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
         query_BTH, _ = self._hops(tokens_BT, state["words"])
         words_BK = torch.cat([state["words"], tokens_BT], dim=1)
-        return query_BTH, {"words": recent_words(words_BK, self.config.memory_size - 1)}
+        return query_BTH, {"words": recent_words(words_BK, self.remembered)}
 
     def attention(self, tokens_BT: Tensor, state: State) -> Tensor:
         """weights_BTn of the last hop over the n most recent words, the current one last, 0 where none is."""

@@ -29,9 +29,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, NeuralLanguageModel, State
+from memtune.models.interface import Architecture, State, WindowLanguageModel
 from memtune.models.layers.initialisation import uniform
-from memtune.models.layers.recent_words import no_words, recent_words
+from memtune.models.layers.recent_words import recent_words
 
 __all__ = ["ResidualMemoryConfig", "ResidualMemoryLanguageModel"]
 
@@ -102,7 +102,7 @@ class ResidualMemoryConfig(Architecture):
         }
 
 
-class ResidualMemoryLanguageModel(NeuralLanguageModel):
+class ResidualMemoryLanguageModel(WindowLanguageModel):
     """Carried state: the last words, (B, at most `context_words` - 1); their layers are computed again."""
 
     config: ResidualMemoryConfig
@@ -111,6 +111,7 @@ class ResidualMemoryLanguageModel(NeuralLanguageModel):
         super().__init__()
         self.config = config
         self.vocabulary_size = vocabulary_size
+        self.remembered = config.context_words - 1
         width = config.width
         self.embedding = nn.Embedding(vocabulary_size, width)
         shared_HH = nn.Parameter(torch.empty(width, width)) if config.past == "shared" else None
@@ -124,14 +125,10 @@ class ResidualMemoryLanguageModel(NeuralLanguageModel):
                 module.reset()
 
     @override
-    def initial_state(self, batch_size: int) -> State:
-        return {"words": no_words(batch_size, self.embedding.weight.device)}
-
-    @override
     def encode(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
         words_BK = torch.cat([state["words"], tokens_BT], dim=1)
         hidden_TBH = self._read(self.embedding(words_BK.t()), tokens_BT.shape[1])
-        return hidden_TBH.transpose(0, 1), {"words": recent_words(words_BK, self.config.context_words - 1)}
+        return hidden_TBH.transpose(0, 1), {"words": recent_words(words_BK, self.remembered)}
 
     def _read(self, hidden_KBH: Tensor, steps: int) -> Tensor:
         """The last layer over the last `steps` words; no layer computes a row that none above it needs."""

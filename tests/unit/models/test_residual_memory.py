@@ -4,7 +4,12 @@ from itertools import product
 import pytest
 import torch
 
-from memtune.models import ResidualMemoryConfig, build_model, logits, negative_log_likelihood
+from memtune.models import (
+    ResidualMemoryConfig,
+    build_model,
+    logits,
+    negative_log_likelihood,
+)
 from memtune.training.weights import load_model, save_model
 from tests.oracles.agreement import assert_agreement, assert_near
 from tests.oracles.residual_memory import residual_memory_logits, window_hidden
@@ -97,6 +102,18 @@ def test_fifteen_layers_see_as_many_words_as_the_paper_says(phi, context):
     reached_T = gradient_TBH[:, 0].ne(0).any(1)
     assert reached_T[-context:].all()
     assert not reached_T[:-context].any()
+
+
+def test_batch_norm_takes_account_of_the_cone_of_a_window_alone():
+    """Of 3 shuffled windows, the last layer sees the 3 words that count; the first, what they depend on."""
+    model, words_BT = double(small(batch_norm=True)).train(), text(13)
+    mask_BT = torch.zeros(3, 13, dtype=torch.bool)
+    mask_BT[:, -1] = True
+    rows = []
+    for layer in model.layers:
+        layer.normalise.register_forward_hook(lambda *arguments: rows.append(len(arguments[1][0])))
+    negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:], mask_BT)
+    assert rows == [3 * (1 + needed) for needed in (11, 10, 9, 7, 5, 3, 0)]
 
 
 def test_state_remembers_only_the_words_of_the_context():
