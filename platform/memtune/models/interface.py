@@ -109,6 +109,13 @@ class Architecture(LanguageModelConfig):
             )
         return self
 
+    def kept_per_pair(self) -> int:
+        """Floats that training keeps for each pair of words of a row, at most.
+
+        Here those of an attention: scores, weights, their gradient and the temporal term.
+        """
+        return 4
+
     @abstractmethod
     def build(self, vocabulary_size: int) -> "NeuralLanguageModel":
         """A new model with its initial parameters, drawn from torch's default generator."""

@@ -99,6 +99,10 @@ class LSTMNConfig(Architecture):
         return self._weights() + reading + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
+    def kept_per_pair(self) -> int:
+        return self.layers + 1  # each tape's weights, and what one step computes again
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
         return {
             "width": self.width,

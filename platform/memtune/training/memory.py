@@ -36,8 +36,6 @@ __all__ = [
 FLOAT = 4
 KEPT_PER_UNIT = 3
 """Activations kept for each output of a matrix product: it, its non-linearity and a gradient under way."""
-ATTENTION_COPIES = 4
-"""Scores, weights, their gradient and the temporal term: each one float for each pair of words of a row."""
 
 
 class MemoryEstimate(Value):
@@ -85,7 +83,7 @@ def _activations(config: TrialConfig, vocabulary_size: int, length: int) -> int:
     embedded = model.parameter_count(vocabulary_size + 1) - model.parameter_count(vocabulary_size)
     width = model.multiply_adds(vocabulary_size + 1) - model.multiply_adds(vocabulary_size)
     body = model.multiply_adds(vocabulary_size) - width * vocabulary_size
-    per_token = KEPT_PER_UNIT * body // width + embedded + ATTENTION_COPIES * length
+    per_token = KEPT_PER_UNIT * body // width + embedded + model.kept_per_pair() * length
     tokens = config.protocol.batch_size * length
     logits = 2 * config.model.output.logits_held(tokens, vocabulary_size)
     return FLOAT * (tokens * per_token + logits)

@@ -3,11 +3,13 @@
 import re
 import subprocess
 import sys
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
+from torch.profiler import ProfilerActivity, profile
 
 import memtune
 from memtune.corpora.protocols import SentenceProtocol, StreamProtocol
@@ -15,6 +17,7 @@ from memtune.errors import TrialError
 from memtune.models import build_model, negative_log_likelihood
 from memtune.training import Learner, estimate, largest_batch, longest_row
 from memtune.training.memory import advice
+from memtune.training.updates import Updates
 from tests.unit.training.conftest import STREAM
 
 VOCABULARY = 2000
@@ -75,6 +78,43 @@ def test_a_smaller_output_layer_holds_fewer_logits_over_the_same_body(make_trial
     saved = estimate(full, VOCABULARY, 35).activations - estimate(smaller, VOCABULARY, 35).activations
     logits = 256 * VOCABULARY - saved / 8  # a float each, and one of its gradient
     assert fewest <= logits <= most
+
+
+def _peak_of_a_step(config) -> int:
+    """The most bytes that tensors take during a step, over what they took before it."""
+    model = build_model(config.model, VOCABULARY, seed=0)
+    updates = Updates(config.training, model, torch.device("cpu"))
+    shape = (2, config.protocol.batch_size, config.protocol.length)
+    inputs_BT, targets_BT = torch.randint(VOCABULARY, shape, generator=torch.Generator().manual_seed(0))
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
+        updates.step(loss, learning_rate=0.1)
+    events = profiled.profiler.kineto_results.events()
+    changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    return max(accumulate(change for _, change in changes))
+
+
+# One formula serves every family: too high where tables give their gradients as rows, chunks of the loss
+# are small, and a family computes again what it could keep; too low for what a stack's cells hold.
+PEAKED = [
+    ({"family": "lstm", "width": 128}, 1.2, 2.0),
+    ({"family": "lstm", "width": 128, "layers": 3, "dropout": 0.5}, 1.1, 1.8),
+    ({"family": "recurrent_memory", "width": 128}, 1.4, 2.4),
+    ({"family": "lstmn", "width": 64}, 1.4, 2.6),
+    ({"family": "lstmn", "width": 64, "layers": 3}, 1.6, 2.8),
+    ({"family": "lstmn", "width": 8, "layers": 6}, 1.4, 2.4),
+    ({"family": "stack_lstm", "width": 128}, 0.7, 1.3),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "low", "high"), PEAKED, ids=[f"{i}-{peaked[0]['family']}" for i, peaked in enumerate(PEAKED)]
+)
+@pytest.mark.parametrize("length", [20, 150])
+def test_the_estimate_holds_for_the_measured_peak_of_a_step(make_trial, model, low, high, length):
+    config = _config(make_trial, model, rows=10, length=length)
+    found = estimate(config, VOCABULARY, length)
+    assert low < (found.activations + found.gradients) / _peak_of_a_step(config) < high
 
 
 @pytest.mark.parametrize(
