@@ -16,7 +16,7 @@ from memtune.errors import StudyError, did_you_mean
 from memtune.execution.settings import Settings
 from memtune.models import MODELS, Architecture, CountingConfig
 from memtune.search import HalvingConfig, SamplerConfig
-from memtune.spaces import Chooser, RandomChooser, Space, check_space, combine, fix, load_space
+from memtune.spaces import Chooser, RandomChooser, Space, check_space, combine, fix, load_spaces
 from memtune.training import TrainingConfig, TrialConfig, available_bytes, estimate, longest_row
 from memtune.values import Value, digest, parse
 
@@ -241,7 +241,7 @@ def prepare(path: Path, study: Study, settings: Settings) -> ReadyStudy:
     of the working folder. Raises CorpusError, SpaceError or StudyError.
     """
     corpus = open_corpus(study.corpus, settings.store)
-    spaces = [load_space(find_space(name, path)) for name in study.spaces]
+    spaces = [space for name in study.spaces for space in load_spaces(find_space(name, path))]
     families = {space.family for space in spaces}
     spaces = [fix(space, study.entries(space.family, families), str(path)) for space in spaces]
     ready = ReadyStudy(study, combine(spaces), corpus, settings)

@@ -13,7 +13,7 @@ from memtune.spaces.leaves import Categorical, Constant, FittedParameters, Integ
 from memtune.spaces.space import Space, combine
 from memtune.spaces.tree import Branch, Group, Node, fitted_count, join
 
-__all__ = ["load_space", "read_space", "read_tree"]
+__all__ = ["load_space", "load_spaces", "read_space", "read_tree"]
 
 OPTIONS = {"int": ("step", "log"), "float": ("step", "log"), "choice": (), "fit_parameters": ()}
 BRANCH = "one_of"
@@ -24,30 +24,48 @@ SPACES = "spaces"
 def load_space(path: str | Path) -> Space:
     """The space of a file; SpaceError when it cannot be read, is no TOML, or holds what is no parameter.
 
-    A file that lists other files beside it, `spaces = ["lstm", "rnn"]`, is those combined.
+    A file that lists others is those combined.
     """
-    source = str(path)
+    tables = _load(path)
+    question = _question(tables, str(path))
+    if SPACES not in tables:
+        return _space(tables, str(path), question)
+    return replace(combine(load_spaces(path)), source=str(path), question=question)
+
+
+def load_spaces(path: str | Path) -> list[Space]:
+    """The spaces that a file lists by the names of files beside it, `spaces = ["lstm", "rnn"]`; else its own.
+
+    Raises what load_space raises, for each of them.
+    """
+    tables = _load(path)
+    _question(tables, str(path))
+    if SPACES not in tables:
+        return [load_space(path)]
+    names = tables.pop(SPACES)
+    if tables or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SpaceError(f"{path}: beside a question and {SPACES}, a list of names, nothing can stand")
+    return [load_space(Path(path).parent / f"{name}.toml") for name in names]
+
+
+def _load(path: str | Path) -> dict[str, Any]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         near = did_you_mean(Path(path).stem, [found.stem for found in Path(path).parent.glob("*.toml")])
-        raise SpaceError(f"no search space {source}; {near}") from None
+        raise SpaceError(f"no search space {path}; {near}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SpaceError(f"{source} cannot be read: {error}") from None
-    tables = _parsed(text, source)
-    if SPACES not in tables:
-        return read_space(text, source)
-    question, names = _question(tables, source), tables.pop(SPACES)
-    if tables or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise SpaceError(f"{source}: beside a question and {SPACES}, a list of names, nothing can stand")
-    together = combine(load_space(Path(path).parent / f"{name}.toml") for name in names)
-    return replace(together, source=source, question=question)
+        raise SpaceError(f"{path} cannot be read: {error}") from None
+    return _parsed(text, str(path))
 
 
 def read_space(text: str, source: str) -> Space:
     """The space of a TOML text; `source` is what errors call it."""
     tables = _parsed(text, source)
-    question = _question(tables, source)
+    return _space(tables, source, _question(tables, source))
+
+
+def _space(tables: Mapping[str, Any], source: str, question: str) -> Space:
     if not tables:
         raise SpaceError(f"{source} holds no parameter; start with a table such as [model]")
     root = read_tree(tables, source)
