@@ -18,7 +18,7 @@ from memtune.models.outputs import ClassFactoredConfig, SoftmaxConfig
 from tests.oracles.agreement import assert_near
 
 ROWS, WIDTH = 20 * 35, 128
-GOAL = 9.0
+MUST, GOAL = 5.0, 9.0
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def measure(words: int, repeats: int) -> str:
     except AssertionError as error:
         raise refuse(error) from None
     ratio = compare(step(full, hidden_NH, targets_N), step(factored, hidden_NH, targets_N), repeats)
-    return ratio.line(f"full softmax time / class-factored time, V={words}", GOAL)
+    return ratio.line(f"full softmax time / class-factored time, V={words}", GOAL, MUST)
 
 
 def problem(words: int) -> tuple[Tensor, Tensor]:

@@ -135,6 +135,14 @@ def test_without_gradients_the_loss_is_the_same(layer):
     torch.testing.assert_close(loss, reference(layer, hidden_NH, targets_N).sum().detach(), **EXACT)
 
 
+def test_no_rows_cost_nothing(layer):
+    hidden_NH, targets_N = problem(rows=0)
+    nats, nats_N = layer.negative_log_likelihood_by_row(hidden_NH, targets_N)
+    nats.backward()
+    assert nats == 0
+    assert len(nats_N) == 0
+
+
 @pytest.mark.parametrize("size", [1e3, 1e5])
 def test_extreme_logits_stay_finite_and_exact(layer, size):
     hidden_NH, targets_N = problem()

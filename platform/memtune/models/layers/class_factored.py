@@ -88,6 +88,8 @@ class ClassFactoredOutput(OutputLayer):
     ) -> tuple[Tensor, Tensor]:
         class_N = torch.bucketize(targets_N.contiguous(), self.borders[1:], right=True)
         nats, nats_N = self.classes.negative_log_likelihood_by_row(hidden_NH, class_N, weights_N, direct)
+        if len(targets_N) == 0:
+            return nats, nats_N
         rows = _RowsByClass(class_N, self.borders)
         within, within_N = _loss_within_classes(hidden_NH, self.words, targets_N, weights_N, rows, direct)
         return nats + within, nats_N + within_N
