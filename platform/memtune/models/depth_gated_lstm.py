@@ -13,33 +13,31 @@ Shapes: B batch, T time, E input width of a layer, L layers, H width, F = 4H and
 without a depth gate), V vocabulary.
 """
 
-from typing import Literal, Self
+from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, NeuralLanguageModel, State
+from memtune.models.interface import NeuralLanguageModel, State
 from memtune.models.layers.depth_gate import gate_share, run_depth_gated_layer
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
+from memtune.models.narrow_embeddings import NarrowEmbeddings
 
 __all__ = ["DepthGatedLSTMConfig", "DepthGatedLSTMLanguageModel"]
 
 GateWeights = Literal["diagonal", "full"]
 
 
-class DepthGatedLSTMConfig(Architecture):
+class DepthGatedLSTMConfig(NarrowEmbeddings):
     """A depth-gated LSTM language model; the defaults are the dLSTM of Cheng et al. (2016), table 1, but for
     embeddings as wide as the layers.
     """
 
     family: Literal["depth_gated_lstm"] = "depth_gated_lstm"
     width: int = Field(300, ge=1, description="Width of every layer (Cheng, section 5.1)")
-    embedding_width: int | None = Field(
-        None, ge=1, description="Width of the word embeddings, 150 in Cheng's; as `width` when not given"
-    )
     layers: int = Field(3, ge=1, description="LSTM layers; one without `link_input` is a plain LSTM")
     gate_weights: GateWeights = Field(
         "diagonal",
@@ -60,20 +58,6 @@ class DepthGatedLSTMConfig(Architecture):
     tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
     initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
     forget_bias: float = Field(1.0, description="Initial bias of the forget gates")
-
-    @model_validator(mode="after")
-    def _tied_tables_are_of_one_width(self) -> Self:
-        if self.tie_output and self.input_width != self.width:
-            raise ValueError(
-                f"tie_output needs embeddings as wide as the layers, got embedding_width = "
-                f"{self.embedding_width} and width = {self.width}; leave embedding_width out"
-            )
-        return self
-
-    @property
-    def input_width(self) -> int:
-        """Width of the word embeddings."""
-        return self.embedding_width or self.width
 
     @override
     def build(self, vocabulary_size: int) -> "DepthGatedLSTMLanguageModel":

@@ -16,32 +16,30 @@ A = 4H + L sums of a layer (candidate, output, input, forget, reset gates), C ou
 state (see `memtune.models.layers.gated_feedback`), V vocabulary.
 """
 
-from typing import Literal, Self, cast
+from typing import Literal, cast
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, NeuralLanguageModel, State
+from memtune.models.interface import NeuralLanguageModel, State
 from memtune.models.layers.gated_feedback import run_gated_feedback
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
+from memtune.models.narrow_embeddings import NarrowEmbeddings
 
 __all__ = ["GatedFeedbackLSTMConfig", "GatedFeedbackLSTMLanguageModel"]
 
 
-class GatedFeedbackLSTMConfig(Architecture):
+class GatedFeedbackLSTMConfig(NarrowEmbeddings):
     """A gated-feedback LSTM language model; the defaults are the gLSTM of Cheng et al. (2016), table 1, but
     for embeddings as wide as the layers.
     """
 
     family: Literal["gated_feedback_lstm"] = "gated_feedback_lstm"
     width: int = Field(300, ge=1, description="Width of every layer (Cheng, section 5.1)")
-    embedding_width: int | None = Field(
-        None, ge=1, description="Width of the word embeddings, 150 in Cheng's; as `width` when not given"
-    )
     layers: int = Field(3, ge=1, description="LSTM layers, each fed back to all; one gates its own feedback")
     dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped")
     dropout_placement: DropoutPlacement = Field(
@@ -52,20 +50,6 @@ class GatedFeedbackLSTMConfig(Architecture):
     tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
     initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
     forget_bias: float = Field(1.0, description="Initial bias of the forget gates")
-
-    @model_validator(mode="after")
-    def _tied_tables_are_of_one_width(self) -> Self:
-        if self.tie_output and self.input_width != self.width:
-            raise ValueError(
-                f"tie_output needs embeddings as wide as the layers, got embedding_width = "
-                f"{self.embedding_width} and width = {self.width}; leave embedding_width out"
-            )
-        return self
-
-    @property
-    def input_width(self) -> int:
-        """Width of the word embeddings."""
-        return self.embedding_width or self.width
 
     @override
     def build(self, vocabulary_size: int) -> "GatedFeedbackLSTMLanguageModel":

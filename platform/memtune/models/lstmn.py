@@ -11,17 +11,18 @@ Shapes: B batch, T time, E embedding, H hidden, L layers, S slots of the tape, D
 by side), n attended slots, V vocabulary.
 """
 
-from typing import Literal, Self
+from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from memtune.models.interface import Architecture, NeuralLanguageModel, State
+from memtune.models.interface import NeuralLanguageModel, State
 from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
 from memtune.models.layers.memory_tape import TapeWeights, read_and_write
+from memtune.models.narrow_embeddings import NarrowEmbeddings
 
 __all__ = ["LSTMNConfig", "LSTMNLanguageModel", "LSTMNLayer"]
 
@@ -29,16 +30,13 @@ MEAN_SLOTS = 11
 """Slots read per word where the tape has no limit: half of the mean sentence of 21 words (section 5.1)."""
 
 
-class LSTMNConfig(Architecture):
+class LSTMNConfig(NarrowEmbeddings):
     """An LSTMN language model; the defaults are the one-layer model of Cheng et al. (2016), table 1, but for
     embeddings as wide as the layer.
     """
 
     family: Literal["lstmn"] = "lstmn"
     width: int = Field(300, ge=1, description="Width of hidden states, memories and attention (section 5.1)")
-    embedding_width: int | None = Field(
-        None, ge=1, description="Width of the word embeddings, 150 in section 5.1; as `width` when not given"
-    )
     layers: int = Field(1, ge=1, description="LSTMN layers with skip connections between (section 3.3)")
     tape_size: int | None = Field(
         None,
@@ -67,20 +65,6 @@ class LSTMNConfig(Architecture):
     forget_bias: float = Field(
         0.0, description="Initial bias of the forget gates; the released code gives them no special one"
     )
-
-    @model_validator(mode="after")
-    def _tied_tables_are_of_one_width(self) -> Self:
-        if self.tie_output and self.input_width != self.width:
-            raise ValueError(
-                f"tie_output needs embeddings as wide as the layers, got embedding_width = "
-                f"{self.embedding_width} and width = {self.width}; leave embedding_width out"
-            )
-        return self
-
-    @property
-    def input_width(self) -> int:
-        """Width of the word embeddings."""
-        return self.embedding_width or self.width
 
     @override
     def build(self, vocabulary_size: int) -> "LSTMNLanguageModel":
