@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from memtune.execution.search import dry_run, search
     from memtune.execution.settings import Settings
     from memtune.execution.single import train
+    from memtune.tasks import CacheGrid, ContinuousCache
     from memtune.tracking import load_registered
 
 __all__ = [
+    "CacheGrid",
+    "ContinuousCache",
     "Settings",
     "champions",
     "compare",
@@ -39,6 +42,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CacheGrid": "memtune.tasks",
+    "ContinuousCache": "memtune.tasks",
     "Settings": "memtune.execution.settings",
     "champions": "memtune.execution.comparison",
     "compare": "memtune.execution.comparison",

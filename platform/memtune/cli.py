@@ -348,25 +348,57 @@ def evaluate(
     model: Annotated[str, typer.Argument(help="models:/NAME@champion or models:/NAME/VERSION.")],
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
     device: Device = "cpu",
+    cache_size: Annotated[
+        int | None, typer.Option(help="Add a continuous cache of so many words; default with one: 2000.")
+    ] = None,
+    cache_flatness: Annotated[
+        float | None, typer.Option(help="How much the cache minds likeness; default: 0.3.")
+    ] = None,
+    cache_weight: Annotated[
+        float | None, typer.Option(help="The cache's share in the probability; default: 0.1.")
+    ] = None,
+    tune_cache: Annotated[
+        bool, typer.Option("--tune-cache", help="Choose flatness and weight on the validation split.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Evaluate a registered model on a split of its corpus, under its protocol.
 
-    Example: memtune evaluate models:/ptb@champion --split test
+    Example: memtune evaluate models:/ptb@champion --split test --tune-cache
     """
     from memtune.execution.champions import evaluate_registered
 
-    found = evaluate_registered(model, split, device=device)
+    given = {"size": cache_size, "flatness": cache_flatness, "weight": cache_weight}
+    cache = _cache({name: value for name, value in given.items() if value is not None}, tune_cache)
+    found = evaluate_registered(model, split, device=device, cache=cache)
     if json:
         figures = {**found.metrics.model_dump(), "split": split, "protocol": found.champion.protocol}
-        out.print_json(data={**figures, "model": found.champion.uri, "ideal": found.ideal})
+        with_cache = {"ideal": found.ideal, "cache": found.cache and found.cache.model_dump()}
+        out.print_json(data={**figures, "model": found.champion.uri, **with_cache})
         return
     ideal = f", ideal {found.ideal:.4f}" if found.ideal else ""
+    used = f", {_described(found.cache)}" if found.cache else ""
     out.print(
         f"{found.champion.uri} on {split}: perplexity {found.metrics.perplexity:.6f} over "
-        f"{found.metrics.tokens:,} tokens, protocol {found.champion.protocol}{ideal}",
+        f"{found.metrics.tokens:,} tokens, protocol {found.champion.protocol}{used}{ideal}",
         soft_wrap=True,
     )
+
+
+def _cache(given: dict[str, Any], tuned: bool) -> Any:
+    """The cache that the options ask for, a grid when it is to be tuned, None when nothing asks for one."""
+    from memtune.tasks import CacheGrid, ContinuousCache
+    from memtune.values import parse
+
+    if tuned and (set(given) - {"size"}):
+        raise typer.BadParameter("--tune-cache chooses flatness and weight; leave them out")
+    if tuned:
+        return parse(CacheGrid, given, "--cache")
+    return parse(ContinuousCache, given, "--cache") if given else None
+
+
+def _described(cache: Any) -> str:
+    return f"cache of {cache.size:,} words, flatness {cache.flatness:g}, weight {cache.weight:g}"
 
 
 @app.command()

@@ -38,7 +38,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 def _plans(protocol, split: Split) -> list[Plan]:
-    return [protocol.training_plan(split, 3, 1), protocol.evaluation_plan(split)]
+    return [protocol.training_plan(split, 3, 1), protocol.evaluation_plan(split), protocol.text_plan(split)]
 
 
 def _batches(plan: Plan) -> list[Batch]:
@@ -107,3 +107,18 @@ def test_an_evaluation_does_not_depend_on_the_batch_size(corpus, protocol):
     plan, same = (each.evaluation_plan(corpus["valid"]) for each in (protocol, other))
     assert plan.token_count == same.token_count
     assert torch.equal(plan.batch(0).targets_BT, same.batch(0).targets_BT)
+
+
+@each_complete_protocol
+def test_a_text_plan_predicts_the_text_in_its_order(corpus, protocol):
+    text = corpus["train"].tokens(0, corpus["train"].token_count)
+    np.testing.assert_array_equal(_counted(protocol.text_plan(corpus["train"])), text)
+
+
+@each_protocol
+def test_a_text_plan_predicts_what_an_evaluation_does(corpus, protocol):
+    found, expected = (
+        np.bincount(_counted(plan))
+        for plan in (protocol.text_plan(corpus["train"]), protocol.evaluation_plan(corpus["train"]))
+    )
+    np.testing.assert_array_equal(found, expected)

@@ -106,6 +106,13 @@ def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
     (champion,) = json.loads(output("best", "--corpus", "tiny", "--json"))
     evaluated = json.loads(output("evaluate", "models:/tiny@champion", "--json"))
     assert evaluated["perplexity"] == pytest.approx(champion["valid_perplexity"], rel=1e-6)
+    options = ("--cache-size", "20", "--cache-weight", "0.2", "--json")
+    cached = json.loads(output("evaluate", "models:/tiny@champion", *options))
+    assert cached["cache"] == {"size": 20, "flatness": 0.3, "weight": 0.2}
+    assert cached["perplexity"] != evaluated["perplexity"]
+    wrong = run("evaluate", "models:/tiny@champion", "--tune-cache", "--cache-weight", "0.2")
+    assert wrong.returncode == 2
+    assert "leave them out" in wrong.stderr
     assert "the champion stays" in output("train", str(file))
 
 

@@ -132,6 +132,11 @@ class SentenceProtocol(Value):
         sentences = self._kept(split, np.arange(split.sentence_count))
         return _sentence_plan(split, sentences, lambda length: max(1, batch_tokens // length), None)
 
+    def text_plan(self, split: Split, batch_tokens: int = EVALUATION_TOKENS) -> Plan:
+        """What `evaluation_plan` predicts, in the order of the text; a batch's sentences are padded."""
+        sentences = np.sort(self._kept(split, np.arange(split.sentence_count)))
+        return _PaddedPlan(split, sentences, max(1, batch_tokens // int(split.lengths[sentences].max())))
+
     def _kept(self, split: Split, order: Positions) -> Positions:
         """The sentences that take part, by ascending length, in the given order within a length."""
         lengths = split.lengths[order]
@@ -197,6 +202,10 @@ class StreamProtocol(Value):
         """All of a split as one row, `batch_tokens` tokens at a time."""
         return _StreamPlan(split, 1, batch_tokens)
 
+    def text_plan(self, split: Split) -> Plan:
+        """What `evaluation_plan` predicts, in the order of the text: the same."""
+        return self.evaluation_plan(split)
+
 
 Protocol = Annotated[SentenceProtocol | StreamProtocol, Field(discriminator="kind")]
 
@@ -249,6 +258,35 @@ class _SentencePlan(Plan):
         inputs_BT[:, 0] = BOUNDARY
         inputs_BT[:, 1:] = targets_BT[:, :-1]
         return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT), None, False, targets_BT.size)
+
+
+class _PaddedPlan(Plan):
+    """Sentences one after the other, `rows` in a batch."""
+
+    def __init__(self, split: Split, sentences: Positions, rows: int) -> None:
+        self._split = split
+        self._sentences = sentences
+        self._rows = rows
+
+    @property
+    def token_count(self) -> int:
+        return int(self._split.lengths[self._sentences].sum(dtype=np.int64))
+
+    def __len__(self) -> int:
+        return -(-len(self._sentences) // self._rows)
+
+    def batch(self, index: int) -> Batch:
+        rows = self._sentences[index * self._rows : (index + 1) * self._rows]
+        lengths = self._split.lengths[rows]
+        columns = np.arange(lengths.max())
+        mask_BT = columns < lengths[:, None]
+        text = self._split.gather(self._split.starts[rows][:, None] + np.where(mask_BT, columns, 0))
+        targets_BT = np.where(mask_BT, text, BOUNDARY)
+        inputs_BT = np.empty_like(targets_BT)
+        inputs_BT[:, 0] = BOUNDARY
+        inputs_BT[:, 1:] = targets_BT[:, :-1]
+        inputs, targets, mask = (torch.from_numpy(array) for array in (inputs_BT, targets_BT, mask_BT))
+        return Batch(inputs, targets, mask, False, int(lengths.sum()))
 
 
 class _StreamPlan(Plan):

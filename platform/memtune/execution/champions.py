@@ -14,7 +14,7 @@ from memtune.execution.checkpoints import Checkpoints
 from memtune.execution.settings import Settings
 from memtune.execution.study import ReadyStudy
 from memtune.search import Outcome
-from memtune.tasks import Metrics
+from memtune.tasks import CacheGrid, ContinuousCache, Metrics, tune_cache
 from memtune.tracking import (
     Champion,
     Decision,
@@ -24,7 +24,15 @@ from memtune.tracking import (
     record_evaluation,
     register_champion,
 )
-from memtune.training import Record, best_report, evaluate, load_best_model, read_checkpoint, save_model
+from memtune.training import (
+    Record,
+    best_report,
+    evaluate,
+    load_best_model,
+    load_model,
+    read_checkpoint,
+    save_model,
+)
 
 __all__ = ["Evaluated", "crown", "evaluate_registered", "register"]
 
@@ -40,6 +48,8 @@ class Evaluated:
     metrics: Metrics
     ideal: float | None
     """The perplexity that no model of this split can beat, where it is known."""
+    cache: ContinuousCache | None = None
+    """The cache the model was given, as it was chosen."""
 
 
 def crown(
@@ -101,13 +111,20 @@ def _result(record: Record, study: str) -> Result:
 
 
 def evaluate_registered(
-    uri: str, split: str = "valid", *, device: str = "cpu", settings: Settings | None = None
+    uri: str,
+    split: str = "valid",
+    *,
+    device: str = "cpu",
+    cache: ContinuousCache | CacheGrid | None = None,
+    settings: Settings | None = None,
 ) -> Evaluated:
     """Evaluate `models:/ptb@champion` or `models:/ptb/3` on a split, under the protocol it was trained with.
 
-    The model comes from the registry alone; its corpus from the store. Figures on the test split are recorded
-    with the version. Raises TrackingError for an unknown model, CorpusError when the corpus is missing or
-    holds another text than the model was trained on.
+    The model comes from the registry alone; its corpus from the store. A network may be given a cache, or a
+    grid of which the best cache on the validation split is taken. Figures on the test split are recorded with
+    the version, those under a cache apart from those without. Raises TrackingError for an unknown model,
+    CorpusError when the corpus is missing or holds another text than the model was trained on, and
+    ConfigurationError for a cache on a model without hidden states.
     """
     settings = settings or Settings.read()
     model = load_registered(settings.tracking, uri, settings.home / "models")
@@ -118,8 +135,11 @@ def evaluate_registered(
             f"store {settings.store} holds {corpus.digest[:12]}; import the text it was trained on"
         )
     protocol = TypeAdapter[Protocol](Protocol).validate_python(model.card.result.protocol)
-    metrics = evaluate(model.folder, corpus, protocol, split, device)
+    loaded = load_model(model.folder, device)
+    chosen = tune_cache(loaded, corpus, protocol, cache, device) if isinstance(cache, CacheGrid) else cache
+    metrics = evaluate(loaded, corpus, protocol, split, device, chosen)
     if split == "test":
-        record_evaluation(settings.tracking, model.champion, split, metrics.model_dump())
+        name = f"{split}_{chosen.label}" if chosen else split
+        record_evaluation(settings.tracking, model.champion, name, metrics.model_dump())
     ideal = corpus.manifest.ideal.get(split) if corpus.manifest.ideal else None
-    return Evaluated(model.champion, split, metrics, ideal)
+    return Evaluated(model.champion, split, metrics, ideal, chosen)

@@ -10,7 +10,7 @@ where a is the count at the highest order and, below, the number of different wo
 (the count where nothing can precede it); D(1), D(2), D(3 and more) are one triple for each order; backoff(c)
 is what the discounts took from c.
 
-Shapes: B batch, T time, P earlier words (at most n - 1), V vocabulary, N n-grams of one order.
+Shapes: B batch, T time, P earlier words (n - 2, at least one), V vocabulary, N n-grams of one order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -151,7 +151,7 @@ class KneserNey(LanguageModel):
         p_BT = torch.full_like(targets_BT, 1 / self.vocabulary_size, dtype=torch.float64)
         for order, gram_BT, context_BT in zip(self.tables, grams, contexts, strict=True):
             p_BT = order.gain[gram_BT] + order.backoff[context_BT] * p_BT
-        return p_BT.log(), {"words": recent_words(words_BK, max(1, self.config.order - 1))}
+        return p_BT.log(), {"words": recent_words(words_BK, max(1, self.config.order - 2))}
 
     def _said(self, inputs_BT: Tensor, state: State) -> Tensor:
         """The words carried and those read, the boundary before a text's first word turned into its sign."""

@@ -8,7 +8,7 @@ from memtune.corpora.protocols import Protocol
 from memtune.corpora.store import Corpus
 from memtune.errors import CheckpointError
 from memtune.models.interface import LanguageModel
-from memtune.tasks import LanguageModelling, Metrics
+from memtune.tasks import ContinuousCache, LanguageModelling, Metrics, evaluate_with_cache
 from memtune.training.weights import load_model
 
 __all__ = ["evaluate"]
@@ -20,11 +20,13 @@ def evaluate(
     protocol: Protocol,
     split: str,
     device: str | torch.device = "cpu",
+    cache: ContinuousCache | None = None,
 ) -> Metrics:
     """The metrics of a model, or of one saved in a folder, on a split read through a protocol.
 
-    Every predicted token counts once, and the result does not depend on the protocol's batch size. Raises a
-    CheckpointError when the folder holds no model or the vocabularies differ in size.
+    Every predicted token counts once, and the result does not depend on the protocol's batch size. With a
+    cache the split is read in the order of its text. Raises a CheckpointError when the folder holds no model
+    or the vocabularies differ in size, a ConfigurationError for a cache on a model without hidden states.
     """
     loaded = load_model(model) if isinstance(model, Path) else model
     if loaded.vocabulary_size != len(corpus.vocabulary):
@@ -32,4 +34,6 @@ def evaluate(
             f"the model predicts {loaded.vocabulary_size} words, "
             f'corpus "{corpus.name}" has {len(corpus.vocabulary)}; take the corpus it was trained on'
         )
+    if cache is not None:
+        return evaluate_with_cache(loaded.to(device), corpus, protocol, split, cache, device)
     return LanguageModelling(corpus, protocol).evaluate(loaded.to(device), split, device)

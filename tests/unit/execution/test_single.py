@@ -9,6 +9,7 @@ from memtune.execution.champions import evaluate_registered
 from memtune.execution.comparison import champions, compare
 from memtune.execution.settings import Settings
 from memtune.execution.single import load_trial, train
+from memtune.tasks import CacheGrid, ContinuousCache
 from memtune.training import Report
 
 TRIAL = """corpus = "tiny"
@@ -71,6 +72,38 @@ def test_test_figures_are_recorded_with_the_version(file: Path, settings: Settin
     assert float(tags["test_perplexity"]) == first.metrics.perplexity
     history = client.get_metric_history(champion.run_id, "test_perplexity")
     assert [metric.value for metric in history] == [first.metrics.perplexity]
+
+
+def test_figures_under_a_cache_are_recorded_apart(file: Path, settings: Settings) -> None:
+    train(file, settings=settings)
+    uri, cache = "models:/tiny@champion", ContinuousCache(size=20, flatness=0.5, weight=0.25)
+    plain = evaluate_registered(uri, "test", settings=settings)
+    with_cache = evaluate_registered(uri, "test", cache=cache, settings=settings)
+    assert with_cache.cache == cache
+    assert with_cache.metrics.perplexity != plain.metrics.perplexity
+    from memtune.tracking.connection import connect
+
+    (champion,) = champions("tiny", settings)
+    tags = connect(settings.tracking).get_model_version("tiny", str(champion.version)).tags
+    assert float(tags["test_perplexity"]) == plain.metrics.perplexity
+    assert float(tags["test_cache_20_0.5_0.25_perplexity"]) == with_cache.metrics.perplexity
+    metrics = connect(settings.tracking).get_run(champion.run_id).data.metrics
+    assert metrics["test_cache_20_0.5_0.25_perplexity"] == with_cache.metrics.perplexity
+
+
+def test_a_cache_is_tuned_on_validation_whatever_the_split(file: Path, settings: Settings) -> None:
+    train(file, settings=settings)
+    grid = CacheGrid(size=20, flatnesses=(0.0, 1.0), weights=(0.0, 0.3))
+    found, valid = (
+        evaluate_registered("models:/tiny@champion", split, cache=grid, settings=settings)
+        for split in ("test", "valid")
+    )
+    assert found.cache == valid.cache
+    for flatness in grid.flatnesses:
+        for weight in grid.weights:
+            other = ContinuousCache(size=20, flatness=flatness, weight=weight)
+            tried = evaluate_registered("models:/tiny@champion", cache=other, settings=settings)
+            assert tried.metrics.loss >= valid.metrics.loss - 1e-12
 
 
 def test_what_counts_is_trained_recorded_registered_and_evaluated_like_a_network(

@@ -1,0 +1,150 @@
+"""The continuous cache against its equations a word at a time, and in cases with a known answer."""
+
+import math
+
+import pytest
+import torch
+
+from memtune.corpora.protocols import SentenceProtocol, StreamProtocol
+from memtune.errors import ConfigurationError
+from memtune.models import (
+    FeedForwardConfig,
+    KneserNeyConfig,
+    LSTMConfig,
+    RecurrentMemoryConfig,
+    build_model,
+)
+from memtune.tasks import (
+    CacheGrid,
+    ContinuousCache,
+    LanguageModelling,
+    continuous_cache,
+    evaluate_with_cache,
+    tune_cache,
+)
+from memtune.values import parse
+from tests.golden.tiny_corpus import tiny_corpus
+from tests.oracles.continuous_cache import cached_nats
+
+WIDE = {"width": 8, "initial_range": 0.5}
+MODELS = [
+    LSTMConfig(**WIDE, layers=2, dropout=0.5),
+    RecurrentMemoryConfig(**WIDE, memory_size=4),
+    FeedForwardConfig(**WIDE, order=3),
+]
+each_model = pytest.mark.parametrize("config", MODELS, ids=lambda config: config.family)
+SENTENCE, STREAM = SentenceProtocol(), StreamProtocol()
+FILTERED = SentenceProtocol(variant="tran2016", batch_size=2, min_length=4, max_length=9)
+each_protocol = pytest.mark.parametrize(
+    "protocol", [SENTENCE, STREAM, FILTERED], ids=["sentence", "stream", "tran2016"]
+)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return tiny_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def model_of(config, corpus):
+    return build_model(config, len(corpus.vocabulary), seed=1).double().eval()
+
+
+def texts_of(corpus, protocol) -> list[list[int]]:
+    """The texts of the validation split in which the state goes on, in order."""
+    split = corpus["valid"]
+    if protocol is STREAM:
+        return [split.tokens(0, split.token_count).tolist()]
+    texts = [split.tokens(a, a + n).tolist() for a, n in zip(split.starts, split.lengths, strict=True)]
+    if protocol is SENTENCE:
+        return texts
+    kept: dict[int, list[int]] = {}
+    for place, text in enumerate(texts):
+        kept.setdefault(len(text), []).append(place)
+    places = [p for n, found in kept.items() if 4 <= n <= 9 for p in found[: len(found) // 2 * 2]]
+    return [texts[place] for place in sorted(places)]
+
+
+@each_model
+@each_protocol
+@pytest.mark.parametrize("size", [1, 7, 100, 5000])
+def test_the_loss_is_that_of_the_equations(corpus, config, protocol, size):
+    model, cache = model_of(config, corpus), ContinuousCache(size=size, flatness=0.7, weight=0.2)
+    with torch.no_grad():
+        expected = cached_nats(model, texts_of(corpus, protocol), size, 0.7, 0.2)
+    found = evaluate_with_cache(model, corpus, protocol, "valid", cache)
+    assert found.tokens == len(expected)
+    assert found.loss == pytest.approx(sum(expected) / len(expected), rel=1e-12)
+    assert found.perplexity == pytest.approx(math.exp(found.loss))
+
+
+@each_protocol
+@pytest.mark.parametrize("block", [1, 100_000])
+def test_the_loss_does_not_depend_on_how_the_text_is_cut(corpus, monkeypatch, protocol, block):
+    model, cache = model_of(MODELS[0], corpus), ContinuousCache(size=300, flatness=0.7, weight=0.2)
+    expected = evaluate_with_cache(model, corpus, protocol, "train", cache).loss
+    monkeypatch.setattr(continuous_cache, "BLOCK", block)
+    found = evaluate_with_cache(model, corpus, protocol, "train", cache).loss
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+@each_model
+@each_protocol
+def test_a_weight_of_zero_gives_the_plain_perplexity(corpus, config, protocol):
+    model, cache = model_of(config, corpus), ContinuousCache(size=50, weight=0.0)
+    plain = LanguageModelling(corpus, protocol).evaluate(model, "valid")
+    found = evaluate_with_cache(model, corpus, protocol, "valid", cache)
+    assert found.tokens == plain.tokens
+    assert found.loss == pytest.approx(plain.loss, rel=1e-12)
+
+
+def test_states_that_are_all_alike_count_the_last_words(corpus):
+    """Zeros everywhere: the model's share is even, the cache's that of the word among the last ten."""
+    text = texts_of(corpus, STREAM)[0]
+    model = model_of(LSTMConfig(width=3, initial_range=0.0), corpus)
+    even = 1 / len(corpus.vocabulary)
+    expected = -math.log(even)
+    for place in range(1, len(text)):
+        last = text[max(0, place - 10) : place]
+        expected -= math.log(0.4 * even + 0.6 * last.count(text[place]) / len(last))
+    cache = ContinuousCache(size=10, flatness=5.0, weight=0.6)
+    found = evaluate_with_cache(model, corpus, STREAM, "valid", cache)
+    assert found.loss == pytest.approx(expected / len(text), rel=1e-12)
+
+
+def test_the_best_of_the_grid_is_the_best_one_by_one(corpus):
+    model = model_of(MODELS[0], corpus)
+    grid = CacheGrid(size=30, flatnesses=(0.0, 0.5, 2.0), weights=(0.0, 0.1, 0.4))
+    losses = {
+        (flatness, weight): evaluate_with_cache(
+            model,
+            corpus,
+            STREAM,
+            "valid",
+            ContinuousCache(size=30, flatness=flatness, weight=weight),
+        ).loss
+        for flatness in grid.flatnesses
+        for weight in grid.weights
+    }
+    chosen = tune_cache(model, corpus, STREAM, grid)
+    assert losses[chosen.flatness, chosen.weight] == min(losses.values())
+    assert chosen.size == 30
+
+
+def test_an_evaluation_leaves_training_mode_as_it_was(corpus):
+    model = model_of(MODELS[0], corpus).train()
+    evaluate_with_cache(model, corpus, STREAM, "valid", ContinuousCache())
+    assert model.training
+
+
+def test_a_model_without_hidden_states_is_refused(corpus):
+    model = KneserNeyConfig().build(len(corpus.vocabulary))
+    with pytest.raises(ConfigurationError, match='family = "kneser_ney" has none'):
+        evaluate_with_cache(model, corpus, STREAM, "valid", ContinuousCache())
+    with pytest.raises(ConfigurationError, match='family = "kneser_ney" has none'):
+        tune_cache(model, corpus, STREAM, CacheGrid())
+
+
+@pytest.mark.parametrize("wrong", [{"size": 0}, {"flatness": -0.1}, {"weight": 1.0}, {"weight": -0.1}])
+def test_settings_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        parse(ContinuousCache, wrong, "cache")
