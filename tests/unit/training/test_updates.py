@@ -101,7 +101,7 @@ def test_an_optimiser_that_moves_unread_rows_moves_them(optimiser):
             {"memory.output_table.weight"},
         ),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_tables_apart_from_the_output_layer_get_gradients_of_the_rows_read(fields, sparse):
     model = _model(**fields)
