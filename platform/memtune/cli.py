@@ -26,6 +26,8 @@ app = typer.Typer(
 )
 corpus_app = typer.Typer(help="Import texts as corpora, and look at what there is.", no_args_is_help=True)
 app.add_typer(corpus_app, name="corpus")
+cluster_app = typer.Typer(help="Check, launch and end a cluster that a file describes.", no_args_is_help=True)
+app.add_typer(cluster_app, name="cluster")
 PIPED_WIDTH = 160
 out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
 err = Console(stderr=True)
@@ -35,6 +37,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")
 ReplaceChampion = Annotated[
     bool, typer.Option("--replace-champion", help="Register the model whatever the champion is.")
 ]
+ClusterPath = Annotated[Path, typer.Argument(help="A cluster file, such as cluster.yaml.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Device = Annotated[str, typer.Option(help='Where to compute: "cpu", "cuda", "cuda:1".')]
 
 
@@ -418,6 +422,73 @@ def ui(port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000) 
         except KeyboardInterrupt:
             return
     raise MemtuneError(f"MLflow's server ended by itself with exit code {code}")
+
+
+@cluster_app.command("check")
+def cluster_check(file: ClusterPath, json: AsJson = False) -> None:
+    """Say what would go wrong with a cluster file, and the fix; nothing is launched. Exit code 1 for faults.
+
+    Example: memtune cluster check cluster.yaml
+    """
+    from memtune.execution.clusters import check_cluster, describe
+
+    findings = check_cluster(file)
+    faults = [finding for finding in findings if finding.kind == "fault"]
+    edits = [finding for finding in findings if finding.kind == "edit"]
+    if json:
+        out.print_json(data=[finding.model_dump() for finding in findings])
+    elif faults:
+        err.print(_escaped(describe(faults)), soft_wrap=True, highlight=False)
+    else:
+        out.print(f"{file}: nothing wrong", soft_wrap=True)
+    if edits and not json:
+        out.print(_escaped(f"to edit before a launch:\n{describe(edits)}"), soft_wrap=True, highlight=False)
+    if faults:
+        raise typer.Exit(1)
+
+
+@cluster_app.command("up")
+def cluster_up(
+    file: ClusterPath,
+    yes: Yes = False,
+    wait: Annotated[int, typer.Option(min=0, help="Seconds to wait for the least number of nodes.")] = 900,
+) -> None:
+    """Check, make the token, launch with `ray up`, and wait until every node asked for is there.
+
+    Example: memtune cluster up cluster.yaml --yes
+    """
+    from memtune.execution.clusters import cluster_up as launch
+
+    status = launch(file, yes=yes, wait=wait, tell=lambda step: out.print(_escaped(step), soft_wrap=True))
+    out.print(f"the cluster is up with {status.present} nodes; to submit, keep this running:")
+    out.print(f"    ray dashboard {file}", soft_wrap=True, highlight=False)
+
+
+@cluster_app.command("status")
+def cluster_status(file: ClusterPath, json: AsJson = False) -> None:
+    """What is in a cluster now, and whether that is as many nodes as its file asks for at the least.
+
+    Example: memtune cluster status cluster.yaml
+    """
+    from memtune.execution.clusters import cluster_status as status_of
+
+    status = status_of(file)
+    if json:
+        out.print_json(status.model_dump_json(exclude={"report"}))
+        return
+    out.print(_escaped(status.report), soft_wrap=True, highlight=False)
+    out.print(f"{status.present} nodes; at the least {status.least}")
+
+
+@cluster_app.command("down")
+def cluster_down(file: ClusterPath, yes: Yes = False) -> None:
+    """End every node of a cluster.
+
+    Example: memtune cluster down cluster.yaml
+    """
+    from memtune.execution.clusters import cluster_down as end
+
+    end(file, yes=yes)
 
 
 def _warn(message: str) -> None:

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 __all__ = [
     "CheckpointError",
+    "ClusterError",
     "ConfigurationError",
     "CorpusError",
     "MemtuneError",
@@ -35,6 +36,10 @@ class SpaceError(ConfigurationError):
 
 class StudyError(MemtuneError):
     """A study cannot start, go on or be found."""
+
+
+class ClusterError(MemtuneError):
+    """A cluster cannot be launched, reached or ended."""
 
 
 class CorpusError(MemtuneError):
