@@ -36,7 +36,7 @@ def open_storage(url: str) -> optuna.storages.BaseStorage:
             return _database(url, {"pool_pre_ping": True, "connect_args": {"connect_timeout": PATIENCE}})
     except ImportError as error:
         raise StorageError(
-            f"{_shown(url)} needs a database driver that is not installed; install psycopg2-binary"
+            f"{_shown(url)} needs a database driver that is not installed; install 'psycopg[binary]'"
         ) from error
     except (OSError, ValueError, ArgumentError, SQLAlchemyError) as error:
         raise StorageError(f"the study's storage {_shown(url)} cannot be opened: {error}") from error
