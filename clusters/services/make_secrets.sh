@@ -1,0 +1,32 @@
+#!/bin/sh
+# Make the passwords of the services, once, in secrets/ beside this script (or in the folder given). Only their
+# owner reads them, nothing is printed, and files that are there stay as they are.
+#
+#   postgres_password, mlflow.env     for compose.yaml and the systemd unit
+#   pgpass, mlflow_credentials        for whoever submits studies: as ~/.pgpass and ~/.mlflow/credentials
+set -eu
+umask 077
+folder="${1:-$(dirname "$0")/secrets}"
+mkdir -p "$folder"
+cd "$folder"
+if [ -e postgres_password ]; then
+  echo "$folder holds passwords already; delete it to make others" >&2
+  exit 1
+fi
+
+secret() { head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n'; }
+
+database="$(secret)"
+administrator="$(secret)"
+printf %s "$database" > postgres_password
+cat > mlflow.env <<END
+PGPASSWORD=$database
+MLFLOW_AUTH_ADMIN_PASSWORD=$administrator
+MLFLOW_FLASK_SERVER_SECRET_KEY=$(secret)
+END
+echo "*:5432:*:memtune:$database" > pgpass
+cat > mlflow_credentials <<END
+[mlflow]
+mlflow_tracking_username = admin
+mlflow_tracking_password = $administrator
+END
