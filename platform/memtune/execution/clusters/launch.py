@@ -27,13 +27,14 @@ __all__ = [
     "cluster_up",
     "describe",
     "nodes_in",
+    "ray_down",
     "ray_environment",
+    "ray_status",
     "ray_up",
 ]
 
 INTERVAL = 10.0
 """Seconds between two looks at a cluster that comes up."""
-STATUS = "RAY_AUTH_MODE=token ray status"
 RAY = (sys.executable, "-m", "ray.scripts.scripts")
 
 
@@ -77,8 +78,9 @@ def cluster_status(path: Path) -> ClusterStatus:
 def cluster_down(path: Path, *, yes: bool) -> None:
     """End every node of the cluster; without `yes` Ray asks first. Raises ClusterError when that fails."""
     cluster = load_cluster(path)
-    command = [*RAY, "down", *(["--yes"] if yes else []), str(cluster.path)]
-    done = subprocess.run(command, cwd=cluster.folder, env=ray_environment(cluster), check=False)
+    done = subprocess.run(
+        ray_down(cluster, yes), cwd=cluster.folder, env=ray_environment(cluster), check=False
+    )
     if done.returncode:
         raise ClusterError(
             f"ray down ended with {done.returncode}; nodes may still run: look at your provider's list"
@@ -88,6 +90,16 @@ def cluster_down(path: Path, *, yes: bool) -> None:
 def ray_up(cluster: ClusterFile, yes: bool) -> list[str]:
     """The command that launches; the file is read afresh, whatever Ray has cached of it."""
     return [*RAY, "up", "--no-config-cache", *(["--yes"] if yes else []), str(cluster.path)]
+
+
+def ray_down(cluster: ClusterFile, yes: bool) -> list[str]:
+    """The command that ends every node."""
+    return [*RAY, "down", *(["--yes"] if yes else []), str(cluster.path)]
+
+
+def ray_status(cluster: ClusterFile) -> list[str]:
+    """The command that asks the head what is in the cluster."""
+    return [*RAY, "exec", str(cluster.path), "RAY_AUTH_MODE=token ray status"]
 
 
 def ray_environment(cluster: ClusterFile) -> dict[str, str]:
@@ -146,9 +158,13 @@ def _wait(cluster: ClusterFile, limit: float, tell: Callable[[str], None]) -> Cl
 
 
 def _status(cluster: ClusterFile) -> ClusterStatus:
-    command = [*RAY, "exec", str(cluster.path), STATUS]
     done = subprocess.run(
-        command, cwd=cluster.folder, env=ray_environment(cluster), capture_output=True, text=True, check=False
+        ray_status(cluster),
+        cwd=cluster.folder,
+        env=ray_environment(cluster),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         last = (done.stderr or done.stdout).strip().rpartition("\n")[2]

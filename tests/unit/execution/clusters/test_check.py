@@ -1,7 +1,10 @@
 """Each rule of `memtune cluster check`: a good file, one thing broken, exactly that finding."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typer.testing import CliRunner
 
 from memtune import cli
 from memtune.errors import ConfigurationError
-from memtune.execution.clusters import Finding, Versions, check_cluster
+from memtune.execution.clusters import Finding, Versions, check_cluster, load_cluster
 
 ROOT = Path(__file__).parents[4]
 SHIPPED = ["cluster.yaml", "clusters/gcp.yaml", "clusters/onprem.yaml"]
@@ -178,6 +181,31 @@ FAULTS: dict[str, tuple[str, Break, str, str]] = {
 @pytest.mark.parametrize("file", SHIPPED)
 def test_a_shipped_file_has_no_fault(file: str) -> None:
     assert faults(ROOT / file) == []
+
+
+@pytest.mark.parametrize("file", SHIPPED)
+def test_a_shell_can_read_every_command_of_a_shipped_file(file: str) -> None:
+    cluster = load_cluster(ROOT / file)
+    commands = [
+        line for name in cluster.config if name.endswith("_commands") for line in cluster.commands(name)
+    ]
+    assert len(commands) >= 8
+    for command in commands:
+        done = subprocess.run(["bash", "-n", "-c", command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+def test_a_worker_on_premises_finds_the_address_it_reaches_the_head_from() -> None:
+    start = load_cluster(ROOT / "clusters/onprem.yaml").starts(WORKER)[0]
+    found = re.search(r"--node-ip-address=\$\((.*)\)$", start)
+    assert found
+    if shutil.which("ip") is None:
+        pytest.skip("no ip command on this machine")
+    environment = {**os.environ, "RAY_HEAD_IP": "127.0.0.1"}
+    done = subprocess.run(
+        ["bash", "-c", found[1]], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "127.0.0.1\n"
 
 
 @pytest.mark.parametrize("kind", ["aws", "gcp", "onprem"])

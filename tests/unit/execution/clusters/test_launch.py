@@ -1,6 +1,7 @@
 """The launch: commands built, the token's file, and what a status report says is there."""
 
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from memtune.errors import ClusterError, ConfigurationError
 from memtune.execution.clusters import cluster_up, load_cluster
-from memtune.execution.clusters.launch import nodes_in, ray_environment, ray_up
+from memtune.execution.clusters.launch import nodes_in, ray_down, ray_environment, ray_status, ray_up
 from memtune.execution.clusters.schema import least_nodes
 from memtune.execution.clusters.token import ensure_token, token_file
 
@@ -61,8 +62,24 @@ def test_ray_is_asked_to_launch_the_file_itself(write: Write) -> None:
     assert ray_up(load_cluster(path), yes=True)[3:] == ["up", "--no-config-cache", "--yes", str(path)]
 
 
+def test_ray_understands_each_command(write: Write) -> None:
+    from ray.scripts.scripts import cli
+
+    cluster = load_cluster(write("aws", as_it_is))
+    for python, _, module, name, *arguments in (
+        ray_up(cluster, yes=True),
+        ray_down(cluster, yes=True),
+        ray_status(cluster),
+    ):
+        assert (python, module) == (sys.executable, cli.callback.__module__)
+        parsed = cli.commands[name].make_context(name, arguments).params
+        assert parsed["cluster_config_file"] == str(cluster.path)
+        assert parsed.get("yes", True)
+
+
 def test_ray_asks_the_user_unless_told_not_to(write: Write) -> None:
-    assert "--yes" not in ray_up(load_cluster(write("aws", as_it_is)), yes=False)
+    cluster = load_cluster(write("aws", as_it_is))
+    assert "--yes" not in [*ray_up(cluster, yes=False), *ray_down(cluster, yes=False)]
 
 
 def test_on_premises_the_first_autoscaler_is_used(write: Write) -> None:
