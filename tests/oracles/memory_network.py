@@ -34,7 +34,9 @@ def _hops(config, parameters: Parameters, window: list[int]) -> tuple[Tensor, Te
         c = [c_i + parameters["temporal_values"][row] for c_i, row in zip(c, rows, strict=True)]
     u = torch.full_like(A[0], 0.1)
     for _ in range(config.hops):
-        p = torch.stack([u @ m_i for m_i in m]).softmax(0)
+        p = torch.stack([u @ m_i for m_i in m])
+        if not config.linear_start:  # section 4.2: the softmax is left out at first
+            p = p.softmax(0)
         o = sum(p_i * c_i for p_i, c_i in zip(p, c, strict=True))
         u = o + H @ u
         if config.rectify_half:

@@ -9,7 +9,7 @@ Shapes: B batch, T time, H hidden width, V vocabulary, N = B * T rows.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -178,6 +178,13 @@ class NeuralLanguageModel(LanguageModel):
             counted_N = mask_BT.flatten()
             hidden_NH, targets_N = hidden_NH[counted_N], targets_N[counted_N]
         return self.output.negative_log_likelihood(hidden_NH, targets_N), state
+
+    def heed(self, valid_losses: Sequence[float]) -> None:
+        """Hear the validation losses of every report so far, nats per token; a schedule may turn on them.
+
+        It is told after each report, and once more when a trial goes on: what is decided must depend on the
+        losses alone.
+        """
 
 
 class WindowLanguageModel(NeuralLanguageModel):

@@ -12,6 +12,8 @@ Shapes: B batch, T time, n slots (the most recent is the last), P remembered wor
 K = n - 1 + T words, H width, V vocabulary; X, L, J as in `layers.window_attention`.
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -25,6 +27,7 @@ from memtune.models.layers.initialisation import uniform
 from memtune.models.layers.recent_words import recent_words
 from memtune.models.layers.window_attention import (
     absent_slots,
+    linear_window_weights,
     window_context,
     window_slots,
     window_weights,
@@ -48,6 +51,10 @@ class MemoryNetworkConfig(Architecture):
     )
     rectify_half: bool = Field(
         False, description="ReLU on the second half of the units of u after each hop (section 5)"
+    )
+    linear_start: bool = Field(
+        False,
+        description="Train without the softmax over the slots until validation stops improving (section 4.2)",
     )
     initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
 
@@ -75,13 +82,18 @@ class MemoryNetworkConfig(Architecture):
             "memory_size": self.memory_size,
             "temporal_encoding": self.temporal_encoding,
             "rectify_half": self.rectify_half,
+            "linear_start": self.linear_start,
         }
 
 
 class MemoryNetworkLanguageModel(WindowLanguageModel):
-    """Carried state: the last words, (B, P)."""
+    """Carried state: the last words, (B, P).
+
+    `softmax`, saved with the weights, is false while a linear start lasts.
+    """
 
     config: MemoryNetworkConfig
+    softmax: Tensor
 
     def __init__(self, config: MemoryNetworkConfig, vocabulary_size: int) -> None:
         super().__init__()
@@ -95,6 +107,7 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
         self.temporal_values = nn.Parameter(torch.empty(slots, width)) if config.temporal_encoding else None
         self.hop = nn.Linear(width, width, bias=False)
         self.output = config.output.build(width, vocabulary_size, bias=False)
+        self.register_buffer("softmax", torch.tensor(not config.linear_start))
         uniform(self, config.initial_range)
 
     @override
@@ -102,6 +115,13 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
         query_BTH, _ = self._hops(tokens_BT, state["words"])
         words_BK = torch.cat([state["words"], tokens_BT], dim=1)
         return query_BTH, {"words": recent_words(words_BK, self.remembered)}
+
+    @override
+    def heed(self, valid_losses: Sequence[float]) -> None:
+        """End a linear start at the first validation that is no better than those before it."""
+        if self.config.linear_start:
+            improved = all(after < before for before, after in pairwise(valid_losses))
+            self.softmax.fill_(not improved)
 
     def attention(self, tokens_BT: Tensor, state: State) -> Tensor:
         """weights_BTn of the last hop over the n most recent words, the current one last, 0 where none is."""
@@ -115,9 +135,10 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
         keys_BKH, values_BKH = self.input_table(words_BK), self.output_table(words_BK)
         absent_Tn = absent_slots(steps, slots, history, words_BK.device)
         query_BTH = keys_BKH.new_full((*tokens_BT.shape, self.config.width), QUERY)
+        weigh = window_weights if self.softmax else linear_window_weights
         for _ in range(self.config.hops):
             position_BTn = self._position(query_BTH).masked_fill(absent_Tn, -torch.inf)
-            weights_XLJ = window_weights(query_BTH, keys_BKH, position_BTn)
+            weights_XLJ = weigh(query_BTH, keys_BKH, position_BTn)
             context_BTH = window_context(weights_XLJ, values_BKH, steps)
             if self.temporal_values is not None:
                 context_BTH = context_BTH + window_slots(weights_XLJ, *tokens_BT.shape) @ self.temporal_values

@@ -220,7 +220,12 @@ class Learner:
         if self.best is report:
             with self._updates.judged():
                 self._best_weights = copy_weights(self.model)
+        self._heed()
+
+    def _heed(self) -> None:
+        """Tell the schedules that turn on validation what it came to."""
         self._updates.heed(self._valid_losses())
+        self.model.heed(self._valid_losses())
 
     @contextmanager
     def _memory_explained(self) -> Iterator[None]:
@@ -293,7 +298,7 @@ class Learner:
         self._seconds = self.curve[-1].seconds if self.curve else 0.0
         self._best_weights = checkpoint.best
         self.best = best_report(self.curve)
-        self._updates.heed(self._valid_losses())
+        self._heed()
 
 
 def _group(tensors: dict[str, Tensor], group: str) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from memtune.models import MemoryNetworkConfig, build_model, logits
+from memtune.training.weights import load_model, save_model
 from tests.oracles.agreement import assert_agreement, assert_near
 from tests.oracles.memory_network import memory_network_attention, memory_network_logits
 
@@ -51,6 +52,31 @@ def test_carried_state_agrees_with_reading_the_whole_text(temporal_encoding, car
     config = small(hops=2, temporal_encoding=temporal_encoding, rectify_half=True)
     model = double(config)
     assert_agreement(model, memory_network_logits, text(16), tolerance=1e-9, carried_from=carried_from)
+
+
+@pytest.mark.parametrize("length", [1, 15, 63, 131])
+def test_without_the_softmax_it_agrees_with_its_equations(length):
+    config = small(memory_size=15, hops=2, linear_start=True, initial_range=0.3)
+    assert_agreement(double(config), memory_network_logits, text(length)[:1], tolerance=1e-9)
+
+
+def test_a_linear_start_ends_when_validation_stops_improving():
+    words_BT = text(9)[:, 1:]
+    linear, soft = double(small(linear_start=True)), double(small())
+    for losses in ([], [3.0], [3.0, 2.0]):
+        linear.heed(losses)
+        assert not torch.allclose(logits(linear, words_BT)[0], logits(soft, words_BT)[0])
+    for losses in ([3.0, 2.0, 2.5], [3.0, 2.0, 2.5, 1.0]):
+        linear.heed(losses)
+        torch.testing.assert_close(logits(linear, words_BT)[0], logits(soft, words_BT)[0])
+
+
+def test_a_saved_model_is_as_linear_as_it_was(tmp_path):
+    for losses in ([3.0], [3.0, 3.5]):
+        model, words_BT = build_model(small(linear_start=True), WORDS, seed=1), text(9)[:, 1:]
+        model.heed(losses)
+        save_model(model, tmp_path)
+        assert torch.equal(logits(load_model(tmp_path), words_BT)[0], logits(model, words_BT)[0])
 
 
 @pytest.mark.parametrize("hops", [1, 3])

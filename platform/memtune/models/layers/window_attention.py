@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["absent_slots", "banded_weights", "window_context", "window_slots", "window_weights"]
+__all__ = [
+    "absent_slots",
+    "banded_weights",
+    "linear_window_weights",
+    "window_context",
+    "window_slots",
+    "window_weights",
+]
 
 STEPS_PER_BLOCK = 64
 
@@ -23,12 +30,23 @@ def window_weights(query_BTH: Tensor, key_BKH: Tensor, position_BTn: Tensor) -> 
 
     Every step needs one open slot. `window_context` and `window_slots` read the result.
     """
+    return _scores(query_BTH, key_BKH, position_BTn).softmax(dim=2)
+
+
+def linear_window_weights(query_BTH: Tensor, key_BKH: Tensor, position_BTn: Tensor) -> Tensor:
+    """The same without the softmax: the scores themselves, 0 in slots that are shut."""
+    scores_XLJ = _scores(query_BTH, key_BKH, position_BTn)
+    return scores_XLJ.masked_fill(scores_XLJ.isneginf(), 0.0)
+
+
+def _scores(query_BTH: Tensor, key_BKH: Tensor, position_BTn: Tensor) -> Tensor:
+    """query . key + position in the band, -inf outside of it."""
     _, steps, slots = position_BTn.shape
     length = _block_length(steps, slots)
     band_XLJ = _skew(_cut(position_BTn, length), -torch.inf)
     query_XLH = _cut(query_BTH, length)
     keys_XJH = _cut_keys(key_BKH, steps, length)
-    return torch.baddbmm(band_XLJ, query_XLH, keys_XJH.transpose(1, 2)).softmax(dim=2)
+    return torch.baddbmm(band_XLJ, query_XLH, keys_XJH.transpose(1, 2))
 
 
 def banded_weights(scores_BTn: Tensor) -> Tensor:
