@@ -1,0 +1,36 @@
+"""What holds for the training of every family of networks."""
+
+from math import isfinite
+from pathlib import Path
+
+import pytest
+
+from memtune.models import MODELS, Architecture
+from memtune.training import Learner, TrialConfig
+from tests.golden.tiny_corpus import tiny_corpus
+
+NETWORKS = [family for family, config in MODELS.items() if issubclass(config, Architecture)]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory):
+    return tiny_corpus(Path(tmp_path_factory.mktemp("corpus")))
+
+
+@pytest.mark.parametrize("learning_rate", [1e-12, 1e12], ids=["tiny", "huge"])
+@pytest.mark.parametrize("family", NETWORKS)
+def test_a_learning_rate_out_of_all_reason_ends_a_trial_with_figures_or_a_reason(
+    corpus, family, learning_rate
+):
+    training = {"optimiser": {"kind": "sgd", "learning_rate": learning_rate}, "clip_norm": None}
+    config = TrialConfig.model_validate(
+        {"model": {"family": family, "width": 6}, "training": training | {"tokens": 400, "report_every": 200}}
+    )
+    learner = Learner(config, corpus)
+    while not learner.finished:
+        learner.advance()
+    losses = [report.valid_loss for report in learner.curve]
+    reason = learner.curve[-1].reason
+    assert reason == "budget" or reason.startswith("diverged: ")
+    assert all(loss is None or isfinite(loss) for loss in losses)
+    assert reason != "budget" or None not in losses
