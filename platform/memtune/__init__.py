@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from memtune.execution.settings import Settings
     from memtune.execution.single import train
     from memtune.tasks import CacheGrid, ContinuousCache
-    from memtune.tracking import load_registered
+    from memtune.tracking import load_registered, serve_pages
 
 __all__ = [
     "CacheGrid",
@@ -37,6 +37,7 @@ __all__ = [
     "load_registered",
     "open_corpus",
     "search",
+    "serve_pages",
     "train",
     "verify_corpus",
 ]
@@ -52,6 +53,7 @@ _HOMES = {
     "import_grammar": "memtune.corpora.grammar",
     "load_registered": "memtune.tracking",
     "search": "memtune.execution.search",
+    "serve_pages": "memtune.tracking",
     "train": "memtune.execution.single",
 }
 _NAMES = {"evaluate": "evaluate_registered"}

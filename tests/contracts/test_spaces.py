@@ -105,4 +105,4 @@ def test_sizes_can_be_made_equal(file):
 def test_one_space_holds_every_family_of_networks():
     space = space_of(next(file for file in FILES if file.stem == "all_families"))
     networks = {family for family, config in MODELS.items() if issubclass(config, Architecture)}
-    assert {option for choice in space.families() for option in choice.values()} == networks
+    assert {option for choice in space.family_choices() for option in choice.values()} == networks

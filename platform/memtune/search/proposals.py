@@ -180,7 +180,7 @@ class Proposals:
 
     def _family_without_trial(self, history: list[FrozenTrial]) -> dict[str, Scalar]:
         """The choice of a family that has had no trial yet, nor been refused often; empty without one."""
-        for choice in self._space.families():
+        for choice in self._space.family_choices():
             ((name, option),) = choice.items()
             turns = [trial for trial in history if trial.params.get(name) == option]
             if not started(turns) and len(turns) < FAMILY_TRIES:

@@ -42,7 +42,7 @@ class Space:
         """The whole tree as plain values, by which equal spaces are equal; the question is left out."""
         return self.root.describe()
 
-    def families(self) -> list[dict[str, Scalar]]:
+    def family_choices(self) -> list[dict[str, Scalar]]:
         """Each option of a branch at the root, as the parameter that chooses it; none without one."""
         if not isinstance(self.root, Branch):
             return []
