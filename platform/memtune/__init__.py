@@ -4,8 +4,10 @@ Whatever the command line does is a function here, loaded on first use::
 
     import memtune
     memtune.import_grammar("grammar", ".memtune/corpora")
-    memtune.search("jobs/studies/demo.toml")
+    memtune.run_search("jobs/studies/demo.toml")
     memtune.compare("grammar").rows[0]
+
+`memtune search` is `run_search`, since `memtune.search` is a package.
 """
 
 from importlib import import_module
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
     from memtune.corpora.grammar import import_grammar
     from memtune.execution.champions import evaluate_registered as evaluate
     from memtune.execution.comparison import champions, compare
-    from memtune.execution.search import dry_run, search
+    from memtune.execution.search import dry_run
+    from memtune.execution.search import search as run_search
     from memtune.execution.settings import Settings
     from memtune.execution.single import train
     from memtune.tasks import CacheGrid, ContinuousCache
@@ -36,7 +39,7 @@ __all__ = [
     "list_corpora",
     "load_registered",
     "open_corpus",
-    "search",
+    "run_search",
     "serve_pages",
     "train",
     "verify_corpus",
@@ -52,11 +55,11 @@ _HOMES = {
     "evaluate": "memtune.execution.champions",
     "import_grammar": "memtune.corpora.grammar",
     "load_registered": "memtune.tracking",
-    "search": "memtune.execution.search",
+    "run_search": "memtune.execution.search",
     "serve_pages": "memtune.tracking",
     "train": "memtune.execution.single",
 }
-_NAMES = {"evaluate": "evaluate_registered"}
+_NAMES = {"evaluate": "evaluate_registered", "run_search": "search"}
 
 
 def __getattr__(name: str) -> object:

@@ -190,7 +190,7 @@ def train(
     file: Annotated[Path, typer.Argument(help="A trial: corpus, model, protocol, training as TOML.")],
     corpus: Annotated[str | None, typer.Option(help="Another corpus than the file's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of torch; default: torch's own.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")] = None,
     device: Device = "cpu",
     replace_champion: ReplaceChampion = False,
 ) -> None:
@@ -213,14 +213,18 @@ def train(
             figures = f"{now.tokens_per_second:,.0f} tokens/s, loss {now.loss:.3f}"
             bar.update(task, completed=now.tokens, total=total, figures=figures)
 
-        trained = train_one(
-            file,
-            overrides,
-            device=device,
-            replace_champion=replace_champion,
-            progress=show,
-            report=lambda report: bar.console.print(_line(report)),
-        )
+        try:
+            trained = train_one(
+                file,
+                overrides,
+                device=device,
+                replace_champion=replace_champion,
+                progress=show,
+                report=lambda report: bar.console.print(_line(report)),
+            )
+        except KeyboardInterrupt:
+            _warn("stopped; the same command goes on from the last checkpoint")
+            raise typer.Exit(1) from None
     if trained.best is None:
         raise MemtuneError(f"{file} reached no validation: {trained.curve[-1].reason}")
     out.print(
@@ -406,7 +410,7 @@ def _described(cache: Any) -> str:
 
 
 @app.command()
-def ui(port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000) -> None:
+def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000) -> None:
     """Open MLflow's pages on the store of the last search, on this machine only.
 
     Example: memtune ui --port 5001

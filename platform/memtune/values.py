@@ -40,6 +40,11 @@ def _problem(kind: Any, data: object, problem: Any) -> str:
         return f'unknown name "{name}"{of}; {did_you_mean(name.rpartition(".")[2], siblings)}'
     if problem["type"] == "missing":
         return f"{name}{of} is missing"
+    if problem["type"] == "union_tag_invalid":
+        kinds = [tag.strip(" '") for tag in problem["ctx"]["expected_tags"].split(",")]
+        discriminator = problem["ctx"]["discriminator"].strip("'")
+        place = f"{name}.{discriminator}" if name else discriminator
+        return f'{place}: no "{problem["ctx"]["tag"]}"; {did_you_mean(problem["ctx"]["tag"], kinds)}'
     message = str(problem["msg"]).removeprefix("Value error, ")
     got = "" if problem["type"] == "value_error" else f", got {problem['input']!r}"
     return f"{name}{of}: {message}{got}" if name else f"{message}{got}"

@@ -77,7 +77,7 @@ class CorpusWriter:
         if taken.digest != manifest.digest:
             raise CorpusError(
                 f"{self.store.uri} has another corpus {self.name} (digest {taken.digest[:12]}, this one "
-                f"{manifest.digest[:12]}); choose another name, or replace it"
+                f"{manifest.digest[:12]}); choose another name, or replace it (--replace)"
             )
 
     def _withdraw(self, folder: str) -> None:

@@ -28,6 +28,7 @@ from memtune.training import (
     Record,
     best_report,
     evaluate,
+    find_device,
     load_best_model,
     load_model,
     read_checkpoint,
@@ -135,7 +136,7 @@ def evaluate_registered(
             f"store {settings.store} holds {corpus.digest[:12]}; import the text it was trained on"
         )
     protocol = TypeAdapter[Protocol](Protocol).validate_python(model.card.result.protocol)
-    loaded = load_model(model.folder, device)
+    loaded = load_model(model.folder, str(find_device(device)))
     chosen = tune_cache(loaded, corpus, protocol, cache, device) if isinstance(cache, CacheGrid) else cache
     metrics = evaluate(loaded, corpus, protocol, split, device, chosen)
     if split == "test":

@@ -45,8 +45,10 @@ class StudyRecords:
         for outcome in ended:
             checkpoints = Checkpoints(self._ready.checkpoints, outcome.identity)
             self._open(outcome.number, outcome.identity, TrialConfig.model_validate(outcome.configuration))
-            self._recorder.log_reports(outcome.identity, checkpoints.curve())
-            self._recorder.finish_trial(outcome.identity, STATUS[outcome.state], outcome.reason or "")
+            curve = checkpoints.curve()
+            reason = outcome.reason or (curve[-1].reason if curve else None) or ""
+            self._recorder.log_reports(outcome.identity, curve)
+            self._recorder.finish_trial(outcome.identity, STATUS[outcome.state], reason)
 
     def start(self, trial: Trial) -> None:
         """Open the trial's run, with every parameter the study searches."""

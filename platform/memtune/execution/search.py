@@ -50,12 +50,13 @@ class SearchResult:
 
 
 def dry_run(
-    path: Path, overrides: dict[str, Any] | None = None, settings: Settings | None = None
+    path: str | Path, overrides: dict[str, Any] | None = None, settings: Settings | None = None
 ) -> tuple[ReadyStudy, list[TrialConfig]]:
     """Check a study as `search` would and draw five of its configurations; nothing is started.
 
     Raises what `search` raises before it starts.
     """
+    path = Path(path)
     ready = preflight(path, load_study(path, overrides), settings or Settings.read())
     samples = [
         ready.sample(RandomChooser(seed)) for seed in range(ready.study.seed, ready.study.seed + DRY_SAMPLES)
@@ -82,7 +83,7 @@ def preflight(path: Path, study: Study, settings: Settings) -> ReadyStudy:
 
 
 def search(
-    path: Path,
+    path: str | Path,
     overrides: dict[str, Any] | None = None,
     *,
     resume: bool = False,
@@ -100,7 +101,7 @@ def search(
     Raises a MemtuneError before anything starts when the study cannot run; StudyError when it has begun and
     `resume` is not set, or when another driver holds it.
     """
-    settings = settings or Settings.read()
+    path, settings = Path(path), settings or Settings.read()
     ready = preflight(path, load_study(path, overrides), settings)
     shown = console or Console(quiet=True)
     with (

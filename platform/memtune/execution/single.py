@@ -56,7 +56,7 @@ def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialF
 
 
 def train(
-    path: Path,
+    path: str | Path,
     overrides: Mapping[str, Any] | None = None,
     *,
     device: str = "cpu",
@@ -71,7 +71,7 @@ def train(
     the best of its corpus, or whatever it is with `replace_champion`. Raises a MemtuneError before training
     when something it names is missing.
     """
-    settings = settings or Settings.read()
+    path, settings = Path(path), settings or Settings.read()
     file = load_trial(path, overrides)
     corpus = open_corpus(file.corpus, settings.store)
     check_tracking(settings.tracking)

@@ -248,6 +248,12 @@ def prepare(path: Path, study: Study, settings: Settings) -> ReadyStudy:
     for space in spaces:
         check_space(space, TrialConfig, f"{path} over {space.source}", ready.count_parameters)
     ready.check_budget()
+    grace, tokens = study.halving.grace if study.halving else 0, ready.trial_tokens
+    if grace >= tokens:
+        raise StudyError(
+            f"{path}: no trial would ever be halved, for halving.grace = {grace:,} and a trial has "
+            f"{tokens:,} tokens; lower grace or leave [halving] out"
+        )
     return ready
 
 

@@ -2,6 +2,7 @@
 
 from memtune.training.checkpoint import Record, load_best_model, read_checkpoint
 from memtune.training.configuration import TrainingConfig, TrialConfig
+from memtune.training.devices import find_device
 from memtune.training.evaluation import evaluate
 from memtune.training.learner import Learner
 from memtune.training.learners import AnyLearner, new_learner, restore_learner
@@ -33,6 +34,7 @@ __all__ = [
     "best_report",
     "estimate",
     "evaluate",
+    "find_device",
     "largest_batch",
     "load_best_model",
     "load_model",

@@ -12,7 +12,9 @@ def find_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigurationError(f'device must be "cpu" or "cuda", got "{name}"') from None
+        raise ConfigurationError(
+            f'device must be "cpu", "cuda" or one GPU of several such as "cuda:1", got "{name}"'
+        ) from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError(f'device "{name}" is not there: torch sees no GPU; take device = "cpu"')
     return device

@@ -326,7 +326,7 @@ def test_what_a_cpu_does_not_do_is_refused(corpus, make_trial, option):
 
 
 def test_an_unknown_device_is_refused(corpus, make_trial):
-    with pytest.raises(ConfigurationError, match='"cpu" or "cuda", got "gpu"'):
+    with pytest.raises(ConfigurationError, match='such as "cuda:1", got "gpu"'):
         Learner(make_trial(), corpus, "gpu")
 
 
