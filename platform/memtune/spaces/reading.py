@@ -26,11 +26,8 @@ def load_space(path: str | Path) -> Space:
 
     A file that lists others is those combined.
     """
-    tables = _load(path)
-    question = _question(tables, str(path))
-    if SPACES not in tables:
-        return _space(tables, str(path), question)
-    return replace(combine(load_spaces(path)), source=str(path), question=question)
+    question, spaces = _listed(path)
+    return replace(combine(spaces), source=str(path), question=question)
 
 
 def load_spaces(path: str | Path) -> list[Space]:
@@ -38,14 +35,19 @@ def load_spaces(path: str | Path) -> list[Space]:
 
     Raises what load_space raises, for each of them.
     """
+    return _listed(path)[1]
+
+
+def _listed(path: str | Path) -> tuple[str, list[Space]]:
+    """The question of a file, and the spaces it lists or is; each file is read once."""
     tables = _load(path)
-    _question(tables, str(path))
+    question = _question(tables, str(path))
     if SPACES not in tables:
-        return [load_space(path)]
+        return question, [_space(tables, str(path), question)]
     names = tables.pop(SPACES)
     if tables or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise SpaceError(f"{path}: beside a question and {SPACES}, a list of names, nothing can stand")
-    return [load_space(Path(path).parent / f"{name}.toml") for name in names]
+    return question, [load_space(Path(path).parent / f"{name}.toml") for name in names]
 
 
 def _load(path: str | Path) -> dict[str, Any]:
