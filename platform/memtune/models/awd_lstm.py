@@ -155,8 +155,7 @@ class AWDLSTMLanguageModel(NeuralLanguageModel):
     ) -> tuple[Tensor, State]:
         """Summed nats; in training their gradient holds that of the activation regularisation."""
         last_BTE, shown_BTE, after = self._read(inputs_BT, state)
-        mask_N = None if mask_BT is None else mask_BT.flatten()
-        nats = self.output.negative_log_likelihood(shown_BTE.flatten(0, 1), targets_BT.flatten(), mask_N)
+        nats = self.counted_nats(shown_BTE, targets_BT, mask_BT)
         if self.training and torch.is_grad_enabled():
             penalty = self._penalty(last_BTE, shown_BTE, mask_BT)
             nats = nats + (penalty - penalty.detach())

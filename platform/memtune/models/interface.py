@@ -173,11 +173,15 @@ class NeuralLanguageModel(LanguageModel):
         the value is that of the likelihood all the same.
         """
         hidden_BTH, state = self.encode(inputs_BT, state)
+        return self.counted_nats(hidden_BTH, targets_BT, mask_BT), state
+
+    def counted_nats(self, hidden_BTH: Tensor, targets_BT: Tensor, mask_BT: Tensor | None) -> Tensor:
+        """Summed nats of the targets that count; the output layer costs most and sees their rows alone."""
         hidden_NH, targets_N = hidden_BTH.flatten(0, 1), targets_BT.flatten()
-        if mask_BT is not None:  # the output layer costs most, so it sees only the rows that count
+        if mask_BT is not None:
             counted_N = mask_BT.flatten()
             hidden_NH, targets_N = hidden_NH[counted_N], targets_N[counted_N]
-        return self.output.negative_log_likelihood(hidden_NH, targets_N), state
+        return self.output.negative_log_likelihood(hidden_NH, targets_N)
 
     def heed(self, valid_losses: Sequence[float]) -> None:
         """Hear the validation losses of every report so far, nats per token; a schedule may turn on them.
