@@ -1,0 +1,139 @@
+"""`memtune corpus ...`: texts imported, listed, shown and verified."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from memtune.cli.terminal import AsJson, Store, out, progress_bar, store_of, warn
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Import texts as corpora, and look at what there is.", no_args_is_help=True)
+
+
+@app.command("import")
+def corpus_import(
+    name: Annotated[str, typer.Argument(help="Name of the corpus.")],
+    train: Annotated[Path, typer.Option(help="Training text; it alone makes the vocabulary.")],
+    valid: Annotated[Path, typer.Option(help="Validation text, by which models are chosen.")],
+    test: Annotated[Path, typer.Option(help="Test text, read for champions only.")],
+    format: Annotated[str, typer.Option(help="text, ptb or wikitext.")] = "text",
+    store: Store = None,
+    min_count: Annotated[int, typer.Option(help="Keep words seen at least so often in training.")] = 1,
+    max_size: Annotated[int | None, typer.Option(help="Largest vocabulary.")] = None,
+    lower_case: Annotated[bool, typer.Option("--lower-case", help="Lower-case every word.")] = False,
+    unescape: Annotated[
+        bool, typer.Option("--unescape", help="Undo the escapes of the Moses tokenizer.")
+    ] = False,
+    unknown: Annotated[
+        Literal["map", "refuse"],
+        typer.Option(help="Words outside the vocabulary: one unknown word, or an error."),
+    ] = "map",
+    licence: Annotated[str | None, typer.Option(help="A note on the text's licence, kept with it.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace another corpus of this name.")] = False,
+) -> None:
+    """Import a text as memory-mapped Arrow shards with a manifest.
+
+    Example: memtune corpus import ptb --format ptb --train train.txt --valid valid.txt --test test.txt
+    """
+    from memtune.corpora import ImportOptions, TextFile, import_corpus
+    from memtune.values import parse
+
+    given = {"min_count": min_count, "max_size": max_size, "lower_case": lower_case}
+    options = parse(ImportOptions, {**given, "unescape": unescape, "unknown": unknown}, "corpus import")
+    sources = {
+        "train": TextFile(train, format),
+        "valid": TextFile(valid, format),
+        "test": TextFile(test, format),
+    }
+    with progress_bar() as bar:
+        task = bar.add_task("import", total=None)
+
+        def show(done: int, total: int | None, split: str) -> None:
+            bar.update(task, completed=done, total=total, description=split)
+
+        imported = import_corpus(
+            name, sources, store_of(store), options, licence=licence, replace=replace, progress=show
+        )
+    _tell_import(imported)
+
+
+@app.command("demo")
+def corpus_demo(
+    name: Annotated[str, typer.Argument(help="Name of the corpus.")] = "grammar", store: Store = None
+) -> None:
+    """Import the embedded corpus: sentences of a grammar, with the exact ideal perplexity.
+
+    Example: memtune corpus demo
+    """
+    from memtune.corpora.grammar import import_grammar
+
+    _tell_import(import_grammar(name, store_of(store)))
+
+
+@app.command("list")
+def corpus_list(store: Store = None, json: AsJson = False) -> None:
+    """List the corpora of a store.
+
+    Example: memtune corpus list --json
+    """
+    from memtune.corpora import list_corpora
+    from memtune.reports.corpora import corpus_table
+
+    manifests = list_corpora(store_of(store), lambda error: warn(str(error)))
+    if json:
+        out.print_json(data=[manifest.model_dump(mode="json") for manifest in manifests])
+    elif manifests:
+        out.print(corpus_table(manifests))
+    else:
+        out.print(f"no corpora in {store_of(store)}; start with: memtune corpus demo")
+
+
+@app.command("show")
+def corpus_show(
+    name: Annotated[str, typer.Argument(help="Name of the corpus.")],
+    store: Store = None,
+    json: AsJson = False,
+) -> None:
+    """Show a corpus: counts, vocabulary, sentence lengths, digest, licence note.
+
+    Example: memtune corpus show ptb
+    """
+    from memtune.corpora import describe_corpus
+    from memtune.reports.corpora import describe_table
+
+    description = describe_corpus(name, store_of(store))
+    if json:
+        out.print_json(description.model_dump_json())
+        return
+    out.print(describe_table(description))
+    out.print("most frequent: " + " ".join(f"{word} ({count:,})" for word, count in description.frequent))
+    out.print(f"licence: {description.manifest.licence or 'no note was given at import'}")
+
+
+@app.command("verify")
+def corpus_verify(
+    name: Annotated[str, typer.Argument(help="Name of the corpus.")], store: Store = None
+) -> None:
+    """Read every byte of a corpus and compare it with its manifest; exit code 1 when something is wrong.
+
+    Example: memtune corpus verify ptb
+    """
+    from memtune.corpora import verify_corpus
+    from memtune.errors import CorpusError
+
+    problems = verify_corpus(name, store_of(store))
+    if problems:
+        raise CorpusError("\n".join([*problems, f'import "{name}" again with --replace']))
+    out.print(f"{name} is whole: every file, count and digest is as its manifest says")
+
+
+def _tell_import(imported: Any) -> None:
+    from memtune.reports.corpora import corpus_table
+
+    for warning in imported.warnings:
+        warn(warning)
+    if imported.unchanged:
+        out.print(f"{imported.manifest.name} is in the store already, with the same content")
+    out.print(corpus_table([imported.manifest]))

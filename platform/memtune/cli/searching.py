@@ -1,0 +1,75 @@
+"""`memtune search`: a study run from here."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from memtune.cli.terminal import ReplaceChampion, out, tell_decision, warn
+
+__all__ = ["search"]
+
+
+def search(
+    study: Annotated[Path, typer.Argument(help="A study as TOML.")],
+    trials: Annotated[int | None, typer.Option(min=1, help="Configurations in all.")] = None,
+    gpus_per_trial: Annotated[
+        float | None, typer.Option(min=0, help="GPUs of a trial; 0.5 shares one.")
+    ] = None,
+    time_budget: Annotated[str | None, typer.Option(help="Such as 90s, 15m, 2h.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, show five samples.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON for a script.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a study that has begun.")] = False,
+    address: Annotated[str | None, typer.Option(help="A Ray cluster; default: this machine.")] = None,
+    replace_champion: ReplaceChampion = False,
+) -> None:
+    """Run a study: sample, train, stop early what lags, register the best model.
+
+    Example: memtune search jobs/studies/demo.toml --trials 8
+    """
+    given = {
+        "budget.trials": trials,
+        "budget.time": time_budget,
+        "resources.gpus_per_trial": gpus_per_trial,
+    }
+    overrides = {name: value for name, value in given.items() if value is not None}
+    if json and not dry_run:
+        raise typer.BadParameter("goes with --dry-run; a search's results are in: memtune compare --json")
+    if dry_run:
+        _dry_run(study, overrides, json)
+        return
+    from memtune.execution.search import search as run_search
+    from memtune.reports.trials import family_table, spread_table
+
+    result = run_search(
+        study, overrides, resume=resume, replace_champion=replace_champion, address=address, console=out
+    )
+    if result.interrupted:
+        left = len(result.interrupted)
+        warn(f"stopped with {left} trials open; go on with: memtune search {study} --resume")
+        raise typer.Exit(1)
+    ready = result.ready
+    out.print(family_table(result.outcomes, ready.vocabulary_size, ready.study.question))
+    if result.repeats:
+        out.print(spread_table(result.outcomes, result.repeats))
+    tell_decision(result.crowning)
+    if not result.recorded:
+        warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")
+
+
+def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
+    from memtune.execution.search import dry_run
+    from memtune.reports.trials import sample_table
+
+    ready, samples = dry_run(study, overrides)
+    if json:
+        sampled = [sample.model_dump(mode="json") for sample in samples]
+        told = {"id": ready.id, "study": ready.study.model_dump(mode="json"), "samples": sampled}
+        out.print_json(data=told)
+        return
+    out.print_json(ready.study.model_dump_json())
+    size = ready.space.size()
+    points = "a continuum of" if size is None else f"{size:,}"
+    out.print(f"study {ready.id}: {points} configurations, {ready.trial_tokens:,} tokens a trial")
+    out.print(sample_table(samples, ready.vocabulary_size))
+    out.print("nothing was started")

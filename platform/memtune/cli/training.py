@@ -1,0 +1,68 @@
+"""`memtune train`: one configuration, trained here."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import TextColumn
+
+from memtune.cli.terminal import Device, ReplaceChampion, out, progress_bar, tell_decision, warn
+from memtune.errors import MemtuneError
+
+__all__ = ["train"]
+
+
+def train(
+    file: Annotated[Path, typer.Argument(help="A trial: corpus, model, protocol, training as TOML.")],
+    corpus: Annotated[str | None, typer.Option(help="Another corpus than the file's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")] = None,
+    device: Device = "cpu",
+    replace_champion: ReplaceChampion = False,
+) -> None:
+    """Train one configuration here, recorded like a trial; a second call goes on where it stopped.
+
+    Example: memtune train jobs/trials/tran2016_ptb_rm.toml --seed 1
+    """
+    import torch
+
+    from memtune.execution.single import train as train_one
+
+    if threads:
+        torch.set_num_threads(threads)
+    overrides = {name: value for name, value in (("corpus", corpus), ("seed", seed)) if value is not None}
+    with progress_bar(TextColumn("{task.fields[figures]}")) as bar:
+        task = bar.add_task(file.stem, total=None, figures="")
+
+        def show(now: Any) -> None:
+            total = now.tokens + now.seconds_left * now.tokens_per_second
+            figures = f"{now.tokens_per_second:,.0f} tokens/s, loss {now.loss:.3f}"
+            bar.update(task, completed=now.tokens, total=total, figures=figures)
+
+        try:
+            trained = train_one(
+                file,
+                overrides,
+                device=device,
+                replace_champion=replace_champion,
+                progress=show,
+                report=lambda report: bar.console.print(_line(report)),
+            )
+        except KeyboardInterrupt:
+            warn("stopped; the same command goes on from the last checkpoint")
+            raise typer.Exit(1) from None
+    if trained.best is None:
+        raise MemtuneError(f"{file} reached no validation: {trained.curve[-1].reason}")
+    out.print(
+        f"best: validation perplexity {trained.best.valid_perplexity:.3f} at {trained.best.tokens:,} tokens"
+    )
+    tell_decision(trained.crowning)
+
+
+def _line(report: Any) -> str:
+    found = "diverged" if report.valid_perplexity is None else f"{report.valid_perplexity:.3f}"
+    trained = "" if report.train_perplexity is None else f"train perplexity {report.train_perplexity:.3f}, "
+    return (
+        f"epoch {report.epoch:.2f}, {report.tokens:,} tokens: {trained}validation perplexity {found}, "
+        f"{report.tokens_per_second:,.0f} tokens/s"
+    )
