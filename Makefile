@@ -8,12 +8,13 @@ READY  := $(VENV)/.ready
 STUDY  := jobs/studies/demo.toml
 BENCHED := docs/results/benchmarks_cpu_$(shell date +%F).md
 
-.PHONY: help install demo test lint types bench clean
+.PHONY: help install demo test lint types bench lock clean
 
 help:
 	@echo "make demo    install, import the embedded corpus, run a small search, show the leaderboard"
 	@echo "make test    install, then ruff, mypy and pytest"
 	@echo "make bench   the benchmarks, one line each, and a table in docs/results"
+	@echo "make lock    write again what cluster nodes and services install, after constraints.txt changed"
 	@echo "make clean   remove the environment and everything the demo wrote"
 
 install: $(READY)
@@ -48,6 +49,16 @@ types: $(READY)
 
 bench: $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --markdown $(BENCHED)
+
+# Packages of nodes and services by version and digest, for Linux on x86-64; torch's is its CUDA build.
+LOCK := $(VENV)/lock/bin/uv pip compile --no-config --quiet --custom-compile-command "make lock" --no-annotate \
+  --no-emit-index-url --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 -c constraints.txt
+
+lock: $(READY)
+	$(BIN)/python -m venv $(VENV)/lock
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
+	$(LOCK) --extra aws --extra gcp pyproject.toml --output-file clusters/requirements.txt
+	$(LOCK) clusters/services/requirements.in --output-file clusters/services/requirements.txt
 
 clean:
 	rm -rf $(VENV) .memtune .mypy_cache .ruff_cache .pytest_cache

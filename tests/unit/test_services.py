@@ -5,6 +5,7 @@ import re
 import stat
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,41 @@ def test_mlflow_reads_every_variable_it_is_given(
     assert {name for name in given if name.startswith("MLFLOW")} <= known["variables"]
 
 
-def test_one_version_of_the_database_driver_is_installed_everywhere() -> None:
-    files = [ROOT / "cluster.yaml", *(ROOT / "clusters").glob("*.yaml"), SERVICES / "Dockerfile"]
-    found = {re.findall(r"psycopg\[binary\]==([\d.]+)", path.read_text())[0] for path in files}
-    assert len(found) == 1
+LOCKS = {"nodes": ROOT / "clusters" / "requirements.txt", "services": SERVICES / "requirements.txt"}
+
+
+def pins(path: Path) -> dict[str, str]:
+    """Version by package, names as the index writes them."""
+    found = re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==([\w.+-]+)", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
+
+
+@pytest.mark.parametrize("place", LOCKS)
+def test_every_package_of_nodes_and_services_has_digests_and_the_version_that_is_tested(place: str) -> None:
+    text = LOCKS[place].read_text()
+    entries = re.findall(r"^[\w.-]+==.*(?:\n .*)*", text, re.MULTILINE)
+    assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+    tested, locked = pins(ROOT / "constraints.txt"), pins(LOCKS[place])
+    assert len(locked) == len(entries) > 90
+    assert {name: v for name, v in locked.items() if tested.get(name, v) != v} == {}
+
+
+def test_nodes_have_every_package_that_memtune_names() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    clouds = [*project["optional-dependencies"]["aws"], *project["optional-dependencies"]["gcp"]]
+    named = {re.split(r"[\[<>=]", entry)[0].lower() for entry in [*project["dependencies"], *clouds]}
+    assert named - pins(LOCKS["nodes"]).keys() == set()
+
+
+def test_services_have_what_passwords_and_buckets_need() -> None:
+    assert {"mlflow", "flask-wtf", "psycopg-binary", "boto3"} <= pins(LOCKS["services"]).keys()
+
+
+@pytest.mark.parametrize("path", ["cluster.yaml", "clusters/gcp.yaml", "clusters/onprem.yaml"])
+def test_nodes_install_nothing_but_what_has_a_digest(path: str) -> None:
+    cluster = yaml.safe_load((ROOT / path).read_text())
+    commands = [line for name in cluster if name.endswith("setup_commands") for line in cluster[name]]
+    installs = [line for line in commands if "pip install" in line]
+    assert len(installs) == 1
+    assert "--require-hashes -r ~/.memtune-node/requirements.txt" in installs[0]
+    assert cluster["file_mounts"]["~/.memtune-node/requirements.txt"] == "clusters/requirements.txt"

@@ -24,8 +24,8 @@ def filled(text: str) -> str:
 def project(tmp_path: Path) -> Path:
     """A project's folder with the files that the shipped cluster files mount."""
     (tmp_path / "platform" / "memtune").mkdir(parents=True)
-    for name in ("constraints.txt", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "clusters").mkdir()
+    shutil.copy(ROOT / "clusters" / "requirements.txt", tmp_path / "clusters" / "requirements.txt")
     return tmp_path
 
 

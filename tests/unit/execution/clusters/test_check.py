@@ -171,7 +171,7 @@ FAULTS: dict[str, tuple[str, Break, str, str]] = {
     ),
     "no version of Ray": (
         "aws",
-        lambda c: c["file_mounts"].pop("~/.memtune-node/constraints.txt"),
+        lambda c: c["file_mounts"].pop("~/.memtune-node/requirements.txt"),
         "versions",
         "setup_commands",
     ),
