@@ -51,7 +51,7 @@ def unequal_versions(cluster: ClusterFile, client: Versions) -> list[Finding]:
                     rule="versions",
                     where="setup_commands",
                     problem=f"nothing states which version of {name} the nodes have; this machine has {own}",
-                    fix=f"state {own} in an image's tag, a set-up command or a mounted constraints.txt",
+                    fix=f"state {own} in an image's tag, a set-up command or a mounted requirements.txt",
                 )
             )
         findings += [
