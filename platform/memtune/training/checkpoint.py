@@ -1,7 +1,8 @@
 """A checkpoint: a folder that holds all a trial needs to go on as if it had never stopped.
 
 model.safetensors the weights, best.safetensors those of the best validation report, learner.safetensors the
-optimiser, the random states and the state carried along a stream, learner.json the rest: configuration,
+optimiser, the random states, the state carried along a stream and what was summed since the last report,
+learner.json the rest: configuration,
 position, curve, and the digest of every file, so that an altered checkpoint is told from a whole one.
 """
 
@@ -22,6 +23,7 @@ from memtune.errors import CheckpointError
 from memtune.models import build_model
 from memtune.models.interface import LanguageModel
 from memtune.training.configuration import TrialConfig
+from memtune.training.interval import IntervalRecord
 from memtune.training.reports import Report
 from memtune.training.weights import load_weights, read_tensors, write_tensors
 from memtune.values import Value, digest
@@ -37,7 +39,7 @@ __all__ = [
     "write_checkpoint",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MODEL = "model.safetensors"
 BEST = "best.safetensors"
 LEARNER = "learner.safetensors"
@@ -69,6 +71,10 @@ class Record(Value):
     curve: tuple[Report, ...]
     scaler: dict[str, float] | None
     versions: dict[str, str]
+    seconds: float | None = None
+    """Spent training and evaluating so far; up to the last report where a record of schema 1 tells none."""
+    interval: IntervalRecord | None = None
+    """How far the interval to the next report has come; None at a report."""
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,57 @@
-"""What happens between two reports, summed where it happens."""
+"""What happens between two reports, summed where it happens; it may be put away and taken up again."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import isfinite
+from typing import Self
 
 import torch
 from torch import Tensor
 
-__all__ = ["Interval"]
+from memtune.values import Value
+
+__all__ = ["Interval", "IntervalRecord"]
+
+
+class IntervalRecord(Value):
+    """What a checkpoint between two reports tells of the interval; its sums are tensors beside it."""
+
+    milestone: int
+    """Predicted tokens of the trial at which its next report is due."""
+    tokens: int
+    """Predicted tokens since the report before."""
+    steps: int
+    learning_rate: float
+    seconds: float
 
 
 class Interval:
     """Running sums since the last report; those of tensors stay on their device until they are asked for."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, milestone: int) -> None:
+        """`milestone`: predicted tokens of the trial at which the next report is due."""
+        self.milestone = milestone
         self.tokens = 0
         self.steps = 0
         self.learning_rate = 0.0
         self._nats = torch.zeros((), dtype=torch.float64, device=device)
         self._norms = torch.zeros((), dtype=torch.float64, device=device)
+        self._seconds = 0.0
+        self._started: float | None = None
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Count the time of the block as training."""
         self._started = time.perf_counter()
+        yield
+        self._seconds, self._started = self.seconds, None
+
+    @property
+    def seconds(self) -> float:
+        """Spent training, up to now."""
+        running = 0.0 if self._started is None else time.perf_counter() - self._started
+        return self._seconds + running
 
     def add(self, nats: Tensor, norm: Tensor, tokens: int, learning_rate: float) -> None:
         """A step: its summed nats, the norm of its gradient, its tokens and its learning rate."""
@@ -43,5 +76,28 @@ class Interval:
         return self._norms.item() / self.steps
 
     def speed(self) -> float:
-        """Tokens per second, up to now."""
-        return self.tokens / (time.perf_counter() - self._started)
+        """Tokens per second of training, up to now."""
+        return self.tokens / self.seconds
+
+    def record(self) -> IntervalRecord:
+        """Everything but the sums."""
+        return IntervalRecord(
+            milestone=self.milestone,
+            tokens=self.tokens,
+            steps=self.steps,
+            learning_rate=self.learning_rate,
+            seconds=self.seconds,
+        )
+
+    def sums(self) -> dict[str, Tensor]:
+        """The sums by name, scalars of double precision."""
+        return {"nats": self._nats, "norms": self._norms}
+
+    @classmethod
+    def resumed(cls, record: IntervalRecord, sums: dict[str, Tensor], device: torch.device) -> Self:
+        """The interval that gave this record and these sums."""
+        interval = cls(device, record.milestone)
+        interval.tokens, interval.steps = record.tokens, record.steps
+        interval.learning_rate, interval._seconds = record.learning_rate, record.seconds
+        interval._nats, interval._norms = sums["nats"].to(device), sums["norms"].to(device)
+        return interval

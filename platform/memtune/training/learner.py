@@ -1,4 +1,4 @@
-"""One trial's learning: from milestone to milestone, interruptible at each, exact when it goes on.
+"""One trial's learning: from milestone to milestone, interruptible between two steps, exact when it goes on.
 
 Everything a learner depends on is in its configuration, its corpus and its checkpoint: the order of the data
 is a function of (seed, epoch), the learning rate of the position and the curve, and dropout draws from a
@@ -9,7 +9,7 @@ of one that ran through.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import ceil, isfinite
+from math import ceil, inf, isfinite
 from pathlib import Path
 from typing import Self
 
@@ -71,6 +71,7 @@ class Learner:
         self._state: State | None = None
         self._best_weights: dict[str, Tensor] | None = None
         self._random_states = RandomStates(config.seed, self.device)
+        self._interval: Interval | None = None
         self._seconds = 0.0
         self._interrupted = False
         self._kernels = take_fastest_route().kernels if self.device.type == "cpu" else None
@@ -100,18 +101,42 @@ class Learner:
         """
         if self.finished:
             return self.curve[-1]
+        with self._under_way():
+            problem = self._train(self._current_interval(), inf, progress)
+            metrics = None if problem else self._evaluate()
+        self._note(self._report(self._current_interval(), metrics, problem))
+        self._interval = None
+        return self.curve[-1]
+
+    def train_for(self, seconds: float) -> bool:
+        """Train for about so long, at most to the next milestone; whether `advance` has but to evaluate.
+
+        When it returns, the learner may be saved: a trial taken up there ends with the same bits.
+        """
+        if self.finished:
+            return True
+        interval = self._current_interval()
+        with self._under_way():
+            problem = self._train(interval, seconds, None)
+        return problem is not None or self.tokens >= interval.milestone
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        """Count the time, draw from the trial's random states, and tell an interruption from an end."""
         if self._interrupted:
-            raise TrialError("training was interrupted between two reports; restore the last checkpoint")
+            raise TrialError("training was interrupted in the middle of a step; restore the last checkpoint")
         self._interrupted = True
         started = time.perf_counter()
         with self._memory_explained(), self._random_states.in_use():
-            interval, problem = self._train(self._milestone(), progress)
-            speed = interval.speed()
-            metrics = None if problem else self._evaluate()
+            yield
         self._seconds += time.perf_counter() - started
-        self._note(self._report(interval, speed, metrics, problem))
         self._interrupted = False
-        return self.curve[-1]
+
+    def _current_interval(self) -> Interval:
+        """The interval to the next report, begun if need be."""
+        if self._interval is None:
+            self._interval = Interval(self.device, self._milestone())
+        return self._interval
 
     def _evaluate(self) -> Metrics:
         with self._updates.judged():
@@ -127,21 +152,25 @@ class Learner:
         return min(due, self._budget)
 
     def _train(
-        self, milestone: int, progress: Callable[[Progress], None] | None
-    ) -> tuple[Interval, str | None]:
-        """Steps up to a milestone, and the problem that ended them early."""
-        interval = Interval(self.device)
-        shown = time.perf_counter()
+        self, interval: Interval, seconds: float, progress: Callable[[Progress], None] | None
+    ) -> str | None:
+        """Steps for so long, at most up to the milestone; the problem that ended them early."""
+        began = shown = time.perf_counter()
         look_every = 1 if self.device.type == "cpu" else STEPS_UNSEEN
+        problem = interval.problem()
         self.model.train()
-        while self.tokens < milestone:
-            self._step(interval)
-            if interval.steps % look_every == 0 and (problem := interval.problem()):
-                return interval, problem
-            if progress is not None and time.perf_counter() - shown > PROGRESS_SECONDS:
-                progress(self._progress(interval))
-                shown = time.perf_counter()
-        return interval, interval.problem()
+        with interval.timed():
+            while self.tokens < interval.milestone and problem is None:
+                self._step(interval)
+                if interval.steps % look_every == 0:
+                    problem = interval.problem()
+                now = time.perf_counter()
+                if progress is not None and now - shown > PROGRESS_SECONDS:
+                    progress(self._progress(interval))
+                    shown = now
+                if now - began >= seconds:
+                    break
+        return problem or interval.problem()
 
     def _step(self, interval: Interval) -> None:
         batch = self._plan.batch(self._position.batch).to(self.device)
@@ -177,9 +206,7 @@ class Learner:
         speed = interval.speed()
         return Progress(self.tokens, speed, interval.loss(), max(0, self._budget - self.tokens) / speed)
 
-    def _report(
-        self, interval: Interval, speed: float, metrics: Metrics | None, problem: str | None
-    ) -> Report:
+    def _report(self, interval: Interval, metrics: Metrics | None, problem: str | None) -> Report:
         reason = self._reason(problem, metrics)
         peak_before = self.curve[-1].peak_memory_bytes if self.curve else 0
         train_loss = interval.loss()
@@ -192,7 +219,7 @@ class Learner:
             valid_perplexity=metrics and _finite(metrics.perplexity),
             gradient_norm=_finite(interval.gradient_norm()),
             learning_rate=interval.learning_rate,
-            tokens_per_second=speed,
+            tokens_per_second=interval.speed(),
             seconds=self._seconds,
             peak_memory_bytes=max(peak_before, memory.peak_bytes(self.device)),
             finished=reason is not None,
@@ -242,14 +269,17 @@ class Learner:
     def save(self, folder: Path) -> None:
         """Write a checkpoint to a folder, whole or not at all; one that is there is replaced.
 
-        To be called between reports: an advance that was interrupted leaves nothing that could be resumed.
+        Training that was interrupted in the middle of a step leaves nothing that could be resumed.
         """
         if self._interrupted:
-            raise TrialError("training was interrupted between two reports; the last checkpoint still holds")
+            raise TrialError(
+                "training was interrupted in the middle of a step; the last checkpoint still holds"
+            )
         groups = {
             "optimiser": self._updates.state(),
             "state": self._state or {},
             "random": self._random_states.state(),
+            "interval": self._interval.sums() if self._interval else {},
         }
         tensors = {
             f"{group}/{name}": tensor for group, named in groups.items() for name, tensor in named.items()
@@ -269,6 +299,8 @@ class Learner:
             curve=tuple(self.curve),
             scaler=self._updates.scaler_state(),
             versions={"torch": torch.__version__},
+            seconds=self._seconds,
+            interval=self._interval and self._interval.record(),
         )
 
     @classmethod
@@ -295,7 +327,11 @@ class Learner:
         self._position = record.position
         self._plan = self._epoch_plan(record.position.epoch)
         self.curve = list(record.curve)
-        self._seconds = self.curve[-1].seconds if self.curve else 0.0
+        self._seconds = record.seconds or (self.curve[-1].seconds if self.curve else 0.0)
+        if record.interval is not None:
+            self._interval = Interval.resumed(
+                record.interval, _group(checkpoint.learner, "interval"), self.device
+            )
         self._best_weights = checkpoint.best
         self.best = best_report(self.curve)
         self._heed()

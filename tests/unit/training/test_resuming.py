@@ -1,5 +1,6 @@
 """A trial that was interrupted ends with the bits of one that was not."""
 
+import math
 import os
 import signal
 import subprocess
@@ -98,6 +99,42 @@ def test_resumed_after_every_report_it_ends_bit_for_bit(corpus, make_trial, tmp_
         resumed.save(tmp_path / "checkpoint")
         resumed = Learner.restore(tmp_path / "checkpoint", corpus)
     _assert_same(resumed, whole, tmp_path)
+
+
+@each_case
+def test_resumed_between_any_two_steps_it_ends_bit_for_bit(corpus, make_trial, tmp_path, case):
+    whole = _finish(Learner(_trial(make_trial, case), corpus))
+    resumed = Learner(_trial(make_trial, case), corpus)
+    pauses = 0
+    while not resumed.finished:
+        while not resumed.train_for(0.0):
+            pauses += 1
+            if pauses % 3 == 0:
+                resumed.save(tmp_path / "checkpoint")
+                resumed = Learner.restore(tmp_path / "checkpoint", corpus)
+        resumed.advance()
+    assert pauses > 3 * REPORTS
+    _assert_same(resumed, whole, tmp_path)
+
+
+def test_resumed_at_a_milestone_before_its_report_it_ends_bit_for_bit(corpus, make_trial, tmp_path):
+    """With a report an epoch: the next epoch has begun, and the report of this one is still due."""
+    config = make_trial(LSTM, STREAM, epochs=2)
+    resumed = Learner(config, corpus)
+    assert resumed.train_for(math.inf)
+    resumed.save(tmp_path / "checkpoint")
+    resumed = Learner.restore(tmp_path / "checkpoint", corpus)
+    assert resumed.train_for(math.inf), "nothing is left to train"
+    _assert_same(_finish(resumed), _finish(Learner(config, corpus)), tmp_path)
+
+
+def test_divergence_between_two_reports_ends_a_trial_that_was_paused_as_one_that_was_not(corpus, make_trial):
+    config = make_trial(optimiser=SGD | {"learning_rate": 1e39}, clip_norm=None)
+    paused, whole = Learner(config, corpus), Learner(config, corpus)
+    while not paused.train_for(0.0):
+        pass
+    assert paused.tokens < corpus["train"].token_count
+    assert _curve(_finish(paused)) == _curve(_finish(whole))
 
 
 def test_a_trial_killed_while_it_trains_resumes_bit_for_bit(corpus, make_trial, tmp_path, corpus_folder):
