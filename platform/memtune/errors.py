@@ -18,6 +18,7 @@ __all__ = [
     "StudyError",
     "TrackingError",
     "TrialError",
+    "WorkerError",
     "did_you_mean",
 ]
 
@@ -60,6 +61,10 @@ class TrackingError(MemtuneError):
 
 class TrialError(MemtuneError):
     """A trial cannot go on; the message is the reason recorded with it."""
+
+
+class WorkerError(MemtuneError):
+    """A worker cannot take up a trial, and the trial is not to blame."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -1,9 +1,11 @@
 """What a worker is told of its trial, and how it begins: new, or from the trial's newest checkpoint."""
 
+import socket
+
 import torch
 
-from memtune.corpora import open_corpus
-from memtune.errors import CorpusError, TrialError
+from memtune.corpora import Corpus, open_corpus
+from memtune.errors import CorpusError, StorageError, WorkerError
 from memtune.execution.checkpoints import Checkpoints
 from memtune.training import AnyLearner, TrialConfig, new_learner
 from memtune.values import Value
@@ -23,26 +25,36 @@ class Assignment(Value):
     checkpoints: str
     device: str = "cpu"
     threads: int = 1
+    checkpoint_seconds: float = 600.0
+    """Between two checkpoints where reports are further apart."""
 
 
-def begin(assignment: Assignment) -> AnyLearner:
+def begin(assignment: Assignment, checkpoints: Checkpoints) -> AnyLearner:
     """The learner of an assignment: from its newest checkpoint, or new.
 
-    Raises CorpusError when the store holds another content under the corpus's name, TrialError when a GPU was
-    promised and none is visible.
+    Raises WorkerError for what is no fault of the trial: a corpus or a storage that cannot be read from this
+    node, or holds another content, or a GPU that was promised and is not visible. Raises CheckpointError when
+    no checkpoint of several is whole.
     """
-    if assignment.device == "cuda" and not torch.cuda.is_available():
-        raise TrialError(
-            "this trial was promised a GPU and its worker sees none; check the driver on that node, "
-            "or run with --gpus-per-trial 0"
-        )
-    torch.set_num_threads(assignment.threads)
+    try:
+        if assignment.device == "cuda" and not torch.cuda.is_available():
+            raise WorkerError(
+                "this trial was promised a GPU and its worker sees none; check the driver on that node, "
+                "or run with --gpus-per-trial 0"
+            )
+        torch.set_num_threads(assignment.threads)
+        corpus = _open(assignment)
+        found = checkpoints.restore(corpus, assignment.device)
+    except (CorpusError, StorageError, WorkerError) as error:
+        raise WorkerError(f"on {socket.gethostname()}: {error}") from error
+    return found or new_learner(assignment.config, corpus, assignment.device)
+
+
+def _open(assignment: Assignment) -> Corpus:
     corpus = open_corpus(assignment.corpus, assignment.store)
     if corpus.digest != assignment.corpus_digest:
         raise CorpusError(
             f'corpus "{assignment.corpus}" in {assignment.store} has digest {corpus.digest[:12]}, the study '
             f"was started on {assignment.corpus_digest[:12]}; start a new study for the new content"
         )
-    checkpoints = Checkpoints(assignment.checkpoints, assignment.identity)
-    found = checkpoints.restore(corpus, assignment.device)
-    return found or new_learner(assignment.config, corpus, assignment.device)
+    return corpus

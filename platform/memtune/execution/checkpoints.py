@@ -2,17 +2,20 @@
 
 Layout: `<study>/checkpoints/<identity>/latest.json` names the folders of the two newest checkpoints, newest
 first. It is written after their files, so a checkpoint is read whole or not at all; each holds the digests of
-its own files, so a damaged newest one is noticed and leaves the one before.
+its own files, so a damaged newest one is noticed and leaves the one before. A folder is named after the
+tokens seen and its writer: should a worker that was taken for dead go on writing, it touches no file of the
+one that took its place, and never puts an older checkpoint before a newer one.
 """
 
 import logging
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from memtune.corpora import Corpus
-from memtune.errors import CheckpointError
+from memtune.errors import CheckpointError, StorageError
 from memtune.storage import Folder
 from memtune.training import AnyLearner, Report, read_checkpoint, restore_learner
 
@@ -29,17 +32,41 @@ class Checkpoints:
     def __init__(self, root: str, identity: str) -> None:
         """`root` is the study's folder of checkpoints; raises StorageError where it cannot be opened."""
         self._folder = Folder.at(root) / identity
+        self._writer = uuid.uuid4().hex[:8]
+        self._damaged: set[str] = set()
+        self.problems: list[str] = []
+        """What was wrong with checkpoints that were passed over."""
 
     def save(self, learner: AnyLearner) -> None:
-        """Store the learner's state as the newest checkpoint. On a StorageError the older ones stay."""
-        name = f"{learner.tokens:012d}"
+        """Store the learner's state; the two checkpoints furthest on are kept, damaged ones are not.
+
+        On a StorageError the older ones stay, and nothing else.
+        """
+        name = f"{learner.tokens:012d}-{self._writer}"
         with tempfile.TemporaryDirectory(prefix="memtune-checkpoint-") as scratch:
             learner.save(Path(scratch) / name)
-            (self._folder / name).upload(Path(scratch) / name)
-        known = [older for older in self._names() if older != name]
-        self._folder.write_json(INDEX, [name, *known][:KEPT])
-        for spent in known[KEPT - 1 :]:
-            (self._folder / spent).delete()
+            self._upload(Path(scratch) / name)
+        others = [other for other in self._names() if other != name and other not in self._damaged]
+        kept = sorted([name, *others], key=tokens_seen, reverse=True)[:KEPT]
+        self._folder.write_json(INDEX, kept)
+        self._sweep(kept)
+
+    def _upload(self, checkpoint: Path) -> None:
+        folder = self._folder / checkpoint.name
+        try:
+            folder.upload(checkpoint)
+        except StorageError:
+            folder.delete()
+            raise
+
+    def _sweep(self, kept: list[str]) -> None:
+        """Delete what is no checkpoint any more, half-written ones of killed workers included.
+
+        One further on than those kept is another worker's, about to enter the index.
+        """
+        for name in self._folder.names():
+            if name[:1].isdigit() and name not in kept and tokens_seen(name) <= tokens_seen(kept[0]):
+                (self._folder / name).delete()
 
     def restore(self, corpus: Corpus, device: str) -> AnyLearner | None:
         """The learner of the newest checkpoint that is whole, or None when there is none yet.
@@ -64,7 +91,7 @@ class Checkpoints:
 
         A damaged one is named in the log and passed over. Raises CheckpointError when none is whole.
         """
-        problems = []
+        self.problems = []
         with tempfile.TemporaryDirectory(prefix="memtune-checkpoint-") as scratch:
             for name in self._names():
                 folder = Path(scratch) / name
@@ -73,11 +100,17 @@ class Checkpoints:
                     read_checkpoint(folder)
                 except CheckpointError as error:
                     log.warning("checkpoint %s/%s is passed over: %s", self._folder, name, error)
-                    problems.append(str(error))
+                    self.problems.append(f"checkpoint {name} is passed over: {error}")
+                    self._damaged.add(name)
                     continue
                 yield folder
                 return
-        raise CheckpointError("; ".join([f"no whole checkpoint in {self._folder}", *problems]))
+        raise CheckpointError("; ".join([f"no whole checkpoint in {self._folder}", *self.problems]))
 
     def _names(self) -> list[str]:
         return [str(name) for name in self._folder.read_json(INDEX) or []]
+
+
+def tokens_seen(name: str) -> int:
+    """The tokens that a checkpoint's folder is named after."""
+    return int(name.partition("-")[0])

@@ -25,6 +25,8 @@ class Trial:
     state: State = "waiting"
     reports: list[Report] = field(default_factory=list)
     reason: str | None = None
+    remarks: list[str] = field(default_factory=list)
+    """What happened on its way that did not end it."""
 
     @property
     def tokens(self) -> int:
@@ -48,6 +50,9 @@ class Records(Protocol):
 
     def report(self, trial: Trial, reports: Sequence[Report]) -> None:
         """New points of the trial's curve."""
+
+    def remark(self, trial: Trial) -> None:
+        """Something happened to the trial that did not end it."""
 
     def finish(self, trial: Trial) -> None:
         """The trial has ended or was interrupted; its state says which."""
@@ -109,9 +114,16 @@ class Director:
         """A worker took the trial up."""
         self._change(number, "running")
 
-    def heard(self, number: int, curve: Sequence[Report], failure: str | None) -> bool:
+    def waits(self, number: int) -> None:
+        """The trial lost its worker and waits for another."""
+        self._change(number, "waiting")
+
+    def heard(
+        self, number: int, curve: Sequence[Report], failure: str | None, remarks: Sequence[str] = ()
+    ) -> bool:
         """Take a trial's curve so far; False when it should stop. Hearing it again changes nothing."""
         trial = self._trials[number]
+        self._note(trial, remarks)
         new = [report for report in curve if report.tokens > trial.tokens]
         trial.reports += new
         trial.reason = failure or (curve[-1].reason if curve else None) or trial.reason
@@ -124,6 +136,13 @@ class Director:
             self._records.report(trial, new)
             self._tell(trial)
         return trial.state == "running"
+
+    def _note(self, trial: Trial, remarks: Sequence[str]) -> None:
+        new = [remark for remark in remarks if remark not in trial.remarks]
+        if new:
+            trial.remarks += new
+            self._records.remark(trial)
+            self._tell(trial)
 
     def _judge(self, trial: Trial, report: Report) -> None:
         if report.valid_loss is None:
@@ -158,6 +177,12 @@ class Director:
         self._trials[number].reason = reason
         self._trials[number].state = "failed"
         self.ended(number)
+
+    def halt(self, number: int, reason: str) -> None:
+        """No worker can take up the trial, which is not to blame: leave it open and start no other."""
+        self._trials[number].reason = reason
+        self._change(number, "waiting")
+        self._left, self._waiting = 0, []
 
     def close(self, reason: str) -> None:
         """Stop every open trial for good, those too that wait to go on; nothing else is started."""

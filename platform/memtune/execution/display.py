@@ -31,6 +31,7 @@ class Display:
         self._console, self._title, self._budget, self._ideal = console, title, trials, ideal
         self._trials: dict[int, Trial] = {}
         self._told: dict[int, tuple[str, int]] = {}
+        self._remarked: dict[int, int] = {}
         self._began = time.monotonic()
         self._live = Live(self, console=console, refresh_per_second=2) if console.is_terminal else None
 
@@ -50,16 +51,24 @@ class Display:
     def __call__(self, trial: Trial) -> None:
         """Take in a trial's new state."""
         self._trials[trial.proposal.number] = trial
+        self._tell_remarks(trial)
         now = (trial.state, trial.tokens)
         if not self._live and self._told.get(trial.proposal.number) != now:
             self._told[trial.proposal.number] = now
             self._console.print(self._line(trial), highlight=False, soft_wrap=True)
 
+    def _tell_remarks(self, trial: Trial) -> None:
+        """Each on a line of its own, above the table where there is one."""
+        number = trial.proposal.number
+        for remark in trial.remarks[self._remarked.get(number, 0) :]:
+            self._console.print(f"trial {number:3d}  {remark}", highlight=False, soft_wrap=True)
+        self._remarked[number] = len(trial.remarks)
+
     def _line(self, trial: Trial) -> str:
         parts = [f"trial {trial.proposal.number:3d}", f"{trial.state:11s}", describe(trial)]
         if trial.reports:
             parts.append(f"{trial.tokens:,} tokens, {_perplexity(trial)} validation perplexity")
-        if trial.reason and trial.state in ("stopped", "failed"):
+        if trial.reason and trial.state in ("stopped", "failed", "interrupted"):
             parts.append(trial.reason)
         return "  ".join(parts)
 

@@ -74,6 +74,11 @@ class StudyRecords:
         """Record new reports."""
         self._recorder.log_reports(trial.proposal.identity, reports)
 
+    def remark(self, trial: Trial) -> None:
+        """Keep what happened to the trial on its way."""
+        remarks = "".join(f"{remark}\n" for remark in trial.remarks)
+        self._recorder.log_files(trial.proposal.identity, {"remarks.txt": remarks})
+
     def finish(self, trial: Trial) -> None:
         """Close the trial's run with how it ended and why."""
         self._recorder.finish_trial(trial.proposal.identity, STATUS[trial.state], trial.reason or "")

@@ -265,4 +265,5 @@ class _Search:
             checkpoints=ready.checkpoints,
             device=ready.device,
             threads=ready.study.resources.cpus_per_trial,
+            checkpoint_seconds=ready.study.resources.checkpoint_every,
         )

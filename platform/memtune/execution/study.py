@@ -6,10 +6,10 @@ import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import torch
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import StudyError, did_you_mean
@@ -59,6 +59,19 @@ class Resources(Value):
     cpus_per_trial: int = Field(default=1, ge=1, description="cores, and threads of torch")
     gpus_per_trial: float = Field(default=0.0, ge=0, description="a share of a GPU below 1, or whole ones")
     max_concurrent: int | None = Field(default=None, ge=1, description="trials at once; default: what fits")
+    checkpoint_every: Duration = Field(default=600.0, description="where reports are further apart")
+    max_silence: Duration = Field(
+        default=3600.0, description="a worker not heard of for so long is ended, its trial tried again"
+    )
+
+    @model_validator(mode="after")
+    def _checkpoints_break_the_silence(self) -> Self:
+        if self.max_silence <= self.checkpoint_every:
+            raise ValueError(
+                f"max_silence = {self.max_silence:,.0f} s must be longer than checkpoint_every = "
+                f"{self.checkpoint_every:,.0f} s, for a worker is heard of with each checkpoint"
+            )
+        return self
 
 
 class Repeats(Value):

@@ -1,15 +1,18 @@
 """Ray Tune under the director's word: three thin adapters, and the run that holds them together."""
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
+import ray
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from memtune.execution.assignment import Assignment
+from memtune.execution.attendance import Attendance
 from memtune.execution.cluster import free_resources
 from memtune.execution.director import Director, Trial
 from memtune.execution.study import Resources
@@ -19,7 +22,12 @@ from memtune.training import Report
 __all__ = ["concurrency", "run_trials"]
 
 RETRIES = 2
+"""How often in a row a trial may fail without having come further than before, and is tried again."""
+WORKER_AT_FAULT = "memtune.errors.WorkerError"
 Assign = Callable[[Trial], Assignment]
+
+
+log = logging.getLogger(__name__)
 
 
 class Conductor:
@@ -88,35 +96,68 @@ class DirectedScheduler(FIFOScheduler):
 
 
 class DirectedCallback(tune.Callback):
-    """Tells the director what happens to trials."""
+    """Tells the director what happens to trials, and ends workers that nothing is heard of."""
 
-    def __init__(self, conductor: Conductor) -> None:
+    def __init__(self, conductor: Conductor, attendance: Attendance) -> None:
         """One callback serves one run."""
-        self._conductor = conductor
+        self._conductor, self._attendance = conductor, attendance
+        self._silenced: set[int] = set()
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: object) -> None:
+        """Some ten times a second: end the worker of each trial that was silent for too long."""
+        for silent in self._attendance.silent():
+            self._attendance.left(silent)
+            (trial,) = [trial for trial in trials if number(trial) == silent]
+            if actor := trial.temporary_state.ray_actor:
+                log.warning("trial %d: %s; its worker is ended", silent, self._silence())
+                self._silenced.add(silent)
+                ray.kill(actor)
+
+    def _silence(self) -> str:
+        return f"nothing was heard of its worker for {self._attendance.limit:,.0f} s"
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """A worker took the trial up."""
+        self._attendance.began(number(trial))
         self._conductor.director.started(number(trial))
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: object
     ) -> None:
-        """A report, the last one included, which the scheduler is not asked about."""
+        """A report, the last one included, which the scheduler is not asked about.
+
+        A trial that gets further has its failures forgiven: what takes days may see many nodes go.
+        """
+        if self._attendance.heard(number(trial), result.get("tokens", 0)):
+            trial.run_metadata.num_failures = 0
+            self._silenced.discard(number(trial))
         hear(self._conductor.director, trial, result)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial ended or was stopped."""
+        self._attendance.left(number(trial))
         self._conductor.director.ended(number(trial))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial failed more often than it may."""
-        self._conductor.director.crashed(number(trial), last_line(trial.error_file))
+        self._attendance.left(number(trial))
+        reason = self._silence() if number(trial) in self._silenced else last_line(trial.error_file)
+        if WORKER_AT_FAULT in reason:
+            self._conductor.director.halt(number(trial), reason.partition(f"{WORKER_AT_FAULT}: ")[2])
+        else:
+            told = f"failed {RETRIES + 1} times, last because {reason}"
+            self._conductor.director.crashed(number(trial), told)
+
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
+        """Its worker failed; another one will take the trial up."""
+        self._attendance.left(number(trial))
+        self._conductor.director.waits(number(trial))
 
 
 def hear(director: Director, trial: Any, result: dict[str, Any]) -> bool:
     """Pass a Ray result on to the director; whether the trial goes on."""
     curve = [Report.model_validate(report) for report in result.get("reports", [])]
-    return director.heard(number(trial), curve, result.get("failure"))
+    return director.heard(number(trial), curve, result.get("failure"), result.get("remarks", ()))
 
 
 def number(trial: Any) -> int:
@@ -125,12 +166,12 @@ def number(trial: Any) -> int:
 
 
 def last_line(path: str | None) -> str:
-    """The line of a worker's error report that says what happened."""
+    """The line of a worker's error report that says what happened, without what it suggests."""
     if not path or not os.path.exists(path):
         return "the worker process died"
     with open(path, encoding="utf-8", errors="replace") as stream:
         lines = [line.strip() for line in stream if line.strip()]
-    return f"crashed {RETRIES + 1} times, last with {lines[-1][:300]}" if lines else "the worker process died"
+    return lines[-1][:300] if lines else "the worker process died"
 
 
 def concurrency(resources: Resources) -> int:
@@ -166,7 +207,7 @@ def run_trials(director: Director, assign: Assign, resources: Resources, time_bu
             run_config=tune.RunConfig(
                 name="trials",
                 storage_path=scratch,
-                callbacks=[DirectedCallback(conductor)],
+                callbacks=[DirectedCallback(conductor, Attendance(resources.max_silence))],
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=RETRIES),
                 verbose=0,

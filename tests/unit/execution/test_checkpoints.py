@@ -72,6 +72,48 @@ def test_a_damaged_newest_one_leaves_the_one_before(
     assert newest.name in caplog.text
 
 
+def test_what_was_passed_over_is_told_and_gone_with_the_next_one(
+    checkpoints: Checkpoints, learner: Learner, corpus: Corpus, tmp_path: Path
+) -> None:
+    saved(checkpoints, learner, 2)
+    newest = folders(tmp_path, learner)[-1]
+    (newest / "learner.json").write_text("{")
+    resumed = Checkpoints(str(tmp_path / "checkpoints"), learner.identity)
+    found = resumed.restore(corpus, "cpu")
+    assert isinstance(found, Learner)
+    (problem,) = resumed.problems
+    assert newest.name in problem
+    assert "truncated or altered" in problem
+    saved(resumed, found, 1)
+    assert newest not in folders(tmp_path, learner)
+    assert len(folders(tmp_path, learner)) == 2
+
+
+def test_a_worker_taken_for_dead_puts_nothing_older_before_what_its_successor_wrote(
+    checkpoints: Checkpoints, learner: Learner, corpus: Corpus, tmp_path: Path
+) -> None:
+    saved(checkpoints, learner, 1)
+    successor = Checkpoints(str(tmp_path / "checkpoints"), learner.identity)
+    found = successor.restore(corpus, "cpu")
+    assert isinstance(found, Learner)
+    saved(successor, found, 2)
+    saved(checkpoints, learner, 1)
+    latest = successor.restore(corpus, "cpu")
+    assert latest is not None
+    assert latest.tokens == found.tokens
+
+
+def test_what_a_killed_worker_left_half_written_is_swept_away(
+    checkpoints: Checkpoints, learner: Learner, tmp_path: Path
+) -> None:
+    saved(checkpoints, learner, 1)
+    half = tmp_path / "checkpoints" / learner.identity / "000000000001-dead"
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"")
+    saved(checkpoints, learner, 1)
+    assert not half.exists()
+
+
 def test_when_none_is_whole_that_is_an_error_that_names_them(
     checkpoints: Checkpoints, learner: Learner, corpus: Corpus, tmp_path: Path
 ) -> None:

@@ -19,12 +19,16 @@ class Notebook:
         self.started: list[int] = []
         self.reported: list[tuple[int, int]] = []
         self.finished: list[tuple[int, str]] = []
+        self.remarked: list[tuple[int, list[str]]] = []
 
     def start(self, trial: Trial) -> None:
         self.started.append(trial.proposal.number)
 
     def report(self, trial: Trial, reports: Sequence[Report]) -> None:
         self.reported += [(trial.proposal.number, report.tokens) for report in reports]
+
+    def remark(self, trial: Trial) -> None:
+        self.remarked.append((trial.proposal.number, list(trial.remarks)))
 
     def finish(self, trial: Trial) -> None:
         self.finished.append((trial.proposal.number, trial.state))
@@ -84,6 +88,27 @@ def test_hearing_a_curve_again_records_nothing_again(proposals: Callable[[], Pro
     for _ in range(3):
         director.heard(number, [report(300, 3.0)], None)
     assert notebook.reported == [(number, 300)]
+
+
+def test_a_remark_is_recorded_once(proposals: Callable[[], Proposals]) -> None:
+    director = Director(proposals(), notebook := Notebook(), budget=1)
+    number = begin(director)
+    for _ in range(2):
+        director.heard(number, [], None, ["checkpoint 300 is passed over"])
+    assert notebook.remarked == [(number, ["checkpoint 300 is passed over"])]
+
+
+def test_a_trial_no_worker_can_take_up_stays_open_and_nothing_else_is_started(
+    proposals: Callable[[], Proposals],
+) -> None:
+    director = Director(opened := proposals(), Notebook(), budget=3)
+    number = begin(director)
+    director.halt(number, "no corpus there")
+    assert director.next() is None
+    assert [(trial.proposal.number, trial.reason) for trial in director.interrupt()] == [
+        (number, "no corpus there")
+    ]
+    assert [proposal.number for proposal in opened.unfinished()] == [number]
 
 
 def test_a_trial_behind_at_a_rung_is_told_to_stop_and_pruned(proposals: Callable[[], Proposals]) -> None:
