@@ -15,11 +15,18 @@ app = typer.Typer(help="Import texts as corpora, and look at what there is.", no
 @app.command("import")
 def corpus_import(
     name: Annotated[str, typer.Argument(help="Name of the corpus.")],
-    train: Annotated[Path, typer.Option(help="Training text; it alone makes the vocabulary.")],
-    valid: Annotated[Path, typer.Option(help="Validation text, by which models are chosen.")],
-    test: Annotated[Path, typer.Option(help="Test text, read for champions only.")],
-    format: Annotated[str, typer.Option(help="text, ptb or wikitext.")] = "text",
+    train: Annotated[Path | None, typer.Option(help="Training text; it alone makes the vocabulary.")] = None,
+    valid: Annotated[Path | None, typer.Option(help="Validation text, by which models are chosen.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Test text, read for champions only.")] = None,
+    format: Annotated[str, typer.Option(help="One of those memtune corpus formats lists.")] = "text",
+    option: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE, an option of the format; may be repeated.")
+    ] = None,
     store: Store = None,
+    vocabulary: Annotated[
+        Literal["train", "all"],
+        typer.Option(help="Whose words make the vocabulary: the training text's, or all."),
+    ] = "train",
     min_count: Annotated[int, typer.Option(help="Keep words seen at least so often in training.")] = 1,
     max_size: Annotated[int | None, typer.Option(help="Largest vocabulary.")] = None,
     lower_case: Annotated[bool, typer.Option("--lower-case", help="Lower-case every word.")] = False,
@@ -30,6 +37,9 @@ def corpus_import(
         Literal["map", "refuse"],
         typer.Option(help="Words outside the vocabulary: one unknown word, or an error."),
     ] = "map",
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave bad lines out, up to 1 %, instead of stopping.")
+    ] = False,
     licence: Annotated[str | None, typer.Option(help="A note on the text's licence, kept with it.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace another corpus of this name.")] = False,
 ) -> None:
@@ -40,13 +50,19 @@ def corpus_import(
     from memtune.corpora import ImportOptions, TextFile, import_corpus
     from memtune.values import parse
 
-    given = {"min_count": min_count, "max_size": max_size, "lower_case": lower_case}
-    options = parse(ImportOptions, {**given, "unescape": unescape, "unknown": unknown}, "corpus import")
-    sources = {
-        "train": TextFile(train, format),
-        "valid": TextFile(valid, format),
-        "test": TextFile(test, format),
+    given = {
+        "vocabulary": vocabulary,
+        "min_count": min_count,
+        "max_size": max_size,
+        "lower_case": lower_case,
+        "unescape": unescape,
+        "unknown": unknown,
+        "skip_bad": skip_bad,
     }
+    options = parse(ImportOptions, given, "corpus import")
+    settings = _settings(option or [])
+    files = {"train": train, "valid": valid, "test": test}
+    sources = {split: TextFile(path, format, settings) for split, path in files.items() if path}
     with progress_bar() as bar:
         task = bar.add_task("import", total=None)
 
@@ -57,6 +73,17 @@ def corpus_import(
             name, sources, store_of(store), options, licence=licence, replace=replace, progress=show
         )
     _tell_import(imported)
+
+
+@app.command("formats")
+def corpus_formats() -> None:
+    """List the formats of text that can be imported, with their options.
+
+    Example: memtune corpus formats
+    """
+    from memtune.reports.corpora import formats_table
+
+    out.print(formats_table())
 
 
 @app.command("demo")
@@ -127,6 +154,14 @@ def corpus_verify(
     if problems:
         raise CorpusError("\n".join([*problems, f'import "{name}" again with --replace']))
     out.print(f"{name} is whole: every file, count and digest is as its manifest says")
+
+
+def _settings(options: list[str]) -> dict[str, str]:
+    """NAME=VALUE as a mapping."""
+    wrong = [option for option in options if "=" not in option]
+    if wrong:
+        raise typer.BadParameter(f"{wrong[0]} is not NAME=VALUE", param_hint="--option")
+    return {name: value for name, _, value in (option.partition("=") for option in options)}
 
 
 def _tell_import(imported: Any) -> None:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from memtune.corpora.sources import END, Block
 from memtune.errors import StorageError
 
-__all__ = ["SplitCounter", "WordTable"]
+__all__ = ["SplitCounter", "WordTable", "spooling", "temporary_file"]
 
 _GROUP_BYTES = 8 * 2**20
 
@@ -57,9 +57,9 @@ class SplitCounter:
         self.longest = 0
         self._table = table
         self._counts = np.zeros(1, np.int64)
-        with _spooling():
-            self._codes = _temporary_file()  # by block: codes of the tokens, lengths of the sentences
-            self._maps = _temporary_file()
+        with spooling():
+            self._codes = temporary_file()  # by block: codes of the tokens, lengths of the sentences
+            self._maps = temporary_file()
         self._shapes: list[tuple[int, int, int]] = []  # tokens, sentences, distinct words of each block
         self._pending: list[tuple[pa.Array, npt.NDArray[np.int64]]] = []
 
@@ -69,7 +69,7 @@ class SplitCounter:
             return
         encoded = block.words.dictionary_encode()
         codes = encoded.indices.to_numpy()
-        with _spooling():
+        with spooling():
             codes.tofile(self._codes)
             block.lengths.tofile(self._codes)
         self._shapes.append((len(codes), len(block.lengths), len(encoded.dictionary)))
@@ -87,7 +87,7 @@ class SplitCounter:
         maps = self._table.merge([words for words, _ in self._pending])
         self._counts = _padded(self._counts, len(self._table))
         for numbers, (_, counts) in zip(maps, self._pending, strict=True):
-            with _spooling():
+            with spooling():
                 numbers.tofile(self._maps)
             self._counts[numbers] += counts
         self._pending.clear()
@@ -115,7 +115,8 @@ class SplitCounter:
 
 
 @contextmanager
-def _spooling() -> Iterator[None]:
+def spooling() -> Iterator[None]:
+    """A StorageError where a temporary file cannot be written."""
     try:
         yield
     except OSError as error:
@@ -124,7 +125,8 @@ def _spooling() -> Iterator[None]:
         ) from None
 
 
-def _temporary_file() -> IO[bytes]:
+def temporary_file() -> IO[bytes]:
+    """A file without a name, gone with its process."""
     return tempfile.TemporaryFile()
 
 

@@ -5,30 +5,26 @@ chosen (`selection`), the numbers become ids, the ids shards (`shards`), and the
 Memory follows the number of different words, not the length of the text.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
+from memtune.corpora.annotating import AnnotationTables
 from memtune.corpora.cache import cache_folder
 from memtune.corpora.counting import SplitCounter, WordTable
-from memtune.corpora.formats import FORMATS
 from memtune.corpora.location import Store
-from memtune.corpora.manifest import SPLITS, ImportOptions, Manifest, SourceRecord, check_name
+from memtune.corpora.manifest import SPLITS, ImportOptions, Manifest, check_name
+from memtune.corpora.reading import Progress, Source, SourceReader, check_sources
 from memtune.corpora.selection import select
-from memtune.corpora.sources import LineReader, Source, TextFile, sentence_blocks
 from memtune.corpora.vocabulary import UNK
 from memtune.corpora.writing import CorpusWriter
-from memtune.errors import CorpusError, did_you_mean
+from memtune.errors import CorpusError
 
-__all__ = ["OOV_WARNING_RATE", "Imported", "Progress", "import_corpus"]
+__all__ = ["OOV_WARNING_RATE", "Imported", "import_corpus"]
 
 OOV_WARNING_RATE = 0.2
 """Share of a valid or test split's words outside the vocabulary above which an import warns."""
-
-Progress = Callable[[int, int | None, str], None]
-"""Called with bytes done, bytes in all (None if unknown) and the split."""
 
 
 @dataclass(frozen=True)
@@ -54,95 +50,60 @@ def import_corpus(
 ) -> Imported:
     """Imports the splits "train", "valid" and "test" as corpus `name`; train alone makes the vocabulary.
 
-    A name that is taken keeps its corpus: the same content changes nothing, another one is a CorpusError
-    unless `replace`. `licence` is a note and `ideal` the exact ideal perplexity per split; both go into the
-    manifest. Raises CorpusError for texts that cannot be read and StorageError for a store that cannot be
-    written; either leaves what the store held.
+    A corpus with annotations may have some of the splits only; `options.vocabulary` lets all make the
+    vocabulary. A name that is taken keeps its corpus: the same content changes nothing, another one is a
+    CorpusError unless `replace`. `licence` is a note and `ideal` the exact ideal perplexity per split; both
+    go into the manifest. Raises CorpusError for texts that cannot be read and StorageError for a store that
+    cannot be written; either leaves what the store held.
     """
-    options = options or ImportOptions()
     place = Store.at(store)
-    _check(check_name(name), sources, ideal)
+    check_sources(check_name(name), sources)
+    _check_ideal(name, sources, ideal)
+    options = _complete(options or ImportOptions(), sources)
     place.check_writable()
     with ExitStack() as stack:
         table = WordTable()
-        counters = {split: SplitCounter(table) for split in SPLITS}
+        tables = AnnotationTables(table)
+        stack.callback(tables.close)
+        counters = {split: SplitCounter(table) for split in SPLITS if split in sources}
         for counter in counters.values():
             stack.callback(counter.close)
-        records = {split: _count(sources[split], counters[split], split, progress) for split in SPLITS}
-        selection = select(
-            table.words, {split: counter.counts for split, counter in counters.items()}, options
-        )
-        writer = CorpusWriter(place, name, counters, selection, options, records, licence, ideal)
+        reader = SourceReader(tables, options.skip_bad, progress)
+        records = {split: reader.read(sources[split], counters[split], split) for split in counters}
+        _check_annotations(name, tables, counters)
+        counts = {split: counter.counts for split, counter in counters.items()}
+        selection = select(table.words, counts, options, tables.asked)
+        writer = CorpusWriter(place, name, counters, tables, selection, options, records, licence, ideal)
         with place.lock(name, cache_folder(cache)):
             manifest, unchanged = writer.write(replace)
     return Imported(manifest, tuple(_warnings(manifest)), unchanged)
 
 
-def _check(name: str, sources: Mapping[str, Source], ideal: Mapping[str, float] | None) -> None:
-    if set(sources) != set(SPLITS) or set(ideal or ()) - set(SPLITS):
+def _complete(options: ImportOptions, sources: Mapping[str, Source]) -> ImportOptions:
+    """Where nothing is there to train on, all words make the vocabulary."""
+    return options if "train" in sources else options.model_copy(update={"vocabulary": "all"})
+
+
+def _check_annotations(name: str, tables: AnnotationTables, counters: Mapping[str, SplitCounter]) -> None:
+    if len(counters) < len(SPLITS) and not tables:
+        raise CorpusError(f"{name}: a corpus without annotations has the splits {', '.join(SPLITS)}")
+    tables.check({split: counter.sentences for split, counter in counters.items()})
+
+
+def _check_ideal(name: str, sources: Mapping[str, Source], ideal: Mapping[str, float] | None) -> None:
+    if set(ideal or ()) - set(sources):
         raise CorpusError(
-            f"{name}: a corpus has the splits {', '.join(SPLITS)}; got {', '.join(sources) or 'none'}"
-            + (f" and ideal perplexities for {', '.join(ideal)}" if ideal else "")
+            f"{name}: ideal perplexities for {', '.join(ideal or ())}, the splits are {', '.join(sources)}"
         )
-    for split, source in sources.items():
-        if not isinstance(source, TextFile):
-            continue
-        if source.format not in FORMATS:
-            raise CorpusError(f'no format "{source.format}"; {did_you_mean(source.format, FORMATS)}')
-        if not source.path.is_file():
-            found = "is a folder" if source.path.is_dir() else "does not exist"
-            raise CorpusError(f"the {split} file {source.path} {found}")
-
-
-def _count(source: Source, counter: SplitCounter, split: str, progress: Progress | None) -> SourceRecord:
-    """Counts a whole split and says what it was."""
-    if isinstance(source, TextFile):
-        record = _count_file(source, counter, split, progress)
-    else:
-        record = _count_sentences(source, counter, split, progress)
-    counter.merge()
-    if counter.tokens == counter.sentences:
-        raise CorpusError(f"the {split} split is empty: no word in {record.name}")
-    return record
-
-
-def _count_file(
-    source: TextFile, counter: SplitCounter, split: str, progress: Progress | None
-) -> SourceRecord:
-    reader = LineReader(source.path)
-    size = source.path.stat().st_size
-    for block in FORMATS[source.format](reader):
-        counter.add(block)
-        if progress:
-            progress(reader.bytes_read, size, split)
-    return SourceRecord(
-        name=str(source.path), format=source.format, sha256=reader.sha256, bytes=reader.bytes_read
-    )
-
-
-def _count_sentences(
-    sentences: Iterable[Sequence[str]], counter: SplitCounter, split: str, progress: Progress | None
-) -> SourceRecord:
-    text = sha256()
-    size = 0
-
-    def lines() -> Iterator[Sequence[str]]:
-        nonlocal size
-        for sentence in sentences:
-            line = f"{' '.join(sentence)}\n".encode()
-            text.update(line)
-            size += len(line)
-            yield sentence
-
-    for block in sentence_blocks(lines()):
-        counter.add(block)
-        if progress:
-            progress(size, None, split)
-    return SourceRecord(name="sentences", format="sentences", sha256=text.hexdigest(), bytes=size)
 
 
 def _warnings(manifest: Manifest) -> Iterator[str]:
+    for split, source in manifest.sources.items():
+        for reason, count in source.skipped.items():
+            yield f"{count:,} left out of {source.name} ({split}): {reason}"
     for split in ("valid", "test"):
+        if split not in manifest.splits:
+            continue
         summary = manifest.splits[split]
         rate = summary.oov_tokens / (summary.tokens - summary.sentences)
         if rate > OOV_WARNING_RATE:
@@ -150,5 +111,5 @@ def _warnings(manifest: Manifest) -> Iterator[str]:
                 f"{rate:.1%} of the {split} words are outside the vocabulary and became {UNK}; "
                 "is it the same language, tokenisation and case as the training text?"
             )
-        if manifest.sources[split].sha256 == manifest.sources["train"].sha256:
+        if "train" in manifest.sources and manifest.sources[split].sha256 == manifest.sources["train"].sha256:
             yield f"{split} is the training text itself: its perplexity will say nothing about new text"

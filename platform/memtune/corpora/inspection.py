@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from memtune.corpora.annotations import KINDS, TableDigest
 from memtune.corpora.location import Store
-from memtune.corpora.manifest import Manifest, Shard, StoredFile
+from memtune.corpora.manifest import AnnotationFile, Manifest, Shard, StoredFile
 from memtune.corpora.shards import ShardArrays, SplitDigest, shard_arrays
 from memtune.corpora.store import open_corpus
 from memtune.corpora.vocabulary import Vocabulary
@@ -32,27 +34,46 @@ def verify_corpus(name: str, store: str | Path | Store) -> list[str]:
 
 
 def _problems(store: Store, manifest: Manifest) -> Iterator[str]:
-    intact = True
-    digests = {}
+    texts: dict[str, tuple[str, str]] = {}
+    contents: dict[str, Any] = {}
+    found = [*_split_problems(store, manifest, texts), *_annotation_problems(store, manifest, contents)]
+    yield from found
+    content, problem = _read(store, manifest, manifest.vocabulary)
+    if content is None:
+        yield problem
+    elif not found:
+        vocabulary = Vocabulary.of_file(content)
+        if content_digest(vocabulary.digest, texts, contents) != manifest.digest:
+            yield f"{manifest.name}/manifest.json: the digest is not that of the vocabulary and the tokens"
+
+
+def _split_problems(store: Store, manifest: Manifest, texts: dict[str, tuple[str, str]]) -> Iterator[str]:
+    """What is wrong with the shards; `texts` gets the digests of their content."""
     for split, summary in manifest.splits.items():
         digest = SplitDigest()
         for shard in summary.shards:
             content, problem = _read(store, manifest, shard)
             if content is None:
-                intact = False
                 yield problem
                 continue
             arrays = shard_arrays(content)
             yield from _shard_problems(shard, arrays, manifest.vocabulary.size)
             digest.add(arrays.ids, np.diff(arrays.offsets))
-        digests[split] = digest.hexadecimal
-    content, problem = _read(store, manifest, manifest.vocabulary)
-    if content is None:
-        yield problem
-    elif intact:
-        vocabulary = Vocabulary.of_file(content)
-        if content_digest(vocabulary.digest, digests) != manifest.digest:
-            yield f"{manifest.name}/manifest.json: the digest is not that of the vocabulary and the tokens"
+        texts[split] = digest.hexadecimal
+
+
+def _annotation_problems(store: Store, manifest: Manifest, contents: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with the tables of annotations; `contents` gets the digests of their content."""
+    for kind, annotation in manifest.annotations.items():
+        contents[kind] = {"labels": list(annotation.labels)}
+        for split, file in annotation.files.items():
+            content, problem = _read(store, manifest, file)
+            if content is None:
+                yield problem
+                continue
+            table = pa.ipc.open_file(content).read_all()
+            yield from _table_problems(kind, file, table, manifest.splits[split].sentences)
+            contents[kind][split] = _table_digest(table)
 
 
 def _read(store: Store, manifest: Manifest, file: StoredFile) -> tuple[pa.Buffer | None, str]:
@@ -77,6 +98,23 @@ def _shard_problems(shard: Shard, arrays: ShardArrays, vocabulary_size: int) -> 
         yield f"{shard.path}: a sentence does not end with its only <eos>"
     if int(arrays.ids.max()) >= vocabulary_size:
         yield f"{shard.path}: id {arrays.ids.max()} in a vocabulary of {vocabulary_size}"
+
+
+def _table_problems(kind: str, file: AnnotationFile, table: pa.Table, sentences: int) -> Iterator[str]:
+    if table.num_rows != file.rows or table.schema != KINDS[kind].stored:
+        yield f"{file.path}: other rows or columns than the manifest says"
+        return
+    for name in KINDS[kind].sentences:
+        bounds = pc.min_max(table[name]).as_py()
+        if not 0 <= bounds["min"] <= bounds["max"] < sentences:
+            yield f"{file.path}: {name} {bounds['max']} in a split of {sentences} sentences"
+
+
+def _table_digest(table: pa.Table) -> list[str]:
+    found = TableDigest(table.schema)
+    for batch in table.to_batches():
+        found.add(batch)
+    return found.hexadecimal
 
 
 class LengthSummary(Value):

@@ -1,7 +1,7 @@
 """The manifest of a corpus: what a store holds under one name, written last and read first."""
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -11,6 +11,9 @@ from memtune.values import Value
 __all__ = [
     "SCHEMA_VERSION",
     "SPLITS",
+    "Annotation",
+    "AnnotationFile",
+    "FileRecord",
     "ImportOptions",
     "Manifest",
     "Shard",
@@ -22,27 +25,33 @@ __all__ = [
     "parse_manifest",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SPLITS = ("train", "valid", "test")
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 
 
 class ImportOptions(Value):
-    """How words become a vocabulary, which is counted on the training split alone.
+    """How words become a vocabulary, and what becomes of lines that break the format.
 
-    A word is kept when the training text has it at least `min_count` times; `max_size` bounds the whole
+    `vocabulary` says whose words are counted: those of the training split ("train"), or of all splits and of
+    the forms that questions ask for ("all"); a corpus without a training split has those of all.
+    A word is kept when it was counted at least `min_count` times; `max_size` bounds the whole
     vocabulary, `<eos>` and `<unk>` included. `lower_case` maps letter by letter (Unicode's simple
     mapping); `unescape` undoes Moses escapes such as `&apos;`. A word outside the vocabulary becomes
     `<unk>` with `unknown = "map"` and is an error with `unknown = "refuse"`.
+    `skip_bad` leaves bad lines out, up to 1 % of a file, instead of stopping at the first.
     `shard_tokens` bounds the tokens of one shard.
     """
+
+    vocabulary: Literal["train", "all"] = "train"
 
     min_count: int = Field(default=1, ge=1)
     max_size: int | None = Field(default=None, ge=3)
     lower_case: bool = False
     unescape: bool = False
     unknown: Literal["map", "refuse"] = "map"
+    skip_bad: bool = False
     shard_tokens: int = Field(default=2**23, ge=1, le=2**24)
 
 
@@ -67,6 +76,19 @@ class VocabularyRecord(StoredFile):
     size: int
 
 
+class AnnotationFile(StoredFile):
+    """The annotations of one kind and split; `rows` of them."""
+
+    rows: int
+
+
+class Annotation(Value):
+    """One kind of annotation: the names of its labels, and its file by split."""
+
+    labels: tuple[str, ...] = ()
+    files: dict[str, AnnotationFile]
+
+
 class SplitSummary(Value):
     """Counts of one split, `<eos>` included everywhere.
 
@@ -82,20 +104,33 @@ class SplitSummary(Value):
     shards: tuple[Shard, ...]
 
 
-class SourceRecord(Value):
-    """What a split was read from: a file, or sentences made by a program, as one a line."""
+class FileRecord(Value):
+    """A file that was read."""
 
     name: str
-    format: str
     sha256: str
     bytes: int
+
+
+class SourceRecord(FileRecord):
+    """What a split was read from: a file, a folder, or sentences made by a program, as one a line.
+
+    `options` are those of its format, `beside` the files read along with it, and `skipped` counts what was
+    left out, by reason; bad lines are among them.
+    """
+
+    format: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    beside: tuple[FileRecord, ...] = ()
+    skipped: dict[str, int] = Field(default_factory=dict)
 
 
 class Manifest(Value):
     """Everything about a corpus but its tokens.
 
     `digest` names the content: schema version, vocabulary, tokens and sentence boundaries of each split,
-    however they are cut into shards. `ideal` is the exact ideal perplexity per split, where it is known.
+    however they are cut into shards, and annotations where there are any. `ideal` is the exact ideal
+    perplexity per split, where it is known.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -103,6 +138,7 @@ class Manifest(Value):
     digest: str
     vocabulary: VocabularyRecord
     splits: dict[str, SplitSummary]
+    annotations: dict[str, Annotation] = Field(default_factory=dict)
     sources: dict[str, SourceRecord]
     options: ImportOptions
     licence: str | None = None
@@ -112,7 +148,8 @@ class Manifest(Value):
     def files(self) -> tuple[StoredFile, ...]:
         """Every file but the manifest itself."""
         shards = (shard for split in self.splits.values() for shard in split.shards)
-        return (self.vocabulary, *shards)
+        annotated = (file for annotation in self.annotations.values() for file in annotation.files.values())
+        return (self.vocabulary, *shards, *annotated)
 
     @property
     def folder(self) -> str:

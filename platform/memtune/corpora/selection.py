@@ -1,6 +1,6 @@
 """Choosing the vocabulary: from all words of the text and their training counts to tokens with ids.
 
-Only the training split has a say; valid and test are read with what it chose.
+Only the training split has a say, unless all splits are asked for; the others are read with what it chose.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,9 @@ from memtune.corpora.vocabulary import EOS, UNK, Vocabulary
 from memtune.errors import CorpusError
 
 __all__ = ["Selection", "select"]
+
+_ASKED = "questions'"
+"""Stands among the splits for the words that questions ask for."""
 
 # What Moses' tokeniser writes for the signs its files reserve, older spellings too; the ampersand is last.
 _MOSES_ESCAPES = {
@@ -42,18 +45,31 @@ class Selection:
     outside: npt.NDArray[np.bool_]
 
 
-def select(words: pa.Array, counts: Mapping[str, npt.NDArray[np.int64]], options: ImportOptions) -> Selection:
+def select(
+    words: pa.Array,
+    counts: Mapping[str, npt.NDArray[np.int64]],
+    options: ImportOptions,
+    asked: npt.NDArray[np.int32] | None = None,
+) -> Selection:
     """The vocabulary of the words, END first, given their counts per split.
 
-    With `unknown = "map"` it always has `<unk>`, otherwise only if the training text has. A CorpusError if
+    `asked` numbers the words that questions ask for; a vocabulary of all words keeps each. With
+    `unknown = "map"` it always has `<unk>`, otherwise only if the text that makes it has. A CorpusError if
     the text holds `<eos>`, if nothing is left to keep, or for words outside that may not become `<unk>`.
     """
     tokens, numbers = _spelled(words, options)
     totals = {
         split: np.bincount(numbers, count, len(tokens)).astype(np.int64) for split, count in counts.items()
     }
+    if asked is not None and len(asked):
+        totals[_ASKED] = np.bincount(numbers[asked], minlength=len(tokens)).astype(np.int64)
     _refuse_boundary(tokens, totals)
-    kept, has_unknown = _kept(tokens, totals["train"], options)
+    makers = ["train"] if options.vocabulary == "train" else list(counts)
+    counted = np.stack([totals[split] for split in makers]).sum(axis=0)
+    wanted = counted >= options.min_count
+    if options.vocabulary == "all" and _ASKED in totals:
+        wanted |= totals[_ASKED] > 0
+    kept, has_unknown = _kept(tokens, counted, wanted, options)
     ids = np.full(len(tokens), -1, np.int32)
     ids[0] = 0
     ids[kept] = np.arange(len(kept), dtype=np.int32) + 1 + has_unknown
@@ -64,7 +80,7 @@ def select(words: pa.Array, counts: Mapping[str, npt.NDArray[np.int64]], options
     if options.unknown == "refuse":
         _refuse_outside(tokens, totals, outside)
     ids[outside] = 1
-    vocabulary = _vocabulary(tokens, totals["train"], ids, kept, has_unknown)
+    vocabulary = _vocabulary(tokens, counted, ids, kept, has_unknown)
     return Selection(vocabulary, ids[numbers], outside[numbers])
 
 
@@ -80,20 +96,19 @@ def _spelled(words: pa.Array, options: ImportOptions) -> tuple[pa.Array, npt.NDA
 
 
 def _kept(
-    tokens: pa.Array, train: npt.NDArray[np.int64], options: ImportOptions
+    tokens: pa.Array, counts: npt.NDArray[np.int64], wanted: npt.NDArray[np.bool_], options: ImportOptions
 ) -> tuple[npt.NDArray[np.int64], bool]:
-    """Words to keep besides `<unk>`, by descending count, then by token; and whether there is an `<unk>`."""
+    """Wanted words besides `<unk>`, by descending count, then by token; and whether there is an `<unk>`."""
     unknown = pc.index(tokens, UNK).as_py()
-    has_unknown = options.unknown == "map" or (unknown >= 0 and bool(train[unknown]))
+    has_unknown = options.unknown == "map" or (unknown >= 0 and bool(counts[unknown]))
     order = pc.sort_indices(
-        pa.table({"count": train, "token": tokens}),
+        pa.table({"count": counts, "token": tokens}),
         sort_keys=[("count", "descending"), ("token", "ascending")],
     ).to_numpy()
-    order = order[(train[order] >= options.min_count) & (order != 0) & (order != unknown)].astype(np.int64)
+    order = order[wanted[order] & (order != 0) & (order != unknown)].astype(np.int64)
     if not len(order):
-        raise CorpusError(
-            f"the training text has no word at least {options.min_count} times; lower min_count"
-        )
+        text = "training text" if options.vocabulary == "train" else "text"
+        raise CorpusError(f"the {text} has no word at least {options.min_count} times; lower min_count")
     if options.max_size is not None:
         order = order[: options.max_size - 1 - has_unknown]
     return order, has_unknown
@@ -101,14 +116,14 @@ def _kept(
 
 def _vocabulary(
     tokens: pa.Array,
-    train: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
     ids: npt.NDArray[np.int32],
     kept: npt.NDArray[np.int64],
     has_unknown: bool,
 ) -> Vocabulary:
     special = pa.array([EOS, UNK][: 1 + has_unknown], pa.string())
-    counts = np.bincount(ids, train, minlength=len(special) + len(kept)).astype(np.int64)
-    return Vocabulary(pa.concat_arrays([special, tokens.take(pa.array(kept))]), pa.array(counts))
+    totals = np.bincount(ids, counts, minlength=len(special) + len(kept)).astype(np.int64)
+    return Vocabulary(pa.concat_arrays([special, tokens.take(pa.array(kept))]), pa.array(totals))
 
 
 def _refuse_boundary(tokens: pa.Array, totals: Mapping[str, npt.NDArray[np.int64]]) -> None:

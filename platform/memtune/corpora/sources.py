@@ -1,11 +1,10 @@
-"""Text coming in: files as checked blocks of whole lines, sentences from a program, and blocks of words."""
+"""Text coming in: files as checked blocks of whole lines, and blocks of words going on."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,48 +12,72 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memtune.errors import CorpusError
+from memtune.values import Value
 
-__all__ = ["END", "Block", "Format", "LineReader", "Source", "TextFile", "sentence_blocks", "split_lines"]
+__all__ = ["END", "BadLineError", "Block", "Format", "LineReader", "TextFile", "split_lines"]
 
 END = "\0"
 """Stands in blocks of words for the end of a sentence; no text may hold it, so nothing else looks like it."""
 
+BAD = "bad lines"
+"""The reason under which bad lines are counted as skipped."""
+
 BLOCK_BYTES = 4 * 2**20
-_BLOCK_SENTENCES = 8192
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+_BAD_SHARE = 0.01
+"""Share of bad lines above which a file is not what it is said to be."""
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file in one of the FORMATS."""
+    """A file in one of the FORMATS, or a folder for formats that read folders; options of its format."""
 
     path: Path
     format: str = "text"
-
-
-Source = TextFile | Iterable[Sequence[str]]
-"""What a split is read from: a file, or sentences as sequences of words without `<eos>`."""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Block:
     """Some whole sentences: their words one after another (Arrow strings), each sentence closed by END, and
-    the number of words of each, END included."""
+    the number of words of each, END included.
+
+    annotations: by kind, rows with the columns of KINDS[kind].given, whose sentences count from 0 within
+    the block.
+    """
 
     words: pa.Array
     lengths: npt.NDArray[np.int32]
+    annotations: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
+
+
+class BadLineError(Exception):
+    """A line breaks its format: `reason`, and `line` where it is another than the first of those in hand."""
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
 
 
 class LineReader:
     """Reads a text file once, as blocks of whole lines, checking and hashing what goes by.
 
     `bytes_read` counts, and `sha256` covers, what has been read so far. A byte order mark is left out of the
-    text; a carriage return before a line end is whitespace.
+    text; a carriage return before a line end is whitespace. `skipped` counts what a format left out, by
+    reason, and `besides` are the readers of other files it read along with this one.
     """
 
-    def __init__(self, path: Path, block_bytes: int = BLOCK_BYTES) -> None:
+    def __init__(self, path: Path, block_bytes: int = BLOCK_BYTES, skip_bad: bool = False) -> None:
         self.path = path
         self.bytes_read = 0
+        self.skipped: dict[str, int] = {}
+        self.besides: list[LineReader] = []
+        self._skip_bad = skip_bad
+        self._good = self._bad = 0
+        self._last_bad = ""
         self._block_bytes = block_bytes
         self._hash = hashlib.sha256()
         self._start = 0  # of the block in hand: bytes and lines before it
@@ -80,6 +103,43 @@ class LineReader:
                     self._lines_before += len(lines)
         except OSError as error:
             raise CorpusError(f"cannot read {self.path}: {error.strerror}") from None
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Every line with its number from 1, without its line end."""
+        for block in self.blocks():
+            first = self.line_number(0)
+            for index, line in enumerate(block.to_pylist()):
+                yield first + index, line.rstrip("\r\n")
+
+    def beside(self, path: Path) -> "LineReader":
+        """A reader of a file that belongs to this one."""
+        self.besides.append(LineReader(path, self._block_bytes, self._skip_bad))
+        return self.besides[-1]
+
+    def skip(self, reason: str) -> None:
+        """Counts an item that the format leaves out on purpose."""
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+
+    def good(self) -> None:
+        """Counts an item that keeps to the format."""
+        self._good += 1
+
+    def bad(self, line: int, reason: str) -> None:
+        """Counts an item that breaks the format; a CorpusError unless bad ones are skipped."""
+        if not self._skip_bad:
+            raise CorpusError(f"{self.path}: line {line}: {reason}; --skip-bad leaves such lines out")
+        self.skip(BAD)
+        self._bad += 1
+        self._last_bad = f"line {line}: {reason}"
+
+    def check_bad(self) -> None:
+        """A CorpusError where more than 1 % of the items are bad; call it at the end."""
+        items = self._good + self._bad
+        if self._bad > _BAD_SHARE * items:
+            raise CorpusError(
+                f"{self.path}: {self._bad} of {items} lines are bad, more than {_BAD_SHARE:.0%}; "
+                f"the last one: {self._last_bad}"
+            )
 
     def _whole_lines(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         rest = b""
@@ -134,12 +194,20 @@ class LineReader:
         return f"{self.path}: byte {self._start + offset}, line {line}"
 
 
-class Format(Protocol):
-    """A text format: what is a sentence in the lines of a file."""
+@dataclass(frozen=True)
+class Format:
+    """A text format: what is a sentence in the lines of a file, and what is known of it.
 
-    def __call__(self, reader: LineReader) -> Iterator[Block]:
-        """The sentences of the file; a CorpusError names the line that breaks the format."""
-        ...
+    read: the blocks of a file, given a value of `options`; a CorpusError names the line that breaks the
+    format. summary: one line for people. annotations: kinds its blocks may have. folder: whether it reads
+    folders of files too.
+    """
+
+    read: Callable[[LineReader, Any], Iterator[Block]]
+    summary: str
+    annotations: tuple[str, ...] = ()
+    options: type[Value] = Value
+    folder: bool = False
 
 
 def split_lines(lines: pa.Array) -> Block:
@@ -166,14 +234,3 @@ def _lines(data: bytes, start: int) -> pa.Array:
     offsets[0] = start
     np.add(line_feeds, 1, out=offsets[1:], casting="unsafe")
     return pa.StringArray.from_buffers(len(line_feeds), pa.py_buffer(offsets), pa.py_buffer(data))
-
-
-def sentence_blocks(sentences: Iterable[Sequence[str]]) -> Iterator[Block]:
-    """Sentences of words as blocks; a CorpusError for a word that is empty or holds whitespace or NUL."""
-    remaining = iter(sentences)
-    while chunk := list(islice(remaining, _BLOCK_SENTENCES)):
-        for word in {word for sentence in chunk for word in sentence}:
-            if word.split() != [word] or END in word:
-                raise CorpusError(f"{word!r} is no word: words are not empty and hold no whitespace or NUL")
-        words = pa.array([word for sentence in chunk for word in (*sentence, END)], pa.string())
-        yield Block(words, np.array([len(sentence) + 1 for sentence in chunk], dtype=np.int32))

@@ -5,19 +5,21 @@ processes of a node share them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from memtune.corpora.annotations import Annotations, map_annotations
 from memtune.corpora.cache import cache_folder, verified_folder
 from memtune.corpora.location import Store
 from memtune.corpora.manifest import Manifest
 from memtune.corpora.shards import ShardArrays, map_shard
 from memtune.corpora.vocabulary import Vocabulary
 from memtune.errors import CorpusError, did_you_mean
+from memtune.values import digest
 
 __all__ = ["Corpus", "Split", "list_corpora", "open_corpus"]
 
@@ -80,35 +82,87 @@ class Split:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus open for reading; `corpus["train"]` is a split."""
+    """A corpus open for reading; `corpus["train"]` is a split.
+
+    annotations: by kind and split, tables with the columns of KINDS[kind].stored, mapped. joined: the
+    corpus of questions that is asked of this text, where it was opened as "text+questions".
+    """
 
     name: str
     digest: str
     manifest: Manifest
     vocabulary: Vocabulary
     splits: Mapping[str, Split]
+    annotations: Annotations = field(default_factory=dict)
+    joined: "Corpus | None" = None
 
     def __getitem__(self, split: str) -> Split:
         if split not in self.splits:
             raise CorpusError(f'{self.name} has no split "{split}"; {did_you_mean(split, self.splits)}')
         return self.splits[split]
 
+    @property
+    def questions(self) -> "Corpus | None":
+        """The corpus whose annotations are asked for: the joined one, else itself if it has any."""
+        return self.joined or (self if self.annotations else None)
+
+    def asked_ids(self, *, fold_case: bool = True) -> npt.NDArray[np.int64]:
+        """The id here of each token of the questions' vocabulary, (tokens,), -1 for one that is not here.
+
+        With `fold_case` a token that is not here as written is looked for in lower case, then in any case,
+        the most frequent spelling first. A word that became `<unk>` when it was imported is `<unk>` here too.
+        Raises CorpusError where there are no questions.
+        """
+        questions = self.questions
+        if questions is None:
+            raise CorpusError(
+                f'{self.name} has no annotations to ask for; join a corpus that has: "{self.name}+QUESTIONS"'
+            )
+        ids = {token: number for number, token in enumerate(self.vocabulary.tokens)}
+        folded: dict[str, int] = {}
+        for token, number in ids.items() if fold_case else ():
+            folded.setdefault(token.casefold(), number)
+
+        def found(token: str) -> int:
+            spelled = [token, token.lower()] if fold_case else [token]
+            exact = (ids[spelling] for spelling in spelled if spelling in ids)
+            return next(exact, folded.get(token.casefold(), -1))
+
+        return np.fromiter((found(token) for token in questions.vocabulary.tokens), np.int64)
+
 
 def open_corpus(name: str, store: str | Path | Store, cache: Path | None = None) -> Corpus:
     """Opens a corpus of a store, verified once per node; a remote one is fetched into the node's cache first.
 
-    `cache` is by default the folder of the variable MEMTUNE_CACHE, else ~/.cache/memtune. Raises CorpusError
-    for a corpus that is missing, of a newer schema, truncated or altered, naming the file.
+    "text+questions" opens two: the splits and the vocabulary of the first, with the annotations of the second
+    to be asked of it. `cache` is by default the folder of the variable MEMTUNE_CACHE, else ~/.cache/memtune.
+    Raises CorpusError for a corpus that is missing, of a newer schema, truncated or altered, naming the file,
+    and for questions without annotations.
     """
-    place = Store.at(store)
-    manifest = place.manifest(name)
+    text, plus, asked = name.partition("+")
+    if not plus:
+        return _open_one(name, Store.at(store), cache)
+    return _join(name, _open_one(text, Store.at(store), cache), _open_one(asked, Store.at(store), cache))
+
+
+def _join(name: str, text: Corpus, questions: Corpus) -> Corpus:
+    if not questions.annotations:
+        raise CorpusError(
+            f"{name}: {questions.name} has no annotations, so it cannot be asked of {text.name}"
+        )
+    joined = digest("joined", text.digest, questions.digest)
+    return replace(text, name=name, digest=joined, joined=questions)
+
+
+def _open_one(name: str, store: Store, cache: Path | None) -> Corpus:
+    manifest = store.manifest(name)
     try:
-        return _open(place, manifest, cache_folder(cache))
+        return _open(store, manifest, cache_folder(cache))
     except CorpusError:
-        newer = place.manifest(name)
+        newer = store.manifest(name)
         if newer == manifest:
             raise
-        return _open(place, newer, cache_folder(cache))  # it was replaced meanwhile
+        return _open(store, newer, cache_folder(cache))  # it was replaced meanwhile
 
 
 def _open(store: Store, manifest: Manifest, cache: Path) -> Corpus:
@@ -118,7 +172,8 @@ def _open(store: Store, manifest: Manifest, cache: Path) -> Corpus:
         for name, summary in manifest.splits.items()
     }
     vocabulary = Vocabulary.load(folder / manifest.vocabulary.path)
-    return Corpus(manifest.name, manifest.digest, manifest, vocabulary, splits)
+    annotations = map_annotations(folder, manifest.annotations)
+    return Corpus(manifest.name, manifest.digest, manifest, vocabulary, splits, annotations)
 
 
 def list_corpora(

@@ -1,7 +1,8 @@
 """Vocabulary: the tokens of a corpus, their ids and how often the training text has them.
 
 Ids: 0 is `<eos>`, the boundary that ends every sentence and stands before the first word; 1 is `<unk>`
-where the vocabulary has one; the others go by descending training count, equal counts by token.
+where the vocabulary has one; the others go by descending training count, equal counts by token. In a
+vocabulary made of all splits the counts are those of all.
 """
 
 import hashlib

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from memtune.corpora.annotating import AnnotationTables
 from memtune.corpora.counting import SplitCounter
 from memtune.corpora.location import Store
 from memtune.corpora.manifest import (
-    SCHEMA_VERSION,
     ImportOptions,
     Manifest,
     SourceRecord,
@@ -24,9 +25,16 @@ from memtune.values import digest
 __all__ = ["CorpusWriter", "content_digest"]
 
 
-def content_digest(vocabulary: str, splits: Mapping[str, tuple[str, str]]) -> str:
-    """The digest of a corpus from that of its vocabulary and those of each split's tokens and lengths."""
-    return digest(SCHEMA_VERSION, vocabulary, {split: list(digests) for split, digests in splits.items()})
+_CONTENT_VERSION = 1
+
+
+def content_digest(
+    vocabulary: str, splits: Mapping[str, tuple[str, str]], annotations: Mapping[str, Any]
+) -> str:
+    """The digest of a corpus: of its vocabulary's, those of each split's tokens and lengths, and those of
+    its annotations, which say nothing where there are none."""
+    text = {split: list(digests) for split, digests in splits.items()}
+    return digest(_CONTENT_VERSION, vocabulary, text, *([dict(annotations)] if annotations else []))
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,7 @@ class CorpusWriter:
     store: Store
     name: str
     counters: Mapping[str, SplitCounter]
+    tables: AnnotationTables
     selection: Selection
     options: ImportOptions
     sources: Mapping[str, SourceRecord]
@@ -90,13 +99,14 @@ class CorpusWriter:
         path = f"{folder}/vocabulary.arrow"
         with self.store.new_file(self.name, path) as sink:
             write_batch(sink, vocabulary.batch)
+        annotations, contents = self.tables.write(self.store, self.name, folder, self.selection.ids)
+        texts = {split: writer.digest.hexadecimal for split, writer in writers.items()}
         return Manifest(
             name=self.name,
-            digest=content_digest(
-                vocabulary.digest, {split: writer.digest.hexadecimal for split, writer in writers.items()}
-            ),
+            digest=content_digest(vocabulary.digest, texts, contents),
             vocabulary=VocabularyRecord(**sink.record(path).model_dump(), size=len(vocabulary)),
             splits={split: self._summary(split, writer) for split, writer in writers.items()},
+            annotations=annotations,
             sources=dict(self.sources),
             options=self.options,
             licence=self.licence,

@@ -4,22 +4,40 @@ from collections.abc import Iterable
 
 from rich.table import Table
 
-from memtune.corpora import CorpusDescription, Manifest
+from memtune.corpora import FORMATS, CorpusDescription, Manifest
 
-__all__ = ["corpus_table", "describe_table"]
+__all__ = ["corpus_table", "describe_table", "formats_table"]
+
+
+def formats_table() -> Table:
+    """One row a format: what it reads, the annotations it gives, its options with their defaults."""
+    table = Table("format", "what it reads", "annotations", "options")
+    for name, format in FORMATS.items():
+        options = (
+            f"{option}={'' if field.default is None else field.default}"
+            for option, field in format.options.model_fields.items()
+        )
+        table.add_row(name, format.summary, ", ".join(format.annotations) or "-", " ".join(options) or "-")
+    return table
 
 
 def corpus_table(manifests: Iterable[Manifest]) -> Table:
-    """One row a corpus: tokens per split, vocabulary, digest."""
+    """One row a corpus: tokens per split, vocabulary, kinds of annotations, digest."""
     table = Table()
     table.add_column("corpus")
     for name in ("train", "valid", "test", "vocabulary"):
         table.add_column(name, justify="right")
+    table.add_column("annotations")
     table.add_column("digest")
     for manifest in manifests:
-        counts = [f"{manifest.splits[split].tokens:,}" for split in ("train", "valid", "test")]
-        table.add_row(manifest.name, *counts, f"{manifest.vocabulary.size:,}", manifest.digest[:12])
+        counts = [_tokens(manifest, split) for split in ("train", "valid", "test")]
+        kinds = ", ".join(manifest.annotations) or "-"
+        table.add_row(manifest.name, *counts, f"{manifest.vocabulary.size:,}", kinds, manifest.digest[:12])
     return table
+
+
+def _tokens(manifest: Manifest, split: str) -> str:
+    return f"{manifest.splits[split].tokens:,}" if split in manifest.splits else "-"
 
 
 def describe_table(description: CorpusDescription) -> Table:
@@ -37,6 +55,9 @@ def describe_table(description: CorpusDescription) -> Table:
     table.add_row("mean length", *(f"{length.mean:.1f}" for length in lengths))
     table.add_row("95 % are at most", *(f"{length.percentile_95:.0f}" for length in lengths))
     table.add_row("longest", *(f"{length.longest:,}" for length in lengths))
+    for kind, annotation in manifest.annotations.items():
+        rows = (annotation.files[split].rows if split in annotation.files else 0 for split in manifest.splits)
+        table.add_row(kind, *(f"{count:,}" for count in rows))
     if manifest.ideal:
         table.add_row("ideal perplexity", *(f"{manifest.ideal[split]:.3f}" for split in manifest.splits))
     return table

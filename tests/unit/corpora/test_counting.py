@@ -3,7 +3,8 @@ import pyarrow as pa
 import pytest
 
 from memtune.corpora.counting import SplitCounter, WordTable
-from memtune.corpora.sources import END, sentence_blocks
+from memtune.corpora.examples import sentence_blocks
+from memtune.corpora.sources import END
 
 TEXT = [
     [["b", "a", "b"], ["c"]],

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memtune.corpora.sources import END, LineReader, sentence_blocks, split_lines
+from memtune.corpora.examples import sentence_blocks
+from memtune.corpora.sources import END, LineReader, split_lines
 from memtune.errors import CorpusError
 
 

@@ -7,5 +7,9 @@ from memtune.corpora.sources import Format
 
 __all__ = ["FORMATS"]
 
-FORMATS: Mapping[str, Format] = {"text": text.read, "ptb": ptb.read, "wikitext": wikitext.read}
+FORMATS: Mapping[str, Format] = {
+    "text": text.FORMAT,
+    "ptb": ptb.FORMAT,
+    "wikitext": wikitext.FORMAT,
+}
 """Format name -> what reads it."""

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from memtune.corpora.sources import Block, LineReader, split_lines
+from memtune.corpora.sources import Block, Format, LineReader, split_lines
 from memtune.errors import CorpusError
+from memtune.values import Value
 
-__all__ = ["read"]
+__all__ = ["FORMAT"]
 
 
-def read(reader: LineReader) -> Iterator[Block]:
+def _read(reader: LineReader, _: Value) -> Iterator[Block]:
     """Every line is a sentence; a CorpusError for a blank one."""
     for lines in reader.blocks():
         block = split_lines(lines)
@@ -25,3 +26,6 @@ def read(reader: LineReader) -> Iterator[Block]:
                 'format "text" skips blank lines, "wikitext" counts an <eos> for each'
             )
         yield block
+
+
+FORMAT = Format(_read, "Penn Treebank as Mikolov prepared it: a sentence a line, none blank")

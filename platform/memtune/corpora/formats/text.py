@@ -4,13 +4,17 @@ from collections.abc import Iterator
 
 import pyarrow.compute as pc
 
-from memtune.corpora.sources import Block, LineReader, split_lines
+from memtune.corpora.sources import Block, Format, LineReader, split_lines
+from memtune.values import Value
 
-__all__ = ["read"]
+__all__ = ["FORMAT"]
 
 
-def read(reader: LineReader) -> Iterator[Block]:
+def _read(reader: LineReader, _: Value) -> Iterator[Block]:
     """Every line that has a word is a sentence."""
     for lines in reader.blocks():
         blank = pc.utf8_is_space(lines)
         yield split_lines(lines.filter(pc.invert(blank)) if pc.any(blank).as_py() else lines)
+
+
+FORMAT = Format(_read, "a sentence a line, words separated by whitespace; blank lines are skipped")

@@ -6,12 +6,16 @@ with an `<eos>`, so a blank line is one `<eos>` alone; headings are text like an
 
 from collections.abc import Iterator
 
-from memtune.corpora.sources import Block, LineReader, split_lines
+from memtune.corpora.sources import Block, Format, LineReader, split_lines
+from memtune.values import Value
 
-__all__ = ["read"]
+__all__ = ["FORMAT"]
 
 
-def read(reader: LineReader) -> Iterator[Block]:
+def _read(reader: LineReader, _: Value) -> Iterator[Block]:
     """Every line is a sentence, a blank one too."""
     for lines in reader.blocks():
         yield split_lines(lines)
+
+
+FORMAT = Format(_read, "WikiText: a paragraph a line; a blank line is one more <eos>")

@@ -1,0 +1,236 @@
+"""What is known of sentences travels with them: written, verified, cached, digested, joined."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from memtune.corpora import (
+    KINDS,
+    Example,
+    ImportOptions,
+    import_corpus,
+    list_corpora,
+    open_corpus,
+    verify_corpus,
+)
+from memtune.errors import CorpusError
+
+AGREEMENT = [
+    Example([["the", "dogs", "bark"]], {"agreement": [(0, 2, "bark", "barks", 0)]}),
+    Example([["a", "cat"]]),
+    Example([["the", "cat", "near", "dogs", "sleeps"]], {"agreement": [(0, 4, "sleeps", "sleep", 1)]}),
+]
+TREES = [
+    Example([["the", "dogs", "bark"]], {"trees": [((1, 2, -1), ("det", "nsubj", "root"))]}),
+    Example([["hello"]], {"trees": [((-1,), ("root",))]}),
+]
+PAIRS = [
+    Example([["a", "dog", "barks"], ["a", "dog"]], {"inference": [(0, 1, 0)]}),
+    Example([["a", "cat"], ["no", "cat"]], {"inference": [(0, 1, 2)]}),
+]
+QUESTION = Example(
+    [["The", "dogs", "bark"], ["The", "CATS", "bark"], ["The", "rains", "bark"]],
+    {"completion": [(0, 3, 1, 0, "7")]},
+)
+TEXT = [["the", "dogs", "bark"], ["Cats", "bark", "cats"]]
+
+
+@pytest.fixture
+def bring(store, cache):
+    """Imports sentences or examples as splits and opens the corpus."""
+
+    def run(name="small", place=store, replace=False, options=None, **splits):
+        import_corpus(name, splits, place, options, cache=cache, replace=replace)
+        return open_corpus(name, place, cache)
+
+    return run
+
+
+def test_rows_speak_of_the_sentences_of_the_whole_split(bring):
+    corpus = bring(train=PAIRS * 5000, valid=PAIRS, test=PAIRS)
+    table = corpus.annotations["inference"]["train"]
+    assert table.schema == KINDS["inference"].stored
+    assert table["premise"].to_numpy().tolist() == list(range(0, 20_000, 2))
+    assert table["hypothesis"].to_numpy().tolist() == list(range(1, 20_000, 2))
+    assert set(table["label"].to_pylist()) == {0, 2}
+    assert corpus.manifest.annotations["inference"].labels == ("entailment", "neutral", "contradiction")
+
+
+def test_forms_become_ids_of_the_vocabulary(bring):
+    corpus = bring(options=ImportOptions(vocabulary="all"), test=AGREEMENT)
+    rows = corpus.annotations["agreement"]["test"].to_pylist()
+    assert [row["sentence"] for row in rows] == [0, 2]
+    assert [corpus.vocabulary.tokens[row["wrong"]] for row in rows] == ["barks", "sleep"]
+    assert [corpus.vocabulary.tokens[row["right"]] for row in rows] == ["bark", "sleeps"]
+
+
+def test_a_form_no_sentence_has_gets_an_id_and_count_0(bring):
+    vocabulary = bring(test=AGREEMENT).vocabulary
+    assert vocabulary.counts[vocabulary.id_of("barks")] == 0
+
+
+def test_forms_outside_a_vocabulary_of_the_training_text_are_unknown(bring):
+    corpus = bring(train=AGREEMENT, valid=AGREEMENT)
+    assert corpus.annotations["agreement"]["train"]["wrong"].to_pylist() == [1, 1]
+
+
+def test_forms_outside_are_refused_where_unknown_words_are(bring):
+    with pytest.raises(CorpusError, match="questions' text has 2 words outside the vocabulary"):
+        bring(train=AGREEMENT, valid=AGREEMENT, options=ImportOptions(unknown="refuse"))
+
+
+def test_forms_are_spelled_as_the_words_are(bring):
+    example = Example([["Dogs", "Bark"]], {"agreement": [(0, 1, "Bark", "Barks", 0)]})
+    corpus = bring(options=ImportOptions(lower_case=True), test=[example])
+    (row,) = corpus.annotations["agreement"]["test"].to_pylist()
+    assert corpus.vocabulary.decode([row["right"], row["wrong"]]) == ["bark", "barks"]
+
+
+def test_trees_hold_heads_and_labels_by_first_appearance(bring):
+    corpus = bring(train=TREES, valid=TREES[1:])
+    assert corpus.manifest.annotations["trees"].labels == ("det", "nsubj", "root")
+    assert corpus.annotations["trees"]["train"].to_pylist() == [
+        {"heads": [1, 2, -1], "relations": [0, 1, 2]},
+        {"heads": [-1], "relations": [2]},
+    ]
+    assert corpus.annotations["trees"]["valid"].to_pylist() == [{"heads": [-1], "relations": [2]}]
+
+
+def test_trees_for_some_of_the_sentences_are_refused(bring):
+    with pytest.raises(CorpusError, match="the valid split has trees for 1 of its 2 sentences"):
+        bring(train=TREES, valid=[TREES[0], ["bare"]])
+
+
+def test_a_vocabulary_of_all_counts_every_split(bring):
+    vocabulary = bring(options=ImportOptions(vocabulary="all"), train=TREES, valid=TREES).vocabulary
+    assert vocabulary.counts[vocabulary.id_of("hello")] == 2
+
+
+def test_questions_alone_are_a_corpus_with_all_their_words(bring):
+    corpus = bring(test=[QUESTION])
+    assert list(corpus.splits) == ["test"]
+    assert corpus.manifest.options.vocabulary == "all"
+    assert corpus.annotations["completion"]["test"].to_pylist() == [
+        {"first": 0, "candidates": 3, "blank": 1, "answer": 0, "question": "7"}
+    ]
+    assert corpus["test"].lengths.tolist() == [4, 4, 4]
+
+
+def test_without_annotations_every_split_must_be_there(bring, store):
+    with pytest.raises(CorpusError, match="a corpus without annotations has the splits train, valid, test"):
+        bring(train=TEXT)
+    assert not store.names()
+
+
+def test_a_table_is_mapped_not_read(bring):
+    before = pa.total_allocated_bytes()
+    corpus = bring(train=PAIRS * 5000, valid=PAIRS)
+    assert corpus.annotations["inference"]["train"].nbytes > 150_000
+    assert pa.total_allocated_bytes() - before < 100_000
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [PAIRS[0], Example(PAIRS[1].sentences, {"inference": [(0, 1, 1)]})],
+        [PAIRS[0], Example(PAIRS[1].sentences)],
+    ],
+    ids=["a label", "a row"],
+)
+def test_the_digest_changes_with_the_annotations(bring, tmp_path, other):
+    assert (
+        bring(train=PAIRS, valid=PAIRS).digest != bring(place=tmp_path / "b", train=other, valid=PAIRS).digest
+    )
+
+
+def test_the_digest_changes_with_the_labels_of_trees(bring, tmp_path):
+    renamed = [
+        Example(e.sentences, {"trees": [(e.rows["trees"][0][0], e.rows["trees"][0][1][::-1])]}) for e in TREES
+    ]
+    assert bring(train=TREES).digest != bring(place=tmp_path / "b", train=renamed).digest
+
+
+def test_the_digest_of_a_bare_text_is_as_ever(bring):
+    corpus = bring(train=[["a", "b"], ["b"]], valid=[["a"]], test=[["c", "a"]])
+    assert corpus.digest == "48fb9f3c56428d296f842eb6b23fc180ddd0578bbc3fcee8c1b3ce6dac8112c8"
+
+
+def test_an_altered_table_is_named(bring, store):
+    corpus = bring(train=PAIRS, valid=PAIRS)
+    assert verify_corpus("small", store) == []
+    path = store.local / "small" / corpus.manifest.annotations["inference"].files["valid"].path
+    content = bytearray(path.read_bytes())
+    content[-300] ^= 1
+    path.write_bytes(content)
+    (problem,) = verify_corpus("small", store)
+    assert "valid-inference.arrow has another SHA-256" in problem
+    with pytest.raises(CorpusError, match=r"valid-inference\.arrow"):
+        open_corpus("small", store, path.parent / "fresh")
+
+
+def test_tables_of_a_remote_corpus_are_fetched(bring, remote_store):
+    corpus = bring(place=remote_store, train=PAIRS, valid=PAIRS)
+    assert corpus.annotations["inference"]["valid"].num_rows == 2
+    assert verify_corpus("small", remote_store) == []
+
+
+def test_replacing_takes_the_old_tables_away(bring, store):
+    bring(train=PAIRS, valid=PAIRS)
+    bring(train=TREES, valid=TREES, replace=True)
+    assert not list(store.local.rglob("*inference*"))
+    assert list_corpora(store)[0].annotations.keys() == {"trees"}
+
+
+# Joined corpora
+
+
+def test_questions_are_asked_of_another_text(bring, store, cache):
+    text = bring(train=TEXT, valid=TEXT, test=TEXT)
+    questions = bring(name="asked", test=[QUESTION])
+    joined = open_corpus("small+asked", store, cache)
+    assert joined.name == "small+asked"
+    assert joined.vocabulary == text.vocabulary
+    assert list(joined.splits) == ["train", "valid", "test"]
+    assert joined.questions.digest == questions.digest
+    assert joined.digest not in (text.digest, questions.digest)
+
+
+def test_words_are_found_as_written_then_in_lower_case_then_in_any(bring, store, cache):
+    bring(train=TEXT, valid=TEXT, test=TEXT)
+    bring(name="asked", test=[QUESTION])
+    joined = open_corpus("small+asked", store, cache)
+    asked = dict(zip(joined.questions.vocabulary.tokens, joined.asked_ids().tolist(), strict=True))
+    here = joined.vocabulary.id_of
+    assert asked == {
+        "<eos>": 0,
+        "<unk>": 1,
+        "The": here("the"),
+        "dogs": here("dogs"),
+        "bark": here("bark"),
+        "CATS": here("cats"),
+        "rains": -1,
+    }
+
+
+def test_words_are_found_as_written_only_where_case_matters(bring, store, cache):
+    bring(train=TEXT, valid=TEXT, test=TEXT)
+    bring(name="asked", test=[QUESTION])
+    joined = open_corpus("small+asked", store, cache)
+    found = joined.asked_ids(fold_case=False)
+    tokens = np.array(joined.questions.vocabulary.tokens)
+    assert set(tokens[found < 0]) == {"The", "CATS", "rains"}
+
+
+def test_a_corpus_with_annotations_asks_itself(bring):
+    corpus = bring(train=TREES, valid=TREES)
+    assert corpus.questions is corpus
+    assert corpus.asked_ids().tolist() == list(range(len(corpus.vocabulary)))
+
+
+def test_a_text_without_annotations_has_no_questions(bring, store, cache):
+    corpus = bring(train=TEXT, valid=TEXT, test=TEXT)
+    assert corpus.questions is None
+    with pytest.raises(CorpusError, match=r'small has no annotations to ask for; join .*"small\+QUESTIONS"'):
+        corpus.asked_ids()
+    with pytest.raises(CorpusError, match="small has no annotations, so it cannot be asked of small"):
+        open_corpus("small+small", store, cache)
