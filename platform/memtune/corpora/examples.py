@@ -1,18 +1,20 @@
 """Sentences from a program or a format, with what is known of them, on their way into blocks of words."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from memtune.corpora.annotations import KINDS
-from memtune.corpora.sources import END, Block
+from memtune.corpora.sources import END, BadLineError, Block, LineReader
 from memtune.errors import CorpusError
 
-__all__ = ["Example", "example_blocks", "sentence_blocks"]
+__all__ = ["Example", "example_blocks", "parsed_blocks", "sentence_blocks"]
+
+T = TypeVar("T")
 
 _BLOCK_EXAMPLES = 8192
 
@@ -45,6 +47,28 @@ def example_blocks(examples: Iterable[Example]) -> Iterator[Block]:
         words = pa.array([word for sentence in sentences for word in (*sentence, END)], pa.string())
         lengths = np.array([len(sentence) + 1 for sentence in sentences], dtype=np.int32)
         yield Block(words, lengths, _tables(chunk))
+
+
+def parsed_blocks(
+    reader: LineReader, items: Iterable[tuple[int, T]], parse: Callable[[T], Example | None]
+) -> Iterator[Block]:
+    """What `parse` makes of the items of a file, each given with the number of its first line.
+
+    An item for which it raises BadLineError is a bad line; one for which it returns None was left out.
+    """
+
+    def examples() -> Iterator[Example]:
+        for line, item in items:
+            try:
+                example = parse(item)
+            except BadLineError as error:
+                reader.bad(error.line or line, error.reason)
+                continue
+            reader.good()
+            if example:
+                yield example
+
+    return example_blocks(examples())
 
 
 def _tables(examples: Sequence[Example]) -> dict[str, pa.RecordBatch]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from memtune.corpora.formats import ptb, text, wikitext
+from memtune.corpora.formats import conllu, ptb, text, wikitext
 from memtune.corpora.sources import Format
 
 __all__ = ["FORMATS"]
@@ -11,5 +11,6 @@ FORMATS: Mapping[str, Format] = {
     "text": text.FORMAT,
     "ptb": ptb.FORMAT,
     "wikitext": wikitext.FORMAT,
+    "conllu": conllu.FORMAT,
 }
 """Format name -> what reads it."""

@@ -1,0 +1,158 @@
+"""CoNLL-U: which lines are words, what is a tree, and what becomes of punctuation and subtypes."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memtune.corpora import TextFile, import_corpus, open_corpus
+from memtune.errors import CorpusError
+from tests.unit.corpora.formats.conftest import sentences
+
+
+def line(identifier, form, head, relation):
+    return f"{identifier}\t{form}\t_\t_\t_\t_\t{head}\t{relation}\t_\t_"
+
+
+def conllu(*words):
+    """A sentence of (form, head, relation), heads from 1."""
+    return "\n".join(line(index + 1, *word) for index, word in enumerate(words)) + "\n\n"
+
+
+def trees(corpus):
+    labels = corpus.manifest.annotations["trees"].labels
+    rows = corpus.annotations["trees"]["train"].to_pylist()
+    return [(row["heads"], [labels[index] for index in row["relations"]]) for row in rows]
+
+
+def test_ranges_and_empty_nodes_are_no_words(bring):
+    corpus = bring(
+        "conllu",
+        "\n".join(
+            [
+                "# newdoc",
+                line("1-2", "vámonos", "_", "_"),
+                line("1", "vamos", 0, "root"),
+                line("2", "nos", 1, "obj"),
+                line("2.1", "ya", "_", "_"),
+            ]
+        ),
+    )
+    assert sentences(corpus) == ["vamos nos"]
+    assert trees(corpus) == [([-1, 0], ["root", "obj"])]
+
+
+def test_whitespace_within_a_form_joins_it(bring):
+    assert sentences(bring("conllu", conllu(("1 000", 2, "nummod"), ("km", 0, "root")))) == ["1_000 km"]
+
+
+PUNCTUATED = conllu(
+    ("(", 2, "punct"), ("So", 4, "advmod:emph"), (",", 2, "punct"), ("go", 0, "root"), ("!", 4, "punct")
+)
+
+
+def test_punctuation_and_subtypes_are_kept_unless_asked(bring):
+    assert trees(bring("conllu", PUNCTUATED)) == [
+        ([1, 3, 1, -1, 3], ["punct", "advmod:emph", "punct", "root", "punct"])
+    ]
+
+
+def test_dropped_punctuation_leaves_no_gap(bring):
+    corpus = bring("conllu", PUNCTUATED, punctuation="drop", subtypes="strip")
+    assert sentences(corpus) == ["So go"]
+    assert trees(corpus) == [([1, -1], ["advmod", "root"])]
+
+
+def test_dependents_of_dropped_punctuation_hang_on_its_nearest_ancestor(bring):
+    text = conllu(("go", 0, "root"), ("-", 1, "punct"), ("-", 2, "punct"), ("now", 3, "advmod"))
+    assert trees(bring("conllu", text, punctuation="drop")) == [([-1, 0], ["root", "advmod"])]
+
+
+def test_a_sentence_of_punctuation_keeps_its_root(bring):
+    corpus = bring("conllu", conllu(("?", 0, "punct"), ("!", 1, "punct")), punctuation="drop")
+    assert sentences(corpus) == ["?"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([("a", 0, "root"), ("b", 0, "root")], "line 2: a sentence with 2 roots"),
+        ([("a", 2, "x"), ("b", 1, "x")], "line 1: a sentence with 0 roots"),
+        ([("r", 0, "root"), ("a", 3, "x"), ("b", 4, "x"), ("c", 2, "x")], 'line 2: a cycle through "a"'),
+        ([("a", 0, "root"), ("b", 2, "x")], 'line 2: a cycle through "b"'),
+        ([("a", 0, "root"), ("b", 9, "x")], "line 2: head 9 in a sentence of 2 words"),
+        ([("a", "_", "root")], 'line 1: the head "_" is no number'),
+        ([("a", 0, "root"), (" ", 1, "x")], "line 2: a word without a form"),
+    ],
+    ids=["two roots", "no root", "cycle", "own head", "head outside", "no head", "no form"],
+)
+def test_what_is_no_tree_is_refused_by_line(bring, words, message):
+    with pytest.raises(CorpusError, match=message):
+        bring("conllu", conllu(*words))
+
+
+def test_words_are_numbered_in_their_order(bring):
+    with pytest.raises(CorpusError, match='line 2: word "3" where 2 should be'):
+        bring("conllu", f"{line(1, 'a', 0, 'root')}\n{line(3, 'b', 1, 'x')}\n")
+
+
+@st.composite
+def random_trees(draw):
+    """Any tree at all, edges that cross included: words join a growing tree in a random order."""
+    size = draw(st.integers(1, 8))
+    order = draw(st.permutations(range(size)))
+    heads = [-1] * size
+    for index, word in enumerate(order[1:], 1):
+        heads[word] = order[draw(st.integers(0, index - 1))]
+    relations = draw(st.lists(st.sampled_from(["a", "b:c", "punct"]), min_size=size, max_size=size))
+    return heads, relations
+
+
+@given(st.lists(random_trees(), min_size=1, max_size=4))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_tree_comes_back(bring, drawn):
+    text = "".join(
+        conllu(*((f"w{i}", head + 1, r) for i, (head, r) in enumerate(zip(*tree, strict=True))))
+        for tree in drawn
+    )
+    assert trees(bring("conllu", text)) == drawn
+
+
+@given(random_trees())
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_left_without_punctuation_is_a_tree_with_the_same_ancestors(bring, drawn):
+    heads, relations = drawn
+    words = [(f"w{i}", head + 1, r) for i, (head, r) in enumerate(zip(heads, relations, strict=True))]
+    corpus = bring("conllu", conllu(*words), punctuation="drop")
+    forms = sentences(corpus)[0].split()
+    ((new_heads, _),) = trees(corpus)
+    assert forms == [
+        f"w{i}" for i, (h, r) in enumerate(zip(heads, relations, strict=True)) if h < 0 or r != "punct"
+    ]
+    for position, form in enumerate(forms):
+        ancestor = heads[int(form[1:])]
+        while ancestor >= 0 and f"w{ancestor}" not in forms:
+            ancestor = heads[ancestor]
+        found = new_heads[position]
+        assert (forms[found] if found >= 0 else None) == (f"w{ancestor}" if ancestor >= 0 else None)
+
+
+def crossing(heads):
+    """Whether two edges cross, that of the root from before the first word included."""
+    edges = [tuple(sorted(edge)) for edge in enumerate(heads)]
+    return any(a < c < b < d for a, b in edges for c, d in edges)
+
+
+def test_english_web_treebank_has_its_published_counts(corpora_folder, store, cache):
+    folder = corpora_folder("ud")
+    splits = {"train": "train", "valid": "dev"}
+    sources = {
+        split: TextFile(folder / f"en_ewt-ud-{file}.conllu", "conllu") for split, file in splits.items()
+    }
+    import_corpus("ewt", sources, store, cache=cache)
+    corpus = open_corpus("ewt", store, cache)
+    assert {name: split.sentence_count for name, split in corpus.splits.items()} == {
+        "train": 12_544,
+        "valid": 2_001,
+    }
+    heads = {split: table["heads"].to_pylist() for split, table in corpus.annotations["trees"].items()}
+    assert {split: sum(map(crossing, lists)) for split, lists in heads.items()} == {"train": 288, "valid": 31}
