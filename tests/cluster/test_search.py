@@ -89,9 +89,9 @@ def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_
     assert len(rows) == 5, "four configurations and one repeat"
     assert {row.state for row in rows} == {"finished"}
     (champion,) = champions("tiny", settings)
-    assert champion.valid_perplexity == pytest.approx(rows[0].valid_perplexity, rel=1e-12)
+    assert champion.figure == pytest.approx(rows[0].figure, rel=1e-12)
     evaluated = evaluate_registered("models:/tiny@champion", settings=settings)
-    assert evaluated.metrics.perplexity == pytest.approx(champion.valid_perplexity, rel=1e-6)
+    assert evaluated.metrics.perplexity == pytest.approx(champion.figure, rel=1e-6)
 
 
 def test_a_driver_killed_in_the_middle_is_resumed_with_nothing_lost_or_repeated(

@@ -105,7 +105,7 @@ def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
     assert row["state"] == "finished"
     (champion,) = json.loads(output("best", "--corpus", "tiny", "--json"))
     evaluated = json.loads(output("evaluate", "models:/tiny@champion", "--json"))
-    assert evaluated["perplexity"] == pytest.approx(champion["valid_perplexity"], rel=1e-6)
+    assert evaluated["perplexity"] == pytest.approx(champion["figure"], rel=1e-6)
     options = ("--cache-size", "20", "--cache-weight", "0.2", "--json")
     cached = json.loads(output("evaluate", "models:/tiny@champion", *options))
     assert cached["cache"] == {"size": 20, "flatness": 0.3, "weight": 0.2}

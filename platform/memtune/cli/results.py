@@ -54,7 +54,7 @@ def best(
     for champion in found:
         out.print(
             f"models:/{champion.corpus}@champion is version {champion.version}: {champion.family}, "
-            f"validation perplexity {champion.valid_perplexity:.4f}, protocol {champion.protocol}, "
+            f"{champion.told}, protocol {champion.protocol}, "
             f"study {champion.study}",
             soft_wrap=True,
         )
@@ -88,15 +88,21 @@ def evaluate(
     cache = _cache({name: value for name, value in given.items() if value is not None}, tune_cache)
     found = evaluate_registered(model, split, device=device, cache=cache)
     if json:
-        figures = {**found.metrics.model_dump(), "split": split, "protocol": found.champion.protocol}
+        figures = {
+            **found.metrics.model_dump(exclude_none=True),
+            "split": split,
+            "protocol": found.champion.protocol,
+        }
         with_cache = {"ideal": found.ideal, "cache": found.cache and found.cache.model_dump()}
         out.print_json(data={**figures, "model": found.champion.uri, **with_cache})
         return
     ideal = f", ideal {found.ideal:.4f}" if found.ideal else ""
     used = f", {_described(found.cache)}" if found.cache else ""
+    metrics = found.metrics
+    asked = f"accuracy {metrics.accuracy:.4%} of {metrics.questions:,}, " if metrics.questions else ""
     out.print(
-        f"{found.champion.uri} on {split}: perplexity {found.metrics.perplexity:.6f} over "
-        f"{found.metrics.tokens:,} tokens, protocol {found.champion.protocol}{used}{ideal}",
+        f"{found.champion.uri} on {split}: {asked}perplexity {metrics.perplexity:.6f} over "
+        f"{metrics.tokens:,} tokens, protocol {found.champion.protocol}{used}{ideal}",
         soft_wrap=True,
     )
 

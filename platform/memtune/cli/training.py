@@ -8,6 +8,7 @@ from rich.progress import TextColumn
 
 from memtune.cli.terminal import Device, ReplaceChampion, out, progress_bar, tell_decision, warn
 from memtune.errors import MemtuneError
+from memtune.objective import shown
 
 __all__ = ["train"]
 
@@ -53,16 +54,17 @@ def train(
             raise typer.Exit(1) from None
     if trained.best is None:
         raise MemtuneError(f"{file} reached no validation: {trained.curve[-1].reason}")
-    out.print(
-        f"best: validation perplexity {trained.best.valid_perplexity:.3f} at {trained.best.tokens:,} tokens"
-    )
+    best = trained.best
+    figure = f"{best.objective} {shown(best.objective, best.cost or 0.0, 3)}"
+    out.print(f"best: validation {figure} at {best.tokens:,} tokens")
     tell_decision(trained.crowning)
 
 
 def _line(report: Any) -> str:
     found = "diverged" if report.valid_perplexity is None else f"{report.valid_perplexity:.3f}"
     trained = "" if report.train_perplexity is None else f"train perplexity {report.train_perplexity:.3f}, "
+    asked = "" if report.valid_accuracy is None else f"accuracy {100 * report.valid_accuracy:.2f} %, "
     return (
-        f"epoch {report.epoch:.2f}, {report.tokens:,} tokens: {trained}validation perplexity {found}, "
+        f"epoch {report.epoch:.2f}, {report.tokens:,} tokens: {trained}validation perplexity {found}, {asked}"
         f"{report.tokens_per_second:,.0f} tokens/s"
     )

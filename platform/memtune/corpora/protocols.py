@@ -64,6 +64,11 @@ class Batch:
     learning_rate_scale: float = 1.0
     """What the learning rate is multiplied by for this batch."""
 
+    @property
+    def rows(self) -> int:
+        """B: sentences, or pieces of a stream, that are read side by side."""
+        return len(self.inputs_BT)
+
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device; to a GPU without making the host wait."""
         if device.type == "cpu":
@@ -120,6 +125,17 @@ class SentenceProtocol(Value):
         if self.variant == "complete" and (self.min_length, self.max_length) != (10, 80):
             raise ValueError('only variant = "tran2016" has a min_length and a max_length')
         return self
+
+    @property
+    def label(self) -> str:
+        """What of the protocol a validation figure depends on; figures compare only under the same label.
+
+        Batches change training, not what is predicted and counted, unless sentences are dropped to fill them.
+        """
+        if self.variant == "complete":
+            return self.kind
+        kept = (f"{name}={getattr(self, name)}" for name in ("batch_size", "max_length", "min_length"))
+        return " ".join([self.kind, *kept, f"variant={self.variant}"])
 
     def training_plan(self, split: Split, seed: int, epoch: int) -> Plan:
         """One epoch of training, shuffled by (seed, epoch)."""
@@ -185,6 +201,11 @@ class StreamProtocol(Value):
         if self.random_lengths and self.shuffled_windows:
             raise ValueError("random_lengths and shuffled_windows exclude each other; keep one of them")
         return self
+
+    @property
+    def label(self) -> str:
+        """What of the protocol a validation figure depends on: every one is of the same predictions."""
+        return self.kind
 
     @property
     def longest(self) -> int:

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from memtune.corpora import Corpus, open_corpus
 from memtune.corpora.protocols import Protocol
-from memtune.errors import CorpusError, TrackingError
+from memtune.errors import ConfigurationError, CorpusError, TrackingError
 from memtune.execution.checkpoints import Checkpoints
 from memtune.execution.settings import Settings
 from memtune.execution.study import ReadyStudy
+from memtune.models.interface import LanguageModel, Model
 from memtune.search import Outcome
 from memtune.tasks import CacheGrid, ContinuousCache, Metrics, tune_cache
 from memtune.tracking import (
@@ -26,6 +25,7 @@ from memtune.tracking import (
 )
 from memtune.training import (
     Record,
+    TrialConfig,
     best_report,
     evaluate,
     find_device,
@@ -56,7 +56,7 @@ class Evaluated:
 def crown(
     ready: ReadyStudy, recorder: Recorder, outcomes: Sequence[Outcome], replace: bool
 ) -> Decision | None:
-    """Register the model with the lowest validation loss of a study's trials, stopped ones included.
+    """Register the model with the best validation of a study's trials, stopped ones included.
 
     None when no trial reached a validation. `replace` as in `register`.
     """
@@ -85,7 +85,7 @@ def register(
         raise TrackingError(f"{settings.tracking} does not answer; resume the study when it does")
     with checkpoints.newest() as folder, tempfile.TemporaryDirectory(prefix="memtune-champion-") as scratch:
         record = read_checkpoint(folder).record
-        save_model(load_best_model(folder), Path(scratch))
+        save_model(load_best_model(folder), Path(scratch), record.config.task)
         return register_champion(
             settings.tracking,
             _result(record, study),
@@ -98,11 +98,16 @@ def register(
 def _result(record: Record, study: str) -> Result:
     best = best_report(record.curve)
     assert best is not None, "a checkpoint with best weights has a best report"
-    figures = best.model_dump(include={"train_loss", "valid_loss", "valid_perplexity", "tokens"})
+    assert best.cost is not None, "the best report was validated"
+    figures = best.model_dump(
+        include={"train_loss", "valid_loss", "valid_perplexity", "valid_accuracy", "tokens"}
+    )
     return Result(
         corpus=record.corpus,
         corpus_digest=record.corpus_digest,
-        protocol=record.config.protocol.model_dump(mode="json"),
+        label=record.config.label,
+        objective=best.objective,
+        cost=best.cost,
         configuration=record.config.model_dump(mode="json"),
         metrics={name: float(value) for name, value in figures.items() if value is not None},
         trial=record.identity,
@@ -135,12 +140,24 @@ def evaluate_registered(
             f'{uri} was trained on "{corpus.name}" with digest {model.champion.corpus_digest[:12]}, the '
             f"store {settings.store} holds {corpus.digest[:12]}; import the text it was trained on"
         )
-    protocol = TypeAdapter[Protocol](Protocol).validate_python(model.card.result.protocol)
+    config = TrialConfig.model_validate(model.card.result.configuration)
     loaded = load_model(model.folder, str(find_device(device)))
-    chosen = tune_cache(loaded, corpus, protocol, cache, device) if isinstance(cache, CacheGrid) else cache
-    metrics = evaluate(loaded, corpus, protocol, split, device, chosen)
+    chosen = _chosen(cache, loaded, corpus, config.protocol, device)
+    metrics = evaluate(loaded, corpus, config.protocol, split, device, chosen, config.task)
     if split == "test":
         name = f"{split}_{chosen.label}" if chosen else split
-        record_evaluation(settings.tracking, model.champion, name, metrics.model_dump())
+        figures = metrics.model_dump(exclude_none=True)
+        record_evaluation(settings.tracking, model.champion, name, figures)
     ideal = corpus.manifest.ideal.get(split) if corpus.manifest.ideal else None
     return Evaluated(model.champion, split, metrics, ideal, chosen)
+
+
+def _chosen(
+    cache: ContinuousCache | CacheGrid | None, model: Model, corpus: Corpus, protocol: Protocol, device: str
+) -> ContinuousCache | None:
+    """The cache as it is given, or the best of a grid on the validation split."""
+    if not isinstance(cache, CacheGrid):
+        return cache
+    if not isinstance(model, LanguageModel):
+        raise ConfigurationError("a cache remembers words to predict, and this model predicts none")
+    return tune_cache(model, corpus, protocol, cache, device)

@@ -21,7 +21,7 @@ class Comparison:
     rows: list[Row]
     protocol: str
     ideal: float | None
-    """The validation perplexity no model can beat, where it is known."""
+    """The validation perplexity no model can beat, where it is known and the trials compare by perplexity."""
     figure: Path
     """Where the figure goes."""
     link: str
@@ -58,10 +58,11 @@ def compare(
         )
     base = None if is_server(settings.tracking) else PAGES
     studies = {row.study for row in kept} if study else set()
-    link = experiment_link(settings.tracking, corpus, COLUMNS, next(iter(studies), None), base)
-    return Comparison(
-        kept, chosen, _ideal(corpus, settings), settings.home / "figures" / f"{corpus}.png", link
+    link = experiment_link(
+        settings.tracking, corpus, COLUMNS, next(iter(studies), None), base, kept[0].objective
     )
+    ideal = _ideal(corpus, settings) if kept[0].objective == "perplexity" else None
+    return Comparison(kept, chosen, ideal, settings.home / "figures" / f"{corpus}.png", link)
 
 
 def _of_study(rows: list[Row], corpus: str, study: str | None) -> list[Row]:

@@ -34,9 +34,9 @@ class Trial:
         return self.reports[-1].tokens if self.reports else 0
 
     @property
-    def loss(self) -> float | None:
-        """The best validation loss so far, nats a token, lower is better."""
-        return min((r.valid_loss for r in self.reports if r.valid_loss is not None), default=None)
+    def cost(self) -> float | None:
+        """The best validation so far by the task's objective, as its cost: lower is better."""
+        return min((r.cost for r in self.reports if r.cost is not None), default=None)
 
 
 Watcher = Callable[[Trial], None]
@@ -145,30 +145,30 @@ class Director:
             self._tell(trial)
 
     def _judge(self, trial: Trial, report: Report) -> None:
-        if report.valid_loss is None:
+        if report.cost is None:
             trial.state = "failed"
             return
-        number, tokens, loss = trial.proposal.number, report.tokens, report.valid_loss
+        number, tokens, cost = trial.proposal.number, report.tokens, report.cost
         alone = report.finished and len(trial.reports) == 1
-        goes_on = self._rule is None or alone or self._rule.decide(number, tokens, loss)
+        goes_on = self._rule is None or alone or self._rule.decide(number, tokens, cost)
         if goes_on or report.finished:
-            self._proposals.report(number, tokens, loss)
+            self._proposals.report(number, tokens, cost)
             return
         trial.state = "stopped"
         trial.reason = f"successive halving at {tokens:,} tokens"
-        self._proposals.prune(number, trial.reason, tokens, loss)
+        self._proposals.prune(number, trial.reason, tokens, cost)
 
     def ended(self, number: int) -> None:
         """The trial's worker is done with it: tell the sampler and the records how it went."""
         trial = self._trials[number]
-        loss = trial.loss
-        if trial.state == "failed" or (trial.state == "running" and loss is None):
+        cost = trial.cost
+        if trial.state == "failed" or (trial.state == "running" and cost is None):
             trial.state = "failed"
             self._proposals.fail(number, trial.reason or "no validation was reached")
         elif trial.state == "running":
-            assert loss is not None
+            assert cost is not None
             trial.state = "done"
-            self._proposals.complete(number, loss)
+            self._proposals.complete(number, cost)
         self._records.finish(trial)
         self._tell(trial)
 

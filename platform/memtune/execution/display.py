@@ -9,6 +9,7 @@ from rich.table import Table
 
 from memtune.execution.director import Trial
 from memtune.models import Architecture, LanguageModelConfig
+from memtune.objective import shown
 
 __all__ = ["Display", "key_parameters"]
 
@@ -67,7 +68,8 @@ class Display:
     def _line(self, trial: Trial) -> str:
         parts = [f"trial {trial.proposal.number:3d}", f"{trial.state:11s}", describe(trial)]
         if trial.reports:
-            parts.append(f"{trial.tokens:,} tokens, {_perplexity(trial)} validation perplexity")
+            found = f"{_figure(trial)} validation {trial.config.task.objective}"
+            parts.append(f"{trial.tokens:,} tokens, {found}")
         if trial.reason and trial.state in ("stopped", "failed", "interrupted"):
             parts.append(trial.reason)
         return "  ".join(parts)
@@ -79,11 +81,12 @@ class Display:
         )
         for name, justify in [("trial", "right"), ("family", "left"), ("parameters", "left")]:
             table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-        for name in ["tokens", "tokens/s", "perplexity"]:
+        objective = next((trial.config.task.objective for trial in self._trials.values()), "perplexity")
+        for name in ["tokens", "tokens/s", objective]:
             table.add_column(name, justify="right")
         table.add_column("state")
         running = [trial for trial in self._trials.values() if trial.state == "running"]
-        others = sorted((t for t in self._trials.values() if t.state != "running"), key=_by_loss)
+        others = sorted((t for t in self._trials.values() if t.state != "running"), key=_by_cost)
         for trial in (running + others)[:SHOWN]:
             table.add_row(*_row(trial), style="bold" if trial is next(iter(others), None) else None)
         return table
@@ -120,18 +123,17 @@ def _row(trial: Trial) -> list[str]:
         key_parameters(trial.config.model),
         tokens,
         speed,
-        _perplexity(trial),
+        _figure(trial),
         state,
     ]
 
 
-def _perplexity(trial: Trial) -> str:
-    best = min((r.valid_perplexity for r in trial.reports if r.valid_perplexity is not None), default=None)
-    return "" if best is None else f"{best:.2f}"
+def _figure(trial: Trial) -> str:
+    return "" if trial.cost is None else shown(trial.config.task.objective, trial.cost, 2)
 
 
-def _by_loss(trial: Trial) -> float:
-    return float("inf") if trial.loss is None else trial.loss
+def _by_cost(trial: Trial) -> float:
+    return float("inf") if trial.cost is None else trial.cost
 
 
 def _duration(seconds: float) -> str:

@@ -92,14 +92,15 @@ def trial_parameters(config: TrialConfig, vocabulary_size: int) -> dict[str, Any
     """Every field of a configuration by dotted name, with the model's size and cost."""
     return {
         **dict(flatten(config.model_dump(mode="json"))),
-        "parameters": config.model.parameter_count(vocabulary_size),
-        "multiply_adds": config.model.multiply_adds(vocabulary_size),
+        "parameters": config.parameter_count(vocabulary_size),
+        "multiply_adds": config.multiply_adds(vocabulary_size),
     }
 
 
 def trial_tags(config: TrialConfig) -> dict[str, str]:
     """What runs are filtered by."""
-    return {"family": config.model.family, "protocol": config.protocol.kind}
+    task = {"task": config.task.kind, "objective": config.task.objective}
+    return {"family": config.model.family, "protocol": config.label, **task}
 
 
 def unsearched(space: Space, config: TrialConfig) -> dict[str, Any]:

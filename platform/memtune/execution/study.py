@@ -17,6 +17,7 @@ from memtune.execution.settings import Settings
 from memtune.models import MODELS, Architecture, CountingConfig
 from memtune.search import HalvingConfig, SamplerConfig
 from memtune.spaces import Chooser, RandomChooser, Space, check_space, combine, fix, load_spaces
+from memtune.tasks import AnyTask, open_task
 from memtune.training import TrainingConfig, TrialConfig, available_bytes, estimate, longest_row
 from memtune.values import Value, digest, parse
 
@@ -84,14 +85,15 @@ class Repeats(Value):
 class Study(Value):
     """A question, the spaces that may hold the answer, and the terms under which trials compare.
 
-    `model`, `protocol` and `training` hold constants for every trial; they override the spaces' own entries.
-    What only some of the study's families have (a width, a training) holds for those.
+    `task`, `model`, `protocol` and `training` hold constants for every trial; they override the spaces' own
+    entries. What only some of the study's families have (a width, a training) holds for those.
     """
 
     question: str
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     corpus: str
     spaces: tuple[str, ...] = Field(min_length=1)
+    task: dict[str, Any] = Field(default_factory=dict)
     model: dict[str, Any] = Field(default_factory=dict)
     protocol: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] = Field(default_factory=dict)
@@ -121,7 +123,13 @@ class Study(Value):
         return self._laid(model, {} if beside_networks else self.training)
 
     def _laid(self, model: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
-        laid = {"model": model, "protocol": self.protocol, "training": training, "seed": self.seed}
+        laid: dict[str, Any] = {
+            "task": self.task,
+            "model": model,
+            "protocol": self.protocol,
+            "training": training,
+        }
+        laid["seed"] = self.seed
         return {name: value for name, value in laid.items() if value != {}}
 
 
@@ -140,7 +148,14 @@ class ReadyStudy:
         samples = (self.sample(RandomChooser(seed)) for seed in range(BUDGET_SAMPLES))
         trained = (sample.training for sample in samples if sample.training is not None)
         training = next(trained, TrainingConfig(epochs=1))
-        return training.tokens or math.ceil((training.epochs or 0) * self.corpus["train"].token_count)
+        if training.tokens:
+            return training.tokens
+        return math.ceil((training.epochs or 0) * self.open_task().epoch_tokens)
+
+    def open_task(self) -> AnyTask:
+        """The study's task on its corpus; raises CorpusError or ConfigurationError for what is lacking."""
+        sample = self.sample(RandomChooser(self.study.seed))
+        return open_task(sample.task, self.corpus, sample.protocol)
 
     def sample(self, chooser: Chooser) -> TrialConfig:
         """A trial of the space."""
@@ -178,7 +193,7 @@ class ReadyStudy:
 
     def count_parameters(self, configuration: Mapping[str, Any]) -> int:
         """Parameters of a configuration's model on this corpus."""
-        return configured(configuration).model.parameter_count(self.vocabulary_size)
+        return configured(configuration).parameter_count(self.vocabulary_size)
 
     def refuse(self, configuration: Mapping[str, Any]) -> str | None:
         """Why a configuration is never started, or None: its parameters or its memory are out of bounds."""
@@ -260,6 +275,7 @@ def prepare(path: Path, study: Study, settings: Settings) -> ReadyStudy:
     ready = ReadyStudy(study, combine(spaces), corpus, settings)
     for space in spaces:
         check_space(space, TrialConfig, f"{path} over {space.source}", ready.count_parameters)
+    ready.open_task()
     ready.check_budget()
     grace, tokens = study.halving.grace if study.halving else 0, ready.trial_tokens
     if grace >= tokens:

@@ -30,6 +30,7 @@ __all__ = [
     "CountingConfig",
     "LanguageModel",
     "LanguageModelConfig",
+    "Model",
     "NeuralLanguageModel",
     "State",
     "WindowLanguageModel",
@@ -121,11 +122,31 @@ class Architecture(LanguageModelConfig):
         """A new model with its initial parameters, drawn from torch's default generator."""
 
 
-class LanguageModel(nn.Module, ABC):
-    """A model of the next word."""
+class Model(nn.Module, ABC):
+    """What a trial trains: a language model, or a head over the body of one."""
 
     config: LanguageModelConfig
     vocabulary_size: int
+
+    def make_room(self, weights: Mapping[str, Tensor]) -> None:
+        """Give what only the text that was learnt tells the size of the shape of these weights.
+
+        A network has nothing of the kind.
+        """
+
+    def heed(self, valid_costs: Sequence[float]) -> None:
+        """Hear what every validation so far came to, lower is better; a schedule may turn on it.
+
+        It is told after each report, and once more when a trial goes on: what is decided must depend on
+        these costs alone.
+        """
+
+    def compile_body(self) -> None:
+        """Have torch.compile compile what reads the words."""
+
+
+class LanguageModel(Model):
+    """A model of the next word."""
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> State:
@@ -136,12 +157,6 @@ class LanguageModel(nn.Module, ABC):
         self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: State
     ) -> tuple[Tensor, State]:
         """What the function of this name gives."""
-
-    def make_room(self, weights: Mapping[str, Tensor]) -> None:
-        """Give what only the text that was learnt tells the size of the shape of these weights.
-
-        A network has nothing of the kind.
-        """
 
 
 class NeuralLanguageModel(LanguageModel):
@@ -183,12 +198,9 @@ class NeuralLanguageModel(LanguageModel):
             hidden_NH, targets_N = hidden_NH[counted_N], targets_N[counted_N]
         return self.output.negative_log_likelihood(hidden_NH, targets_N)
 
-    def heed(self, valid_losses: Sequence[float]) -> None:
-        """Hear the validation losses of every report so far, nats per token; a schedule may turn on them.
-
-        It is told after each report, and once more when a trial goes on: what is decided must depend on the
-        losses alone.
-        """
+    @override
+    def compile_body(self) -> None:
+        setattr(self, "encode", torch.compile(self.encode, dynamic=True))  # noqa: B010
 
 
 class WindowLanguageModel(NeuralLanguageModel):

@@ -117,10 +117,10 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
         return query_BTH, {"words": recent_words(words_BK, self.remembered)}
 
     @override
-    def heed(self, valid_losses: Sequence[float]) -> None:
+    def heed(self, valid_costs: Sequence[float]) -> None:
         """End a linear start at the first validation that is no better than those before it."""
         if self.config.linear_start:
-            improved = all(after < before for before, after in pairwise(valid_losses))
+            improved = all(after < before for before, after in pairwise(valid_costs))
             self.softmax.fill_(not improved)
 
     def attention(self, tokens_BT: Tensor, state: State) -> Tensor:

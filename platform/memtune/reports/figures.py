@@ -1,15 +1,16 @@
-"""Figures: a corpus's trials by size and perplexity."""
+"""Figures: a corpus's trials by size and what they came to."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from memtune.objective import better
 from memtune.tracking import Row
 
 __all__ = ["leaderboard_figure"]
 
 
 def leaderboard_figure(rows: Sequence[Row], corpus: str, ideal: float | None, path: Path) -> None:
-    """Write a PNG: validation perplexity against parameters, one colour a family.
+    """Write a PNG: validation perplexity or accuracy against parameters, one colour a family.
 
     The ideal is a line, and so is the best of a family without parameters.
     """
@@ -19,17 +20,21 @@ def leaderboard_figure(rows: Sequence[Row], corpus: str, ideal: float | None, pa
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
+    objective = rows[0].objective if rows else "perplexity"
+    draw = axes.semilogx if objective == "accuracy" else axes.loglog
     for family in sorted({row.family for row in rows}):
-        found = [row for row in rows if row.family == family and row.valid_perplexity]
-        points = [(row.parameter_count, row.valid_perplexity) for row in found if row.parameter_count]
+        found = [row for row in rows if row.family == family and row.figure]
+        points = [(row.parameter_count, row.figure) for row in found if row.parameter_count]
         if points:
-            axes.loglog(*zip(*points, strict=True), "o", label=family, alpha=0.8)
+            draw(*zip(*points, strict=True), "o", label=family, alpha=0.8)
         elif found:  # what counts trains no parameter
-            best = min(row.valid_perplexity or 0.0 for row in found)
+            best = min(found, key=lambda row: row.cost).figure or 0.0
             axes.axhline(best, linestyle=":", color="black", label=f"{family} {best:.2f}")
     if ideal:
         axes.axhline(ideal, linestyle="--", color="grey", label=f"ideal {ideal:.2f}")
-    axes.set(title=corpus, xlabel="parameters", ylabel="validation perplexity (lower is better)")
+    axes.set(
+        title=corpus, xlabel="parameters", ylabel=f"validation {objective} ({better(objective)} is better)"
+    )
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(EngFormatter(sep=""))
         axis.set_minor_formatter(EngFormatter(sep=""))

@@ -7,8 +7,8 @@ from rich.table import Table
 
 from memtune.execution.display import key_parameters
 from memtune.models import MODELS
+from memtune.objective import Objective, shown
 from memtune.search import Outcome
-from memtune.tasks import perplexity
 from memtune.tracking import Row, varying
 from memtune.training import TrialConfig
 
@@ -18,7 +18,8 @@ MODEL = "model."
 
 
 def leaderboard_table(rows: Sequence[Row], ideal: float | None, title: str) -> Table:
-    """Best first: validation perplexity per token (lower is better), beside the ideal where it is known.
+    """Best first: validation perplexity per token (lower is better), beside the ideal where it is known, or
+    accuracy (higher is better).
 
     A model is told by its family's key parameters and by whatever else these trials differ in. Trials of
     several studies compare under their own budgets, so a column names the study.
@@ -30,7 +31,8 @@ def leaderboard_table(rows: Sequence[Row], ideal: float | None, title: str) -> T
     if mixed:
         table.add_column("study", overflow="fold")
     table.add_column("model", overflow="fold", ratio=1)
-    for name in ("parameters", "tokens", "perplexity", *(("ideal", "above") if ideal else ())):
+    objective = rows[0].objective if rows else "perplexity"
+    for name in ("parameters", "tokens", objective, *(("ideal", "above") if ideal else ())):
         table.add_column(name, justify="right")
     table.add_column("state")
     differing = {name for name in varying(rows) if name.startswith(MODEL)}
@@ -41,12 +43,16 @@ def leaderboard_table(rows: Sequence[Row], ideal: float | None, title: str) -> T
 
 
 def _figures(row: Row, ideal: float | None) -> list[str]:
-    found = row.valid_perplexity
-    figures = ["" if found is None else f"{found:.3f}"]
+    found = row.figure
+    figures = ["" if found is None else _written(row.objective, found)]
     if ideal:
         figures += [f"{ideal:.3f}", "" if found is None else f"{found / ideal - 1:.1%}"]
     count = "" if row.parameter_count is None else f"{row.parameter_count:,}"
     return [count, f"{row.tokens:,}", *figures]
+
+
+def _written(objective: Objective, figure: float) -> str:
+    return f"{100 * figure:.2f} %" if objective == "accuracy" else f"{figure:.3f}"
 
 
 def _end(row: Row) -> str:
@@ -72,7 +78,8 @@ def _model(row: Row, differing: Collection[str]) -> str:
 def family_table(outcomes: Sequence[Outcome], vocabulary_size: int, title: str) -> Table:
     """The best trial of each family, best first: what a study over several families answers."""
     table = Table(title=title, title_justify="left")
-    for name in ("family", "best trial", "parameters", "tokens", "validation perplexity", "trials"):
+    objective = _objective(outcomes)
+    for name in ("family", "best trial", "parameters", "tokens", f"validation {objective}", "trials"):
         table.add_column(name, justify="left" if name == "family" else "right")
     families: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
@@ -80,11 +87,17 @@ def family_table(outcomes: Sequence[Outcome], vocabulary_size: int, title: str) 
             families.setdefault(outcome.configuration["model"]["family"], []).append(outcome)
     best = {family: min(found, key=_lowest) for family, found in families.items()}
     for family, outcome in sorted(best.items(), key=lambda item: _lowest(item[1])):
-        count = TrialConfig.model_validate(outcome.configuration).model.parameter_count(vocabulary_size)
+        count = TrialConfig.model_validate(outcome.configuration).parameter_count(vocabulary_size)
         tokens = max(outcome.curve)
         cells = [family, f"#{outcome.number}", f"{count:,}", f"{tokens:,}"]
-        table.add_row(*cells, f"{perplexity(_lowest(outcome)):.3f}", str(len(families[family])))
+        table.add_row(*cells, shown(objective, _lowest(outcome), 3), str(len(families[family])))
     return table
+
+
+def _objective(outcomes: Sequence[Outcome]) -> Objective:
+    """What a study's trials compare by."""
+    configurations = (outcome.configuration for outcome in outcomes)
+    return next((TrialConfig.model_validate(one).task.objective for one in configurations), "perplexity")
 
 
 def _lowest(outcome: Outcome) -> float:
@@ -92,8 +105,9 @@ def _lowest(outcome: Outcome) -> float:
 
 
 def spread_table(outcomes: Sequence[Outcome], repeats: Sequence[Outcome]) -> Table:
-    """The repeated configurations: best validation loss per seed in nats a token, mean and deviation."""
-    table = Table(title="the best configurations under other seeds: validation loss, nats per token")
+    """The repeated configurations: best validation cost per seed, mean and deviation."""
+    unit = "share of wrong answers" if _objective(repeats) == "accuracy" else "loss, nats per token"
+    table = Table(title=f"the best configurations under other seeds: validation {unit}")
     for name in ("configuration", "seeds", "mean", "deviation", "per seed"):
         table.add_column(name, justify="left" if name == "configuration" else "right", overflow="fold")
     groups: dict[str, list[Outcome]] = {}
@@ -127,9 +141,7 @@ def sample_table(samples: Iterable[TrialConfig], vocabulary_size: int) -> Table:
     for name in ("model", "optimiser", "parameters"):
         table.add_column(name, justify="right" if name == "parameters" else "left", overflow="fold")
     for config in samples:
-        table.add_row(
-            _named(config), _optimiser(config), f"{config.model.parameter_count(vocabulary_size):,}"
-        )
+        table.add_row(_named(config), _optimiser(config), f"{config.parameter_count(vocabulary_size):,}")
     return table
 
 

@@ -26,7 +26,8 @@ from memtune.corpora.protocols import Plan, Protocol
 from memtune.corpora.store import Corpus
 from memtune.errors import ConfigurationError
 from memtune.models.interface import LanguageModel, NeuralLanguageModel, State
-from memtune.tasks.language_modelling import Metrics, perplexity
+from memtune.tasks.interface import Metrics
+from memtune.tasks.language_modelling import perplexity
 from memtune.values import Value
 
 __all__ = ["CacheGrid", "ContinuousCache", "evaluate_with_cache", "tune_cache"]

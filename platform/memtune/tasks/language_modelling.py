@@ -4,64 +4,104 @@ The loss is the negative log likelihood in nats; the metric is its mean over eve
 and the exponential of that, the perplexity.
 """
 
-import math
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from memtune.corpora.protocols import Batch, Plan, Protocol
 from memtune.corpora.store import Corpus
-from memtune.models.interface import LanguageModel, State, negative_log_likelihood
-from memtune.values import Value
+from memtune.errors import CorpusError
+from memtune.models.interface import (
+    LanguageModel,
+    LanguageModelConfig,
+    NeuralLanguageModel,
+    State,
+    negative_log_likelihood,
+)
+from memtune.objective import Objective, figure
+from memtune.tasks.interface import Metrics, Task, TaskConfig
 
-__all__ = ["LanguageModelling", "Metrics", "perplexity"]
-
-
-class Metrics(Value):
-    """What an evaluation found."""
-
-    loss: float
-    """Nats per predicted token, lower is better."""
-    perplexity: float
-    """exp(loss): per predicted token, lower is better."""
-    tokens: int
-    """Predicted tokens that counted."""
+__all__ = ["LanguageModelling", "LanguageModellingConfig", "perplexity"]
 
 
 def perplexity(loss: float) -> float:
     """exp of nats per token; infinite where that overflows."""
-    return math.exp(loss) if loss < 700 else math.inf
+    return figure("perplexity", loss)
 
 
-class LanguageModelling:
+class LanguageModellingConfig(TaskConfig):
+    """Predict each token of a text."""
+
+    kind: Literal["language_modelling"] = "language_modelling"
+    objective: Literal["perplexity"] = "perplexity"
+
+    @property
+    @override
+    def label(self) -> str:
+        return ""
+
+    @override
+    def build(self, model: LanguageModelConfig, vocabulary_size: int) -> LanguageModel:
+        return model.build(vocabulary_size)
+
+    @override
+    def parameter_count(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
+        return model.parameter_count(vocabulary_size)
+
+    @override
+    def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
+        return model.multiply_adds(vocabulary_size)
+
+    @override
+    def open(self, corpus: Corpus, protocol: Protocol) -> "LanguageModelling":
+        for split in ("train", "valid"):
+            if split not in corpus.splits:
+                raise CorpusError(
+                    f'corpus "{corpus.name}" has no {split} split to model; name a text first, as in '
+                    f'"ptb+{corpus.name}"'
+                )
+        protocol.evaluation_plan(corpus["valid"])  # what it refuses, it refuses now
+        return LanguageModelling(corpus, protocol)
+
+
+class LanguageModelling(Task[LanguageModel, Batch]):
     """A corpus read through a protocol: its batches, their loss, and the metrics of a split."""
 
-    objective: ClassVar[str] = "perplexity"
+    objective: Objective = "perplexity"
     direction: ClassVar[str] = "minimize"
 
     def __init__(self, corpus: Corpus, protocol: Protocol) -> None:
         self.corpus = corpus
         self.protocol = protocol
+        self.choices = len(corpus.vocabulary)
 
+    @property
+    @override
+    def epoch_tokens(self) -> int:
+        return self.corpus["train"].token_count
+
+    @override
+    def prepare(self, model: LanguageModel) -> None:
+        if isinstance(model, NeuralLanguageModel):
+            model.output.learn_counts(self.corpus.vocabulary.counts)
+
+    @override
     def training_plan(self, seed: int, epoch: int) -> Plan:
-        """The batches of one epoch over the training split, a function of (seed, epoch)."""
         return self.protocol.training_plan(self.corpus["train"], seed, epoch)
 
+    @override
     def loss(self, model: LanguageModel, batch: Batch, state: State | None) -> tuple[Tensor, State]:
-        """Summed nats of the batch's targets (a scalar), and the state after it, cut from the graph.
-
-        `state` is what the batch before returned; it is read only by a batch that is carried on.
-        """
         carried = state if batch.carried else None
         summed, after = negative_log_likelihood(
             model, batch.inputs_BT, batch.targets_BT, batch.mask_BT, carried
         )
         return summed, {name: tensor.detach() for name, tensor in after.items()}
 
+    @override
     @torch.inference_mode()
     def evaluate(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Metrics:
-        """The metrics of a split, every predicted token counted once; the model lies on `device`."""
         plan = self.protocol.evaluation_plan(self.corpus[split])
         place = torch.device(device)
         total = torch.zeros((), dtype=torch.float64, device=place)

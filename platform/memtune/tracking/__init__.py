@@ -3,7 +3,7 @@
 The only home of MLflow, which is imported on first use.
 """
 
-from memtune.tracking.card import Card, Result, protocol_label
+from memtune.tracking.card import Card, Result
 from memtune.tracking.champions import Champion, best, list_champions
 from memtune.tracking.connection import check_tracking, is_server, sqlite_uri
 from memtune.tracking.entries import CorpusInput
@@ -33,7 +33,6 @@ __all__ = [
     "leaderboard",
     "list_champions",
     "load_registered",
-    "protocol_label",
     "record_evaluation",
     "register_champion",
     "serve_pages",

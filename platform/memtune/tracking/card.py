@@ -8,16 +8,17 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError, field_validator
 
 from memtune.errors import TrackingError
+from memtune.objective import Objective
 from memtune.values import Value
 
-__all__ = ["Card", "Result", "protocol_label", "read_card", "read_vocabulary", "write_package"]
+__all__ = ["Card", "Result", "read_card", "read_vocabulary", "write_package"]
 
 SCHEMA_VERSION = 1
 CARD = "memtune.json"
@@ -30,20 +31,23 @@ class Result(Value):
 
     corpus: str
     corpus_digest: str
-    protocol: dict[str, Any]
+    label: str
+    """Protocol and task as far as the figure depends on them; figures compare only under one label."""
+    objective: Objective
+    cost: float
+    """Of the validation split by that objective, lower is better, not rounded."""
     configuration: dict[str, Any]
     metrics: dict[str, float]
-    """At least valid_loss: nats per token, lower is better, not rounded."""
     trial: str
     study: str
     seed: int
 
-    @field_validator("metrics")
+    @field_validator("cost")
     @classmethod
-    def _is_validated(cls, metrics: dict[str, float]) -> dict[str, float]:
-        if not math.isfinite(metrics.get("valid_loss", math.nan)):
-            raise ValueError(f"a finite valid_loss is needed, got {metrics.get('valid_loss')}")
-        return metrics
+    def _is_validated(cls, cost: float) -> float:
+        if not math.isfinite(cost):
+            raise ValueError(f"a finite cost is needed, got {cost}")
+        return cost
 
 
 class Card(Value):
@@ -53,22 +57,6 @@ class Card(Value):
     result: Result
     code: str
     files: dict[str, str]
-
-
-def protocol_label(protocol: Mapping[str, Any]) -> str:
-    """What of a protocol a validation figure depends on, in words; figures compare only under the same label.
-
-    Batches and truncation change training, not what is predicted and counted, unless the protocol drops
-    sentences to fill batches.
-
-    >>> protocol_label({"kind": "stream", "batch_size": 20, "length": 35})
-    'stream'
-    """
-    kind = str(protocol["kind"])
-    if protocol.get("variant", "complete") == "complete":
-        return kind
-    others = sorted((name, value) for name, value in protocol.items() if name != "kind")
-    return " ".join([kind, *(f"{name}={value}" for name, value in others)])
 
 
 def write_package(

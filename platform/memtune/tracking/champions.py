@@ -2,7 +2,10 @@
 
 from typing import TYPE_CHECKING, Self
 
+from pydantic import computed_field
+
 from memtune.errors import TrackingError, did_you_mean
+from memtune.objective import Objective, figure, shown
 from memtune.tracking.connection import connect, told_plainly
 from memtune.values import Value
 
@@ -29,10 +32,10 @@ class Champion(Value):
     """SHA-256 of the package's card."""
     corpus_digest: str
     protocol: str
-    valid_loss: float
-    """Nats per token, lower is better."""
-    valid_perplexity: float
-    """exp of it."""
+    """Its label: the protocol, and the task where that is not language modelling."""
+    objective: Objective
+    cost: float
+    """Of the validation split by that objective, lower is better."""
     family: str
     study: str
     trial: str
@@ -41,6 +44,17 @@ class Champion(Value):
     def uri(self) -> str:
         """`models:/<corpus>/<version>`."""
         return f"models:/{self.corpus}/{self.version}"
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def figure(self) -> float:
+        """The validation perplexity or accuracy."""
+        return figure(self.objective, self.cost)
+
+    @property
+    def told(self) -> str:
+        """The figure in words."""
+        return f"validation {self.objective} {shown(self.objective, self.cost, 4)}"
 
     def compares_with(self, other: Self) -> bool:
         """Whether both figures are of the same text under the same protocol."""
@@ -110,6 +124,7 @@ def create(client: "MlflowClient", champion: Champion, source: str) -> Champion:
             if known.content == champion.content:
                 return known
     tags = {name: str(value) for name, value in champion if name not in ("corpus", "version", "run_id")}
+    tags[f"valid_{champion.objective}"] = str(champion.figure)
     version = client.create_model_version(champion.corpus, source, champion.run_id, tags)
     return champion.model_copy(update={"version": int(version.version)})
 

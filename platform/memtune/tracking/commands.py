@@ -11,6 +11,7 @@ STUDY = "memtune.study"
 TRIAL = "memtune.trial"
 ROLE = "memtune.role"
 REASON = "memtune.reason"
+OBJECTIVE = "memtune.objective"
 PARENT = "mlflow.parentRunId"
 
 

@@ -67,4 +67,7 @@ def describe_package(run_id: str, path: str) -> "Model":
 def _load_pyfunc(path: str) -> SentenceScorer:
     folder = Path(path)
     read_card(folder)
-    return SentenceScorer(load_model(folder), read_vocabulary(folder))
+    model = load_model(folder)
+    if not isinstance(model, LanguageModel):
+        raise TrackingError(f"{path} holds a classifier, which gives sentences no probability")
+    return SentenceScorer(model, read_vocabulary(folder))

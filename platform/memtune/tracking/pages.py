@@ -17,13 +17,14 @@ from typing import NoReturn
 from urllib.parse import quote
 
 from memtune.errors import TrackingError
+from memtune.objective import Objective, better
 from memtune.tracking.commands import ROLE, STUDY
 from memtune.tracking.connection import connect, is_server, sqlite_path, told_plainly
-from memtune.tracking.runs import BEST
+from memtune.tracking.runs import best_metric
 
 __all__ = ["comparison_link", "experiment_link", "serve_pages", "ui_command", "ui_environment"]
 
-COLUMNS = (BEST, "valid_perplexity", "train_perplexity", "tokens_per_second", "seconds")
+COLUMNS = ("train_perplexity", "tokens_per_second", "seconds")
 
 
 @contextmanager
@@ -84,6 +85,7 @@ def experiment_link(
     parameters: Sequence[str],
     study: str | None = None,
     base: str | None = None,
+    objective: Objective = "perplexity",
 ) -> str:
     """A link to the table of a corpus's trials, best first; columns are the main metrics and `parameters`.
 
@@ -93,20 +95,21 @@ def experiment_link(
     with told_plainly(tracking_uri):
         experiment_id = _experiment_id(tracking_uri, corpus)
         name = f"memtune-{study}" if study else "memtune"
-        state = json.dumps(view_state(parameters, study))
+        state = json.dumps(view_state(parameters, study, objective))
         client.set_experiment_tag(experiment_id, f"mlflow.sharedViewState.{name}", state)
     query = f"workflowType=machine_learning&viewStateShareKey={quote(name)}"
     return f"{_base(tracking_uri, base)}/#/experiments/{experiment_id}/runs?{query}"
 
 
-def view_state(parameters: Sequence[str], study: str | None) -> Mapping[str, object]:
+def view_state(parameters: Sequence[str], study: str | None, objective: Objective) -> Mapping[str, object]:
     """The table of trials alone (their study's run would hide them), ordered by the best validation."""
     conditions = [f"tags.`{ROLE}` = 'trial'", *([f"tags.`{STUDY}` = '{study}'"] if study else [])]
-    metrics = [f"metrics.`{name}`" for name in COLUMNS]
+    best = best_metric(objective)
+    metrics = [f"metrics.`{name}`" for name in (best, f"valid_{objective}", *COLUMNS)]
     return {
         "searchFilter": " AND ".join(conditions),
-        "orderByKey": f"metrics.`{BEST}`",
-        "orderByAsc": True,
+        "orderByKey": f"metrics.`{best}`",
+        "orderByAsc": better(objective) == "lower",
         "selectedColumns": [*metrics, *(f"params.`{name}`" for name in parameters)],
     }
 

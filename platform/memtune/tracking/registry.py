@@ -1,11 +1,10 @@
 """The best model of each corpus: a registered model named after it, the winner aliased `champion`.
 
-A result replaces the champion only if its validation loss is lower under the same protocol and the same
-corpus digest; figures from different protocols or texts are never compared, so there a person must say
-`replace`. The champion before stays as `previous`.
+A result replaces the champion only if its validation is better under the same label (protocol and task) and
+the same corpus digest; figures from different protocols or texts are never compared, so there a person must
+say `replace`. The champion before stays as `previous`.
 """
 
-import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from memtune.errors import TrackingError
 from memtune.tracking import champions, store
-from memtune.tracking.card import Result, card_digest, protocol_label, write_package
+from memtune.tracking.card import Result, card_digest, write_package
 from memtune.tracking.champions import CHAMPION, PREVIOUS, Champion
 from memtune.tracking.commands import RunKey
 from memtune.tracking.connection import connect, experiment_name, patiently, told_plainly
@@ -72,7 +71,7 @@ def _register(client: "MlflowClient", package: "_Package", *, replace: bool) -> 
     if replace:
         _crown(client, candidate)
     elif (winner := _contend(client, candidate, champion)).version != candidate.version:
-        reason = f"a better model came in meanwhile: {winner.uri}, {_figure(winner.valid_loss)}"
+        reason = f"a better model came in meanwhile: {winner.uri}, {winner.told}"
         return Decision(champion=None, reason=reason)
     return Decision(champion=candidate, reason=_reason(champion, candidate))
 
@@ -81,29 +80,23 @@ def _refusal(champion: Champion | None, result: Result) -> str | None:
     """Why the result may not replace the champion, or None."""
     if champion is None:
         return None
-    protocol = protocol_label(result.protocol)
     if champion.corpus_digest != result.corpus_digest:
         return (
             f"{champion.uri} was validated on another text of this name; "
             "register this one all the same with --replace-champion"
         )
-    if champion.protocol != protocol:
+    if champion.protocol != result.label:
         return (
-            f'{champion.uri} stands under protocol "{champion.protocol}", this one under "{protocol}"; '
+            f'{champion.uri} stands under protocol "{champion.protocol}", this one under "{result.label}"; '
             "their figures do not compare; register this one all the same with --replace-champion"
         )
-    if not result.metrics["valid_loss"] < champion.valid_loss:
-        return f"{champion.uri} is as good or better: {_figure(champion.valid_loss)}"
+    if not result.cost < champion.cost:
+        return f"{champion.uri} is as good or better: {champion.told}"
     return None
 
 
 def _reason(champion: Champion | None, winner: Champion) -> str:
-    loss = _figure(winner.valid_loss)
-    return f"{loss}, before {_figure(champion.valid_loss)}" if champion else f"first champion: {loss}"
-
-
-def _figure(loss: float) -> str:
-    return f"validation perplexity {math.exp(loss):.4f}"
+    return f"{winner.told}, before {champion.told}" if champion else f"first champion: {winner.told}"
 
 
 def _upload(client: "MlflowClient", package: _Package) -> Champion:
@@ -124,9 +117,9 @@ def _upload(client: "MlflowClient", package: _Package) -> Champion:
         path=path,
         content=content,
         corpus_digest=result.corpus_digest,
-        protocol=protocol_label(result.protocol),
-        valid_loss=result.metrics["valid_loss"],
-        valid_perplexity=math.exp(result.metrics["valid_loss"]),
+        protocol=result.label,
+        objective=result.objective,
+        cost=result.cost,
         family=str(result.configuration["model"]["family"]),
         study=result.study,
         trial=result.trial,
@@ -167,7 +160,7 @@ def _contend(client: "MlflowClient", candidate: Champion, seen: Champion | None)
 def _best(client: "MlflowClient", candidate: Champion, seen: Champion | None) -> Champion:
     newer = champions.versions(client, candidate.corpus, after=seen.version if seen else 0)
     comparable = [candidate, *(version for version in newer if version.compares_with(candidate))]
-    return min(comparable, key=lambda version: (version.valid_loss, version.version))
+    return min(comparable, key=lambda version: (version.cost, version.version))
 
 
 def _crown(client: "MlflowClient", candidate: Champion) -> None:

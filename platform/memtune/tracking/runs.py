@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from memtune.objective import Objective, better
 from memtune.tracking import entries, store
 from memtune.tracking.commands import (
+    OBJECTIVE,
     PARENT,
     REASON,
     Command,
@@ -31,17 +33,22 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-__all__ = ["BEST", "Runs"]
+__all__ = ["Runs", "best_metric"]
 
-BEST = "best_valid_perplexity"
+
+def best_metric(objective: Objective) -> str:
+    """The metric that holds a run's best validation figure: MLflow's tables show a metric's last value."""
+    return f"best_valid_{objective}"
 
 
 @dataclass
 class _OpenRun:
-    """A run being written: its id, its name, by metric the steps that the store holds, and reports' tags."""
+    """A run being written: its id, its name, what its trials compare by, by metric the steps that the store
+    holds, and reports' tags."""
 
     run_id: str
     name: str
+    objective: Objective = "perplexity"
     known: dict[str, set[int]] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     doubtful: bool = False  # a request failed: the store may have carried it out all the same
@@ -102,7 +109,8 @@ class Runs:
         else:
             run = self._client.create_run(self.experiment_id(), opening.time, tags, opening.name)
         self._describe(run, opening, {**tags, REASON: "", "mlflow.note.content": ""})
-        self._open[key] = _OpenRun(run.info.run_id, opening.name, doubtful=bool(found))
+        objective: Objective = "accuracy" if tags.get(OBJECTIVE) == "accuracy" else "perplexity"
+        self._open[key] = _OpenRun(run.info.run_id, opening.name, objective, doubtful=bool(found))
 
     def _describe(self, run: "Run", opening: Opening, tags: dict[str, str]) -> None:
         """Tags, the parameters not yet there (MLflow lets none change) and the dataset."""
@@ -143,18 +151,19 @@ class Runs:
         return run
 
     def _draw(self, key: RunKey) -> None:
-        """Store the learning curve, and the best validation perplexity as a metric of its own."""
+        """Store the learning curve, and the best validation figure as a metric of its own."""
         run = self._opened(key)
-        train, valid = (self._points(run, name) for name in ("train_perplexity", "valid_perplexity"))
-        curve = learning_curve(run.name, train, valid)
+        train, valid = (self._points(run, f"{split}_{run.objective}") for split in ("train", "valid"))
+        curve = learning_curve(run.name, run.objective, train, valid)
         store.write_files(self._client, run.run_id, {"learning_curve.png": curve})
         self._note_best(run, valid)
 
     def _note_best(self, run: _OpenRun, valid: Sequence[tuple[int, float]]) -> None:
-        """Log the lowest validation perplexity at its tokens: MLflow's tables show a metric's last value."""
+        """Log the best validation figure at its tokens."""
         if valid:
-            tokens, perplexity = min(valid, key=lambda point: point[1])
-            best = {"tokens": tokens, BEST: perplexity}
+            choose = max if better(run.objective) == "higher" else min
+            tokens, figure = choose(valid, key=lambda point: point[1])
+            best = {"tokens": tokens, best_metric(run.objective): figure}
             metrics = list(entries.metrics([(round(1000 * time.time()), best)]))
             store.write_metrics(self._client, run.run_id, metrics, run.known)
 

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from memtune.corpora.store import Corpus
 from memtune.errors import CheckpointError
-from memtune.models import build_model
-from memtune.models.interface import LanguageModel
+from memtune.models.interface import Model
+from memtune.tasks import build
 from memtune.training.configuration import TrialConfig
 from memtune.training.interval import IntervalRecord
 from memtune.training.reports import Report
@@ -174,12 +174,13 @@ def check_origin(record: Record, corpus: Corpus, folder: Path) -> None:
         )
 
 
-def load_best_model(folder: Path) -> LanguageModel:
+def load_best_model(folder: Path) -> Model:
     """The model of a checkpoint with the weights of its best validation report."""
     checkpoint = read_checkpoint(folder)
     if checkpoint.best is None:
         raise CheckpointError(f"the trial of {folder} has no validation report yet; train it further")
-    model = build_model(checkpoint.record.config.model, checkpoint.record.vocabulary_size, seed=0)
+    config, vocabulary_size = checkpoint.record.config, checkpoint.record.vocabulary_size
+    model = build(config.task, config.model, vocabulary_size, seed=0)
     load_weights(model, checkpoint.best, folder / BEST)
     return model
 

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from memtune.corpora.protocols import Protocol, SentenceProtocol
 from memtune.models import CountingConfig, ModelConfig
+from memtune.tasks import AnyTaskConfig, LanguageModellingConfig
 from memtune.training.optimisers import OptimiserConfig, SGDConfig
 from memtune.training.schedules import ConstantSchedule, Schedule
 from memtune.values import Value, digest
@@ -48,6 +49,7 @@ class TrialConfig(Value):
     """One trial."""
 
     model: ModelConfig
+    task: AnyTaskConfig = LanguageModellingConfig()
     protocol: Protocol = SentenceProtocol()
     training: TrainingConfig | None = None
     """How a network learns; None for a model that counts."""
@@ -70,6 +72,19 @@ class TrialConfig(Value):
         """How the network of this trial learns."""
         assert self.training is not None, "only a network descends a gradient"
         return self.training
+
+    @property
+    def label(self) -> str:
+        """What a validation figure depends on besides the corpus; figures compare only under one label."""
+        return ", ".join(part for part in (self.protocol.label, self.task.label) if part)
+
+    def parameter_count(self, vocabulary_size: int) -> int:
+        """Trained parameters of the model with its task's head, by formula."""
+        return self.task.parameter_count(self.model, vocabulary_size)
+
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        """Multiply-adds of the matrix products per word, forward, the task's head included."""
+        return self.task.multiply_adds(self.model, vocabulary_size)
 
     def identity(self, corpus_digest: str) -> str:
         """Sixteen hexadecimal digits: the same for the same trial on the same corpus, and for no other."""

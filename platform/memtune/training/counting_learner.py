@@ -16,9 +16,9 @@ import torch
 from memtune.corpora.protocols import Plan
 from memtune.corpora.store import Corpus
 from memtune.errors import TrialError
-from memtune.models import CountingConfig, build_model
-from memtune.models.interface import LanguageModel
-from memtune.tasks import LanguageModelling
+from memtune.models import CountingConfig
+from memtune.models.interface import Model
+from memtune.tasks import build, open_task
 from memtune.training import memory
 from memtune.training.checkpoint import (
     Checkpoint,
@@ -53,10 +53,9 @@ class CountingLearner:
         self.identity = config.identity(corpus.digest)
         self.curve: list[Report] = []
         self.best: Report | None = None
-        self.model: LanguageModel = build_model(config.model, len(corpus.vocabulary), config.seed)
+        self.model: Model = build(config.task, config.model, len(corpus.vocabulary), config.seed)
         self._fit = config.model.fit
-        self._task = LanguageModelling(corpus, config.protocol)
-        config.protocol.evaluation_plan(corpus["valid"])  # what it refuses, it refuses now
+        self._task = open_task(config.task, corpus, config.protocol)
         memory.forget_peak(self.device)
 
     @property
@@ -104,6 +103,8 @@ class CountingLearner:
             train_perplexity=None,
             valid_loss=metrics.loss,
             valid_perplexity=metrics.perplexity,
+            valid_accuracy=metrics.accuracy,
+            objective=self._task.objective,
             gradient_norm=None,
             learning_rate=None,
             tokens_per_second=tokens / (counted - started),

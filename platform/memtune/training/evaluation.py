@@ -6,34 +6,39 @@ import torch
 
 from memtune.corpora.protocols import Protocol
 from memtune.corpora.store import Corpus
-from memtune.errors import CheckpointError
-from memtune.models.interface import LanguageModel
-from memtune.tasks import ContinuousCache, LanguageModelling, Metrics, evaluate_with_cache
+from memtune.errors import CheckpointError, ConfigurationError
+from memtune.models.interface import LanguageModel, Model
+from memtune.tasks import ContinuousCache, LanguageModellingConfig, Metrics, TaskConfig, evaluate_with_cache
 from memtune.training.weights import load_model
 
 __all__ = ["evaluate"]
 
 
 def evaluate(
-    model: LanguageModel | Path,
+    model: Model | Path,
     corpus: Corpus,
     protocol: Protocol,
     split: str,
     device: str | torch.device = "cpu",
     cache: ContinuousCache | None = None,
+    task: TaskConfig | None = None,
 ) -> Metrics:
     """The metrics of a model, or of one saved in a folder, on a split read through a protocol.
 
-    Every predicted token counts once, and the result does not depend on the protocol's batch size. With a
-    cache the split is read in the order of its text. Raises a CheckpointError when the folder holds no model
-    or the vocabularies differ in size, a ConfigurationError for a cache on a model without hidden states.
+    Every prediction of the task, by default language modelling, counts once, and the result does not depend
+    on the protocol's batch size. With a cache the split is read in the order of its text. Raises a
+    CheckpointError when the folder holds no model or the vocabularies differ in size, a ConfigurationError
+    for a cache on a model without hidden states.
     """
     loaded = load_model(model) if isinstance(model, Path) else model
     if loaded.vocabulary_size != len(corpus.vocabulary):
         raise CheckpointError(
-            f"the model predicts {loaded.vocabulary_size} words, "
+            f"the model knows {loaded.vocabulary_size} words, "
             f'corpus "{corpus.name}" has {len(corpus.vocabulary)}; take the corpus it was trained on'
         )
-    if cache is not None:
-        return evaluate_with_cache(loaded.to(device), corpus, protocol, split, cache, device)
-    return LanguageModelling(corpus, protocol).evaluate(loaded.to(device), split, device)
+    if cache is None:
+        opened = (task or LanguageModellingConfig()).open(corpus, protocol)
+        return opened.evaluate(loaded.to(device), split, device)
+    if not isinstance(loaded, LanguageModel):
+        raise ConfigurationError("a cache remembers words to predict, and this model predicts none")
+    return evaluate_with_cache(loaded.to(device), corpus, protocol, split, cache, device)

@@ -16,12 +16,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from memtune.corpora.protocols import Batch, Plan
 from memtune.corpora.store import Corpus
 from memtune.errors import TrialError
-from memtune.models import build_model
-from memtune.models.interface import NeuralLanguageModel, State
-from memtune.tasks import LanguageModelling, Metrics, perplexity
+from memtune.models.interface import Model, State
+from memtune.tasks import Batch, Metrics, Plan, build, open_task, perplexity
 from memtune.training import memory
 from memtune.training.checkpoint import (
     Checkpoint,
@@ -63,10 +61,9 @@ class Learner:
         self.identity = config.identity(corpus.digest)
         self.curve: list[Report] = []
         self.best: Report | None = None
-        self._task = LanguageModelling(corpus, config.protocol)
+        self._task = open_task(config.task, corpus, config.protocol)
         self._position = Position()
         self._plan = self._epoch_plan(0)
-        config.protocol.evaluation_plan(corpus["valid"])  # what it refuses, it refuses now
         self._budget = config.descent.tokens or ceil((config.descent.epochs or 0) * self._plan.token_count)
         self._state: State | None = None
         self._best_weights: dict[str, Tensor] | None = None
@@ -76,11 +73,11 @@ class Learner:
         self._interrupted = False
         self._kernels = take_fastest_route().kernels if self.device.type == "cpu" else None
         with self._memory_explained():
-            built = build_model(config.model, len(corpus.vocabulary), config.seed)
-            assert isinstance(built, NeuralLanguageModel), "what counts has a learner of its own"
-            built.output.learn_counts(corpus.vocabulary.counts)
-            self.model = built.to(self.device)
+            built = build(config.task, config.model, len(corpus.vocabulary), config.seed)
+            self._task.prepare(built)
+            self.model: Model = built.to(self.device)
             self._updates = Updates(config.descent, self.model, self.device)
+        self._task.enter_epoch(self.model, 0)
         memory.forget_peak(self.device)
 
     @property
@@ -183,12 +180,12 @@ class Learner:
 
     def _learning_rate(self) -> float:
         training = self.config.descent
-        standing = Standing(self._position.epoch + 1, self._position.updates, self._valid_losses())
+        standing = Standing(self._position.epoch + 1, self._position.updates, self._costs())
         return training.optimiser.learning_rate * training.schedule.scale(standing)
 
     def _divisor(self, batch: Batch) -> int:
         by_row = self.config.descent.loss_reduction == "sentences"
-        return len(batch.inputs_BT) if by_row else batch.token_count
+        return batch.rows if by_row else batch.token_count
 
     def _move_on(self, tokens: int) -> None:
         """Put a batch behind; at the end of an epoch stand at the start of the next."""
@@ -197,9 +194,10 @@ class Learner:
         if batch == len(self._plan):
             epoch, batch = epoch + 1, 0
             self._plan = self._epoch_plan(epoch)
+            self._task.enter_epoch(self.model, epoch)
         self._position = Position(epoch=epoch, batch=batch, tokens=at.tokens + tokens, updates=at.updates + 1)
 
-    def _epoch_plan(self, epoch: int) -> Plan:
+    def _epoch_plan(self, epoch: int) -> Plan[Batch]:
         return self._task.training_plan(self.config.seed, epoch)
 
     def _progress(self, interval: Interval) -> Progress:
@@ -217,6 +215,8 @@ class Learner:
             train_perplexity=_finite(perplexity(train_loss)),
             valid_loss=metrics and _finite(metrics.loss),
             valid_perplexity=metrics and _finite(metrics.perplexity),
+            valid_accuracy=metrics and metrics.accuracy,
+            objective=self._task.objective,
             gradient_norm=_finite(interval.gradient_norm()),
             learning_rate=interval.learning_rate,
             tokens_per_second=interval.speed(),
@@ -230,15 +230,15 @@ class Learner:
     def _reason(self, problem: str | None, metrics: Metrics | None) -> str | None:
         """Why the trial is over after this report; None when it is not."""
         if metrics is not None:
-            problem = hopeless(metrics, len(self.corpus.vocabulary))
+            problem = hopeless(metrics, self._task.choices)
         if metrics is None or problem:
             return f"diverged: {problem}"
         if self.tokens >= self._budget:
             return "budget"
-        return stalled([*self._valid_losses(), metrics.loss], self.config.descent.patience)
+        return stalled([*self._costs(), metrics.cost(self._task.objective)], self.config.descent.patience)
 
-    def _valid_losses(self) -> list[float]:
-        return [report.valid_loss for report in self.curve if report.valid_loss is not None]
+    def _costs(self) -> list[float]:
+        return [report.cost for report in self.curve if report.cost is not None]
 
     def _note(self, report: Report) -> None:
         """Add a report to the curve, and keep the weights when they are the best so far."""
@@ -251,8 +251,8 @@ class Learner:
 
     def _heed(self) -> None:
         """Tell the schedules that turn on validation what it came to."""
-        self._updates.heed(self._valid_losses())
-        self.model.heed(self._valid_losses())
+        self._updates.heed(self._costs())
+        self.model.heed(self._costs())
 
     @contextmanager
     def _memory_explained(self) -> Iterator[None]:
@@ -326,6 +326,7 @@ class Learner:
         self._state = {name: tensor.to(self.device) for name, tensor in state.items()} or None
         self._position = record.position
         self._plan = self._epoch_plan(record.position.epoch)
+        self._task.enter_epoch(self.model, record.position.epoch)
         self.curve = list(record.curve)
         self._seconds = record.seconds or (self.curve[-1].seconds if self.curve else 0.0)
         if record.interval is not None:

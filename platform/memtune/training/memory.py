@@ -66,7 +66,7 @@ def _mebibytes(size: int) -> str:
 
 def estimate(config: TrialConfig, vocabulary_size: int, length: int) -> MemoryEstimate:
     """The memory of a trial whose longest row has `length` tokens."""
-    size = config.model.parameter_count(vocabulary_size) * FLOAT
+    size = config.parameter_count(vocabulary_size) * FLOAT
     return MemoryEstimate(
         parameters=size,
         gradients=size,

@@ -120,9 +120,9 @@ class NTASGDConfig(Value):
         """The optimiser of these parameters."""
         return AveragedSGD(parameters, self.learning_rate, weight_decay=self.weight_decay, fused=True)
 
-    def averages(self, valid_losses: Sequence[float]) -> bool:
+    def averages(self, valid_costs: Sequence[float]) -> bool:
         """Whether the weights are averaged after reports with these validation losses, oldest first."""
-        later, best = valid_losses[self.interval + 1 :], accumulate(valid_losses, min)
+        later, best = valid_costs[self.interval + 1 :], accumulate(valid_costs, min)
         return any(loss >= bound for loss, bound in zip(later, best, strict=False))
 
     def tensors_per_parameter(self) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from memtune.objective import Objective
 from memtune.values import Value
 
 __all__ = ["Progress", "Report", "best_report"]
@@ -38,9 +39,20 @@ class Report(Value):
     reason: str | None
     """Why it is over: "budget", "no improvement in 3 reports", "diverged: ..."; None while it goes on."""
 
+    objective: Objective = "perplexity"
+    """What trials of this task are compared by."""
+    valid_accuracy: float | None = None
+    """Share of the validation split's questions answered rightly; None where nothing is asked."""
     kernels: str | None = None
     """What multiplied matrices of single precision on a CPU: "default", or "onednn" where the node found that
     as exact and faster; None on a GPU, and where nothing was multiplied."""
+
+    @property
+    def cost(self) -> float | None:
+        """What trials are compared by, lower is better; None when the trial diverged before validation."""
+        if self.objective == "perplexity":
+            return self.valid_loss
+        return None if self.valid_accuracy is None else 1 - self.valid_accuracy
 
     @property
     def diverged(self) -> bool:
@@ -49,9 +61,9 @@ class Report(Value):
 
 
 def best_report(curve: Sequence[Report]) -> Report | None:
-    """The report with the lowest validation loss, the first of equals; None before there is one."""
-    scored = [report for report in curve if report.valid_loss is not None and not report.diverged]
-    return min(scored, key=lambda report: report.valid_loss or 0.0, default=None)
+    """The report with the lowest cost, the first of equals; None before there is one."""
+    scored = [report for report in curve if report.cost is not None and not report.diverged]
+    return min(scored, key=lambda report: report.cost or 0.0, default=None)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Standing:
     """The epoch it is in, the first is 1."""
     updates: int
     """Steps taken so far."""
-    valid_losses: Sequence[float]
+    valid_costs: Sequence[float]
     """Validation losses of its reports so far, oldest first."""
 
 
@@ -70,7 +70,7 @@ class PlateauSchedule(Value):
 
     def scale(self, standing: Standing) -> float:
         """factor to the power of the reports that brought no improvement."""
-        losses = standing.valid_losses
+        losses = standing.valid_costs
         unimproved = sum(
             loss >= best for loss, best in zip(losses[1:], accumulate(losses, min), strict=False)
         )

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from memtune.errors import ConfigurationError
-from memtune.models.interface import NeuralLanguageModel
+from memtune.models.interface import Model
 from memtune.training.averaging import AveragedSGD
 from memtune.training.configuration import TrainingConfig
 from memtune.training.optimisers import NTASGDConfig
@@ -25,7 +25,7 @@ __all__ = ["Updates"]
 class Updates:
     """The optimiser of one model and what stands between a loss and its step."""
 
-    def __init__(self, config: TrainingConfig, model: NeuralLanguageModel, device: torch.device) -> None:
+    def __init__(self, config: TrainingConfig, model: Model, device: torch.device) -> None:
         _check_device(config, device)
         self._config = config
         self._device = device
@@ -37,7 +37,7 @@ class Updates:
         self._optimiser = config.optimiser.build(self._parameters)
         self._scaler = torch.amp.GradScaler(device.type) if config.precision == "float16" else None
         if config.compile:
-            setattr(model, "encode", torch.compile(model.encode, dynamic=True))  # noqa: B010
+            model.compile_body()
 
     def forward(self) -> AbstractContextManager[Any]:
         """The context of the forward pass: automatic mixed precision where configured."""
@@ -95,11 +95,11 @@ class Updates:
             clip_grads_with_norm_(self._parameters, limit, norm, foreach=True)
         return norm
 
-    def heed(self, valid_losses: Sequence[float]) -> None:
+    def heed(self, valid_costs: Sequence[float]) -> None:
         """Let the reports so far decide whether the weights are averaged from now on, where that is asked."""
         rule = self._config.optimiser
         if isinstance(rule, NTASGDConfig) and isinstance(self._optimiser, AveragedSGD):
-            self._optimiser.averaging = rule.averages(valid_losses)
+            self._optimiser.averaging = rule.averages(valid_costs)
 
     def judged(self) -> AbstractContextManager[None]:
         """The context in which the weights are those to be judged: their averages, where there are such."""

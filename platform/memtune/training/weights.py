@@ -12,8 +12,9 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from memtune.errors import CheckpointError
-from memtune.models import ModelConfig, build_model
-from memtune.models.interface import LanguageModel
+from memtune.models import ModelConfig
+from memtune.models.interface import Model
+from memtune.tasks import AnyTaskConfig, LanguageModellingConfig, TaskConfig, build
 from memtune.values import Value
 
 __all__ = ["copy_weights", "load_model", "load_weights", "read_tensors", "save_model", "write_tensors"]
@@ -27,18 +28,23 @@ class ModelDescription(Value):
 
     config: ModelConfig
     vocabulary_size: int
+    task: AnyTaskConfig = LanguageModellingConfig()
 
 
-def save_model(model: LanguageModel, folder: Path) -> None:
-    """Write a model to a folder as model.safetensors and model.json."""
+def save_model(model: Model, folder: Path, task: TaskConfig | None = None) -> None:
+    """Write the model of a task, by default language modelling, as model.safetensors and model.json."""
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(copy_weights(model), folder / WEIGHTS)
-    description = {"config": model.config.model_dump(mode="json"), "vocabulary_size": model.vocabulary_size}
+    description = {
+        "config": model.config.model_dump(mode="json"),
+        "vocabulary_size": model.vocabulary_size,
+        "task": (task or LanguageModellingConfig()).model_dump(mode="json"),
+    }
     checked = ModelDescription.model_validate(description)
     (folder / DESCRIPTION).write_text(checked.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-def load_model(folder: Path, device: str | torch.device = "cpu") -> LanguageModel:
+def load_model(folder: Path, device: str | torch.device = "cpu") -> Model:
     """The model that `save_model` wrote to a folder; a CheckpointError names what is missing or altered."""
     path = folder / DESCRIPTION
     try:
@@ -47,17 +53,17 @@ def load_model(folder: Path, device: str | torch.device = "cpu") -> LanguageMode
         raise CheckpointError(f"no model in {folder}: cannot read {path.name}: {error.strerror}") from None
     except ValidationError as error:
         raise CheckpointError(f"{path} does not describe a model: {error.errors()[0]['msg']}") from None
-    model = build_model(description.config, description.vocabulary_size, seed=0)
+    model = build(description.task, description.config, description.vocabulary_size, seed=0)
     load_weights(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
     return model.to(device)
 
 
-def copy_weights(model: LanguageModel) -> dict[str, Tensor]:
+def copy_weights(model: Model) -> dict[str, Tensor]:
     """A copy on the host of every parameter and persistent buffer, shared ones once."""
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in _weights(model).items()}
 
 
-def load_weights(model: LanguageModel, weights: dict[str, Tensor], where: Path) -> None:
+def load_weights(model: Model, weights: dict[str, Tensor], where: Path) -> None:
     """Put weights read from `where` into a model, or say which do not fit."""
     model.make_room(weights)
     places = _weights(model)
@@ -73,7 +79,7 @@ def load_weights(model: LanguageModel, weights: dict[str, Tensor], where: Path) 
             place.copy_(weights[name])
 
 
-def _weights(model: LanguageModel) -> dict[str, Tensor]:
+def _weights(model: Model) -> dict[str, Tensor]:
     named = dict(model.named_parameters()) | dict(model.named_buffers())
     persistent = model.state_dict().keys()
     return {name: tensor for name, tensor in named.items() if name in persistent}

@@ -232,3 +232,14 @@ def test_windows_come_in_another_order_in_every_epoch_and_are_evaluated_as_one_s
 def test_windows_have_no_random_lengths():
     with pytest.raises(ConfigurationError, match="keep one of them"):
         parse(StreamProtocol, {"random_lengths": True, "shuffled_windows": True}, "protocol")
+
+
+def test_batch_size_does_not_tell_protocols_apart():
+    assert StreamProtocol(batch_size=5, length=7).label == StreamProtocol().label
+    assert SentenceProtocol(batch_size=5).label == SentenceProtocol().label != StreamProtocol().label
+
+
+def test_a_lossy_variant_is_a_protocol_of_its_own():
+    lossy = SentenceProtocol(variant="tran2016")
+    assert lossy.label != SentenceProtocol().label
+    assert lossy.label != SentenceProtocol(variant="tran2016", batch_size=10).label

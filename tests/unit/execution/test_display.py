@@ -1,6 +1,7 @@
 """What a study shows while it runs: one line an event off a terminal, a table on one."""
 
 from io import StringIO
+from math import log
 
 import pytest
 from rich.console import Console
@@ -19,7 +20,7 @@ def report(tokens: int, perplexity: float) -> Report:
         epoch=1.0,
         train_loss=2.0,
         train_perplexity=7.4,
-        valid_loss=2.0,
+        valid_loss=log(perplexity),
         valid_perplexity=perplexity,
         gradient_norm=1.0,
         learning_rate=1.0,

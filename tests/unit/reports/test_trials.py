@@ -32,7 +32,8 @@ def row(study: str = "s-0123abcd", **model: Any) -> Row:
         parameters={"model.family": "lstm", **{f"model.{name}": value for name, value in model.items()}},
         parameter_count=100,
         tokens=1000,
-        valid_perplexity=12.0,
+        objective="perplexity",
+        figure=12.0,
     )
 
 

@@ -9,10 +9,9 @@ def report(tokens, perplexity):
     return {"tokens": tokens, "valid_perplexity": perplexity}
 
 
-def configuration(width, kind="stream", **model):
+def configuration(width, **model):
     return {
         "model": {"family": "lstm", "width": width, **model},
-        "protocol": {"kind": kind},
         "parameters": 10 * width,
         "training": {"clip_norm": None},
     }
@@ -23,12 +22,12 @@ def recorded(tracking_uri):
     """Three trials: one that got worse at the end, one still running, one that failed at once."""
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_study("s1", "study", {})
-        recorder.start_trial("a", "lstm #0", configuration(128), {"family": "lstm"})
+        recorder.start_trial("a", "lstm #0", configuration(128), {"family": "lstm", "protocol": "stream"})
         recorder.log_reports("a", [report(100, 300.0), report(200, 200.0), report(300, 250.0)])
         recorder.finish_trial("a", "FINISHED", "no improvement")
-        recorder.start_trial("b", "lstm #1", configuration(256), {"family": "lstm"})
+        recorder.start_trial("b", "lstm #1", configuration(256), {"family": "lstm", "protocol": "stream"})
         recorder.log_reports("b", [report(100, 190.0)])
-        recorder.start_trial("c", "lstm #2", configuration(512, kind="sentence"), {"family": "lstm"})
+        recorder.start_trial("c", "lstm #2", configuration(512), {"family": "lstm", "protocol": "sentence"})
         recorder.finish_trial("c", "FAILED", "out of memory")
         assert recorder.flush(60)
     return tracking_uri
@@ -40,7 +39,7 @@ def test_the_best_comes_first_and_no_figure_last(recorded):
 
 def test_a_trial_counts_by_its_best_validation(recorded):
     row = next(row for row in leaderboard(recorded, "ptb") if row.trial == "a")
-    assert (row.valid_perplexity, row.tokens) == (200.0, 300)
+    assert (row.figure, row.tokens) == (200.0, 300)
 
 
 def test_a_row_says_what_became_of_its_trial(recorded):
@@ -76,3 +75,15 @@ def test_the_best_validation_is_a_metric_for_the_pages(recorded, client):
     assert [(m.step, m.value) for m in client.get_metric_history(row.run_id, "best_valid_perplexity")] == [
         (200, 200.0)
     ]
+
+
+def test_trials_judged_by_accuracy_come_highest_first(tracking_uri):
+    tags = {"family": "lstm", "protocol": "sentence, sentiment", "objective": "accuracy"}
+    with Recorder(tracking_uri, "sst") as recorder:
+        for trial, accuracies in (("a", [0.4, 0.3]), ("b", [0.2, 0.5])):
+            recorder.start_trial(trial, trial, configuration(8), tags)
+            reports = [{"tokens": 9 * n, "valid_accuracy": a} for n, a in enumerate(accuracies, start=1)]
+            recorder.log_reports(trial, reports)
+        assert recorder.flush(60)
+    rows = leaderboard(tracking_uri, "sst")
+    assert [(row.trial, row.figure) for row in rows] == [("b", 0.5), ("a", 0.4)]

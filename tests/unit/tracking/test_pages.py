@@ -29,6 +29,14 @@ def test_a_link_opens_a_view_that_the_experiment_holds(recorded, client):
     assert "tags.`memtune.study` = 's1'" in view["searchFilter"]
 
 
+def test_a_view_by_accuracy_has_the_highest_first(recorded, client):
+    link = experiment_link(recorded, "ptb", [], base="http://127.0.0.1:5001/", objective="accuracy")
+    (name,) = parse_qs(link.split("?")[1])["viewStateShareKey"]
+    tags = client.get_experiment_by_name("ptb").tags
+    view = json.loads(tags[f"mlflow.sharedViewState.{name}"])
+    assert (view["orderByKey"], view["orderByAsc"]) == ("metrics.`best_valid_accuracy`", False)
+
+
 def test_a_comparison_names_its_runs(recorded):
     link = comparison_link(recorded, "ptb", ["r1", "r2"], base="http://127.0.0.1:5001")
     assert link.startswith("http://127.0.0.1:5001/#/compare-runs?")

@@ -17,13 +17,11 @@ from memtune.tracking import (
     best,
     list_champions,
     load_registered,
-    protocol_label,
     register_champion,
 )
 from memtune.training import load_model, save_model
 
 VOCABULARY = ["<eos>", "<unk>", "the", "cat", "sleeps"]
-STREAM = {"kind": "stream", "batch_size": 20, "length": 35}
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +37,9 @@ def result(loss, **changes):
     given = {
         "corpus": "ptb",
         "corpus_digest": "d" * 64,
-        "protocol": STREAM,
+        "label": "stream",
+        "objective": "perplexity",
+        "cost": loss,
         "configuration": {"model": {"family": "lstm"}, "seed": 3},
         "metrics": {"valid_loss": loss},
         "trial": "t1",
@@ -90,7 +90,7 @@ def test_a_result_that_is_not_better_is_refused(register, client, loss):
 
 def test_a_result_under_another_protocol_is_not_compared(register):
     register(5.0)
-    decision = register(1.0, protocol={"kind": "sentence", "batch_size": 20, "variant": "complete"})
+    decision = register(1.0, label="sentence")
     assert decision.champion is None
     assert 'protocol "stream"' in decision.reason
 
@@ -115,14 +115,13 @@ def test_a_champion_replaced_on_purpose_does_not_come_back(register, client):
     assert versions_by_alias(client) == {"champion": 3, "previous": 2}
 
 
-def test_batch_size_does_not_tell_protocols_apart():
-    assert protocol_label(STREAM) == protocol_label(STREAM | {"batch_size": 5})
-
-
-def test_a_lossy_variant_is_a_protocol_of_its_own():
-    lossy = {"kind": "sentence", "variant": "tran2016", "batch_size": 20, "min_length": 10, "max_length": 80}
-    assert protocol_label(lossy) != protocol_label({"kind": "sentence", "variant": "complete"})
-    assert protocol_label(lossy) != protocol_label(lossy | {"batch_size": 10})
+def test_by_accuracy_the_higher_figure_wins(register):
+    first = register(0.5, objective="accuracy").champion
+    assert first.figure == 0.5
+    assert register(0.6, objective="accuracy").champion is None
+    assert register(0.4, objective="accuracy").reason == (
+        "validation accuracy 60.0000 %, before validation accuracy 50.0000 %"
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,7 +183,7 @@ def test_a_store_that_is_away_for_a_moment_is_tried_again(register, monkeypatch,
 
 
 def test_a_result_without_a_figure_is_refused():
-    with pytest.raises(ValueError, match="finite valid_loss"):
+    with pytest.raises(ValueError, match="finite cost"):
         result(math.nan)
 
 
@@ -234,7 +233,7 @@ def test_a_card_that_was_not_registered_is_refused(register, tracking_uri, tmp_p
     champion = register(5.0).champion
     artifacts = Path(client.get_run(champion.run_id).info.artifact_uri.removeprefix("file://"))
     card = artifacts / champion.path / "memtune.json"
-    card.write_text(card.read_text().replace('"valid_loss": 5.0', '"valid_loss": 1.0'))
+    card.write_text(card.read_text().replace('"cost": 5.0', '"cost": 1.0'))
     with pytest.raises(TrackingError, match="is not the card"):
         load_registered(tracking_uri, champion.uri, tmp_path)
 
@@ -292,5 +291,5 @@ def test_the_card_is_readable_by_people(register, tracking_uri, tmp_path):
     register(5.0)
     folder = load_registered(tracking_uri, "models:/ptb@champion", tmp_path).folder
     card = json.loads((folder / "memtune.json").read_text())
-    assert card["result"]["protocol"] == STREAM
+    assert card["result"]["label"] == "stream"
     assert card["code"]

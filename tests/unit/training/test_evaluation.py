@@ -33,5 +33,5 @@ def test_protocols_disagree_and_splits_too(corpus):
 
 def test_a_model_of_another_vocabulary_is_refused(corpus):
     model = build_model(LSTMConfig(width=8), 7, seed=1)
-    with pytest.raises(CheckpointError, match=r'predicts 7 words, corpus "tiny" has'):
+    with pytest.raises(CheckpointError, match=r'knows 7 words, corpus "tiny" has'):
         evaluate(model, corpus, SentenceProtocol(), "valid")
