@@ -12,6 +12,7 @@ from memtune.models import (
     Attentive,
     AWDLSTMConfig,
     ClassFactoredConfig,
+    DependencyRNNConfig,
     DepthGatedLSTMConfig,
     FeedForwardConfig,
     GatedFeedbackLSTMConfig,
@@ -85,6 +86,13 @@ EXAMPLES: list[Architecture] = [
     GatedFeedbackLSTMConfig(**WIDE, layers=2, tie_output=True),
     AWDLSTMConfig(**WIDE, embedding_width=5),
     AWDLSTMConfig(**WIDE, embedding_width=6, layers=1, tie_output=False),
+    DependencyRNNConfig(**WIDE),
+    DependencyRNNConfig(
+        **WIDE,
+        initial_state="ones",
+        output=ClassFactoredConfig(classes=4, mass="square_root"),
+        maximum_entropy=MaximumEntropyConfig(order=4, size=500),
+    ),
     LSTMConfig(**WIDE, tie_output=True, output=ClassFactoredConfig()),
     MemoryNetworkConfig(**WIDE, memory_size=3, output=ClassFactoredConfig(classes=4, mass="square_root")),
     StackLSTMConfig(

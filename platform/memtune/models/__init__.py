@@ -7,6 +7,7 @@ from pydantic import Field
 
 from memtune.models.attention_lstm import AttentionLSTMConfig
 from memtune.models.awd_lstm import AWDLSTMConfig
+from memtune.models.dependency_rnn import DependencyRNNConfig
 from memtune.models.depth_gated_lstm import DepthGatedLSTMConfig
 from memtune.models.feed_forward import FeedForwardConfig
 from memtune.models.gated_feedback_lstm import GatedFeedbackLSTMConfig
@@ -18,6 +19,7 @@ from memtune.models.interface import (
     LanguageModelConfig,
     NeuralLanguageModel,
     State,
+    TreeReader,
     logits,
     negative_log_likelihood,
 )
@@ -42,6 +44,7 @@ __all__ = [
     "Attentive",
     "ClassFactoredConfig",
     "CountingConfig",
+    "DependencyRNNConfig",
     "DepthGatedLSTMConfig",
     "FeedForwardConfig",
     "GatedFeedbackLSTMConfig",
@@ -62,6 +65,7 @@ __all__ = [
     "SoftmaxConfig",
     "StackLSTMConfig",
     "State",
+    "TreeReader",
     "build_model",
     "logits",
     "negative_log_likelihood",
@@ -81,6 +85,7 @@ Families = (
     | DepthGatedLSTMConfig
     | GatedFeedbackLSTMConfig
     | AWDLSTMConfig
+    | DependencyRNNConfig
     | KneserNeyConfig
 )
 ModelConfig = Annotated[Families, Field(discriminator="family")]

@@ -5,12 +5,12 @@ A family is one module: a configuration and a final class. A network's are an `A
 and `LanguageModel` alone. Whatever trains, searches, evaluates or analyses knows the families only through
 this interface.
 
-Shapes: B batch, T time, H hidden width, V vocabulary, N = B * T rows.
+Shapes: B batch, T time, H hidden width, V vocabulary, N = B * T rows, or nodes of trees.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol, Self, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from memtune.models.layers.output import OutputLayer
 from memtune.models.layers.recent_words import no_words, recent_words
+from memtune.models.layers.tree_levels import Trees
 from memtune.models.outputs import OutputConfig, SoftmaxConfig
 from memtune.values import Value
 
@@ -33,6 +34,7 @@ __all__ = [
     "Model",
     "NeuralLanguageModel",
     "State",
+    "TreeReader",
     "WindowLanguageModel",
     "logits",
     "negative_log_likelihood",
@@ -46,6 +48,8 @@ class LanguageModelConfig(Value, ABC):
     """The configuration of one family: enough to rebuild the model, its size and its cost."""
 
     family: str
+    reads_trees: ClassVar[bool] = False
+    """Whether its models read trees of words: they are a `TreeReader`."""
 
     @abstractmethod
     def build(self, vocabulary_size: int) -> "LanguageModel":
@@ -237,6 +241,18 @@ class Attentive(Protocol):
 
     def attention(self, tokens_BT: Tensor, state: State) -> Tensor:
         """weights_BTn over the n slots after each word, the most recent slot last, 0 where there is none."""
+
+
+@runtime_checkable
+class TreeReader(Protocol):
+    """A model that predicts words from the path down a tree to them."""
+
+    def read_trees(self, trees: Trees) -> Tensor:
+        """hidden_NF, what the output layer reads to predict each node below level 0."""
+
+    def tree_nats(self, trees: Trees, weights_N: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Nats of the words of all nodes below level 0, each times its weight (None: all 1), as a sum; and
+        nats_N of each node, unweighted and cut from the graph."""
 
 
 def logits(model: NeuralLanguageModel, tokens_BT: Tensor, state: State | None = None) -> tuple[Tensor, State]:

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from memtune.errors import ConfigurationError
-from memtune.models.interface import NeuralLanguageModel, State
+from memtune.models.interface import NeuralLanguageModel, State, TreeReader
 from memtune.models.layers.class_factored import ClassFactoredOutput
 from memtune.models.layers.hashed_ngrams import Slices, context_hashes
 from memtune.models.layers.output import OutputLayer, SoftmaxOutput
 from memtune.models.layers.recent_words import no_words, recent_words
+from memtune.models.layers.tree_levels import Trees, ancestor_words
 from memtune.values import Value
 
 __all__ = ["MaximumEntropyConfig", "MaximumEntropyLanguageModel", "connect"]
@@ -90,6 +91,20 @@ class MaximumEntropyLanguageModel(NeuralLanguageModel):
             hidden_BTH.flatten(0, 1), targets_BT.flatten(), mask_N, contexts_NO
         )
         return nats, after
+
+    def read_trees(self, trees: Trees) -> Tensor:
+        """What the network gives; it has to be one that reads trees."""
+        assert isinstance(self.body, TreeReader), "the configuration says which families read trees"
+        return self.body.read_trees(trees)
+
+    def tree_nats(self, trees: Trees, weights_N: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What `TreeReader.tree_nats` gives; n-grams are those of a word and its last ancestors."""
+        words_NK = ancestor_words(trees, max(1, self.order - 1))
+        contexts_NO = context_hashes(words_NK, 1, self.order).squeeze(1)
+        targets_N = trees.words_N[trees.bounds[1] :]
+        return self.output.negative_log_likelihood_by_row(
+            self.read_trees(trees), targets_N, weights_N, contexts_NO
+        )
 
     def _contexts(self, tokens_BT: Tensor, state: State) -> Tensor:
         words_BK = torch.cat([state["words"], tokens_BT], dim=1)

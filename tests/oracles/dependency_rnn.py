@@ -1,0 +1,87 @@
+"""The dependency recurrent language model path by path, one word at a time, as its paper describes it.
+
+A sentence is (words, heads, labels): heads as positions, -1 for a root's; label -1 for none.
+"""
+
+import torch
+from torch import Tensor
+
+from tests.oracles.output_layers import Parameters, connected, predict
+
+Sentence = tuple[list[int], list[int], list[int]]
+BOUNDARY = 0
+
+
+def dependency_rnn_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+    """logits[b][t] of a text read from left to right, from the state before a text and without labels."""
+    rows = []
+    for words in tokens_BT.tolist():
+        labels = [-1] * len(words)
+        rows.append(
+            [
+                _logits(config, parameters, words[: t + 1], h, f)
+                for t, (h, f) in enumerate(_steps(config, parameters, words, labels))
+            ]
+        )
+    return rows
+
+
+def discounted_nats(config, parameters: Parameters, sentences: list[Sentence]) -> Tensor:
+    """-log p of each word summed over all paths, each time discounted by the number of paths through it."""
+    total = torch.zeros((), dtype=torch.float64)
+    for sentence in sentences:
+        paths = _paths(sentence[1])
+        for path in paths:
+            for word, nats in zip(path, path_nats(config, parameters, sentence, path), strict=True):
+                total = total + nats / sum(word in other for other in paths)
+    return total
+
+
+def path_nats(config, parameters: Parameters, sentence: Sentence, path: list[int]) -> list[Tensor]:
+    """-log p of each word of a path from root to leaf, the root's given the boundary."""
+    words, _, labels = sentence
+    read = [BOUNDARY, *(words[place] for place in path[:-1])]
+    steps = _steps(config, parameters, read, [labels[place] for place in path])
+    return [
+        -_logits(config, parameters, read[: t + 1], h, f).log_softmax(0)[words[place]]
+        for t, (place, (h, f)) in enumerate(zip(path, steps, strict=True))
+    ]
+
+
+def _paths(heads: list[int]) -> list[list[int]]:
+    leaves = [place for place in range(len(heads)) if place not in heads]
+    paths = []
+    for leaf in leaves:
+        path = [leaf]
+        while heads[path[0]] >= 0:
+            path.insert(0, heads[path[0]])
+        paths.append(path)
+    return paths
+
+
+def _steps(config, parameters: Parameters, read: list[int], labels: list[int]) -> list[tuple[Tensor, Tensor]]:
+    """h and f after each word read, where labels[t] is that of the edge to what is predicted then."""
+    own = {name.removeprefix("body."): value for name, value in parameters.items()}
+    start = 1.0 if config.initial_state == "ones" else 0.0
+    h = own["embedding.weight"].new_full((config.width,), start)
+    f = h.new_zeros(config.labels)
+    steps = []
+    for word, label in zip(read, labels, strict=True):
+        f = config.label_decay * f
+        if config.labels and label >= 0:
+            f = f.clone()
+            f[label] = 1
+        a = own["recurrent.weight"] @ h + own["embedding.weight"][word]
+        if config.labels and config.label_features in ("hidden", "both"):
+            a = a + own["label.weight"] @ f
+        h = 1 / (1 + torch.exp(-a))
+        steps.append((h, f))
+    return steps
+
+
+def _logits(config, parameters: Parameters, read: list[int], h: Tensor, f: Tensor) -> Tensor:
+    if config.labels and config.label_features in ("output", "both"):
+        h = torch.cat([h, f])
+    if config.maximum_entropy is not None:
+        return connected(config, parameters, read, h)
+    return predict(config, parameters, h)

@@ -1,0 +1,192 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from memtune.models import ClassFactoredConfig, DependencyRNNConfig, MaximumEntropyConfig, build_model
+from tests.golden.tiny_trees import LABELS, Sentence, treebank, trees_of_every_shape
+from tests.oracles.agreement import assert_agreement, assert_near, assert_same_gradients
+from tests.oracles.dependency_rnn import dependency_rnn_logits, discounted_nats, path_nats
+
+WORDS = 23
+WIDE = {"width": 6, "initial_range": 0.8}
+UNLABELLED = {
+    "plain": DependencyRNNConfig(**WIDE),
+    "from ones": DependencyRNNConfig(**WIDE, initial_state="ones"),
+    "classes": DependencyRNNConfig(**WIDE, output=ClassFactoredConfig(classes=5)),
+    "one ancestor": DependencyRNNConfig(**WIDE, maximum_entropy=MaximumEntropyConfig(order=2, size=300)),
+    "three ancestors, classes": DependencyRNNConfig(
+        **WIDE,
+        output=ClassFactoredConfig(mass="square_root"),
+        maximum_entropy=MaximumEntropyConfig(order=4, size=300),
+    ),
+}
+LABELLED = {
+    "labels to the hidden layer": DependencyRNNConfig(**WIDE, labels=LABELS, label_features="hidden"),
+    "labels to the output layer": DependencyRNNConfig(**WIDE, labels=LABELS, label_features="output"),
+    "more labels than there are, to both": DependencyRNNConfig(**WIDE, labels=LABELS + 2),
+    "labels that stay on": DependencyRNNConfig(**WIDE, labels=LABELS, label_decay=0.5),
+    "everything": DependencyRNNConfig(
+        **WIDE,
+        initial_state="ones",
+        labels=LABELS,
+        label_decay=1.1,
+        output=ClassFactoredConfig(classes=4),
+        maximum_entropy=MaximumEntropyConfig(order=3, size=300),
+    ),
+}
+CONFIGS = UNLABELLED | LABELLED
+every_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+unlabelled = pytest.mark.parametrize("config", UNLABELLED.values(), ids=UNLABELLED)
+
+
+def model_of(config):
+    """Weights of n-grams start at zero: they are given values."""
+    model = build_model(config, WORDS, seed=1)
+    generator = torch.Generator().manual_seed(2)
+    for parameter in model.parameters():
+        if not parameter.any():
+            torch.nn.init.uniform_(parameter, -0.5, 0.5, generator)
+    return model
+
+
+def batch_of(sentences: list[Sentence]):
+    trees = treebank(sentences)
+    return trees.batch(trees.sentences)
+
+
+def assert_agreement_on_trees(model, sentences: list[Sentence], tolerance: float) -> None:
+    parameters = {name: value.detach().double().requires_grad_() for name, value in model.named_parameters()}
+    expected = discounted_nats(model.config, parameters, sentences)
+    nats, _ = model.tree_nats(batch_of(sentences))
+    assert_near(nats, expected, tolerance, "loss")
+    assert_same_gradients(model, nats, parameters, expected, tolerance)
+
+
+@every_config
+def test_agrees_with_its_paths_and_their_discount(config):
+    assert_agreement_on_trees(model_of(config).double(), trees_of_every_shape(WORDS), tolerance=1e-12)
+
+
+@every_config
+def test_agrees_in_single_precision(config):
+    assert_agreement_on_trees(model_of(config), trees_of_every_shape(WORDS), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 63])
+@unlabelled
+def test_reads_a_text_as_a_tree_of_one_word_a_level(config, length):
+    words_BT = torch.randint(WORDS, (3, length + 1), generator=torch.Generator().manual_seed(length))
+    assert_agreement(model_of(config).double(), dependency_rnn_logits, words_BT, tolerance=1e-9)
+
+
+@unlabelled
+def test_carried_state_agrees_with_reading_the_whole_text(config):
+    words_BT = torch.randint(WORDS, (3, 17), generator=torch.Generator().manual_seed(0))
+    model = model_of(config).double()
+    assert_agreement(model, dependency_rnn_logits, words_BT, tolerance=1e-9, carried_from=7)
+
+
+@unlabelled
+def test_a_sentence_is_a_chain_shaped_tree(config):
+    """Each word hangs from the one before it: the sequential network, but for the end of the sentence."""
+    words = torch.randint(1, WORDS, (9,), generator=torch.Generator().manual_seed(0))
+    model = model_of(config).double()
+    chain = batch_of([(words.tolist(), list(range(-1, 8)), [-1] * 9)])
+    inputs_BT = torch.cat([torch.zeros(1, dtype=torch.int64), words[:-1]]).unsqueeze(0)
+    nats, _ = model.negative_log_likelihood(inputs_BT, words.unsqueeze(0), None, model.initial_state(1))
+    torch.testing.assert_close(model.tree_nats(chain)[0], nats)
+
+
+@every_config
+def test_a_node_has_the_nats_it_has_on_any_path(config):
+    sentences = trees_of_every_shape(WORDS)
+    model = model_of(config).double()
+    parameters = dict(model.named_parameters())
+    for sentence in sentences[-3:]:
+        _, nats_N = model.tree_nats(batch := batch_of([sentence]))
+        leaf = len(sentence[0]) - 1
+        path = [leaf]
+        while sentence[1][path[0]] >= 0:
+            path.insert(0, sentence[1][path[0]])
+        expected = path_nats(model.config, parameters, sentence, path)[-1]
+        same_word = batch.words_N[1:] == sentence[0][leaf]
+        assert (nats_N[same_word] - expected).abs().min() < 1e-9
+
+
+@every_config
+def test_sentences_beside_it_change_nothing_for_a_sentence(config):
+    sentences = trees_of_every_shape(WORDS)
+    model = model_of(config).double()
+    batch = batch_of(sentences)
+    _, nats_N = model.tree_nats(batch)
+    together = torch.zeros(len(sentences), dtype=torch.float64).index_add_(0, batch.sentences_W, nats_N)
+    alone = [model.tree_nats(batch_of([sentence]))[0].item() for sentence in sentences]
+    assert together.tolist() == pytest.approx(alone, rel=1e-12)
+
+
+@every_config
+def test_weights_of_nodes_scale_what_they_teach(config):
+    model, batch = model_of(config).double(), batch_of(trees_of_every_shape(WORDS))
+    weights_N = torch.rand(len(batch.words_N) - 1, generator=torch.Generator().manual_seed(3)).double()
+    weighted, nats_N = model.tree_nats(batch, weights_N)
+    torch.testing.assert_close(weighted.detach(), nats_N @ weights_N)
+    torch.testing.assert_close(nats_N, model.tree_nats(batch)[1])
+
+
+@pytest.mark.parametrize("config", LABELLED.values(), ids=LABELLED)
+def test_a_label_tells_of_its_own_word_and_of_those_below(config):
+    """Words 0 and 1 hang from the root, 2 from word 1: another label of word 1 leaves word 0 alone."""
+    model = model_of(config).double()
+    nats = []
+    for label in (0, 1):
+        batch = batch_of([([5, 6, 7, 8], [3, 3, 1, -1], [2, label, 3, -1])])
+        _, nats_N = model.tree_nats(batch)
+        nats.append(dict(zip(batch.words_N[1:].tolist(), nats_N.tolist(), strict=True)))
+    unchanged = {word for word in nats[0] if nats[0][word] == nats[1][word]}
+    heard_below = config.label_decay or config.label_features != "output"
+    assert unchanged == ({5, 8} if heard_below else {5, 7, 8})
+
+
+def test_a_word_whose_label_is_not_known_is_read_without_one():
+    config = LABELLED["more labels than there are, to both"]
+    model = model_of(config).double()
+    sentences = [(words, heads, [-1] * len(words)) for words, heads, _ in trees_of_every_shape(WORDS)]
+    expected = discounted_nats(config, dict(model.named_parameters()), sentences)
+    assert_near(model.tree_nats(batch_of(sentences))[0], expected, 1e-12, "loss")
+
+
+def test_two_levels_by_hand():
+    """One unit, R = 1/2, every vector 1: sigmoid(1), then sigmoid(1 + sigmoid(1) / 2), for both children."""
+    model = build_model(DependencyRNNConfig(width=1), WORDS, seed=1).double()
+    for parameter in model.parameters():
+        parameter.data.fill_(1.0)
+    model.recurrent.weight.data.fill_(0.5)
+    hidden_NF = model.read_trees(batch_of([([4, 9, 5], [-1, 0, 0], [-1, 0, 0])]))
+    first = 1 / (1 + math.exp(-1))
+    second = 1 / (1 + math.exp(-1 - first / 2))
+    assert hidden_NF.flatten().tolist() == pytest.approx([first, second, second], rel=1e-12)
+
+
+def test_a_sentence_of_640_words_is_read_in_any_shape():
+    words = np.arange(640) % (WORDS - 1) + 1
+    model = build_model(DependencyRNNConfig(**WIDE), WORDS, seed=1).double()
+    for heads in (range(-1, 639), [-1] + [0] * 639):
+        _, nats_N = model.tree_nats(batch_of([(words.tolist(), list(heads), [-1] * 640)]))
+        assert len(nats_N) == 640
+        assert nats_N.isfinite().all()
+
+
+def test_sizes_by_hand():
+    """Two 10,000 x 100 tables and R; 40 labels add F, and G to the output's rows; no biases."""
+    assert DependencyRNNConfig().parameter_count(10_000) == 2 * 1_000_000 + 10_000
+    both = DependencyRNNConfig(labels=40).parameter_count(10_000)
+    assert both == 2 * 1_000_000 + 10_000 + 40 * 100 + 40 * 10_000
+    assert DependencyRNNConfig(labels=40, label_features="hidden").parameter_count(10_000) == 2_014_000
+
+
+@every_config
+def test_the_formula_counts_what_is_built(config):
+    built = sum(parameter.numel() for parameter in build_model(config, WORDS, seed=0).parameters())
+    assert config.parameter_count(WORDS) == built
