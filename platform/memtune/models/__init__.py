@@ -28,7 +28,13 @@ from memtune.models.lstm import LSTMConfig
 from memtune.models.lstmn import LSTMNConfig
 from memtune.models.maximum_entropy import MaximumEntropyConfig
 from memtune.models.memory_network import MemoryNetworkConfig
-from memtune.models.outputs import AdaptiveConfig, ClassFactoredConfig, OutputConfig, SoftmaxConfig
+from memtune.models.outputs import (
+    AdaptiveConfig,
+    ClassFactoredConfig,
+    NoOutputConfig,
+    OutputConfig,
+    SoftmaxConfig,
+)
 from memtune.models.recurrent_memory import RecurrentMemoryConfig
 from memtune.models.residual_memory import ResidualMemoryConfig
 from memtune.models.rnn import RNNConfig
@@ -57,6 +63,7 @@ __all__ = [
     "MemoryNetworkConfig",
     "ModelConfig",
     "NeuralLanguageModel",
+    "NoOutputConfig",
     "OutputConfig",
     "RNNConfig",
     "RecurrentMemoryConfig",

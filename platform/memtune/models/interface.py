@@ -121,6 +121,10 @@ class Architecture(LanguageModelConfig):
         """
         return 4
 
+    def unfit_as_body(self) -> str | None:
+        """Why no classifier can be trained over the hidden states, with a way out; None where one can."""
+        return None
+
     @abstractmethod
     def build(self, vocabulary_size: int) -> "NeuralLanguageModel":
         """A new model with its initial parameters, drawn from torch's default generator."""

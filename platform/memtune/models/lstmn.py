@@ -136,11 +136,12 @@ class LSTMNLayer(nn.Module):
         """tape_BND with T new slots, attended_BTH, and weights_BTN of each step over the slots."""
         inputs_TBE = inputs_BTE.transpose(0, 1).contiguous()
         tape_BND, attended_TBH, weights_BTN = read_and_write(
-            inputs_TBE, self._weights(), tape_BSD, attended_BH, self.limit
+            inputs_TBE, self.tape_weights(), tape_BSD, attended_BH, self.limit
         )
         return tape_BND, attended_TBH.transpose(0, 1), weights_BTN
 
-    def _weights(self) -> TapeWeights:
+    def tape_weights(self) -> TapeWeights:
+        """The parameters by their names in the recurrence."""
         query_attended = self.query_attended
         return TapeWeights(
             gates_input_FE=self.gates_input.weight,

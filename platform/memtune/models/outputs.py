@@ -16,13 +16,14 @@ from typing_extensions import override
 from memtune.errors import ConfigurationError
 from memtune.models.layers.adaptive import AdaptiveOutput, projected_widths
 from memtune.models.layers.class_factored import ClassFactoredOutput
-from memtune.models.layers.output import OutputLayer, SoftmaxOutput, rows_per_chunk
+from memtune.models.layers.output import NoOutput, OutputLayer, SoftmaxOutput, rows_per_chunk
 from memtune.models.layers.word_classes import ClassMass, class_borders, range_shares, zipf_counts
 from memtune.values import Value
 
 __all__ = [
     "AdaptiveConfig",
     "ClassFactoredConfig",
+    "NoOutputConfig",
     "OutputArchitecture",
     "OutputConfig",
     "SoftmaxConfig",
@@ -232,4 +233,32 @@ class AdaptiveConfig(OutputArchitecture):
         return borders[0] + len(words), list(zip(projected, words, strict=True))
 
 
-OutputConfig = Annotated[SoftmaxConfig | ClassFactoredConfig | AdaptiveConfig, Field(discriminator="kind")]
+class NoOutputConfig(OutputArchitecture):
+    """None at all: what a task takes whose head reads the hidden vectors; it predicts no words."""
+
+    kind: Literal["none"] = "none"
+    can_be_tied: ClassVar[bool] = True
+    can_be_connected: ClassVar[bool] = False
+
+    @override
+    def build(
+        self, width: int, vocabulary_size: int, tied_to: nn.Embedding | None = None, bias: bool = True
+    ) -> NoOutput:
+        return NoOutput(width)
+
+    @override
+    def parameter_count(self, width: int, vocabulary_size: int, tied: bool = False, bias: bool = True) -> int:
+        return 0
+
+    @override
+    def multiply_adds(self, width: int, vocabulary_size: int) -> int:
+        return 0
+
+    @override
+    def logits_held(self, rows: int, vocabulary_size: int) -> int:
+        return 0
+
+
+OutputConfig = Annotated[
+    SoftmaxConfig | ClassFactoredConfig | AdaptiveConfig | NoOutputConfig, Field(discriminator="kind")
+]

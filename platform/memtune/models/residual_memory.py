@@ -73,6 +73,12 @@ class ResidualMemoryConfig(Architecture):
         return 1 + sum(self.delays)
 
     @override
+    def unfit_as_body(self) -> str | None:
+        if not self.batch_norm:
+            return None
+        return "batch_norm would take account of the padding of sentences; take batch_norm = false"
+
+    @override
     def build(self, vocabulary_size: int) -> "ResidualMemoryLanguageModel":
         return ResidualMemoryLanguageModel(self, vocabulary_size)
 

@@ -82,6 +82,14 @@ class StackLSTMConfig(Architecture):
     )
 
     @override
+    def unfit_as_body(self) -> str | None:
+        if self.variant != "discrete":
+            return None
+        return (
+            'variant = "discrete" learns its actions from words it predicts; take "multipop" or "continuous"'
+        )
+
+    @override
     def build(self, vocabulary_size: int) -> "StackLSTMLanguageModel":
         return StackLSTMLanguageModel(self, vocabulary_size)
 

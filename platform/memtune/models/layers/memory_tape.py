@@ -37,19 +37,34 @@ class TapeWeights(NamedTuple):
     key_HH: Tensor
     score_H: Tensor
 
+    def reading_beside(self) -> "TapeWeights":
+        """Those of inputs that are followed by what joins h~ in the gates, and there alone."""
+        gates_FX = torch.cat([self.gates_input_FE, self.gates_attended_FH], dim=1)
+        unread_HH = torch.zeros_like(self.key_HH)
+        return self._replace(
+            gates_input_FE=gates_FX, query_input_HE=torch.cat([self.query_input_HE, unread_HH], dim=1)
+        )
+
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # it would unroll the loop for each length
 def read_and_write(
-    inputs_TBE: Tensor, weights: TapeWeights, tape_BSD: Tensor, attended_BH: Tensor, limit: int | None
+    inputs_TBE: Tensor,
+    weights: TapeWeights,
+    tape_BSD: Tensor,
+    attended_BH: Tensor,
+    limit: int | None,
+    added_TBH: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """tape_BND with the new slots, attended_TBH (h~_t), and the weights_BTN of each step, without gradient.
 
     `tape` holds at least one slot, `attended` is h~ of the step before. A step reads the last `limit` slots,
-    all where it is None. Runs in the weights' type, under autocast too.
+    all where it is None. `added` joins the sum of each new memory c_t (equation 14). Runs in the weights'
+    type, under autocast too.
     """
     kind = weights.score_H
     with torch.autocast(kind.device.type, enabled=False):
-        read = (tensor.to(kind.dtype) for tensor in (inputs_TBE, tape_BSD, attended_BH))
+        given = (inputs_TBE, tape_BSD, attended_BH, added_TBH)
+        read = (tensor if tensor is None else tensor.to(kind.dtype) for tensor in given)
         outputs: tuple[Tensor, Tensor, Tensor] = _Recurrence.apply(*weights, *read, limit)  # type: ignore[no-untyped-call]
     return outputs
 
@@ -61,9 +76,10 @@ class _Inputs(NamedTuple):
     inputs_TBE: Tensor
     tape_BSD: Tensor
     attended_BH: Tensor
+    added_TBH: Tensor | None
 
     @classmethod
-    def of(cls, tensors: tuple[Tensor, ...]) -> "_Inputs":
+    def of(cls, tensors: tuple[Any, ...]) -> "_Inputs":
         """From the flat arguments of the function below."""
         count = len(TapeWeights._fields)
         return cls(TapeWeights(*tensors[:count]), *tensors[count:])
@@ -157,7 +173,8 @@ def _read(inputs: _Inputs, limit: int | None) -> _Buffers:
         _attend(trace, step, weights.score_H, scratch_F)
         gates_BP.addmm_(read_TBD[step, :, :width], attended_HP)
         slot_BD = tape_BND[:, carried + step]
-        _write(gates_BP, read_TBD[step, :, width:], slot_BD)
+        added_BH = None if inputs.added_TBH is None else inputs.added_TBH[step]
+        _write(gates_BP, read_TBD[step, :, width:], slot_BD, added_BH)
         torch.mm(slot_BD[:, :width], key_HH, out=keys_BNH[:, carried + step])
     return trace.buffers
 
@@ -196,14 +213,16 @@ def _attend(trace: _Trace, step: int, score_H: Tensor, scratch_F: Tensor) -> Non
     torch.bmm(weights_BW.unsqueeze(1), buffers.tape_BND[:, window], out=read_B1D)
 
 
-def _write(gates_BP: Tensor, remembered_BH: Tensor, slot_BD: Tensor) -> None:
-    """Equations 7 to 9: the gates' functions in place, and the step's slot."""
+def _write(gates_BP: Tensor, remembered_BH: Tensor, slot_BD: Tensor, added_BH: Tensor | None) -> None:
+    """Equations 7 to 9, or 14 in place of 8: the gates' functions in place, and the step's slot."""
     width = remembered_BH.shape[1]
     gates_BP[:, : 3 * width].sigmoid_()
     output_BH, input_BH, forget_BH, candidate_BH, _ = gates_BP.chunk(5, dim=1)
     candidate_BH.tanh_()
     hidden_BH, cell_BH = slot_BD.chunk(2, dim=1)
     torch.mul(forget_BH, remembered_BH, out=cell_BH).addcmul_(input_BH, candidate_BH)
+    if added_BH is not None:
+        cell_BH += added_BH
     torch.mul(output_BH, cell_BH.tanh(), out=hidden_BH)
 
 
@@ -227,16 +246,17 @@ class _Gradients:
         self.keys_BNH = torch.zeros_like(self.kept.keys_BNH)
         self.scores_BN = torch.zeros_like(self.kept.keys_BNH[:, :, 0])
         self.score_B1H = torch.zeros_like(inputs.attended_BH).unsqueeze(1)
+        self.added_TBH = None if inputs.added_TBH is None else torch.empty_like(inputs.added_TBH)
         self.scratch_F = trace.scratch()
 
-    def of_inputs(self) -> tuple[Tensor, ...]:
+    def of_inputs(self) -> tuple[Tensor | None, ...]:
         """In the order of the function's arguments."""
         for step in reversed(range(len(self.gates_TBP))):
             self._write(step)
             self._attend(step)
         tape_BSD = self._slots(slice(0, self.carried), slice(0, len(self.gates_TBP)))
         attended_BH = self.first_query_BH @ self.weights.query_attended_HH
-        return (*self._weights(), self._inputs(), tape_BSD, attended_BH)
+        return (*self._weights(), self._inputs(), tape_BSD, attended_BH, self.added_TBH)
 
     def _weights(self) -> TapeWeights:
         """Products over all steps; a query stands in the row of the step before."""
@@ -272,6 +292,8 @@ class _Gradients:
         to_output_BH, to_input_BH, to_forget_BH, to_candidate_BH, _ = gates_BP.chunk(5, dim=1)
         tanh_BH = self.kept.tape_BND[:, slot, width:].tanh()
         cell_BH += tanh_backward(hidden_BH * output_BH, tanh_BH)
+        if self.added_TBH is not None:
+            self.added_TBH[step] = cell_BH
         torch.mul(hidden_BH, tanh_BH, out=to_output_BH)
         torch.mul(cell_BH, candidate_BH, out=to_input_BH)
         torch.mul(cell_BH, self.kept.read_TBD[step, :, width:], out=to_forget_BH)

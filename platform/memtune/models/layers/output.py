@@ -19,9 +19,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from typing_extensions import override
 
+from memtune.errors import ConfigurationError
 from memtune.models.layers.hashed_ngrams import Slices, add_slices, add_to_slices
 
-__all__ = ["OutputLayer", "SoftmaxOutput", "chunked_negative_log_likelihood", "rows_per_chunk"]
+__all__ = ["NoOutput", "OutputLayer", "SoftmaxOutput", "chunked_negative_log_likelihood", "rows_per_chunk"]
 
 # A chunk's logits stay near the cache, but a matrix product of fewer than 64 rows loses more than that wins.
 BUFFER_SIZE = {"cpu": 7_000_000, "cuda": 100_000_000}
@@ -50,6 +51,28 @@ class OutputLayer(nn.Module, ABC):
 
     def learn_counts(self, counts: Sequence[int]) -> None:
         """Take notice of how often the training text has each word, before training; most layers do not."""
+
+
+class NoOutput(OutputLayer):
+    """Stands where a head reads the hidden vectors; asked for words it raises a ConfigurationError."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    @override
+    def forward(self, hidden_H: Tensor) -> Tensor:
+        raise _no_words()
+
+    @override
+    def negative_log_likelihood_by_row(
+        self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        raise _no_words()
+
+
+def _no_words() -> ConfigurationError:
+    return ConfigurationError('output.kind = "none" predicts no words; leave output out to model a language')
 
 
 class SoftmaxOutput(OutputLayer):

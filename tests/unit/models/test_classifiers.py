@@ -1,0 +1,326 @@
+from itertools import product
+
+import pytest
+import torch
+from torch.nn import functional
+
+from memtune.errors import ConfigurationError
+from memtune.models import (
+    MODELS,
+    AdaptiveConfig,
+    Architecture,
+    AWDLSTMConfig,
+    LSTMConfig,
+    LSTMNConfig,
+    MaximumEntropyConfig,
+    ResidualMemoryConfig,
+    StackLSTMConfig,
+)
+from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, bare, hidden_width
+from memtune.models.fused_pairs import PairReading
+from memtune.models.layers.pooling import Spans, span_means
+from tests.oracles.agreement import assert_near
+from tests.oracles.classifiers import fusion_as_written, pair_logits, phrase_logits
+
+WORDS = 23
+EXACT = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
+HEAD = ClassifierConfig(classes=3)
+READINGS = {
+    "apart": PairReading(),
+    "apart, two readers": PairReading(shared_reader=False),
+    "shallow": PairReading(fusion="shallow"),
+    "shallow, two readers": PairReading(fusion="shallow", shared_reader=False),
+    "shallow, recurrent": PairReading(fusion="shallow", previous_source_attention=True),
+    "deep": PairReading(fusion="deep"),
+    "deep, two readers": PairReading(fusion="deep", shared_reader=False, first_slot="premise"),
+    "deep, no recurrence": PairReading(fusion="deep", previous_source_attention=False),
+    "deep, from the premise": PairReading(fusion="deep", first_slot="premise"),
+}
+every_reading = pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS)
+
+
+def small(**fields) -> LSTMNConfig:
+    """Wide initial values: attention far from even, so that a wrong slot shows."""
+    return LSTMNConfig(**{"width": 5, "embedding_width": 4, "initial_range": 0.8, **fields})
+
+
+def seeded(build):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return build()
+
+
+def pair_model(reading: PairReading, config: Architecture | None = None, head: ClassifierConfig = HEAD):
+    return seeded(lambda: reading.classifier(config or small(), WORDS, head)).double().eval()
+
+
+def sentence_model(config: Architecture | None = None, head: ClassifierConfig = HEAD):
+    return seeded(lambda: SentenceClassifier(config or small(), WORDS, head)).double().eval()
+
+
+def sentences(lengths: list[int], seed: int = 0) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(WORDS, (length,), generator=generator).tolist() for length in lengths]
+
+
+def padded(rows: list[list[int]], beyond: int = 0, filler: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+    """words_BT and lengths_B; padding to the longest row and `beyond`."""
+    lengths_B = torch.tensor([len(row) for row in rows])
+    longest = int(lengths_B.max()) + beyond
+    words_BT = torch.tensor([row + [filler] * (longest - len(row)) for row in rows])
+    return words_BT, lengths_B
+
+
+def gradients_of(loss, parameters) -> list[torch.Tensor]:
+    """Zeros where a parameter took no part."""
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    return [
+        torch.zeros_like(parameter) if gradient is None else gradient
+        for gradient, parameter in zip(found, parameters, strict=True)
+    ]
+
+
+def assert_agreement(model, logits, oracle, tolerance: float) -> None:
+    """Logits, loss and every gradient, the oracle in float64."""
+    doubles = {name: value.detach().double().requires_grad_() for name, value in model.named_parameters()}
+    expected = oracle(doubles)
+    labels = torch.arange(len(expected)) % expected.shape[1]
+    assert_near(logits, expected, tolerance, "logits")
+    loss, wanted = (
+        functional.cross_entropy(values, labels, reduction="sum") for values in (logits, expected)
+    )
+    assert_near(loss, wanted, tolerance, "loss")
+    own = gradients_of(loss, list(model.parameters()))
+    for name, gradient, reference in zip(
+        doubles, own, gradients_of(wanted, list(doubles.values())), strict=True
+    ):
+        assert_near(gradient, reference, tolerance, f"gradient of {name}")
+
+
+@pytest.mark.parametrize("lengths", [([1], [1]), ([2, 7, 1], [5, 1, 3]), ([16, 15], [15, 16])], ids=str)
+@every_reading
+def test_every_reading_of_a_pair_agrees_with_its_equations(reading, lengths):
+    model, (premises, hypotheses) = (
+        pair_model(reading),
+        (sentences(lengths[0]), sentences(lengths[1], seed=1)),
+    )
+    logits = model(*padded(premises), *padded(hypotheses))
+    assert_agreement(model, logits, lambda p: pair_logits(reading, p, premises, hypotheses), tolerance=1e-9)
+
+
+@every_reading
+def test_single_precision_agrees_to_rounding(reading):
+    model = pair_model(reading).float()
+    premises, hypotheses = sentences([16, 3]), sentences([5, 12], seed=1)
+    logits = model(*padded(premises), *padded(hypotheses))
+    assert_agreement(model, logits, lambda p: pair_logits(reading, p, premises, hypotheses), tolerance=1e-5)
+
+
+SPANS = [(0, 0, 7), (0, 3, 4), (1, 0, 1), (2, 1, 4), (0, 2, 6), (2, 0, 4)]
+
+
+@pytest.mark.parametrize(("tolerance", "kind"), [(1e-9, torch.double), (1e-5, torch.float)], ids=str)
+def test_phrases_agree_with_their_equations(tolerance, kind):
+    model, rows = sentence_model().to(kind), sentences([7, 1, 4])
+    logits = model(padded(rows)[0], *Spans(*torch.tensor(SPANS).t()))
+    assert_agreement(model, logits, lambda p: phrase_logits(p, rows, SPANS), tolerance)
+
+
+@pytest.mark.parametrize("fusion", ["shallow", "deep"])
+def test_the_slow_side_of_the_benchmark_is_the_same_model(fusion):
+    model = pair_model(PairReading(fusion=fusion, previous_source_attention=True))
+    premises, hypotheses = padded(sentences([9, 9])), padded(sentences([6, 6], seed=1))
+    slow_BC = fusion_as_written(model, premises[0], hypotheses[0])
+    assert_near(model(*premises, *hypotheses), slow_BC, 1e-12, "logits")
+
+
+def loss_and_gradients(model, logits_BC):
+    labels_B = torch.arange(len(logits_BC)) % logits_BC.shape[1]
+    loss = functional.cross_entropy(logits_BC, labels_B, reduction="sum")
+    return loss, gradients_of(loss, list(model.parameters()))
+
+
+@pytest.mark.parametrize(("beyond", "other"), [(1, 0), (0, 1), (3, 40), (40, 3)])
+@every_reading
+def test_padding_of_any_length_changes_nothing_of_a_pair(reading, beyond, other):
+    """Neither attended to nor averaged, whatever word stands there."""
+    model = pair_model(reading)
+    premises, hypotheses = sentences([4, 9, 1]), sentences([6, 1, 3], seed=1)
+    plain = loss_and_gradients(model, model(*padded(premises), *padded(hypotheses)))
+    more = padded(premises, beyond, filler=7), padded(hypotheses, other, filler=9)
+    torch.testing.assert_close(loss_and_gradients(model, model(*more[0], *more[1])), plain, **EXACT)
+
+
+BODIES = [
+    MODELS[family](**{"width": 6, "initial_range": 0.5} | more)
+    for family, more in {
+        "lstm": {"layers": 2},
+        "rnn": {},
+        "lstmn": {"layers": 2, "tape_size": 3},
+        "scrn": {"context_width": 3},
+        "recurrent_memory": {"memory_size": 3},
+        "attention_lstm": {"memory_size": 3},
+        "stack_lstm": {"stack_size": 3, "policy_width": 3},
+        "depth_gated_lstm": {},
+        "gated_feedback_lstm": {},
+        "awd_lstm": {"embedding_width": 4},
+        "residual_memory": {"layers": 2, "batch_norm": False},
+        "memory_network": {"memory_size": 3},
+    }.items()
+]
+every_body = pytest.mark.parametrize("config", BODIES, ids=[body.family for body in BODIES])
+
+
+@pytest.mark.parametrize("beyond", [1, 33])
+@every_body
+def test_padding_of_any_length_changes_nothing_of_a_sentence(config, beyond):
+    model, rows = sentence_model(config), sentences([7, 1, 4])
+    spans = Spans(*torch.tensor(SPANS).t())
+    plain = loss_and_gradients(model, model(padded(rows)[0], *spans))
+    more = loss_and_gradients(model, model(padded(rows, beyond, filler=8)[0], *spans))
+    torch.testing.assert_close(more, plain, **EXACT)
+
+
+@every_body
+def test_examples_of_a_batch_are_as_if_each_were_alone(config):
+    model, (premises, hypotheses) = (
+        pair_model(PairReading(), config),
+        (sentences([6, 1]), sentences([2, 9], 1)),
+    )
+    together_BC = model(*padded(premises), *padded(hypotheses))
+    alone = [
+        model(*padded([premise]), *padded([other]))
+        for premise, other in zip(premises, hypotheses, strict=True)
+    ]
+    torch.testing.assert_close(together_BC, torch.cat(alone), **EXACT)
+
+
+@every_body
+def test_any_body_has_the_size_that_the_formula_gives(config):
+    width = hidden_width(config)
+    model = sentence_model(config)
+    expected = bare(config).parameter_count(WORDS) + HEAD.parameter_count(width, width)
+    assert sum(parameter.numel() for parameter in model.parameters()) == expected
+    assert (
+        model.readers[0].encode(torch.tensor([[1]]), model.readers[0].initial_state(1))[0].shape[2] == width
+    )
+
+
+@every_reading
+def test_a_pair_has_the_size_that_the_formula_gives(reading):
+    config = small()
+    built = sum(parameter.numel() for parameter in pair_model(reading, config).parameters())
+    assert reading.pair_parameter_count(config, WORDS, HEAD) == built
+
+
+PRINTED = {"shallow": (280e3, 1.4e6, 2.8e6), "deep": (330e3, 1.7e6, 3.4e6)}
+
+
+@pytest.mark.parametrize(("fusion", "row"), [*product(PRINTED, range(3))])
+def test_sizes_of_the_papers_fusions(fusion, row):
+    """Table 3 to the digits printed; matrices of 10 d^2 + 6 d E and 12 d^2 + 7 d E, E = 300."""
+    d, printed = (100, 300, 450)[row], PRINTED[fusion][row]
+    config, reading = LSTMNConfig(width=d, embedding_width=300), PairReading(fusion=fusion)
+    size = reading.pair_parameter_count(config, 0, HEAD)
+    matrices = {"shallow": 10 * d * d + 6 * d * 300, "deep": 12 * d * d + 7 * d * 300}[fusion]
+    vectors = 4 * d + d + d + d * (fusion == "deep") + 2 * d + d * 3 + 3  # biases, v, u and the last layer
+    assert size == matrices + vectors
+    digits = 1e4 if row == 0 else 1e5
+    assert round(size / digits) * digits == printed
+
+
+@pytest.mark.parametrize(("d", "size"), [(100, 541e3), (300, 2.70e6), (450, 5.27e6)])
+def test_two_readers_are_far_from_the_printed_sizes(d, size):
+    config = LSTMNConfig(width=d, embedding_width=300)
+    reading = PairReading(fusion="deep", shared_reader=False)
+    assert reading.pair_parameter_count(config, 0, HEAD) == pytest.approx(size, rel=2e-3)
+
+
+@pytest.mark.parametrize("fusion", ["none", "shallow", "deep"])
+def test_long_and_short_sentences_are_read(fusion):
+    model = pair_model(PairReading(fusion=fusion)).float()
+    logits_BC = model(*padded(sentences([640, 1])), *padded(sentences([1, 640], seed=1)))
+    loss, gradients = loss_and_gradients(model, logits_BC)
+    assert loss.isfinite()
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("fusion", ["shallow", "deep"])
+def test_alignment_is_a_distribution_over_the_words_of_the_premise(fusion):
+    model = pair_model(PairReading(fusion=fusion))
+    premises, hypotheses = padded(sentences([4, 9, 1])), padded(sentences([6, 1, 3], seed=1))
+    weights_BTS = model.alignment(*premises, hypotheses[0])
+    assert weights_BTS.shape == (3, 6, 9)
+    torch.testing.assert_close(weights_BTS.sum(2), torch.ones(3, 6, dtype=torch.float64))
+    assert weights_BTS[0, :, 4:].eq(0).all()
+    assert weights_BTS[2, :, 0].eq(1).all()
+
+
+@pytest.mark.parametrize("fusion", ["shallow", "deep"])
+def test_a_hypothesis_sees_its_premise_in_fusion(fusion):
+    """The state after a hypothesis changes with the premise where they are fused, and only there."""
+    model = pair_model(PairReading(fusion=fusion), head=ClassifierConfig(classes=5, layers=0))
+    with torch.no_grad():
+        model.head[-1].weight[:, :5] = 0  # only the mean of the hypothesis counts
+    hypothesis = padded(sentences([4], seed=1))
+    one, other = (model(*padded(sentences([6], seed=seed)), *hypothesis) for seed in (2, 3))
+    assert not torch.allclose(one, other)
+
+
+def test_a_mean_of_one_word_at_the_end_of_a_long_sentence_keeps_its_digits():
+    hidden_BTH = torch.rand(1, 640, 4, generator=torch.Generator().manual_seed(0))
+    spans = Spans(*torch.tensor([[0, 639, 640], [0, 0, 640]]).t())
+    means_NH = span_means(hidden_BTH, spans)
+    torch.testing.assert_close(means_NH[0], hidden_BTH[0, 639], rtol=1e-6, atol=0)
+    torch.testing.assert_close(means_NH[1], hidden_BTH[0].double().mean(0).float(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(("layers", "dropout"), [(0, 0.0), (1, 0.3), (3, 0.5)])
+def test_dropout_and_the_layers_of_a_head_are_those_asked_for(layers, dropout):
+    head = ClassifierConfig(classes=4, layers=layers, dropout=dropout).build(6, 5)
+    assert [type(part).__name__ for part in head] == ["Linear", "ReLU"] * layers + ["Dropout", "Linear"]
+    assert head[-2].p == dropout
+
+
+def test_the_head_alone_drops_out_in_training():
+    model = sentence_model(head=ClassifierConfig(classes=3, dropout=0.5))
+    words_BT, lengths_B = padded(sentences([5]))
+    spans = Spans.from_the_start(lengths_B)
+    assert torch.equal(model(words_BT, *spans), model(words_BT, *spans))
+    model.train()
+    assert not torch.equal(model(words_BT, *spans), model(words_BT, *spans))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (LSTMConfig(output=AdaptiveConfig()), 'output.kind = "adaptive" predicts words'),
+        (LSTMConfig(maximum_entropy=MaximumEntropyConfig()), "maximum_entropy"),
+        (StackLSTMConfig(variant="discrete"), "learns its actions from words"),
+        (ResidualMemoryConfig(), "batch_norm = false"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else value.family,
+)
+def test_what_a_head_could_make_no_use_of_is_refused(config, message):
+    with pytest.raises(ConfigurationError, match=message):
+        SentenceClassifier(config, WORDS, HEAD)
+
+
+@pytest.mark.parametrize("config", [LSTMConfig(), LSTMNConfig(layers=2)], ids=["lstm", "two layers"])
+def test_fusion_asks_for_lstm_networks_of_one_layer(config):
+    with pytest.raises(ConfigurationError, match='take family = "lstmn" with layers = 1, or fusion = "none"'):
+        PairReading(fusion="deep").classifier(config, WORDS, HEAD)
+
+
+def test_a_body_without_output_predicts_no_words():
+    body = bare(AWDLSTMConfig(width=4, embedding_width=4)).build(WORDS)
+    words_BT = torch.tensor([[1, 2]])
+    with pytest.raises(ConfigurationError, match="leave output out"):
+        body.logits(words_BT, body.initial_state(1))
+
+
+def test_a_classifier_knows_the_tables_of_its_readers():
+    two = pair_model(PairReading(shared_reader=False))
+    assert [table.weight.shape for table in two.tables()] == [(WORDS, 4), (WORDS, 4)]
+    with pytest.raises(ConfigurationError, match="no one table of word embeddings"):
+        sentence_model(BODIES[-1]).tables()
