@@ -1,8 +1,14 @@
 """What a model is asked: a task owns its data, its head, its loss, its metrics and its objective."""
 
+from typing import Annotated, get_args
+
+from pydantic import Field
+
 from memtune.tasks.continuous_cache import CacheGrid, ContinuousCache, evaluate_with_cache, tune_cache
+from memtune.tasks.inference import InferenceConfig
 from memtune.tasks.interface import AnyTask, Batch, Metrics, Plan, Task, TaskConfig, build, open_task
 from memtune.tasks.language_modelling import LanguageModelling, LanguageModellingConfig, perplexity
+from memtune.tasks.sentiment import SentimentConfig
 
 __all__ = [
     "TASKS",
@@ -11,10 +17,12 @@ __all__ = [
     "Batch",
     "CacheGrid",
     "ContinuousCache",
+    "InferenceConfig",
     "LanguageModelling",
     "LanguageModellingConfig",
     "Metrics",
     "Plan",
+    "SentimentConfig",
     "Task",
     "TaskConfig",
     "build",
@@ -24,7 +32,9 @@ __all__ = [
     "tune_cache",
 ]
 
-Tasks = LanguageModellingConfig
-AnyTaskConfig = Tasks
-TASKS: dict[str, type[TaskConfig]] = {"language_modelling": LanguageModellingConfig}
+Tasks = LanguageModellingConfig | SentimentConfig | InferenceConfig
+AnyTaskConfig = Annotated[Tasks, Field(discriminator="kind")]
+TASKS: dict[str, type[TaskConfig]] = {
+    config.model_fields["kind"].default: config for config in get_args(Tasks)
+}
 """Task name -> its configuration."""
