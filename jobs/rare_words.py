@@ -15,14 +15,14 @@ import torch
 from pydantic import TypeAdapter
 
 from memtune.corpora import UNK, Corpus, open_corpus
-from memtune.corpora.protocols import Plan, Protocol
+from memtune.corpora.protocols import Plan, TextProtocol
 from memtune.execution.settings import Settings
 from memtune.models import NeuralLanguageModel, logits
 from memtune.tracking import load_registered
 from memtune.training import load_model
 
 
-def counted(corpus: Corpus, protocol: Protocol) -> np.ndarray:
+def counted(corpus: Corpus, protocol: TextProtocol) -> np.ndarray:
     """How often each word is predicted in one epoch's worth of the training sentences the protocol keeps."""
     plan = protocol.evaluation_plan(corpus["train"])
     counts = np.zeros(len(corpus.vocabulary), np.int64)
@@ -50,7 +50,7 @@ def main(uri: str, split: str, count: str = "5") -> None:
     """Print both perplexities."""
     settings = Settings.read()
     registered = load_registered(settings.tracking, uri, settings.home / "models")
-    protocol = TypeAdapter[Protocol](Protocol).validate_python(registered.card.result.protocol)
+    protocol = TypeAdapter[TextProtocol](TextProtocol).validate_python(registered.card.result.protocol)
     corpus = open_corpus(registered.champion.corpus, settings.store)
     unknown = torch.from_numpy(counted(corpus, protocol) <= int(count))
     unknown[corpus.vocabulary.id_of(UNK)] = True

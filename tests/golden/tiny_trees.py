@@ -1,15 +1,17 @@
-"""Small trees of every shape, in memory: sentences as (words, heads, labels), and treebanks of them."""
+"""Small trees: of every shape in memory, sentences as (words, heads, labels), and a corpus of a grammar's."""
 
 import random
+from pathlib import Path
 
 import numpy as np
 
-from memtune.corpora import Split
+from memtune.corpora import Corpus, Example, ImportOptions, Split, grammar, import_corpus, open_corpus
 from memtune.corpora.shards import ShardArrays
 from memtune.corpora.trees import Treebank
 
 Sentence = tuple[list[int], list[int], list[int]]
 LABELS = 5
+SIZES = {"train": 40, "valid": 10}
 
 
 def trees_of_every_shape(words: int, seed: int = 0) -> list[Sentence]:
@@ -51,3 +53,18 @@ def treebank(sentences: list[Sentence], unknown: int | None = None) -> Treebank:
         np.int16
     )
     return Treebank(split, heads, relations, LABELS, unknown)
+
+
+def tree_corpus(folder: Path, sentences: dict[str, int] | None = None) -> Corpus:
+    """A corpus of the first sentences of the embedded grammar with their trees, 40 and 10 of validation.
+
+    Words that came once are `<unk>`.
+    """
+    drawn = {split: list(grammar.sentences(split, count)) for split, count in (sentences or SIZES).items()}
+    examples = {
+        split: [Example([each.words], {"trees": [(each.heads, each.relations)]}) for each in found]
+        for split, found in drawn.items()
+    }
+    options = ImportOptions(min_count=2)
+    import_corpus("trees", examples, folder / "store", options, cache=folder / "cache")
+    return open_corpus("trees", folder / "store", folder / "cache")

@@ -1,10 +1,10 @@
-"""How text becomes batches and what is counted: the `sentence` and the `stream` protocol.
+"""How text becomes batches, what is counted: the protocols `sentence` and `stream`; `tree` beside them.
 
 A perplexity means something only beside its protocol, so a protocol is a value and part of every result.
 Both predict every token of a split (words, `<unk>` and the `<eos>` of each sentence) exactly once, in an
 epoch of training as in an evaluation, and no evaluation depends on the batch size. `sentence` reads each
 sentence from a zero state, `stream` reads on across sentences (Zaremba et al. 2014). `variant = "tran2016"`
-is the lossy reading of the released code of Tran et al. (2016).
+is the lossy reading of the released code of Tran et al. (2016). `tree` has a module of its own.
 
 A plan is a function of (split, seed, epoch) and makes its i-th batch directly, so that (epoch, i) is all
 there is to remember of a position in the data.
@@ -24,10 +24,11 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from memtune.corpora.store import Split
+from memtune.corpora.tree_protocol import TreeProtocol
 from memtune.errors import ConfigurationError
 from memtune.values import Value
 
-__all__ = ["Batch", "Plan", "Protocol", "SentenceProtocol", "StreamProtocol"]
+__all__ = ["Batch", "Plan", "Protocol", "SentenceProtocol", "StreamProtocol", "TextProtocol", "TreeProtocol"]
 
 BOUNDARY = 0
 """The id of `<eos>`: it ends every sentence and is also the input before the first word."""
@@ -228,7 +229,9 @@ class StreamProtocol(Value):
         return self.evaluation_plan(split)
 
 
-Protocol = Annotated[SentenceProtocol | StreamProtocol, Field(discriminator="kind")]
+TextProtocol = SentenceProtocol | StreamProtocol
+"""A protocol that reads a text in its order."""
+Protocol = Annotated[TextProtocol | TreeProtocol, Field(discriminator="kind")]
 
 
 def _sentence_plan(

@@ -8,14 +8,15 @@ Shapes: N nodes, the boundary first; W = N - 1 words.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from memtune.corpora.store import Split
+from memtune.corpora.store import Corpus, Split
+from memtune.corpora.vocabulary import UNK
 from memtune.errors import CorpusError
 
 __all__ = ["TreeBatch", "Treebank"]
@@ -81,16 +82,23 @@ class Treebank:
 
     `heads` and `relations` are those of all its words, sentence after sentence: a head is a position within
     its sentence, -1 for a root's; a relation is an index into the corpus' labels, of which there are
-    `label_count`. `unknown` is the id of `<unk>`, where the vocabulary has one. Raises CorpusError when they
-    do not fit the words of the split.
+    `label_count`, or -1 for none. `unknown` is the id of `<unk>`, where the vocabulary has one. Words of
+    another vocabulary are read as `ids` says. Raises CorpusError when the trees do not fit the split.
     """
 
     def __init__(
-        self, split: Split, heads: Positions, relations: Positions, label_count: int, unknown: int | None
+        self,
+        split: Split,
+        heads: Positions,
+        relations: Positions,
+        label_count: int,
+        unknown: int | None,
+        ids: Positions | None = None,
     ) -> None:
         self.split = split
         self.label_count = label_count
         self.unknown = unknown
+        self._ids = ids
         self._heads = heads
         self._relations = relations
         self._offsets = np.concatenate(([0], np.cumsum(split.lengths - 1, dtype=np.int64)))
@@ -98,6 +106,33 @@ class Treebank:
             raise CorpusError(
                 f'"{split.name}" has {self._offsets[-1]} words, but trees of {len(heads)}; import it again'
             )
+
+    @classmethod
+    def of(cls, corpus: Corpus, split: str) -> Self:
+        """The trees of a corpus for one of its splits; a CorpusError when it has none."""
+        heads, relations = _columns(corpus, split)
+        return cls(corpus[split], heads, relations, len(_labels(corpus)), _unknown(corpus))
+
+    @classmethod
+    def asked(cls, corpus: Corpus, split: str) -> Self:
+        """The trees of a split of the corpus' questions, in the words and labels of the corpus itself.
+
+        A word that the corpus does not have is `<unk>`, a label that it does not have is none. Raises
+        CorpusError when one of the two has no trees, or the corpus no `<unk>` for a word.
+        """
+        questions = corpus.questions or corpus
+        heads, relations = _columns(questions, split)
+        places = {label: index for index, label in enumerate(_labels(corpus))}
+        labels = np.array([places.get(label, NONE) for label in _labels(questions)], np.int64)
+        ids, unknown = corpus.asked_ids(), _unknown(corpus)
+        if unknown is None and (ids < 0).any():
+            missing = questions.vocabulary.tokens[int(np.argmin(ids))]
+            raise CorpusError(
+                f'corpus "{corpus.name}" has neither {UNK} nor "{missing}", which its questions have; import '
+                "its text with min_count = 2 or more"
+            )
+        known = np.where(ids < 0, unknown or 0, ids)
+        return cls(questions[split], heads, labels[relations], len(places), unknown, known)
 
     @property
     def sentences(self) -> Positions:
@@ -117,7 +152,7 @@ class Treebank:
         pieces = (
             self.split.tokens(start, min(start + READ_TOKENS, self.split.token_count)) for start in starts
         )
-        return sum(int(np.count_nonzero(tokens == self.unknown)) for tokens in pieces)
+        return sum(int(np.count_nonzero(self._read(tokens) == self.unknown)) for tokens in pieces)
 
     def batch(self, sentences: Positions, count_unknown: bool = True) -> TreeBatch:
         """The trees of these sentences. Without `count_unknown` no `<unk>` counts.
@@ -128,7 +163,7 @@ class Treebank:
         starts = np.cumsum(lengths) - lengths
         within = np.arange(lengths.sum()) - np.repeat(starts, lengths)
         source = np.repeat(self._offsets[sentences], lengths) + within
-        words = self.split.gather(np.repeat(self.split.starts[sentences], lengths) + within)
+        words = self._read(self.split.gather(np.repeat(self.split.starts[sentences], lengths) + within))
         heads = self._heads[source]
         above = np.where(heads < 0, NONE, heads + np.repeat(starts, lengths))
         labels = np.where(heads < 0, NONE, self._relations[source])
@@ -145,6 +180,9 @@ class Treebank:
             rows=len(sentences),
             token_count=len(words) if counted is None else int(counted.sum()),
         )
+
+    def _read(self, tokens: Positions) -> Positions:
+        return tokens if self._ids is None else self._ids[tokens]
 
     def _levels(self, above: Positions) -> tuple[Positions, Positions, tuple[int, ...], tuple[int, ...]]:
         """The words in the order of their nodes, the parent of each, and bounds and branching."""
@@ -168,3 +206,24 @@ class Treebank:
 
 def _with_boundary(values: Positions, first: int) -> Tensor:
     return torch.from_numpy(np.concatenate(([first], values)).astype(np.int64, copy=False))
+
+
+def _columns(corpus: Corpus, split: str) -> tuple[Positions, Positions]:
+    """Heads and relations of all words of a split."""
+    tables = corpus.annotations.get("trees", {})
+    if split not in tables:
+        raise CorpusError(
+            f'corpus "{corpus.name}" has no dependency trees for "{split}"; import parsed text with '
+            "--format conllu"
+        )
+    heads, relations = (tables[split].column(name).combine_chunks() for name in ("heads", "relations"))
+    return heads.flatten().to_numpy(), relations.flatten().to_numpy()
+
+
+def _labels(corpus: Corpus) -> tuple[str, ...]:
+    trees = corpus.manifest.annotations.get("trees")
+    return trees.labels if trees else ()
+
+
+def _unknown(corpus: Corpus) -> int | None:
+    return corpus.vocabulary.id_of(UNK) if UNK in corpus.vocabulary else None

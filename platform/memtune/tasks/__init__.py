@@ -9,6 +9,7 @@ from memtune.tasks.inference import InferenceConfig
 from memtune.tasks.interface import AnyTask, Batch, Metrics, Plan, Task, TaskConfig, build, open_task
 from memtune.tasks.language_modelling import LanguageModelling, LanguageModellingConfig, perplexity
 from memtune.tasks.sentiment import SentimentConfig
+from memtune.tasks.tree_modelling import TreeModelling, nats_by_sentence
 
 __all__ = [
     "TASKS",
@@ -25,8 +26,10 @@ __all__ = [
     "SentimentConfig",
     "Task",
     "TaskConfig",
+    "TreeModelling",
     "build",
     "evaluate_with_cache",
+    "nats_by_sentence",
     "open_task",
     "perplexity",
     "tune_cache",

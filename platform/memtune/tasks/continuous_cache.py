@@ -22,8 +22,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from memtune.corpora.protocols import Plan, Protocol
-from memtune.corpora.store import Corpus
+from memtune.corpora.protocols import Plan, Protocol, TreeProtocol
+from memtune.corpora.store import Corpus, Split
 from memtune.errors import ConfigurationError
 from memtune.models.interface import LanguageModel, NeuralLanguageModel, State
 from memtune.tasks.interface import Metrics
@@ -73,7 +73,7 @@ def evaluate_with_cache(
 
     Raises ConfigurationError for a model without hidden states.
     """
-    plan = protocol.text_plan(corpus[split])
+    plan = _text_plan(protocol, corpus[split])
     ((loss,),) = _losses(_network(model), plan, cache.size, [cache.flatness], [cache.weight], device)
     return Metrics(loss=loss, perplexity=perplexity(loss), tokens=plan.token_count)
 
@@ -89,7 +89,7 @@ def tune_cache(
 
     Raises ConfigurationError for a model without hidden states.
     """
-    plan = protocol.text_plan(corpus["valid"])
+    plan = _text_plan(protocol, corpus["valid"])
     losses = _losses(_network(model), plan, grid.size, grid.flatnesses, grid.weights, device)
     settings = (
         (loss, flatness, weight)
@@ -98,6 +98,12 @@ def tune_cache(
     )
     _, flatness, weight = min(settings)
     return ContinuousCache(size=grid.size, flatness=flatness, weight=weight)
+
+
+def _text_plan(protocol: Protocol, split: Split) -> Plan:
+    if isinstance(protocol, TreeProtocol):
+        raise ConfigurationError("a cache remembers a text in its order; the protocol tree has none")
+    return protocol.text_plan(split)
 
 
 def _network(model: LanguageModel) -> NeuralLanguageModel:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.protocols import Batch, Plan, Protocol
+from memtune.corpora.protocols import Batch, Plan, Protocol, TextProtocol, TreeProtocol
 from memtune.corpora.store import Corpus
 from memtune.errors import CorpusError
 from memtune.models.interface import (
@@ -22,6 +22,7 @@ from memtune.models.interface import (
 )
 from memtune.objective import Objective, figure
 from memtune.tasks.interface import Metrics, Task, TaskConfig
+from memtune.tasks.tree_modelling import TreeModelling
 
 __all__ = ["LanguageModelling", "LanguageModellingConfig", "perplexity"]
 
@@ -55,13 +56,15 @@ class LanguageModellingConfig(TaskConfig):
         return model.multiply_adds(vocabulary_size)
 
     @override
-    def open(self, corpus: Corpus, protocol: Protocol) -> "LanguageModelling":
+    def open(self, corpus: Corpus, protocol: Protocol) -> "LanguageModelling | TreeModelling":
         for split in ("train", "valid"):
             if split not in corpus.splits:
                 raise CorpusError(
                     f'corpus "{corpus.name}" has no {split} split to model; name a text first, as in '
                     f'"ptb+{corpus.name}"'
                 )
+        if isinstance(protocol, TreeProtocol):
+            return TreeModelling(corpus, protocol)
         protocol.evaluation_plan(corpus["valid"])  # what it refuses, it refuses now
         return LanguageModelling(corpus, protocol)
 
@@ -72,7 +75,7 @@ class LanguageModelling(Task[LanguageModel, Batch]):
     objective: Objective = "perplexity"
     direction: ClassVar[str] = "minimize"
 
-    def __init__(self, corpus: Corpus, protocol: Protocol) -> None:
+    def __init__(self, corpus: Corpus, protocol: TextProtocol) -> None:
         self.corpus = corpus
         self.protocol = protocol
         self.choices = len(corpus.vocabulary)

@@ -4,8 +4,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from memtune.corpora.protocols import Protocol, SentenceProtocol
-from memtune.models import CountingConfig, ModelConfig
+from memtune.corpora.protocols import Protocol, SentenceProtocol, TreeProtocol
+from memtune.models import MODELS, CountingConfig, ModelConfig
 from memtune.tasks import AnyTaskConfig, LanguageModellingConfig
 from memtune.training.optimisers import OptimiserConfig, SGDConfig
 from memtune.training.schedules import ConstantSchedule, Schedule
@@ -64,6 +64,16 @@ class TrialConfig(Value):
         if not counts and self.training is None:
             raise ValueError(
                 f'training is missing; family = "{self.model.family}" needs a budget, epochs or tokens'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _trees_are_read(self) -> Self:
+        if isinstance(self.protocol, TreeProtocol) and not self.model.reads_trees:
+            readers = ", ".join(f'"{family}"' for family, config in MODELS.items() if config.reads_trees)
+            raise ValueError(
+                f'protocol.kind = "tree" needs a family that reads trees, not "{self.model.family}"; take '
+                f'{readers}, or protocol.kind = "sentence"'
             )
         return self
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from memtune.corpora.protocols import Plan
+from memtune.corpora.protocols import Plan, TreeProtocol
 from memtune.corpora.store import Corpus
 from memtune.errors import TrialError
 from memtune.models import CountingConfig
@@ -76,6 +76,7 @@ class CountingLearner:
         if self.finished:
             return self.curve[-1]
         started = time.perf_counter()
+        assert not isinstance(self.config.protocol, TreeProtocol), "what counts reads a text in its order"
         plan = self.config.protocol.evaluation_plan(self.corpus["train"], READ_TOKENS)
         try:
             fitted = self._fit(*_text(plan), len(self.corpus.vocabulary))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from memtune.corpora.protocols import Protocol, StreamProtocol
+from memtune.corpora.protocols import Protocol, SentenceProtocol, StreamProtocol
 from memtune.corpora.store import Split
 from memtune.models import Architecture
 from memtune.models.outputs import SoftmaxConfig
@@ -108,7 +108,9 @@ def longest_row(protocol: Protocol, split: Split) -> int:
     if isinstance(protocol, StreamProtocol):
         return protocol.longest
     longest = int(split.lengths.max())
-    return min(longest, protocol.max_length) if protocol.variant == "tran2016" else longest
+    if isinstance(protocol, SentenceProtocol) and protocol.variant == "tran2016":
+        return min(longest, protocol.max_length)
+    return longest
 
 
 def available_bytes(device: torch.device) -> int:
