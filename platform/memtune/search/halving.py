@@ -11,6 +11,7 @@ not depend on order.
 """
 
 import math
+from bisect import insort
 from collections.abc import Iterable
 from typing import Literal
 
@@ -40,6 +41,7 @@ class SuccessiveHalving:
         self.config = config
         self.rungs = _rungs(config, budget)
         self._values: dict[int, dict[int, float]] = {rung: {} for rung in self.rungs}
+        self._sorted: dict[int, list[float]] = {rung: [] for rung in self.rungs}
         self._stopped: set[int] = set()
 
     def values(self, rung: int) -> dict[int, float]:
@@ -69,13 +71,14 @@ class SuccessiveHalving:
         reached = [rung for rung in self.rungs if rung <= tokens and number not in self._values[rung]]
         for rung in reached:
             self._values[rung][number] = math.inf if math.isnan(value) else value
+            insort(self._sorted[rung], self._values[rung][number])
         return reached
 
     def _passes(self, number: int, rung: int) -> bool:
         values = self._values[rung]
         if len(values) < self.config.factor:
             return True
-        return values[number] <= sorted(values.values())[len(values) // self.config.factor - 1]
+        return values[number] <= self._sorted[rung][len(values) // self.config.factor - 1]
 
 
 def _rungs(config: HalvingConfig, budget: int) -> tuple[int, ...]:

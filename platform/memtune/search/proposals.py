@@ -13,6 +13,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from memtune.errors import ConfigurationError, StudyError
+from memtune.search.history import History
 from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.records import (
     CONFIGURATION,
@@ -23,9 +24,7 @@ from memtune.search.records import (
     REFUSED,
     SECONDS,
     STATES,
-    fruitless_turns,
     is_rejected,
-    known,
     outcome,
     proposal,
     started,
@@ -78,6 +77,7 @@ class Proposals:
         self._study_id = self._storage.get_study_id_from_name(study_name)
         self._exhausted = False
         self._end_interrupted()
+        self._past: History | None = None
 
     def ask(self) -> Proposal | None:
         """The next trial to run, stored as running; None when nothing new is left to try.
@@ -92,11 +92,13 @@ class Proposals:
             for _ in range(MOST_TURNS):
                 if self._exhausted:
                     break
-                history = self._history()
-                given_up = fruitless_turns(history) >= SAMPLER_TRIES or self._all_known(history)
+                history, self._past = self._past or History(self._history()), None
+                given_up = history.fruitless >= SAMPLER_TRIES or self._all_known(history)
                 if not given_up:
                     self._enqueue(self._family_without_trial(history))
-                if found := self._propose_untried(history) if given_up else self._propose(history):
+                found = self._propose_untried(history) if given_up else self._propose(history)
+                self._past = history  # not where a fault left a turn half done: then it is read again
+                if found:
                     return found
         return None
 
@@ -149,10 +151,16 @@ class Proposals:
         """What was sampled but never started: duplicates and refused configurations, with the reason."""
         return [outcome(trial) for trial in self._history() if is_rejected(trial)]
 
-    def _propose(self, history: list[FrozenTrial]) -> Proposal | None:
-        """One turn of the sampler after those of `history`; None when it comes to nothing."""
-        self._study.sampler = make_sampler(self._sampler, turn=len(history))
+    def _propose(self, history: History) -> Proposal | None:
+        """One turn of the sampler after those of `history`, which it joins; None when it comes to nothing."""
+        self._study.sampler = make_sampler(self._sampler, history.turns, history.excerpt.trials())
         trial = self._study.ask()
+        found = self._configure(trial, history)
+        history.add(self._storage.get_trial(trial._trial_id))
+        return found
+
+    def _configure(self, trial: optuna.Trial, history: History) -> Proposal | None:
+        """The proposal that the sampler's draws make, or None where it must not start."""
         configuration: dict[str, Any] = {}
         try:
             configuration = self._space.sample(trial, self._count_parameters)
@@ -160,8 +168,8 @@ class Proposals:
         except ConfigurationError as error:
             self._reject(trial, configuration, str(error))
             return None
-        if original := known(history).get(identity):
-            self._repeat(trial, configuration, identity, original)
+        if (original := history.numbers.get(identity)) is not None:
+            self._repeat(trial, configuration, identity, self._trial(original))
             return None
         if reason := self._refuse(configuration):
             self._reject(trial, configuration, reason, identity)
@@ -170,7 +178,7 @@ class Proposals:
         trial.set_user_attr(IDENTITY, identity)
         return Proposal(trial.number, dict(trial.params), configuration, identity)
 
-    def _propose_untried(self, history: list[FrozenTrial]) -> Proposal | None:
+    def _propose_untried(self, history: History) -> Proposal | None:
         untried = self._untried_point(history)
         if untried is None:
             self._exhausted = True
@@ -178,12 +186,12 @@ class Proposals:
         self._enqueue(untried)
         return self._propose(history)
 
-    def _family_without_trial(self, history: list[FrozenTrial]) -> dict[str, Scalar]:
+    def _family_without_trial(self, history: History) -> dict[str, Scalar]:
         """The choice of a family that has had no trial yet, nor been refused often; empty without one."""
         for choice in self._space.family_choices():
             ((name, option),) = choice.items()
-            turns = [trial for trial in history if trial.params.get(name) == option]
-            if not started(turns) and len(turns) < FAMILY_TRIES:
+            turns, trials = history.tried(name, option)
+            if not trials and turns < FAMILY_TRIES:
                 return choice
         return {}
 
@@ -217,14 +225,13 @@ class Proposals:
         trial.set_constraint(REFUSED, 1.0)
         self._study.tell(trial, state=TrialState.PRUNED)
 
-    def _untried_point(self, history: list[FrozenTrial]) -> dict[str, Scalar] | None:
+    def _untried_point(self, history: History) -> dict[str, Scalar] | None:
         if self._all_known(history):
             return None
-        identities = known(history)
-        for chooser in self._choosers(turn=len(history)):
+        for chooser in self._choosers(turn=history.turns):
             try:
                 configuration = self._space.sample(chooser, self._count_parameters)
-                if self._identify(configuration) not in identities and not self._refuse(configuration):
+                if self._identify(configuration) not in history.numbers and not self._refuse(configuration):
                     return chooser.parameters
             except ConfigurationError:
                 continue
@@ -238,9 +245,9 @@ class Proposals:
         points = list(self._space.points())
         return (PinnedChooser(point, random) for point in random.shuffled(points))
 
-    def _all_known(self, history: list[FrozenTrial]) -> bool:
+    def _all_known(self, history: History) -> bool:
         size = self._space.size()
-        return size is not None and len(known(history)) >= size
+        return size is not None and len(history.numbers) >= size
 
     def _history(self) -> list[FrozenTrial]:
         """Every turn the sampler had, but those that a kill cut off before their proposal was stored."""
@@ -259,12 +266,15 @@ class Proposals:
                 self._storage.set_trial_user_attr(trial._trial_id, INTERRUPTED, True)
                 self._study.tell(trial.number, state=TrialState.FAIL)
 
-    def _running(self, number: int) -> FrozenTrial:
+    def _trial(self, number: int) -> FrozenTrial:
         try:
             trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
         except KeyError:
             raise StudyError(f"the study has no trial {number}") from None
-        trial = self._storage.get_trial(trial_id)
+        return self._storage.get_trial(trial_id)
+
+    def _running(self, number: int) -> FrozenTrial:
+        trial = self._trial(number)
         if trial.state is not TrialState.RUNNING:
             raise StudyError(f"trial {number} has ended ({STATES[trial.state]}) and takes no more reports")
         return trial
@@ -273,6 +283,8 @@ class Proposals:
         trial = self._running(number)
         self._storage.set_trial_user_attr(trial._trial_id, ENDING, {"state": state.name, **ending})
         self._carry_out(self._running(number))
+        if self._past is not None:
+            self._past.excerpt.add(self._trial(number))
 
     def _carry_out(self, trial: FrozenTrial) -> None:
         ending = trial.user_attrs[ENDING]

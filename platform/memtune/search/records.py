@@ -1,7 +1,6 @@
 """How a proposal and its outcome are written into an Optuna trial, and read back."""
 
 from collections.abc import Sequence
-from itertools import takewhile
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -16,9 +15,7 @@ __all__ = [
     "REFUSED",
     "SECONDS",
     "STATES",
-    "fruitless_turns",
     "is_rejected",
-    "known",
     "outcome",
     "proposal",
     "started",
@@ -52,16 +49,6 @@ def is_rejected(trial: FrozenTrial) -> bool:
 def started(history: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """The trials that were proposed whole, whatever became of them."""
     return [trial for trial in history if IDENTITY in trial.user_attrs and not is_rejected(trial)]
-
-
-def known(history: Sequence[FrozenTrial]) -> dict[str, FrozenTrial]:
-    """The started trials by identity."""
-    return {trial.user_attrs[IDENTITY]: trial for trial in started(history)}
-
-
-def fruitless_turns(history: Sequence[FrozenTrial]) -> int:
-    """How many of the last turns in a row started no trial."""
-    return sum(1 for _ in takewhile(is_rejected, reversed(history)))
 
 
 def proposal(trial: FrozenTrial) -> Proposal:
