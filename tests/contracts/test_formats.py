@@ -33,18 +33,18 @@ def sentences_of(name, reader):
     return sentences
 
 
-PLAIN = [name for name in FORMATS if not FORMATS[name].annotations]
-ANNOTATED = [name for name in FORMATS if FORMATS[name].annotations]
+LINE_FORMATS = ["text", "ptb", "wikitext"]
+OTHERS = [name for name in FORMATS if name not in LINE_FORMATS]
 
 
-@pytest.fixture(params=PLAIN)
+@pytest.fixture(params=LINE_FORMATS)
 def name(request):
     return request.param
 
 
-@pytest.fixture(params=ANNOTATED)
+@pytest.fixture(params=OTHERS)
 def sample(request):
-    """A small text in an annotated format."""
+    """A small text in a format with more than a sentence a line."""
     return request.param, SAMPLES[request.param]
 
 
@@ -116,104 +116,193 @@ def test_ptb_counts_lines_over_blocks(tmp_path):
 
 @dataclass(frozen=True)
 class Sample:
-    """A text in an annotated format and what is in it.
+    """A text in a format with more than a sentence a line, and what is in it.
 
-    files: by name, the first one being the text; rows: how many annotations it has; bad: items that
-    break the format, to stand after the text, each with the reason of its message.
+    files: by name, the first one being the text; rows: how many annotations it has; bad: what breaks the
+    format when it stands after the text, with the reason of the message; after: what the other files then
+    have more.
     """
 
     files: dict[str, str]
     sentences: list[list[str]]
     rows: int
-    bad: dict[str, str]
+    bad: tuple[tuple[str, str], ...] = ()
+    after: str = ""
+
+    @property
+    def text(self):
+        return next(iter(self.files.values()))
 
 
+PAIR = [["a", "café", "opens"], ["it", "opens"]]
 SAMPLES = {
     "conllu": Sample(
         {
             "text": "# text = the café sleeps\n"
-            + "1\tthe\tthe\tDET\t_\t_\t2\tdet\t_\t_\n"
-            + "2\tcafé\tcafé\tNOUN\t_\t_\t3\tnsubj\t_\t_\n"
-            + "3\tsleeps\tsleep\tVERB\t_\t_\t0\troot\t_\t_\n\n"
-            + "1\tHi\thi\tINTJ\t_\t_\t0\troot\t_\t_\n\n"
+            "1\tthe\tthe\tDET\t_\t_\t2\tdet\t_\t_\n"
+            "2\tcafé\tcafé\tNOUN\t_\t_\t3\tnsubj\t_\t_\n"
+            "3\tsleeps\tsleep\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+            "1\tHi\thi\tINTJ\t_\t_\t0\troot\t_\t_\n\n"
         },
         [["the", "café", "sleeps"], ["Hi"]],
         2,
-        {"1\tHi\thi\n\n": "3 TAB-separated columns instead of 10"},
+        (("1\tHi\thi\n\n", "3 TAB-separated columns instead of 10"),),
+    ),
+    "sst": Sample(
+        {"text": "(3 (2 A) (4 (3 good) (2 café)))\n(1 no)\n"},
+        [["A", "good", "café"], ["no"]],
+        6,
+        (
+            ("(3 (2 A) (4 good)\n", "1 brackets are not closed"),
+            ("(3 A)) \n", "something follows the tree"),
+            ("(5 A)\n", 'the label "5" is not from 0 to 4'),
+            ("(3 (2 ) (2 A))\n", "a phrase without words"),
+            ("A good film\n", "no tree but bare words"),
+        ),
+    ),
+    "snli": Sample(
+        {
+            "text": '{"gold_label": "neutral", "sentence1_binary_parse": "( a ( café opens ) )", '
+            '"sentence2_binary_parse": "( it opens )"}\n'
+        },
+        PAIR,
+        1,
+        (
+            ('{"gold_label": \n', "not JSON"),
+            ("[1]\n", "not a JSON object"),
+            ('{"gold_label": "maybe"}\n', 'the label "maybe" is none of entailment, neutral, contradiction'),
+            ('{"gold_label": "neutral"}\n', "a pair without its binary parses"),
+        ),
+    ),
+    "snli-tsv": Sample(
+        {"text": "a café opens\tit opens\t1\n"},
+        PAIR,
+        1,
+        (
+            ("one\ttwo\n", "2 TAB-separated columns instead of 3"),
+            ("one\ttwo\t3\n", 'the label "3" is none of 0, 1, 2'),
+            ("one\t \t0\n", "a sentence without words"),
+        ),
+    ),
+    "agreement": Sample(
+        {
+            "small.text": "the dog near cafés sleeps <eos>\nthey are here\n",
+            "small.gold": "4\tsleeps\tsleep\t1\n1\tare\tis\t0\n",
+        },
+        [["the", "dog", "near", "cafés", "sleeps"], ["they", "are", "here"]],
+        2,
+        (("they are", 'word 0 is "they", its line of gold says "are"'),),
+        after="0\tare\tis\t0\n",
+    ),
+    "linzen-tsv": Sample(
+        {
+            "text": "orig_sentence\tpos_sentence\tverb\tverb_index\tn_diff_intervening\n"
+            "the dog near cafés sleeps\tDT NN IN NNS VBZ\tsleeps\t5\t1\n"
+            "they sleep\tPRP VBP\tsleep\t2\t0\n"
+        },
+        [["the", "dog", "near", "cafés", "sleeps"], ["they", "sleep"]],
+        2,
+        (
+            ("they sleep\tPRP VBP\tsleep\t3\t0\n", 'word 3 of the sentence is not the verb "sleep"'),
+            ("they sleep\tPRP VBP\tsleep\t2\n", "4 TAB-separated columns instead of 5"),
+        ),
+    ),
+    "msr-completion": Sample(
+        {
+            "q.questions.txt": "1a) the [café] opens\n1b) the [cat] opens\n\n",
+            "q.answers.txt": "1a) the [café] opens\n",
+        },
+        [["the", "café", "opens"], ["the", "cat", "opens"]],
+        1,
+        (
+            ("2a) no blank\n", 'not "12c) ... [word] ..."'),
+            ("2a) a [b]\n2c) a [c]\n", "question 2 has the candidates a, c instead of a, b, c, ..."),
+            ("2a) a [b]\n2b) a [c]\n", "question 2 has no answer among its candidates"),
+            ("1a) a [b]\n1b) a a [c]\n", "question 1 has candidates of different sentences"),
+        ),
+    ),
+    "gutenberg": Sample(
+        {
+            "text": "Produced by hand\n\n*** START OF THE PROJECT GUTENBERG EBOOK DOGS ***\n\n"
+            "The café is\nopen. Go!\n\n*** END OF THE PROJECT GUTENBERG EBOOK DOGS ***\nLicence\n"
+        },
+        [["The", "café", "is", "open", "."], ["Go", "!"]],
+        0,
     ),
 }
 
 
-def write(sample, folder, content=None):
-    """The sample's files in a folder; the path of its text."""
+def write(sample, folder, times=1, bad=""):
+    """The sample's files, so many times over, and what is bad after them; the path of the text."""
     for name, text in sample.files.items():
-        (folder / name).write_bytes(text.encode())
-    path = folder / next(iter(sample.files))
-    if content is not None:
-        path.write_bytes(content)
-    return path
+        header = text[: text.index("\n") + 1] if text.startswith("orig") else ""
+        end = bad if text == sample.text else sample.after * bool(bad)
+        (folder / name).write_bytes((text + text.removeprefix(header) * (times - 1) + end).encode())
+    return folder / next(iter(sample.files))
 
 
-def text_of(sample):
-    return next(iter(sample.files.values()))
+def bring(name, sample, folder, options=None):
+    """The manifest of an import of the text as all three splits."""
+    sources = dict.fromkeys(("train", "valid", "test"), TextFile(folder / next(iter(sample.files)), name))
+    return import_corpus("any", sources, folder / "store", options)
 
 
-def test_the_sentences_of_an_annotated_text(sample, tmp_path):
+def test_the_sentences_of_a_text(sample, tmp_path):
     name, sample = sample
     assert sentences_of(name, LineReader(write(sample, tmp_path))) == sample.sentences
 
 
-def test_windows_and_a_missing_last_line_feed_change_no_annotated_text(sample, tmp_path):
+def test_windows_and_a_missing_last_line_feed_change_nothing(sample, tmp_path):
     name, sample = sample
-    content = text_of(sample).replace("\n", "\r\n").rstrip("\r\n").encode()
-    assert sentences_of(name, LineReader(write(sample, tmp_path, content))) == sample.sentences
+    path = write(sample, tmp_path)
+    path.write_bytes(sample.text.replace("\n", "\r\n").rstrip("\r\n").encode())
+    assert sentences_of(name, LineReader(path)) == sample.sentences
 
 
-def test_the_size_of_the_blocks_changes_no_annotated_text(sample, tmp_path):
+def test_small_blocks_change_nothing(sample, tmp_path):
     name, sample = sample
-    longest = max(len(line.encode()) for line in text_of(sample).splitlines(keepends=True))
+    longest = max(len(line.encode()) for line in sample.text.splitlines(keepends=True))
     assert sentences_of(name, LineReader(write(sample, tmp_path), longest)) == sample.sentences
 
 
 def test_annotations_are_imported_with_their_text(sample, tmp_path):
     name, sample = sample
-    source = TextFile(write(sample, tmp_path), name)
-    manifest = import_corpus("any", {"train": source, "test": source}, tmp_path / "store").manifest
+    write(sample, tmp_path)
+    manifest = bring(name, sample, tmp_path).manifest
     rows = [file.rows for kind in manifest.annotations.values() for file in kind.files.values()]
-    assert set(manifest.annotations) <= set(FORMATS[name].annotations)
-    assert rows == [sample.rows, sample.rows]
+    assert tuple(manifest.annotations) == FORMATS[name].annotations
+    assert rows == [sample.rows] * 3 * len(manifest.annotations)
     assert [record.name for record in manifest.sources["test"].beside] == [
         str(tmp_path / beside) for beside in list(sample.files)[1:]
     ]
     assert verify_corpus("any", tmp_path / "store") == []
 
 
-def bad_lines():
-    return [(name, bad, why) for name in ANNOTATED for bad, why in SAMPLES[name].bad.items()]
+bad_lines = pytest.mark.parametrize(
+    ("name", "bad", "why"), [(name, *bad) for name in OTHERS for bad in SAMPLES[name].bad]
+)
 
 
-@pytest.mark.parametrize(("name", "bad", "why"), bad_lines())
+@bad_lines
 def test_a_bad_line_is_named_with_its_reason(tmp_path, name, bad, why):
-    text = text_of(SAMPLES[name])
-    path = write(SAMPLES[name], tmp_path, (text + bad).encode())
-    with pytest.raises(CorpusError, match=rf"line {text.count(chr(10)) + 1}: .*{re.escape(why)}"):
+    path = write(SAMPLES[name], tmp_path, bad=bad)
+    line = SAMPLES[name].text.count("\n") + 1
+    with pytest.raises(CorpusError, match=rf"line {line}: .*{re.escape(why)}"):
         sentences_of(name, LineReader(path))
 
 
-@pytest.mark.parametrize(("name", "bad", "why"), bad_lines())
+@bad_lines
 def test_bad_lines_are_skipped_and_counted_on_request(tmp_path, name, bad, why):
     sample = SAMPLES[name]
-    source = TextFile(write(sample, tmp_path, (text_of(sample) * 100 + bad).encode()), name)
-    options = ImportOptions(skip_bad=True)
-    imported = import_corpus("any", {"train": source}, tmp_path / "store", options)
-    assert imported.manifest.sources["train"].skipped["bad lines"] == 1
+    write(sample, tmp_path, times=100, bad=bad)
+    imported = bring(name, sample, tmp_path, ImportOptions(skip_bad=True))
+    assert imported.manifest.sources["train"].skipped == {"bad lines": 1}
     assert imported.manifest.splits["train"].sentences == 100 * len(sample.sentences)
     assert "1 left out" in imported.warnings[0]
 
 
-@pytest.mark.parametrize(("name", "bad", "why"), bad_lines())
+@bad_lines
 def test_too_many_bad_lines_stop_an_import_that_skips_them(tmp_path, name, bad, why):
-    sample = SAMPLES[name]
-    source = TextFile(write(sample, tmp_path, (text_of(sample) + bad).encode()), name)
+    write(SAMPLES[name], tmp_path, bad=bad)
     with pytest.raises(CorpusError, match=rf"lines are bad, more than 1%; the last one: .*{re.escape(why)}"):
-        import_corpus("any", {"train": source}, tmp_path / "store", ImportOptions(skip_bad=True))
+        bring(name, SAMPLES[name], tmp_path, ImportOptions(skip_bad=True))

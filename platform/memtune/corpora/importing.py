@@ -99,6 +99,7 @@ def _check_ideal(name: str, sources: Mapping[str, Source], ideal: Mapping[str, f
 
 def _warnings(manifest: Manifest) -> Iterator[str]:
     for split, source in manifest.sources.items():
+        yield from source.notes
         for reason, count in source.skipped.items():
             yield f"{count:,} left out of {source.name} ({split}): {reason}"
     for split in ("valid", "test"):

@@ -115,14 +115,15 @@ class FileRecord(Value):
 class SourceRecord(FileRecord):
     """What a split was read from: a file, a folder, or sentences made by a program, as one a line.
 
-    `options` are those of its format, `beside` the files read along with it, and `skipped` counts what was
-    left out, by reason; bad lines are among them.
+    `options` are those of its format, `beside` the files read along with it; `skipped` counts what was left
+    out, by reason, bad lines among them, and `notes` say what else was found.
     """
 
     format: str
     options: dict[str, Any] = Field(default_factory=dict)
     beside: tuple[FileRecord, ...] = ()
     skipped: dict[str, int] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class Manifest(Value):

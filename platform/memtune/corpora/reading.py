@@ -82,6 +82,7 @@ class SourceReader:
                 for other in reader.besides
             ),
             skipped=reader.skipped,
+            notes=tuple(reader.notes),
         )
 
     def _read_sentences(

@@ -67,7 +67,8 @@ class LineReader:
 
     `bytes_read` counts, and `sha256` covers, what has been read so far. A byte order mark is left out of the
     text; a carriage return before a line end is whitespace. `skipped` counts what a format left out, by
-    reason, and `besides` are the readers of other files it read along with this one.
+    reason, `notes` say what else a user should know, and `besides` are the readers of other files it read
+    along with this one.
     """
 
     def __init__(self, path: Path, block_bytes: int = BLOCK_BYTES, skip_bad: bool = False) -> None:
@@ -75,6 +76,7 @@ class LineReader:
         self.bytes_read = 0
         self.skipped: dict[str, int] = {}
         self.besides: list[LineReader] = []
+        self.notes: list[str] = []
         self._skip_bad = skip_bad
         self._good = self._bad = 0
         self._last_bad = ""
@@ -103,6 +105,17 @@ class LineReader:
                     self._lines_before += len(lines)
         except OSError as error:
             raise CorpusError(f"cannot read {self.path}: {error.strerror}") from None
+
+    def content(self) -> bytes:
+        """The whole file, not decoded; a CorpusError for a binary one."""
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise CorpusError(f"cannot read {self.path}: {error.strerror}") from None
+        self._hash.update(data)
+        self.bytes_read += len(data)
+        self._refuse_binary(data)
+        return data
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Every line with its number from 1, without its line end."""

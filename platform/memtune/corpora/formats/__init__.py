@@ -2,7 +2,19 @@
 
 from collections.abc import Mapping
 
-from memtune.corpora.formats import conllu, ptb, text, wikitext
+from memtune.corpora.formats import (
+    agreement,
+    conllu,
+    gutenberg,
+    linzen_tsv,
+    msr_completion,
+    ptb,
+    snli,
+    snli_tsv,
+    sst,
+    text,
+    wikitext,
+)
 from memtune.corpora.sources import Format
 
 __all__ = ["FORMATS"]
@@ -11,6 +23,13 @@ FORMATS: Mapping[str, Format] = {
     "text": text.FORMAT,
     "ptb": ptb.FORMAT,
     "wikitext": wikitext.FORMAT,
+    "gutenberg": gutenberg.FORMAT,
+    "msr-completion": msr_completion.FORMAT,
+    "agreement": agreement.FORMAT,
+    "linzen-tsv": linzen_tsv.FORMAT,
+    "sst": sst.FORMAT,
+    "snli": snli.FORMAT,
+    "snli-tsv": snli_tsv.FORMAT,
     "conllu": conllu.FORMAT,
 }
 """Format name -> what reads it."""

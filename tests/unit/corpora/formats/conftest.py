@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from memtune.corpora import Corpus, TextFile, import_corpus, open_corpus
+from memtune.corpora import Corpus, ImportOptions, TextFile, import_corpus, open_corpus
 
 
 @pytest.fixture
@@ -14,7 +14,8 @@ def bring(store, cache, tmp_path) -> Callable[..., Corpus]:
         for other, content in {name: text, **(beside or {})}.items():
             (tmp_path / other).write_text(content)
         source = TextFile(Path(tmp_path / name), format, options)
-        import_corpus("small", {"train": source}, store, cache=cache, replace=True)
+        every_word = ImportOptions(vocabulary="all")
+        import_corpus("small", {"train": source}, store, every_word, cache=cache, replace=True)
         return open_corpus("small", store, cache)
 
     return run

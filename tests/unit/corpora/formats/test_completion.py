@@ -1,0 +1,105 @@
+"""Sentence completion: questions, where their answers are, and words fitted to a language model's."""
+
+import pytest
+
+from memtune.corpora import TextFile, import_corpus, open_corpus
+from memtune.errors import ConfigurationError, CorpusError
+from tests.unit.corpora.formats.conftest import sentences
+
+QUESTIONS = """1a) It's the girl's [hat] , I think.
+1b) It's the girl's [cats'] , I think.
+1c) It's the girl's [o'clock] , I think.
+
+2a) Don't [go] there
+2b) Don't [went] there
+"""
+
+
+def asked(corpus, split="train"):
+    rows = corpus.annotations["completion"][split].to_pylist()
+    return [(row["question"], row["first"], row["candidates"], row["blank"], row["answer"]) for row in rows]
+
+
+def test_questions_are_runs_of_candidates(bring):
+    corpus = bring("msr-completion", QUESTIONS)
+    assert asked(corpus) == [("1", 0, 3, 3, -1), ("2", 3, 2, 1, -1)]
+    assert sentences(corpus)[0] == "It's the girl's hat , I think ."
+    assert sentences(corpus)[4] == "Don't went there"
+
+
+def test_a_final_sign_may_go(bring):
+    found = sentences(bring("msr-completion", QUESTIONS, final="drop"))
+    assert (found[0], found[4]) == ("It's the girl's hat , I think", "Don't went there")
+
+
+@pytest.mark.parametrize("sign", [".", "!", "?", " ."])
+def test_a_sign_right_behind_the_blank_is_a_word_of_its_own(bring, sign):
+    corpus = bring("msr-completion", f"7a) I [go]{sign}\n7b) I [went]{sign}\n")
+    assert sentences(corpus)[0] == f"I go {sign.strip()}"
+
+
+def test_clitics_may_be_cut_as_in_the_penn_treebank(bring):
+    corpus = bring("msr-completion", QUESTIONS, clitics="split")
+    assert sentences(corpus) == [
+        "It 's the girl 's hat , I think .",
+        "It 's the girl 's cats ' , I think .",
+        "It 's the girl 's o'clock , I think .",
+        "Do n't go there",
+        "Do n't went there",
+    ]
+    assert asked(corpus) == [("1", 0, 3, 5, -1), ("2", 3, 2, 2, -1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "answers"),
+    [
+        ("x.answers.txt", "2b) Don't [went] there\n1c) It's the girl's [o'clock] , I think.\n"),
+        ("x.labels.txt", "2\n1\n"),
+    ],
+)
+def test_answers_are_found_beside_the_questions(bring, name, answers):
+    corpus = bring("msr-completion", QUESTIONS, "x.questions.txt", {name: answers})
+    assert [answer for *_, answer in asked(corpus)] == [2, 1]
+
+
+def test_answers_may_be_given(bring, tmp_path):
+    (tmp_path / "labels").write_text("0\n1\n")
+    corpus = bring("msr-completion", QUESTIONS, answers=str(tmp_path / "labels"))
+    assert [answer for *_, answer in asked(corpus)] == [0, 1]
+
+
+def test_a_file_of_answers_that_is_not_there_is_named(bring, tmp_path):
+    with pytest.raises(CorpusError, match=r"its answers should be in .*absent, which does not exist"):
+        bring("msr-completion", QUESTIONS, answers=str(tmp_path / "absent"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("0\n", "question 2 has no answer among its candidates"),
+        ("0\n2\n", "question 2 has no answer"),
+        ("0\nb\n", r"x.labels.txt: line 2: neither .* nor a number"),
+    ],
+)
+def test_answers_that_do_not_fit_are_refused(bring, labels, message):
+    with pytest.raises(CorpusError, match=message):
+        bring("msr-completion", QUESTIONS, "x.questions.txt", {"x.labels.txt": labels})
+
+
+def test_an_unknown_option_gets_the_nearest_name(bring):
+    with pytest.raises(
+        ConfigurationError, match=r'format msr-completion: unknown name "clitic".*did you mean "clitics"'
+    ):
+        bring("msr-completion", QUESTIONS, clitic="split")
+
+
+def test_the_published_questions_and_both_kinds_of_answers_agree(corpora_folder, store, cache):
+    folder = corpora_folder("msr_completion")
+    path = folder / "Holmes.dev.questions.txt"
+    for name, options in (("a", {}), ("b", {"answers": str(folder / "dev.labels")})):
+        import_corpus(name, {"valid": TextFile(path, "msr-completion", options)}, store, cache=cache)
+    corpus = open_corpus("a", store, cache)
+    table = corpus.annotations["completion"]["valid"]
+    assert table.num_rows == 520
+    assert set(table["candidates"].to_pylist()) == {5}
+    assert corpus.digest == open_corpus("b", store, cache).digest

@@ -1,0 +1,164 @@
+"""Books: headers and licences off, paragraphs into sentences, sentences into words."""
+
+import pytest
+
+from memtune.corpora import TextFile, import_corpus, open_corpus
+from memtune.corpora.tokenising import sentences_of, split_clitics, tokens_of
+from memtune.errors import CorpusError
+from tests.unit.corpora.formats.conftest import sentences
+
+OLD = """Project Gutenberg's Etext of Dogs
+***START**THE SMALL PRINT!**FOR PUBLIC DOMAIN ETEXTS**START***
+Why is this here?  You know: lawyers.
+*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*
+
+DOGS
+
+They bark, Mr. Fox
+said.  "Do they?" he asked. They _really_ do well-
+made things -- and more.
+
+*****
+
+The End of it.
+
+End of Project Gutenberg's Etext of Dogs
+"""
+BODY = [
+    "DOGS",
+    "They bark , Mr. Fox said .",
+    '" Do they ? " he asked .',
+    "They really do well-made things -- and more .",
+    "The End of it .",
+]
+
+
+@pytest.fixture
+def bring_books(store, cache, tmp_path):
+    """Imports a folder of books as all three splits."""
+
+    def run(books, **options):
+        folder = tmp_path / "books"
+        for name, content in books.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        source = TextFile(folder, "gutenberg", options)
+        imported = import_corpus(
+            "books", dict.fromkeys(("train", "valid", "test"), source), store, cache=cache
+        )
+        return imported, open_corpus("books", store, cache)
+
+    return run
+
+
+def test_an_old_book_loses_header_small_print_and_end(bring_books):
+    _, corpus = bring_books({"1DOGS10.TXT": OLD.replace("\n", "\r\n")})
+    assert sentences(corpus) == BODY
+
+
+def test_a_newer_book_loses_header_and_licence(bring_books):
+    body = OLD.split("*END*")[2].split("End of Project")[0]
+    text = (
+        "Title: Dogs\n\n*** START OF THIS PROJECT GUTENBERG EBOOK DOGS ***\n"
+        + body
+        + "*** END OF THIS PROJECT GUTENBERG EBOOK DOGS ***\nSection 1.\n"
+    )
+    _, corpus = bring_books({"dogs.txt": text})
+    assert sentences(corpus) == BODY
+
+
+def test_small_print_at_the_end_takes_no_book_away(bring_books):
+    end = "***START**THE SMALL PRINT!**\nlawyers\n*END*THE SMALL PRINT! *END*\n"
+    _, corpus = bring_books({"a.txt": f"{'A line. ' * 3}\n\n" * 9 + end})
+    assert sentences(corpus) == ["A line ."] * 27
+
+
+def test_a_text_without_header_is_all_text(bring_books):
+    assert sentences(bring_books({"a.txt": "No header here.\n"})[1]) == ["No header here ."]
+
+
+def test_the_files_of_a_folder_are_chosen_by_pattern_and_taken_by_name(bring_books):
+    imported, corpus = bring_books(
+        {"b/1B.TXT": "Second.", "a/1A.txt": "First.", "list.txt": "No."}, files="1*.txt"
+    )
+    assert sentences(corpus) == ["First .", "Second ."]
+    record = imported.manifest.sources["train"]
+    assert [beside.name.rsplit("/", 1)[1] for beside in record.beside] == ["1A.txt", "1B.TXT"]
+    assert record.bytes == len("First.Second.")
+
+
+def test_a_folder_without_such_files_is_refused(bring_books):
+    with pytest.raises(CorpusError, match=r"has no file named \*\.text; set files=PATTERN"):
+        bring_books({"a.txt": "Text."}, files="*.text")
+
+
+def test_what_is_not_utf_8_is_read_as_latin_1_and_named(bring_books):
+    imported, corpus = bring_books({"a.txt": "Café noir.".encode("latin-1"), "b.txt": "Déjà vu."})
+    assert sentences(corpus) == ["Café noir .", "Déjà vu ."]
+    assert "a.txt is not UTF-8 and was read as Latin-1" in imported.warnings[0]
+    assert not any("b.txt is not" in warning for warning in imported.warnings)
+
+
+def test_a_binary_file_is_no_book(bring_books):
+    with pytest.raises(CorpusError, match=r"a\.txt: byte 3, line 1: a NUL"):
+        bring_books({"a.txt": b"abc\0"})
+
+
+def test_final_signs_and_clitics_are_fitted_on_request(bring_books):
+    _, corpus = bring_books({"a.txt": "It isn't Tom's. Is it?"}, final="drop", clitics="split")
+    assert sentences(corpus) == ["It is n't Tom 's", "Is it"]
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "count"),
+    [
+        ("One. Two! Three? Four.", 4),
+        ("Mr. Fox met Dr. Hare. He ran.", 2),
+        ("J. R. Fox came in 300 B.C. from here.", 1),
+        ('"Go!" she said. "Why?" he asked.', 2),
+        ('He left. "Go on." (So he did.) 12 men came.', 4),
+        ("It cost 1.50 pounds. e.g. nothing.", 1),
+        ("It was I. He saw Tom's. Then he left.", 3),
+    ],
+)
+def test_sentences_end_at_signs_before_a_capital_but_not_at_abbreviations(paragraph, count):
+    found = list(sentences_of(paragraph))
+    assert len(found) == count
+    assert " ".join(found) == paragraph
+
+
+@pytest.mark.parametrize(
+    ("sentence", "words"),
+    [
+        ("Wait--what?", "Wait -- what ?"),
+        ('(ll. 411-418) "O king," he said...', '( ll. 411 - 418 ) " O king , " he said ...'),
+        ("The girl's well-made hat, at 10:30.", "The girl's well-made hat , at 10:30 ."),
+        ("Mr. J. Fox paid 1,000 francs;", "Mr. J. Fox paid 1,000 francs ;"),
+    ],
+)
+def test_words_and_signs_stand_apart(sentence, words):
+    assert " ".join(tokens_of(sentence)) == words
+
+
+@pytest.mark.parametrize(
+    ("word", "parts"),
+    [
+        ("don't", ["do", "n't"]),
+        ("I'll", ["I", "'ll"]),
+        ("years'", ["years", "'"]),
+        ("o'clock", ["o'clock"]),
+        ("'tis", ["'tis"]),
+    ],
+)
+def test_clitics_are_cut_off(word, parts):
+    assert split_clitics(word) == parts
+
+
+def test_published_novels_lose_their_small_print(corpora_folder, store, cache):
+    source = TextFile(corpora_folder("msr_completion"), "gutenberg", {"files": "1*.txt"})
+    import_corpus("novels", dict.fromkeys(("train", "valid", "test"), source), store, cache=cache)
+    corpus = open_corpus("novels", store, cache)
+    text = sentences(corpus)
+    assert text[0] == "The First Book of Adam and Eve"
+    assert not any("Etext" in sentence for sentence in text)
+    assert 3_000 < len(text) < 4_000

@@ -1,0 +1,63 @@
+"""Pairs of sentences: SNLI as published in both of its forms, and the plain table."""
+
+import json
+
+import pytest
+
+from memtune.corpora import TextFile, import_corpus, open_corpus
+from memtune.errors import CorpusError
+from tests.unit.corpora.formats.conftest import sentences
+
+PAIRS = [
+    ("neutral", "( ( A dog ) ( runs . ) )", "( It ( -LRB- ( sleeps -RRB- ) ) )"),
+    ("-", "( A dog )", "( A cat )"),
+    ("contradiction", "( A dog )", "( No dog )"),
+]
+
+
+def as_json():
+    keys = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse")
+    return "".join(json.dumps(dict(zip(keys, row, strict=True)) | {"pairID": "x"}) + "\n" for row in PAIRS)
+
+
+def as_columns():
+    header = "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tpairID\n"
+    return header + "".join("\t".join((*row, "x")) + "\n" for row in PAIRS)
+
+
+def labels(corpus):
+    return corpus.annotations["inference"]["train"].to_pylist()
+
+
+@pytest.mark.parametrize("text", [as_json(), as_columns()], ids=["jsonl", "txt"])
+def test_words_come_from_the_binary_parse_and_unlabelled_pairs_are_left_out(bring, text):
+    corpus = bring("snli", text)
+    assert sentences(corpus) == ["A dog runs .", "It ( sleeps )", "A dog", "No dog"]
+    assert labels(corpus) == [
+        {"premise": 0, "hypothesis": 1, "label": 1},
+        {"premise": 2, "hypothesis": 3, "label": 2},
+    ]
+    left_out = "pairs without a label that annotators agreed on"
+    assert corpus.manifest.sources["train"].skipped == {left_out: 1}
+
+
+def test_a_file_that_is_neither_form_is_refused(bring):
+    with pytest.raises(CorpusError, match="line 1: neither JSON nor a header with gold_label"):
+        bring("snli", "a dog\ta cat\t0\n")
+
+
+def test_a_table_of_pairs(bring):
+    corpus = bring("snli-tsv", "a dog runs\tit  runs\t0\n\nno\tyes\t2\n")
+    assert sentences(corpus) == ["a dog runs", "it runs", "no", "yes"]
+    assert [row["label"] for row in labels(corpus)] == [0, 2]
+
+
+def test_both_published_forms_are_one_corpus(corpora_folder, store, cache):
+    folder = corpora_folder("snli")
+    for name, ending in (("a", "jsonl"), ("b", "txt")):
+        sources = {
+            split: TextFile(folder / f"snli_1.0_{file}.{ending}", "snli")
+            for split, file in (("valid", "dev"),)
+        }
+        import_corpus(name, sources, store, cache=cache)
+    assert open_corpus("a", store, cache).digest == open_corpus("b", store, cache).digest
