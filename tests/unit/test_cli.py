@@ -83,6 +83,30 @@ def test_a_corpus_is_imported_listed_shown_and_verified(settings: Settings, tmp_
     assert "is whole" in CliRunner().invoke(cli.app, ["corpus", "verify", "letters"]).stdout
 
 
+def test_questions_are_imported_with_options_of_their_format(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "q.txt").write_text("1a) It's [on].\n1b) It's [off].\n")
+    (tmp_path / "a.txt").write_text("1\n")
+    options = ["--option", f"answers={tmp_path / 'a.txt'}", "--option", "clitics=split"]
+    output(
+        "corpus", "import", "asked", "--format", "msr-completion", "--test", str(tmp_path / "q.txt"), *options
+    )
+    manifest = json.loads(output("corpus", "show", "asked", "--json"))["manifest"]
+    assert manifest["annotations"]["completion"]["files"]["test"]["rows"] == 1
+    assert manifest["splits"]["test"]["tokens"] == 10
+    assert "completion" in output("corpus", "list")
+    assert "msr-completion" in output("corpus", "formats")
+
+
+def test_one_file_is_divided_into_splits(settings: Settings, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"line {number}\n" for number in range(200)))
+    output("corpus", "import", "lines", "--train", str(text), "--split", "60,20,20", "--split-seed", "1")
+    splits = json.loads(output("corpus", "show", "lines", "--json"))["manifest"]["splits"]
+    assert sum(split["sentences"] for split in splits.values()) == 200
+    wrong = ["corpus", "import", "lines", "--train", str(text), "--split", "60,40"]
+    assert CliRunner().invoke(cli.app, wrong).exit_code == 2
+
+
 def test_an_altered_shard_is_named_and_ends_with_1(settings: Settings) -> None:
     shard = next(Path(settings.store, "tiny").rglob("train*"))
     content = bytearray(shard.read_bytes())

@@ -9,6 +9,8 @@ from memtune.cli.terminal import AsJson, Store, out, progress_bar, store_of, war
 
 __all__ = ["app"]
 
+SPLITS = ("train", "valid", "test")
+
 app = typer.Typer(help="Import texts as corpora, and look at what there is.", no_args_is_help=True)
 
 
@@ -18,6 +20,10 @@ def corpus_import(
     train: Annotated[Path | None, typer.Option(help="Training text; it alone makes the vocabulary.")] = None,
     valid: Annotated[Path | None, typer.Option(help="Validation text, by which models are chosen.")] = None,
     test: Annotated[Path | None, typer.Option(help="Test text, read for champions only.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Divide the file of --train in three, as in 80,10,10.")
+    ] = None,
+    split_seed: Annotated[int, typer.Option(help="Seed of --split.")] = 0,
     format: Annotated[str, typer.Option(help="One of those memtune corpus formats lists.")] = "text",
     option: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE, an option of the format; may be repeated.")
@@ -61,8 +67,9 @@ def corpus_import(
     }
     options = parse(ImportOptions, given, "corpus import")
     settings = _settings(option or [])
-    files = {"train": train, "valid": valid, "test": test}
-    sources = {split: TextFile(path, format, settings) for split, path in files.items() if path}
+    given_files = {"train": train, "valid": valid, "test": test}
+    files = {name: TextFile(path, format, settings) for name, path in given_files.items() if path}
+    sources = _division(files, split, split_seed) if split else files
     with progress_bar() as bar:
         task = bar.add_task("import", total=None)
 
@@ -154,6 +161,18 @@ def corpus_verify(
     if problems:
         raise CorpusError("\n".join([*problems, f'import "{name}" again with --replace']))
     out.print(f"{name} is whole: every file, count and digest is as its manifest says")
+
+
+def _division(files: dict[str, Any], split: str, seed: int) -> Any:
+    """The one file given, divided by shares as in 80,10,10."""
+    from memtune.corpora import Division
+
+    shares = split.split(",")
+    if list(files) != ["train"] or len(shares) != len(SPLITS) or not all(part.isdecimal() for part in shares):
+        raise typer.BadParameter(
+            "it takes three numbers, as in 80,10,10, and --train alone", param_hint="--split"
+        )
+    return Division(files["train"], dict(zip(SPLITS, map(int, shares), strict=True)), seed)
 
 
 def _settings(options: list[str]) -> dict[str, str]:

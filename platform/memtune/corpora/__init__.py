@@ -4,6 +4,7 @@
 """
 
 from memtune.corpora.annotations import KINDS
+from memtune.corpora.division import Division
 from memtune.corpora.examples import Example
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.importing import Imported, import_corpus
@@ -22,6 +23,7 @@ __all__ = [
     "UNK",
     "Corpus",
     "CorpusDescription",
+    "Division",
     "Example",
     "ImportOptions",
     "Imported",

@@ -5,7 +5,7 @@ chosen (`selection`), the numbers become ids, the ids shards (`shards`), and the
 Memory follows the number of different words, not the length of the text.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +13,9 @@ from pathlib import Path
 from memtune.corpora.annotating import AnnotationTables
 from memtune.corpora.cache import cache_folder
 from memtune.corpora.counting import SplitCounter, WordTable
+from memtune.corpora.division import Division
 from memtune.corpora.location import Store
-from memtune.corpora.manifest import SPLITS, ImportOptions, Manifest, check_name
+from memtune.corpora.manifest import SPLITS, ImportOptions, Manifest, SourceRecord, check_name
 from memtune.corpora.reading import Progress, Source, SourceReader, check_sources
 from memtune.corpora.selection import select
 from memtune.corpora.vocabulary import UNK
@@ -38,7 +39,7 @@ class Imported:
 
 def import_corpus(
     name: str,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, Source] | Division,
     store: str | Path | Store,
     options: ImportOptions | None = None,
     *,
@@ -50,26 +51,27 @@ def import_corpus(
 ) -> Imported:
     """Imports the splits "train", "valid" and "test" as corpus `name`; train alone makes the vocabulary.
 
-    A corpus with annotations may have some of the splits only; `options.vocabulary` lets all make the
-    vocabulary. A name that is taken keeps its corpus: the same content changes nothing, another one is a
-    CorpusError unless `replace`. `licence` is a note and `ideal` the exact ideal perplexity per split; both
-    go into the manifest. Raises CorpusError for texts that cannot be read and StorageError for a store that
-    cannot be written; either leaves what the store held.
+    A corpus with annotations may have some of the splits only, and a Division makes them of one file;
+    `options.vocabulary` lets all make the vocabulary. A name that is taken keeps its corpus: the same content
+    changes nothing, another one is a CorpusError unless `replace`. `licence` is a note and `ideal` the exact
+    ideal perplexity per split; both go into the manifest. Raises CorpusError for texts that cannot be read
+    and StorageError for a store that cannot be written; either leaves what the store held.
     """
     place = Store.at(store)
     check_sources(check_name(name), sources)
-    _check_ideal(name, sources, ideal)
-    options = _complete(options or ImportOptions(), sources)
+    splits = SPLITS if isinstance(sources, Division) else tuple(split for split in SPLITS if split in sources)
+    _check_ideal(name, splits, ideal)
+    options = _complete(options or ImportOptions(), splits)
     place.check_writable()
     with ExitStack() as stack:
         table = WordTable()
         tables = AnnotationTables(table)
         stack.callback(tables.close)
-        counters = {split: SplitCounter(table) for split in SPLITS if split in sources}
+        counters = {split: SplitCounter(table) for split in splits}
         for counter in counters.values():
             stack.callback(counter.close)
         reader = SourceReader(tables, options.skip_bad, progress)
-        records = {split: reader.read(sources[split], counters[split], split) for split in counters}
+        records = _read(reader, sources, counters)
         _check_annotations(name, tables, counters)
         counts = {split: counter.counts for split, counter in counters.items()}
         selection = select(table.words, counts, options, tables.asked)
@@ -79,9 +81,17 @@ def import_corpus(
     return Imported(manifest, tuple(_warnings(manifest)), unchanged)
 
 
-def _complete(options: ImportOptions, sources: Mapping[str, Source]) -> ImportOptions:
+def _read(
+    reader: SourceReader, sources: Mapping[str, Source] | Division, counters: Mapping[str, SplitCounter]
+) -> dict[str, SourceRecord]:
+    if isinstance(sources, Division):
+        return reader.read_divided(sources, counters)
+    return {split: reader.read(sources[split], counter, split) for split, counter in counters.items()}
+
+
+def _complete(options: ImportOptions, splits: Sequence[str]) -> ImportOptions:
     """Where nothing is there to train on, all words make the vocabulary."""
-    return options if "train" in sources else options.model_copy(update={"vocabulary": "all"})
+    return options if "train" in splits else options.model_copy(update={"vocabulary": "all"})
 
 
 def _check_annotations(name: str, tables: AnnotationTables, counters: Mapping[str, SplitCounter]) -> None:
@@ -90,15 +100,17 @@ def _check_annotations(name: str, tables: AnnotationTables, counters: Mapping[st
     tables.check({split: counter.sentences for split, counter in counters.items()})
 
 
-def _check_ideal(name: str, sources: Mapping[str, Source], ideal: Mapping[str, float] | None) -> None:
-    if set(ideal or ()) - set(sources):
+def _check_ideal(name: str, splits: Sequence[str], ideal: Mapping[str, float] | None) -> None:
+    if set(ideal or ()) - set(splits):
         raise CorpusError(
-            f"{name}: ideal perplexities for {', '.join(ideal or ())}, the splits are {', '.join(sources)}"
+            f"{name}: ideal perplexities for {', '.join(ideal or ())}, the splits are {', '.join(splits)}"
         )
 
 
 def _warnings(manifest: Manifest) -> Iterator[str]:
     for split, source in manifest.sources.items():
+        if source.division and split != "train":
+            continue  # said of the whole file already
         yield from source.notes
         for reason, count in source.skipped.items():
             yield f"{count:,} left out of {source.name} ({split}): {reason}"
@@ -112,5 +124,6 @@ def _warnings(manifest: Manifest) -> Iterator[str]:
                 f"{rate:.1%} of the {split} words are outside the vocabulary and became {UNK}; "
                 "is it the same language, tokenisation and case as the training text?"
             )
-        if "train" in manifest.sources and manifest.sources[split].sha256 == manifest.sources["train"].sha256:
+        training = manifest.sources.get("train")
+        if training and not training.division and manifest.sources[split].sha256 == training.sha256:
             yield f"{split} is the training text itself: its perplexity will say nothing about new text"

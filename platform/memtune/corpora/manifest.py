@@ -116,7 +116,8 @@ class SourceRecord(FileRecord):
     """What a split was read from: a file, a folder, or sentences made by a program, as one a line.
 
     `options` are those of its format, `beside` the files read along with it; `skipped` counts what was left
-    out, by reason, bad lines among them, and `notes` say what else was found.
+    out, by reason, bad lines among them, and `notes` say what else was found. `division` says which part of
+    the file the split has, where it has not all of it.
     """
 
     format: str
@@ -124,6 +125,7 @@ class SourceRecord(FileRecord):
     beside: tuple[FileRecord, ...] = ()
     skipped: dict[str, int] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    division: str | None = None
 
 
 class Manifest(Value):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from memtune.corpora.annotating import AnnotationTables
 from memtune.corpora.counting import SplitCounter
+from memtune.corpora.division import Division, divided
 from memtune.corpora.examples import Example, example_blocks
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.manifest import SPLITS, FileRecord, SourceRecord
@@ -24,8 +25,11 @@ Source = TextFile | Iterable[Sequence[str] | Example]
 """What a split is read from: a file, or sentences as sequences of words without `<eos>`, annotated or not."""
 
 
-def check_sources(name: str, sources: Mapping[str, Source]) -> None:
+def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
     """A CorpusError for splits, formats, options and files that cannot be, before anything is read."""
+    if isinstance(sources, Division):
+        _check_file("train", sources.source)
+        return
     annotated = any(
         not isinstance(source, TextFile) or _format(source).annotations for source in sources.values()
     )
@@ -35,12 +39,16 @@ def check_sources(name: str, sources: Mapping[str, Source]) -> None:
         )
     for split, source in sources.items():
         if isinstance(source, TextFile):
-            _options(source)
-            folder = source.path.is_dir()
-            if folder and not _format(source).folder:
-                raise CorpusError(f"the {split} file {source.path} is a folder")
-            if not folder and not source.path.is_file():
-                raise CorpusError(f"the {split} file {source.path} does not exist")
+            _check_file(split, source)
+
+
+def _check_file(split: str, source: TextFile) -> None:
+    _options(source)
+    folder = source.path.is_dir()
+    if folder and not _format(source).folder:
+        raise CorpusError(f"the {split} file {source.path} is a folder")
+    if not folder and not source.path.is_file():
+        raise CorpusError(f"the {split} file {source.path} does not exist")
 
 
 @dataclass(frozen=True)
@@ -54,36 +62,41 @@ class SourceReader:
     def read(self, source: Source, counter: SplitCounter, split: str) -> SourceRecord:
         """Counts a whole split and says what it was."""
         if isinstance(source, TextFile):
-            record = self._read_file(source, counter, split)
+            reader = LineReader(source.path, skip_bad=self.skip_bad)
+            for block in self._blocks(source, reader, split):
+                self._add(block, counter, split)
+            record = _record(source, reader)
         else:
             record = self._read_sentences(source, counter, split)
-        counter.merge()
-        if counter.tokens == counter.sentences:
-            raise CorpusError(f"the {split} split is empty: no word in {record.name}")
+        _finish(counter, split, record)
         return record
 
-    def _read_file(self, source: TextFile, counter: SplitCounter, split: str) -> SourceRecord:
-        reader = LineReader(source.path, skip_bad=self.skip_bad)
+    def read_divided(
+        self, division: Division, counters: Mapping[str, SplitCounter]
+    ) -> dict[str, SourceRecord]:
+        """Counts all splits of a file that is divided among them and says what it was."""
+        reader = LineReader(division.source.path, skip_bad=self.skip_bad)
+        for block in self._blocks(division.source, reader, "all"):
+            for split, part in divided(block, division):
+                self._add(part, counters[split], split)
+        record = _record(division.source, reader)
+        for split, counter in counters.items():
+            _finish(counter, split, record)
+        total = sum(division.shares.values())
+        return {
+            split: record.model_copy(
+                update={"division": f"{division.shares[split] / total:.3g} of it, seed {division.seed}"}
+            )
+            for split in counters
+        }
+
+    def _blocks(self, source: TextFile, reader: LineReader, split: str) -> Iterator[Block]:
         size = _size(source.path)
-        options = _options(source)
-        for block in _format(source).read(reader, options):
-            self._add(block, counter, split)
+        for block in _format(source).read(reader, _options(source)):
+            yield block
             if self.progress:
                 self.progress(_bytes_read(reader), size, split)
         reader.check_bad()
-        return SourceRecord(
-            name=str(source.path),
-            format=source.format,
-            sha256=_sha256(reader),
-            bytes=_bytes_read(reader),
-            options=options.model_dump(mode="json"),
-            beside=tuple(
-                FileRecord(name=str(other.path), sha256=other.sha256, bytes=other.bytes_read)
-                for other in reader.besides
-            ),
-            skipped=reader.skipped,
-            notes=tuple(reader.notes),
-        )
 
     def _read_sentences(
         self, sentences: Iterable[Sequence[str] | Example], counter: SplitCounter, split: str
@@ -110,6 +123,28 @@ class SourceReader:
     def _add(self, block: Block, counter: SplitCounter, split: str) -> None:
         self.tables.add(split, block.annotations, counter.sentences)
         counter.add(block)
+
+
+def _finish(counter: SplitCounter, split: str, record: SourceRecord) -> None:
+    counter.merge()
+    if counter.tokens == counter.sentences:
+        raise CorpusError(f"the {split} split is empty: no word in {record.name}")
+
+
+def _record(source: TextFile, reader: LineReader) -> SourceRecord:
+    return SourceRecord(
+        name=str(source.path),
+        format=source.format,
+        sha256=_sha256(reader),
+        bytes=_bytes_read(reader),
+        options=_options(source).model_dump(mode="json"),
+        beside=tuple(
+            FileRecord(name=str(other.path), sha256=other.sha256, bytes=other.bytes_read)
+            for other in reader.besides
+        ),
+        skipped=reader.skipped,
+        notes=tuple(reader.notes),
+    )
 
 
 def _format(source: TextFile) -> Format:

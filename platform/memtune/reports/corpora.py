@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from rich.markup import escape
 from rich.table import Table
 
 from memtune.corpora import FORMATS, CorpusDescription, Manifest
@@ -17,7 +18,9 @@ def formats_table() -> Table:
             f"{option}={'' if field.default is None else field.default}"
             for option, field in format.options.model_fields.items()
         )
-        table.add_row(name, format.summary, ", ".join(format.annotations) or "-", " ".join(options) or "-")
+        table.add_row(
+            name, escape(format.summary), ", ".join(format.annotations) or "-", " ".join(options) or "-"
+        )
     return table
 
 
