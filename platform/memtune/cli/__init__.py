@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from memtune.cli import cluster, corpus
+from memtune.cli import cluster, corpus, jobs
 from memtune.cli.results import best, compare, evaluate, ui
 from memtune.cli.searching import search
 from memtune.cli.terminal import err, escaped, out
@@ -27,7 +27,8 @@ app = typer.Typer(
 )
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(cluster.app, name="cluster")
-for command in (train, search, compare, best, evaluate, ui):
+app.add_typer(jobs.app, name="jobs")
+for command in (train, search, jobs.submit, compare, best, evaluate, ui):
     app.command()(command)
 
 

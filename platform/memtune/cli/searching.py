@@ -7,16 +7,18 @@ import typer
 
 from memtune.cli.terminal import ReplaceChampion, out, tell_decision, warn
 
-__all__ = ["search"]
+__all__ = ["GpusPerTrial", "TimeBudget", "Trials", "search", "study_overrides"]
+
+Trials = Annotated[int | None, typer.Option(min=1, help="Configurations in all.")]
+GpusPerTrial = Annotated[float | None, typer.Option(min=0, help="GPUs of a trial; 0.5 shares one.")]
+TimeBudget = Annotated[str | None, typer.Option(help="Such as 90s, 15m, 2h.")]
 
 
 def search(
     study: Annotated[Path, typer.Argument(help="A study as TOML.")],
-    trials: Annotated[int | None, typer.Option(min=1, help="Configurations in all.")] = None,
-    gpus_per_trial: Annotated[
-        float | None, typer.Option(min=0, help="GPUs of a trial; 0.5 shares one.")
-    ] = None,
-    time_budget: Annotated[str | None, typer.Option(help="Such as 90s, 15m, 2h.")] = None,
+    trials: Trials = None,
+    gpus_per_trial: GpusPerTrial = None,
+    time_budget: TimeBudget = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, show five samples.")] = False,
     json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON for a script.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a study that has begun.")] = False,
@@ -27,12 +29,7 @@ def search(
 
     Example: memtune search jobs/studies/demo.toml --trials 8
     """
-    given = {
-        "budget.trials": trials,
-        "budget.time": time_budget,
-        "resources.gpus_per_trial": gpus_per_trial,
-    }
-    overrides = {name: value for name, value in given.items() if value is not None}
+    overrides = study_overrides(trials, time_budget, gpus_per_trial)
     if json and not dry_run:
         raise typer.BadParameter("goes with --dry-run; a search's results are in: memtune compare --json")
     if dry_run:
@@ -55,6 +52,18 @@ def search(
     tell_decision(result.crowning)
     if not result.recorded:
         warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")
+
+
+def study_overrides(
+    trials: int | None, time_budget: str | None, gpus_per_trial: float | None
+) -> dict[str, Any]:
+    """What the options put over a study's file, by dotted name."""
+    given = {
+        "budget.trials": trials,
+        "budget.time": time_budget,
+        "resources.gpus_per_trial": gpus_per_trial,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:

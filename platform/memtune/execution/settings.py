@@ -4,9 +4,13 @@ import os
 from pathlib import Path
 
 from memtune.errors import StorageError
+from memtune.execution.passwords import refuse_password
 from memtune.values import Value
 
-__all__ = ["Settings"]
+__all__ = ["PLACES", "Settings"]
+
+PLACES = ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI")
+"""The environment variables of what may lie in shared storage or on a server."""
 
 
 class Settings(Value):
@@ -31,8 +35,11 @@ class Settings(Value):
     def read(cls, home: str | Path | None = None) -> "Settings":
         """Settings from the environment, relative paths made absolute from the working folder.
 
-        Raises StorageError when the home folder cannot be made.
+        Raises StorageError when the home folder cannot be made and ConfigurationError for a place with a
+        password.
         """
+        for name in PLACES:
+            refuse_password(name, os.environ.get(name, ""))
         folder = Path(home or os.environ.get("MEMTUNE_HOME") or ".memtune").expanduser().absolute()
         try:
             folder.mkdir(parents=True, exist_ok=True)

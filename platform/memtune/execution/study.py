@@ -21,7 +21,18 @@ from memtune.tasks import AnyTask, open_task
 from memtune.training import TrainingConfig, TrialConfig, available_bytes, estimate, longest_row
 from memtune.values import Value, digest, parse
 
-__all__ = ["Budget", "ReadyStudy", "Repeats", "Resources", "Study", "load_study", "prepare", "read_toml"]
+__all__ = [
+    "Budget",
+    "ReadyStudy",
+    "Repeats",
+    "Resources",
+    "Study",
+    "check_spaces",
+    "find_space",
+    "load_study",
+    "prepare",
+    "read_toml",
+]
 
 HOME = Path(__file__).parents[3]
 """The source tree that memtune runs from, whose search_spaces are everybody's."""
@@ -269,12 +280,7 @@ def prepare(path: Path, study: Study, settings: Settings) -> ReadyStudy:
     of the working folder. Raises CorpusError, SpaceError or StudyError.
     """
     corpus = open_corpus(study.corpus, settings.store)
-    spaces = [space for name in study.spaces for space in load_spaces(find_space(name, path))]
-    families = {space.family for space in spaces}
-    spaces = [fix(space, study.entries(space.family, families), str(path)) for space in spaces]
-    ready = ReadyStudy(study, combine(spaces), corpus, settings)
-    for space in spaces:
-        check_space(space, TrialConfig, f"{path} over {space.source}", ready.count_parameters)
+    ready = ReadyStudy(study, combine(check_spaces(path, study, len(corpus.vocabulary))), corpus, settings)
     ready.open_task()
     ready.check_budget()
     grace, tokens = study.halving.grace if study.halving else 0, ready.trial_tokens
@@ -284,6 +290,21 @@ def prepare(path: Path, study: Study, settings: Settings) -> ReadyStudy:
             f"{tokens:,} tokens; lower grace or leave [halving] out"
         )
     return ready
+
+
+def check_spaces(path: Path, study: Study, vocabulary_size: int) -> list[Space]:
+    """The spaces a study names under its own entries, each checked. Raises SpaceError or StudyError."""
+    found = [space for name in study.spaces for space in load_spaces(find_space(name, path))]
+    families = {space.family for space in found}
+    spaces = [fix(space, study.entries(space.family, families), str(path)) for space in found]
+    for space in spaces:
+        check_space(
+            space,
+            TrialConfig,
+            f"{path} over {space.source}",
+            lambda sampled: configured(sampled).parameter_count(vocabulary_size),
+        )
+    return spaces
 
 
 def find_space(name: str, study: Path) -> Path:

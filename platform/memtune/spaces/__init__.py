@@ -31,7 +31,7 @@ from memtune.spaces.checking import check_space
 from memtune.spaces.choosing import Chooser, PinnedChooser, RandomChooser, Scalar
 from memtune.spaces.fixing import fix
 from memtune.spaces.leaves import Categorical, Constant, FittedParameters, Integer, Real
-from memtune.spaces.reading import load_space, load_spaces, read_space
+from memtune.spaces.reading import load_space, load_spaces, read_space, space_files
 from memtune.spaces.space import CountParameters, Space, combine
 from memtune.spaces.tree import Branch, Group, Parameter
 
@@ -56,4 +56,5 @@ __all__ = [
     "load_space",
     "load_spaces",
     "read_space",
+    "space_files",
 ]

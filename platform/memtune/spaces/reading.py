@@ -13,7 +13,7 @@ from memtune.spaces.leaves import Categorical, Constant, FittedParameters, Integ
 from memtune.spaces.space import Space, combine
 from memtune.spaces.tree import Branch, Group, Node, fitted_count, join
 
-__all__ = ["load_space", "load_spaces", "read_space", "read_tree"]
+__all__ = ["load_space", "load_spaces", "read_space", "read_tree", "space_files"]
 
 OPTIONS = {"int": ("step", "log"), "float": ("step", "log"), "choice": (), "fit_parameters": ()}
 BRANCH = "one_of"
@@ -36,6 +36,13 @@ def load_spaces(path: str | Path) -> list[Space]:
     Raises what load_space raises, for each of them.
     """
     return _listed(path)[1]
+
+
+def space_files(path: str | Path) -> list[Path]:
+    """The file of a space and, where it lists others, theirs. Raises SpaceError for a missing one."""
+    listed = _load(path).get(SPACES, [])
+    below = [space_files(Path(path).parent / f"{name}.toml") for name in listed]
+    return [Path(path), *(file for files in below for file in files)]
 
 
 def _listed(path: str | Path) -> tuple[str, list[Space]]:

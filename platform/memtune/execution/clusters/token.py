@@ -1,12 +1,13 @@
 """The token file on the client: made once, readable by its owner alone, never printed."""
 
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 from memtune.errors import StorageError
 from memtune.execution.clusters.file import ClusterFile
 
-__all__ = ["ensure_token", "token_file"]
+__all__ = ["ensure_token", "read_token", "token_file"]
 
 OWNER_ALONE = 0o600
 
@@ -32,3 +33,24 @@ def ensure_token(path: Path) -> bool:
     except OSError as error:
         raise StorageError(f"cannot keep the cluster's token in {path}: {error.strerror}") from error
     return made
+
+
+def read_token(environment: Mapping[str, str]) -> str | None:
+    """The token that Ray's own commands would send, or None where there is none or none is to be sent.
+
+    Raises StorageError when its file cannot be read.
+    """
+    if environment.get("RAY_AUTH_MODE", "token") != "token":
+        return None
+    if environment.get("RAY_AUTH_TOKEN"):
+        return environment["RAY_AUTH_TOKEN"]
+    named = environment.get("RAY_AUTH_TOKEN_PATH")
+    path = Path(named).expanduser() if named else Path.home() / ".ray" / "auth_token"
+    try:
+        return path.read_text().strip() or None
+    except FileNotFoundError:
+        if named is None:
+            return None
+        raise StorageError(f"no token in {path}, which RAY_AUTH_TOKEN_PATH names; copy the head's") from None
+    except OSError as error:
+        raise StorageError(f"cannot read the cluster's token in {path}: {error.strerror}") from error

@@ -1,0 +1,116 @@
+"""A private head of a Ray cluster with its job server: own ports, own folder, its own token."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+SECONDS = 120
+OWN_PORTS = (
+    "port",
+    "dashboard-port",
+    "dashboard-agent-listen-port",
+    "dashboard-agent-grpc-port",
+    "ray-client-server-port",
+    "metrics-export-port",
+)
+
+
+class RayHead:
+    """`ray start --head` in a process of its own; only what it started is ended with it."""
+
+    def __init__(self, *options: str, environment: dict[str, str] | None = None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="mt-"))  # short: Ray's sockets lie below it
+        self.token = self.folder / "token"
+        self.token.write_text("0123456789abcdef" * 4)
+        ports = free_ports(len(OWN_PORTS))
+        self.gcs = f"127.0.0.1:{ports[0]}"
+        self.address = f"http://127.0.0.1:{ports[1]}"
+        self._options = [f"--{name}={port}" for name, port in zip(OWN_PORTS, ports, strict=True)]
+        self._options += ["--dashboard-host=127.0.0.1", "--node-ip-address=127.0.0.1", *options]
+        self._more = environment or {}
+
+    def start(self) -> None:
+        """Start, and wait until the job server answers."""
+        fixed = [
+            "--head",
+            "--block",
+            f"--temp-dir={self.folder}",
+            "--min-worker-port=0",
+            "--max-worker-port=0",
+        ]
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", *fixed, *self._options]
+        with open(self.folder / "log", "wb") as log:
+            self.process = subprocess.Popen(
+                command, env=self._environment(), stdout=log, stderr=log, start_new_session=True
+            )
+        end = time.monotonic() + SECONDS
+        while not self._answers():
+            assert self.process.poll() is None, (self.folder / "log").read_text()
+            assert time.monotonic() < end, (self.folder / "log").read_text()
+            time.sleep(0.5)
+
+    def _environment(self) -> dict[str, str]:
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MEMTUNE_"))
+        }
+        kept.pop("PYTHONPATH", None)
+        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token)}
+        path = {"PATH": f"{Path(sys.executable).parent}:{kept['PATH']}", "RAY_USAGE_STATS_ENABLED": "0"}
+        return {**kept, **token, **path, **self._more}
+
+    def _answers(self) -> bool:
+        request = urllib.request.Request(
+            f"{self.address}/api/jobs/", headers={"Authorization": f"Bearer {self.token.read_text()}"}
+        )
+        try:
+            urllib.request.urlopen(request, timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """End the head and whatever else runs from its folder."""
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        for process in self.processes():
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def processes(self) -> list[int]:
+        """Processes whose command line names this head's folder."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                named = str(self.folder).encode() in (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if named:
+                found.append(int(entry.name))
+        return found
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listened on a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    for listening in sockets:
+        listening.bind(("127.0.0.1", 0))
+    ports = [int(listening.getsockname()[1]) for listening in sockets]
+    for listening in sockets:
+        listening.close()
+    return ports
