@@ -1,8 +1,12 @@
-"""What the tests that strike at real processes share."""
+"""What the tests with real processes share: the record of what they struck, and a cluster on two hosts."""
+
+from collections.abc import Iterator
 
 import pytest
 
 from tests.cluster.fault_table import Observation, RecordFault, append
+from tests.cluster.hosts import Hosts, missing
+from tests.cluster.premises import Premises
 
 
 @pytest.fixture
@@ -17,3 +21,22 @@ def record_fault(request: pytest.FixtureRequest) -> RecordFault:
         append(Observation(row, request.node.name, kills, lost, note))
 
     return record
+
+
+@pytest.fixture(scope="session")
+def premises(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Premises]:
+    """Two hosts, and a project that describes them as a cluster; nothing runs on them."""
+    if lacking := missing():
+        pytest.skip(f"no hosts on this machine without {', '.join(lacking)}")
+    folder = tmp_path_factory.mktemp("premises")
+    for name in ("hosts", "client"):
+        (folder / name).mkdir()
+    with Hosts(folder / "hosts", 2) as hosts:
+        yield Premises(hosts, folder / "client")
+
+
+@pytest.fixture
+def cluster(premises: Premises) -> Premises:
+    """The cluster on those hosts, up with every node."""
+    premises.up()
+    return premises

@@ -35,17 +35,20 @@ T = TypeVar("T")
 
 
 class Driver:
-    """`memtune search` in a process of its own, its lines read as they come."""
+    """A command that drives a study, in a session of its own; its lines are read as they come."""
 
-    def __init__(self, study: Path, *options: str, environment: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "memtune.cli", "search", str(study), *options]
+    def __init__(
+        self, command: list[str], environment: dict[str, str] | None = None, folder: Path | None = None
+    ) -> None:
         self.process = subprocess.Popen(
             command,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            env=os.environ | (environment or {}),
+            env=environment,
+            cwd=folder,
         )
         self.lines: list[str] = []
         self.errors: list[str] = []
@@ -97,12 +100,16 @@ class Driver:
     def _drain(self) -> None:
         for reader in self._readers:
             reader.join(PATIENCE)
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
 
 
 @contextmanager
 def driving(study: Path, *options: str, environment: dict[str, str] | None = None) -> Iterator[Driver]:
     """A driver for the time of the block."""
-    driver = Driver(study, *options, environment=environment)
+    command = [sys.executable, "-m", "memtune.cli", "search", str(study), *options]
+    driver = Driver(command, os.environ | (environment or {}))
     try:
         yield driver
     finally:

@@ -6,6 +6,7 @@ each node that the file asks for at the least is in the cluster.
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -31,11 +32,21 @@ __all__ = [
     "ray_environment",
     "ray_status",
     "ray_up",
+    "report_in",
+    "stop_workers",
 ]
 
-INTERVAL = 10.0
+INTERVAL = 5.0
 """Seconds between two looks at a cluster that comes up."""
 RAY = (sys.executable, "-m", "ray.scripts.scripts")
+KEY_ON_HEAD = "~/ray_bootstrap_key.pem"
+"""Where `ray up` puts the key with which the head reaches its workers."""
+SSH = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ConnectTimeout=20"
+"""As Ray does: hosts are not known by their keys."""
+AT_ONCE = 16
+"""Workers that are asked to stop at one time."""
+LOGGED = re.compile(r"^(?:\x1b\[\d*m)*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\s", re.MULTILINE)
+"""How a line starts that Ray's own commands log."""
 
 
 class ClusterStatus(Value):
@@ -57,16 +68,19 @@ class ClusterStatus(Value):
 def cluster_up(path: Path, *, yes: bool, wait: float, tell: Callable[[str], None]) -> ClusterStatus:
     """Check the file, make the token, launch, and wait until the least number of nodes is there.
 
-    `wait` is in seconds. Without `yes` Ray asks before it launches. `tell` hears of each step.
+    Where the head answers already, nothing on it is restarted: its jobs go on. `wait` is in seconds. Without
+    `yes` Ray asks before it launches. `tell` hears of each step.
     Raises ConfigurationError for a file with findings, ClusterError when the launch fails or nodes stay away.
     """
     cluster = load_cluster(path)
     _refuse(cluster, findings_of(cluster, Versions.here()))
     if ensure_token(token_file(cluster)):
         tell(f"made the cluster's token in {token_file(cluster)}")
-    done = subprocess.run(ray_up(cluster, yes), cwd=cluster.folder, env=ray_environment(cluster), check=False)
-    if done.returncode:
-        raise ClusterError(f"ray up ended with {done.returncode}; its output above says why")
+    running = _answers(cluster)
+    if running:
+        tell("the head is up already: what runs on it goes on")
+    if _run(ray_up(cluster, yes, restart=not running), cluster):
+        raise ClusterError("ray up failed; its output above says why")
     return _wait(cluster, wait, tell)
 
 
@@ -78,23 +92,44 @@ def cluster_status(path: Path) -> ClusterStatus:
 def cluster_down(path: Path, *, yes: bool) -> None:
     """End every node of the cluster; without `yes` Ray asks first. Raises ClusterError when that fails."""
     cluster = load_cluster(path)
-    done = subprocess.run(
-        ray_down(cluster, yes), cwd=cluster.folder, env=ray_environment(cluster), check=False
-    )
-    if done.returncode:
+    if _run(ray_down(cluster, yes), cluster):
+        raise ClusterError("ray down failed; nodes may still run: look at your provider's list")
+    stop = stop_workers(cluster)
+    if stop and _run(stop, cluster):
         raise ClusterError(
-            f"ray down ended with {done.returncode}; nodes may still run: look at your provider's list"
+            "the head is down; a worker named above did not answer: run `ray stop` on it when it is back"
         )
 
 
-def ray_up(cluster: ClusterFile, yes: bool) -> list[str]:
+def ray_up(cluster: ClusterFile, yes: bool, restart: bool = True) -> list[str]:
     """The command that launches; the file is read afresh, whatever Ray has cached of it."""
-    return [*RAY, "up", "--no-config-cache", *(["--yes"] if yes else []), str(cluster.path)]
+    options = [*(["--yes"] if yes else []), *([] if restart else ["--no-restart"])]
+    return [*RAY, "up", "--no-config-cache", *options, str(cluster.path)]
 
 
 def ray_down(cluster: ClusterFile, yes: bool) -> list[str]:
-    """The command that ends every node."""
+    """The command that ends every node; on premises it ends Ray on the head alone."""
     return [*RAY, "down", *(["--yes"] if yes else []), str(cluster.path)]
+
+
+def stop_workers(cluster: ClusterFile) -> list[str]:
+    """On premises, the command that ends Ray on each worker, by way of the head; empty elsewhere.
+
+    A worker whose head is gone ends by itself after a minute, and leaves some of Ray's processes behind.
+    """
+    hosts = cluster.provider.get("worker_ips")
+    if not cluster.on_premises or not hosts:
+        return []
+    user, key = cluster.table("auth").get("ssh_user"), cluster.table("auth").get("ssh_private_key")
+    proxy = cluster.table("auth").get("ssh_proxy_command")
+    head = cluster.provider.get("external_head_ip") or cluster.provider.get("head_ip")
+    commands = cluster.commands("worker_start_ray_commands")
+    stop = "; ".join(command for command in commands if re.search(r"\bray stop\b", command))
+    to_worker = f"ssh -n {SSH} -o BatchMode=yes {f'-i {KEY_ON_HEAD}' if key else ''} {user}@HOST"
+    script = f"printf '%s\\n' {shlex.join(map(str, hosts))} | xargs -P {AT_ONCE} -I HOST {to_worker}"
+    by_key = ["-i", str(Path(key).expanduser())] if key else []
+    by_proxy = ["-o", f"ProxyCommand={proxy}"] if proxy else []
+    return ["ssh", *SSH.split(), *by_key, *by_proxy, f"{user}@{head}", f"{script} {shlex.quote(stop)}"]
 
 
 def ray_status(cluster: ClusterFile) -> list[str]:
@@ -111,6 +146,12 @@ def ray_environment(cluster: ClusterFile) -> dict[str, str]:
 def describe(findings: list[Finding]) -> str:
     """Findings as text, two lines each: what is wrong and what to do."""
     return "\n".join(f"{found.where}: {found.problem}\n    fix: {found.fix}" for found in findings)
+
+
+def report_in(printed: str) -> str:
+    """What `ray status` said, without what `ray exec` logs around it."""
+    start = max(printed.find("======== Autoscaler status"), 0)
+    return re.sub(r"\x1b\[\d*m|\r", "", LOGGED.split(printed[start:], maxsplit=1)[0]).rstrip()
 
 
 def nodes_in(report: str) -> dict[str, int]:
@@ -167,6 +208,28 @@ def _status(cluster: ClusterFile) -> ClusterStatus:
         check=False,
     )
     if done.returncode:
-        last = (done.stderr or done.stdout).strip().rpartition("\n")[2]
-        raise ClusterError(f"the head of {cluster.path} does not answer: {last}")
-    return ClusterStatus(nodes=nodes_in(done.stdout), least=least_nodes(cluster), report=done.stdout)
+        raise ClusterError(f"the head of {cluster.path} does not answer: {_reason(done)}")
+    report = report_in(done.stdout)
+    return ClusterStatus(nodes=nodes_in(report), least=least_nodes(cluster), report=report)
+
+
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    """Why `ray exec` failed: the last line that the command on the head printed, else that of ssh or Ray."""
+    around = re.compile(r"\s*$|\s*ssh -|.*Command failed:|Shared connection|Warning: Permanently added")
+    remote = LOGGED.split(done.stdout, maxsplit=1)[0]
+    lines = [*done.stderr.splitlines(), *remote.splitlines()]
+    said = [line.strip() for line in lines if not around.match(line) and not LOGGED.match(line)]
+    return said[-1] if said else f"ray exec ended with {done.returncode}"
+
+
+def _answers(cluster: ClusterFile) -> bool:
+    try:
+        return _status(cluster).present > 0
+    except ClusterError:
+        return False
+
+
+def _run(command: list[str], cluster: ClusterFile) -> int:
+    """A command's exit status, its output shown as it comes."""
+    environment = ray_environment(cluster)
+    return subprocess.run(command, cwd=cluster.folder, env=environment, check=False).returncode

@@ -1,6 +1,7 @@
 """The launch: commands built, the token's file, and what a status report says is there."""
 
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,15 @@ import pytest
 
 from memtune.errors import ClusterError, ConfigurationError
 from memtune.execution.clusters import cluster_up, load_cluster
-from memtune.execution.clusters.launch import nodes_in, ray_down, ray_environment, ray_status, ray_up
+from memtune.execution.clusters.launch import (
+    nodes_in,
+    ray_down,
+    ray_environment,
+    ray_status,
+    ray_up,
+    report_in,
+    stop_workers,
+)
 from memtune.execution.clusters.schema import least_nodes
 from memtune.execution.clusters.token import ensure_token, token_file
 
@@ -149,3 +158,30 @@ def test_a_terminals_line_ends_do_not_hide_the_nodes() -> None:
 def test_an_answer_without_a_report_is_refused() -> None:
     with pytest.raises(ClusterError, match="may still be starting"):
         nodes_in("ssh: connect to host 10.0.0.1 port 22: Connection refused")
+
+
+def test_a_running_head_is_not_restarted(write: Write) -> None:
+    cluster = load_cluster(write("aws", as_it_is))
+    assert "--no-restart" in ray_up(cluster, yes=True, restart=False)
+    assert "--no-restart" not in ray_up(cluster, yes=True)
+
+
+def test_what_ray_logs_around_a_report_is_left_out() -> None:
+    report = "======== Autoscaler status: now ========\r\nActive:\r\n 1 head\r\n"
+    printed = f"noise\n{report}\x1b[0m2026-01-02 03:04:05,678\tINFO more noise"
+    assert report_in(printed) == "======== Autoscaler status: now ========\nActive:\n 1 head"
+
+
+def test_workers_on_premises_are_stopped_by_way_of_the_head(write: Write) -> None:
+    cluster = load_cluster(write("onprem", as_it_is))
+    program, *_, login, script = stop_workers(cluster)
+    assert (program, login) == ("ssh", "my-user@10.0.0.10")
+    assert "10.0.0.11 10.0.0.12" in script
+    assert "my-user@HOST" in script
+    assert "ray stop" in script
+    assert subprocess.run(["bash", "-n", "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["aws", "gcp"])
+def test_in_a_cloud_no_worker_is_stopped_by_hand(kind: str, write: Write) -> None:
+    assert stop_workers(load_cluster(write(kind, as_it_is))) == []
