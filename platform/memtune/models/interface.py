@@ -166,6 +166,15 @@ class LanguageModel(Model):
     ) -> tuple[Tensor, State]:
         """What the function of this name gives."""
 
+    @abstractmethod
+    def candidate_nats(
+        self, inputs_BT: Tensor, asked_BT: Tensor, candidates_QC: Tensor, state: State
+    ) -> tuple[Tensor, State]:
+        """nats_QC of C words at each of the Q places, row by row, where `asked_BT` is true; no gradients.
+
+        A place is the word after an input, as in `negative_log_likelihood`; with it the state after the last.
+        """
+
 
 class NeuralLanguageModel(LanguageModel):
     """A network: a body that reads words and an output layer over the vocabulary."""
@@ -197,6 +206,19 @@ class NeuralLanguageModel(LanguageModel):
         """
         hidden_BTH, state = self.encode(inputs_BT, state)
         return self.counted_nats(hidden_BTH, targets_BT, mask_BT), state
+
+    @override
+    @torch.no_grad()
+    def candidate_nats(
+        self, inputs_BT: Tensor, asked_BT: Tensor, candidates_QC: Tensor, state: State
+    ) -> tuple[Tensor, State]:
+        hidden_BTH, state = self.encode(inputs_BT, state)
+        hidden_QH = hidden_BTH[asked_BT]
+        columns = [
+            self.output.negative_log_likelihood_by_row(hidden_QH, candidates_Q.contiguous())[1]
+            for candidates_Q in candidates_QC.unbind(1)
+        ]
+        return torch.stack(columns, dim=1), state
 
     def counted_nats(self, hidden_BTH: Tensor, targets_BT: Tensor, mask_BT: Tensor | None) -> Tensor:
         """Summed nats of the targets that count; the output layer costs most and sees their rows alone."""

@@ -142,6 +142,17 @@ class KneserNey(LanguageModel):
         log_BT, state = self.log_probabilities(inputs_BT, targets_BT, state)
         return -(log_BT if mask_BT is None else log_BT[mask_BT]).sum(), state
 
+    @override
+    def candidate_nats(
+        self, inputs_BT: Tensor, asked_BT: Tensor, candidates_QC: Tensor, state: State
+    ) -> tuple[Tensor, State]:
+        columns, after = [], state
+        for candidates_Q in candidates_QC.unbind(1):
+            targets_BT = torch.zeros_like(inputs_BT).masked_scatter(asked_BT, candidates_Q)
+            log_BT, after = self.log_probabilities(inputs_BT, targets_BT, state)
+            columns.append(-log_BT[asked_BT])
+        return torch.stack(columns, dim=1), after
+
     def log_probabilities(self, inputs_BT: Tensor, targets_BT: Tensor, state: State) -> tuple[Tensor, State]:
         """Natural log probability of each target after the inputs up to it, and the state after the last."""
         words_BK = self._said(inputs_BT, state)

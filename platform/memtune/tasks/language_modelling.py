@@ -24,7 +24,7 @@ from memtune.objective import Objective, figure
 from memtune.tasks.interface import Metrics, Task, TaskConfig
 from memtune.tasks.tree_modelling import TreeModelling
 
-__all__ = ["LanguageModelling", "LanguageModellingConfig", "perplexity"]
+__all__ = ["LanguageModelling", "LanguageModellingConfig", "TextTaskConfig", "perplexity"]
 
 
 def perplexity(loss: float) -> float:
@@ -32,16 +32,8 @@ def perplexity(loss: float) -> float:
     return figure("perplexity", loss)
 
 
-class LanguageModellingConfig(TaskConfig):
-    """Predict each token of a text."""
-
-    kind: Literal["language_modelling"] = "language_modelling"
-    objective: Literal["perplexity"] = "perplexity"
-
-    @property
-    @override
-    def label(self) -> str:
-        return ""
+class TextTaskConfig(TaskConfig):
+    """What is asked of a language model, which a text trains."""
 
     @override
     def build(self, model: LanguageModelConfig, vocabulary_size: int) -> LanguageModel:
@@ -54,6 +46,18 @@ class LanguageModellingConfig(TaskConfig):
     @override
     def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
         return model.multiply_adds(vocabulary_size)
+
+
+class LanguageModellingConfig(TextTaskConfig):
+    """Predict each token of a text."""
+
+    kind: Literal["language_modelling"] = "language_modelling"
+    objective: Literal["perplexity"] = "perplexity"
+
+    @property
+    @override
+    def label(self) -> str:
+        return ""
 
     @override
     def open(self, corpus: Corpus, protocol: Protocol) -> "LanguageModelling | TreeModelling":

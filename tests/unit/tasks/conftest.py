@@ -1,0 +1,49 @@
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtune.corpora import Corpus, Example, ImportOptions, import_corpus, open_corpus
+from memtune.models import LSTMConfig, NeuralLanguageModel, build_model
+
+TEXT = [
+    "the dog barks",
+    "the dogs bark",
+    "a cat near the dogs sleeps",
+    "the cats near a dog sleep",
+    "dogs near the cats bark at a dog",
+] * 3
+
+
+def split(lines: Sequence[str]) -> list[list[str]]:
+    return [line.split() for line in lines]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[..., Corpus]:
+    """Imports a text and questions about it, each under its own name, and opens them joined."""
+
+    def run(questions: Sequence[Example], text: Sequence[str] = TEXT, **options: Any) -> Corpus:
+        store, cache = tmp_path / "store", tmp_path / "cache"
+        lines = split(text)
+        import_corpus(
+            "text",
+            dict.fromkeys(("train", "valid"), lines) | {"test": lines},
+            store,
+            ImportOptions(**options),
+        )
+        import_corpus("asked", {"valid": questions}, store, ImportOptions(vocabulary="all"))
+        return open_corpus("text+asked", store, cache)
+
+    return run
+
+
+@pytest.fixture
+def model() -> Callable[[Corpus], NeuralLanguageModel]:
+    """A network over a corpus' words that has learnt nothing, but not that every word is alike."""
+
+    def build(corpus: Corpus) -> NeuralLanguageModel:
+        return build_model(LSTMConfig(width=12, initial_range=0.7), len(corpus.vocabulary), 5).eval()
+
+    return build

@@ -1,0 +1,121 @@
+"""Sentence completion: the candidate whose sentence is most probable, and what is made of unknown words."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from memtune.corpora import Example
+from memtune.corpora.protocols import SentenceProtocol
+from memtune.errors import CorpusError
+from memtune.models import KneserNeyConfig, negative_log_likelihood
+from memtune.tasks import CompletionConfig, choose
+
+
+def question(name: str, sentence: str, candidates: str, answer: int) -> Example:
+    """A question in whose sentence "_" stands for the candidates."""
+    words, offered = sentence.split(), candidates.split()
+    blank = words.index("_")
+    completed = [[*words[:blank], word, *words[blank + 1 :]] for word in offered]
+    return Example(completed, {"completion": [(0, len(offered), blank, answer, name)]})
+
+
+QUESTIONS = [
+    question("1", "the _ barks", "dog dogs cat sleeps near", 0),
+    question("2", "_ near the cats bark at a dog near a dog", "cats dogs dog a the", 1),
+    question("3", "Dogs _", "sleep BARK sleeps cat at", 1),
+]
+
+
+def nats_of(model, corpus, words):
+    """One sentence alone, read word by word."""
+    ids = [corpus.vocabulary.id_of(word) for word in words]
+    text = torch.tensor([[0, *ids, 0]])
+    with torch.no_grad():
+        return float(negative_log_likelihood(model, text[:, :-1], text[:, 1:])[0])
+
+
+def test_each_candidate_costs_what_its_whole_sentence_costs(opened, model):
+    corpus = opened(QUESTIONS)
+    network = model(corpus)
+    answers = CompletionConfig().open(corpus, SentenceProtocol()).answer(network, "valid")
+    for row, asked in enumerate(QUESTIONS[:2]):
+        expected = [nats_of(network, corpus, sentence) for sentence in asked.sentences]
+        assert answers.nats_QC[row] == pytest.approx(expected, rel=1e-5)
+    assert answers.names == ("1", "2", "3")
+
+
+def test_questions_in_another_case_are_read_in_that_of_the_text(opened, model):
+    corpus = opened(QUESTIONS)
+    network = model(corpus)
+    answers = CompletionConfig().open(corpus, SentenceProtocol()).answer(network, "valid")
+    assert answers.nats_QC[2, 1] == pytest.approx(nats_of(network, corpus, ["dogs", "bark"]), rel=1e-5)
+
+
+def test_an_n_gram_model_completes_sentences_too(opened):
+    corpus = opened(QUESTIONS)
+    task = CompletionConfig().open(corpus, SentenceProtocol())
+    plan = SentenceProtocol().evaluation_plan(corpus["train"], 10**6)
+    tokens = np.concatenate([plan.batch(i).targets_BT.numpy().ravel() for i in range(len(plan))])
+    starts = np.flatnonzero(np.concatenate(([True], tokens[:-1] == 0)))
+    fitted = KneserNeyConfig(order=3).fit(tokens, starts, len(corpus.vocabulary))
+    answers = task.answer(fitted, "valid")
+    expected = [nats_of(fitted, corpus, sentence) for sentence in QUESTIONS[0].sentences]
+    assert answers.nats_QC[0] == pytest.approx(expected, rel=1e-9)
+    assert choose(answers.nats_QC)[0] == 0
+
+
+def test_the_metrics_are_those_of_the_text_with_the_accuracy_of_the_answers(opened, model):
+    corpus = opened(QUESTIONS)
+    network, task = model(corpus), CompletionConfig().open(corpus, SentenceProtocol())
+    metrics, answers = task.evaluate(network, "valid"), task.answer(network, "valid")
+    assert metrics.tokens == corpus["valid"].token_count
+    assert (metrics.accuracy, metrics.questions) == (answers.accuracy, 3)
+    assert metrics.cost("accuracy") == 1 - answers.accuracy
+
+
+def test_words_outside_the_vocabulary_are_counted_or_left_out(opened, model):
+    asked = [question("1", "the zebra _", "barks sleeps", 0)]
+    corpus = opened(asked, min_count=3, text=[*["the dog barks", "a dog sleeps"] * 3, "unseen"])
+    network = model(corpus)
+    counted, skipped = (
+        CompletionConfig(unknown=unknown).open(corpus, SentenceProtocol()).answer(network, "valid")
+        for unknown in ("count", "skip")
+    )
+    whole = nats_of(network, corpus, ["the", "zebra", "barks"])
+    text = torch.tensor([[0, *(corpus.vocabulary.id_of(word) for word in ("the", "zebra", "barks")), 0]])
+    mask = torch.tensor([[True, False, True, True]])
+    with torch.no_grad():
+        rest = float(negative_log_likelihood(network, text[:, :-1], text[:, 1:], mask)[0])
+    assert counted.nats_QC[0, 0] == pytest.approx(whole, rel=1e-5)
+    assert skipped.nats_QC[0, 0] == pytest.approx(rest, rel=1e-5)
+
+
+def test_unknown_words_without_a_sign_for_them_are_refused(opened):
+    corpus = opened([question("1", "the zebra _", "barks sleeps", 0)], unknown="refuse")
+    with pytest.raises(CorpusError, match=r"zebra.*--unknown map"):
+        CompletionConfig().open(corpus, SentenceProtocol())
+
+
+def test_a_text_without_questions_says_how_to_join_some(opened):
+    agreement = [Example([["the", "dog", "barks"]], {"agreement": [(0, 2, "barks", "bark", 0)]})]
+    with pytest.raises(CorpusError, match=r"has no completion questions.*text\+QUESTIONS"):
+        CompletionConfig().open(opened(agreement), SentenceProtocol())
+
+
+def test_the_first_of_equal_candidates_is_chosen():
+    assert choose(np.array([[2.0, 1.0, 1.0]])).tolist() == [1]
+
+
+@pytest.mark.parametrize(("scores", "accuracy"), [("dep-rnn-4g-h100", 0.5404), ("seq-rnn-h200", 0.3)])
+def test_published_scores_give_their_published_accuracy(scores, accuracy):
+    """Base-10 log probabilities of all candidates of the 520 questions, as the authors released them."""
+    default = Path(__file__).parents[4] / "shared" / "corpora"
+    folder = Path(os.environ.get("MEMTUNE_TEST_CORPORA", default)) / "msr_completion"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}")
+    logs_QC = np.loadtxt(folder / f"scores.dev.{scores}.txt").reshape(-1, 5)
+    labels_Q = np.loadtxt(folder / "dev.labels", dtype=int)
+    assert round(float((choose(-logs_QC) == labels_Q).mean()), 4) == accuracy
