@@ -30,7 +30,7 @@ def discounted_nats(config, parameters: Parameters, sentences: list[Sentence]) -
     """-log p of each word summed over all paths, each time discounted by the number of paths through it."""
     total = torch.zeros((), dtype=torch.float64)
     for sentence in sentences:
-        paths = _paths(sentence[1])
+        paths = paths_of(sentence[1])
         for path in paths:
             for word, nats in zip(path, path_nats(config, parameters, sentence, path), strict=True):
                 total = total + nats / sum(word in other for other in paths)
@@ -48,7 +48,8 @@ def path_nats(config, parameters: Parameters, sentence: Sentence, path: list[int
     ]
 
 
-def _paths(heads: list[int]) -> list[list[int]]:
+def paths_of(heads: list[int]) -> list[list[int]]:
+    """The places on every path from a root to a leaf."""
     leaves = [place for place in range(len(heads)) if place not in heads]
     paths = []
     for leaf in leaves:

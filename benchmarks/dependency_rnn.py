@@ -1,0 +1,126 @@
+"""The dependency network level by level against padded paths: forward and backward of one batch of trees.
+
+Both sides take a step's loss and every gradient, output layer included. Paths are rows of one padded batch,
+read as texts are; only words reach the output layer, each weighted by 1 / (number of paths through it). The
+trees are those of the embedded grammar, the words follow Zipf's law.
+
+    python -m benchmarks.dependency_rnn [--sentences 100] [--repeats 15]
+"""
+
+import argparse
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from benchmarks.side_by_side import compare, describe_machine, refuse
+from memtune.corpora import grammar
+from memtune.models import ClassFactoredConfig, DependencyRNNConfig, build_model
+from memtune.models.layers.word_classes import zipf_counts
+from tests.golden.tiny_trees import Sentence, treebank
+from tests.oracles.agreement import assert_near, assert_same_gradients
+from tests.oracles.dependency_rnn import BOUNDARY, discounted_nats, paths_of
+
+WORDS, CHECKED_WORDS = 10_000, 300
+CONFIGS = {
+    "softmax": DependencyRNNConfig(),
+    "250 classes": DependencyRNNConfig(output=ClassFactoredConfig(classes=250)),
+}
+MUST, GOAL = 2.0, 2.7
+
+Step = Callable[[], Tensor]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--sentences", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=15)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print(describe_machine())
+    for name, config in CONFIGS.items():
+        try:
+            require_agreement(config)
+        except AssertionError as error:
+            raise refuse(error) from None
+        sentences = parsed(arguments.sentences, WORDS)
+        ratio = compare(
+            by_path(config, WORDS, sentences), by_level(config, WORDS, sentences), arguments.repeats
+        )
+        print(ratio.line(f"padded paths time / levels time, {name}", GOAL, MUST), flush=True)
+
+
+def require_agreement(config: DependencyRNNConfig) -> None:
+    """Loss and gradients of both sides against the paths one word at a time, in double precision."""
+    sentences = parsed(3, CHECKED_WORDS)
+    model = build_model(config, CHECKED_WORDS, seed=0)
+    parameters = {name: value.detach().double().requires_grad_() for name, value in model.named_parameters()}
+    expected = discounted_nats(config, parameters, sentences)
+    for side in (by_level, by_path):
+        nats = side(config, CHECKED_WORDS, sentences)()
+        assert_near(nats, expected, 1e-6, side.__name__)
+    batch = treebank(sentences)
+    nats, _ = model.tree_nats(batch.batch(batch.sentences))
+    assert_same_gradients(model, nats, parameters, expected, 1e-6)
+
+
+def parsed(count: int, words: int) -> list[Sentence]:
+    """Trees of the grammar with words of a vocabulary of this size."""
+    heads = [list(sentence.heads) for sentence in grammar.sentences("train", count)]
+    places = sum(map(len, heads))
+    shares = torch.tensor(zipf_counts(words - 1))
+    drawn = torch.multinomial(shares, places, True, generator=torch.Generator().manual_seed(0))
+    ids = iter((1 + drawn).tolist())
+    return [([next(ids) for _ in tree], tree, [-1] * len(tree)) for tree in heads]
+
+
+def by_level(config: DependencyRNNConfig, words: int, sentences: list[Sentence]) -> Step:
+    """The model's reading of trees."""
+    model, trees = build_model(config, words, seed=0), treebank(sentences)
+    batch = trees.batch(trees.sentences)
+
+    def step() -> Tensor:
+        model.zero_grad()
+        nats, _ = model.tree_nats(batch)
+        nats.backward()
+        return nats
+
+    return step
+
+
+def by_path(config: DependencyRNNConfig, words: int, sentences: list[Sentence]) -> Step:
+    """The same network along every path from a root to a leaf."""
+    model = build_model(config, words, seed=0)
+    inputs_PT, targets_PT, discounts_PT = padded(sentences)
+    counted_PT = discounts_PT > 0
+
+    def step() -> Tensor:
+        model.zero_grad()
+        hidden_PTH, _ = model.encode(inputs_PT, model.initial_state(len(inputs_PT)))
+        nats = model.output.negative_log_likelihood(
+            hidden_PTH[counted_PT], targets_PT[counted_PT], discounts_PT[counted_PT]
+        )
+        nats.backward()
+        return nats
+
+    return step
+
+
+def padded(sentences: list[Sentence]) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs and targets of all paths, and the discount of each target, 0 in the padding."""
+    rows = []
+    for words, heads, _ in sentences:
+        paths = paths_of(heads)
+        through = [sum(place in path for path in paths) for place in range(len(words))]
+        for path in paths:
+            targets = [words[place] for place in path]
+            rows.append(([BOUNDARY, *targets[:-1]], targets, [1 / through[place] for place in path]))
+    inputs, targets, discounts = (
+        torch.nn.utils.rnn.pad_sequence([torch.tensor(value) for value in column], batch_first=True)
+        for column in zip(*rows, strict=True)
+    )
+    return inputs, targets, discounts
+
+
+if __name__ == "__main__":
+    main()
