@@ -1,12 +1,22 @@
-"""What the tests with real processes share: the record of what they struck, and a cluster on two hosts."""
+"""What the tests with real processes share: a record of what they struck, a cluster on two hosts, services."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.cluster.fault_table import Observation, RecordFault, append
 from tests.cluster.hosts import Hosts, missing
 from tests.cluster.premises import Premises
+from tests.cluster.servers import (
+    ObjectStore,
+    Postgres,
+    Secrets,
+    free_user,
+    make_secrets,
+    postgres_programs,
+    private_folder,
+)
 
 
 @pytest.fixture
@@ -40,3 +50,50 @@ def cluster(premises: Premises) -> Premises:
     """The cluster on those hosts, up with every node."""
     premises.up()
     return premises
+
+
+@pytest.fixture(scope="session")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> Secrets:
+    """Passwords of the services, as clusters/services makes them."""
+    return make_secrets(tmp_path_factory.mktemp("services") / "secrets")
+
+
+@pytest.fixture(scope="session")
+def running_postgres(secrets: Secrets) -> Iterator[Postgres]:
+    """A PostgreSQL with the services' databases; skipped where none is installed."""
+    programs = postgres_programs()
+    if programs is None:
+        pytest.skip("no PostgreSQL here: apt install postgresql")
+    with private_folder(free_user()) as folder:
+        server = Postgres(folder, programs, secrets.database)
+        server.start()
+        server.make_databases()
+        yield server
+        if server.is_up:
+            server.stop()
+
+
+@pytest.fixture
+def postgres(running_postgres: Postgres) -> Postgres:
+    """The PostgreSQL that tests share, up at the beginning of each."""
+    if not running_postgres.is_up:
+        running_postgres.start()
+    return running_postgres
+
+
+@pytest.fixture
+def user_home(secrets: Secrets, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home that holds the passwords in the files that docs/cluster.md names, and nothing in variables."""
+    home = tmp_path / "user"
+    secrets.install(home, postgres.port)
+    for name in ("PGPASSFILE", "PGPASSWORD", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    return home
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """An S3 server that tests share."""
+    with ObjectStore(tmp_path_factory.mktemp("s3") / "server.log").running() as server:
+        yield server

@@ -93,7 +93,10 @@ class Director:
         return not self._waiting and self._left <= 0
 
     def next(self) -> Trial | None:
-        """The trial to start next, or None when the study has started all it may."""
+        """The trial to start next, or None when the study has started all it may.
+
+        Raises StorageAwayError when the study's storage does not answer now.
+        """
         proposal = self._waiting.pop(0) if self._waiting else self._ask()
         if proposal is None:
             return None

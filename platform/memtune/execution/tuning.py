@@ -17,6 +17,7 @@ from memtune.execution.cluster import free_resources
 from memtune.execution.director import Director, Trial
 from memtune.execution.study import Resources
 from memtune.execution.trial import TrialActor
+from memtune.search import StorageAwayError
 from memtune.training import Report
 
 __all__ = ["concurrency", "run_trials"]
@@ -63,8 +64,14 @@ class DirectedSearcher(Searcher):
         self._conductor = conductor
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        """The next trial's assignment, or FINISHED."""
-        assignment = self._conductor.next_assignment()
+        """The next trial's assignment, or FINISHED; None while the study's storage is away: asked again soon.
+
+        When it was away for too long no more trials start, and the driver ends once those that run have.
+        """
+        try:
+            assignment = self._conductor.next_assignment()
+        except StorageAwayError as away:
+            return Searcher.FINISHED if away.for_good else None  # type: ignore[return-value]
         if assignment is None:
             return Searcher.FINISHED  # type: ignore[return-value]
         return {"assignment": assignment.model_dump_json()}

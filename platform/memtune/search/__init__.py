@@ -2,6 +2,7 @@
 
 from memtune.search.halving import HalvingConfig, SuccessiveHalving
 from memtune.search.outcomes import Outcome, Proposal, State
+from memtune.search.patience import StorageAwayError
 from memtune.search.proposals import Proposals
 from memtune.search.samplers import SamplerConfig
 
@@ -12,5 +13,6 @@ __all__ = [
     "Proposals",
     "SamplerConfig",
     "State",
+    "StorageAwayError",
     "SuccessiveHalving",
 ]

@@ -2,19 +2,21 @@
 
 One Optuna study holds all of it, so that a driver that was killed finds everything again in its storage: the
 sampled parameters, the configuration, the trial's identity, the curve and the reason of its end. The driver
-is the study's only writer.
+is the study's only writer. While the storage is away, what trials report waits (`patience`).
 """
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from memtune.errors import ConfigurationError, StudyError
+from memtune.errors import ConfigurationError, StorageError, StudyError
 from memtune.search.history import History
 from memtune.search.outcomes import Outcome, Proposal
+from memtune.search.patience import Patience, StorageAwayError, is_away, why
 from memtune.search.records import (
     CONFIGURATION,
     DUPLICATE_OF,
@@ -30,7 +32,7 @@ from memtune.search.records import (
     started,
 )
 from memtune.search.samplers import SamplerConfig, make_sampler, quiet
-from memtune.search.storages import open_storage
+from memtune.search.storages import open_storage, shown
 from memtune.spaces import CountParameters, PinnedChooser, RandomChooser, Scalar, Space
 from memtune.values import digest
 
@@ -70,14 +72,26 @@ class Proposals:
         self._refuse = refuse
         self._count_parameters = count_parameters
         self._storage = open_storage(storage_url)
+        self._patience = Patience(shown(storage_url))
+        self._exhausted = False
+        try:
+            self._open(study_name)
+        except Exception as error:
+            if not is_away(error):
+                raise
+            raise StorageError(
+                f"the study's storage {shown(storage_url)} does not answer: {why(error)}"
+            ) from error
+
+    def _open(self, study_name: str) -> None:
         with quiet():
             self._study = optuna.create_study(
                 storage=self._storage, study_name=study_name, direction="minimize", load_if_exists=True
             )
         self._study_id = self._storage.get_study_id_from_name(study_name)
-        self._exhausted = False
         self._end_interrupted()
         self._past: History | None = None
+        self._handed_out = {trial.number for trial in self._history() if trial.state is TrialState.RUNNING}
 
     def ask(self) -> Proposal | None:
         """The next trial to run, stored as running; None when nothing new is left to try.
@@ -87,26 +101,43 @@ class Proposals:
         The first trials go one to each family of the space, so that none is passed over by chance. After 20
         fruitless turns in a row an untried point is taken at random: of all points where the space is
         small, of as many draws where it is not.
+
+        Raises StorageAwayError when the storage does not answer; asked again when it does, the proposal is
+        the one that there would have been.
         """
-        with quiet():
-            for _ in range(MOST_TURNS):
-                if self._exhausted:
-                    break
-                history, self._past = self._past or History(self._history()), None
-                given_up = history.fruitless >= SAMPLER_TRIES or self._all_known(history)
-                if not given_up:
-                    self._enqueue(self._family_without_trial(history))
-                found = self._propose_untried(history) if given_up else self._propose(history)
-                self._past = history  # not where a fault left a turn half done: then it is read again
-                if found:
-                    return found
+        found = self._patience.ask(self._next)
+        if found is not None:
+            self._handed_out.add(found.number)
+        return found
+
+    def _next(self) -> Proposal | None:
+        if self._past is None:
+            self._end_interrupted()
+            if stored := self._stored_only():
+                return stored
+        for _ in range(MOST_TURNS):
+            if self._exhausted:
+                break
+            history, self._past = self._past or History(self._history()), None
+            given_up = history.fruitless >= SAMPLER_TRIES or self._all_known(history)
+            if not given_up:
+                self._enqueue(self._family_without_trial(history))
+            found = self._propose_untried(history) if given_up else self._propose(history)
+            self._past = history  # not where a fault left a turn half done: then it is read again
+            if found:
+                return found
+        return None
+
+    def _stored_only(self) -> Proposal | None:
+        """A proposal of which the storage has not said that it stored it, so that nobody has it yet."""
+        for trial in started(self._history()):
+            if trial.state is TrialState.RUNNING and trial.number not in self._handed_out:
+                return proposal(trial)
         return None
 
     def report(self, number: int, tokens: int, value: float) -> None:
         """Add a point to a running trial's curve; what was first reported at a number of tokens stays."""
-        trial = self._running(number)
-        if tokens not in trial.intermediate_values:
-            self._storage.set_trial_intermediate_value(trial._trial_id, tokens, float(value))
+        self._patience.write(lambda again: self._report(number, tokens, value))
 
     def complete(self, number: int, value: float) -> None:
         """End a trial with its final value; a value that is not finite is a failure."""
@@ -129,11 +160,15 @@ class Proposals:
 
     def unfinished(self) -> list[Proposal]:
         """The running trials, to go on with after a restart."""
-        return [proposal(trial) for trial in started(self._history()) if trial.state is TrialState.RUNNING]
+        return [proposal(trial) for trial in self._started() if trial.state is TrialState.RUNNING]
 
     def outcomes(self) -> list[Outcome]:
-        """Every trial that was started, the running ones included: what a budget of trials counts."""
-        return [outcome(trial) for trial in started(self._history())]
+        """Every trial that was started, the running ones included: what a budget of trials counts.
+
+        Waits, like every question about the past, for a storage that is away; raises StorageAwayError when it
+        stays away.
+        """
+        return [outcome(trial) for trial in self._started()]
 
     def finished(self) -> list[Outcome]:
         """Every trial that has ended."""
@@ -141,15 +176,19 @@ class Proposals:
 
     def seconds_spent(self) -> float:
         """Wall-clock seconds that drivers have run this study for, as they told it."""
-        return float(self._study.user_attrs.get(SECONDS, 0.0))
+        return float(self._patience.insist(lambda: self._study.user_attrs.get(SECONDS, 0.0)))
 
     def spend(self, seconds: float) -> None:
-        """Store the seconds spent so far, those of earlier drivers included."""
-        self._study.set_user_attr(SECONDS, seconds)
+        """Store the seconds spent so far, those of earlier drivers included, unless the storage is away."""
+        with suppress(StorageAwayError):
+            self._patience.ask(lambda: self._study.set_user_attr(SECONDS, seconds))
 
     def rejected(self) -> list[Outcome]:
         """What was sampled but never started: duplicates and refused configurations, with the reason."""
-        return [outcome(trial) for trial in self._history() if is_rejected(trial)]
+        return [outcome(trial) for trial in self._patience.insist(self._history) if is_rejected(trial)]
+
+    def _started(self) -> list[FrozenTrial]:
+        return started(self._patience.insist(self._history))
 
     def _propose(self, history: History) -> Proposal | None:
         """One turn of the sampler after those of `history`, which it joins; None when it comes to nothing."""
@@ -279,12 +318,27 @@ class Proposals:
             raise StudyError(f"trial {number} has ended ({STATES[trial.state]}) and takes no more reports")
         return trial
 
-    def _end(self, number: int, state: TrialState, **ending: Any) -> None:
+    def _report(self, number: int, tokens: int, value: float) -> None:
         trial = self._running(number)
-        self._storage.set_trial_user_attr(trial._trial_id, ENDING, {"state": state.name, **ending})
-        self._carry_out(self._running(number))
+        if tokens not in trial.intermediate_values:
+            self._storage.set_trial_intermediate_value(trial._trial_id, tokens, float(value))
+
+    def _end(self, number: int, state: TrialState, **ending: Any) -> None:
+        told = {"state": state.name, **ending}
+        self._patience.write(lambda again: self._tell(number, told, again))
+
+    def _tell(self, number: int, ending: dict[str, Any], again: bool) -> None:
+        """End a trial; `again`, after a failure, that it has ended so is what was asked for."""
+        if not (again and self._ending(number) == ending):
+            trial = self._running(number)
+            self._storage.set_trial_user_attr(trial._trial_id, ENDING, ending)
+            self._carry_out(self._running(number))
         if self._past is not None:
             self._past.excerpt.add(self._trial(number))
+
+    def _ending(self, number: int) -> dict[str, Any] | None:
+        trial = self._trial(number)
+        return trial.user_attrs.get(ENDING) if trial.state.is_finished() else None
 
     def _carry_out(self, trial: FrozenTrial) -> None:
         ending = trial.user_attrs[ENDING]
@@ -293,5 +347,5 @@ class Proposals:
             self._study.tell(trial.number, ending["value"])
             return
         if ending.get("tokens") is not None:
-            self.report(trial.number, ending["tokens"], ending["value"])
+            self._report(trial.number, ending["tokens"], ending["value"])
         self._study.tell(trial.number, state=state)

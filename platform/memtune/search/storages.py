@@ -1,23 +1,28 @@
 """Where a study's trials are kept: a file of its own, or a database that others write to as well."""
 
 import os
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import optuna
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from memtune.errors import StorageError
+from memtune.search.patience import why
 
-__all__ = ["open_storage"]
+__all__ = ["open_storage", "shown"]
 
 SQLITE = "sqlite:///"
 POSTGRESQL = "postgresql"
 JOURNAL = "journal://"
-PATIENCE = 60
-"""Seconds to wait for another writer's lock (sqlite) and for a connection (PostgreSQL)."""
+LOCK_SECONDS = 60
+"""Seconds to wait for another writer's lock on a sqlite file."""
+CONNECTION = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "keepalives_idle": 10}
+"""How soon PostgreSQL's library sees that a machine is gone (seconds, milliseconds, seconds): the driver does
+nothing else meanwhile. Without the second, a connection that was open hangs for a quarter of an hour."""
 
 
 def open_storage(url: str) -> optuna.storages.BaseStorage:
@@ -31,34 +36,35 @@ def open_storage(url: str) -> optuna.storages.BaseStorage:
             return _journal(Path(url.removeprefix(JOURNAL)))
         if url.startswith(SQLITE):
             _make_folder(Path(url.removeprefix(SQLITE)))
-            return _database(url, {"connect_args": {"timeout": PATIENCE}})
+            return _database(url, {"connect_args": {"timeout": LOCK_SECONDS}})
         if url.startswith(POSTGRESQL):
-            return _database(url, {"pool_pre_ping": True, "connect_args": {"connect_timeout": PATIENCE}})
+            return _database(url, {"pool_pre_ping": True, "connect_args": CONNECTION})
     except ImportError as error:
         raise StorageError(
-            f"{_shown(url)} needs a database driver that is not installed; install 'psycopg[binary]'"
+            f"{shown(url)} needs a database driver that is not installed; install 'psycopg[binary]'"
         ) from error
     except (OSError, ValueError, ArgumentError, SQLAlchemyError) as error:
-        raise StorageError(f"the study's storage {_shown(url)} cannot be opened: {error}") from error
+        raise StorageError(f"the study's storage {shown(url)} cannot be opened: {why(error)}") from error
     raise StorageError(
-        f"no kind of storage known in {_shown(url)!r}; "
+        f"no kind of storage known in {shown(url)!r}; "
         "use sqlite:///FILE, postgresql://USER@HOST/DATABASE or journal:///FILE"
     )
 
 
 def _database(url: str, engine: dict[str, Any]) -> optuna.storages.BaseStorage:
-    return optuna.storages.get_storage(optuna.storages.RDBStorage(url, engine_kwargs=engine))
+    database = optuna.storages.RDBStorage(url, engine_kwargs=engine)
+    weakref.finalize(database, database.engine.dispose)
+    return optuna.storages.get_storage(database)
 
 
 def _journal(path: Path) -> optuna.storages.BaseStorage:
     # Absolute, because the lock is a symbolic link beside the file and would point nowhere.
     path = path.absolute()
     _make_folder(path)
-    _cut_unfinished_line(path)
-    return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+    return optuna.storages.JournalStorage(WholeLines(path))
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """The URL without its password."""
     try:
         return make_url(url).render_as_string(hide_password=True)
@@ -71,16 +77,37 @@ def _make_folder(path: Path) -> None:
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
 
 
-def _cut_unfinished_line(path: Path) -> None:
-    if not path.exists():
-        return
-    with path.open("r+b") as file:
-        size = file.seek(0, os.SEEK_END)
-        end = size
-        while end > 0:
-            file.seek(end - 1)
-            if file.read(1) == b"\n":
-                break
-            end -= 1
-        if end < size:
-            file.truncate(end)
+class WholeLines(JournalFileBackend):
+    """A journal without torn lines: what a killed writer or a full disk left of one is cut off."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens the journal, made if it is new."""
+        self._journal, self._own_lock = path, JournalFileSymlinkLock(str(path))
+        super().__init__(str(path), self._own_lock)
+        self._cut_unfinished_line()
+        self._torn = False
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Adds lines, whole or not at all."""
+        if self._torn:
+            self._cut_unfinished_line()
+        self._torn = True
+        super().append_logs(logs)
+        self._torn = False
+
+    def _cut_unfinished_line(self) -> None:
+        self._own_lock.acquire()
+        try:
+            with self._journal.open("r+b") as file:
+                size = end = file.seek(0, os.SEEK_END)
+                while end > 0 and not _ends_line(file, end):
+                    end -= 1
+                if end < size:
+                    file.truncate(end)
+        finally:
+            self._own_lock.release()
+
+
+def _ends_line(file: BinaryIO, position: int) -> bool:
+    file.seek(position - 1)
+    return file.read(1) == b"\n"

@@ -1,4 +1,6 @@
 import os
+import resource
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +50,20 @@ def test_a_password_is_not_told():
     with pytest.raises(StorageError) as raised:
         open_storage("postgresql://reader:secret@localhost:1/studies")
     assert "secret" not in str(raised.value)
+
+
+def test_a_journal_that_could_not_grow_goes_on_where_it_was(open_study, storage):
+    """The file may not grow beyond a few bytes more, as on a disk that is full; then it may again."""
+    path = Path(storage.removeprefix("journal://"))
+    proposals = open_study()
+    first = proposals.ask()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 5, hard))
+    try:
+        proposals.report(first.number, 10, 4.0)
+        assert not path.read_bytes().endswith(b"\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    (outcome,) = proposals.outcomes()
+    assert outcome.curve == {10: 4.0}
+    assert open_study().unfinished() == [first]

@@ -1,0 +1,166 @@
+"""A study's proposals in a real PostgreSQL that is stopped, restarted, and whose answers are lost."""
+
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtune.errors import StorageError
+from memtune.search import Outcome, Proposal, Proposals, SamplerConfig, StorageAwayError, patience
+from memtune.spaces import read_space
+from memtune.values import digest
+from tests.cluster.fault_table import RecordFault
+from tests.cluster.proxy import Proxy
+from tests.cluster.servers import Postgres, until
+
+pytestmark = pytest.mark.cluster
+
+SPACE = """
+[model]
+memory_size = { int = [1, 9] }
+composition = { choice = ["gate", "sum"] }
+"""
+TRIALS = 7
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(patience, "LONGEST_PAUSE", 0.1)
+
+
+@pytest.fixture
+def proxy(postgres: Postgres) -> Iterator[Proxy]:
+    """A way to PostgreSQL on which answers can be lost."""
+    with Proxy(postgres.port).running() as running:
+        yield running
+
+
+@pytest.fixture
+def open_study(postgres: Postgres, user_home: Path) -> Callable[..., Proposals]:
+    """Opens a study by name, at PostgreSQL's own port or another one."""
+    (user_home / ".pgpass").write_text(
+        (user_home / ".pgpass").read_text().replace(f":{postgres.port}:", ":*:")
+    )
+
+    def opened(name: str, port: int | None = None) -> Proposals:
+        url = postgres.url.replace(str(postgres.port), str(port or postgres.port))
+        sampler = SamplerConfig(kind="tpe", startup_trials=4)
+        space = read_space(SPACE, "space.toml")
+        return Proposals(url, name, space, sampler, lambda c: digest(c)[:16], refuse)
+
+    return opened
+
+
+def refuse(configuration: dict[str, Any]) -> str | None:
+    return "too large" if configuration["model"]["memory_size"] == 9 else None
+
+
+def drive(proposals: Proposals) -> None:
+    """One trial after another, as a driver whose workers never stop."""
+    while len(proposals.outcomes()) < TRIALS:
+        proposal = asked(proposals)
+        if proposal is None:
+            return
+        for tokens in (10, 20, 30):
+            proposals.report(proposal.number, tokens, value(proposal, tokens))
+        if proposal.configuration["model"]["composition"] == "gate":
+            proposals.complete(proposal.number, value(proposal, 30))
+        else:
+            proposals.prune(proposal.number, "not worth it", 40, value(proposal, 40))
+
+
+def value(proposal: Proposal, tokens: int) -> float:
+    return abs(proposal.configuration["model"]["memory_size"] - 4) + 1 / tokens
+
+
+def asked(proposals: Proposals) -> Proposal | None:
+    """The next proposal, however often the storage is away meanwhile."""
+    found: list[Proposal | None] = []
+
+    def answered() -> bool:
+        try:
+            found.append(proposals.ask())
+        except StorageAwayError:
+            return False
+        return True
+
+    until(answered, "a proposal")
+    return found[0]
+
+
+def results(proposals: Proposals) -> list[Outcome]:
+    """All but the numbers and what follows from them, of which a lost answer may skip some."""
+    return [replace(found, number=0) for found in proposals.outcomes()]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_lost_answers_lose_and_double_nothing(
+    seed: int, open_study: Callable[..., Proposals], proxy: Proxy, record_fault: RecordFault
+) -> None:
+    struck = open_study(f"lost {seed}", proxy.port)
+    proxy.lose_answers(seed, least=60, most=140)
+    drive(struck)
+    assert proxy.struck > 3
+    drive(open_study(f"whole {seed}"))
+    assert results(struck) == results(open_study(f"whole {seed}"))
+    assert open_study(f"lost {seed}").unfinished() == []
+    record_fault(
+        "server stopped",
+        proxy.struck,
+        0,
+        "connections to PostgreSQL cut after it had carried out what it was told",
+    )
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["orderly", "at once"])
+def test_what_trials_report_while_postgresql_is_down_is_stored_when_it_is_back(
+    how: signal.Signals, open_study: Callable[..., Proposals], postgres: Postgres, record_fault: RecordFault
+) -> None:
+    proposals = open_study(f"down {how}")
+    first, second = asked(proposals), asked(proposals)
+    assert first is not None
+    assert second is not None
+    proposals.report(first.number, 10, 5.0)
+    postgres.stop(how)
+    proposals.report(first.number, 20, 4.0)
+    proposals.complete(first.number, 4.0)
+    proposals.prune(second.number, "not worth it", 10, 9.0)
+    with pytest.raises(StorageAwayError, match="has not answered"):
+        proposals.ask()
+    postgres.start()
+    assert asked(proposals) is not None
+    found = {outcome.number: outcome for outcome in open_study(f"down {how}").outcomes()}
+    assert (found[first.number].state, found[first.number].curve) == ("complete", {10: 5.0, 20: 4.0})
+    assert (found[second.number].state, found[second.number].reason) == ("pruned", "not worth it")
+    assert len(found) == 3
+    record_fault("server stopped", 1, 0, f"PostgreSQL stopped {how.name} while trials reported and ended")
+
+
+def test_postgresql_that_stays_away_is_an_error_that_says_how_to_go_on(
+    open_study: Callable[..., Proposals], postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "LIMIT", 0.3)
+    proposals = open_study("away")
+    postgres.stop()
+    with pytest.raises(StorageAwayError, match=r"memtune@127\.0\.0\.1:\d+/optuna has not answered.*--resume"):
+        proposals.outcomes()
+
+
+def test_a_wrong_password_is_refused_and_told_without_it(
+    open_study: Callable[..., Proposals], user_home: Path
+) -> None:
+    path = user_home / ".pgpass"
+    path.write_text(path.read_text().rpartition(":")[0] + ":not-the-password\n")
+    with pytest.raises(StorageError, match="password authentication failed") as refused:
+        open_study("wrong password")
+    assert "not-the-password" not in str(refused.value)
+
+
+def test_no_password_is_refused(open_study: Callable[..., Proposals], user_home: Path) -> None:
+    (user_home / ".pgpass").unlink()
+    with pytest.raises(StorageError, match="no password supplied"):
+        open_study("no password")
