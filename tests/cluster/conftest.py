@@ -1,4 +1,4 @@
-"""What the tests with real processes share: a record of what they struck, a cluster on two hosts, services."""
+"""What the tests with real processes share: the record of strikes, a cluster on two hosts, services."""
 
 from collections.abc import Iterator
 from pathlib import Path
