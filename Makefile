@@ -31,7 +31,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/memtune corpus demo
+	$(BIN)/memtune corpus demo --replace
 	$(BIN)/memtune search $(STUDY)
 	$(BIN)/memtune compare --corpus grammar
 	@echo

@@ -95,7 +95,9 @@ def corpus_formats() -> None:
 
 @app.command("demo")
 def corpus_demo(
-    name: Annotated[str, typer.Argument(help="Name of the corpus.")] = "grammar", store: Store = None
+    name: Annotated[str, typer.Argument(help="Name of the corpus.")] = "grammar",
+    store: Store = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace another corpus of this name.")] = False,
 ) -> None:
     """Import the embedded corpus: sentences of a grammar, with the exact ideal perplexity.
 
@@ -103,7 +105,7 @@ def corpus_demo(
     """
     from memtune.corpora.grammar import import_grammar
 
-    _tell_import(import_grammar(name, store_of(store)))
+    _tell_import(import_grammar(name, store_of(store), replace=replace))
 
 
 @app.command("parse")

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import astuple
 from functools import cache
 from hashlib import sha256
 from itertools import islice
@@ -466,3 +467,16 @@ def test_the_import_keeps_every_sentence_and_the_ideal(tmp_path, train):
         start, stop = split.starts[index], split.starts[index + 1]
         assert corpus.vocabulary.decode(split.tokens(start, stop)) == [*train[index].words, "<eos>"]
     assert corpus.manifest.ideal["test"] == pytest.approx(ideal_perplexity("test"))
+    labels = corpus.manifest.annotations["trees"].labels
+    trees = corpus.annotations["trees"]["train"]
+    agreement = corpus.annotations["agreement"]["train"].to_pylist()
+    assert len(agreement) == sum(sentence.agreement is not None for sentence in train)
+    asked = {row["sentence"]: row for row in agreement}
+    for index in starts:
+        tree = trees.slice(index, 1).to_pylist()[0]
+        assert tuple(tree["heads"]) == train[index].heads
+        assert tuple(labels[relation] for relation in tree["relations"]) == train[index].relations
+        if expected := train[index].agreement:
+            row = asked[index]
+            forms = corpus.vocabulary.decode([row["right"], row["wrong"]])
+            assert [row["verb"], *forms, row["attractors"]] == list(astuple(expected))

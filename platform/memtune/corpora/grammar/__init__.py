@@ -15,6 +15,7 @@ from itertools import islice
 from math import exp, inf
 from pathlib import Path
 
+from memtune.corpora.examples import Example
 from memtune.corpora.grammar.derivation import LONGEST, SHORTEST, Derivation, draw, read
 from memtune.corpora.grammar.entropy import entropy, mean_tokens
 from memtune.corpora.grammar.lexicon import NAMES, NOUNS, NUMBERS, OTHER_FORM, WORDS
@@ -107,12 +108,13 @@ def import_grammar(
 ) -> Imported:
     """Imports the embedded corpus as `name`, its manifest with ideal perplexities.
 
+    Every sentence has its tree, and those with a verb that agrees with a noun their hardest agreement.
     Training holds every word; the import would refuse another. Raises what import_corpus does.
     """
     drawn = {split: list(sentences(split)) for split in SPLIT_SIZES}
     return import_corpus(
         name,
-        {split: [sentence.words for sentence in drawn[split]] for split in drawn},
+        {split: [_example(sentence) for sentence in drawn[split]] for split in drawn},
         store,
         ImportOptions(unknown="refuse"),
         licence="drawn from memtune's own grammar",
@@ -120,6 +122,13 @@ def import_grammar(
         replace=replace,
         cache=cache,
     )
+
+
+def _example(sentence: Sentence) -> Example:
+    rows: dict[str, list[tuple[object, ...]]] = {"trees": [(sentence.heads, sentence.relations)]}
+    if asked := sentence.agreement:
+        rows["agreement"] = [(0, asked.verb, asked.right, asked.wrong, asked.attractors)]
+    return Example([sentence.words], rows)
 
 
 def log_probability(words: Sequence[str]) -> float:
