@@ -1,18 +1,13 @@
 """A whole search: everything checked, the study's trials run, the best model registered."""
 
-import json
 import os
-import socket
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import torch
-from filelock import FileLock, Timeout
 from rich.console import Console
 
 from memtune.errors import StudyError
@@ -25,7 +20,7 @@ from memtune.execution.records import StudyRecords
 from memtune.execution.repeats import best_outcomes, repeated
 from memtune.execution.settings import Settings
 from memtune.execution.study import ReadyStudy, Study, load_study, prepare
-from memtune.search import Outcome, Proposals, SamplerConfig, SuccessiveHalving
+from memtune.search import Lease, Outcome, Proposals, SamplerConfig, SuccessiveHalving
 from memtune.spaces import RandomChooser, Space
 from memtune.storage import Folder
 from memtune.tracking import Decision, Recorder, check_tracking
@@ -105,41 +100,21 @@ def search(
     ready = preflight(path, load_study(path, overrides), settings)
     shown = console or Console(quiet=True)
     with (
-        held(ready),
-        Recorder(settings.tracking, ready.corpus.name) as recorder,
-        _Search(ready, recorder, shown, address) as running,
+        Lease(settings.proposals, ready.id, tell=shown.print) as lease,
+        Recorder(settings.tracking, ready.corpus.name, guard=lease.check) as recorder,
+        _Search(ready, recorder, lease, shown, address) as running,
     ):
         return running.run(path, resume, replace_champion)
-
-
-@contextmanager
-def held(ready: ReadyStudy) -> Iterator[None]:
-    """The study for this driver alone. Raises StudyError that names the driver that has it."""
-    folder = ready.settings.home / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    holder = folder / f"{ready.id}.json"
-    lock = FileLock(folder / f"{ready.id}.lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        who = json.loads(holder.read_text()) if holder.exists() else {}
-        raise StudyError(
-            f"study {ready.id} is run by process {who.get('process', '?')} on {who.get('host', '?')} "
-            f"since {who.get('since', '?')}; wait for it or stop it"
-        ) from None
-    try:
-        since = time.strftime("%Y-%m-%d %H:%M:%S")
-        holder.write_text(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": since}))
-        yield
-    finally:
-        lock.release()
 
 
 class _Search:
     """One driver's run of one study."""
 
-    def __init__(self, ready: ReadyStudy, recorder: Recorder, console: Console, address: str | None) -> None:
-        self._ready, self._recorder, self._console, self._address = ready, recorder, console, address
+    def __init__(
+        self, ready: ReadyStudy, recorder: Recorder, lease: Lease, console: Console, address: str | None
+    ) -> None:
+        self._ready, self._recorder, self._lease = ready, recorder, lease
+        self._console, self._address = console, address
         self._study = ready.study
         self._connection, self._connected = ExitStack(), False
 
@@ -165,6 +140,7 @@ class _Search:
         repeats: list[Outcome] = []
         if not interrupted and self._study.repeats.best:
             repeats, interrupted = self._repeats(proposals, records)
+        self._lease.check()
         crowning = (
             None
             if interrupted
@@ -185,6 +161,7 @@ class _Search:
             ready.identify,
             ready.refuse,
             ready.count_parameters,
+            self._lease.check,
         )
 
     def _check_standing(self, path: Path, proposals: Proposals, resume: bool) -> None:

@@ -20,7 +20,7 @@ class Settings(Value):
     |---|---|---|
     | home | MEMTUNE_HOME | `.memtune` in the working folder |
     | store: corpora | MEMTUNE_STORE | `<home>/corpora` |
-    | studies: checkpoints and locks | MEMTUNE_STUDIES | `<home>/studies` |
+    | studies: trials' checkpoints | MEMTUNE_STUDIES | `<home>/studies` |
     | proposals: Optuna's storage | MEMTUNE_PROPOSALS | `journal:///<home>/proposals.log` |
     | tracking: MLflow | MLFLOW_TRACKING_URI | `sqlite:///<home>/mlflow.db` |
     """

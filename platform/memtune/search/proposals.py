@@ -65,12 +65,15 @@ class Proposals:
         identify: Callable[[dict[str, Any]], str],
         refuse: Callable[[dict[str, Any]], str | None],
         count_parameters: CountParameters | None = None,
+        guard: Callable[[], None] = lambda: None,
     ) -> None:
+        """`guard` is called before every write and raises when this driver may write no more."""
         self._space = space
         self._sampler = sampler
         self._identify = identify
         self._refuse = refuse
         self._count_parameters = count_parameters
+        self._guard = guard
         self._storage = open_storage(storage_url)
         self._patience = Patience(shown(storage_url))
         self._exhausted = False
@@ -89,6 +92,7 @@ class Proposals:
                 storage=self._storage, study_name=study_name, direction="minimize", load_if_exists=True
             )
         self._study_id = self._storage.get_study_id_from_name(study_name)
+        self._guard()
         self._end_interrupted()
         self._past: History | None = None
         self._handed_out = {trial.number for trial in self._history() if trial.state is TrialState.RUNNING}
@@ -111,6 +115,7 @@ class Proposals:
         return found
 
     def _next(self) -> Proposal | None:
+        self._guard()
         if self._past is None:
             self._end_interrupted()
             if stored := self._stored_only():
@@ -181,7 +186,11 @@ class Proposals:
     def spend(self, seconds: float) -> None:
         """Store the seconds spent so far, those of earlier drivers included, unless the storage is away."""
         with suppress(StorageAwayError):
-            self._patience.ask(lambda: self._study.set_user_attr(SECONDS, seconds))
+            self._patience.ask(lambda: self._spend(seconds))
+
+    def _spend(self, seconds: float) -> None:
+        self._guard()
+        self._study.set_user_attr(SECONDS, seconds)
 
     def rejected(self) -> list[Outcome]:
         """What was sampled but never started: duplicates and refused configurations, with the reason."""
@@ -319,6 +328,7 @@ class Proposals:
         return trial
 
     def _report(self, number: int, tokens: int, value: float) -> None:
+        self._guard()
         trial = self._running(number)
         if tokens not in trial.intermediate_values:
             self._storage.set_trial_intermediate_value(trial._trial_id, tokens, float(value))
@@ -329,6 +339,7 @@ class Proposals:
 
     def _tell(self, number: int, ending: dict[str, Any], again: bool) -> None:
         """End a trial; `again`, after a failure, that it has ended so is what was asked for."""
+        self._guard()
         if not (again and self._ending(number) == ending):
             trial = self._running(number)
             self._storage.set_trial_user_attr(trial._trial_id, ENDING, ending)

@@ -61,6 +61,13 @@ class Post(Generic[Key, Command]):
         self._thread.join(LONGEST_PAUSE if delivered else FIRST_PAUSE)
         return delivered
 
+    def abandon(self) -> None:
+        """Deliver nothing more, and let nobody wait for it."""
+        with self._changed:
+            self._closing.set()
+            self._outboxes.clear()
+            self._changed.notify_all()
+
     def _work(self) -> None:
         while (taken := self._take()) is not None:
             self._deliver_all(*taken)

@@ -6,12 +6,13 @@ Nothing is lost by that and nothing is written twice, also when a study goes on 
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from memtune.errors import TrackingError
+from memtune.errors import StudyError, TrackingError
 from memtune.tracking.commands import (
     Command,
     Curve,
@@ -38,18 +39,26 @@ ALONE = "alone"  # the study of trials that belong to none
 class Recorder:
     """Records one study on a corpus's experiment. Thread-safe; also a context manager that closes itself.
 
-    `clock` gives seconds since the epoch. Raises TrackingError when the store's URI makes no sense; a server
-    that does not answer is no error here, see `check_tracking`.
+    `clock` gives seconds since the epoch. `guard` is called before each delivery; when it raises a StudyError
+    (another driver has the study), nothing more is delivered. Raises TrackingError when the store's URI makes
+    no sense; a server that does not answer is no error here, see `check_tracking`.
     """
 
-    def __init__(self, tracking_uri: str, corpus: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        tracking_uri: str,
+        corpus: str,
+        clock: Callable[[], float] = time.time,
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
         self.tracking_uri = tracking_uri
         self.experiment = experiment_name(corpus)
         self._clock = clock
         self._study = ALONE
         self._started: set[RunKey] = set()
-        runs = Runs(connect(tracking_uri), tracking_uri, self.experiment)
-        self._post: Post[RunKey, Command] = Post(runs.carry_out, is_hopeless)
+        self._guard = guard
+        self._runs = Runs(connect(tracking_uri), tracking_uri, self.experiment)
+        self._post: Post[RunKey, Command] = Post(self._deliver, is_hopeless)
 
     def start_study(
         self, study: str, name: str, parameters: Mapping[str, Any], tags: Mapping[str, str] | None = None
@@ -125,6 +134,14 @@ class Recorder:
     def _start(self, key: RunKey, opening: Opening) -> None:
         self._started.add(key)
         self._post.put(key, opening)
+
+    def _deliver(self, key: RunKey, commands: deque[Command]) -> None:
+        try:
+            self._guard()
+        except StudyError:
+            self._post.abandon()
+            return
+        self._runs.carry_out(key, commands)
 
     def _put(self, identity: str | None, *commands: Command) -> None:
         key = RunKey(self._study, identity)
