@@ -125,8 +125,9 @@ class Treebank:
         places = {label: index for index, label in enumerate(_labels(corpus))}
         labels = np.array([places.get(label, NONE) for label in _labels(questions)], np.int64)
         ids, unknown = corpus.asked_ids(), _unknown(corpus)
-        if unknown is None and (ids < 0).any():
-            missing = questions.vocabulary.tokens[int(np.argmin(ids))]
+        strange = (ids < 0) & (np.array(questions.vocabulary.counts) > 0)
+        if unknown is None and strange.any():
+            missing = questions.vocabulary.tokens[int(np.argmax(strange))]
             raise CorpusError(
                 f'corpus "{corpus.name}" has neither {UNK} nor "{missing}", which its questions have; import '
                 "its text with min_count = 2 or more"

@@ -56,6 +56,9 @@ class Completion(QuestionTask):
     def __init__(self, corpus: Corpus, protocol: Protocol, objective: Objective, unknown: Unknown) -> None:
         super().__init__(corpus, protocol, objective)
         self._skip = unknown == "skip"
+        if isinstance(protocol, TreeProtocol):
+            for split in self.asked.annotations[self.kind]:
+                Treebank.asked(corpus, split)  # what is lacking is told now
 
     @override
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:

@@ -10,13 +10,18 @@ from typing import Literal, NamedTuple
 
 from memtune.corpora.examples import Example, parsed_blocks
 from memtune.corpora.sources import BadLineError, Block, Format, LineReader
+from memtune.errors import CorpusError
 from memtune.values import Value
 
-__all__ = ["FORMAT"]
+__all__ = ["FORMAT", "Tree", "parsed_sentences", "without_punctuation"]
+
+PUNCTUATION = "punct"
 
 _COLUMNS = 10
 
 Lines = list[tuple[int, str]]
+Tree = tuple[tuple[int, ...], tuple[str, ...]]
+"""The head of each word, -1 for the root's, and its relation."""
 
 
 class ConlluOptions(Value):
@@ -56,16 +61,34 @@ def _sentences(reader: LineReader) -> Iterator[tuple[int, Lines]]:
         yield lines[0][0], lines
 
 
+def parsed_sentences(reader: LineReader) -> Iterator[Example]:
+    """The sentences of a file with their trees as they are; a CorpusError for a bad line."""
+    for number, lines in _sentences(reader):
+        try:
+            yield _example(ConlluOptions(), lines)
+        except BadLineError as error:
+            raise CorpusError(f"{reader.path}: line {error.line or number}: {error.reason}") from None
+
+
+def without_punctuation(sentence: Sequence[str], tree: Tree) -> tuple[list[str], Tree]:
+    """A sentence and its tree without punctuation."""
+    rows = zip(sentence, *tree, strict=True)
+    kept = _without([_Word(form, head, relation, 0) for form, head, relation in rows], PUNCTUATION)
+    return [word.form for word in kept], _tree(kept)
+
+
 def _example(options: ConlluOptions, lines: Lines) -> Example:
     words = list(_words(lines))
     _check_tree(words)
     if options.punctuation == "drop":
-        words = _without(words, "punct")
-    relations = [word.relation for word in words]
+        words = _without(words, PUNCTUATION)
     if options.subtypes == "strip":
-        relations = [relation.split(":")[0] for relation in relations]
-    tree = (tuple(word.head for word in words), tuple(relations))
-    return Example([[word.form for word in words]], {"trees": [tree]})
+        words = [word._replace(relation=word.relation.split(":")[0]) for word in words]
+    return Example([[word.form for word in words]], {"trees": [_tree(words)]})
+
+
+def _tree(words: Sequence[_Word]) -> Tree:
+    return tuple(word.head for word in words), tuple(word.relation for word in words)
 
 
 def _words(lines: Lines) -> Iterator[_Word]:

@@ -10,12 +10,16 @@ fit the words to the text of a language model.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from memtune.corpora.examples import Example, parsed_blocks
+from memtune.corpora.formats.conllu import parsed_sentences, without_punctuation
 from memtune.corpora.sources import BadLineError, Block, Format, LineReader
 from memtune.corpora.tokenising import split_clitics
 from memtune.errors import CorpusError
@@ -31,12 +35,22 @@ _ORD_A = ord("a")
 class CompletionOptions(Value):
     """`answers` is a file; `final` says what becomes of a sign that ends the sentence, `clitics` of `'s`.
 
-    With `clitics = "split"` words are cut as in the Penn Treebank: `girl 's`, `do n't`.
+    With `clitics = "split"` words are cut as in the Penn Treebank: `girl 's`, `do n't`. `trees` is a CoNLL-U
+    file of all candidates in their order, whose words are these; with `punctuation = "drop"` words with the
+    relation `punct` are then left out.
     """
 
     answers: Path | None = None
     final: Literal["keep", "drop"] = "keep"
     clitics: Literal["keep", "split"] = "keep"
+    trees: Path | None = None
+    punctuation: Literal["keep", "drop"] = "keep"
+
+    @model_validator(mode="after")
+    def _trees_tell_punctuation(self) -> Self:
+        if self.punctuation == "drop" and self.trees is None:
+            raise ValueError('punctuation = "drop" needs trees, whose relations tell what is punctuation')
+        return self
 
 
 def _read(reader: LineReader, options: CompletionOptions) -> Iterator[Block]:
@@ -44,7 +58,10 @@ def _read(reader: LineReader, options: CompletionOptions) -> Iterator[Block]:
     if path and not path.is_file():
         raise CorpusError(f"{reader.path}: its answers should be in {path}, which does not exist")
     answers = _answers(reader.beside(path)) if path else None
-    return parsed_blocks(reader, _questions(reader), partial(_example, options, answers))
+    example = partial(_example, options, answers)
+    if options.trees:
+        example = partial(_with_trees, options, parsed_sentences(reader.beside(options.trees)), example)
+    return parsed_blocks(reader, _questions(reader), example)
 
 
 def _beside(path: Path) -> Path | None:
@@ -107,6 +124,29 @@ def _example(options: CompletionOptions, answers: dict[str, int] | None, lines: 
     return Example(sentences, {"completion": [(0, len(lines), blanks.pop(), answer, question)]})
 
 
+def _with_trees(
+    options: CompletionOptions,
+    parsed: Iterator[Example],
+    read: Callable[[Sequence[str]], Example],
+    lines: Sequence[str],
+) -> Example:
+    """The question that is read from some lines, with the trees that come next."""
+    found = list(islice(parsed, len(lines)))
+    example = read(lines)
+    sentences, trees = [], []
+    for candidate, tree in zip_longest(example.sentences, found):
+        if tree is None or list(tree.sentences[0]) != list(candidate):
+            raise BadLineError(f'the tree of "{" ".join(candidate)}" is not the next one in {options.trees}')
+        words, arcs = tree.sentences[0], tree.rows["trees"][0]
+        if options.punctuation == "drop":
+            words, arcs = without_punctuation(words, arcs)
+        sentences.append(words)
+        trees.append(arcs)
+    first, candidates, _, answer, question = example.rows["completion"][0]
+    blank = next(place for place, words in enumerate(zip_longest(*sentences)) if len(set(words)) > 1)
+    return Example(sentences, {"completion": [(first, candidates, blank, answer, question)], "trees": trees})
+
+
 def _words(options: CompletionOptions, before: str, word: str, after: str) -> list[str]:
     words = [*_cut(options, before), *_cut(options, word)]
     last = after.split()
@@ -125,6 +165,6 @@ def _cut(options: CompletionOptions, text: str) -> list[str]:
 FORMAT = Format(
     _read,
     "MSR sentence completion: candidates as 12c) ... [word] ..., answers in a file beside",
-    annotations=("completion",),
+    annotations=("completion", "trees"),
     options=CompletionOptions,
 )

@@ -103,3 +103,53 @@ def test_the_published_questions_and_both_kinds_of_answers_agree(corpora_folder,
     assert table.num_rows == 520
     assert set(table["candidates"].to_pylist()) == {5}
     assert corpus.digest == open_corpus("b", store, cache).digest
+
+
+PARSED = (("I", 1, "nsubj"), ("{verb}", -1, "root"), (",", 1, "punct"), ("{noun}", 1, "obj"))
+ASKED = "1a) I go , [there]\n1b) I go , [then]\n"
+
+
+def parsed(*candidates):
+    """CoNLL-U of the candidates, each a (verb, noun)."""
+    return "".join(
+        "".join(
+            f"{place}\t{form.format(verb=verb, noun=noun)}\t_\t_\t_\t_\t{head + 1}\t{relation}\t_\t_\n"
+            for place, (form, head, relation) in enumerate(PARSED, start=1)
+        )
+        + "\n"
+        for verb, noun in candidates
+    )
+
+
+def test_candidates_may_have_trees(bring, tmp_path):
+    beside = {"trees.conllu": parsed(("go", "there"), ("go", "then"))}
+    corpus = bring("msr-completion", ASKED, beside=beside, trees=tmp_path / "trees.conllu")
+    assert asked(corpus) == [("1", 0, 2, 3, -1)]
+    assert [row["heads"] for row in corpus.annotations["trees"]["train"].to_pylist()] == [[1, -1, 1, 1]] * 2
+
+
+def test_punctuation_that_trees_tell_may_go(bring, tmp_path):
+    beside = {"trees.conllu": parsed(("go", "there"), ("go", "then"))}
+    trees = {"trees": tmp_path / "trees.conllu", "punctuation": "drop"}
+    corpus = bring("msr-completion", ASKED, beside=beside, **trees)
+    assert sentences(corpus) == ["I go there", "I go then"]
+    assert asked(corpus) == [("1", 0, 2, 2, -1)]
+    assert corpus.annotations["trees"]["train"].to_pylist()[0]["heads"] == [1, -1, 1]
+
+
+@pytest.mark.parametrize("candidates", [[("go", "there"), ("goes", "then")], [("go", "there")]])
+def test_trees_of_other_words_are_refused(bring, tmp_path, candidates):
+    beside = {"trees.conllu": parsed(*candidates)}
+    with pytest.raises(CorpusError, match=r'line 1: the tree of "I go , then" is not the next one in'):
+        bring("msr-completion", ASKED, beside=beside, trees=tmp_path / "trees.conllu")
+
+
+def test_a_bad_tree_is_named_by_its_own_file_and_line(bring, tmp_path):
+    broken = parsed(("go", "there"), ("go", "then")).replace("\t2\tobj", "\t9\tobj", 1)
+    with pytest.raises(CorpusError, match=r"trees\.conllu: line 4: head 9 in a sentence of 4 words"):
+        bring("msr-completion", ASKED, beside={"trees.conllu": broken}, trees=tmp_path / "trees.conllu")
+
+
+def test_punctuation_without_trees_is_nobodys_to_tell(bring):
+    with pytest.raises(ConfigurationError, match="needs trees, whose relations tell what is punctuation"):
+        bring("msr-completion", ASKED, punctuation="drop")
