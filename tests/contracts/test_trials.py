@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from memtune.execution.single import load_trial
-from memtune.reports.parameter_counts import PUBLISHED, TRIALS, parameter_counts_page, readings
+from memtune.reports.parameter_counts import PAIRS, PUBLISHED, TRIALS, parameter_counts_page, readings
 
 FILES = sorted(TRIALS.glob("*.toml"))
+CORPORA = ("ptb", "grammar", "sst", "snli", "snli_dev")
 PAPERS = ("zaremba2014", "benes2017", "yogatama2018", "merity2017")
 PAGE = Path(__file__).parents[2] / "docs" / "parameter_counts.md"
 
@@ -21,7 +22,13 @@ def test_a_trial_asks_a_question_and_is_a_configuration(file):
     loaded = load_trial(file)
     assert file.read_text().startswith('question = "')
     assert loaded.question.endswith("?")
-    assert loaded.corpus in ("ptb", "grammar")
+    assert loaded.corpus in CORPORA
+
+
+@pytest.mark.parametrize("published", PAIRS, ids=lambda published: published.trial)
+def test_pairs_have_the_sizes_in_print_with_one_reader_alone_or_are_known_not_to(published):
+    assert published.agrees() == published.given
+    assert published.count(shared_reader=False) > 1.5 * published.count()
 
 
 @each_count
