@@ -133,12 +133,12 @@ PAIRS_HEAD = """
 ## Two sentences
 
 The readers of premise and hypothesis of Cheng et al. 2016, table 3, without their embeddings, which are
-E = 300 wide. An LSTM-network has 6 d² + 5 d E in its matrices, the classifier 3 d²: a layer of ReLU from both
-means and one above it. The attention to the premise adds d² + d E, and d² with the term of what it found
-before, which deep fusion has and shallow fusion has not; the gate of deep fusion adds d² + d E. All six fusions
-then have the printed size when one network reads both sentences, and none has it with two. The two networks
-read apart come to 241k with one reader and to 452k with two: no reading of the paper found here gives the
-printed 260k.
+E = 300 wide. An LSTM-network has 6 d² + 5 d E in its matrices, the classifier 3 d²: a layer of ReLU from
+both means and one above it. The attention to the premise adds d² + d E, and d² with the term of what it
+found before, which deep fusion has and shallow fusion has not; the gate of deep fusion adds d² + d E.
+All six fusions then have the printed size when one network reads both sentences, and none has it with
+two. The two networks read apart come to 241k with one reader and to 452k with two: no reading of the
+paper found here gives the printed 260k.
 
 | trial | matrices | printed | one reader | two readers | one as printed |
 |---|---|---|---|---|---|"""
