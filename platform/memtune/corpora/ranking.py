@@ -33,7 +33,7 @@ def ranking_questions(corpus: Corpus, split: str, seed: int, frequent: int = 100
     askable = range(len(special) + frequent, len(special) + known)
     if len(askable) <= 2 * NEIGHBOURS:
         raise CorpusError(
-            f'"{corpus.name}" has {len(askable)} words to ask for: {RAREST} times or more in the training text, '
+            f'"{corpus.name}" has {len(askable)} words to ask for: {RAREST} times or more in training, '
             f"but not one of the {frequent} most frequent; take fewer of these"
         )
     opened, source = corpus[split], random.Random(f"{seed} {split}")
