@@ -46,6 +46,10 @@ def corpus_import(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave bad lines out, up to 1 %, instead of stopping.")
     ] = False,
+    vectors: Annotated[
+        Path | None, typer.Option(help="Word vectors as GloVe text, kept for the vocabulary.")
+    ] = None,
+    vectors_seed: Annotated[int, typer.Option(help="Seed of the vectors of other words.")] = 0,
     licence: Annotated[str | None, typer.Option(help="A note on the text's licence, kept with it.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace another corpus of this name.")] = False,
 ) -> None:
@@ -53,7 +57,7 @@ def corpus_import(
 
     Example: memtune corpus import ptb --format ptb --train train.txt --valid valid.txt --test test.txt
     """
-    from memtune.corpora import ImportOptions, TextFile, import_corpus
+    from memtune.corpora import ImportOptions, TextFile, VectorFile, import_corpus
     from memtune.values import parse
 
     given = {
@@ -77,7 +81,14 @@ def corpus_import(
             bar.update(task, completed=done, total=total, description=split)
 
         imported = import_corpus(
-            name, sources, store_of(store), options, licence=licence, replace=replace, progress=show
+            name,
+            sources,
+            store_of(store),
+            options,
+            licence=licence,
+            vectors=VectorFile(vectors, vectors_seed) if vectors else None,
+            replace=replace,
+            progress=show,
         )
     _tell_import(imported)
 

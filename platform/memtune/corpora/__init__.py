@@ -14,6 +14,7 @@ from memtune.corpora.manifest import ImportOptions, Manifest
 from memtune.corpora.reading import Source
 from memtune.corpora.sources import TextFile
 from memtune.corpora.store import Corpus, Split, list_corpora, open_corpus
+from memtune.corpora.vectors import VectorFile, Vectors
 from memtune.corpora.vocabulary import EOS, UNK, Vocabulary
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "Split",
     "Store",
     "TextFile",
+    "VectorFile",
+    "Vectors",
     "Vocabulary",
     "describe_corpus",
     "import_corpus",

@@ -15,9 +15,11 @@ from memtune.corpora.cache import cache_folder
 from memtune.corpora.counting import SplitCounter, WordTable
 from memtune.corpora.division import Division
 from memtune.corpora.location import Store
-from memtune.corpora.manifest import SPLITS, ImportOptions, Manifest, SourceRecord, check_name
+from memtune.corpora.manifest import SPLITS, FileRecord, ImportOptions, Manifest, SourceRecord, check_name
 from memtune.corpora.reading import Progress, Source, SourceReader, check_sources
-from memtune.corpora.selection import select
+from memtune.corpora.selection import Selection, select
+from memtune.corpora.sources import LineReader
+from memtune.corpora.vectors import VectorFile, Vectors, read_vectors
 from memtune.corpora.vocabulary import UNK
 from memtune.corpora.writing import CorpusWriter
 from memtune.errors import CorpusError
@@ -45,6 +47,7 @@ def import_corpus(
     *,
     licence: str | None = None,
     ideal: Mapping[str, float] | None = None,
+    vectors: VectorFile | None = None,
     replace: bool = False,
     cache: Path | None = None,
     progress: Progress | None = None,
@@ -54,11 +57,14 @@ def import_corpus(
     A corpus with annotations may have some of the splits only, and a Division makes them of one file;
     `options.vocabulary` lets all make the vocabulary. A name that is taken keeps its corpus: the same content
     changes nothing, another one is a CorpusError unless `replace`. `licence` is a note and `ideal` the exact
-    ideal perplexity per split; both go into the manifest. Raises CorpusError for texts that cannot be read
-    and StorageError for a store that cannot be written; either leaves what the store held.
+    ideal perplexity per split; both go into the manifest. `vectors` are kept for the words of the vocabulary.
+    Raises CorpusError for texts that cannot be read and StorageError for a store that cannot be written;
+    either leaves what the store held.
     """
     place = Store.at(store)
     check_sources(check_name(name), sources)
+    if vectors and not vectors.path.is_file():
+        raise CorpusError(f"the file of vectors {vectors.path} does not exist")
     splits = SPLITS if isinstance(sources, Division) else tuple(split for split in SPLITS if split in sources)
     _check_ideal(name, splits, ideal)
     options = _complete(options or ImportOptions(), splits)
@@ -75,7 +81,10 @@ def import_corpus(
         _check_annotations(name, tables, counters)
         counts = {split: counter.counts for split, counter in counters.items()}
         selection = select(table.words, counts, options, tables.asked)
-        writer = CorpusWriter(place, name, counters, tables, selection, options, records, licence, ideal)
+        found = _vectors(vectors, selection, options, progress) if vectors else None
+        writer = CorpusWriter(
+            place, name, counters, tables, selection, found, options, records, licence, ideal
+        )
         with place.lock(name, cache_folder(cache)):
             manifest, unchanged = writer.write(replace)
     return Imported(manifest, tuple(_warnings(manifest)), unchanged)
@@ -87,6 +96,20 @@ def _read(
     if isinstance(sources, Division):
         return reader.read_divided(sources, counters)
     return {split: reader.read(sources[split], counter, split) for split, counter in counters.items()}
+
+
+def _vectors(
+    file: VectorFile, selection: Selection, options: ImportOptions, progress: Progress | None
+) -> tuple[Vectors, VectorFile, FileRecord]:
+    reader = LineReader(file.path, skip_bad=options.skip_bad)
+
+    def show(done: int) -> None:
+        if progress:
+            progress(done, file.path.stat().st_size, "vectors")
+
+    vectors = read_vectors(reader, selection.vocabulary, file.seed, show)
+    record = FileRecord(name=str(file.path), sha256=reader.sha256, bytes=reader.bytes_read)
+    return vectors, file, record
 
 
 def _complete(options: ImportOptions, splits: Sequence[str]) -> ImportOptions:
@@ -114,6 +137,9 @@ def _warnings(manifest: Manifest) -> Iterator[str]:
         yield from source.notes
         for reason, count in source.skipped.items():
             yield f"{count:,} left out of {source.name} ({split}): {reason}"
+    if vectors := manifest.vectors:
+        missing = manifest.vocabulary.size - vectors.known
+        yield f"{missing:,} of {manifest.vocabulary.size:,} tokens have no vector in {vectors.source.name}"
     for split in ("valid", "test"):
         if split not in manifest.splits:
             continue

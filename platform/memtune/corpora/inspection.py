@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from memtune.corpora.annotations import KINDS, TableDigest
 from memtune.corpora.location import Store
-from memtune.corpora.manifest import AnnotationFile, Manifest, Shard, StoredFile
+from memtune.corpora.manifest import AnnotationFile, Manifest, Shard, StoredFile, VectorsRecord
 from memtune.corpora.shards import ShardArrays, SplitDigest, shard_arrays
 from memtune.corpora.store import open_corpus
+from memtune.corpora.vectors import Vectors
 from memtune.corpora.vocabulary import Vocabulary
 from memtune.corpora.writing import content_digest
 from memtune.errors import CorpusError
@@ -37,6 +38,8 @@ def _problems(store: Store, manifest: Manifest) -> Iterator[str]:
     texts: dict[str, tuple[str, str]] = {}
     contents: dict[str, Any] = {}
     found = [*_split_problems(store, manifest, texts), *_annotation_problems(store, manifest, contents)]
+    if manifest.vectors:
+        found += _vectors_problems(store, manifest, manifest.vectors, contents)
     yield from found
     content, problem = _read(store, manifest, manifest.vocabulary)
     if content is None:
@@ -98,6 +101,19 @@ def _shard_problems(shard: Shard, arrays: ShardArrays, vocabulary_size: int) -> 
         yield f"{shard.path}: a sentence does not end with its only <eos>"
     if int(arrays.ids.max()) >= vocabulary_size:
         yield f"{shard.path}: id {arrays.ids.max()} in a vocabulary of {vocabulary_size}"
+
+
+def _vectors_problems(
+    store: Store, manifest: Manifest, file: VectorsRecord, contents: dict[str, Any]
+) -> Iterator[str]:
+    content, problem = _read(store, manifest, file)
+    if content is None:
+        yield problem
+        return
+    vectors = Vectors.of_file(content)
+    contents["vectors"] = vectors.digest
+    if vectors.values_VE.shape != (manifest.vocabulary.size, file.width):
+        yield f"{file.path}: other rows or columns than the manifest says"
 
 
 def _table_problems(kind: str, file: AnnotationFile, table: pa.Table, sentences: int) -> Iterator[str]:

@@ -20,6 +20,7 @@ __all__ = [
     "SourceRecord",
     "SplitSummary",
     "StoredFile",
+    "VectorsRecord",
     "VocabularyRecord",
     "check_name",
     "parse_manifest",
@@ -89,6 +90,23 @@ class Annotation(Value):
     files: dict[str, AnnotationFile]
 
 
+class FileRecord(Value):
+    """A file that was read."""
+
+    name: str
+    sha256: str
+    bytes: int
+
+
+class VectorsRecord(StoredFile):
+    """The file of the vectors: their width, how many tokens the source had, the seed of the others."""
+
+    width: int
+    known: int
+    seed: int
+    source: FileRecord
+
+
 class SplitSummary(Value):
     """Counts of one split, `<eos>` included everywhere.
 
@@ -102,14 +120,6 @@ class SplitSummary(Value):
     oov_tokens: int
     longest: int
     shards: tuple[Shard, ...]
-
-
-class FileRecord(Value):
-    """A file that was read."""
-
-    name: str
-    sha256: str
-    bytes: int
 
 
 class SourceRecord(FileRecord):
@@ -132,8 +142,8 @@ class Manifest(Value):
     """Everything about a corpus but its tokens.
 
     `digest` names the content: schema version, vocabulary, tokens and sentence boundaries of each split,
-    however they are cut into shards, and annotations where there are any. `ideal` is the exact ideal
-    perplexity per split, where it is known.
+    however they are cut into shards, and annotations and vectors where there are any. `ideal` is the exact
+    ideal perplexity per split, where it is known.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -142,6 +152,7 @@ class Manifest(Value):
     vocabulary: VocabularyRecord
     splits: dict[str, SplitSummary]
     annotations: dict[str, Annotation] = Field(default_factory=dict)
+    vectors: VectorsRecord | None = None
     sources: dict[str, SourceRecord]
     options: ImportOptions
     licence: str | None = None
@@ -152,7 +163,7 @@ class Manifest(Value):
         """Every file but the manifest itself."""
         shards = (shard for split in self.splits.values() for shard in split.shards)
         annotated = (file for annotation in self.annotations.values() for file in annotation.files.values())
-        return (self.vocabulary, *shards, *annotated)
+        return (self.vocabulary, *shards, *annotated, *([self.vectors] if self.vectors else []))
 
     @property
     def folder(self) -> str:

@@ -17,6 +17,7 @@ from memtune.corpora.cache import cache_folder, verified_folder
 from memtune.corpora.location import Store
 from memtune.corpora.manifest import Manifest
 from memtune.corpora.shards import ShardArrays, map_shard
+from memtune.corpora.vectors import Vectors
 from memtune.corpora.vocabulary import Vocabulary
 from memtune.errors import CorpusError, did_you_mean
 from memtune.values import digest
@@ -84,8 +85,9 @@ class Split:
 class Corpus:
     """A corpus open for reading; `corpus["train"]` is a split.
 
-    annotations: by kind and split, tables with the columns of KINDS[kind].stored, mapped. joined: the
-    corpus of questions that is asked of this text, where it was opened as "text+questions".
+    annotations: by kind and split, tables with the columns of KINDS[kind].stored, mapped. vectors: those
+    imported with it, for the tokens of its vocabulary. joined: the corpus of questions that is asked of this
+    text, where it was opened as "text+questions".
     """
 
     name: str
@@ -94,6 +96,7 @@ class Corpus:
     vocabulary: Vocabulary
     splits: Mapping[str, Split]
     annotations: Annotations = field(default_factory=dict)
+    vectors: Vectors | None = None
     joined: "Corpus | None" = None
 
     def __getitem__(self, split: str) -> Split:
@@ -173,7 +176,8 @@ def _open(store: Store, manifest: Manifest, cache: Path) -> Corpus:
     }
     vocabulary = Vocabulary.load(folder / manifest.vocabulary.path)
     annotations = map_annotations(folder, manifest.annotations)
-    return Corpus(manifest.name, manifest.digest, manifest, vocabulary, splits, annotations)
+    vectors = Vectors.load(folder / manifest.vectors.path) if manifest.vectors else None
+    return Corpus(manifest.name, manifest.digest, manifest, vocabulary, splits, annotations, vectors)
 
 
 def list_corpora(

@@ -11,14 +11,17 @@ from memtune.corpora.annotating import AnnotationTables
 from memtune.corpora.counting import SplitCounter
 from memtune.corpora.location import Store
 from memtune.corpora.manifest import (
+    FileRecord,
     ImportOptions,
     Manifest,
     SourceRecord,
     SplitSummary,
+    VectorsRecord,
     VocabularyRecord,
 )
 from memtune.corpora.selection import Selection
 from memtune.corpora.shards import ShardWriter, token_type, write_batch
+from memtune.corpora.vectors import VectorFile, Vectors
 from memtune.errors import CorpusError, StorageError
 from memtune.values import digest
 
@@ -32,7 +35,7 @@ def content_digest(
     vocabulary: str, splits: Mapping[str, tuple[str, str]], annotations: Mapping[str, Any]
 ) -> str:
     """The digest of a corpus: of its vocabulary's, those of each split's tokens and lengths, and those of
-    its annotations, which say nothing where there are none."""
+    its annotations and vectors, which say nothing where there are none."""
     text = {split: list(digests) for split, digests in splits.items()}
     return digest(_CONTENT_VERSION, vocabulary, text, *([dict(annotations)] if annotations else []))
 
@@ -46,6 +49,7 @@ class CorpusWriter:
     counters: Mapping[str, SplitCounter]
     tables: AnnotationTables
     selection: Selection
+    vectors: tuple[Vectors, VectorFile, FileRecord] | None
     options: ImportOptions
     sources: Mapping[str, SourceRecord]
     licence: str | None
@@ -100,6 +104,9 @@ class CorpusWriter:
         with self.store.new_file(self.name, path) as sink:
             write_batch(sink, vocabulary.batch)
         annotations, contents = self.tables.write(self.store, self.name, folder, self.selection.ids)
+        vectors = self._write_vectors(folder)
+        if self.vectors:
+            contents["vectors"] = self.vectors[0].digest
         texts = {split: writer.digest.hexadecimal for split, writer in writers.items()}
         return Manifest(
             name=self.name,
@@ -107,6 +114,7 @@ class CorpusWriter:
             vocabulary=VocabularyRecord(**sink.record(path).model_dump(), size=len(vocabulary)),
             splits={split: self._summary(split, writer) for split, writer in writers.items()},
             annotations=annotations,
+            vectors=vectors,
             sources=dict(self.sources),
             options=self.options,
             licence=self.licence,
@@ -122,6 +130,21 @@ class CorpusWriter:
             writer.add(ids[numbers][codes], lengths)
         writer.flush()
         return writer
+
+    def _write_vectors(self, folder: str) -> VectorsRecord | None:
+        if self.vectors is None:
+            return None
+        vectors, file, source = self.vectors
+        path = f"{folder}/vectors.arrow"
+        with self.store.new_file(self.name, path) as sink:
+            write_batch(sink, vectors.batch)
+        return VectorsRecord(
+            **sink.record(path).model_dump(),
+            width=vectors.values_VE.shape[1],
+            known=int(vectors.known_V.sum()),
+            seed=file.seed,
+            source=source,
+        )
 
     def _summary(self, split: str, writer: ShardWriter) -> SplitSummary:
         counter = self.counters[split]

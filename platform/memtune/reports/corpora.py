@@ -61,6 +61,8 @@ def describe_table(description: CorpusDescription) -> Table:
     for kind, annotation in manifest.annotations.items():
         rows = (annotation.files[split].rows if split in annotation.files else 0 for split in manifest.splits)
         table.add_row(kind, *(f"{count:,}" for count in rows))
+    if vectors := manifest.vectors:
+        table.caption = f"{vectors.known:,} vectors of {vectors.width} numbers from {vectors.source.name}"
     if manifest.ideal:
         table.add_row("ideal perplexity", *(f"{manifest.ideal[split]:.3f}" for split in manifest.splits))
     return table
