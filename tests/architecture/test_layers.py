@@ -17,7 +17,8 @@ LAYERS = [
     {"training"},
     {"search", "tracking"},
     {"execution"},
-    {"analysis", "reports"},
+    {"analysis"},
+    {"reports"},
     {"cli", "__init__"},
 ]
 WITHIN_A_LAYER = {("storage", "values"), ("values", "storage")}

@@ -25,7 +25,8 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> tuple[list[Te
     composed, attention = [], []
     for t, h in enumerate(hidden):
         window = words[max(0, t + 1 - config.memory_size) : t + 1]
-        s, p = _memory_block(config, parameters, h, window)
+        ahead = words[t + 2 : t + 2 + config.memory_size] if config.bidirectional else []
+        s, p = _memory_block(config, parameters, h, window, ahead)
         composed.append(_compose(config, parameters, s, h))
         attention.append(p)
     if config.layers_above:
@@ -33,15 +34,16 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> tuple[list[Te
     return output_logits(config, parameters, composed), attention
 
 
-def _memory_block(config, parameters: Parameters, h: Tensor, window: list[int]) -> tuple[Tensor, Tensor]:
-    """Equations 1 to 3."""
+def _memory_block(
+    config, parameters: Parameters, h: Tensor, window: list[int], ahead: list[int]
+) -> tuple[Tensor, Tensor]:
+    """Equations 1 to 3; words ahead (section 6) have the second half of T, and id 0 is none."""
     M, C = _tables(config, parameters)
     scores, outputs = [], []
-    for place, word in enumerate(window):
-        if config.temporal_alignment == "right":
-            row = config.memory_size - len(window) + place
-        else:
-            row = place
+    first = config.memory_size - len(window) if config.temporal_alignment == "right" else 0
+    places = [(first + place, word) for place, word in enumerate(window)]
+    places += [(config.memory_size + place, word) for place, word in enumerate(ahead) if word != 0]
+    for row, word in places:
         m, c = M[word], C[word]
         if config.temporal in ("keys", "both"):
             m = m + parameters["memory.temporal_keys"][row]

@@ -150,6 +150,29 @@ def test_a_dry_run_shows_the_study_and_five_samples_and_starts_nothing(
     assert not Path(settings.studies).exists()
 
 
+def test_models_are_asked_questions_and_their_mistakes_compared(settings: Settings, tmp_path: Path) -> None:
+    questions = tmp_path / "asked"
+    questions.with_suffix(".text").write_text(
+        "the cat sleeps <eos>\nthe dog and a cat eat <eos>\na cat zigzags <eos>\n"
+    )
+    questions.with_suffix(".gold").write_text("2\tsleeps\teat\t0\n5\teat\tsleeps\t6\n2\tzigzags\tzigzag\t1\n")
+    output("corpus", "import", "asked", "--format", "agreement", "--valid", f"{questions}.text")
+    file = tmp_path / "trial.toml"
+    file.write_text(TRIAL)
+    for seed in ("0", "1"):
+        assert run("train", str(file), "--seed", seed, "--replace-champion").returncode == 0
+    models = ["models:/tiny/1", "models:/tiny/2"]
+    told = json.loads(output("ask", *models, "--questions", "asked", "--json"))
+    assert [(one["questions"], one["not_asked"]) for one in told] == [(2, 1), (2, 1)]
+    shown = output("ask", *models, "--questions", "asked", "--answers", str(tmp_path / "answers"))
+    assert "5+" in shown
+    assert "mistakes made by these models" in shown
+    assert len((tmp_path / "answers" / "tiny-1.tsv").read_text().splitlines()) == 4
+    refused = run("ask", models[0])
+    assert refused.returncode == 1
+    assert "name some with --questions" in refused.stderr
+
+
 def test_a_gpu_that_is_not_there_is_told_before_anything_starts(settings: Settings, study_file: Path) -> None:
     done = run("search", str(study_file), "--gpus-per-trial", "1")
     assert done.returncode == 1

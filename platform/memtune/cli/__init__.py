@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from memtune.cli import cluster, corpus, jobs
+from memtune.cli.asking import ask
 from memtune.cli.results import best, compare, evaluate, ui
 from memtune.cli.searching import search
 from memtune.cli.terminal import err, escaped, out
@@ -28,7 +29,7 @@ app = typer.Typer(
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(jobs.app, name="jobs")
-for command in (train, search, jobs.submit, compare, best, evaluate, ui):
+for command in (train, search, jobs.submit, compare, best, evaluate, ask, ui):
     app.command()(command)
 
 

@@ -35,7 +35,7 @@ from memtune.training import (
     save_model,
 )
 
-__all__ = ["Evaluated", "crown", "evaluate_registered", "register"]
+__all__ = ["Evaluated", "crown", "evaluate_registered", "register", "trained_corpus"]
 
 FLUSH_SECONDS = 120
 
@@ -134,12 +134,7 @@ def evaluate_registered(
     """
     settings = settings or Settings.read()
     model = load_registered(settings.tracking, uri, settings.home / "models")
-    corpus = open_corpus(model.champion.corpus, settings.store)
-    if corpus.digest != model.champion.corpus_digest:
-        raise CorpusError(
-            f'{uri} was trained on "{corpus.name}" with digest {model.champion.corpus_digest[:12]}, the '
-            f"store {settings.store} holds {corpus.digest[:12]}; import the text it was trained on"
-        )
+    corpus = trained_corpus(uri, model.champion, settings)
     config = TrialConfig.model_validate(model.card.result.configuration)
     loaded = load_model(model.folder, str(find_device(device)))
     chosen = _chosen(cache, loaded, corpus, config.protocol, device)
@@ -150,6 +145,20 @@ def evaluate_registered(
         record_evaluation(settings.tracking, model.champion, name, figures)
     ideal = corpus.manifest.ideal.get(split) if corpus.manifest.ideal else None
     return Evaluated(model.champion, split, metrics, ideal, chosen)
+
+
+def trained_corpus(uri: str, champion: Champion, settings: Settings) -> Corpus:
+    """The corpus a registered model was trained on.
+
+    Raises CorpusError when the store lacks it or holds another text of that name.
+    """
+    corpus = open_corpus(champion.corpus, settings.store)
+    if corpus.digest != champion.corpus_digest:
+        raise CorpusError(
+            f'{uri} was trained on "{corpus.name}" with digest {champion.corpus_digest[:12]}, the '
+            f"store {settings.store} holds {corpus.digest[:12]}; import the text it was trained on"
+        )
+    return corpus
 
 
 def _chosen(

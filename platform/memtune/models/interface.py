@@ -51,6 +51,11 @@ class LanguageModelConfig(Value, ABC):
     reads_trees: ClassVar[bool] = False
     """Whether its models read trees of words: they are a `TreeReader`."""
 
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether its models see words after the one to predict: a sentence must be read in one piece."""
+        return False
+
     @abstractmethod
     def build(self, vocabulary_size: int) -> "LanguageModel":
         """A new model that has learnt nothing."""

@@ -1,19 +1,21 @@
 """Recurrent memory networks: LSTM layers, a memory block on top, and in RMR more LSTM layers above it.
 
 Tran, Bisazza and Monz (2016), "Recurrent Memory Networks for Language Modeling", sections 3 and 4.2. The
-paper's RM(+tM-g) with three layers is `layers=3, temporal="keys", composition="gate"`.
+paper's RM(+tM-g) with three layers is `layers=3, temporal="keys", composition="gate"`; the bidirectional RM
+of section 6 has `bidirectional=True` besides.
 
 Shapes: B batch, T time, H width, n slots, P remembered words (at most n - 1), V vocabulary.
 """
 
-from typing import Literal
+from typing import Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
 from memtune.models.interface import Architecture, NeuralLanguageModel, State
+from memtune.models.layers.bidirectional_memory import BidirectionalMemoryBlock
 from memtune.models.layers.composition import (
     CompositionKind,
     composition_multiply_adds,
@@ -43,6 +45,11 @@ class RecurrentMemoryConfig(Architecture):
     )
     memory_size: int = Field(
         15, ge=1, description="n: the most recent words attended to, the current one included (section 3.1)"
+    )
+    bidirectional: bool = Field(
+        False,
+        description="Whether the n words after the one to predict are attended to as well (section 6); "
+        "sentences are then read whole (protocol sentence)",
     )
     temporal: TemporalTables = Field(
         "keys",
@@ -78,6 +85,22 @@ class RecurrentMemoryConfig(Architecture):
         description="Initial input bias of the forget gates (section 4.2); the recurrent one stays random",
     )
 
+    @model_validator(mode="after")
+    def _both_sides_are_aligned(self) -> Self:
+        if self.bidirectional and self.temporal_alignment == "left":
+            raise ValueError('a bidirectional memory has a row of T for each place; take "right"')
+        return self
+
+    @property
+    @override
+    def reads_ahead(self) -> bool:
+        return self.bidirectional
+
+    @property
+    def slots(self) -> int:
+        """Words attended to at most: n, or 2n on both sides."""
+        return 2 * self.memory_size if self.bidirectional else self.memory_size
+
     @property
     def variant(self) -> Literal["RM", "RMR"]:
         """The paper's name of the arrangement (section 3.2)."""
@@ -90,7 +113,7 @@ class RecurrentMemoryConfig(Architecture):
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
         tables = 3 - self.tie_memory_input - self.tie_memory_output
-        rows = tables * vocabulary_size + self._temporal_tables * self.memory_size
+        rows = tables * vocabulary_size + self._temporal_tables * self.slots
         stacks = lstm_parameter_count(self.width, self.width, self.layers + self.layers_above)
         composed = composition_parameter_count(self.composition, self.width)
         output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
@@ -99,14 +122,16 @@ class RecurrentMemoryConfig(Architecture):
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
         stacks = lstm_multiply_adds(self.width, self.width, self.layers + self.layers_above)
-        memory = (2 + self._temporal_tables) * self.memory_size * self.width
+        memory = (2 + self._temporal_tables) * self.slots * self.width
         composed = composition_multiply_adds(self.composition, self.width)
         return stacks + memory + composed + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
     def describe(self) -> dict[str, str | int | float]:
+        sides = {"bidirectional": "yes"} if self.bidirectional else {}
         return {
             "variant": self.variant,
+            **sides,
             "width": self.width,
             "layers": self.layers + self.layers_above,
             "memory_size": self.memory_size,
@@ -149,6 +174,10 @@ class RecurrentMemoryLanguageModel(NeuralLanguageModel):
         config, size = self.config, (self.vocabulary_size, self.config.width)
         input_table = self.embedding if config.tie_memory_input else nn.Embedding(*size)
         output_table = input_table if config.tie_memory_output else nn.Embedding(*size)
+        if config.bidirectional:
+            return BidirectionalMemoryBlock(
+                input_table, output_table, config.memory_size, config.temporal, config.composition
+            )
         return MemoryBlock(
             input_table,
             output_table,

@@ -35,6 +35,7 @@ BOUNDARY = 0
 RESAMPLES = 10_000
 LEVEL = 0.95
 BATCH_TOKENS = 4096
+READ_TOKENS = 2**20
 
 
 def choose(nats_QC: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
@@ -178,6 +179,14 @@ class QuestionTask(Task[LanguageModel, Any]):
         metrics = self.text.evaluate(model, split, device)
         answers = self.answer(model, split, device)
         return metrics.model_copy(update={"accuracy": answers.accuracy, "questions": answers.questions})
+
+    def unknown_rate(self, split: str) -> float:
+        """Share of the words of a split's questions that are not in the text's vocabulary."""
+        asked = self.asked[split]
+        starts = range(0, asked.token_count, READ_TOKENS)
+        pieces = (asked.tokens(start, min(start + READ_TOKENS, asked.token_count)) for start in starts)
+        unknown = sum(int(np.count_nonzero(~self.known_V[tokens])) for tokens in pieces)
+        return unknown / (asked.token_count - asked.sentence_count)
 
     def rows(self, split: str) -> Any:
         """The split's questions, an Arrow table; raises CorpusError where there are none."""

@@ -27,7 +27,7 @@ from memtune.tracking.commands import (
     RunKey,
 )
 from memtune.tracking.connection import ensure_experiment
-from memtune.tracking.figures import learning_curve
+from memtune.tracking.figures import learning_curve, trade_off
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -155,7 +155,11 @@ class Runs:
         run = self._opened(key)
         train, valid = (self._points(run, f"{split}_{run.objective}") for split in ("train", "valid"))
         curve = learning_curve(run.name, run.objective, train, valid)
-        store.write_files(self._client, run.run_id, {"learning_curve.png": curve})
+        figures = {"learning_curve.png": curve}
+        if run.objective == "accuracy" and valid:
+            perplexities = self._points(run, "valid_perplexity")
+            figures["accuracy_by_perplexity.png"] = trade_off(run.name, perplexities, valid)
+        store.write_files(self._client, run.run_id, figures)
         self._note_best(run, valid)
 
     def _note_best(self, run: _OpenRun, valid: Sequence[tuple[int, float]]) -> None:

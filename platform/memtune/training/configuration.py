@@ -77,6 +77,15 @@ class TrialConfig(Value):
             )
         return self
 
+    @model_validator(mode="after")
+    def _sentences_are_whole(self) -> Self:
+        if self.model.reads_ahead and not isinstance(self.protocol, SentenceProtocol):
+            raise ValueError(
+                f'family = "{self.model.family}" reads ahead here, so sentences must be whole; '
+                'take protocol.kind = "sentence"'
+            )
+        return self
+
     @property
     def descent(self) -> TrainingConfig:
         """How the network of this trial learns."""

@@ -2,8 +2,12 @@ from itertools import product
 
 import pytest
 import torch
+from torch.nn import functional
 
+from memtune.errors import ConfigurationError
 from memtune.models import RecurrentMemoryConfig, build_model, logits
+from memtune.training import TrialConfig
+from memtune.values import parse
 from tests.oracles.agreement import assert_agreement, assert_near
 from tests.oracles.recurrent_memory import recurrent_memory_attention, recurrent_memory_logits
 
@@ -184,3 +188,45 @@ def test_cost_per_word_by_hand():
     assert RecurrentMemoryConfig().multiply_adds(V) == 14 * d * d + 3 * n * d + d * V
     deeper = RecurrentMemoryConfig(layers=2, layers_above=1, temporal="both", composition="projected_sum")
     assert deeper.multiply_adds(V) == (3 * 8 + 1) * d * d + 4 * n * d + d * V
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 15, 16, 63])
+@pytest.mark.parametrize("temporal", ["none", "keys", "both"])
+def test_a_bidirectional_memory_agrees_with_its_equations(temporal, length):
+    config = small(memory_size=7, temporal=temporal, bidirectional=True)
+    assert_agreement(double(config), recurrent_memory_logits, text(length), tolerance=1e-9)
+
+
+def test_a_bidirectional_memory_does_not_see_the_word_to_predict():
+    model, words = double(small(memory_size=3, bidirectional=True)), text(9)[:, :-1].clamp(min=1)
+    changed = words.clone()
+    changed[:, 5] = (words[:, 5] % (WORDS - 1)) + 1
+    before, after = (logits(model, read)[0] for read in (words, changed))
+    unlike = (before - after).abs().amax((0, 2)) > 0
+    assert not unlike[4], "the word at 5 is the one to predict after 4"
+    assert unlike[[1, 2, 3, 5, 6, 7, 8]].all()
+    assert not unlike[0], "three words ahead are seen, and no further"
+
+
+def test_filling_up_a_row_changes_nothing_before_it():
+    model, words = double(small(memory_size=4, bidirectional=True)), text(6)[:, :-1].clamp(min=1)
+    padded = functional.pad(words, (0, 9))
+    assert_near(logits(model, padded)[0][:, : words.shape[1]], logits(model, words)[0], 1e-12, "logits")
+
+
+def test_the_weights_of_a_bidirectional_memory_are_those_of_its_two_sides():
+    config, words = small(memory_size=3, bidirectional=True), text(6)[:, :-1].clamp(min=1)
+    model = double(config)
+    weights = model.attention(words, model.initial_state(len(words)))
+    assert weights.shape == (*words.shape, 6)
+    expected = recurrent_memory_attention(config, dict(model.named_parameters()), words)
+    for b, row in enumerate(expected):
+        for t, p in enumerate(row):
+            assert_near(weights[b, t][weights[b, t] != 0], p, 1e-9, "weights")
+
+
+def test_a_text_in_pieces_is_no_text_for_a_bidirectional_memory():
+    trial = {"model": {"family": "recurrent_memory", "bidirectional": True}, "training": {"epochs": 1}}
+    with pytest.raises(ConfigurationError, match="sentence"):
+        parse(TrialConfig, {**trial, "protocol": {"kind": "stream"}}, "trial")
+    parse(TrialConfig, trial, "trial")

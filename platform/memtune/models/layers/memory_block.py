@@ -57,7 +57,7 @@ class MemoryBlock(nn.Module):
         shared = self.output_table is self.input_table
         values_BKH = keys_BKH if shared else self.output_table(words_BK)
         steps = words_BT.shape[1]
-        weights_XLJ = self._weights(hidden_BTH, keys_BKH, history)
+        weights_XLJ = window_weights(hidden_BTH, keys_BKH, self._position(hidden_BTH, words_BK, history))
         context_BTH = window_context(weights_XLJ, values_BKH, steps)
         if self.temporal_values is not None:
             slots_BTn = window_slots(weights_XLJ, len(words_BT), steps)
@@ -68,7 +68,8 @@ class MemoryBlock(nn.Module):
     def attention(self, hidden_BTH: Tensor, earlier_BP: Tensor, words_BT: Tensor) -> Tensor:
         """p_t of equations 1 and 2 as weights_BTn, 0 where there is no word."""
         words_BK, history = self._remembered(earlier_BP, words_BT)
-        weights_XLJ = self._weights(hidden_BTH, self.input_table(words_BK), history)
+        position_BTn = self._position(hidden_BTH, words_BK, history)
+        weights_XLJ = window_weights(hidden_BTH, self.input_table(words_BK), position_BTn)
         return window_slots(weights_XLJ, *words_BT.shape)
 
     def _remembered(self, earlier_BP: Tensor, words_BT: Tensor) -> tuple[Tensor, int]:
@@ -77,7 +78,8 @@ class MemoryBlock(nn.Module):
         words_BK = torch.cat([earlier_BP, words_BT], dim=1)
         return functional.pad(words_BK, (self.slots - 1 - history, 0)), history
 
-    def _weights(self, hidden_BTH: Tensor, keys_BKH: Tensor, history: int) -> Tensor:
+    def _position(self, hidden_BTH: Tensor, words_BK: Tensor, history: int) -> Tensor:
+        """What the place of each slot adds to its score, (B, T, n): -inf where there is no word."""
         batch_size, steps, _ = hidden_BTH.shape
         if self.temporal_keys is None:
             position_BTn = hidden_BTH.new_zeros(batch_size, steps, self.slots)
@@ -86,7 +88,7 @@ class MemoryBlock(nn.Module):
         if history < self.slots - 1:
             absent_Tn = absent_slots(steps, self.slots, history, hidden_BTH.device)
             position_BTn = position_BTn.masked_fill(absent_Tn, -torch.inf)
-        return window_weights(hidden_BTH, keys_BKH, position_BTn)
+        return position_BTn
 
     def _by_slot(self, rows_BTn: Tensor, history: int) -> Tensor:
         """Scores by row of T as scores by slot: early in a text, left alignment starts at the first row."""

@@ -1,0 +1,79 @@
+"""`memtune ask`: questions put to registered models."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from memtune.cli.terminal import AsJson, Device, out
+
+__all__ = ["ask"]
+
+
+def ask(
+    models: Annotated[list[str], typer.Argument(help="models:/NAME@champion or models:/NAME/VERSION.")],
+    questions: Annotated[
+        str | None, typer.Option(help="A corpus of questions; default: those of each model's own corpus.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="completion or agreement; default: what the questions are.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
+    unknown: Annotated[
+        str | None, typer.Option(help="Completion: count or skip words outside the vocabulary.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(help="Agreement: read each sentence alone, or the text through.")
+    ] = None,
+    answers: Annotated[
+        Path | None, typer.Option(help="A folder for every model's answers, a line a question.")
+    ] = None,
+    device: Device = "cpu",
+    json: AsJson = False,
+) -> None:
+    """Ask language models to complete sentences or to choose verbs; of several, compare the mistakes.
+
+    Example: memtune ask models:/ptb/1 models:/ptb/2 --questions linzen --split valid
+    """
+    from memtune.execution.asking import ask as ask_models
+    from memtune.execution.settings import Settings
+    from memtune.reports.questions import answers_table
+
+    given = {"unknown": unknown, "context": context}
+    options = {name: value for name, value in given.items() if value is not None}
+    asked = ask_models(models, questions, task, split, options, device=device)
+    if answers is not None:
+        answers.mkdir(parents=True, exist_ok=True)
+        for one in asked:
+            one.answers.write(answers / f"{one.model.removeprefix('models:/').replace('/', '-')}.tsv")
+    if json:
+        out.print_json(data=[_told(one) for one in asked])
+        return
+    out.print(answers_table(asked, f"{asked[0].answers.kind}, {questions or 'own questions'}, {split}"))
+    if len(asked) > 1:
+        _tell_overlap(asked, Settings.read().home / "figures" / f"mistakes_{questions or 'own'}.png")
+
+
+def _told(one: Any) -> dict[str, Any]:
+    found = one.answers
+    figures = {"questions": found.questions, "not_asked": len(found.names) - found.questions}
+    interval = dict(zip(("low", "high"), found.interval(), strict=True))
+    return {
+        "model": one.model,
+        "family": one.family,
+        "task": found.kind,
+        **figures,
+        "accuracy": found.accuracy,
+        **interval,
+        "unknown_rate": one.unknown_rate,
+    }
+
+
+def _tell_overlap(asked: list[Any], path: Path) -> None:
+    from memtune.analysis import overlap
+    from memtune.reports.questions import overlap_figure, overlap_table
+
+    regions = overlap({one.model: one.answers for one in asked})
+    out.print(overlap_table(regions))
+    overlap_figure(regions, [one.model for one in asked], path)
+    out.print(f"figure: {path}", soft_wrap=True)
