@@ -12,11 +12,11 @@ from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from memtune.corpora.store import Corpus
+from memtune.corpora.vectors import Vectors
 from memtune.errors import ConfigurationError
 from memtune.models.classifiers import Classifier
 
@@ -27,14 +27,12 @@ __all__ = ["Pretrained", "pretrained"]
 class Pretrained:
     """Vectors to start from, and what the gradient of those that were pretrained is scaled by at first."""
 
-    values_VE: NDArray[np.float32]
-    known_V: NDArray[np.bool_]
-    """Which words were pretrained; the vectors of the others are drawn."""
+    vectors: Vectors
     first_epoch_scale: float
 
     def start(self, model: Classifier) -> None:
         """Put the vectors into the readers' tables; a ConfigurationError where they do not fit."""
-        values_VE = torch.from_numpy(np.array(self.values_VE))
+        values_VE = torch.from_numpy(np.array(self.vectors.values_VE))
         width = values_VE.shape[1]
         for table in model.tables():
             if table.embedding_dim != width:
@@ -47,7 +45,7 @@ class Pretrained:
 
     def hold_back(self, model: Classifier) -> list[RemovableHandle]:
         """Scale what the gradients of known words come to until the handles are removed."""
-        known_V1 = torch.from_numpy(np.array(self.known_V)).unsqueeze(1)
+        known_V1 = torch.from_numpy(np.array(self.vectors.known_V)).unsqueeze(1)
         factors_V1 = torch.where(known_V1, self.first_epoch_scale, 1.0)
         return [
             table.weight.register_hook(partial(_scaled, factors_V1.to(table.weight.device)))  # type: ignore[no-untyped-call]
@@ -57,8 +55,7 @@ class Pretrained:
 
 def pretrained(corpus: Corpus, first_epoch_scale: float) -> Pretrained | None:
     """The corpus' vectors and what becomes of them in the first epoch; None where it has none."""
-    vectors = getattr(corpus, "vectors", None)
-    return None if vectors is None else Pretrained(vectors.values_VE, vectors.known_V, first_epoch_scale)
+    return None if corpus.vectors is None else Pretrained(corpus.vectors, first_epoch_scale)
 
 
 def _scaled(factors_V1: Tensor, gradient_VE: Tensor) -> Tensor:

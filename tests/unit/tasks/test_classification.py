@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,11 +11,11 @@ import torch
 from torch.nn import functional
 
 from memtune.corpora.protocols import SentenceProtocol, StreamProtocol
+from memtune.corpora.vectors import Vectors
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import LSTMConfig, LSTMNConfig
 from memtune.models.kneser_ney import KneserNeyConfig
 from memtune.tasks import InferenceConfig, SentimentConfig, build
-from memtune.tasks.pretrained import Pretrained
 from memtune.training import Learner, TrialConfig, evaluate
 from memtune.values import parse
 from tests.golden.tiny_corpus import tiny_corpus
@@ -228,21 +229,22 @@ def test_a_trial_resumed_between_epochs_ends_with_the_same_bits(task, corpus_of,
         assert torch.equal(stopped.model.state_dict()[name], tensor), name
 
 
-def vectors_for(corpus, width: int):
+def with_vectors(corpus, width: int):
+    """Every other word pretrained."""
     random = np.random.default_rng(0)
     values_VE = random.normal(size=(len(corpus.vocabulary), width)).astype(np.float32)
-    return Pretrained(values_VE, np.arange(len(values_VE)) % 2 == 0, first_epoch_scale=0.25)
+    vectors = Vectors(values_VE, np.arange(len(values_VE)) % 2 == 0)
+    return replace(corpus, vectors=vectors)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("task", [SENTIMENTS[0], INFERENCES[0]], ids=lambda task: task.kind)
 def test_gradients_of_known_words_are_scaled_in_the_first_epoch_alone(task, corpus_of, sparse):
-    corpus = corpus_of(task)
+    corpus = with_vectors(corpus_of(task), width=4)
+    task = task.model_copy(update={"first_epoch_scale": 0.25})
     opened, model = task.open(corpus, PROTOCOL), build(task, READER, len(corpus.vocabulary), seed=1).eval()
-    vectors = vectors_for(corpus, width=4)
-    opened._pretrained = vectors
     opened.prepare(model)
-    (table,) = model.tables()
+    (table,), vectors = model.tables(), corpus.vectors
     assert np.array_equal(table.weight.detach().numpy(), vectors.values_VE)
     table.sparse = sparse
 
@@ -261,13 +263,37 @@ def test_gradients_of_known_words_are_scaled_in_the_first_epoch_alone(task, corp
 
 
 def test_vectors_of_another_width_are_refused(mood):
-    opened, model = (
-        SENTIMENTS[0].open(mood, PROTOCOL),
-        build(SENTIMENTS[0], READER, len(mood.vocabulary), seed=1),
-    )
-    opened._pretrained = vectors_for(mood, width=7)
     with pytest.raises(ConfigurationError, match="embedding_width = 7"):
-        opened.prepare(model)
+        Learner(trial(SENTIMENTS[0]), with_vectors(mood, width=7))
+
+
+def test_vectors_can_be_left_alone(mood):
+    task = SentimentConfig(pretrained_vectors=False)
+    plain, beside = (Learner(trial(task), corpus) for corpus in (mood, with_vectors(mood, width=7)))
+    assert torch.equal(plain.model.tables()[0].weight, beside.model.tables()[0].weight)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_pretrained_words_stay_as_they_are_in_the_first_epoch_of_inference(shared, pairs, tmp_path):
+    """Through a restart within the epoch too; later they learn like the others."""
+    corpus = with_vectors(pairs, width=6)
+    config = trial(InferenceConfig(shared_reader=shared), epochs=2)
+    every = config.training.model_copy(update={"report_every": 30})
+    learner = Learner(config.model_copy(update={"training": every}), corpus)
+    learner.advance()
+    learner.save(tmp_path / "checkpoint")
+    learner = Learner.restore(tmp_path / "checkpoint", corpus)
+    known_V = corpus.vectors.known_V
+    while learner.tokens < 60:
+        learner.advance()
+    for table in learner.model.tables():
+        moved_V = (table.weight.detach().numpy() != corpus.vectors.values_VE).any(1)
+        assert not moved_V[known_V].any()
+        assert moved_V[~known_V].any()
+    while not learner.finished:
+        learner.advance()
+    for table in learner.model.tables():
+        assert (table.weight.detach().numpy() != corpus.vectors.values_VE).any(1)[known_V].any()
 
 
 @each_task
