@@ -1,0 +1,154 @@
+"""What holds for every task in TASKS. A new task adds its example here and nothing else."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from memtune.corpora import Corpus, Example, ImportOptions, import_corpus, open_corpus
+from memtune.corpora.protocols import SentenceProtocol
+from memtune.tasks import TASKS, TaskConfig, build, open_task
+from memtune.training import Learner, TrialConfig, evaluate, load_model, save_model
+from memtune.values import parse
+from tests.golden.tiny_corpus import sentences
+
+TEXT = sentences(60, 1)
+
+
+def labelled(index: int, words: list[str]) -> Example:
+    """A sentence with everything that is asked of one: phrases, a verb's forms, a premise and its kind."""
+    other = TEXT[(7 * index + 3) % len(TEXT)]
+    phrases = [(0, 0, len(words), index % 5, True), (0, 0, 1, (index + 2) % 5, False)]
+    verb = len(words) - 1
+    rows: dict[str, list[tuple[Any, ...]]] = {
+        "sentiment": phrases,
+        "agreement": [(0, verb, words[verb], "w1" if words[verb] != "w1" else "w2", index % 4)],
+        "inference": [(0, 1, index % 3)],
+        "completion": [(1, 2, 0, index % 2, str(index))],
+    }
+    return Example([words, other, [*other[:-1], "w0"]], rows)
+
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "language_modelling": {},
+    "completion": {"unknown": "skip"},
+    "agreement": {"context": "text", "objective": "perplexity"},
+    "sentiment": {"classes": 2, "phrases": "all"},
+    "inference": {"fusion": "deep"},
+}
+MODEL = {"family": "lstmn", "width": 6, "initial_range": 0.5}
+TRAINING = {"tokens": 40, "report_every": 20, "optimiser": {"kind": "adam", "learning_rate": 0.02}}
+
+each_task = pytest.mark.parametrize("kind", TASKS)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    folder = tmp_path_factory.mktemp("tasks")
+    examples = [labelled(index, words) for index, words in enumerate(TEXT)]
+    splits = {"train": examples, "valid": examples[:21], "test": examples[21:30]}
+    import_corpus("asked", splits, folder / "store", ImportOptions(vocabulary="all"))
+    return open_corpus("asked", folder / "store", folder / "cache")
+
+
+def trial(kind: str, **changes: Any) -> TrialConfig:
+    given = {"task": {"kind": kind, **EXAMPLES[kind]}, "model": MODEL, "training": TRAINING, **changes}
+    config: TrialConfig = parse(TrialConfig, given, "trial")
+    return config
+
+
+@pytest.fixture
+def learn(corpus: Corpus) -> Callable[[str], Learner]:
+    return lambda kind: Learner(trial(kind), corpus)
+
+
+def test_every_task_has_an_example():
+    assert EXAMPLES.keys() == TASKS.keys()
+
+
+@each_task
+def test_the_formula_counts_the_parameters_of_the_model(kind, corpus):
+    config = trial(kind)
+    model = build(config.task, config.model, len(corpus.vocabulary), seed=0)
+    assert config.parameter_count(len(corpus.vocabulary)) == sum(p.numel() for p in model.parameters())
+    assert config.multiply_adds(len(corpus.vocabulary)) > 0
+
+
+@each_task
+def test_equal_seeds_give_equal_models(kind, corpus):
+    config = trial(kind)
+    first, again = (build(config.task, config.model, len(corpus.vocabulary), seed=3) for _ in range(2))
+    for one, other in zip(first.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@each_task
+def test_an_epoch_predicts_everything_once_and_is_a_function_of_seed_and_epoch(kind, corpus):
+    config = trial(kind)
+    task = open_task(config.task, corpus, config.protocol)
+    plans = [task.training_plan(5, 2), task.training_plan(5, 2)]
+    for index in range(len(plans[0])):
+        first, again = (plan.batch(index) for plan in plans)
+        assert (first.token_count, first.rows) == (again.token_count, again.rows)
+    counted = sum(plans[0].batch(index).token_count for index in range(len(plans[0])))
+    assert counted == plans[0].token_count == task.epoch_tokens
+
+
+@each_task
+def test_an_evaluation_does_not_depend_on_the_batch_size(kind, corpus):
+    config = trial(kind)
+    model = build(config.task, config.model, len(corpus.vocabulary), seed=1).double()
+    found = [
+        open_task(config.task, corpus, SentenceProtocol(batch_size=size)).evaluate(model, "valid")
+        for size in (1, 20)
+    ]
+    assert found[0].loss == pytest.approx(found[1].loss, rel=1e-12)
+    assert found[0].accuracy == found[1].accuracy
+    assert (found[0].tokens, found[0].questions) == (found[1].tokens, found[1].questions)
+
+
+@each_task
+def test_what_trials_compare_by_is_what_the_task_says(kind, learn):
+    learner = learn(kind)
+    report = learner.advance()
+    assert report.objective == learner.config.task.objective
+    expected = report.valid_loss if report.objective == "perplexity" else 1 - report.valid_accuracy
+    assert report.cost == expected
+
+
+@each_task
+def test_a_trial_put_away_and_taken_up_again_ends_with_the_same_bits(kind, learn, corpus, tmp_path: Path):
+    through, stopped = learn(kind), learn(kind)
+    stopped.advance()
+    stopped.save(tmp_path / "checkpoint")
+    resumed = Learner.restore(tmp_path / "checkpoint", corpus)
+    for learner in (through, resumed):
+        while not learner.finished:
+            learner.advance()
+    figures = ("tokens", "train_loss", "valid_loss", "valid_accuracy")
+    for one, other in zip(through.curve, resumed.curve, strict=True):
+        assert [getattr(one, name) for name in figures] == [getattr(other, name) for name in figures]
+
+
+@each_task
+def test_a_saved_model_answers_as_before(kind, learn, corpus, tmp_path: Path):
+    learner = learn(kind)
+    learner.advance()
+    task, protocol = learner.config.task, learner.config.protocol
+    before = open_task(task, corpus, protocol).evaluate(learner.model, "test")
+    save_model(learner.model, tmp_path / "model", task)
+    after = evaluate(load_model(tmp_path / "model"), corpus, protocol, "test", task=task)
+    assert before == after
+
+
+@each_task
+def test_trials_of_other_tasks_are_other_trials_under_other_labels(kind):
+    def other(name: str) -> TaskConfig:
+        return trial(name).task
+
+    for name in TASKS.keys() - {kind}:
+        assert trial(kind).identity("digest") != trial(name).identity("digest")
+        assert trial(kind).label != trial(name).label
+        assert other(name) != trial(kind).task
