@@ -106,41 +106,30 @@ def corpus_formats() -> None:
 
 @app.command("demo")
 def corpus_demo(
-    name: Annotated[str, typer.Argument(help="Name of the corpus.")] = "grammar",
+    name: Annotated[str | None, typer.Argument(help="Name; default: grammar, or grammar_TASK.")] = None,
+    task: Annotated[
+        Literal["completion", "sentiment", "inference"] | None,
+        typer.Option(help="The grammar's data for a task instead of its text."),
+    ] = None,
     store: Store = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace another corpus of this name.")] = False,
 ) -> None:
     """Import the embedded corpus: sentences of a grammar, with the exact ideal perplexity.
 
+    Its text carries trees and agreement; with --task, gold data for another task is drawn apart from it.
+
     Example: memtune corpus demo
+
+    Example: memtune corpus demo --task completion
     """
     from memtune.corpora.grammar import import_grammar
+    from memtune.corpora.grammar.tasks import import_grammar_task
 
-    _tell_import(import_grammar(name, store_of(store), replace=replace))
-
-
-@app.command("parse")
-def corpus_parse(
-    text: Annotated[Path, typer.Argument(help="Text to parse.")],
-    target: Annotated[Path, typer.Argument(help="CoNLL-U file to write.")],
-    parser: Annotated[str, typer.Option(help="spacy or stanza; it has to be installed.")] = "spacy",
-    model: Annotated[
-        str, typer.Option(help="spaCy's pipeline, or the language of stanza's.")
-    ] = "en_core_web_sm",
-    format: Annotated[str, typer.Option(help="One of those memtune corpus formats lists.")] = "text",
-    option: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE, an option of the format; may be repeated.")
-    ] = None,
-) -> None:
-    """Parse a text's sentences by a parser of yours, for memtune corpus import --format conllu.
-
-    Example: memtune corpus parse novels.txt novels.conllu --parser stanza --model en
-    """
-    from memtune.corpora import TextFile
-    from memtune.corpora.parsing import parse_file
-
-    count = parse_file(TextFile(text, format, _settings(option or [])), target, parser, model)
-    out.print(f"{target}: {count:,} sentences")
+    if task is None:
+        imported = import_grammar(name or "grammar", store_of(store), replace=replace)
+    else:
+        imported = import_grammar_task(task, name or f"grammar_{task}", store_of(store), replace=replace)
+    _tell_import(imported)
 
 
 @app.command("list")

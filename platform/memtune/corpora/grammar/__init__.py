@@ -38,6 +38,7 @@ __all__ = [
     "mean_tokens",
     "next_word",
     "sentences",
+    "stream",
 ]
 
 SPLIT_SIZES = {"train": 60_000, "valid": 3_000, "test": 3_000}
@@ -84,9 +85,14 @@ def sentences(split: str, count: int | None = None) -> Iterator[Sentence]:
     """
     if split not in SPLIT_SIZES:
         raise CorpusError(f'the grammar has no split "{split}"; {did_you_mean(split, SPLIT_SIZES)}')
-    source = random.Random(_SEEDS[split])
-    drawn = (_sentence(draw(source)) for _ in iter(int, 1))
-    return islice(drawn, SPLIT_SIZES[split] if count is None else count)
+    return islice(stream(_SEEDS[split]), SPLIT_SIZES[split] if count is None else count)
+
+
+def stream(seed: int) -> Iterator[Sentence]:
+    """Sentences without end; the same ones for a seed on every machine."""
+    source = random.Random(seed)
+    while True:
+        yield _sentence(draw(source))
 
 
 @cache
