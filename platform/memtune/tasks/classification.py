@@ -37,6 +37,7 @@ __all__ = [
     "annotated_splits",
     "network",
     "padded_words",
+    "word_counts",
 ]
 
 Positions = NDArray[np.int64]
@@ -235,6 +236,17 @@ def network(model: LanguageModelConfig, task: str) -> Architecture:
         f'task.kind = "{task}" needs hidden states, family = "{model.family}" counts; take a network, as '
         f'family = "lstmn"'
     )
+
+
+def word_counts(split: Split, sentences: Positions) -> Positions:
+    """Words of sentences, `<eos>` not counted; a CorpusError for one that has none."""
+    counts = split.lengths[sentences].astype(np.int64) - 1
+    if not counts.all():
+        empty = int(sentences[counts.argmin()])
+        raise CorpusError(
+            f"sentence {empty} of {split.name} has labels and no words; leave it out of the import"
+        )
+    return counts
 
 
 def padded_words(split: Split, sentences: Positions) -> tuple[Tensor, Tensor]:

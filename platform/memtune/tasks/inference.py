@@ -24,6 +24,7 @@ from memtune.tasks.classification import (
     annotated_splits,
     network,
     padded_words,
+    word_counts,
 )
 from memtune.tasks.interface import TaskConfig
 from memtune.tasks.pretrained import pretrained
@@ -92,9 +93,7 @@ class _Pairs(Examples):
         )
         self._split = corpus[split]
         self._premises, self._hypotheses, self._labels = premises, hypotheses, labels
-        lengths = [
-            self._split.lengths[sentences].astype(np.int64) - 1 for sentences in (premises, hypotheses)
-        ]
+        lengths = [word_counts(self._split, sentences) for sentences in (premises, hypotheses)]
         self.lengths_E2 = np.sort(np.stack(lengths, axis=1), axis=1)[:, ::-1]
         self.label_count = len(labels)
 

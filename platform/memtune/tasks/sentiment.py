@@ -28,6 +28,7 @@ from memtune.tasks.classification import (
     annotated_splits,
     network,
     padded_words,
+    word_counts,
 )
 from memtune.tasks.interface import TaskConfig
 from memtune.tasks.pretrained import pretrained
@@ -130,7 +131,7 @@ class _Phrases(Examples):
         self._sentences, self._firsts, self._counts = np.unique(
             sentences_N[order], return_index=True, return_counts=True
         )
-        lengths = split.lengths[self._sentences].astype(np.int64) - 1
+        lengths = word_counts(split, self._sentences)
         self.lengths_E2 = np.stack([lengths, np.zeros_like(lengths)], axis=1)
         self.label_count = len(labels_N)
 

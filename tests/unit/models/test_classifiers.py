@@ -245,6 +245,16 @@ def test_long_and_short_sentences_are_read(fusion):
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
+@every_reading
+def test_reduced_precision_gives_nearly_the_same_and_trains(reading):
+    model = pair_model(reading).float()
+    premises, hypotheses = padded(sentences([16, 3])), padded(sentences([5, 12], seed=1))
+    with torch.autocast("cpu", torch.bfloat16):
+        reduced_BC = model(*premises, *hypotheses)
+    torch.testing.assert_close(reduced_BC.float(), model(*premises, *hypotheses), rtol=0.05, atol=0.02)
+    assert all(gradient.isfinite().all() for gradient in loss_and_gradients(model, reduced_BC.float())[1])
+
+
 @pytest.mark.parametrize("fusion", ["shallow", "deep"])
 def test_alignment_is_a_distribution_over_the_words_of_the_premise(fusion):
     model = pair_model(PairReading(fusion=fusion))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from memtune.corpora import Example, import_corpus, open_corpus
 from memtune.corpora.protocols import SentenceProtocol, StreamProtocol
 from memtune.corpora.vectors import Vectors
 from memtune.errors import ConfigurationError, CorpusError
@@ -329,6 +330,13 @@ def test_a_split_without_labels_is_named(mood):
     opened = SentimentConfig().open(mood, PROTOCOL)
     with pytest.raises(CorpusError, match='no labels for "held"; it has train, valid, test'):
         opened.evaluate(build(SentimentConfig(), READER, len(mood.vocabulary), seed=1), "held")
+
+
+def test_a_pair_without_words_is_refused(tmp_path):
+    examples = [Example([["a", "b"], []], {"inference": [(0, 1, 0)]})]
+    import_corpus("gap", {"train": examples, "valid": examples}, tmp_path, cache=tmp_path / "cache")
+    with pytest.raises(CorpusError, match="sentence 1 of train has labels and no words"):
+        InferenceConfig().open(open_corpus("gap", tmp_path, tmp_path / "cache"), PROTOCOL)
 
 
 @pytest.mark.parametrize("task", [SentimentConfig(), InferenceConfig()], ids=lambda task: task.kind)
