@@ -235,6 +235,19 @@ def test_words_that_do_not_count_are_context_all_the_same(config):
 
 
 @every_example
+def test_candidates_have_the_nats_of_the_logits(config):
+    model, words_BT = model_of(config), text(3, 12)
+    asked_BT = text(3, 12, seed=1) % 3 == 0
+    candidates_QC = text(int(asked_BT.sum()), 2, seed=2)
+    nats_QC, state = model.candidate_nats(words_BT, asked_BT, candidates_QC, model.initial_state(3))
+    logits_BTV, expected_state = logits(model, words_BT)
+    torch.testing.assert_close(
+        nats_QC, -logits_BTV.log_softmax(2)[asked_BT].gather(1, candidates_QC), **EXACT
+    )
+    torch.testing.assert_close(state, expected_state, **EXACT)
+
+
+@every_example
 def test_every_parameter_learns(config):
     model, words_BT = model_of(config), text(3, 13)
     _, gradients = loss_and_gradients(model, words_BT[:, :-1], words_BT[:, 1:])

@@ -92,6 +92,21 @@ class MaximumEntropyLanguageModel(NeuralLanguageModel):
         )
         return nats, after
 
+    @override
+    @torch.no_grad()
+    def candidate_nats(
+        self, inputs_BT: Tensor, asked_BT: Tensor, candidates_QC: Tensor, state: State
+    ) -> tuple[Tensor, State]:
+        hidden_BTH, after = self.encode(inputs_BT, state)
+        hidden_QH, contexts_QO = hidden_BTH[asked_BT], self._contexts(inputs_BT, state)[asked_BT]
+        columns = [
+            self.output.negative_log_likelihood_by_row(
+                hidden_QH, candidates_Q.contiguous(), contexts_NO=contexts_QO
+            )[1]
+            for candidates_Q in candidates_QC.unbind(1)
+        ]
+        return torch.stack(columns, dim=1), after
+
     def read_trees(self, trees: Trees) -> Tensor:
         """What the network gives; it has to be one that reads trees."""
         assert isinstance(self.body, TreeReader), "the configuration says which families read trees"
