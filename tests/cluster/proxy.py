@@ -27,6 +27,8 @@ class Proxy:
         self._connect: Callable[[socket.socket], None] = self._pass
         self._lose: Callable[[], bool] = lambda: False
         self._pause = 0.0
+        self._left = 0
+        self._counting = threading.Lock()
 
     @contextmanager
     def running(self) -> Iterator["Proxy"]:
@@ -41,13 +43,13 @@ class Proxy:
         """Pass everything on."""
         self._connect, self._lose, self._pause = self._pass, lambda: False, 0.0
 
-    def say_503(self) -> None:
-        """Answer every request with 503, as an object store that is overrun."""
-        self._connect = self._refuse
+    def say_503(self, times: int) -> None:
+        """Answer so many requests with 503, as an object store that is overrun."""
+        self._connect, self._left = self._refuse, times
 
-    def hang_up(self) -> None:
-        """Close every connection at once."""
-        self._connect = self._close
+    def hang_up(self, times: int) -> None:
+        """Close so many connections at once, those that are open too."""
+        self._connect, self._left = self._close, times
 
     def be_slow(self, seconds: float) -> None:
         """Hold back every piece of an answer for so long."""
@@ -82,13 +84,20 @@ class Proxy:
         with client, suppress(OSError):
             self._connect(client)
 
+    def _strike(self) -> None:
+        with self._counting:
+            self.struck += 1
+            self._left -= 1
+            if self._left == 0:
+                self._connect = self._pass
+
     def _close(self, client: socket.socket) -> None:
-        self.struck += 1
+        self._strike()
 
     def _refuse(self, client: socket.socket) -> None:
         client.settimeout(5)
         client.recv(2**16)
-        self.struck += 1
+        self._strike()
         client.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(SLOW_DOWN) + SLOW_DOWN)
         client.shutdown(socket.SHUT_WR)
         while client.recv(2**16):  # what is still on its way would turn the answer into a reset
@@ -115,7 +124,7 @@ class Proxy:
     def _answer(self, client: socket.socket, server: socket.socket) -> None:
         while data := server.recv(2**16):
             if self._connect != self._pass or self._lose():
-                self.struck += 1
+                self._strike()
                 return
             time.sleep(self._pause)
             client.sendall(data)

@@ -1,22 +1,25 @@
-"""Corpora and checkpoints in an object store, over a real S3 endpoint."""
+"""Corpora and checkpoints in an object store, over a real S3 endpoint that fails in between."""
 
-import os
+import re
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pyarrow import fs
 
+from memtune import storage
 from memtune.corpora import import_corpus, list_corpora, open_corpus, verify_corpus
+from memtune.errors import StorageError
 from memtune.execution.settings import Settings
 from memtune.execution.single import train
+from memtune.storage import Folder
 from memtune.training import Report
+from tests.cluster.fault_table import RecordFault
+from tests.cluster.proxy import Proxy
+from tests.cluster.servers import ObjectStore, until
 
 pytestmark = pytest.mark.cluster
 
@@ -33,47 +36,22 @@ report_every = 300
 """
 
 
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of an S3 server on loopback."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    command = [str(Path(sys.executable).parent / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
-    log = tmp_path_factory.mktemp("s3") / "server.log"
-    with (
-        log.open("wb") as sink,
-        subprocess.Popen(command, stdout=sink, stderr=sink, start_new_session=True) as server,
-    ):
-        address = f"http://127.0.0.1:{port}"
-        end = time.monotonic() + 60
-        while not _answers(address):
-            assert server.poll() is None, log.read_text()
-            assert time.monotonic() < end, "no answer within 60 s"
-            time.sleep(0.05)
-        yield address
-        os.killpg(server.pid, signal.SIGTERM)
-
-
-def _answers(address: str) -> bool:
-    try:
-        urllib.request.urlopen(f"{address}/moto-api/", timeout=1).close()
-    except OSError:
-        return False
-    return True
+@pytest.fixture
+def proxy(object_store: ObjectStore) -> Iterator[Proxy]:
+    """The way to the S3 server, on which things go wrong."""
+    with Proxy(int(object_store.address.rpartition(":")[2])).running() as running:
+        yield running
 
 
 @pytest.fixture
-def bucket(endpoint: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def bucket(
+    object_store: ObjectStore, proxy: Proxy, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> str:
     """A new bucket's URI; the endpoint and its keys come from the environment, as on a cluster."""
-    for name, value in (
-        ("AWS_ACCESS_KEY_ID", "key"),
-        ("AWS_SECRET_ACCESS_KEY", "secret"),
-        ("AWS_REGION", "us-east-1"),
-        ("AWS_ENDPOINT_URL", endpoint),
-    ):
+    for name, value in object_store.environment(f"http://127.0.0.1:{proxy.port}").items():
         monkeypatch.setenv(name, value)
-    name = request.node.name.replace("_", "-")[:60]
-    host = endpoint.removeprefix("http://")
+    name = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[:60].strip("-")
+    host = object_store.address.removeprefix("http://")
     fs.S3FileSystem(endpoint_override=host, scheme="http", allow_bucket_creation=True).create_dir(name)
     return f"s3://{name}"
 
@@ -101,18 +79,135 @@ def test_an_altered_shard_in_a_bucket_is_named(bucket: str) -> None:
     assert any(shard in problem for problem in verify_corpus("small", f"{bucket}/corpora"))
 
 
-def test_a_trial_goes_on_from_its_checkpoint_in_a_bucket(bucket: str, settings: Settings) -> None:
-    remote = settings.model_copy(update={"store": f"{bucket}/corpora", "studies": f"{bucket}/studies"})
-    import_corpus("small", texts(), remote.store)
-    file = settings.home / "small.toml"
-    file.write_text(TRIAL)
+@pytest.fixture
+def remote(bucket: str, settings: Settings) -> Settings:
+    """Corpora and checkpoints in the bucket, the rest on this machine; a corpus and a trial are there."""
+    (settings.home / "small.toml").write_text(TRIAL)
+    import_corpus("small", texts(), f"{bucket}/corpora")
+    return settings.model_copy(update={"store": f"{bucket}/corpora", "studies": f"{bucket}/studies"})
 
+
+def losses(remote: Settings, report: Callable[[Report], None] | None = None) -> list[float | None]:
+    """The trial's validation losses, trained from where it stands; `report` is called at each."""
+    return [r.valid_loss for r in train(remote.home / "small.toml", settings=remote, report=report).curve]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float | None]:
+    """The validation losses of the same trial with everything on this machine."""
+    home = tmp_path_factory.mktemp("undisturbed")
+    local = Settings.read(home).model_copy(update={"store": str(home / "corpora")})
+    (home / "small.toml").write_text(TRIAL)
+    import_corpus("small", texts(), local.store, cache=home / "cache")
+    return losses(local)
+
+
+def at_the_first_report(strike: Callable[[], None]) -> Callable[[Report], None]:
+    """What a trial calls at each report, of which the first one strikes."""
+    reports: list[Report] = []
+
+    def report(found: Report) -> None:
+        reports.append(found)
+        if len(reports) == 1:
+            strike()
+
+    return report
+
+
+def test_a_trial_goes_on_from_its_checkpoint_in_a_bucket(
+    remote: Settings, undisturbed: list[float | None]
+) -> None:
     def press_ctrl_c(report: Report) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(file, settings=remote, report=press_ctrl_c)
-    resumed = train(file, settings=remote)
-    file.write_text(TRIAL.replace("[model]", "seed = 0\n\n[model]"))
-    local = settings.model_copy(update={"store": remote.store})
-    assert [r.valid_loss for r in resumed.curve] == [r.valid_loss for r in train(file, settings=local).curve]
+        losses(remote, press_ctrl_c)
+    assert losses(remote) == undisturbed
+
+
+@pytest.mark.parametrize("fault", ["503", "closed connections", "lost answers"])
+def test_a_store_that_fails_for_a_while_is_asked_again(
+    fault: str,
+    remote: Settings,
+    proxy: Proxy,
+    undisturbed: list[float | None],
+    tmp_path: Path,
+    record_fault: RecordFault,
+) -> None:
+    def strike() -> None:
+        if fault == "503":
+            proxy.say_503(3)
+        elif fault == "closed connections":
+            proxy.hang_up(3)
+        else:
+            proxy.lose_answers(0, 4, 9)
+
+    found = losses(remote, at_the_first_report(strike))
+    assert proxy.struck >= 3
+    strike()
+    opened = open_corpus("small", remote.store, tmp_path / "another node")
+    struck = proxy.struck
+    proxy.behave()
+    assert opened.digest == open_corpus("small", remote.store).digest
+    assert found == undisturbed
+    record_fault(
+        "object store", struck, 0, f"{fault} while a trial stored checkpoints and a node read a corpus"
+    )
+
+
+def test_a_store_slower_than_seconds_is_waited_for(
+    remote: Settings, proxy: Proxy, record_fault: RecordFault
+) -> None:
+    folder = Folder.at(f"{remote.studies}/slow")
+    folder.write_json("latest.json", ["one"])
+    proxy.be_slow(3.5)
+    assert folder.read_json("latest.json") == ["one"]
+    record_fault("object store", 1, 0, "each piece of an answer came after 3.5 s")
+
+
+def test_a_store_that_stays_away_is_an_error_and_the_trial_goes_on_later(
+    remote: Settings,
+    proxy: Proxy,
+    undisturbed: list[float | None],
+    monkeypatch: pytest.MonkeyPatch,
+    record_fault: RecordFault,
+) -> None:
+    monkeypatch.setattr(storage, "ATTEMPTS", 2)
+    with pytest.raises(StorageError, match=r"cannot write to s3://.*/checkpoints/.*(503|SLOW_DOWN)"):
+        losses(remote, at_the_first_report(lambda: proxy.say_503(1000)))
+    with pytest.raises(StorageError, match=r"cannot read s3://.*/corpora.*(503|SLOW_DOWN)"):
+        open_corpus("small", remote.store, remote.home / "another node")
+    struck = proxy.struck
+    proxy.behave()
+    assert losses(remote) == undisturbed
+    record_fault("object store", struck, 0, "503 for longer than is waited; the trial resumed later")
+
+
+IMPORT = """
+import sys
+from memtune.corpora import ImportOptions, import_corpus
+words = [["a", "new", "text", "of", "words", str(number)] for number in range(400)]
+splits = dict.fromkeys(("train", "valid", "test"), words)
+import_corpus("small", splits, sys.argv[1], ImportOptions(shard_tokens=100), replace=True)
+"""
+
+
+def test_an_import_killed_in_the_middle_leaves_the_corpus_that_was_there(
+    remote: Settings, proxy: Proxy, record_fault: RecordFault
+) -> None:
+    before = open_corpus("small", remote.store).digest
+    place = Folder.at(f"{remote.store}/small")
+    proxy.be_slow(0.02)
+    with subprocess.Popen([sys.executable, "-c", IMPORT, remote.store]) as importing:
+        until(lambda: any(written(place / name) for name in place.names()), "shards of another import")
+        importing.send_signal(signal.SIGKILL)
+    assert importing.returncode == -signal.SIGKILL, "it was not struck in the middle"
+    proxy.behave()
+    assert open_corpus("small", remote.store, remote.home / "another node").digest == before
+    assert verify_corpus("small", remote.store) == []
+    record_fault("object store", 1, 0, "an import into a bucket killed while it wrote shards")
+
+
+def written(data: Folder) -> bool:
+    """Whether it is the folder of another import, and has shards."""
+    return len([name for name in data.names() if name.startswith("train")]) > 2

@@ -19,6 +19,7 @@ from pyarrow import fs
 
 from memtune.corpora.manifest import Manifest, StoredFile, check_name, parse_manifest
 from memtune.errors import CorpusError, StorageError, did_you_mean
+from memtune.storage import open_files
 
 __all__ = ["MANIFEST", "HashingSink", "Store"]
 
@@ -76,7 +77,7 @@ class Store:
         if "://" not in uri:
             return cls(uri, fs.LocalFileSystem(), str(Path(uri).expanduser().absolute()))
         try:
-            filesystem, root = fs.FileSystem.from_uri(uri)
+            filesystem, root = open_files(uri)
         except (OSError, ValueError) as error:
             raise StorageError(f"no store can be at {uri}: {error}") from None
         return cls(uri, filesystem, root)
@@ -146,15 +147,18 @@ class Store:
     def commit(self, manifest: Manifest) -> None:
         """Puts the manifest in its place in one step: readers see the corpus before or after, never between.
 
-        Object stores show an object when it is complete; in a local folder the file is moved into place.
+        It is written beside its place and moved there: an interrupted stream is closed with what it has.
         """
         data = manifest.model_dump_json(indent=2).encode()
+        place = self._path(manifest.name, MANIFEST)
+        partial = self._path(manifest.name, f"{uuid4().hex[:16]}.partial")
         with self._faults("write to"):
             if self.local:
                 _replace(self.local / manifest.name / MANIFEST, data)
             else:
-                with self._filesystem.open_output_stream(self._path(manifest.name, MANIFEST)) as stream:
+                with self._filesystem.open_output_stream(partial) as stream:
                     stream.write(data)
+                self._filesystem.move(partial, place)
 
     def clean(self, name: str, keep: Manifest | None, spent: str | None = None) -> None:
         """Removes the folder `spent` and what imports that died left behind, all but the corpus of `keep`.

@@ -11,7 +11,7 @@ import logging
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from memtune.corpora import Corpus
@@ -56,7 +56,8 @@ class Checkpoints:
         try:
             folder.upload(checkpoint)
         except StorageError:
-            folder.delete()
+            with suppress(StorageError):  # which would hide why
+                folder.delete()
             raise
 
     def _sweep(self, kept: list[str]) -> None:
