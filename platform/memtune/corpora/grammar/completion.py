@@ -4,7 +4,7 @@ The blank is a name said again, the particle of a separable verb, or a verb thre
 subject. The other candidates are words of the same kind, of a training frequency within a factor of two, with
 which the grammar has no such sentence: other names of the same sex, other particles, verbs of the same build
 that want another number or another category of subject. So the sentence's probability decides each question,
-and the words beside the blank do not.
+and the words beside the blank do not. All candidates have the tree of the right one.
 """
 
 import random
@@ -62,7 +62,9 @@ def _question(sentence: Sentence, number: int, source: random.Random) -> Example
     answer = _below(CANDIDATES, source)
     chosen.insert(answer, sentence.words[blank])
     row = (0, CANDIDATES, blank, answer, f"{kind} {number}")
-    return Example([_replaced(sentence, blank, word) for word in chosen], {"completion": [row]})
+    trees = [(sentence.heads, sentence.relations)] * CANDIDATES
+    candidates = [_replaced(sentence, blank, word) for word in chosen]
+    return Example(candidates, {"completion": [row], "trees": trees})
 
 
 def _blanks(sentence: Sentence) -> Iterator[tuple[str, int, tuple[str, ...]]]:
