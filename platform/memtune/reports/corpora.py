@@ -1,26 +1,30 @@
 """Corpora as tables."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rich.markup import escape
 from rich.table import Table
 
 from memtune.corpora import FORMATS, CorpusDescription, Manifest
 
-__all__ = ["corpus_table", "describe_table", "formats_table"]
+__all__ = ["corpus_table", "describe_table", "format_rows", "formats_table"]
 
 
-def formats_table() -> Table:
-    """One row a format: what it reads, the annotations it gives, its options with their defaults."""
-    table = Table("format", "what it reads", "annotations", "options")
+def format_rows() -> Iterator[tuple[str, str, str, str]]:
+    """Of each format its name, what it reads, the annotations it gives, its options with their defaults."""
     for name, format in FORMATS.items():
         options = (
             f"{option}={'' if field.default is None else field.default}"
             for option, field in format.options.model_fields.items()
         )
-        table.add_row(
-            name, escape(format.summary), ", ".join(format.annotations) or "-", " ".join(options) or "-"
-        )
+        yield name, format.summary, ", ".join(format.annotations) or "-", " ".join(options) or "-"
+
+
+def formats_table() -> Table:
+    """One row a format."""
+    table = Table("format", "what it reads", "annotations", "options")
+    for row in format_rows():
+        table.add_row(*(escape(cell) for cell in row))
     return table
 
 
