@@ -1,6 +1,7 @@
 """A whole search: everything checked, the study's trials run, the best model registered."""
 
 import os
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +61,14 @@ def dry_run(
 
 
 def preflight(path: Path, study: Study, settings: Settings) -> ReadyStudy:
-    """Everything that can be known to go wrong before Ray starts; raises the MemtuneError that says what."""
+    """Everything that can go wrong before a trial starts; raises the MemtuneError that says what."""
+    ready = checked(path, study, settings)
+    check_tracking(settings.tracking)
+    return ready
+
+
+def checked(path: Path, study: Study, settings: Settings) -> ReadyStudy:
+    """The study, and whether this machine can run it; the tracking store is left to be asked."""
     ready = prepare(path, study, settings)
     if study.resources.gpus_per_trial and not (torch.cuda.is_available() or os.environ.get("RAY_ADDRESS")):
         raise StudyError(
@@ -73,7 +81,6 @@ def preflight(path: Path, study: Study, settings: Settings) -> ReadyStudy:
             f"{path} asks for {study.resources.cpus_per_trial} cores a trial and this machine has {cores}; "
             "lower cpus_per_trial, or submit it to a cluster"
         )
-    check_tracking(settings.tracking)
     return ready
 
 
@@ -97,12 +104,11 @@ def search(
     `resume` is not set, or when another driver holds it.
     """
     path, settings = Path(path), settings or Settings.read()
-    ready = preflight(path, load_study(path, overrides), settings)
+    ready = checked(path, load_study(path, overrides), settings)
     shown = console or Console(quiet=True)
     with (
         Lease(settings.proposals, ready.id, tell=shown.print) as lease,
-        Recorder(settings.tracking, ready.corpus.name, guard=lease.check) as recorder,
-        _Search(ready, recorder, lease, shown, address) as running,
+        _Search(ready, lease, shown, address) as running,
     ):
         return running.run(path, resume, replace_champion)
 
@@ -110,13 +116,12 @@ def search(
 class _Search:
     """One driver's run of one study."""
 
-    def __init__(
-        self, ready: ReadyStudy, recorder: Recorder, lease: Lease, console: Console, address: str | None
-    ) -> None:
-        self._ready, self._recorder, self._lease = ready, recorder, lease
+    def __init__(self, ready: ReadyStudy, lease: Lease, console: Console, address: str | None) -> None:
+        self._ready, self._lease = ready, lease
         self._console, self._address = console, address
         self._study = ready.study
-        self._connection, self._connected = ExitStack(), False
+        self._records, self._connection, self._connected = ExitStack(), ExitStack(), False
+        self._beside = ThreadPoolExecutor(1, "memtune-beside")
 
     def __enter__(self) -> Self:
         return self
@@ -124,12 +129,14 @@ class _Search:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._connection.close()
+        with self._beside, self._records:
+            self._connection.close()
 
     def run(self, path: Path, resume: bool, replace: bool) -> SearchResult:
         proposals = self._proposals(self._ready.id, self._ready.space, self._study.sampler)
         self._clock = Clock(proposals, self._study.budget.time)
         self._check_standing(path, proposals, resume)
+        self._recorder = self._start(proposals)
         Folder.at(f"{self._ready.settings.studies}/{self._ready.id}").write_json(
             "study.json", self._study.model_dump(mode="json")
         )
@@ -141,15 +148,33 @@ class _Search:
         if not interrupted and self._study.repeats.best:
             repeats, interrupted = self._repeats(proposals, records)
         self._lease.check()
+        left = self._leave()
         crowning = (
             None
             if interrupted
             else crown(self._ready, self._recorder, proposals.outcomes() + repeats, replace)
         )
         records.close(interrupted=bool(interrupted))
+        left.result()
         return SearchResult(
             self._ready, proposals.outcomes(), repeats, interrupted, crowning, self._recorder.flush(60)
         )
+
+    def _start(self, proposals: Proposals) -> Recorder:
+        """The recorder, once the store has answered; Ray starts meanwhile, for both take seconds."""
+        opening = self._beside.submit(self._open_recorder)
+        if self._clock.left != 0 and len(proposals.finished()) < self._study.budget.trials:
+            self._connect()
+        return opening.result()
+
+    def _open_recorder(self) -> Recorder:
+        check_tracking(self._ready.settings.tracking)
+        recorder = Recorder(self._ready.settings.tracking, self._ready.corpus.name, guard=self._lease.check)
+        return self._records.enter_context(recorder)
+
+    def _leave(self) -> Future[None]:
+        """End Ray beside what is still to be done without it."""
+        return self._beside.submit(self._connection.close)
 
     def _proposals(self, name: str, space: Space, sampler: SamplerConfig) -> Proposals:
         ready = self._ready
@@ -227,7 +252,9 @@ class _Search:
         from memtune.execution.cluster import connected
 
         if not self._connected:
-            self._connection.enter_context(connected(self._address))
+            resources, trials = self._study.resources, self._study.budget.trials
+            most = min(resources.max_concurrent or trials, trials)
+            self._connection.enter_context(connected(self._address, resources.cpus_per_trial, most))
             self._connected = True
 
     def _assignment(self, trial: Trial) -> Assignment:
