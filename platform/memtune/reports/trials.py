@@ -14,15 +14,15 @@ from memtune.training import TrialConfig
 
 __all__ = ["family_table", "leaderboard_table", "sample_table", "spread_table"]
 
-MODEL = "model."
+MODEL, TASK = "model.", "task."
 
 
 def leaderboard_table(rows: Sequence[Row], ideal: float | None, title: str) -> Table:
     """Best first: validation perplexity per token (lower is better), beside the ideal where it is known, or
     accuracy (higher is better).
 
-    A model is told by its family's key parameters and by whatever else these trials differ in. Trials of
-    several studies compare under their own budgets, so a column names the study.
+    A model is told by its family's key parameters and by whatever else these trials, or their tasks, differ
+    in. Trials of several studies compare under their own budgets, so a column names the study.
     """
     table = Table(title=title, title_justify="left")
     table.add_column("", justify="right")
@@ -35,7 +35,7 @@ def leaderboard_table(rows: Sequence[Row], ideal: float | None, title: str) -> T
     for name in ("parameters", "tokens", objective, *(("ideal", "above") if ideal else ())):
         table.add_column(name, justify="right")
     table.add_column("state")
-    differing = {name for name in varying(rows) if name.startswith(MODEL)}
+    differing = [name for name in varying(rows) if name.startswith((MODEL, TASK))]
     for place, row in enumerate(rows, start=1):
         cells = [str(place), row.name, *([row.study] if mixed else []), _model(row, differing)]
         table.add_row(*cells, *_figures(row, ideal), _end(row), style="bold" if place == 1 else None)
@@ -72,6 +72,8 @@ def _model(row: Row, differing: Collection[str]) -> str:
     config = family.model_validate({name: value for name, value in named.items() if "." not in name})
     others = [name for name in named if MODEL + name in differing and name not in config.describe()]
     words = [f"{name}={named[name]}" for name in others if name != "family"]
+    asked = [name for name in differing if name.startswith(TASK) and name in row.parameters]
+    words += [f"{name.removeprefix(TASK)}={row.parameters[name]}" for name in asked]
     return " ".join([key_parameters(config), *words])
 
 

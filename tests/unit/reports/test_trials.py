@@ -56,6 +56,19 @@ def test_trials_that_differ_in_their_output_layer_are_told_apart_by_it() -> None
     assert "output.kind=adaptive output.factor=2" in shown
 
 
+def test_trials_whose_tasks_differ_are_told_apart_by_it() -> None:
+    rows = [
+        row().model_copy(
+            update={"parameters": {"model.family": "lstm", "task.kind": "inference", "task.fusion": fusion}}
+        )
+        for fusion in ("none", "deep")
+    ]
+    shown = text(leaderboard_table(rows, None, "title"))
+    assert "fusion=none" in shown
+    assert "fusion=deep" in shown
+    assert "kind=" not in shown
+
+
 def test_the_study_is_a_column_where_there_are_several() -> None:
     assert "other-0123abcd" in text(leaderboard_table([row(), row(study="other-0123abcd")], None, "title"))
     assert "s-0123abcd" not in text(leaderboard_table([row(), row()], None, "title"))
