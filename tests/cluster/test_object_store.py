@@ -11,7 +11,7 @@ import pytest
 from pyarrow import fs
 
 from memtune import storage
-from memtune.corpora import import_corpus, list_corpora, open_corpus, verify_corpus
+from memtune.corpora import Example, VectorFile, import_corpus, list_corpora, open_corpus, verify_corpus
 from memtune.errors import StorageError
 from memtune.execution.settings import Settings
 from memtune.execution.single import train
@@ -68,6 +68,20 @@ def test_a_corpus_is_imported_to_listed_in_and_opened_from_a_bucket(bucket: str,
     assert verify_corpus("small", f"{bucket}/corpora") == []
     opened = open_corpus("small", f"{bucket}/corpora", tmp_path / "cache")
     assert opened["train"].token_count == here.splits["train"].tokens
+
+
+def test_annotations_and_vectors_go_to_a_bucket_and_back(bucket: str, tmp_path: Path) -> None:
+    (tmp_path / "vectors").write_text("a 1 2\n")
+    pair = Example([["a", "b"], ["a"]], {"inference": [(0, 1, 2)]})
+    vectors = VectorFile(tmp_path / "vectors")
+    import_corpus("pairs", {"train": [pair], "valid": [pair]}, f"{bucket}/corpora", vectors=vectors)
+    opened = open_corpus("pairs", f"{bucket}/corpora", tmp_path / "cache")
+    assert opened.annotations["inference"]["valid"].to_pylist() == [
+        {"premise": 0, "hypothesis": 1, "label": 2}
+    ]
+    assert opened.vectors is not None
+    assert opened.vectors.values_VE[opened.vocabulary.id_of("a")].tolist() == [1, 2]
+    assert verify_corpus("pairs", f"{bucket}/corpora") == []
 
 
 def test_an_altered_shard_in_a_bucket_is_named(bucket: str) -> None:
