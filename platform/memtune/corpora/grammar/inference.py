@@ -67,21 +67,17 @@ class Pair:
 
 
 def _label(role: str, every: bool, longer: bool, denied: tuple[bool, bool]) -> str:
-    """By cases: of a longer and a shorter sentence, which one follows from which?"""
+    """Of a longer and a shorter sentence one decides about the other, the other leaves it open."""
     premise_denied, hypothesis_denied = denied
-    if role == "nsubj":
-        if premise_denied != hypothesis_denied and every:
-            return "contradiction"
-        follows = longer != every  # the shorter one follows, for every one the longer
-        return (
-            ("contradiction" if premise_denied != hypothesis_denied else "entailment")
-            if follows
-            else "neutral"
-        )
-    stronger = longer != every  # whether the premise, not denied, says more than the hypothesis
-    if premise_denied == hypothesis_denied:
-        return "entailment" if stronger != premise_denied else "neutral"
-    return "contradiction" if stronger != premise_denied else "neutral"
+    opposed = premise_denied != hypothesis_denied
+    decided = longer != every
+    if role == "obj":
+        decided = decided != premise_denied  # what is denied says more the less its words say
+    elif every and opposed:
+        decided = True
+    if not decided:
+        return "neutral"
+    return "contradiction" if opposed else "entailment"
 
 
 def pairs(split: str, count: int | None = None) -> Iterator[Pair]:
