@@ -2,8 +2,8 @@
 
 The text is read once (`reading`). Its words become numbers in temporary files (`counting`), what is known
 of its sentences tables beside them (`annotating`); then the vocabulary is chosen (`selection`), the numbers
-become ids, the ids shards (`shards`), and the manifest is put in place. Memory follows the number of different
-words, not the length of the text.
+become ids, the ids shards (`shards`), and the manifest is put in place. Memory follows the number of
+different words, not the length of the text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
