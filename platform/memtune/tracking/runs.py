@@ -91,7 +91,9 @@ class Runs:
         elif isinstance(command, Curve):
             self._draw(key)
         elif isinstance(command, Ending):
-            store.end_run(self._client, self._open[key].run_id, command)
+            run = self._open[key]
+            store.end_run(self._client, run.run_id, command)
+            run.known, run.doubtful = {}, True  # should more come, the store is asked again
         elif isinstance(command, Reconciliation):
             store.reconcile(self._client, self.experiment_id(), key.study, command.ended, command.time)
         return 1
