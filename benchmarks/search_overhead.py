@@ -1,28 +1,48 @@
 """What a search costs beside its training: wall time x workers over the seconds its trials trained.
 
-A real study on the embedded corpus with two workers of one core, halving off so that every trial trains its
-budget. The seconds of a trial are those its learner measured, evaluations and checkpoints' states included;
-everything else (Ray's start, scheduling, sampling, records, an idle worker at the end) is overhead. Gated:
-every trial must have ended in order with its whole curve.
+Real studies on the embedded corpus with workers of one core, halving off so that every trial trains its
+budget; each in a process of its own, for what is imported or started once would be free for the next. The
+seconds of a trial are those its learner measured, evaluations included; everything else (Ray's start and end,
+imports, a new tracking store, scheduling, sampling, records, checkpoints, an idle worker at the end) is
+overhead. Gated: every trial must have ended in order with its whole curve.
 
-    python -m benchmarks.search_overhead
+- Overhead of a minute and of ten minutes of training on two workers.
+- The same minute on one worker: what a second worker is worth.
+- What one more trial costs its worker, from two studies of short trials, against a fresh worker's start: an
+  actor of Ray that imports what a trial needs.
+
+    python -m benchmarks.search_overhead [MINUTES ...]
 """
 
+import json
+import os
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
+
+import ray
 
 from benchmarks.side_by_side import line
+from memtune.corpora import open_corpus
 from memtune.corpora.grammar import import_grammar
+from memtune.execution.cluster import connected
 from memtune.execution.search import search
 from memtune.execution.settings import Settings
+from memtune.execution.study import load_study, prepare
+from memtune.spaces import RandomChooser
 from memtune.tracking import leaderboard
 from memtune.tracking.connection import connect
+from memtune.training import new_learner
 
 WORKERS = 2
-GOAL = 1.15
-MUST = 1.30
+TRIALS = 8
+SHORT, FEW, MANY = 2_000, 4, 24
+BOUNDS = {1: (1.12, 1.20), 10: (1.05, 1.10)}
+"""Goal and must of the overhead by minutes of training."""
 STUDY = """question = "What does a search cost beside its training?"
 
 corpus = "grammar"
@@ -43,7 +63,7 @@ kind = "random"
 trials = {trials}
 
 [resources]
-max_concurrent = 2
+max_concurrent = {workers}
 """
 SPACE = """
 [model]
@@ -56,33 +76,132 @@ learning_rate = { float = [1e-3, 1e-2], log = true }
 """
 
 
-def run(folder: Path, trials: int, tokens: int) -> tuple[float, list[float]]:
-    """(wall seconds of the search, training seconds of each trial)."""
-    settings = Settings.read(folder / "home")
-    import_grammar("grammar", settings.store)
+class Run(NamedTuple):
+    """Wall seconds of a search, and the training seconds of its trials."""
+
+    wall: float
+    seconds: list[float]
+
+    @property
+    def trained(self) -> float:
+        """Training seconds in all."""
+        return sum(self.seconds)
+
+
+def write_study(folder: Path, trials: int, tokens: int, workers: int) -> Path:
+    """The study's file, with its space beside it."""
     (folder / "lstm.toml").write_text(SPACE)
     study = folder / "overhead.toml"
-    study.write_text(STUDY.format(trials=trials, tokens=tokens, report_every=tokens // 2))
-    began = time.perf_counter()
-    search(study, settings=settings)
-    wall = time.perf_counter() - began
-    client = connect(settings.tracking)
-    rows = leaderboard(settings.tracking, "grammar")
-    if len(rows) != trials or any(row.state != "finished" or row.tokens < tokens for row in rows):
-        raise SystemExit("refused: not every trial ended in order with its whole curve")
-    seconds = [client.get_metric_history(row.run_id, "seconds")[-1].value for row in rows]
-    return wall, seconds
+    study.write_text(STUDY.format(trials=trials, tokens=tokens, report_every=tokens // 2, workers=workers))
+    return study
 
 
-def main(trials: str = "8", tokens: str = "800000") -> None:
-    """Print the ratio; lower is better, 1 is a search that costs nothing."""
+def run(store: str, trials: int, tokens: int, workers: int) -> Run:
+    """One search in this process, in a home of its own."""
+    with tempfile.TemporaryDirectory(prefix="memtune-overhead-") as name:
+        folder = Path(name)
+        settings = Settings.read(folder / "home").model_copy(update={"store": store})
+        study = write_study(folder, trials, tokens, workers)
+        began = time.perf_counter()
+        search(study, settings=settings)
+        wall = time.perf_counter() - began
+        client = connect(settings.tracking)
+        rows = leaderboard(settings.tracking, "grammar")
+        if len(rows) != trials or any(row.state != "finished" or row.tokens < tokens for row in rows):
+            raise SystemExit("refused: not every trial ended in order with its whole curve")
+        return Run(wall, [client.get_metric_history(row.run_id, "seconds")[-1].value for row in rows])
+
+
+def apart(store: str, trials: int, tokens: int, workers: int = WORKERS) -> Run:
+    """`run` in a new process, whose imports Python may cache as it does for everybody."""
+    command = [sys.executable, "-m", "benchmarks.search_overhead", "--run", store]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(
+        [*command, str(trials), str(tokens), str(workers)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        check=True,
+    )
+    return Run(*json.loads(done.stdout.splitlines()[-1]))
+
+
+def speed(store: str) -> float:
+    """Tokens a second of one trial, evaluations included, with nothing beside it."""
+    with tempfile.TemporaryDirectory(prefix="memtune-overhead-") as name:
+        settings = Settings.read(Path(name) / "home").model_copy(update={"store": store})
+        study = write_study(Path(name), 1, 100_000, 1)
+        ready = prepare(study, load_study(study), settings)
+        learner = new_learner(ready.sample(RandomChooser(0)), open_corpus("grammar", store))
+        learner.advance()
+        return learner.advance().tokens / learner.curve[-1].seconds
+
+
+class Fresh:
+    """A worker without a trial."""
+
+    def ready(self) -> None:
+        """Import what a trial needs."""
+        import memtune.execution.trial  # noqa: F401
+
+
+def start_of_a_worker() -> float:
+    """Median seconds from asking for a new worker to its being ready for a trial."""
+    with connected(None):
+        time.sleep(3)  # Ray has a worker for each core in store; they are not what is measured here
+        taken = [ray.remote(num_cpus=0)(Fresh).remote() for _ in range(os.cpu_count() or 1)]
+        ray.get([worker.ready.remote() for worker in taken])
+        seconds = []
+        for _ in range(3):
+            began = time.perf_counter()
+            worker = ray.remote(num_cpus=0)(Fresh).remote()
+            ray.get(worker.ready.remote())
+            seconds.append(time.perf_counter() - began)
+        return statistics.median(seconds)
+
+
+def tell_overhead(minutes: int, ran: Run) -> None:
+    """The ratio; lower is better, 1 is a search that costs nothing."""
+    goal, must = BOUNDS.get(minutes, BOUNDS[1])
+    name = f"search wall time x {WORKERS} workers / training time, about {minutes} min of training"
+    detail = f"{ran.wall:.1f} s for {ran.trained:.1f} s of {len(ran.seconds)} trials"
+    print(line(name, ran.wall * WORKERS / ran.trained, goal, must, at_most=True, detail=detail), flush=True)
+
+
+def tell_scaling(one: Run, two: Run) -> None:
+    """Wall time on one worker over that of twice as many, a share of each; 1 is perfect."""
+    detail = f"{one.wall:.1f} s / {two.wall:.1f} s of wall time, one study"
+    name = "search on 1 worker / on 2 workers, of each of them"
+    print(line(name, one.wall / (2 * two.wall), 0.92, 0.82, detail=detail), flush=True)
+
+
+def tell_trial(store: str) -> None:
+    """What one more trial takes its worker beside its training, of a fresh worker's start."""
+    few, many = apart(store, FEW, SHORT), apart(store, MANY, SHORT)
+    beside = WORKERS * (many.wall - few.wall) - (many.trained - few.trained)
+    each, fresh = beside / (MANY - FEW), start_of_a_worker()
+    detail = f"{1e3 * each:.0f} ms / {fresh:.1f} s"
+    print(
+        line("one more trial / a fresh worker's start", each / fresh, 0.02, 0.1, at_most=True, detail=detail)
+    )
+
+
+def main(*minutes: str) -> None:
     with tempfile.TemporaryDirectory(prefix="memtune-overhead-") as folder:
-        wall, seconds = run(Path(folder), int(trials), int(tokens))
-    ratio = wall * WORKERS / sum(seconds)
-    name = f"search wall time x {WORKERS} workers / training time"
-    detail = f"{wall:.1f} s for {sum(seconds):.1f} s of {len(seconds)} trials"
-    print(line(name, ratio, GOAL, MUST, at_most=True, detail=detail))
+        store = f"{folder}/corpora"
+        import_grammar("grammar", store)
+        tokens = int(60 * speed(store) / TRIALS)
+        runs = {}
+        for asked in [int(text) for text in minutes] or list(BOUNDS):
+            runs[asked] = apart(store, TRIALS, asked * tokens)
+            tell_overhead(asked, runs[asked])
+        if 1 in runs:
+            tell_scaling(apart(store, TRIALS, tokens, workers=1), runs[1])
+        tell_trial(store)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1:2] == ["--run"]:
+        print(json.dumps(run(sys.argv[2], *(int(text) for text in sys.argv[3:]))))
+    else:
+        main(*sys.argv[1:])
