@@ -195,6 +195,16 @@ def test_questions_are_asked_of_another_text(bring, store, cache):
     assert joined.digest not in (text.digest, questions.digest)
 
 
+def test_both_parts_of_a_joined_corpus_are_verified(bring, store):
+    corpus = bring(train=TEXT, valid=TEXT, test=TEXT)
+    bring(name="asked", test=[QUESTION])
+    assert verify_corpus("small+asked", store) == []
+    (store.local / "small" / corpus.manifest.vocabulary.path).write_bytes(b"")
+    asked = store.manifest("asked").annotations["completion"].files["test"].path
+    (store.local / "asked" / asked).write_bytes(b"")
+    assert [problem.split("/")[0] for problem in verify_corpus("small+asked", store)] == ["small", "asked"]
+
+
 def test_words_are_found_as_written_then_in_lower_case_then_in_any(bring, store, cache):
     bring(train=TEXT, valid=TEXT, test=TEXT)
     bring(name="asked", test=[QUESTION])
