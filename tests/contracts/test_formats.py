@@ -105,13 +105,22 @@ def test_wikitext_counts_a_boundary_for_every_blank_line(tmp_path):
 
 
 def test_ptb_refuses_a_blank_line_by_number(tmp_path):
-    with pytest.raises(CorpusError, match='line 2 is blank; format "text" skips blank lines'):
+    with pytest.raises(CorpusError, match='line 2: a blank line; format "text" skips those'):
         read("ptb", BLANK, tmp_path)
 
 
 def test_ptb_counts_lines_over_blocks(tmp_path):
-    with pytest.raises(CorpusError, match="line 21 is blank"):
+    with pytest.raises(CorpusError, match="line 21: a blank line"):
         read("ptb", b"one two\n" * 20 + b"\n", tmp_path, block_bytes=16)
+
+
+def test_ptb_leaves_blank_lines_out_on_request(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"one two\n" * 150 + b"\n" + b"three\n" * 50)
+    sources = dict.fromkeys(("train", "valid", "test"), TextFile(path, "ptb"))
+    manifest = import_corpus("any", sources, tmp_path / "store", ImportOptions(skip_bad=True)).manifest
+    assert manifest.sources["test"].skipped == {"bad lines": 1}
+    assert manifest.splits["test"].sentences == 200
 
 
 @dataclass(frozen=True)

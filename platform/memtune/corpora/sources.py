@@ -133,9 +133,9 @@ class LineReader:
         """Counts an item that the format leaves out on purpose."""
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
-    def good(self) -> None:
-        """Counts an item that keeps to the format."""
-        self._good += 1
+    def good(self, items: int = 1) -> None:
+        """Counts items that keep to the format."""
+        self._good += items
 
     def bad(self, line: int, reason: str) -> None:
         """Counts an item that breaks the format; a CorpusError unless bad ones are skipped."""

@@ -7,25 +7,25 @@ Both are ordinary words of the text; one `<eos>` closes each line. A blank line 
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 
 from memtune.corpora.sources import Block, Format, LineReader, split_lines
-from memtune.errors import CorpusError
 from memtune.values import Value
 
 __all__ = ["FORMAT"]
 
+_BLANK = 'a blank line; format "text" skips those, "wikitext" counts an <eos> for each'
+
 
 def _read(reader: LineReader, _: Value) -> Iterator[Block]:
-    """Every line is a sentence; a CorpusError for a blank one."""
+    """Every line is a sentence; a blank one is bad."""
     for lines in reader.blocks():
         block = split_lines(lines)
         blank = np.flatnonzero(block.lengths == 1)
-        if len(blank):
-            raise CorpusError(
-                f"{reader.path}: line {reader.line_number(int(blank[0]))} is blank; "
-                'format "text" skips blank lines, "wikitext" counts an <eos> for each'
-            )
-        yield block
+        for index in blank:
+            reader.bad(reader.line_number(int(index)), _BLANK)
+        reader.good(len(lines) - len(blank))
+        yield split_lines(lines.filter(pa.array(block.lengths > 1))) if len(blank) else block
 
 
 FORMAT = Format(_read, "Penn Treebank as Mikolov prepared it: a sentence a line, none blank")
