@@ -1,5 +1,6 @@
 """What the tests with real processes share: the record of strikes, a cluster on two hosts, services."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from tests.cluster.fault_table import Observation, RecordFault, append
 from tests.cluster.hosts import Hosts, missing
 from tests.cluster.premises import Premises
 from tests.cluster.servers import (
+    MlflowServer,
     ObjectStore,
     Postgres,
     Secrets,
@@ -97,3 +99,29 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
     """An S3 server that tests share."""
     with ObjectStore(tmp_path_factory.mktemp("s3") / "server.log").running() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def running_mlflow(
+    secrets: Secrets,
+    running_postgres: Postgres,
+    object_store: ObjectStore,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[MlflowServer]:
+    """MLflow's server over PostgreSQL and the object store; the bucket "artifacts" is there."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    object_store.make_bucket("artifacts")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **object_store.environment()}
+    server = MlflowServer(folder, secrets, running_postgres, "s3://artifacts/mlflow", environment)
+    server.start()
+    yield server
+    if server.is_up:
+        server.kill()
+
+
+@pytest.fixture
+def mlflow_server(running_mlflow: MlflowServer, postgres: Postgres) -> MlflowServer:
+    """The MLflow server that tests share, up at the beginning of each."""
+    if not running_mlflow.is_up:
+        running_mlflow.start()
+    return running_mlflow

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
+from pyarrow import fs
 
 __all__ = [
     "MlflowServer",
@@ -206,6 +207,19 @@ class ObjectStore:
     def environment(self, address: str | None = None) -> dict[str, str]:
         """How clients find it, at its own address or another that leads there."""
         return {**self.keys, "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": address or self.address}
+
+    def make_bucket(self, name: str) -> None:
+        """A new bucket."""
+        key, secret = self.keys.values()
+        files = fs.S3FileSystem(
+            access_key=key,
+            secret_key=secret,
+            region="us-east-1",
+            endpoint_override=self.address.removeprefix("http://"),
+            scheme="http",
+            allow_bucket_creation=True,
+        )
+        files.create_dir(name)
 
     @contextmanager
     def running(self) -> Iterator["ObjectStore"]:

@@ -51,8 +51,7 @@ def bucket(
     for name, value in object_store.environment(f"http://127.0.0.1:{proxy.port}").items():
         monkeypatch.setenv(name, value)
     name = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[:60].strip("-")
-    host = object_store.address.removeprefix("http://")
-    fs.S3FileSystem(endpoint_override=host, scheme="http", allow_bucket_creation=True).create_dir(name)
+    object_store.make_bucket(name)
     return f"s3://{name}"
 
 

@@ -41,6 +41,8 @@ HOPELESS = {
     "ENDPOINT_NOT_FOUND",
 }
 
+DENIED = {"UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED"}
+
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -122,6 +124,11 @@ def check_tracking(tracking_uri: str) -> None:
     try:
         client.search_experiments(max_results=1)
     except Exception as error:
+        if getattr(error, "error_code", None) in DENIED:
+            raise TrackingError(
+                f"the tracking server {tracking_uri} does not let this user in; keep user and password in "
+                "~/.mlflow/credentials (mode 0600)"
+            ) from None
         message = f"the tracking server {tracking_uri} does not answer as MLflow does: {error}"
         raise TrackingError(
             f"{message}; start one with `memtune ui`, or leave it out to record in a file"

@@ -1,0 +1,218 @@
+"""A whole study over PostgreSQL, MLflow with passwords and an object store; servers stop in its middle."""
+
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from pyarrow import fs
+
+from memtune.corpora import import_corpus
+from memtune.corpora.grammar import sentences
+from memtune.errors import TrackingError
+from memtune.execution.champions import evaluate_registered
+from memtune.execution.comparison import champions, compare
+from memtune.execution.settings import Settings
+from memtune.search import Outcome
+from memtune.tracking.connection import check_tracking, connect
+from tests.cluster.drivers import driving, outcomes
+from tests.cluster.fault_table import RecordFault
+from tests.cluster.servers import MlflowServer, ObjectStore, Postgres, Secrets
+
+pytestmark = pytest.mark.cluster
+
+STUDY = """question = "Does a second layer help?"
+
+corpus = "grammar"
+spaces = ["space.toml"]
+
+[training]
+tokens = 24_000
+report_every = 2_000
+
+[budget]
+trials = 3
+"""
+SPACE = """
+[model]
+family = "lstm"
+width = { choice = [4, 8] }
+layers = { int = [1, 2] }
+
+[training.optimiser]
+kind = "sgd"
+learning_rate = { float = [0.1, 1.0], log = true }
+"""
+REPORTS = 12
+
+
+@dataclass(frozen=True)
+class Struck:
+    """A study whose servers were stopped in its middle."""
+
+    file: Path
+    output: str
+    outcomes: list[Outcome]
+    settings: Settings
+    commands: list[str]
+    """The command lines of all processes while it ran."""
+    ray: Path
+    """Where its Ray wrote."""
+
+
+@pytest.fixture(scope="module")
+def environment(
+    running_postgres: Postgres,
+    running_mlflow: MlflowServer,
+    object_store: ObjectStore,
+    secrets: Secrets,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, str]]:
+    """A user's environment: places in variables, passwords and keys in files."""
+    home = tmp_path_factory.mktemp("user")
+    secrets.install(home, running_postgres.port)
+    (home / ".aws").mkdir()
+    keys = [f"{name.lower()} = {value}" for name, value in object_store.keys.items()]
+    (home / ".aws" / "credentials").write_text("\n".join(["[default]", *keys]))
+    object_store.make_bucket("study")
+    chosen = {
+        "HOME": str(home),
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": object_store.address,
+        "MEMTUNE_HOME": str(home / "memtune"),
+        "MEMTUNE_CACHE": str(home / "cache"),
+        "MEMTUNE_STORE": "s3://study/corpora",
+        "MEMTUNE_STUDIES": "s3://study/studies",
+        "MEMTUNE_PROPOSALS": running_postgres.url,
+        "MLFLOW_TRACKING_URI": running_mlflow.uri,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(("AWS_", "PG", "MLFLOW_", "RAY_"))]:
+            patch.delenv(name)
+        for name, value in chosen.items():
+            patch.setenv(name, value)
+        yield chosen
+
+
+@pytest.fixture(scope="module")
+def struck(
+    environment: dict[str, str], running_postgres: Postgres, running_mlflow: MlflowServer
+) -> Iterator[Struck]:
+    """The study, after PostgreSQL and MLflow's server were stopped at once and came back in its middle."""
+    settings = Settings.read()
+    drawn = {split: [one.words for one in sentences(split, 60)] for split in ("train", "valid", "test")}
+    import_corpus("grammar", drawn, settings.store)
+    (settings.home / "space.toml").write_text(SPACE)
+    file = settings.home / "layers.toml"
+    file.write_text(STUDY)
+    with (
+        tempfile.TemporaryDirectory(prefix="mt-") as ray,  # short: Ray's sockets lie below it
+        driving(file, environment={"RAY_TMPDIR": ray}) as driver,
+    ):
+        driver.wait_for("tokens")
+        running_mlflow.kill()
+        running_postgres.stop(signal.SIGQUIT)
+        heard = len([line for line in driver.lines if "tokens" in line])
+        driver.wait_for("tokens", heard + 3)
+        running_postgres.start()
+        commands = [path.read_text() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+        running_mlflow.start()
+        output = driver.succeed() + "".join(driver.errors)
+        yield Struck(file, output, outcomes(file, settings), settings, commands, Path(ray))
+
+
+def test_training_goes_on_while_postgresql_and_mlflow_are_away_and_nothing_is_lost_or_doubled(
+    struck: Struck, record_fault: RecordFault
+) -> None:
+    assert "is away; training goes on" in struck.output
+    assert "the study's storage is back" in struck.output
+    assert [(outcome.state, outcome.reason) for outcome in struck.outcomes] == [("complete", None)] * 3
+    assert [len(outcome.curve) for outcome in struck.outcomes] == [REPORTS] * 3
+    client = connect(struck.settings.tracking)
+    experiment = client.get_experiment_by_name("grammar")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'trial'")
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    found = {
+        run.data.tags["memtune.trial"]: [
+            point.step for point in client.get_metric_history(run.info.run_id, "valid_loss")
+        ]
+        for run in runs
+    }
+    assert len(runs) == 3
+    assert found == {outcome.identity: list(outcome.curve) for outcome in struck.outcomes}
+    record_fault(
+        "server stopped", 2, 0, "PostgreSQL and MLflow stopped at once while trials trained and reported"
+    )
+
+
+def test_the_study_is_compared_and_its_champion_reproduces_its_figure(struck: Struck) -> None:
+    rows = compare("grammar", settings=struck.settings).rows
+    (champion,) = champions("grammar", struck.settings)
+    assert champion.figure == pytest.approx(rows[0].figure, rel=1e-12)
+    evaluated = evaluate_registered("models:/grammar@champion", settings=struck.settings)
+    assert evaluated.metrics.perplexity == pytest.approx(champion.figure, rel=1e-6)
+
+
+def test_no_secret_is_in_any_record_file_or_command(
+    struck: Struck,
+    secrets: Secrets,
+    object_store: ObjectStore,
+    running_postgres: Postgres,
+    running_mlflow: MlflowServer,
+) -> None:
+    hidden = [secrets.database, *secrets.server.values(), object_store.keys["AWS_SECRET_ACCESS_KEY"]]
+    places: dict[str, bytes] = {"what the driver printed": struck.output.encode()}
+    places |= {f"command {number}": line.encode() for number, line in enumerate(struck.commands)}
+    folders = [struck.settings.home, struck.ray, running_mlflow.folder]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert any(path.name.startswith("worker-") for path in files), "Ray's logs"
+    places |= {str(path): path.read_bytes() for path in files}
+    places |= objects("study") | objects("artifacts")
+    for database in ("optuna", "mlflow"):
+        places |= rows(running_postgres, database)
+    assert len(places) > 50
+    found = [place for place, content in places.items() for secret in hidden if secret.encode() in content]
+    assert found == []
+
+
+def objects(bucket: str) -> dict[str, bytes]:
+    """Every object of a bucket."""
+    files, root = fs.FileSystem.from_uri(f"s3://{bucket}")
+    found = files.get_file_info(fs.FileSelector(root, recursive=True))
+    return {info.path: files.open_input_stream(info.path).read() for info in found if info.is_file}
+
+
+def rows(postgres: Postgres, database: str) -> dict[str, bytes]:
+    """Every table of a database, as text."""
+    tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
+    with psycopg.connect(postgres.url.replace("optuna", database)) as connection:
+        names = [name for (name,) in connection.execute(tables)]
+        texts = {name: sql.SQL("SELECT t::text FROM {} t").format(sql.Identifier(name)) for name in names}
+        return {
+            f"{database}.{name}": "\n".join(text for (text,) in connection.execute(query)).encode()
+            for name, query in texts.items()
+        }
+
+
+def test_a_wrong_password_is_refused_by_mlflow_and_told_without_it(
+    environment: dict[str, str], mlflow_server: MlflowServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "not-the-password")
+    with pytest.raises(TrackingError, match=r"does not let this user in") as refused:
+        check_tracking(mlflow_server.uri)
+    assert "not-the-password" not in str(refused.value)
+
+
+def test_without_a_password_mlflow_tells_nothing(
+    environment: dict[str, str], mlflow_server: MlflowServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(TrackingError, match=r"keep user and password in ~/\.mlflow/credentials"):
+        check_tracking(mlflow_server.uri)
