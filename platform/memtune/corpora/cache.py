@@ -2,7 +2,7 @@
 
 A file counts as verified while its size and time of change are what they were when its digest was taken; the
 record of that, one for each corpus and place, lies in the cache. One process at a time fetches or verifies;
-the others wait and find it done.
+the others wait and find it done. What is fetched makes room for itself (`eviction`).
 """
 
 import hashlib
@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from filelock import FileLock
 
+from memtune.corpora.eviction import hold, make_room
 from memtune.corpora.location import Store
 from memtune.corpora.manifest import Manifest, StoredFile
 from memtune.errors import CorpusError, StorageError
@@ -35,22 +36,37 @@ def verified_folder(store: Store, manifest: Manifest, cache: Path) -> Path:
     A local store's own folder, or a copy in the cache. Raises CorpusError naming the first file that is
     missing, truncated or altered, and StorageError if the store or the cache cannot be read or written.
     """
-    content = digest([file.sha256 for file in manifest.files])[:16]
-    folder = store.local / manifest.name if store.local else cache / "corpora" / f"{manifest.name}-{content}"
-    record = cache / "verified" / f"{digest(str(folder), content)[:32]}.json"
-    if _recorded(record) == _states(folder, manifest):
-        return folder
     try:
-        record.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(record.with_suffix(".lock")):
-            if _recorded(record) != _states(folder, manifest):
-                _verify(store, manifest, folder)
-                _write(record, _states(folder, manifest))
+        return _verified_folder(store, manifest, cache)
     except OSError as error:
         raise StorageError(
             f"cannot write to the cache {cache}: {error}; set MEMTUNE_CACHE to a folder that can be written"
         ) from None
+
+
+def _verified_folder(store: Store, manifest: Manifest, cache: Path) -> Path:
+    content = digest([file.sha256 for file in manifest.files])[:16]
+    folder = store.local / manifest.name if store.local else cache / "corpora" / f"{manifest.name}-{content}"
+    record = cache / "verified" / f"{digest(str(folder), content)[:32]}.json"
+    if not store.local:
+        hold(folder)
+    if _recorded(record) == _states(folder, manifest):
+        return folder
+    record.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(record.with_suffix(".lock")):
+        if _recorded(record) != _states(folder, manifest):
+            if not store.local:
+                _prepare(cache, folder, manifest)
+            _verify(store, manifest, folder)
+            _write(record, _states(folder, manifest))
     return folder
+
+
+def _prepare(cache: Path, folder: Path, manifest: Manifest) -> None:
+    """Room for the files, without what fetches that were killed left of some."""
+    for partial in folder.rglob("*.partial"):
+        partial.unlink()
+    make_room(cache, folder, sum(file.bytes for file in manifest.files))
 
 
 def file_problem(folder: Path, file: StoredFile) -> str | None:
