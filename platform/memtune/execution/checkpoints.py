@@ -8,6 +8,7 @@ one that took its place, and never puts an older checkpoint before a newer one.
 """
 
 import logging
+import re
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ __all__ = ["Checkpoints"]
 
 log = logging.getLogger(__name__)
 INDEX = "latest.json"
+NAME = re.compile(r"\d{1,20}-[0-9a-f]{1,32}")
+"""A folder in the trial's own; anything else an index could name might lie elsewhere."""
 KEPT = 2
 
 
@@ -109,7 +112,11 @@ class Checkpoints:
         raise CheckpointError("; ".join([f"no whole checkpoint in {self._folder}", *self.problems]))
 
     def _names(self) -> list[str]:
-        return [str(name) for name in self._folder.read_json(INDEX) or []]
+        names = [str(name) for name in self._folder.read_json(INDEX) or []]
+        for name in names:
+            if not NAME.fullmatch(name):
+                raise CheckpointError(f"{self._folder}/{INDEX} names {name}, which is no checkpoint")
+        return names
 
 
 def tokens_seen(name: str) -> int:
