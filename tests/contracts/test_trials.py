@@ -8,8 +8,8 @@ from memtune.execution.single import load_trial
 from memtune.reports.parameter_counts import PAIRS, PUBLISHED, TRIALS, parameter_counts_page, readings
 
 FILES = sorted(TRIALS.glob("*.toml"))
-CORPORA = {"ptb", "grammar", "sst", "snli", "snli_dev", "ud", "linzen", "ewt"}
-QUESTIONS = {"ewt_questions", "grammar_questions"}
+CORPORA = {"ptb", "grammar", "sst", "snli", "snli_dev", "ud", "linzen", "ewt", "novels"}
+QUESTIONS = {"ewt_questions", "grammar_questions", "holmes"}
 PAPERS = ("zaremba2014", "benes2017", "yogatama2018", "merity2017")
 PAGE = Path(__file__).parents[2] / "docs" / "parameter_counts.md"
 

@@ -12,6 +12,7 @@ from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import DependencyRNNConfig, LSTMConfig, MaximumEntropyConfig, build_model
 from memtune.tasks import LanguageModellingConfig, TreeModelling, nats_by_sentence
 from memtune.training import Learner, TrialConfig, evaluate
+from memtune.training.memory import estimate, longest_row
 from memtune.values import parse
 from tests.golden.tiny_corpus import tiny_corpus
 from tests.golden.tiny_trees import tree_corpus
@@ -136,6 +137,12 @@ def test_too_few_labels_are_refused_with_their_number(corpus):
     message = f'model.labels must be at least the {needed} labels of corpus "trees", got 3'
     with pytest.raises(ConfigurationError, match=message):
         Learner(trial(few.model_dump(), epochs=1), corpus)
+
+
+def test_a_row_of_memory_is_the_longest_sentence(corpus):
+    config = trial(MODEL.model_dump(), epochs=1)
+    assert longest_row(config.protocol, corpus["train"]) == corpus["train"].lengths.max()
+    assert estimate(config, len(corpus.vocabulary), 20).total > 0
 
 
 def test_a_corpus_without_trees_is_refused(tmp_path):
