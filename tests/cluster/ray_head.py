@@ -1,5 +1,6 @@
 """A private head of a Ray cluster with its job server: own ports, own folder, its own token."""
 
+import json
 import os
 import shutil
 import signal
@@ -35,6 +36,12 @@ class RayHead:
         self._options = [f"--{name}={port}" for name, port in zip(OWN_PORTS, ports, strict=True)]
         self._options += ["--dashboard-host=127.0.0.1", "--node-ip-address=127.0.0.1", *options]
         self._more = environment or {}
+
+    def scale(self, config: dict[str, object]) -> None:
+        """Give the head an autoscaling file, before it is started."""
+        path = self.folder / "autoscaling.yaml"
+        path.write_text(json.dumps(config))
+        self._options.append(f"--autoscaling-config={path}")
 
     def start(self) -> None:
         """Start, and wait until the job server answers."""

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from memtune import cli
 from memtune.errors import ClusterError
-from memtune.execution.jobs import JobServer, resumption
+from memtune.execution.jobs.server import JobServer
+from memtune.execution.jobs.submission import resumption
 from memtune.execution.settings import Settings
 from memtune.execution.study import load_study, prepare
 from memtune.search import Outcome, Proposals
@@ -36,7 +37,7 @@ SECRET = "correct-horse-battery"
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[RayHead]:
-    started = RayHead("--num-cpus=2", "--disable-usage-stats")
+    started = RayHead("--num-cpus=2", "--num-gpus=1")
     try:
         started.start()
         yield started
@@ -136,6 +137,15 @@ def test_a_detached_job_outlives_its_watcher_stops_in_order_and_is_taken_up_agai
     after = outcomes(study_file, settings)
     assert [outcome.identity for outcome in after[: len(begun)]] == [outcome.identity for outcome in begun]
     assert {outcome.reason for outcome in after} == {"the study's time was up"}
+
+
+def test_a_trial_that_was_promised_a_gpu_and_sees_none_ends_the_job_and_says_so(
+    client: RayHead, study_file: Path
+) -> None:
+    """The head counts a GPU that no machine under test has to have."""
+    done = memtune("submit", str(study_file), "--trials", "1", "--gpus-per-trial", "0.5")
+    assert done.returncode == 1
+    assert "this trial was promised a GPU and its worker sees none" in " ".join(done.stdout.split())
 
 
 def test_a_study_is_submitted_with_rays_own_command(client: RayHead, study_file: Path) -> None:

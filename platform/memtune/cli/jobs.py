@@ -39,7 +39,7 @@ def submit(
 
     Example: memtune submit jobs/studies/demo.toml --address http://127.0.0.1:8265
     """
-    from memtune.execution.jobs import prepare_submission
+    from memtune.execution.jobs.submission import prepare_submission
 
     overrides = study_overrides(trials, time_budget, gpus_per_trial)
     ready = prepare_submission(study, overrides, resume=resume, replace_champion=replace_champion)
@@ -105,7 +105,7 @@ def jobs_resume(
 
     Example: memtune jobs resume demo-3f9a1c --trials 16
     """
-    from memtune.execution.jobs import resumption
+    from memtune.execution.jobs.submission import resumption
 
     server = _server(address)
     overrides = study_overrides(trials, time_budget, gpus_per_trial)
@@ -113,13 +113,13 @@ def jobs_resume(
 
 
 def _server(address: str | None) -> Any:
-    from memtune.execution.jobs import JobServer, server_address
+    from memtune.execution.jobs.server import JobServer, server_address
 
     return JobServer(server_address(address))
 
 
 def _send(server: Any, submission: Any, detach: bool) -> None:
-    from memtune.execution.jobs import submit as send
+    from memtune.execution.jobs.submission import submit as send
 
     for note in submission.notes:
         _tell(f"note: {note}")

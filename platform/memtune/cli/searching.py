@@ -1,7 +1,7 @@
 """`memtune search`: a study run from here."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -10,7 +10,20 @@ from memtune.cli.terminal import ReplaceChampion, out, tell_decision, warn
 __all__ = ["GpusPerTrial", "TimeBudget", "Trials", "search", "study_overrides"]
 
 Trials = Annotated[int | None, typer.Option(min=1, help="Configurations in all.")]
-GpusPerTrial = Annotated[float | None, typer.Option(min=0, help="GPUs of a trial; 0.5 shares one.")]
+
+
+def _gpu_share(text: str) -> float | Literal["fit"]:
+    """A number of GPUs, or "fit". Raises BadParameter, which is wrong usage."""
+    try:
+        return "fit" if text == "fit" else float(text)
+    except ValueError:
+        raise typer.BadParameter(f'"{text}" is no number of GPUs and not "fit"') from None
+
+
+GpusPerTrial = Annotated[
+    Any,
+    typer.Option(parser=_gpu_share, metavar="NUMBER|fit", help="GPUs of a trial; 0.5 shares one, fit packs."),
+]
 TimeBudget = Annotated[str | None, typer.Option(help="Such as 90s, 15m, 2h.")]
 
 
@@ -55,7 +68,7 @@ def search(
 
 
 def study_overrides(
-    trials: int | None, time_budget: str | None, gpus_per_trial: float | None
+    trials: int | None, time_budget: str | None, gpus_per_trial: float | str | None
 ) -> dict[str, Any]:
     """What the options put over a study's file, by dotted name."""
     given = {

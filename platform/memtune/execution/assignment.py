@@ -7,7 +7,8 @@ import torch
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import CorpusError, StorageError, WorkerError
 from memtune.execution.checkpoints import Checkpoints
-from memtune.training import AnyLearner, TrialConfig, new_learner
+from memtune.execution.fitting import tensors_fraction
+from memtune.training import AnyLearner, TrialConfig, available_bytes, new_learner
 from memtune.values import Value
 
 __all__ = ["Assignment", "begin"]
@@ -25,6 +26,8 @@ class Assignment(Value):
     checkpoints: str
     device: str = "cpu"
     threads: int = 1
+    gpus: float = 0.0
+    """GPUs the worker has, a share of one below 1."""
     checkpoint_seconds: float = 600.0
     """Between two checkpoints where reports are further apart."""
 
@@ -34,7 +37,7 @@ def begin(assignment: Assignment, checkpoints: Checkpoints) -> AnyLearner:
 
     Raises WorkerError for what is no fault of the trial: a corpus or a storage that cannot be read from this
     node, or holds another content, or a GPU that was promised and is not visible. Raises CheckpointError when
-    no checkpoint of several is whole.
+    no checkpoint of several is whole. A worker with a share of a GPU keeps its tensors within that share.
     """
     try:
         if assignment.device == "cuda" and not torch.cuda.is_available():
@@ -42,6 +45,9 @@ def begin(assignment: Assignment, checkpoints: Checkpoints) -> AnyLearner:
                 "this trial was promised a GPU and its worker sees none; check the driver on that node, "
                 "or run with --gpus-per-trial 0"
             )
+        if assignment.device == "cuda" and assignment.gpus < 1:
+            fraction = tensors_fraction(assignment.gpus, available_bytes(torch.device("cuda")))
+            torch.cuda.set_per_process_memory_fraction(fraction)
         torch.set_num_threads(assignment.threads)
         corpus = _open(assignment)
         found = checkpoints.restore(corpus, assignment.device)

@@ -18,7 +18,7 @@ with suppress(ImportError):
 
 from memtune.errors import StudyError
 
-__all__ = ["connected", "free_resources"]
+__all__ = ["connected"]
 
 
 @contextmanager
@@ -65,9 +65,3 @@ def _end_autoscaler() -> None:
     node = ray._private.worker._global_node
     if node is not None:
         node.kill_monitor(check_alive=False)
-
-
-def free_resources() -> dict[str, float]:
-    """Cores and GPUs of the connected cluster, by Ray's names "CPU" and "GPU"."""
-    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return {name: float(count) for name, count in resources.items() if name in ("CPU", "GPU")}

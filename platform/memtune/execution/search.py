@@ -67,16 +67,17 @@ def preflight(path: Path, study: Study, settings: Settings) -> ReadyStudy:
     return ready
 
 
-def checked(path: Path, study: Study, settings: Settings) -> ReadyStudy:
-    """The study, and whether this machine can run it; the tracking store is left to be asked."""
+def checked(path: Path, study: Study, settings: Settings, address: str | None = None) -> ReadyStudy:
+    """The study, and whether it can run here or at `address`; the tracking store is left to be asked."""
     ready = prepare(path, study, settings)
-    if study.resources.gpus_per_trial and not (torch.cuda.is_available() or os.environ.get("RAY_ADDRESS")):
+    elsewhere = address or os.environ.get("RAY_ADDRESS")
+    if study.resources.gpus_per_trial and not (torch.cuda.is_available() or elsewhere):
         raise StudyError(
-            f"{path} asks for {study.resources.gpus_per_trial} GPUs a trial and this machine has none; "
-            "submit it to a cluster, or run with --gpus-per-trial 0"
+            f"{path} asks for GPUs (gpus_per_trial = {study.resources.gpus_per_trial}) and this machine has "
+            "none; submit it to a cluster, or run with --gpus-per-trial 0"
         )
     cores = os.cpu_count() or 1
-    if study.resources.cpus_per_trial > cores and not os.environ.get("RAY_ADDRESS"):
+    if study.resources.cpus_per_trial > cores and not elsewhere:
         raise StudyError(
             f"{path} asks for {study.resources.cpus_per_trial} cores a trial and this machine has {cores}; "
             "lower cpus_per_trial, or submit it to a cluster"
@@ -104,7 +105,7 @@ def search(
     `resume` is not set, or when another driver holds it.
     """
     path, settings = Path(path), settings or Settings.read()
-    ready = checked(path, load_study(path, overrides), settings)
+    ready = checked(path, load_study(path, overrides), settings, address)
     shown = console or Console(quiet=True)
     with (
         Lease(settings.proposals, ready.id, tell=shown.print) as lease,
@@ -122,6 +123,7 @@ class _Search:
         self._study = ready.study
         self._records, self._connection, self._connected = ExitStack(), ExitStack(), False
         self._beside = ThreadPoolExecutor(1, "memtune-beside")
+        self._gpu_bytes: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -241,7 +243,8 @@ class _Search:
             director = Director(proposals, records, budget, rule, [display, self._clock.tick])
             if not director.finished and self._clock.left != 0:
                 self._connect()
-                run_trials(director, self._assignment, self._study.resources, self._clock.left)
+                typical = self._ready.typical_gpus(self._gpu_bytes)
+                run_trials(director, self._assignment, self._study.resources, typical, self._clock.left)
                 self._clock.tick()
             if self._clock.left == 0:
                 director.close("the study's time was up")
@@ -256,6 +259,22 @@ class _Search:
             most = min(resources.max_concurrent or trials, trials)
             self._connection.enter_context(connected(self._address, resources.cpus_per_trial, most))
             self._connected = True
+            self._gpu_bytes = self._find_gpu_bytes()
+
+    def _find_gpu_bytes(self) -> int | None:
+        """The memory of one GPU, where trials are fitted to it: as the study says, or as the nodes do."""
+        from memtune.execution.nodes import smallest_gpu
+
+        resources = self._study.resources
+        if resources.gpus_per_trial != "fit":
+            return None
+        found = resources.gpu_memory or smallest_gpu()
+        if found is None:
+            raise StudyError(
+                'gpus_per_trial = "fit" has to know the memory of a GPU, and no node is there that has one; '
+                'say it under [resources], such as gpu_memory = "24GB"'
+            )
+        return found
 
     def _assignment(self, trial: Trial) -> Assignment:
         ready = self._ready
@@ -267,7 +286,8 @@ class _Search:
             corpus_digest=ready.corpus.digest,
             store=ready.settings.store,
             checkpoints=ready.checkpoints,
-            device=ready.device,
+            device=ready.device(trial.config),
             threads=ready.study.resources.cpus_per_trial,
+            gpus=ready.gpus(trial.config, self._gpu_bytes),
             checkpoint_seconds=ready.study.resources.checkpoint_every,
         )

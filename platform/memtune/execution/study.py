@@ -1,24 +1,32 @@
 """A study as its file says it, and as it stands once everything it names has been found and checked."""
 
 import math
-import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any
 
 import torch
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import StudyError, did_you_mean
+from memtune.execution.fitting import needed_bytes, share_of
 from memtune.execution.settings import Settings
+from memtune.execution.terms import Budget, Repeats, Resources
 from memtune.models import MODELS, Architecture, CountingConfig
 from memtune.search import HalvingConfig, SamplerConfig
 from memtune.spaces import Chooser, RandomChooser, Space, check_space, combine, fix, load_spaces
 from memtune.tasks import AnyTask, open_task
-from memtune.training import TrainingConfig, TrialConfig, available_bytes, estimate, longest_row
+from memtune.training import (
+    MemoryEstimate,
+    TrainingConfig,
+    TrialConfig,
+    available_bytes,
+    estimate,
+    longest_row,
+)
 from memtune.values import Value, digest, parse
 
 __all__ = [
@@ -38,59 +46,7 @@ HOME = Path(__file__).parents[3]
 """The source tree that memtune runs from, whose search_spaces are everybody's."""
 
 BUDGET_SAMPLES = 200
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def seconds(text: object) -> object:
-    """A duration such as "90s", "15m", "2h" or "1d" in seconds; anything else as it is."""
-    if not isinstance(text, str):
-        return text
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text)
-    if not found:
-        raise ValueError(
-            f'a duration is a number and a unit such as "90s", "15m", "2h" or "1d", got "{text}"'
-        )
-    return float(found[1]) * UNITS[found[2]]
-
-
-Duration = Annotated[float, BeforeValidator(seconds), Field(gt=0)]
-
-
-class Budget(Value):
-    """How much a study may spend: configurations, time, and the size a model may have."""
-
-    trials: int = Field(default=12, ge=1, description="different configurations started in all")
-    time: Duration | None = Field(default=None, description="wall-clock time of the search, resumed ones too")
-    max_parameters: int | None = Field(default=None, ge=1, description="larger models are never started")
-    min_parameters: int | None = Field(default=None, ge=1, description="smaller models are never started")
-
-
-class Resources(Value):
-    """What one trial is given."""
-
-    cpus_per_trial: int = Field(default=1, ge=1, description="cores, and threads of torch")
-    gpus_per_trial: float = Field(default=0.0, ge=0, description="a share of a GPU below 1, or whole ones")
-    max_concurrent: int | None = Field(default=None, ge=1, description="trials at once; default: what fits")
-    checkpoint_every: Duration = Field(default=600.0, description="where reports are further apart")
-    max_silence: Duration = Field(
-        default=3600.0, description="a worker not heard of for so long is ended, its trial tried again"
-    )
-
-    @model_validator(mode="after")
-    def _checkpoints_break_the_silence(self) -> Self:
-        if self.max_silence <= self.checkpoint_every:
-            raise ValueError(
-                f"max_silence = {self.max_silence:,.0f} s must be longer than checkpoint_every = "
-                f"{self.checkpoint_every:,.0f} s, for a worker is heard of with each checkpoint"
-            )
-        return self
-
-
-class Repeats(Value):
-    """The best configurations once more under other seeds, to see what a difference is worth."""
-
-    best: int = Field(default=0, ge=0, description="how many configurations")
-    seeds: int = Field(default=3, ge=2, description="seeds in all, the search's own included")
+TYPICAL_SAMPLES = 32
 
 
 class Study(Value):
@@ -183,6 +139,11 @@ class ReadyStudy:
         )
         return f"{self.study.name}-{digest(terms, self.space.describe(), self.corpus.digest)[:8]}"
 
+    def typical_gpus(self, gpu_bytes: int | None) -> float:
+        """The GPUs that the trials of the space ask for on average."""
+        samples = [self.sample(RandomChooser(seed)) for seed in range(TYPICAL_SAMPLES)]
+        return sum(self.gpus(sample, gpu_bytes) for sample in samples) / len(samples)
+
     @property
     def vocabulary_size(self) -> int:
         """Words a model of this study predicts."""
@@ -193,10 +154,20 @@ class ReadyStudy:
         """Where the study's trials keep their checkpoints."""
         return f"{self.settings.studies}/{self.id}/checkpoints"
 
-    @property
-    def device(self) -> str:
-        """What trials train on."""
-        return "cuda" if self.study.resources.gpus_per_trial else "cpu"
+    def device(self, config: TrialConfig) -> str:
+        """What a trial trains on; what counts needs no GPU."""
+        counts = isinstance(config.model, CountingConfig)
+        return "cuda" if self.study.resources.gpus_per_trial and not counts else "cpu"
+
+    def gpus(self, config: TrialConfig, gpu_bytes: int | None) -> float:
+        """The GPUs a trial asks for; with "fit" by its memory and that of one GPU, known by then."""
+        asked = self.study.resources.gpus_per_trial
+        if self.device(config) == "cpu":
+            return 0.0
+        if asked != "fit":
+            return asked
+        assert gpu_bytes is not None, "a trial is fitted to a GPU of known memory"
+        return share_of(self._estimated(config).total, gpu_bytes) or 1.0
 
     def identify(self, configuration: Mapping[str, Any]) -> str:
         """The identity of a sampled configuration on this corpus."""
@@ -229,14 +200,22 @@ class ReadyStudy:
         )
 
     def _too_large(self, config: TrialConfig) -> str | None:
-        """Why the trial would not fit this machine's memory, or None; only its worker knows a GPU's."""
-        if self.device != "cpu":
-            return None
-        needed = estimate(config, self.vocabulary_size, longest_row(config.protocol, self.corpus["train"]))
+        """Why the trial would not fit this machine's memory, or a GPU's where the study says it; or None."""
+        needed = self._estimated(config)
+        if self.device(config) == "cuda":
+            memory = self.study.resources.gpu_memory
+            if memory is None or share_of(needed.total, memory) is not None:
+                return None
+            asked = needed_bytes(needed.total) / 2**20
+            there = memory / 2**20
+            return f"it would take {needed}, and {asked:,.0f} MiB of a GPU, which has {there:,.0f}"
         available = available_bytes(torch.device("cpu"))
         if needed.total <= available:
             return None
         return f"it would take {needed} of the {available / 2**20:,.0f} MiB there are"
+
+    def _estimated(self, config: TrialConfig) -> MemoryEstimate:
+        return estimate(config, self.vocabulary_size, longest_row(config.protocol, self.corpus["train"]))
 
 
 def configured(sampled: Mapping[str, Any]) -> TrialConfig:

@@ -3,30 +3,33 @@
 import logging
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import ray
 from ray import tune
+from ray.tune.execution.placement_groups import PlacementGroupFactory
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from memtune.execution.assignment import Assignment
 from memtune.execution.attendance import Attendance
-from memtune.execution.cluster import free_resources
 from memtune.execution.director import Director, Trial
-from memtune.execution.study import Resources
+from memtune.execution.nodes import Room
+from memtune.execution.terms import Resources
 from memtune.execution.trial import TrialActor
 from memtune.search import StorageAwayError
 from memtune.training import Report
 
-__all__ = ["concurrency", "run_trials"]
+__all__ = ["requested", "run_trials"]
 
 RETRIES = 2
 """How often in a row a trial may fail without having come further than before, and is tried again."""
+MOST_PENDING = 10_000
+"""No bound of Tune's on trials that wait for a node: how many are open is the searcher's to say."""
 WORKER_AT_FAULT = "memtune.errors.WorkerError"
 Assign = Callable[[Trial], Assignment]
-
+More = Callable[[Collection[float]], bool]
 
 log = logging.getLogger(__name__)
 
@@ -56,30 +59,36 @@ class Conductor:
 
 
 class DirectedSearcher(Searcher):
-    """Asks the director which trial comes next."""
+    """Asks the director which trial comes next, as long as there is room for one."""
 
-    def __init__(self, conductor: Conductor) -> None:
-        """One searcher serves one run."""
+    def __init__(self, conductor: Conductor, another: More) -> None:
+        """One searcher serves one run; `another` says if there is room beside what open trials take."""
         super().__init__()
-        self._conductor = conductor
+        self._conductor, self._another = conductor, another
+        self._open: dict[str, float] = {}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        """The next trial's assignment, or FINISHED; None while the study's storage is away: asked again soon.
+        """The next trial's assignment, or FINISHED; None for later, where there is no room for another.
 
-        When it was away for too long no more trials start, and the driver ends once those that run have.
+        None too while the study's storage is away: asked again soon. When it was away for too long no more
+        trials start, and the driver ends once those that run have.
         """
+        if not self._another(self._open.values()):
+            return None
         try:
             assignment = self._conductor.next_assignment()
         except StorageAwayError as away:
             return Searcher.FINISHED if away.for_good else None  # type: ignore[return-value]
         if assignment is None:
             return Searcher.FINISHED  # type: ignore[return-value]
+        self._open[trial_id] = assignment.gpus
         return {"assignment": assignment.model_dump_json()}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Heard through the callback."""
+        """It makes room for another; how it went is heard through the callback."""
+        self._open.pop(trial_id, None)
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing: a study resumes from its own records."""
@@ -181,31 +190,31 @@ def last_line(path: str | None) -> str:
     return lines[-1][:300] if lines else "the worker process died"
 
 
-def concurrency(resources: Resources) -> int:
-    """Trials at once: what the study says, else what fits the cluster's cores and GPUs, at least one."""
-    if resources.max_concurrent:
-        return resources.max_concurrent
-    free = free_resources()
-    fits = [free.get("CPU", 0) // resources.cpus_per_trial]
-    if resources.gpus_per_trial:
-        fits.append(free.get("GPU", 0) // resources.gpus_per_trial)
-    return max(1, int(min(fits)))
+def requested(config: dict[str, Any]) -> PlacementGroupFactory:
+    """What a trial asks Ray for: its cores, and its own GPUs or share of one."""
+    assignment = Assignment.model_validate_json(config["assignment"])
+    gpus = {"GPU": assignment.gpus} if assignment.gpus else {}
+    return PlacementGroupFactory([{"CPU": assignment.threads, **gpus}])
 
 
-def run_trials(director: Director, assign: Assign, resources: Resources, time_budget: float | None) -> None:
-    """Run trials until the director has no more, the time (seconds) is up, or Ctrl-C is pressed."""
-    at_once = concurrency(resources)
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(at_once)
+def run_trials(
+    director: Director, assign: Assign, resources: Resources, typical_gpus: float, time_budget: float | None
+) -> None:
+    """Run trials until the director has no more, the time (seconds) is up, or Ctrl-C is pressed.
+
+    As many are open as the cluster holds when its autoscaler has added what it may, all of them asked for at
+    once; `typical_gpus` is what one asks for on average. Raises StudyError when no node could hold one.
+    """
+    room = Room(resources.cpus_per_trial, typical_gpus, resources.max_concurrent)
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(MOST_PENDING)
     conductor = Conductor(director, assign)
-    request = {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial}
     with tempfile.TemporaryDirectory(prefix="memtune-tune-") as scratch:
         tune.Tuner(
-            tune.with_resources(TrialActor, request),
+            tune.with_resources(TrialActor, requested),
             tune_config=tune.TuneConfig(
-                search_alg=DirectedSearcher(conductor),
+                search_alg=DirectedSearcher(conductor, room.another),
                 scheduler=DirectedScheduler(conductor),
                 num_samples=-1,
-                max_concurrent_trials=at_once,
                 reuse_actors=True,
                 time_budget_s=time_budget,
                 trial_name_creator=lambda trial: str(trial.trial_id),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from rich.markup import escape
 from rich.table import Table
 
-from memtune.execution.jobs import Job
+from memtune.execution.jobs.server import Job
 
 __all__ = ["job_table"]
 

@@ -157,3 +157,36 @@ def test_n_grams_have_no_parameters_to_be_refused_for(mixed_study: Path, setting
     found = ready(mixed_study, settings, **{"budget.min_parameters": 1_000_000})
     assert found.refuse({"model": {"family": "kneser_ney", "order": 3}}) is None
     assert found.refuse({"model": {"family": "lstm"}, "training": {"tokens": 9}}) is not None
+
+
+def test_gpus_that_fit_follow_each_trials_memory(study_file: Path, settings: Settings) -> None:
+    space = study_file.parent / "space.toml"
+    space.write_text(space.read_text().replace("[4, 8]", "[4, 4000]").replace("{ int = [1, 2] }", "1"))
+    found = ready(study_file, settings, **{"resources.gpus_per_trial": "fit", "resources.gpu_memory": "6GB"})
+    memory = found.study.resources.gpu_memory
+    by_width = {
+        config.model.describe()["width"]: found.gpus(config, memory)
+        for config in (found.sample(RandomChooser(seed)) for seed in range(9))
+    }
+    assert by_width == {4: 0.125, 4000: 0.5}
+
+
+def test_a_trial_too_large_for_a_gpu_is_refused_with_the_figures(
+    study_file: Path, settings: Settings
+) -> None:
+    found = ready(study_file, settings, **{"resources.gpus_per_trial": "fit", "resources.gpu_memory": "6GB"})
+    sample = found.sample(RandomChooser(0)).model_dump(mode="json")
+    sample["model"]["width"] = 20_000
+    assert "MiB of a GPU, which has 5,722" in (found.refuse(sample) or "")
+
+
+@pytest.mark.parametrize(("text", "size"), [("24GB", 24 * 10**9), ("1.5 GiB", 1.5 * 2**30)])
+def test_sizes_are_read_with_their_units(study_file: Path, text: str, size: float) -> None:
+    assert load_study(study_file, {"resources.gpu_memory": text}).resources.gpu_memory == size
+
+
+def test_a_share_that_makes_no_sense_is_told(study_file: Path) -> None:
+    with pytest.raises(ConfigurationError, match="gpus_per_trial"):
+        load_study(study_file, {"resources.gpus_per_trial": "some"})
+    with pytest.raises(ConfigurationError, match='such as "24GB"'):
+        load_study(study_file, {"resources.gpu_memory": "24"})

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from memtune.execution.jobs import Job
+from memtune.execution.jobs.server import Job
 from memtune.reports.jobs import job_table
 
 

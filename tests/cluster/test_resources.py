@@ -1,0 +1,181 @@
+"""What trials ask Ray for: GPUs by their memory, and nodes that are not there yet, all at once."""
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from memtune.execution.assignment import Assignment
+from memtune.execution.director import Director, Trial
+from memtune.execution.jobs.server import JobServer
+from memtune.execution.jobs.submission import prepare_submission, submit
+from memtune.execution.settings import Settings
+from memtune.execution.study import ReadyStudy, load_study, prepare
+from memtune.execution.terms import Resources
+from memtune.search import Proposals
+from memtune.training import Report
+from tests.cluster.ray_head import RayHead
+
+pytestmark = pytest.mark.cluster
+
+SECONDS = 180
+SPACE = """
+[model]
+family = "lstm"
+width = 4
+layers = { int = [1, 4] }
+"""
+HEAD_NODE = "f" * 51 + "00000"
+
+
+class NoRecords:
+    """For a test that asks the cluster alone."""
+
+    def start(self, trial: Trial) -> None: ...
+
+    def report(self, trial: Trial, reports: Sequence[Report]) -> None: ...
+
+    def finish(self, trial: Trial) -> None: ...
+
+
+@pytest.fixture
+def two_logical_gpus() -> Iterator[None]:
+    from memtune.execution.cluster import ray  # which says how Tune is to log, before Ray is loaded
+
+    with TemporaryDirectory(prefix="mt-") as folder:
+        ray.init(
+            "local", num_cpus=8, num_gpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=folder
+        )
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@pytest.fixture
+def ready(study_file: Path, settings: Settings) -> ReadyStudy:
+    (study_file.parent / "space.toml").write_text(SPACE)
+    terms = {"resources.gpus_per_trial": "fit", "resources.gpu_memory": "1.5GB"}
+    return prepare(study_file, load_study(study_file, terms), settings)
+
+
+def asked_for() -> dict[str, float]:
+    """The GPUs of each trial that has its place on a node now."""
+    from ray.util import placement_group_table
+
+    created = [group for group in placement_group_table().values() if group["state"] == "CREATED"]
+    return {group["placement_group_id"]: group["bundles"][0].get("GPU", 0.0) for group in created}
+
+
+def test_trials_are_packed_on_gpus_by_their_memory(
+    two_logical_gpus: None, ready: ReadyStudy, settings: Settings
+) -> None:
+    """With room for two of them on each of two GPUs; the training itself is on the CPU."""
+    from memtune.execution.tuning import run_trials
+
+    memory = ready.study.resources.gpu_memory
+    seen: list[dict[str, float]] = []
+    proposals = Proposals(
+        settings.proposals, ready.id, ready.space, ready.study.sampler, ready.identify, ready.refuse
+    )
+    director = Director(proposals, NoRecords(), 4, None, [lambda trial: seen.append(asked_for())])
+
+    def assign(trial: Trial) -> Assignment:
+        return Assignment(
+            number=trial.proposal.number,
+            identity=trial.proposal.identity,
+            config=trial.config,
+            corpus="tiny",
+            corpus_digest=ready.corpus.digest,
+            store=settings.store,
+            checkpoints=ready.checkpoints,
+            gpus=ready.gpus(trial.config, memory),
+        )
+
+    run_trials(director, assign, Resources(), ready.typical_gpus(memory), None)
+    assert [trial.state for trial in director.trials] == ["done"] * 4
+    assert {gpus for now in seen for gpus in now.values()} == {0.5}
+    assert max(map(len, seen)) == 4, "two on each GPU, all at once"
+
+
+@pytest.fixture
+def growing_head() -> Iterator[RayHead]:
+    """A head without cores whose autoscaler may add three nodes, each a process here."""
+    head = RayHead(
+        "--num-cpus=0",
+        environment={
+            "RAY_FAKE_CLUSTER": "1",
+            "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+            "RAY_CLOUD_INSTANCE_ID": HEAD_NODE,
+            "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_NODE,
+        },
+    )
+    provider = {"type": "fake_multinode", "gcs_address": head.gcs, "head_node_id": HEAD_NODE}
+    empty = {name: [] for name in COMMANDS}
+    config = {
+        "cluster_name": "growing",
+        "max_workers": 3,
+        "upscaling_speed": 8,
+        "idle_timeout_minutes": 5,
+        "provider": {**provider, "launch_multiple": True},
+        "head_node_type": "ray.head.default",
+        "available_node_types": {
+            "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+            "worker": {"resources": {"CPU": 1}, "node_config": {}, "min_workers": 0, "max_workers": 3},
+        },
+        "auth": {},
+        "file_mounts": {},
+        "file_mounts_sync_continuously": False,
+        **empty,
+    }
+    head.scale(config)
+    try:
+        head.start()
+        yield head
+    finally:
+        head.stop()
+
+
+COMMANDS = (
+    "initialization_commands",
+    "setup_commands",
+    "head_setup_commands",
+    "worker_setup_commands",
+    "head_start_ray_commands",
+    "worker_start_ray_commands",
+    "cluster_synced_files",
+    "rsync_exclude",
+    "rsync_filter",
+)
+
+
+def nodes_of(head: RayHead) -> int:
+    """Nodes in the cluster, the head's included."""
+    token = {"Authorization": f"Bearer {head.token.read_text()}"}
+    request = urllib.request.Request(f"{head.address}/nodes?view=summary", headers=token)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        listed = json.load(answer)["data"]["summary"]
+    return sum(node["raylet"].get("state") == "ALIVE" for node in listed)
+
+
+def test_a_cluster_without_a_node_grows_to_what_a_study_can_use(
+    growing_head: RayHead, study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(growing_head.token))
+    study_file.write_text(study_file.read_text().replace("tokens = 900", "tokens = 900_000_000"))
+    environment = {"MEMTUNE_HOME": str(settings.home), "MEMTUNE_STORE": settings.store}
+    server = JobServer(growing_head.address)
+    job = submit(server, prepare_submission(study_file, environment=environment))
+    end = time.monotonic() + SECONDS
+    while nodes_of(growing_head) < 1 + 3:
+        assert time.monotonic() < end, server.log(job)
+        assert not server.job(job).over, server.log(job)
+        time.sleep(1)
+    assert server.stop(job)
+    while not server.job(job).over:
+        assert time.monotonic() < end
+        time.sleep(0.5)
