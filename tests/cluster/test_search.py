@@ -146,6 +146,21 @@ def test_a_second_driver_of_a_study_is_refused_with_who_holds_it(
     assert f"is run by process {first.process.pid} on" in err
 
 
+def test_a_tracking_store_that_does_not_answer_ends_a_search_before_anything_is_left(
+    run: type[Search], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray starts beside the question to the store: it has to be gone again."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    search = run()  # type: ignore[call-arg]
+    code, out, err = search.finish()
+    assert code == 1
+    assert "http://127.0.0.1:9 does not answer" in err
+    assert "trial" not in out
+    assert not any(Path(settings.studies).glob("*/study.json"))
+    with pytest.raises(ProcessLookupError):
+        os.killpg(search.process.pid, 0)
+
+
 def test_a_worker_killed_in_the_middle_loses_no_report(
     run: type[Search], study_file: Path, settings: Settings
 ) -> None:
