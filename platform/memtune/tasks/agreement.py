@@ -2,7 +2,7 @@
 
 Linzen, Dupoux and Goldberg (2016) ask it of a sentence's beginning up to the verb; between subject and verb
 stand attractors, nouns of the other number, and the more there are the longer a model has to remember
-(Yogatama et al. 2018, section 4.2). A question can be asked when both forms are in the vocabulary.
+(Yogatama et al. 2018, section 4.2). A question can be asked when both forms are in the vocabulary and differ.
 
 Shapes: Q questions, B batch, T time.
 """
@@ -70,7 +70,7 @@ class Agreement(QuestionTask):
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:
         rows = self.rows(split)
         forms_Q2 = np.stack([rows.column(name).to_numpy() for name in ("right", "wrong")], axis=1)
-        asked_Q = self.known_V[forms_Q2].all(axis=1)
+        asked_Q = self.known_V[forms_Q2].all(axis=1) & (forms_Q2[:, 0] != forms_Q2[:, 1])
         training = model.training
         model.eval()
         ask = self._by_sentence if self._context == "sentence" else self._through_text

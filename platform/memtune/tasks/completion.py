@@ -17,6 +17,7 @@ from typing_extensions import override
 from memtune.corpora.protocols import Protocol, TreeProtocol
 from memtune.corpora.store import Corpus
 from memtune.corpora.trees import Treebank
+from memtune.errors import CorpusError
 from memtune.models.interface import LanguageModel
 from memtune.objective import Objective
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, by_length, shifted
@@ -64,7 +65,13 @@ class Completion(QuestionTask):
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:
         rows = self.rows(split)
         first_Q = rows.column("first").to_numpy()
-        candidates = int(rows.column("candidates").to_numpy()[0])
+        offered = rows.column("candidates").to_numpy()
+        if offered.min() != offered.max():
+            raise CorpusError(
+                f'"{self.asked.name}" offers {offered.min()} candidates in one question of {split} and '
+                f"{offered.max()} in another; import questions with one number of candidates"
+            )
+        candidates = int(offered[0])
         sentences = (first_Q[:, None] + np.arange(candidates)).ravel()
         nats_QC = self.sentence_nats(model, split, sentences, device).reshape(-1, candidates)
         answers_Q = rows.column("answer").to_numpy().astype(np.int64)

@@ -72,6 +72,12 @@ def test_a_form_outside_the_vocabulary_is_not_asked_and_not_hidden(opened, model
     assert (answers.questions, len(answers.names)) == (1, 5)
 
 
+def test_forms_that_are_alike_ask_nothing(opened, model):
+    corpus = opened([*QUESTIONS, asked("the dog barks", 2, "barks", 0)])
+    answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(model(corpus), "valid")
+    assert answers.asked_Q.tolist() == [True] * 4 + [False]
+
+
 def test_answers_are_counted_by_attractors(opened, model):
     corpus = opened(QUESTIONS)
     answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(model(corpus), "valid")

@@ -105,6 +105,13 @@ def test_a_text_without_questions_says_how_to_join_some(opened):
         CompletionConfig().open(opened(agreement), SentenceProtocol())
 
 
+def test_questions_with_unlike_numbers_of_candidates_are_refused(opened, model):
+    corpus = opened([QUESTIONS[0], question("4", "the _", "dog cat", 0)])
+    task = CompletionConfig().open(corpus, SentenceProtocol())
+    with pytest.raises(CorpusError, match="one number of candidates"):
+        task.answer(model(corpus), "valid")
+
+
 def test_the_first_of_equal_candidates_is_chosen():
     assert choose(np.array([[2.0, 1.0, 1.0]])).tolist() == [1]
 
