@@ -9,6 +9,7 @@ from memtune.reports.parameter_counts import PAIRS, PUBLISHED, TRIALS, parameter
 
 FILES = sorted(TRIALS.glob("*.toml"))
 CORPORA = {"ptb", "grammar", "sst", "snli", "snli_dev", "ud", "linzen", "ewt", "novels"}
+LABELLED = {"grammar_sentiment", "grammar_inference"}
 QUESTIONS = {"ewt_questions", "grammar_questions", "holmes"}
 PAPERS = ("zaremba2014", "benes2017", "yogatama2018", "merity2017")
 PAGE = Path(__file__).parents[2] / "docs" / "parameter_counts.md"
@@ -23,7 +24,7 @@ def test_a_trial_asks_a_question_and_is_a_configuration(file):
     loaded = load_trial(file)
     assert file.read_text().startswith('question = "')
     assert loaded.question.endswith("?")
-    assert set(loaded.corpus.split("+")) <= CORPORA | QUESTIONS
+    assert set(loaded.corpus.split("+")) <= CORPORA | LABELLED | QUESTIONS
 
 
 @pytest.mark.parametrize("published", PAIRS, ids=lambda published: published.trial)
