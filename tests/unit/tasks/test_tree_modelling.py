@@ -1,6 +1,7 @@
 """Language modelling down trees: what counts, who may take part, and what a sentence comes to."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -156,15 +157,7 @@ def asked(corpus, tmp_path, words, relations=("nsubj", "root")) -> Corpus:
     example = Example([words], {"trees": [((1, -1), relations)]})
     import_corpus("asked", {"valid": [example]}, store, ImportOptions(vocabulary="all"), cache=tmp_path)
     questions = open_corpus("asked", store, tmp_path)
-    return Corpus(
-        "trees+asked",
-        corpus.digest,
-        corpus.manifest,
-        corpus.vocabulary,
-        corpus.splits,
-        corpus.annotations,
-        questions,
-    )
+    return replace(corpus, name="trees+asked", joined=questions)
 
 
 def test_questions_are_read_in_the_words_and_labels_of_the_corpus(corpus, model, tmp_path):
