@@ -201,7 +201,7 @@ class Lease:
             return
 
     def _keep_beating(self) -> None:
-        """A storage that does not answer is told of by the driver's own writes; it keeps successors off too."""
+        """A storage that does not answer is told of by the driver's writes; it keeps successors off too."""
         while not self._closing.wait(self._beat) and not self._lost.is_set():
             with suppress(Exception):
                 self._confirm()
