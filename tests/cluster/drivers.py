@@ -73,15 +73,15 @@ class Driver:
             time.sleep(0.02)
         raise AssertionError(f"no line like {pattern!r} within {PATIENCE} s in {self.lines}")
 
-    def finish(self) -> tuple[int, str, str]:
+    def finish(self, seconds: float = PATIENCE) -> tuple[int, str, str]:
         """Exit code, output and errors."""
-        self.process.wait(PATIENCE)
+        self.process.wait(seconds)
         self._drain()
         return self.process.returncode, "".join(self.lines), "".join(self.errors)
 
-    def succeed(self) -> str:
+    def succeed(self, seconds: float = PATIENCE) -> str:
         """Wait for a good end; the output."""
-        code, out, err = self.finish()
+        code, out, err = self.finish(seconds)
         assert code == 0, out + err
         return out
 
@@ -116,9 +116,9 @@ def driving(study: Path, *options: str, environment: dict[str, str] | None = Non
         driver.end()
 
 
-def eventually(condition: Callable[[], T], what: str) -> T:
+def eventually(condition: Callable[[], T], what: str, seconds: float = PATIENCE) -> T:
     """What the condition gives once it holds; fails with `what` when it does not in time."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := condition():
             return found

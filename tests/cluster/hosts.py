@@ -190,6 +190,8 @@ class Hosts:
         self._tag, self._folder, self._count = f"mt{random.getrandbits(24):06x}", folder, count
         self._undo = ExitStack()
         self.hosts: list[Host] = []
+        self.address = ""
+        """By which the hosts reach this machine."""
 
     def __enter__(self) -> Self:
         """Lay the cables and boot every host."""
@@ -207,9 +209,10 @@ class Hosts:
         self.shared.mkdir()
         _make_key(self.key)
         network = _free_network()
+        self.address = f"{network}.1"
         _ip("link", "add", self._tag, "type", "bridge")
         self._undo.callback(_ip, "link", "del", self._tag)
-        _ip("addr", "add", f"{network}.1/24", "dev", self._tag)
+        _ip("addr", "add", f"{self.address}/24", "dev", self._tag)
         _ip("link", "set", self._tag, "up")
         for number in range(self._count):
             name, folder = f"{self._tag}h{number}", self._folder / f"host{number}"

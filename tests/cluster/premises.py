@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from memtune.execution.settings import Settings
-from tests.cluster.drivers import PATIENCE, Driver, eventually
+from tests.cluster.drivers import Driver, eventually
 from tests.cluster.hosts import SHARED, Host, Hosts
 
 __all__ = ["FILE", "TRIAL", "Premises"]
@@ -28,6 +28,8 @@ UV = """#!/bin/sh
 # The hosts have no internet: everything that uv would install is there.
 test "$1 $2" = "pip install" && grep -q "^ray==" ~/.memtune-node/requirements.txt
 """
+PATIENCE = 900
+"""Seconds for what waits until hosts have joined, or a study has ended, on a busy machine."""
 FILE = "clusters/onprem.yaml"
 TRIAL = "ray::ResourceTrainable"
 """How Ray calls a process that holds a trial."""
@@ -81,6 +83,7 @@ class Premises:
             "HOME": str(self.home),
             "PATH": binaries,
             "PYTHONPATH": str(self.project / "platform"),
+            "PYTHONUNBUFFERED": "1",
             "TMPDIR": str(self.home),
         }
 

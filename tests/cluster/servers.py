@@ -1,4 +1,6 @@
-"""A cluster's services as tests start them: real processes on loopback that may be stopped and come back.
+"""A cluster's services as tests start them: real processes that may be stopped and come back.
+
+They listen on loopback, or on the address of a private network that a test made.
 
 PostgreSQL comes from Debian's package, the object store is moto's server, and MLflow's is started by what
 clusters/services says, over the other two, with passwords that its script made.
@@ -40,6 +42,7 @@ __all__ = [
 SERVICES = Path(__file__).parents[2] / "clusters" / "services"
 UNIT = SERVICES / "memtune-mlflow.service"
 PROGRAMS = Path(sys.executable).parent
+LOOPBACK = "127.0.0.1"
 PATIENCE = 120
 """Seconds that a server may take to answer on a busy machine."""
 
@@ -109,10 +112,10 @@ def make_secrets(folder: Path) -> Secrets:
 
 
 class Postgres:
-    """PostgreSQL with the databases of clusters/services, on a loopback port and a socket of its own."""
+    """PostgreSQL with the databases of clusters/services, on a port and a socket of its own."""
 
-    def __init__(self, folder: Path, programs: Path, password: str) -> None:
-        self.port = free_port()
+    def __init__(self, folder: Path, programs: Path, password: str, host: str = LOOPBACK) -> None:
+        self.port, self.host = free_port(), host
         self.folder, self.user, self._programs = folder, free_user(), programs
         self._password = password
         self.process: subprocess.Popen[bytes] | None = None
@@ -121,12 +124,12 @@ class Postgres:
     @property
     def url(self) -> str:
         """Where studies' proposals go; the password is in ~/.pgpass."""
-        return f"postgresql://memtune@127.0.0.1:{self.port}/optuna"
+        return f"postgresql://memtune@{self.host}:{self.port}/optuna"
 
     def start(self) -> None:
         """Start it, and wait until it takes connections."""
         command = [str(self._programs / "postgres"), "-D", str(self.folder / "data")]
-        command += ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self.folder), "-c", "fsync=off"]
+        command += ["-h", self.host, "-p", str(self.port), "-k", str(self.folder), "-c", "fsync=off"]
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True, **self._identity()
@@ -172,6 +175,9 @@ class Postgres:
         ]
         subprocess.run(command, check=True, capture_output=True, cwd=self.folder, **self._identity())
         password.unlink()
+        if self.host != LOOPBACK:
+            with (self.folder / "data" / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all samenet scram-sha-256\n")
 
     def make_databases(self) -> None:
         """The role and the databases, as compose.yaml and docs/cluster.md make them."""
@@ -196,12 +202,13 @@ class Postgres:
 
 
 class ObjectStore:
-    """An S3 server on loopback, moto's."""
+    """An S3 server, moto's."""
 
     keys: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret-of-s3"}
 
-    def __init__(self, log: Path) -> None:
-        self.address = f"http://127.0.0.1:{free_port()}"
+    def __init__(self, log: Path, host: str = LOOPBACK) -> None:
+        self.address = f"http://{host}:{free_port()}"
+        self._host = host
         self._log = log
 
     def environment(self, address: str | None = None) -> dict[str, str]:
@@ -225,7 +232,7 @@ class ObjectStore:
     def running(self) -> Iterator["ObjectStore"]:
         """The server for the time of the block."""
         port = self.address.rpartition(":")[2]
-        command = [str(PROGRAMS / "moto_server"), "-H", "127.0.0.1", "-p", port]
+        command = [str(PROGRAMS / "moto_server"), "-H", self._host, "-p", port]
         with (
             self._log.open("wb") as sink,
             subprocess.Popen(command, stdout=sink, stderr=sink, start_new_session=True) as server,
@@ -249,10 +256,11 @@ class MlflowServer:
         postgres: Postgres,
         artifacts: str,
         environment: Mapping[str, str],
+        host: str = LOOPBACK,
     ) -> None:
         self.folder = folder
         self.port = free_port()
-        self.uri = f"http://127.0.0.1:{self.port}"
+        self.uri = f"http://{host}:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
         unit = configparser.RawConfigParser(strict=False)
         unit.optionxform = str  # type: ignore[assignment, method-assign]
@@ -264,9 +272,11 @@ class MlflowServer:
         given["MLFLOW_ARTIFACTS_DESTINATION"] = artifacts
         given["MLFLOW_AUTH_CONFIG_PATH"] = str(SERVICES / "mlflow_auth.ini")
         self._environment = {**environment, **given, **secrets.server, "PGPORT": str(postgres.port)}
+        self._environment["PGHOST"] = postgres.host
         (command,) = re.findall("^ExecStart=(.*)$", text, re.M)
         program, *options = shlex.split(command)
         options[options.index("--port") + 1] = str(self.port)
+        options[options.index("--host") + 1] = host
         self.command = [str(PROGRAMS / Path(program).name), *options, "--workers", "1"]
 
     def start(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.drivers import outcomes, ray_instance
 from tests.cluster.hosts import SHARED
-from tests.cluster.premises import FILE, Premises
+from tests.cluster.premises import FILE, PATIENCE, Premises
 
 pytestmark = pytest.mark.cluster
 
@@ -67,7 +67,7 @@ def test_a_study_on_the_embedded_corpus_is_submitted_and_crowns_a_champion(clust
     study = cluster.project / "jobs" / "studies" / "layers.toml"
     study.write_text(STUDY)
     with cluster.dashboard() as address, cluster.submit(address, "jobs/studies/layers.toml") as job:
-        said = job.succeed()
+        said = job.succeed(PATIENCE)
     assert "new champion models:/grammar@champion" in said
     assert [outcome.state for outcome in outcomes(study, cluster.settings)] == ["complete"] * 2
     checkpoints = cluster.head.run(f"ls {SHARED}/studies/*/checkpoints")

@@ -1,0 +1,197 @@
+"""Whole hosts lost in the middle of a study: a worker cut off, the head without power."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from memtune.corpora import import_corpus
+from memtune.execution.comparison import compare
+from tests.cluster.drivers import Driver, eventually, outcomes, prepared
+from tests.cluster.fault_table import RecordFault
+from tests.cluster.hosts import Host
+from tests.cluster.premises import FILE, PATIENCE, TRIAL, Premises
+
+pytestmark = pytest.mark.cluster
+
+SENTENCES = [["the", "dog", "sees", "a", "cat"], ["a", "cat", "sleeps"], ["the", "cat", "eats"]] * 200
+INTERVAL = 5_000
+"""Tokens between two reports, and so between two checkpoints."""
+STUDY = f"""question = "Which learning rate?"
+
+corpus = "small"
+spaces = ["rate.toml"]
+
+[training]
+tokens = {6 * INTERVAL}
+report_every = {INTERVAL}
+
+[resources]
+cpus_per_trial = 2
+
+[budget]
+trials = 100
+"""
+SPACE = """[model]
+family = "lstm"
+width = 16
+
+[training.optimiser]
+kind = "sgd"
+learning_rate = { float = [0.1, 1.0], log = true }
+"""
+
+
+class Search:
+    """A study that runs on the cluster, longer than any test waits for it; one trial fills a host."""
+
+    def __init__(self, cluster: Premises) -> None:
+        """Submit it, and follow its log."""
+        self.cluster = cluster
+        self.name = "jobs/studies/rates.toml"
+        self.file = cluster.project / self.name
+        self.file.write_text(STUDY)
+        (self.file.parent / "rate.toml").write_text(SPACE)
+        import_corpus("small", dict.fromkeys(("train", "valid", "test"), SENTENCES), cluster.settings.store)
+        self.checkpoints = Checkpoints(Path(prepared(self.file, cluster.settings).checkpoints))
+        self._open = ExitStack()
+        self._open.callback(self.checkpoints.close)
+        address = self._open.enter_context(cluster.dashboard())
+        self.job: Driver = self._open.enter_context(cluster.submit(address, self.name))
+
+    def close(self) -> None:
+        """Stop following it; the job may go on."""
+        self._open.close()
+
+    def trials(self, state: str, since: int = 0) -> set[int]:
+        """The trials that the log has told to be in this state, after so many lines."""
+        line = re.compile(rf"trial +(\d+)  {state} ")
+        return {int(found[1]) for text in self.job.lines[since:] if (found := line.match(text))}
+
+    def tokens(self, trial: int) -> int:
+        """How far the log has told a trial to be."""
+        line = re.compile(rf"trial +{trial}  .*  ([\d,]+) tokens")
+        told = [found[1] for text in self.job.lines if (found := line.match(text))]
+        return max((int(tokens.replace(",", "")) for tokens in told), default=0)
+
+    def train_on(self, *hosts: Host) -> bool:
+        """Whether each host has a trial, and two of those that run have been heard of since they began."""
+        assert self.job.process.poll() is None, self.job.lines + self.job.errors
+        return all(host.processes(TRIAL) for host in hosts) and len(self.checkpoints.seen) > 1
+
+
+class Checkpoints:
+    """Every checkpoint that a study's trials were seen to have, by who wrote it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Watch the trials' indices below `folder`."""
+        self.seen: dict[str, dict[str, list[int]]] = {}
+        """Tokens of each checkpoint by the trial's identity and its writer, both in their order."""
+        self._folder, self._ended = folder, Event()
+        self._thread = Thread(target=self._watch)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self._thread.join()
+
+    def newest(self) -> dict[str, int]:
+        """The furthest checkpoint of each trial."""
+        return {identity: max(map(max, by.values())) for identity, by in list(self.seen.items())}
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.05):
+            for index in self._folder.glob("*/latest.json"):
+                with suppress(OSError, ValueError):
+                    self._note(index.parent.name, json.loads(index.read_text()))
+
+    def _note(self, identity: str, names: list[str]) -> None:
+        for name in sorted(names):
+            tokens, _, writer = name.partition("-")
+            found = self.seen.setdefault(identity, {}).setdefault(writer, [])
+            if int(tokens) not in found:
+                found.append(int(tokens))
+
+
+@pytest.fixture(scope="module")
+def running(premises: Premises) -> Iterator[Search]:
+    premises.up()
+    search = Search(premises)
+    yield search
+    search.close()
+
+
+def test_trials_of_a_host_cut_off_go_on_elsewhere_and_the_host_is_used_again(
+    running: Search, record_fault: RecordFault
+) -> None:
+    head, worker = running.cluster.head, running.cluster.workers[0]
+    eventually(lambda: running.train_on(head, worker), "a trial on each host", PATIENCE)
+    lines, before, processes = len(running.job.lines), running.checkpoints.newest(), worker.processes(TRIAL)
+    worker.cut_off()
+    lost = eventually(lambda: running.trials("waiting", lines), "the loss to be noticed", PATIENCE)
+    heard = {trial: running.tokens(trial) for trial in lost}
+    eventually(
+        lambda: all(running.tokens(trial) > tokens for trial, tokens in heard.items()),
+        f"the other host to go on with trials {lost}",
+        PATIENCE,
+    )
+    worker.reconnect()
+    eventually(
+        lambda: set(worker.processes(TRIAL)) - set(processes), "a trial on the host that came back", PATIENCE
+    )
+
+    moved = {identity: by for identity, by in running.checkpoints.seen.items() if len(by) > 1}
+    assert moved
+    for identity, by in moved.items():
+        assert min(list(by.values())[1]) > before[identity], (
+            "what lay before the last checkpoint is not trained again"
+        )
+    told = "a worker's cable pulled while both hosts trained; the other host continued its trial from the "
+    record_fault("node lost", 1, 0, told + "newest checkpoint, and once plugged in it was given the next one")
+
+
+def test_a_study_goes_on_after_the_head_lost_its_power_and_was_launched_again(
+    running: Search, record_fault: RecordFault
+) -> None:
+    cluster, checkpoints = running.cluster, running.checkpoints
+    eventually(lambda: running.train_on(cluster.head, cluster.workers[0]), "a trial on each host", PATIENCE)
+    cluster.head.kill()
+    before, newest = outcomes(running.file, cluster.settings), checkpoints.newest()
+    known = {identity: set(by) for identity, by in checkpoints.seen.items()}
+    cluster.head.start()
+    cluster.run("ray", "up", "--yes", FILE)
+    cluster.run("memtune", "cluster", "up", FILE, "--yes")
+    more = str(len(before) + 1)
+    with (
+        cluster.dashboard() as address,
+        cluster.submit(address, running.name, "--resume", "--trials", more) as job,
+    ):
+        job.succeed(PATIENCE)
+    after = outcomes(running.file, cluster.settings)
+    assert [outcome.identity for outcome in after[:-1]] == [outcome.identity for outcome in before]
+    assert len({outcome.identity for outcome in after}) == len(after)
+    assert {outcome.state for outcome in after} == {"complete"}
+    rows = compare("small", settings=cluster.settings).rows
+    assert sorted(row.trial for row in rows) == sorted(outcome.identity for outcome in after)
+    assert {(row.state, row.tokens) for row in rows} == {("finished", max(after[0].curve))}
+    opened = [outcome.identity for outcome in before if outcome.state == "running"]
+    assert len(opened) == 2
+    for identity, writers in known.items():
+        later = [tokens for writer, tokens in checkpoints.seen[identity].items() if writer not in writers]
+        if identity in opened:
+            assert all(min(tokens) > newest[identity] for tokens in later), (
+                "only what was lost is trained again"
+            )
+        else:
+            assert later == [], "an ended trial is left alone"
+    told = (
+        "the power of the head cut while both hosts trained, the cluster launched again, the study resumed; "
+    )
+    record_fault(
+        "head lost", 1, 0, f"{told}its {len(opened)} open trials went on from their newest checkpoints"
+    )
