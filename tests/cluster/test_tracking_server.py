@@ -216,7 +216,7 @@ def fetched(address):
 
 
 def test_a_server_that_is_away_is_found_before_a_search(nobody):
-    with pytest.raises(TrackingError, match=f"{nobody} does not answer"):
+    with pytest.raises(TrackingError, match=f"no tracking server answers at {nobody}"):
         check_tracking(nobody)
 
 

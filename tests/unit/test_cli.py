@@ -61,6 +61,22 @@ def test_wrong_usage_ends_with_2(settings: Settings) -> None:
     assert CliRunner().invoke(cli.app, ["serach"]).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("--cache-size", "0"), ("--cache-flatness", "-1"), ("--cache-weight", "1")]
+)
+def test_a_value_that_an_option_does_not_take_is_wrong_usage(option: str, value: str) -> None:
+    refused = CliRunner().invoke(cli.app, ["evaluate", "models:/tiny@champion", option, value])
+    assert refused.exit_code == 2
+    assert option in refused.output or "the cache: weight" in refused.output
+
+
+@pytest.mark.parametrize("share", ["some", "fitt", ""])
+def test_a_share_of_a_gpu_is_a_number_or_fit(share: str, study_file: Path) -> None:
+    refused = CliRunner().invoke(cli.app, ["search", str(study_file), "--gpus-per-trial", share])
+    assert refused.exit_code == 2
+    assert "is no number of GPUs" in refused.output
+
+
 def test_a_mistake_ends_with_1_and_one_message(settings: Settings) -> None:
     done = run("corpus", "show", "tinny")
     assert done.returncode == 1
@@ -137,7 +153,9 @@ def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
     wrong = run("evaluate", "models:/tiny@champion", "--tune-cache", "--cache-weight", "0.2")
     assert wrong.returncode == 2
     assert "leave them out" in wrong.stderr
-    assert "the champion stays" in output("train", str(file))
+    again = output("train", str(file))
+    assert "the champion stays" in again
+    assert "had been trained to its end before, to 680 tokens" in again
 
 
 def test_a_dry_run_shows_the_study_and_five_samples_and_starts_nothing(

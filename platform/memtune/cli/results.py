@@ -1,11 +1,12 @@
 """`memtune compare`, `best`, `evaluate` and `ui`: what came of the searches."""
 
+import shlex
 from typing import Annotated, Any
 
 import typer
 
 from memtune.cli.terminal import AsJson, Device, out
-from memtune.errors import MemtuneError
+from memtune.errors import ConfigurationError, MemtuneError
 
 __all__ = ["best", "compare", "evaluate", "ui"]
 
@@ -23,6 +24,7 @@ def compare(
 
     Example: memtune compare --corpus ptb --study ptb_recurrent_memory
     """
+    from memtune.execution.comparison import PAGES
     from memtune.execution.comparison import compare as compare_trials
     from memtune.reports.figures import leaderboard_figure
     from memtune.reports.trials import leaderboard_table
@@ -35,7 +37,22 @@ def compare(
     out.print(leaderboard_table(found.rows[:top], found.ideal, title))
     leaderboard_figure(found.rows, corpus, found.ideal, found.figure)
     out.print(f"figure: {found.figure}", soft_wrap=True)
-    out.print(f"in MLflow, while `memtune ui` runs: {found.link}", soft_wrap=True, highlight=False)
+    out.print(f"in MLflow: {found.link}", soft_wrap=True, highlight=False)
+    if found.link.startswith(PAGES):
+        out.print("the link works while `memtune ui` runs; with --port it takes that port's number")
+    for other in found.others:
+        _tell_other(corpus, study, other)
+
+
+def _tell_other(corpus: str, study: str | None, protocol: str) -> None:
+    options = (
+        f"--corpus {corpus} " + (f"--study {study} " if study else "") + f"--protocol {shlex.quote(protocol)}"
+    )
+    out.print(
+        f"trials under another protocol do not compare with these: memtune compare {options}",
+        soft_wrap=True,
+        highlight=False,
+    )
 
 
 def best(
@@ -65,13 +82,14 @@ def evaluate(
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
     device: Device = "cpu",
     cache_size: Annotated[
-        int | None, typer.Option(help="Add a continuous cache of so many words; default with one: 2000.")
+        int | None,
+        typer.Option(min=1, help="Add a continuous cache of so many words; default with one: 2000."),
     ] = None,
     cache_flatness: Annotated[
-        float | None, typer.Option(help="How much the cache minds likeness; default: 0.3.")
+        float | None, typer.Option(min=0, help="How much the cache minds likeness; default: 0.3.")
     ] = None,
     cache_weight: Annotated[
-        float | None, typer.Option(help="The cache's share in the probability; default: 0.1.")
+        float | None, typer.Option(min=0, max=1, help="The cache's share in the probability; default: 0.1.")
     ] = None,
     tune_cache: Annotated[
         bool, typer.Option("--tune-cache", help="Choose flatness and weight on the validation split.")
@@ -114,9 +132,11 @@ def _cache(given: dict[str, Any], tuned: bool) -> Any:
 
     if tuned and (set(given) - {"size"}):
         raise typer.BadParameter("--tune-cache chooses flatness and weight; leave them out")
-    if tuned:
-        return parse(CacheGrid, given, "--cache")
-    return parse(ContinuousCache, given, "--cache") if given else None
+    kind = CacheGrid if tuned else ContinuousCache
+    try:
+        return parse(kind, given, "the cache") if given or tuned else None
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _described(cache: Any) -> str:

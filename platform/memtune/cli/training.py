@@ -55,6 +55,10 @@ def train(
     if trained.best is None:
         raise MemtuneError(f"{file} reached no validation: {trained.curve[-1].reason}")
     best = trained.best
+    if trained.begun_at == trained.curve[-1].tokens:
+        out.print(
+            f"{file} had been trained to its end before, to {trained.begun_at:,} tokens; nothing was left"
+        )
     figure = f"{best.objective} {shown(best.objective, best.cost or 0.0, 3)}"
     out.print(f"best: validation {figure} at {best.tokens:,} tokens")
     tell_decision(trained.crowning)

@@ -8,7 +8,7 @@ from memtune.errors import CorpusError, TrackingError, did_you_mean
 from memtune.execution.settings import Settings
 from memtune.tracking import Champion, Row, best, experiment_link, is_server, leaderboard, list_champions
 
-__all__ = ["Comparison", "champions", "compare"]
+__all__ = ["PAGES", "Comparison", "champions", "compare"]
 
 PAGES = "http://127.0.0.1:5000"
 COLUMNS = ("model.family", "parameters", "model.width", "model.layers", "model.memory_size")
@@ -26,6 +26,8 @@ class Comparison:
     """Where the figure goes."""
     link: str
     """The table in MLflow's pages."""
+    others: tuple[str, ...] = ()
+    """The protocols of this corpus's other trials, which these do not compare with."""
 
 
 def compare(
@@ -62,7 +64,8 @@ def compare(
         settings.tracking, corpus, COLUMNS, next(iter(studies), None), base, kept[0].objective
     )
     ideal = _ideal(corpus, settings) if kept[0].objective == "perplexity" else None
-    return Comparison(kept, chosen, ideal, settings.home / "figures" / f"{corpus}.png", link)
+    figure = settings.home / "figures" / f"{corpus}.png"
+    return Comparison(kept, chosen, ideal, figure, link, tuple(sorted({*labels} - {chosen})))
 
 
 def _of_study(rows: list[Row], corpus: str, study: str | None) -> list[Row]:

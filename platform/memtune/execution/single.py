@@ -35,6 +35,8 @@ class Trained:
     identity: str
     curve: list[Report]
     best: Report | None
+    begun_at: int
+    """Tokens seen before this call: 0 for a new trial, all of them for one that had ended before."""
     crowning: Decision | None
 
 
@@ -77,6 +79,7 @@ def train(
     check_tracking(settings.tracking)
     checkpoints = Checkpoints(f"{settings.studies}/single/checkpoints", file.trial.identity(corpus.digest))
     learner = checkpoints.restore(corpus, device) or new_learner(file.trial, corpus, device)
+    begun_at = learner.tokens
     with Recorder(settings.tracking, corpus.name) as recorder:
         _open_run(recorder, path.stem, learner, corpus, settings)
         _learn(learner, checkpoints, recorder, progress, report)
@@ -85,7 +88,7 @@ def train(
             if learner.best
             else None
         )
-    return Trained(path.stem, learner.identity, learner.curve, learner.best, crowning)
+    return Trained(path.stem, learner.identity, learner.curve, learner.best, begun_at, crowning)
 
 
 def _open_run(recorder: Recorder, name: str, learner: AnyLearner, corpus: Corpus, settings: Settings) -> None:

@@ -41,6 +41,8 @@ HOPELESS = {
     "ENDPOINT_NOT_FOUND",
 }
 
+UNREACHED = "failed with exception"
+"""MLflow's words for a request that nobody took."""
 DENIED = {"UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED"}
 
 _SETTINGS = {
@@ -128,6 +130,11 @@ def check_tracking(tracking_uri: str) -> None:
             raise TrackingError(
                 f"the tracking server {tracking_uri} does not let this user in; keep user and password in "
                 "~/.mlflow/credentials (mode 0600)"
+            ) from None
+        if UNREACHED in str(error):
+            raise TrackingError(
+                f"no tracking server answers at {tracking_uri}; start it (`memtune ui` starts one on this "
+                "machine), correct MLFLOW_TRACKING_URI, or unset it to record in a file"
             ) from None
         message = f"the tracking server {tracking_uri} does not answer as MLflow does: {error}"
         raise TrackingError(

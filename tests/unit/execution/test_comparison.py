@@ -36,6 +36,17 @@ def test_without_a_name_all_studies_are_compared(recorded: Settings) -> None:
     }
 
 
+def test_trials_under_another_protocol_are_left_out_and_named(recorded: Settings) -> None:
+    with Recorder(recorded.tracking, "tiny") as recorder:
+        recorder.start_trial("another", "lstm #1", PROTOCOL, {"protocol": "stream"})
+        recorder.finish_trial("another", "FINISHED", "budget")
+        assert recorder.flush(60)
+    found = compare("tiny", settings=recorded)
+    assert len(found.rows) == 2
+    (other,) = found.others
+    assert [row.name for row in compare("tiny", other, settings=recorded).rows] == ["lstm #1"]
+
+
 def test_a_study_that_is_not_there_is_told_with_those_that_are(recorded: Settings) -> None:
     with pytest.raises(TrackingError, match=r'no one study "third".*known: first-0123abcd, second'):
         compare("tiny", study="third", settings=recorded)
