@@ -19,6 +19,7 @@ from memtune.execution.champions import evaluate_registered
 from memtune.execution.comparison import champions, compare
 from memtune.execution.settings import Settings
 from memtune.search import Outcome
+from memtune.tracking import Recorder
 from memtune.tracking.connection import check_tracking, connect
 from tests.cluster.drivers import driving, outcomes
 from tests.cluster.fault_table import RecordFault
@@ -216,3 +217,30 @@ def test_without_a_password_mlflow_tells_nothing(
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(TrackingError, match=r"keep user and password in ~/\.mlflow/credentials"):
         check_tracking(mlflow_server.uri)
+
+
+def test_metrics_reach_an_mlflow_whose_database_is_stopped_again_and_again(
+    environment: dict[str, str], mlflow_server: MlflowServer, postgres: Postgres, record_fault: RecordFault
+) -> None:
+    steps = range(1, 301)
+    with Recorder(mlflow_server.uri, "outages") as recorder:
+        recorder.start_trial("trial", "trial", {})
+        for step in steps:
+            recorder.log_reports("trial", [{"tokens": step, "valid_perplexity": 100 / step}])
+            if step % 100 == 50:
+                postgres.stop(signal.SIGQUIT)
+            if step % 100 == 80:
+                assert recorder.flush(1) is False, "nothing can be recorded now"
+                postgres.start()
+            if step % 100 == 0:
+                assert recorder.flush(60)
+        recorder.finish_trial("trial", "FINISHED")
+        assert recorder.flush(120)
+        assert recorder.problems == []
+    client = connect(mlflow_server.uri)
+    experiment = client.get_experiment_by_name("outages")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    found = [point.step for point in client.get_metric_history(run.info.run_id, "valid_perplexity")]
+    assert found == list(steps)
+    record_fault("server stopped", 3, 0, "MLflow's PostgreSQL stopped at once while metrics came")
