@@ -43,6 +43,8 @@ HOPELESS = {
 
 UNREACHED = "failed with exception"
 """MLflow's words for a request that nobody took."""
+BROKEN_OFF = ("invalid transaction", "InterfaceError", "connection")
+"""In a server's refusal: it lost its own database in the middle, which MLflow reports as a bad request."""
 DENIED = {"UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED"}
 
 _SETTINGS = {
@@ -171,7 +173,7 @@ def is_hopeless(error: Exception) -> bool:
     from mlflow.exceptions import MlflowException
 
     if isinstance(error, MlflowException):
-        return error.error_code in HOPELESS
+        return error.error_code in HOPELESS and not any(sign in str(error) for sign in BROKEN_OFF)
     return isinstance(
         error, TypeError | ValueError | LookupError | AttributeError | ArithmeticError | Warning
     )
