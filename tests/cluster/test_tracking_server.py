@@ -210,6 +210,15 @@ def test_the_pages_and_a_trials_figure_are_served(server, corpus):
     assert figure.startswith(b"\x89PNG")
 
 
+def test_nothing_is_printed_between_the_lines_of_a_search(server, corpus, capfd):
+    with Recorder(server.uri, corpus) as recorder:
+        recorder.start_trial("t1", "trial", {})
+        recorder.log_reports("t1", [report(1)])
+        recorder.finish_trial("t1", "FINISHED")
+        assert recorder.flush(60)
+    assert capfd.readouterr().out == ""
+
+
 def fetched(address):
     with urllib.request.urlopen(address, timeout=30) as answer:
         return answer.read()
