@@ -61,6 +61,17 @@ def test_a_sentence_comes_to_what_its_paths_come_to(corpus, model):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+def test_words_that_do_not_count_are_left_out_of_a_sentence(corpus, model):
+    trees = Treebank.of(corpus, "valid")
+    batch = trees.batch(trees.sentences)
+    _, nats_W = model.tree_nats(batch)
+    known_W = batch.words_N[1:] != 1
+    assert not known_W.all()
+    expected = np.zeros(corpus["valid"].sentence_count)
+    np.add.at(expected, batch.sentences_W[known_W].numpy(), nats_W[known_W].numpy())
+    np.testing.assert_allclose(nats_by_sentence(model, trees, KNOWN_ONLY), expected, rtol=1e-12)
+
+
 def test_an_evaluation_is_the_mean_over_the_words_that_count(corpus, model):
     for protocol, counts in ((TreeProtocol(), True), (KNOWN_ONLY, False)):
         metrics = task_of(corpus, protocol).evaluate(model, "valid")
