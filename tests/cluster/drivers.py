@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -128,15 +128,22 @@ def eventually(condition: Callable[[], T], what: str, seconds: float = PATIENCE)
 
 def workers_of(session: int) -> list[int]:
     """The processes of a session (that of whoever started its Ray) that hold a trial, by id."""
-    return [pid for pid, leader, title in processes() if leader == session and "ResourceTrainable" in title]
+    names = ("ResourceTrainable", "TrialActor")
+    return [
+        pid
+        for pid, leader, title in processes()
+        if leader == session and title.startswith("ray::") and any(name in title for name in names)
+    ]
 
 
 def processes() -> Iterator[tuple[int, int, str]]:
     """Id, session and command line of every process."""
-    listed = subprocess.run(["ps", "-eo", "pid,sid,args"], capture_output=True, text=True, check=True)
-    for line in listed.stdout.splitlines()[1:]:
-        pid, session, arguments = line.split(maxsplit=2)
-        yield int(pid), int(session), arguments
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                title = (folder / "cmdline").read_text(errors="replace").replace("\0", " ")
+                session = (folder / "stat").read_text().rpartition(")")[2].split()[3]
+                yield int(folder.name), int(session), title
 
 
 RAY = """
