@@ -24,6 +24,7 @@ __all__ = [
     "RayInstance",
     "driving",
     "eventually",
+    "members",
     "outcomes",
     "prepared",
     "ray_instance",
@@ -134,6 +135,11 @@ def workers_of(session: int) -> list[int]:
         for pid, leader, title in processes()
         if leader == session and title.startswith("ray::") and any(name in title for name in names)
     ]
+
+
+def members(session: int) -> Iterator[int]:
+    """The living processes of a session."""
+    return (pid for pid, leader, title in processes() if leader == session and title)
 
 
 def processes() -> Iterator[tuple[int, int, str]]:

@@ -143,6 +143,24 @@ TERMS = """## What is counted
 
 `struck` counts kills, stops and damages; `lost` trials, reports or metrics that were missing or double in the
 end.
+
+## What there is to set
+
+In `[resources]` of a study `checkpoint_every` (default `"10m"`) asks for checkpoints between reports that
+are further apart, and `max_silence` (default `"1h"`) says after which time a worker that is not heard of is
+ended and its trial tried again.
+
+A trial that fails three times in a row without having come further is failed for good; one that gets
+further between two failures goes on for ever, however many nodes it loses. A worker that cannot read the
+corpus or the checkpoints, or sees no GPU where one was promised, is no fault of its trial: after three
+tries the study stops, names it, and leaves the trial to `--resume`.
+
+A driver holds its study by a lease in the study's own storage of proposals and beats every 4 seconds.
+Another driver is refused while it beats. One that was killed on the same machine is succeeded at once, any
+other after 20 seconds of silence, by the successor's own clock. A driver that lost its study notices before
+its next write and stops. One instant is left: a driver that is stopped between that look and its write may,
+when it is continued, write one record more, which is the report or the end that its successor finds for
+itself.
 """
 
 

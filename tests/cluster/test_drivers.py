@@ -1,9 +1,12 @@
 """Drivers that are killed, stopped or started twice: what a study comes to is what it would have come to."""
 
+import math
+import os
 import random
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +17,16 @@ from memtune.corpora import import_corpus
 from memtune.execution.comparison import champions, compare
 from memtune.execution.settings import Settings
 from memtune.search import Outcome
-from tests.cluster.drivers import Driver, RayInstance, driving, eventually, outcomes, prepared, ray_instance
+from tests.cluster.drivers import (
+    Driver,
+    RayInstance,
+    driving,
+    eventually,
+    members,
+    outcomes,
+    prepared,
+    ray_instance,
+)
 from tests.cluster.fault_table import RecordFault
 from tests.conftest import SENTENCES, SPACE
 
@@ -75,6 +87,16 @@ class Place:
         (folder / "space.toml").write_text(SPACE)
         self.study = folder / "layers.toml"
         self.study.write_text(STUDY.format(seed=seed))
+
+    def elsewhere(self, folder: Path) -> dict[str, str]:
+        """What a driver has that shares the study's places and no home."""
+        return self.environment | {
+            "MEMTUNE_HOME": str(folder / "elsewhere"),
+            "MEMTUNE_STORE": self.settings.store,
+            "MEMTUNE_STUDIES": self.settings.studies,
+            "MEMTUNE_PROPOSALS": self.settings.proposals,
+            "MLFLOW_TRACKING_URI": self.settings.tracking,
+        }
 
     def outcomes(self) -> list[Outcome]:
         return outcomes(self.study, self.settings)
@@ -173,6 +195,12 @@ def test_a_truncated_checkpoint_is_named_and_the_one_before_goes_on(
     )
 
 
+def replace(path: Path, content: bytes) -> None:
+    """Another file in place of one that may be mapped into memory, as a copying program makes it."""
+    path.with_suffix(".copy").write_bytes(content)
+    path.with_suffix(".copy").replace(path)
+
+
 def test_a_shard_damaged_in_the_middle_of_a_study_is_named_and_no_trial_is_blamed(
     place: Place, undisturbed: list[Outcome], record_fault: RecordFault
 ) -> None:
@@ -180,12 +208,12 @@ def test_a_shard_damaged_in_the_middle_of_a_study_is_named_and_no_trial_is_blame
     whole = shard.read_bytes()
     with driving(place.study, environment=place.environment) as driver:
         driver.wait_for("running")
-        shard.write_bytes(whole[: len(whole) // 2])
+        replace(shard, whole[: len(whole) // 2])
         code, out, err = driver.finish()
     assert code == 1
     assert shard.name in out + err
     assert f"memtune search {place.study} --resume" in err
-    shard.write_bytes(whole)
+    replace(shard, whole)
     assert {outcome.state for outcome in place.outcomes()} <= {"complete", "pruned", "running"}
     with driving(place.study, "--resume", environment=place.environment) as driver:
         driver.succeed()
@@ -199,22 +227,100 @@ def test_a_shard_damaged_in_the_middle_of_a_study_is_named_and_no_trial_is_blame
     )
 
 
+@pytest.fixture
+def small_disk(place: Place) -> Iterator[Path]:
+    """A disk of 600 kB under the study's checkpoints."""
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts a disk that can be filled")
+    studies = Path(place.settings.studies)
+    studies.mkdir(parents=True)
+    options = ["-t", "tmpfs", "-o", "size=600k", "tmpfs", str(studies)]
+    mounted = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"no disk to fill here: {mounted.stderr.strip()}")
+    yield studies
+    subprocess.run(["umount", str(studies)], check=True)
+
+
+def test_a_full_disk_ends_the_trial_that_fills_it_and_no_other(
+    place: Place, small_disk: Path, record_fault: RecordFault
+) -> None:
+    place.study.write_text(place.study.read_text().replace("trials = 6", "trials = 3"))
+    place.study.with_name("space.toml").write_text(
+        SPACE.replace("[4, 8]", "[4, 5, 150]")
+        .replace("{ int = [1, 2] }", "1")
+        .replace("{ float = [0.1, 1.0], log = true }", "0.5")
+    )
+    place.study.write_text(place.study.read_text().replace("[halving]\ngrace = 300\nfactor = 2\n", ""))
+    with driving(place.study, environment=place.environment) as driver:
+        out = driver.succeed()
+    ended = {each.configuration["model"]["width"]: each for each in place.outcomes()}
+    assert {width: each.state for width, each in ended.items()} == {
+        4: "complete",
+        5: "complete",
+        150: "failed",
+    }
+    assert "No space left on device" in (ended[150].reason or "")
+    assert place.checkpoints(ended[150].identity) == []
+    assert "new champion models:/tiny@champion" in out
+    record_fault(
+        "disk full",
+        1,
+        0,
+        f'checkpoints on a disk of 600 kB: a trial whose first does not fit ended as "{ended[150].reason}", '
+        "left no file, and the others completed",
+    )
+
+
+def test_a_second_driver_is_refused_with_who_holds_the_study_and_a_killed_first_leaves_no_process(
+    place: Place, tmp_path: Path, record_fault: RecordFault
+) -> None:
+    """The first has a Ray of its own; the second a home of its own, as on another machine."""
+    place.study.write_text(place.study.read_text().replace("tokens = 900", "tokens = 900_000_000"))
+    with driving(place.study, environment={"MEMTUNE_HOME": str(place.home)}) as first:
+        first.wait_for("running")
+        with driving(place.study, "--resume", environment=place.elsewhere(tmp_path)) as second:
+            code, _, err = second.finish()
+        assert code == 1
+        assert f"is run by process {first.process.pid} on " in err
+        first.kill()
+        eventually(lambda: not list(members(first.process.pid)), "the end of all that a driver started")
+    record_fault(
+        "two at once",
+        1,
+        0,
+        "a second driver of a study, with a home of its own, was refused with the first's process and host; "
+        "the first was killed, and nothing of its own Ray stayed",
+    )
+
+
+def stop_without_lock(driver: Driver, place: Place) -> None:
+    """SIGSTOP, where it does not leave MLflow's file locked: it would be for everybody until it goes on."""
+
+    def stopped() -> bool:
+        driver.process.send_signal(signal.SIGSTOP)
+        eventually(lambda: Path(f"/proc/{driver.process.pid}/stat").read_text().split()[2] == "T", "a stop")
+        try:
+            with sqlite3.connect(place.settings.home / "mlflow.db", timeout=0) as store:
+                store.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            driver.process.send_signal(signal.SIGCONT)
+            return False
+        finally:
+            store.close()
+        return True
+
+    eventually(stopped, "an instant without a lock")
+
+
 def test_a_driver_stopped_for_long_has_lost_its_study_to_another_and_writes_nothing_more(
     place: Place, tmp_path: Path, undisturbed: list[Outcome], record_fault: RecordFault
 ) -> None:
     """The other one has a home of its own, as on another machine; what is shared are the study's places."""
-    settings = place.settings
-    elsewhere = place.environment | {
-        "MEMTUNE_HOME": str(tmp_path / "elsewhere"),
-        "MEMTUNE_STORE": settings.store,
-        "MEMTUNE_STUDIES": settings.studies,
-        "MEMTUNE_PROPOSALS": settings.proposals,
-        "MLFLOW_TRACKING_URI": settings.tracking,
-    }
     with driving(place.study, environment=place.environment) as stopped:
         stopped.wait_for("running .* tokens", 2)
-        stopped.process.send_signal(signal.SIGSTOP)
-        with driving(place.study, "--resume", environment=elsewhere) as successor:
+        stop_without_lock(stopped, place)
+        with driving(place.study, "--resume", environment=place.elsewhere(tmp_path)) as successor:
             assert f"is held by process {stopped.process.pid} on " in successor.succeed()
         stopped.process.send_signal(signal.SIGCONT)
         code, _, err = stopped.finish()
@@ -300,7 +406,11 @@ def test_two_studies_at_once_do_not_mix_and_a_clock_set_back_changes_nothing(
     assert {row.trial: row.tokens for row in rows} == {name: max(ended[name].curve) for name in ended}
     (champion,) = champions("tiny", place.settings)
     best = min(min(outcome.curve.values()) for outcome in ended.values())
-    assert champion.valid_loss == pytest.approx(best, rel=1e-12)
+    assert champion.valid_perplexity == pytest.approx(math.exp(best), rel=1e-9)
+    with sqlite3.connect(place.settings.home / "mlflow.db") as store:
+        (backwards,) = store.execute("SELECT count(*) FROM runs WHERE end_time < start_time").fetchone()
+    store.close()
+    assert backwards > 0, "the clock did go back"
     record_fault(
         "two at once",
         0,

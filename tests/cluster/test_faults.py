@@ -29,6 +29,7 @@ from tests.conftest import SENTENCES
 pytestmark = pytest.mark.cluster
 
 CHECKPOINT_SECONDS, SILENCE_SECONDS = 0.5, 8.0
+PAUSE_SECONDS = SILENCE_SECONDS / 4
 TOKENS = 240_000
 STUDY = f"""question = "What does a study survive?"
 
@@ -56,7 +57,7 @@ SPACES = {
     "diverging": '[model]\nfamily = "rnn"\nwidth = 4\n' + TRAINED % "1e39",
     "huge": '[model]\nfamily = "recurrent_memory"\nwidth = 300_000\nmemory_size = 4\n' + TRAINED % "0.5",
 }
-FATES = ("killed once", "killed always", "stopped always", "left alone")
+FATES = ("killed once", "killed always", "stopped always", "paused")
 
 
 @dataclass
@@ -98,7 +99,9 @@ class Fates:
             self._aftermath.numbers[fate] = number
             if fate == "killed once":
                 self._kill_between_reports()
-            elif fate != "left alone":
+            elif fate == "paused":
+                self._pause()
+            else:
                 self._strike_at_every_start(
                     number, signal.SIGKILL if fate == "killed always" else signal.SIGSTOP
                 )
@@ -124,6 +127,12 @@ class Fates:
         self._aftermath.after = eventually(
             lambda: [name for name in names(index) if name[-8:] != before[0][-8:]], "another worker's"
         )
+
+    def _pause(self) -> None:
+        (worker,) = self._ray.workers()
+        os.kill(worker, signal.SIGSTOP)
+        time.sleep(PAUSE_SECONDS)  # the pause itself
+        os.kill(worker, signal.SIGCONT)
 
     def _strike_at_every_start(self, number: int, strike: signal.Signals) -> None:
         struck: set[int] = set()
@@ -256,8 +265,23 @@ def test_a_model_larger_than_the_machine_is_never_started(
     record_fault("bad configuration", len(reasons), 0, f"a model that {reasons[0]}: refused before it starts")
 
 
+def test_a_worker_stopped_for_a_while_goes_on_where_it_was(
+    aftermath: Aftermath, record_fault: RecordFault
+) -> None:
+    outcome = aftermath.of("paused")
+    assert outcome.state == "complete"
+    assert outcome.curve == alone(aftermath, outcome)
+    assert len(re.findall(rf"trial +{outcome.number}  running .* tokens", aftermath.output)) == 2
+    record_fault(
+        "clock and pause",
+        1,
+        0,
+        f"a worker was stopped (SIGSTOP) and continued after {PAUSE_SECONDS:.0f} of the "
+        f"{SILENCE_SECONDS:.0f} s it may be silent: each report came once, with the same bits",
+    )
+
+
 def test_the_study_goes_on_past_all_of_that(aftermath: Aftermath) -> None:
-    assert aftermath.of("left alone").state == "complete"
     assert len(aftermath.outcomes) == 5
     assert "new champion models:/tiny@champion" in aftermath.output
     states = {row.trial: row.state for row in compare("tiny", settings=aftermath.settings).rows}

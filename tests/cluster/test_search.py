@@ -1,10 +1,9 @@
-"""Whole searches with real processes: Ray, Optuna's storage, MLflow's store, and kills in the middle."""
+"""Whole searches with real processes: Ray, Optuna's storage, MLflow's store."""
 
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,32 +93,6 @@ def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_
     assert evaluated.metrics.perplexity == pytest.approx(champion.figure, rel=1e-6)
 
 
-def test_a_driver_killed_in_the_middle_is_resumed_with_nothing_lost_or_repeated(
-    run: type[Search], study_file: Path, settings: Settings
-) -> None:
-    first = run()  # type: ignore[call-arg]
-    first.wait_for("done")
-    first.wait_for("tokens")
-    first.kill()
-    _, before = outcomes(study_file, settings)
-    assert any(outcome.state == "running" for outcome in before)
-
-    code, _, err = run().finish()  # type: ignore[call-arg]
-    assert code == 1
-    assert "go on with: memtune search" in err
-
-    code, _, err = run("--resume").finish()  # type: ignore[arg-type]
-    assert code == 0, err
-    _, after = outcomes(study_file, settings)
-    assert [outcome.identity for outcome in after[: len(before)]] == [outcome.identity for outcome in before]
-    assert len(after) == len({outcome.identity for outcome in after}) == 4
-    assert {outcome.state for outcome in after} == {"complete"}
-    rows = compare("tiny", settings=settings).rows
-    assert sorted(row.trial for row in rows) == sorted(outcome.identity for outcome in after)
-    assert {row.state for row in rows} == {"finished"}
-    assert {row.tokens for row in rows} == {max(outcome.curve) for outcome in after}
-
-
 def test_ctrl_c_stops_in_order_and_tells_how_to_resume(
     run: type[Search], study_file: Path, settings: Settings
 ) -> None:
@@ -135,17 +108,6 @@ def test_ctrl_c_stops_in_order_and_tells_how_to_resume(
     assert "killed" in states
 
 
-def test_a_second_driver_of_a_study_is_refused_with_who_holds_it(
-    run: type[Search], study_file: Path, settings: Settings
-) -> None:
-    study_file.write_text(study_file.read_text().replace("tokens = 900", "tokens = 900_000_000"))
-    first = run()  # type: ignore[call-arg]
-    first.wait_for("running")
-    code, _, err = run("--resume").finish()  # type: ignore[arg-type]
-    assert code == 1
-    assert f"is run by process {first.process.pid} on" in err
-
-
 def test_a_tracking_store_that_does_not_answer_ends_a_search_before_anything_is_left(
     run: type[Search], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,28 +121,3 @@ def test_a_tracking_store_that_does_not_answer_ends_a_search_before_anything_is_
     assert not any(Path(settings.studies).glob("*/study.json"))
     with pytest.raises(ProcessLookupError):
         os.killpg(search.process.pid, 0)
-
-
-def test_a_worker_killed_in_the_middle_loses_no_report(
-    run: type[Search], study_file: Path, settings: Settings
-) -> None:
-    search = run("--trials", "2")  # type: ignore[arg-type]
-    search.wait_for("tokens")
-    os.kill(trial_actor(search.process.pid), signal.SIGKILL)
-    code, _, err = search.finish()
-    assert code == 0, err
-    _, known = outcomes(study_file, settings)
-    assert [(outcome.state, outcome.reason) for outcome in known] == [("complete", None)] * 2
-    assert all(len(outcome.curve) == 3 for outcome in known), "a report at each 300 of 900 tokens"
-
-
-def trial_actor(driver: int) -> int:
-    """A worker process of this driver's own Ray that holds a trial."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        listed = subprocess.run(["ps", "-eo", "pid,sid,args"], capture_output=True, text=True, check=True)
-        for line in listed.stdout.splitlines()[1:]:
-            pid, session, arguments = line.split(maxsplit=2)
-            if int(session) == driver and "ray::ResourceTrainable" in arguments:
-                return int(pid)
-    raise AssertionError("no trial actor came up")

@@ -48,19 +48,20 @@ class Checkpoints:
         name = f"{learner.tokens:012d}-{self._writer}"
         with tempfile.TemporaryDirectory(prefix="memtune-checkpoint-") as scratch:
             learner.save(Path(scratch) / name)
-            self._upload(Path(scratch) / name)
-        others = [other for other in self._names() if other != name and other not in self._damaged]
-        kept = sorted([name, *others], key=tokens_seen, reverse=True)[:KEPT]
-        self._folder.write_json(INDEX, kept)
-        self._sweep(kept)
+            self._sweep(self._store(Path(scratch) / name))
 
-    def _upload(self, checkpoint: Path) -> None:
-        folder = self._folder / checkpoint.name
+    def _store(self, checkpoint: Path) -> list[str]:
+        """Upload a checkpoint and enter it into the index; those that are kept."""
+        name = checkpoint.name
         try:
-            folder.upload(checkpoint)
+            (self._folder / name).upload(checkpoint)
+            others = [other for other in self._names() if other != name and other not in self._damaged]
+            kept = sorted([name, *others], key=tokens_seen, reverse=True)[:KEPT]
+            self._folder.write_json(INDEX, kept)
+            return kept
         except StorageError:
             with suppress(StorageError):  # which would hide why
-                folder.delete()
+                (self._folder / name).delete()
             raise
 
     def _sweep(self, kept: list[str]) -> None:

@@ -1,6 +1,7 @@
 """Where a study's trials are kept: a file of its own, or a database that others write to as well."""
 
 import os
+import time
 import weakref
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +21,8 @@ POSTGRESQL = "postgresql"
 JOURNAL = "journal://"
 LOCK_SECONDS = 60
 """Seconds to wait for another writer's lock on a sqlite file."""
+TABLES_SECONDS = 1.0
+"""Seconds that making a new database's tables takes at most."""
 CONNECTION = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "keepalives_idle": 10}
 """How soon PostgreSQL's library sees that a machine is gone (seconds, milliseconds, seconds): the driver does
 nothing else meanwhile. Without the second, a connection that was open hangs for a quarter of an hour."""
@@ -52,7 +55,12 @@ def open_storage(url: str) -> optuna.storages.BaseStorage:
 
 
 def _database(url: str, engine: dict[str, Any]) -> optuna.storages.BaseStorage:
-    database = optuna.storages.RDBStorage(url, engine_kwargs=engine)
+    try:
+        database = optuna.storages.RDBStorage(url, engine_kwargs=engine)
+    except SQLAlchemyError:
+        # Of two drivers that make the tables at once one fails; when the other is done, they are there.
+        time.sleep(TABLES_SECONDS)
+        database = optuna.storages.RDBStorage(url, engine_kwargs=engine)
     weakref.finalize(database, database.engine.dispose)
     return optuna.storages.get_storage(database)
 

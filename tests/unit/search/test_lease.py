@@ -126,8 +126,6 @@ def test_a_driver_that_was_stopped_for_less_than_that_goes_on(url: str, hold: Ho
 
 
 def test_of_drivers_that_start_at_once_one_gets_the_study(url: str) -> None:
-    with lease(url):
-        pass  # the first of all makes the storage
     together, done = Barrier(4, timeout=60), Barrier(4, timeout=60)
 
     def try_to_hold(_: int) -> bool:
