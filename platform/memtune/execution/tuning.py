@@ -135,6 +135,7 @@ class DirectedCallback(tune.Callback):
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """A worker took the trial up."""
         self._attendance.began(number(trial))
+        self._silenced.discard(number(trial))
         self._conductor.director.started(number(trial))
 
     def on_trial_result(
@@ -146,7 +147,6 @@ class DirectedCallback(tune.Callback):
         """
         if self._attendance.heard(number(trial), result.get("tokens", 0)):
             trial.run_metadata.num_failures = 0
-            self._silenced.discard(number(trial))
         hear(self._conductor.director, trial, result)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
