@@ -3,6 +3,7 @@
 import os
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -85,12 +86,24 @@ def _make_folder(path: Path) -> None:
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
 
 
+class JournalLock(JournalFileSymlinkLock):
+    """The journal's lock, which others take from a process that was stopped with it for too long.
+
+    What that process appends when it goes on is a whole line all the same.
+    """
+
+    def release(self) -> None:
+        """Give the lock back, if it was not taken."""
+        with suppress(RuntimeError):
+            super().release()
+
+
 class WholeLines(JournalFileBackend):
     """A journal without torn lines: what a killed writer or a full disk left of one is cut off."""
 
     def __init__(self, path: Path) -> None:
         """Opens the journal, made if it is new."""
-        self._journal, self._own_lock = path, JournalFileSymlinkLock(str(path))
+        self._journal, self._own_lock = path, JournalLock(str(path))
         super().__init__(str(path), self._own_lock)
         self._cut_unfinished_line()
         self._torn = False

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memtune.errors import StorageError
-from memtune.search.storages import open_storage
+from memtune.search.storages import JournalLock, open_storage
 
 
 @pytest.mark.parametrize("url", ["sqlite:///{}/new/study.db", "journal://{}/new/study.log"])
@@ -67,3 +67,12 @@ def test_a_journal_that_could_not_grow_goes_on_where_it_was(open_study, storage)
     (outcome,) = proposals.outcomes()
     assert outcome.curve == {10: 4.0}
     assert open_study().unfinished() == [first]
+
+
+def test_a_writer_stopped_until_its_lock_was_taken_goes_on(tmp_path):
+    """Others take the lock from it; giving back what it no longer has is no fault."""
+    stopped, other = (JournalLock(str(tmp_path / "study.log")) for _ in range(2))
+    stopped.acquire()
+    other.release()
+    stopped.release()
+    other.acquire()
