@@ -140,9 +140,17 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the study to others."""
+        """Leave the study to others.
+
+        An error of a driver that lost it is told as that: a write that it was stopped in the middle of fails
+        when what it was to change has ended meanwhile.
+        """
         self._closing.set()
         self._thread.join(self._lapse)
+        if isinstance(error, Exception):
+            with suppress(Exception):
+                self._confirm()
+            self._raise_if_lost()
         self._end(self._trial_id)
 
     def check(self) -> None:
@@ -153,6 +161,9 @@ class Lease:
         """
         if not self._lost.is_set() and seconds() - self._confirmed > self._beat:
             self._confirm()
+        self._raise_if_lost()
+
+    def _raise_if_lost(self) -> None:
         if self._lost.is_set():
             trial = self._storage.get_trial(self._trial_id)
             successor = trial.user_attrs.get(SUCCESSOR)

@@ -125,6 +125,16 @@ def test_a_driver_that_was_stopped_for_less_than_that_goes_on(url: str, hold: Ho
     assert may_write(holder) == "may write\n"
 
 
+def test_whatever_fails_because_the_study_was_lost_is_told_as_that(url: str) -> None:
+    def fail() -> None:
+        with lease(url) as held:
+            held._end(held._trial_id)
+            raise KeyError("a trial that has ended meanwhile")
+
+    with pytest.raises(StudyError, match="was taken over by"):
+        fail()
+
+
 def test_of_drivers_that_start_at_once_one_gets_the_study(url: str) -> None:
     together, done = Barrier(4, timeout=60), Barrier(4, timeout=60)
 
