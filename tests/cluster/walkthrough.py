@@ -260,7 +260,7 @@ def compare(the: Walk, picture: Path) -> None:
     name, password = re.findall(r"= *(\S+)", (the.cluster.home / ".mlflow" / "credentials").read_text())
     photograph(link, name, password, picture)
     the.tell(
-        f"The link leads to MLflow's page of the same trials:\n\n![]({picture.relative_to(PAGE.parent)})"
+        f"The link leads to MLflow's page of the same trials:\n\n![The table of the trials in MLflow]({picture.relative_to(PAGE.parent)})"
     )
 
 
