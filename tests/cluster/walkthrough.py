@@ -259,8 +259,9 @@ def compare(the: Walk, picture: Path) -> None:
     (link,) = re.findall(r"https?://\S+", said)
     name, password = re.findall(r"= *(\S+)", (the.cluster.home / ".mlflow" / "credentials").read_text())
     photograph(link, name, password, picture)
+    where = picture.relative_to(PAGE.parent)
     the.tell(
-        f"The link leads to MLflow's page of the same trials:\n\n![The table of the trials in MLflow]({picture.relative_to(PAGE.parent)})"
+        f"The link leads to MLflow's page of the same trials:\n\n![MLflow's table of the trials]({where})"
     )
 
 
