@@ -182,6 +182,7 @@ def test_models_are_asked_questions_and_their_mistakes_compared(settings: Settin
     models = ["models:/tiny/1", "models:/tiny/2"]
     told = json.loads(output("ask", *models, "--questions", "asked", "--json"))
     assert [(one["questions"], one["not_asked"]) for one in told] == [(2, 1), (2, 1)]
+    assert told[0]["by_attractors"]["5+"]["questions"] == 1
     shown = output("ask", *models, "--questions", "asked", "--answers", str(tmp_path / "answers"))
     assert "5+" in shown
     assert "mistakes made by these models" in shown

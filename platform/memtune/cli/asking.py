@@ -55,18 +55,18 @@ def ask(
 
 
 def _told(one: Any) -> dict[str, Any]:
-    found = one.answers
-    figures = {"questions": found.questions, "not_asked": len(found.names) - found.questions}
-    interval = dict(zip(("low", "high"), found.interval(), strict=True))
-    return {
-        "model": one.model,
-        "family": one.family,
-        "task": found.kind,
-        **figures,
-        "accuracy": found.accuracy,
-        **interval,
-        "unknown_rate": one.unknown_rate,
-    }
+    from memtune.reports.questions import answer_groups
+
+    groups = {name: _figures(found) for name, found in answer_groups(one.answers)}
+    told = {"model": one.model, "family": one.family, "task": one.answers.kind, **groups.pop("all")}
+    return {**told, "unknown_rate": one.unknown_rate, "by_attractors": groups or None}
+
+
+def _figures(answers: Any) -> dict[str, Any]:
+    figures = {"questions": answers.questions, "not_asked": len(answers.names) - answers.questions}
+    low, high = answers.interval() if answers.questions else (None, None)
+    accuracy = answers.accuracy if answers.questions else None
+    return {**figures, "accuracy": accuracy, "low": low, "high": high}
 
 
 def _tell_overlap(asked: list[Any], path: Path) -> None:

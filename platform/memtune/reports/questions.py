@@ -9,7 +9,7 @@ from memtune.analysis import Region
 from memtune.execution.asking import Asked
 from memtune.tasks import Answers
 
-__all__ = ["answers_table", "overlap_figure", "overlap_table"]
+__all__ = ["answer_groups", "answers_table", "overlap_figure", "overlap_table"]
 
 MOST_ATTRACTORS = 5
 
@@ -26,7 +26,7 @@ def answers_table(asked: Sequence[Asked], title: str) -> Table:
     for name in ("asked", "not asked", "accuracy", "95 % interval", "unknown words"):
         table.add_column(name, justify="right")
     for one in asked:
-        groups = _groups(one.answers)
+        groups = answer_groups(one.answers)
         for place, (name, answers) in enumerate(groups):
             own = [one.model, one.family] if place == 0 else ["", ""]
             rate = f"{one.unknown_rate:.2%}" if place == 0 else ""
@@ -34,7 +34,8 @@ def answers_table(asked: Sequence[Asked], title: str) -> Table:
     return table
 
 
-def _groups(answers: Answers) -> list[tuple[str, Answers]]:
+def answer_groups(answers: Answers) -> list[tuple[str, Answers]]:
+    """All answers, and those of number agreement by attractors too, five and more together."""
     if answers.kind != "agreement":
         return [("all", answers)]
     counted = [(str(number), answers.group(number, number)) for number in range(MOST_ATTRACTORS)]
