@@ -118,7 +118,9 @@ class Host:
             self._process = None
         _ip("netns", "del", self.name)
         if Path("/sys/class/net", self.name).exists():
-            _ip("link", "del", self.name)
+            # The kernel may have taken it already, with the namespace of its other end.
+            with suppress(RuntimeError):
+                _ip("link", "del", self.name)
 
     def run(self, command: str) -> str:
         """What a shell command on the host prints, run in its namespaces. Raises CalledProcessError."""

@@ -70,7 +70,7 @@ def test_a_study_on_the_embedded_corpus_is_submitted_and_crowns_a_champion(clust
         said = job.succeed(PATIENCE)
     assert "new champion models:/grammar@champion" in said
     assert [outcome.state for outcome in outcomes(study, cluster.settings)] == ["complete"] * 2
-    checkpoints = cluster.head.run(f"ls {SHARED}/studies/*/checkpoints")
+    checkpoints = cluster.head.run(f"ls {SHARED}/studies/layers-*/checkpoints")
     assert len(checkpoints.split()) == 2
 
 

@@ -116,7 +116,7 @@ def test_a_tracking_store_that_does_not_answer_ends_a_search_before_anything_is_
     search = run()  # type: ignore[call-arg]
     code, out, err = search.finish()
     assert code == 1
-    assert "http://127.0.0.1:9 does not answer" in err
+    assert "no tracking server answers at http://127.0.0.1:9" in err
     assert "trial" not in out
     assert not any(Path(settings.studies).glob("*/study.json"))
     with pytest.raises(ProcessLookupError):

@@ -298,7 +298,10 @@ def test_the_head_alone_drops_out_in_training():
     spans = Spans.from_the_start(lengths_B)
     assert torch.equal(model(words_BT, *spans), model(words_BT, *spans))
     model.train()
-    assert not torch.equal(model(words_BT, *spans), model(words_BT, *spans))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drawn = [model(words_BT, *spans) for _ in range(20)]
+    assert any(not torch.equal(drawn[0], other) for other in drawn[1:])
 
 
 @pytest.mark.parametrize(
