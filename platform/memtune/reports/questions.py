@@ -70,7 +70,9 @@ def overlap_figure(regions: Sequence[Region], models: Sequence[str], path: Path)
     bars, sets = figure.subplots(2, 1, sharex=True, height_ratios=[3, 0.4 + 0.3 * len(models)])
     drawn = bars.bar(range(len(regions)), [region.mistakes for region in regions], color="tab:blue")
     bars.bar_label(drawn)
-    bars.set(ylabel="questions answered wrongly", title="mistakes by the set of models that make them")
+    bars.margins(y=0.1)
+    figure.suptitle("mistakes by the set of models that make them")
+    bars.set(ylabel="questions answered wrongly")
     for place, region in enumerate(regions):
         rows = [models.index(model) for model in region.models]
         sets.plot([place] * len(rows), rows, "o-", color="black")
