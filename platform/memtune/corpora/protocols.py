@@ -100,6 +100,14 @@ class Plan(ABC):
         """The batch at an index from 0, made without those before it."""
 
 
+def shifted(targets_BT: Positions) -> Positions:
+    """What is read before each target of a sentence: the boundary, then the targets before it."""
+    inputs_BT = np.empty_like(targets_BT)
+    inputs_BT[:, 0] = BOUNDARY
+    inputs_BT[:, 1:] = targets_BT[:, :-1]
+    return inputs_BT
+
+
 class SentenceProtocol(Value):
     """Every sentence is read from a zero state: the boundary and its words in, they and it out.
 
@@ -278,9 +286,7 @@ class _SentencePlan(Plan):
         rows = self._sentences[self._bounds[place] : self._bounds[place + 1]]
         columns = np.arange(self._split.lengths[rows[0]])
         targets_BT = self._split.gather(self._split.starts[rows][:, None] + columns)
-        inputs_BT = np.empty_like(targets_BT)
-        inputs_BT[:, 0] = BOUNDARY
-        inputs_BT[:, 1:] = targets_BT[:, :-1]
+        inputs_BT = shifted(targets_BT)
         return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT), None, False, targets_BT.size)
 
 
@@ -306,9 +312,7 @@ class _PaddedPlan(Plan):
         mask_BT = columns < lengths[:, None]
         text = self._split.gather(self._split.starts[rows][:, None] + np.where(mask_BT, columns, 0))
         targets_BT = np.where(mask_BT, text, BOUNDARY)
-        inputs_BT = np.empty_like(targets_BT)
-        inputs_BT[:, 0] = BOUNDARY
-        inputs_BT[:, 1:] = targets_BT[:, :-1]
+        inputs_BT = shifted(targets_BT)
         inputs, targets, mask = (torch.from_numpy(array) for array in (inputs_BT, targets_BT, mask_BT))
         return Batch(inputs, targets, mask, False, int(lengths.sum()))
 

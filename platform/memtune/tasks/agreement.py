@@ -16,12 +16,12 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.protocols import Protocol, TreeProtocol
+from memtune.corpora.protocols import BOUNDARY, Protocol, TreeProtocol, shifted
 from memtune.corpora.store import Corpus
 from memtune.errors import ConfigurationError
 from memtune.models.interface import LanguageModel, State
 from memtune.objective import Objective
-from memtune.tasks.questions import BOUNDARY, Answers, QuestionTask, QuestionTaskConfig, by_length, shifted
+from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, by_length
 
 __all__ = ["Agreement", "AgreementConfig"]
 

@@ -9,7 +9,6 @@ Shapes: those of a batch's tensors are as the classifiers have them.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -94,7 +93,6 @@ class Classification(Task[Classifier, LabelledBatch]):
     """Labelled examples of a corpus: their batches, their loss, and the metrics of a split."""
 
     objective: Objective = "accuracy"
-    direction: ClassVar[str] = "maximize"
 
     def __init__(
         self,

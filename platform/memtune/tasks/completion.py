@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from memtune.corpora.protocols import Protocol, TreeProtocol
+from memtune.corpora.protocols import Protocol, TreeProtocol, shifted
 from memtune.corpora.store import Corpus
 from memtune.corpora.trees import Treebank
 from memtune.errors import CorpusError
 from memtune.models.interface import LanguageModel
 from memtune.objective import Objective
-from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, by_length, shifted
+from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, by_length
 from memtune.tasks.tree_modelling import nats_by_sentence
 
 __all__ = ["Completion", "CompletionConfig"]

@@ -4,7 +4,7 @@ The loss is the negative log likelihood in nats; the metric is its mean over eve
 and the exponential of that, the perplexity.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -77,7 +77,6 @@ class LanguageModelling(Task[LanguageModel, Batch]):
     """A corpus read through a protocol: its batches, their loss, and the metrics of a split."""
 
     objective: Objective = "perplexity"
-    direction: ClassVar[str] = "minimize"
 
     def __init__(self, corpus: Corpus, protocol: TextProtocol) -> None:
         self.corpus = corpus

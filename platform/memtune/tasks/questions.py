@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.protocols import Protocol
+from memtune.corpora.protocols import BOUNDARY, Protocol
 from memtune.corpora.store import Corpus, Split
 from memtune.corpora.vocabulary import UNK
 from memtune.errors import CorpusError
@@ -31,7 +31,6 @@ from memtune.tasks.language_modelling import LanguageModellingConfig, TextTaskCo
 
 __all__ = ["Answers", "QuestionTask", "QuestionTaskConfig", "choose"]
 
-BOUNDARY = 0
 RESAMPLES = 10_000
 LEVEL = 0.95
 BATCH_TOKENS = 4096
@@ -207,14 +206,6 @@ class QuestionTask(Task[LanguageModel, Any]):
         mask_BT = columns < lengths[:, None]
         words_BT = split.gather(split.starts[sentences][:, None] + np.where(mask_BT, columns, 0))
         return np.where(mask_BT, self.ids_V[words_BT], BOUNDARY), mask_BT
-
-
-def shifted(targets_BT: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What is read before each target: the boundary, then the targets."""
-    inputs_BT = np.empty_like(targets_BT)
-    inputs_BT[:, 0] = BOUNDARY
-    inputs_BT[:, 1:] = targets_BT[:, :-1]
-    return inputs_BT
 
 
 def by_length(lengths: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64]]:
