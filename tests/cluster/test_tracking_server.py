@@ -15,6 +15,7 @@ from memtune.errors import TrackingError
 from memtune.tracking import Recorder, check_tracking, leaderboard, sqlite_uri
 from memtune.tracking.connection import connect
 from memtune.tracking.pages import ui_command, ui_environment
+from tests.cluster.servers import free_port
 
 pytestmark = pytest.mark.cluster
 
@@ -90,12 +91,6 @@ def corpus(request):
 def nobody():
     """A server's address at which nothing listens."""
     return f"http://127.0.0.1:{free_port()}"
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def report(tokens):

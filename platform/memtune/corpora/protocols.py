@@ -25,13 +25,11 @@ from torch import Tensor
 
 from memtune.corpora.store import Split
 from memtune.corpora.tree_protocol import TreeProtocol
+from memtune.corpora.trees import BOUNDARY, sent
 from memtune.errors import ConfigurationError
 from memtune.values import Value
 
 __all__ = ["Batch", "Plan", "Protocol", "SentenceProtocol", "StreamProtocol", "TextProtocol", "TreeProtocol"]
-
-BOUNDARY = 0
-"""The id of `<eos>`: it ends every sentence and is also the input before the first word."""
 
 EVALUATION_TOKENS = 2048
 """Predicted tokens in a batch of an evaluation by sentence: enough for matrix products at full speed."""
@@ -74,13 +72,9 @@ class Batch:
         """The same batch on a device; to a GPU without making the host wait."""
         if device.type == "cpu":
             return self
-        inputs_BT, targets_BT = (_sent(tensor, device) for tensor in (self.inputs_BT, self.targets_BT))
-        mask_BT = None if self.mask_BT is None else _sent(self.mask_BT, device)
+        inputs_BT, targets_BT = (sent(tensor, device) for tensor in (self.inputs_BT, self.targets_BT))
+        mask_BT = None if self.mask_BT is None else sent(self.mask_BT, device)
         return replace(self, inputs_BT=inputs_BT, targets_BT=targets_BT, mask_BT=mask_BT)
-
-
-def _sent(tensor: Tensor, device: torch.device) -> Tensor:
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 class Plan(ABC):

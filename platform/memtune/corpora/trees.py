@@ -19,10 +19,10 @@ from memtune.corpora.store import Corpus, Split
 from memtune.corpora.vocabulary import UNK
 from memtune.errors import CorpusError
 
-__all__ = ["TreeBatch", "Treebank"]
+__all__ = ["BOUNDARY", "TreeBatch", "Treebank", "sent"]
 
 BOUNDARY = 0
-"""The id of `<eos>`: it stands above each root, as it stands before the first word of a sentence."""
+"""The id of `<eos>`: it ends every sentence, and stands before the first word and above each root."""
 NONE = -1
 """The head of a root, and the label of an edge that has none."""
 
@@ -65,15 +65,16 @@ class TreeBatch:
             return self
         return replace(
             self,
-            words_N=_sent(self.words_N, device),
-            parents_N=_sent(self.parents_N, device),
-            labels_N=_sent(self.labels_N, device),
-            sentences_W=_sent(self.sentences_W, device),
-            mask_W=None if self.mask_W is None else _sent(self.mask_W, device),
+            words_N=sent(self.words_N, device),
+            parents_N=sent(self.parents_N, device),
+            labels_N=sent(self.labels_N, device),
+            sentences_W=sent(self.sentences_W, device),
+            mask_W=None if self.mask_W is None else sent(self.mask_W, device),
         )
 
 
-def _sent(tensor: Tensor, device: torch.device) -> Tensor:
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a GPU, without making the host wait."""
     return tensor.pin_memory().to(device, non_blocking=True)
 
 

@@ -16,8 +16,9 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.protocols import BOUNDARY, Protocol, TreeProtocol, shifted
+from memtune.corpora.protocols import Protocol, TreeProtocol, shifted
 from memtune.corpora.store import Corpus
+from memtune.corpora.trees import BOUNDARY
 from memtune.errors import ConfigurationError
 from memtune.models.interface import LanguageModel, State
 from memtune.objective import Objective

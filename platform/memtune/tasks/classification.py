@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from memtune.corpora.protocols import Protocol, SentenceProtocol
 from memtune.corpora.store import Corpus, Split
+from memtune.corpora.trees import sent
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.classifiers import Classifier
 from memtune.models.interface import Architecture, LanguageModelConfig, State
@@ -68,9 +69,7 @@ class LabelledBatch:
         """The same batch on a device; to a GPU without making the host wait."""
         if device.type == "cpu":
             return self
-        *arguments, labels_N = (
-            tensor.pin_memory().to(device, non_blocking=True) for tensor in (*self.arguments, self.labels_N)
-        )
+        *arguments, labels_N = (sent(tensor, device) for tensor in (*self.arguments, self.labels_N))
         return replace(self, arguments=tuple(arguments), labels_N=labels_N)
 
 

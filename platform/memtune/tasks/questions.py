@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.protocols import BOUNDARY, Protocol
+from memtune.corpora.protocols import Protocol
 from memtune.corpora.store import Corpus, Split
+from memtune.corpora.trees import BOUNDARY
 from memtune.corpora.vocabulary import UNK
 from memtune.errors import CorpusError
 from memtune.models.interface import LanguageModel, State
