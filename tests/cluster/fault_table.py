@@ -54,6 +54,10 @@ FAULTS: Mapping[str, Fault] = {
         "MLflow's server or PostgreSQL stopped for a while in the middle of a study",
         "training never stops; no metric is lost or doubled",
     ),
+    "server hangs": Fault(
+        "PostgreSQL hangs: its processes are stopped (SIGSTOP), its connections stay open",
+        "treated as an outage: nobody waits for it for ever, nothing is lost or doubled",
+    ),
     "object store": Fault(
         "the S3 endpoint answers 503, slowly, or closes connections",
         "retried with back-off; a clear error after the limit; nothing half-written is ever read",
@@ -155,12 +159,18 @@ further between two failures goes on for ever, however many nodes it loses. A wo
 corpus or the checkpoints, or sees no GPU where one was promised, is no fault of its trial: after three
 tries the study stops, names it, and leaves the trial to `--resume`.
 
+A storage of proposals that does not answer is waited for up to ten minutes: a server that is stopped, one that
+hangs and has sent nothing of an answer for 10 seconds, a file on a full disk. Trials train on meanwhile, and
+what is to be written of them waits; then the driver stops and leaves them to `--resume`.
+
 A driver holds its study by a lease in the study's own storage of proposals and beats every 4 seconds.
 Another driver is refused while it beats. One that was killed on the same machine is succeeded at once, any
 other after 20 seconds of silence, by the successor's own clock. A driver that lost its study notices before
 its next write and stops. One instant is left: a driver that is stopped between that look and its write may,
 when it is continued, write one record more, which is the report or the end that its successor finds for
-itself.
+itself. While the storage is away nobody can renew a lease, nor take one: the driver keeps its study, and
+another one is told that the storage does not answer. A driver that alone is cut off from it loses its study
+to one that is not.
 """
 
 

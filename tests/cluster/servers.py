@@ -20,8 +20,9 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Timer
 
 import psycopg
 from psycopg import sql
@@ -141,6 +142,30 @@ class Postgres:
         assert self.process is not None
         self.process.send_signal(how)
         self.process.wait(PATIENCE)
+
+    @contextmanager
+    def hanging(self, longest: float = PATIENCE) -> Iterator[None]:
+        """All its processes stopped for the time of the block or so many seconds; connections stay open."""
+        assert self.process is not None
+        pids = [self.process.pid]  # which starts no more of them once it is stopped
+        os.kill(self.process.pid, signal.SIGSTOP)
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        pids += [int(pid) for pid in children.read_text().split()]
+
+        def go_on() -> None:
+            for pid in reversed(pids):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+        end = Timer(longest, go_on)
+        end.start()
+        try:
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            end.cancel()
+            go_on()
 
     @property
     def is_up(self) -> bool:

@@ -1,15 +1,26 @@
 """A study's proposals in a real PostgreSQL that is stopped, restarted, and whose answers are lost."""
 
 import signal
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memtune.errors import StorageError
-from memtune.search import Outcome, Proposal, Proposals, SamplerConfig, StorageAwayError, patience
+from memtune.errors import StorageError, StudyError
+from memtune.search import (
+    Lease,
+    Outcome,
+    Proposal,
+    Proposals,
+    SamplerConfig,
+    StorageAwayError,
+    patience,
+    postgresql,
+)
 from memtune.spaces import read_space
 from memtune.values import digest
 from tests.cluster.fault_table import RecordFault
@@ -24,6 +35,7 @@ memory_size = { int = [1, 9] }
 composition = { choice = ["gate", "sum"] }
 """
 TRIALS = 7
+FOREVER = 600.0
 
 
 @pytest.fixture(autouse=True)
@@ -138,6 +150,63 @@ def test_what_trials_report_while_postgresql_is_down_is_stored_when_it_is_back(
     assert (found[second.number].state, found[second.number].reason) == ("pruned", "not worth it")
     assert len(found) == 3
     record_fault("server stopped", 1, 0, f"PostgreSQL stopped {how.name} while trials reported and ended")
+
+
+@pytest.fixture
+def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections that soon take a server for one that hangs."""
+    monkeypatch.setattr(postgresql, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setitem(postgresql.CONNECTION, "connect_timeout", 2)  # no less is taken
+
+
+@pytest.mark.usefixtures("short_answers")
+def test_postgresql_that_hangs_is_away_until_it_goes_on(
+    open_study: Callable[..., Proposals], postgres: Postgres, record_fault: RecordFault
+) -> None:
+    proposals = open_study("hangs")
+    first, second = asked(proposals), asked(proposals)
+    assert first is not None
+    assert second is not None
+    proposals.report(first.number, 10, 5.0)
+    began = time.monotonic()
+    with postgres.hanging(longest=20):
+        proposals.report(first.number, 20, 4.0)
+        proposals.complete(first.number, 4.0)
+        proposals.prune(second.number, "not worth it", 10, 9.0)
+        with pytest.raises(StorageAwayError, match="has not answered"):
+            proposals.ask()
+    assert time.monotonic() - began < 6, "four calls"
+    assert asked(proposals) is not None
+    found = {outcome.number: outcome for outcome in open_study("hangs").outcomes()}
+    assert (found[first.number].state, found[first.number].curve) == ("complete", {10: 5.0, 20: 4.0})
+    assert (found[second.number].state, found[second.number].reason) == ("pruned", "not worth it")
+    assert len(found) == 3
+    record_fault("server hangs", 1, 0, "every process of PostgreSQL stopped (SIGSTOP) while trials reported")
+
+
+@pytest.mark.usefixtures("short_answers", "open_study")
+def test_a_lease_outlasts_a_postgresql_that_hangs(postgres: Postgres, record_fault: RecordFault) -> None:
+    """The holder cannot beat for longer than its lease has, and nobody else can look whether it does."""
+    beat, lapse = 0.1, 1.0
+    with ExitStack() as second_hang, Lease(postgres.url, "hangs", beat=beat, lapse=lapse) as holder:
+        with postgres.hanging(longest=20):
+            with pytest.raises(StorageError, match="connection timeout expired"):
+                Lease(postgres.url, "hangs", beat=beat, lapse=lapse)
+            time.sleep(lapse)  # the hang itself
+        holder.check()
+        another = Lease(postgres.url, "hangs", beat=beat, lapse=FOREVER)
+        with pytest.raises(StudyError, match="is run by process"), another:
+            pass
+        second_hang.enter_context(postgres.hanging(longest=20))
+    with Lease(postgres.url, "hangs", beat=beat, lapse=lapse) as successor:
+        successor.check()
+    record_fault(
+        "server hangs",
+        2,
+        0,
+        "PostgreSQL stood still for longer than a driver may be silent: the driver kept its study, another "
+        "one was refused, and one that ends meanwhile leaves the study to the next",
+    )
 
 
 def test_postgresql_that_stays_away_is_an_error_that_says_how_to_go_on(

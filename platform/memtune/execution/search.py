@@ -149,7 +149,7 @@ class _Search:
         repeats: list[Outcome] = []
         if not interrupted and self._study.repeats.best:
             repeats, interrupted = self._repeats(proposals, records)
-        self._lease.check()
+        proposals.confirm()
         left = self._leave()
         crowning = (
             None

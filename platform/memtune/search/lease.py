@@ -24,8 +24,9 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
 
 from memtune.errors import StudyError
+from memtune.search.patience import answering, is_away
 from memtune.search.samplers import quiet
-from memtune.search.storages import JOURNAL, open_storage
+from memtune.search.storages import JOURNAL, open_storage, shown
 from memtune.values import Value
 
 __all__ = ["Holder", "Lease"]
@@ -98,7 +99,7 @@ class Lease:
     """A study for one driver alone, for the time of a `with` block.
 
     Entering raises StudyError that names who holds the study, after looking for up to a beat whether it is
-    alive, or for `lapse` seconds when it is not.
+    alive, or for `lapse` seconds when it is not; StorageError when the storage does not answer.
     """
 
     def __init__(
@@ -115,7 +116,8 @@ class Lease:
         # A journal keeps every beat for ever, so these have one of their own.
         journal = storage_url.startswith(JOURNAL)
         self._storage = open_storage(f"{storage_url}.drivers" if journal else storage_url)
-        with quiet():
+        self._shown = shown(storage_url)
+        with quiet(), answering(self._shown):
             study = optuna.create_study(
                 storage=self._storage, study_name=f"{study_name}.drivers", load_if_exists=True
             )
@@ -125,14 +127,15 @@ class Lease:
 
     def __enter__(self) -> Self:
         """Queue, wait until everybody ahead has ended or was given up, and begin to beat."""
-        self._trial_id = self._storage.create_new_trial(self._queue_id)
-        self._storage.set_trial_user_attr(self._trial_id, HOLDER, Holder.here().model_dump())
-        self._confirmed = seconds()
-        try:
-            self._wait_for_turn()
-        except BaseException:
-            self._end(self._trial_id)
-            raise
+        with answering(self._shown):
+            self._trial_id = self._storage.create_new_trial(self._queue_id)
+            self._storage.set_trial_user_attr(self._trial_id, HOLDER, Holder.here().model_dump())
+            self._confirmed = seconds()
+            try:
+                self._wait_for_turn()
+            except BaseException:
+                self._leave()
+                raise
         self._thread = threading.Thread(target=self._keep_beating, name="memtune-lease", daemon=True)
         self._thread.start()
         return self
@@ -151,7 +154,7 @@ class Lease:
             with suppress(Exception):
                 self._confirm()
             self._raise_if_lost()
-        self._end(self._trial_id)
+        self._leave()
 
     def check(self) -> None:
         """To be called before every write to what drivers share.
@@ -165,8 +168,9 @@ class Lease:
 
     def _raise_if_lost(self) -> None:
         if self._lost.is_set():
-            trial = self._storage.get_trial(self._trial_id)
-            successor = trial.user_attrs.get(SUCCESSOR)
+            successor = None
+            with suppress(Exception):  # a storage that is away does not say
+                successor = self._storage.get_trial(self._trial_id).user_attrs.get(SUCCESSOR)
             by = Holder.model_validate(successor) if successor else "another driver"
             raise StudyError(
                 f"study {self._study_name} was taken over by {by} while this one was silent; "
@@ -204,6 +208,14 @@ class Lease:
         except UpdateFinishedTrialError:
             return
         self._end(trial._trial_id)
+
+    def _leave(self) -> None:
+        """End the own place; where the storage is away, others find this driver gone."""
+        try:
+            self._end(self._trial_id)
+        except Exception as error:
+            if not is_away(error):
+                raise
 
     def _end(self, trial_id: int) -> None:
         try:

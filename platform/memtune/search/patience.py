@@ -9,7 +9,8 @@ carried out the one whose answer was lost.
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from optuna.exceptions import StorageInternalError
@@ -25,7 +26,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from memtune.errors import StorageError
 from memtune.search.samplers import quiet
 
-__all__ = ["LIMIT", "Patience", "StorageAwayError", "is_away", "why"]
+__all__ = ["LIMIT", "Patience", "StorageAwayError", "answering", "is_away", "why"]
 
 LIMIT = 600.0
 """Seconds a storage may be away: a restart, a managed database's failover and a reboot of its machine take
@@ -66,6 +67,17 @@ def why(error: BaseException) -> str:
     while isinstance(inner, StorageInternalError | SQLAlchemyError):
         error, inner = inner, getattr(inner, "orig", None) or inner.__cause__
     return " ".join(str(inner or error).split())
+
+
+@contextmanager
+def answering(shown: str) -> Iterator[None]:
+    """Turn what a storage that is away raises in the block into a StorageError that names it."""
+    try:
+        yield
+    except Exception as error:
+        if not is_away(error):
+            raise
+        raise StorageError(f"the study's storage {shown} does not answer: {why(error)}") from error
 
 
 class Patience:

@@ -13,10 +13,10 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from memtune.errors import ConfigurationError, StorageError, StudyError
+from memtune.errors import ConfigurationError, StudyError
 from memtune.search.history import History
 from memtune.search.outcomes import Outcome, Proposal
-from memtune.search.patience import Patience, StorageAwayError, is_away, why
+from memtune.search.patience import Patience, StorageAwayError, answering
 from memtune.search.records import (
     CONFIGURATION,
     DUPLICATE_OF,
@@ -77,14 +77,8 @@ class Proposals:
         self._storage = open_storage(storage_url)
         self._patience = Patience(shown(storage_url))
         self._exhausted = False
-        try:
+        with answering(shown(storage_url)):
             self._open(study_name)
-        except Exception as error:
-            if not is_away(error):
-                raise
-            raise StorageError(
-                f"the study's storage {shown(storage_url)} does not answer: {why(error)}"
-            ) from error
 
     def _open(self, study_name: str) -> None:
         with quiet():
@@ -178,6 +172,10 @@ class Proposals:
     def finished(self) -> list[Outcome]:
         """Every trial that has ended."""
         return [found for found in self.outcomes() if found.state != "running"]
+
+    def confirm(self) -> None:
+        """Wait until the storage has every write; raises what the guard raises when the study was lost."""
+        self._patience.insist(self._guard)
 
     def seconds_spent(self) -> float:
         """Wall-clock seconds that drivers have run this study for, as they told it."""

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import optuna
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from memtune.errors import StorageError
@@ -24,9 +24,6 @@ LOCK_SECONDS = 60
 """Seconds to wait for another writer's lock on a sqlite file."""
 TABLES_SECONDS = 1.0
 """Seconds that making a new database's tables takes at most."""
-CONNECTION = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "keepalives_idle": 10}
-"""How soon PostgreSQL's library sees that a machine is gone (seconds, milliseconds, seconds): the driver does
-nothing else meanwhile. Without the second, a connection that was open hangs for a quarter of an hour."""
 
 
 def open_storage(url: str) -> optuna.storages.BaseStorage:
@@ -42,7 +39,7 @@ def open_storage(url: str) -> optuna.storages.BaseStorage:
             _make_folder(Path(url.removeprefix(SQLITE)))
             return _database(url, {"connect_args": {"timeout": LOCK_SECONDS}})
         if url.startswith(POSTGRESQL):
-            return _database(url, {"pool_pre_ping": True, "connect_args": CONNECTION})
+            return _postgresql(make_url(url).set(drivername="postgresql+psycopg"))
     except ImportError as error:
         raise StorageError(
             f"{shown(url)} needs a database driver that is not installed; install 'psycopg[binary]'"
@@ -64,6 +61,13 @@ def _database(url: str, engine: dict[str, Any]) -> optuna.storages.BaseStorage:
         database = optuna.storages.RDBStorage(url, engine_kwargs=engine)
     weakref.finalize(database, database.engine.dispose)
     return optuna.storages.get_storage(database)
+
+
+def _postgresql(url: URL) -> optuna.storages.BaseStorage:
+    from memtune.search.postgresql import connecting
+
+    options = {"pool_pre_ping": True, "creator": connecting(url)}
+    return _database(url.render_as_string(hide_password=False), options)
 
 
 def _journal(path: Path) -> optuna.storages.BaseStorage:
