@@ -159,9 +159,9 @@ further between two failures goes on for ever, however many nodes it loses. A wo
 corpus or the checkpoints, or sees no GPU where one was promised, is no fault of its trial: after three
 tries the study stops, names it, and leaves the trial to `--resume`.
 
-A storage of proposals that does not answer is waited for up to ten minutes: a server that is stopped, one that
-hangs and has sent nothing of an answer for 10 seconds, a file on a full disk. Trials train on meanwhile, and
-what is to be written of them waits; then the driver stops and leaves them to `--resume`.
+A storage of proposals that does not answer is waited for up to ten minutes: a server that is stopped, one
+that hangs and has sent nothing of an answer for 10 seconds, a file on a full disk. Trials train on meanwhile,
+and what is to be written of them waits; then the driver stops and leaves them to `--resume`.
 
 A driver holds its study by a lease in the study's own storage of proposals and beats every 4 seconds.
 Another driver is refused while it beats. One that was killed on the same machine is succeeded at once, any
