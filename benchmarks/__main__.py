@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.side_by_side import describe_machine
 
 FOLDER = Path(__file__).parent
-OTHERS = {"__init__", "__main__", "side_by_side"}
+OTHERS = {"__init__", "__main__", "plain_wiring", "side_by_side"}
 BOUND = r"(?:<=|>=) [\d.]+"
 MEASURE = re.compile(
     r"(?P<name>.+): (?P<value>[\d.e+-]+) "

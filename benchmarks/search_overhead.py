@@ -2,11 +2,13 @@
 
 Real studies on the embedded corpus with workers of one core, halving off so that every trial trains its
 budget; each in a process of its own, for what is imported or started once would be free for the next. The
-seconds of a trial are those its learner measured, evaluations included; everything else (Ray's start and end,
-imports, a new tracking store, scheduling, sampling, records, checkpoints, an idle worker at the end) is
-overhead. Gated: every trial must have ended in order with its whole curve.
+seconds of a trial are those its learner measured, evaluations included; everything else from the call of
+the search on (Ray's start and end, what it and its workers import, a new tracking store, scheduling,
+sampling, records, checkpoints, an idle worker at the end) is overhead. Gated: every trial must have ended in
+order with its whole curve.
 
 - Overhead of a minute and of ten minutes of training on two workers.
+- The same minute with Tune, Optuna and MLflow wired together by hand (`plain_wiring`).
 - The same minute on one worker: what a second worker is worth.
 - What one more trial costs its worker, from two studies of short trials, against a fresh worker's start: an
   actor of Ray that imports what a trial needs.
@@ -41,6 +43,8 @@ from memtune.training import new_learner
 WORKERS = 2
 TRIALS = 8
 SHORT, FEW, MANY = 2_000, 4, 24
+PROBE = 500_000
+"""Tokens of the trial whose speed tells how many a minute holds."""
 BOUNDS = {1: (1.12, 1.20), 10: (1.05, 1.10)}
 """Goal and must of the overhead by minutes of training."""
 STUDY = """question = "What does a search cost beside its training?"
@@ -113,11 +117,20 @@ def run(store: str, trials: int, tokens: int, workers: int) -> Run:
 
 
 def apart(store: str, trials: int, tokens: int, workers: int = WORKERS) -> Run:
-    """`run` in a new process, whose imports Python may cache as it does for everybody."""
-    command = [sys.executable, "-m", "benchmarks.search_overhead", "--run", store]
+    """A memtune search in a new process."""
+    return in_process("benchmarks.search_overhead", "--run", store, str(trials), str(tokens), str(workers))
+
+
+def by_hand(store: str, trials: int, tokens: int) -> Run:
+    """The plain wiring in a new process."""
+    return in_process("benchmarks.plain_wiring", store, str(trials), str(tokens), str(WORKERS))
+
+
+def in_process(module: str, *arguments: str) -> Run:
+    """What a module printed last, run in a process whose imports Python may cache as it always does."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
-        [*command, str(trials), str(tokens), str(workers)],
+        [sys.executable, "-m", module, *arguments],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
@@ -130,7 +143,7 @@ def speed(store: str) -> float:
     """Tokens a second of one trial, evaluations included, with nothing beside it."""
     with tempfile.TemporaryDirectory(prefix="memtune-overhead-") as name:
         settings = Settings.read(Path(name) / "home").model_copy(update={"store": store})
-        study = write_study(Path(name), 1, 100_000, 1)
+        study = write_study(Path(name), 1, PROBE, 1)
         ready = prepare(study, load_study(study), settings)
         learner = new_learner(ready.sample(RandomChooser(0)), open_corpus("grammar", store))
         learner.advance()
@@ -168,6 +181,17 @@ def tell_overhead(minutes: int, ran: Run) -> None:
     print(line(name, ran.wall * WORKERS / ran.trained, goal, must, at_most=True, detail=detail), flush=True)
 
 
+def tell_by_hand(plain: Run, ours: Run) -> None:
+    """How many times the time beside the training of the plain wiring is that of memtune; above 1 is less."""
+    beside = [run.wall * WORKERS - run.trained for run in (plain, ours)]
+    overhead = plain.wall * WORKERS / plain.trained
+    detail = f"{overhead:.2f} by hand: {plain.wall:.1f} s for {plain.trained:.1f} s"
+    print(
+        line("time beside training, wired by hand / memtune", beside[0] / beside[1], 1, detail=detail),
+        flush=True,
+    )
+
+
 def tell_scaling(one: Run, two: Run) -> None:
     """Wall time on one worker over that of twice as many, a share of each; 1 is perfect."""
     detail = f"{one.wall:.1f} s / {two.wall:.1f} s of wall time, one study"
@@ -191,11 +215,14 @@ def main(*minutes: str) -> None:
         store = f"{folder}/corpora"
         import_grammar("grammar", store)
         tokens = int(60 * speed(store) / TRIALS)
+        for warm_up in (apart, by_hand):  # what they read from disk is in memory from here on
+            warm_up(store, WORKERS, SHORT)
         runs = {}
         for asked in [int(text) for text in minutes] or list(BOUNDS):
             runs[asked] = apart(store, TRIALS, asked * tokens)
             tell_overhead(asked, runs[asked])
         if 1 in runs:
+            tell_by_hand(by_hand(store, TRIALS, tokens), runs[1])
             tell_scaling(apart(store, TRIALS, tokens, workers=1), runs[1])
         tell_trial(store)
 

@@ -4,8 +4,11 @@ Tests run side by side, one a core: torch takes one thread in each, and in the p
 """
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests press Ctrl-C: a shell that starts pytest in the background has it, and what it starts, ignore that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from pathlib import Path
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray.tune.execution import class_cache
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
@@ -32,6 +33,10 @@ Assign = Callable[[Trial], Assignment]
 More = Callable[[Collection[float]], bool]
 
 log = logging.getLogger(__name__)
+
+# For another framework's sake Tune gives its workers a variable of their own; Ray would start new ones for it
+# and leave those it has in store, which have imported what a trial needs.
+class_cache.DEFAULT_ENV_VARS.clear()
 
 
 class Conductor:
