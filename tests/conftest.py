@@ -7,8 +7,6 @@ import os
 import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Tests press Ctrl-C: a shell that starts pytest in the background has it, and what it starts, ignore that.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from pathlib import Path
 
@@ -16,6 +14,9 @@ import pytest
 
 from memtune.corpora import import_corpus
 from memtune.execution.settings import Settings
+
+# Tests press Ctrl-C: a shell that starts pytest in the background has it, and what it starts, ignore that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SPACE = """
 [model]
