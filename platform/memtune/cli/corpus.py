@@ -132,6 +132,32 @@ def corpus_demo(
     _tell_import(imported)
 
 
+@app.command("parse")
+def corpus_parse(
+    text: Annotated[Path, typer.Argument(help="Text to parse.")],
+    target: Annotated[Path, typer.Argument(help="CoNLL-U file to write.")],
+    parser: Annotated[
+        Literal["spacy", "stanza"], typer.Option(help="What parses; it has to be installed.")
+    ] = "spacy",
+    model: Annotated[
+        str, typer.Option(help="spaCy's pipeline, or the language of stanza's.")
+    ] = "en_core_web_sm",
+    format: Annotated[str, typer.Option(help="One of those memtune corpus formats lists.")] = "text",
+    option: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE, an option of the format; may be repeated.")
+    ] = None,
+) -> None:
+    """Parse a text's sentences by a parser of yours, for memtune corpus import --format conllu.
+
+    Example: memtune corpus parse novels.txt novels.conllu --parser stanza --model en
+    """
+    from memtune.corpora import TextFile
+    from memtune.corpora.parsing import parse_file
+
+    count = parse_file(TextFile(text, format, _settings(option or [])), target, parser, model)
+    out.print(f"{target}: {count:,} sentences", soft_wrap=True)
+
+
 @app.command("list")
 def corpus_list(store: Store = None, json: AsJson = False) -> None:
     """List the corpora of a store.
