@@ -119,7 +119,7 @@ def test_ptb_leaves_blank_lines_out_on_request(tmp_path):
     path.write_bytes(b"one two\n" * 150 + b"\n" + b"three\n" * 50)
     sources = dict.fromkeys(("train", "valid", "test"), TextFile(path, "ptb"))
     manifest = import_corpus("any", sources, tmp_path / "store", ImportOptions(skip_bad=True)).manifest
-    assert manifest.sources["test"].skipped == {"bad lines": 1}
+    assert manifest.sources["test"].skipped == {"bad entries": 1}
     assert manifest.splits["test"].sentences == 200
 
 
@@ -302,12 +302,20 @@ def test_a_bad_line_is_named_with_its_reason(tmp_path, name, bad, why):
         sentences_of(name, LineReader(path))
 
 
+@pytest.mark.parametrize("name", [name for name in OTHERS if SAMPLES[name].bad])
+def test_a_file_in_another_format_is_not_asked_to_be_skipped(tmp_path, name):
+    (tmp_path / "text").write_text("a plain\ttext\n")
+    with pytest.raises(CorpusError) as refused:
+        sentences_of(name, LineReader(tmp_path / "text"))
+    assert "--skip-bad" not in str(refused.value)
+
+
 @bad_lines
 def test_bad_lines_are_skipped_and_counted_on_request(tmp_path, name, bad, why):
     sample = SAMPLES[name]
     write(sample, tmp_path, times=100, bad=bad)
     imported = bring(name, sample, tmp_path, ImportOptions(skip_bad=True))
-    assert imported.manifest.sources["train"].skipped == {"bad lines": 1}
+    assert imported.manifest.sources["train"].skipped == {"bad entries": 1}
     assert imported.manifest.splits["train"].sentences == 100 * len(sample.sentences)
     assert "1 left out" in imported.warnings[0]
 
@@ -315,5 +323,5 @@ def test_bad_lines_are_skipped_and_counted_on_request(tmp_path, name, bad, why):
 @bad_lines
 def test_too_many_bad_lines_stop_an_import_that_skips_them(tmp_path, name, bad, why):
     write(SAMPLES[name], tmp_path, bad=bad)
-    with pytest.raises(CorpusError, match=rf"lines are bad, more than 1%; the last one: .*{re.escape(why)}"):
+    with pytest.raises(CorpusError, match=rf"entries are bad, more than 1%; .* one: .*{re.escape(why)}"):
         bring(name, SAMPLES[name], tmp_path, ImportOptions(skip_bad=True))

@@ -44,7 +44,7 @@ def corpus_import(
         typer.Option(help="Words outside the vocabulary: one unknown word, or an error."),
     ] = "map",
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave bad lines out, up to 1 %, instead of stopping.")
+        bool, typer.Option("--skip-bad", help="Leave out what breaks its format, up to 1 %.")
     ] = False,
     vectors: Annotated[
         Path | None, typer.Option(help="Word vectors as GloVe text, kept for the vocabulary.")

@@ -63,6 +63,11 @@ class SplitCounter:
         self._shapes: list[tuple[int, int, int]] = []  # tokens, sentences, distinct words of each block
         self._pending: list[tuple[pa.Array, npt.NDArray[np.int64]]] = []
 
+    @property
+    def words(self) -> int:
+        """Tokens without the ends of sentences."""
+        return self.tokens - self.sentences
+
     def add(self, block: Block) -> None:
         """Counts a block's words and puts them away."""
         if not len(block.lengths):

@@ -120,7 +120,10 @@ def _complete(options: ImportOptions, splits: Sequence[str]) -> ImportOptions:
 
 def _check_annotations(name: str, tables: AnnotationTables, counters: Mapping[str, SplitCounter]) -> None:
     if len(counters) < len(SPLITS) and not tables:
-        raise CorpusError(f"{name}: a corpus without annotations has the splits {', '.join(SPLITS)}")
+        raise CorpusError(
+            f"{name}: a corpus without annotations has the splits {', '.join(SPLITS)}; got "
+            f"{', '.join(counters)}"
+        )
     tables.check({split: counter.sentences for split, counter in counters.items()})
 
 

@@ -41,7 +41,7 @@ class ImportOptions(Value):
     vocabulary, `<eos>` and `<unk>` included. `lower_case` maps letter by letter (Unicode's simple
     mapping); `unescape` undoes Moses escapes such as `&apos;`. A word outside the vocabulary becomes
     `<unk>` with `unknown = "map"` and is an error with `unknown = "refuse"`.
-    `skip_bad` leaves bad lines out, up to 1 % of a file, instead of stopping at the first.
+    `skip_bad` leaves bad entries out, up to 1 % of a file, instead of stopping at the first.
     `shard_tokens` bounds the tokens of one shard.
     """
 

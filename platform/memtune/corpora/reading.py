@@ -35,7 +35,8 @@ def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
     )
     if not sources or set(sources) - set(SPLITS) or (len(sources) < len(SPLITS) and not annotated):
         raise CorpusError(
-            f"{name}: a corpus has the splits {', '.join(SPLITS)}; got {', '.join(sources) or 'none'}"
+            f"{name}: a text needs --train, --valid and --test, or --train with --split 80,10,10; got "
+            f"{', '.join(sources) or 'none of them'}; questions and labels may be of some splits only"
         )
     for split, source in sources.items():
         if isinstance(source, TextFile):
@@ -68,7 +69,9 @@ class SourceReader:
             record = _record(source, reader)
         else:
             record = self._read_sentences(source, counter, split)
-        _finish(counter, split, record)
+        counter.merge()
+        if not counter.words:
+            raise CorpusError(f"the {split} split is empty: no word in {record.name}")
         return record
 
     def read_divided(
@@ -80,8 +83,7 @@ class SourceReader:
             for split, part in divided(block, division):
                 self._add(part, counters[split], split)
         record = _record(division.source, reader)
-        for split, counter in counters.items():
-            _finish(counter, split, record)
+        _finish_divided(division, counters)
         total = sum(division.shares.values())
         return {
             split: record.model_copy(
@@ -125,10 +127,19 @@ class SourceReader:
         counter.add(block)
 
 
-def _finish(counter: SplitCounter, split: str, record: SourceRecord) -> None:
-    counter.merge()
-    if counter.tokens == counter.sentences:
-        raise CorpusError(f"the {split} split is empty: no word in {record.name}")
+def _finish_divided(division: Division, counters: Mapping[str, SplitCounter]) -> None:
+    path = division.source.path
+    sentences = sum(counter.sentences for counter in counters.values())
+    why = f"no word in {path}"
+    if any(counter.words for counter in counters.values()):
+        why = (
+            f"by seed {division.seed} none of the {sentences:,} sentences of {path} fell to it; give it a "
+            "larger share in --split, or take another --split-seed"
+        )
+    for split, counter in counters.items():
+        counter.merge()
+        if not counter.words:
+            raise CorpusError(f"the {split} split is empty: {why}")
 
 
 def _record(source: TextFile, reader: LineReader) -> SourceRecord:

@@ -19,15 +19,15 @@ __all__ = ["END", "BadLineError", "Block", "Format", "LineReader", "TextFile", "
 END = "\0"
 """Stands in blocks of words for the end of a sentence; no text may hold it, so nothing else looks like it."""
 
-BAD = "bad lines"
-"""The reason under which bad lines are counted as skipped."""
+BAD = "bad entries"
+"""The reason under which what breaks its format is counted as skipped."""
 
 BLOCK_BYTES = 4 * 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 _BAD_SHARE = 0.01
-"""Share of bad lines above which a file is not what it is said to be."""
+"""Share of bad entries above which a file is not what it is said to be."""
 
 
 @dataclass(frozen=True)
@@ -133,24 +133,25 @@ class LineReader:
         """Counts an item that the format leaves out on purpose."""
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
-    def good(self, items: int = 1) -> None:
-        """Counts items that keep to the format."""
-        self._good += items
+    def good(self, entries: int = 1) -> None:
+        """Counts entries (lines, questions, sentences of several lines) that keep to the format."""
+        self._good += entries
 
     def bad(self, line: int, reason: str) -> None:
-        """Counts an item that breaks the format; a CorpusError unless bad ones are skipped."""
+        """Counts an entry that breaks the format; a CorpusError unless bad ones are skipped."""
         if not self._skip_bad:
-            raise CorpusError(f"{self.path}: line {line}: {reason}; --skip-bad leaves such lines out")
+            way_out = "--skip-bad leaves it out" if self._good else "other formats: memtune corpus formats"
+            raise CorpusError(f"{self.path}: line {line}: {reason}; {way_out}")
         self.skip(BAD)
         self._bad += 1
         self._last_bad = f"line {line}: {reason}"
 
     def check_bad(self) -> None:
-        """A CorpusError where more than 1 % of the items are bad; call it at the end."""
-        items = self._good + self._bad
-        if self._bad > _BAD_SHARE * items:
+        """A CorpusError where more than 1 % of the entries are bad; call it at the end."""
+        entries = self._good + self._bad
+        if self._bad > _BAD_SHARE * entries:
             raise CorpusError(
-                f"{self.path}: {self._bad} of {items} lines are bad, more than {_BAD_SHARE:.0%}; "
+                f"{self.path}: {self._bad} of {entries} entries are bad, more than {_BAD_SHARE:.0%}; "
                 f"the last one: {self._last_bad}"
             )
 

@@ -121,5 +121,10 @@ def test_shares_are_above_nothing(shares):
 
 
 def test_a_text_too_short_to_divide_is_refused(bring):
-    with pytest.raises(CorpusError, match="split is empty"):
+    with pytest.raises(CorpusError, match=r"empty: by seed 0 none of the 1 sentences of .*larger share"):
         bring("one line\n")
+
+
+def test_a_text_without_words_is_called_so(bring):
+    with pytest.raises(CorpusError, match="the train split is empty: no word in"):
+        bring("\n\n")

@@ -29,7 +29,8 @@ def _read(reader: LineReader, options: AgreementOptions) -> Iterator[Block]:
     gold = options.gold or reader.path.with_suffix(".gold")
     if not gold.is_file():
         raise CorpusError(
-            f"{reader.path}: its verbs should be in {gold}, which does not exist; set gold=FILE"
+            f"{reader.path}: its verbs should be in {gold}, which does not exist; name them with "
+            "--option gold=FILE"
         )
     verbs = reader.beside(gold)
     return parsed_blocks(reader, _pairs(reader, verbs), _example)

@@ -9,6 +9,7 @@ by `corpora.tokenising`; case is kept, clitics stay with their words unless they
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from itertools import pairwise
 from typing import Literal
 
 from memtune.corpora.examples import Example, example_blocks
@@ -28,6 +29,7 @@ _STOP = re.compile(
     re.IGNORECASE,
 )
 _RULE = re.compile(r"[\W_]*")
+_CUT_WORD = re.compile(r"(?<=\w)-$")
 _FINAL = (".", "!", "?")
 
 
@@ -43,33 +45,50 @@ class GutenbergOptions(Value):
 
 def _read(reader: LineReader, options: GutenbergOptions) -> Iterator[Block]:
     if not reader.path.is_dir():
-        yield from _read_text(reader, reader, options)
+        yield from _blocks(_body(_lines(reader, reader)), options)
         return
     paths = [path for path in sorted(reader.path.rglob("*")) if path.is_file()]
     chosen = [path for path in paths if fnmatch(path.name.lower(), options.files.lower())]
     if not chosen:
-        raise CorpusError(f"{reader.path} has no file named {options.files}; set files=PATTERN")
+        raise CorpusError(
+            f"{reader.path} has no file named {options.files}; name others with --option files=PATTERN"
+        )
+    whole = []
     for path in chosen:
-        yield from _read_text(reader, reader.beside(path), options)
+        lines = _lines(reader, reader.beside(path))
+        body = _body(lines)
+        if len(body) == len(lines):
+            whole.append(path.name)
+        yield from _blocks(body, options)
+    if whole:
+        reader.notes.append(
+            f"{len(whole)} of {len(chosen)} files in {reader.path} have neither header nor end of Project "
+            f"Gutenberg and were read whole, such as {whole[0]}; choose by --option files=PATTERN"
+        )
 
 
-def _read_text(reader: LineReader, file: LineReader, options: GutenbergOptions) -> Iterator[Block]:
+def _lines(reader: LineReader, file: LineReader) -> list[str]:
+    """The lines of a book."""
     content = file.content()
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = content.decode("latin-1")
         reader.notes.append(f"{file.path} is not UTF-8 and was read as Latin-1")
+    return text.splitlines()
+
+
+def _blocks(body: list[str], options: GutenbergOptions) -> Iterator[Block]:
     sentences = (
-        _words(sentence, options) for paragraph in _paragraphs(text) for sentence in sentences_of(paragraph)
+        _words(sentence, options) for paragraph in _paragraphs(body) for sentence in sentences_of(paragraph)
     )
     return example_blocks(Example([words]) for words in sentences if words)
 
 
-def _paragraphs(text: str) -> Iterator[str]:
+def _paragraphs(body: list[str]) -> Iterator[str]:
     """The paragraphs of a book, each on one line."""
     lines: list[str] = []
-    for line in _body(text.splitlines()):
+    for line in body:
         if _RULE.fullmatch(line):
             if lines:
                 yield _joined(lines)
@@ -90,10 +109,10 @@ def _body(lines: list[str]) -> list[str]:
 
 def _joined(lines: list[str]) -> str:
     """Lines as one; a word cut at its hyphen is one word again."""
-    text = lines[0]
-    for line in lines[1:]:
-        text += line if re.search(r"\w-$", text) else f" {line}"
-    return text
+    parts = lines[:1]
+    for before, line in pairwise(lines):
+        parts.append(line if _CUT_WORD.search(before) else f" {line}")
+    return "".join(parts)
 
 
 def _words(sentence: str, options: GutenbergOptions) -> list[str]:

@@ -61,7 +61,17 @@ def _read(reader: LineReader, options: CompletionOptions) -> Iterator[Block]:
     example = partial(_example, options, answers)
     if options.trees:
         example = partial(_with_trees, options, parsed_sentences(reader.beside(options.trees)), example)
-    return parsed_blocks(reader, _questions(reader), example)
+    questions = 0
+    for block in parsed_blocks(reader, _questions(reader), example):
+        questions += len(block.annotations["completion"])
+        yield block
+    if answers is None:
+        reader.notes.append(
+            f"{reader.path} has no answers: models can be asked these questions, not judged by them; name "
+            "the file with --option answers=FILE"
+        )
+    elif len(answers) > questions:
+        reader.notes.append(f"{path} has answers to {len(answers):,} questions, {reader.path} {questions:,}")
 
 
 def _beside(path: Path) -> Path | None:

@@ -22,9 +22,9 @@ def _read(reader: LineReader, _: Value) -> Iterator[Block]:
     for lines in reader.blocks():
         block = split_lines(lines)
         blank = np.flatnonzero(block.lengths == 1)
+        reader.good(len(lines) - len(blank))
         for index in blank:
             reader.bad(reader.line_number(int(index)), _BLANK)
-        reader.good(len(lines) - len(blank))
         yield split_lines(lines.filter(pa.array(block.lengths > 1))) if len(blank) else block
 
 

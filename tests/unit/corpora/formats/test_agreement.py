@@ -66,7 +66,7 @@ def test_files_that_do_not_belong_together_are_refused(bring_pair, text, gold, m
 
 
 def test_a_text_without_gold_names_what_is_missing(bring):
-    with pytest.raises(CorpusError, match=r"should be in .*text.gold, which does not exist; set gold=FILE"):
+    with pytest.raises(CorpusError, match=r"in .*text\.gold, which does not exist; .*--option gold=FILE"):
         bring("agreement", "a b\n")
 
 

@@ -1,5 +1,7 @@
 """Sentence completion: questions, where their answers are, and words fitted to a language model's."""
 
+import re
+
 import pytest
 
 from memtune.corpora import TextFile, import_corpus, open_corpus
@@ -153,3 +155,21 @@ def test_a_bad_tree_is_named_by_its_own_file_and_line(bring, tmp_path):
 def test_punctuation_without_trees_is_nobodys_to_tell(bring):
     with pytest.raises(ConfigurationError, match="needs trees, whose relations tell what is punctuation"):
         bring("msr-completion", ASKED, punctuation="drop")
+
+
+@pytest.mark.parametrize(
+    ("beside", "said"),
+    [
+        ({}, r"x\.questions\.txt has no answers: .* --option answers=FILE"),
+        ({"x.labels.txt": "0\n" * 7}, r"x\.labels\.txt has answers to 7 questions, .*x\.questions\.txt 2$"),
+        ({"x.labels.txt": "2\n1\n"}, None),
+    ],
+)
+def test_an_import_says_what_is_wrong_with_the_answers(store, tmp_path, beside, said):
+    for name, content in {"x.questions.txt": QUESTIONS, **beside}.items():
+        (tmp_path / name).write_text(content)
+    source = TextFile(tmp_path / "x.questions.txt", "msr-completion")
+    warnings = import_corpus("asked", {"valid": source}, store, cache=tmp_path / "cache").warnings
+    told = [warning for warning in warnings if "answers" in warning]
+    assert len(told) == (said is not None)
+    assert said is None or re.search(said, told[0])

@@ -1,8 +1,12 @@
 """Books: headers and licences off, paragraphs into sentences, sentences into words."""
 
+import re
+from time import process_time
+
 import pytest
 
 from memtune.corpora import TextFile, import_corpus, open_corpus
+from memtune.corpora.formats.gutenberg import _paragraphs
 from memtune.corpora.tokenising import sentences_of, split_clitics, tokens_of
 from memtune.errors import CorpusError
 from tests.unit.corpora.formats.conftest import sentences
@@ -88,7 +92,7 @@ def test_the_files_of_a_folder_are_chosen_by_pattern_and_taken_by_name(bring_boo
 
 
 def test_a_folder_without_such_files_is_refused(bring_books):
-    with pytest.raises(CorpusError, match=r"has no file named \*\.text; set files=PATTERN"):
+    with pytest.raises(CorpusError, match=r"has no file named \*\.text; .* --option files=PATTERN"):
         bring_books({"a.txt": "Text."}, files="*.text")
 
 
@@ -162,3 +166,17 @@ def test_published_novels_lose_their_small_print(corpora_folder, store, cache):
     assert text[0] == "The First Book of Adam and Eve"
     assert not any("Etext" in sentence for sentence in text)
     assert 3_000 < len(text) < 4_000
+
+
+def test_a_long_paragraph_takes_no_longer_a_line_than_a_short_one():
+    lines = ["a line of words that goes on with-", "out an end"] * 100_000
+    started = process_time()
+    (joined,) = _paragraphs(lines)
+    assert process_time() - started < 5  # a rescan at every line would take hours
+    assert joined.count("-out an end a line") == 99_999
+
+
+def test_files_that_are_no_books_of_gutenberg_are_told(bring_books):
+    imported, _ = bring_books({"dogs.txt": OLD, "answers.txt": "1a) They [bark].\n"})
+    (told,) = {warning for warning in imported.warnings if "header" in warning}
+    assert re.search(r"1 of 2 files .* read whole, such as answers\.txt; choose by --option files=", told)
