@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 
 from memtune.corpora import Corpus, open_corpus
-from memtune.errors import StudyError, did_you_mean
+from memtune.errors import ConfigurationError, StudyError, did_you_mean
 from memtune.execution.fitting import needed_bytes, share_of
 from memtune.execution.settings import Settings
 from memtune.execution.terms import Budget, Repeats, Resources
@@ -178,10 +178,16 @@ class ReadyStudy:
         return configured(configuration).parameter_count(self.vocabulary_size)
 
     def refuse(self, configuration: Mapping[str, Any]) -> str | None:
-        """Why a configuration is never started, or None: its parameters or its memory are out of bounds."""
+        """Why a configuration is never started, or None: its parameters or its memory are out of bounds, or
+        the task cannot have such a model.
+        """
+        try:
+            parameters = self.count_parameters(configuration)
+        except ConfigurationError as error:
+            return str(error)
         if isinstance(configured(configuration).model, CountingConfig):
             return None
-        budget, parameters = self.study.budget, self.count_parameters(configuration)
+        budget = self.study.budget
         if parameters > (budget.max_parameters or math.inf):
             return f"{parameters:,} parameters are more than max_parameters = {budget.max_parameters:,}"
         if parameters < (budget.min_parameters or 0):

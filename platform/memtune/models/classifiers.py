@@ -70,7 +70,8 @@ def bare(config: Architecture) -> Architecture:
         raise ConfigurationError(problem)
     if config.output not in (SoftmaxConfig(), NoOutputConfig()):
         raise ConfigurationError(
-            f'output.kind = "{config.output.kind}" predicts words, a classifier has none; leave output out'
+            f'output.kind = "{config.output.kind}" predicts words, a classifier does not; leave output out, '
+            'or, where a space has it, write output = { kind = "none" } under [model] of the study'
         )
     if getattr(config, "maximum_entropy", None):
         raise ConfigurationError(

@@ -1,0 +1,56 @@
+"""docs/tasks.md says of the tasks' options what is so."""
+
+import json
+import re
+from pathlib import Path
+
+from memtune.corpora import open_corpus
+from memtune.execution.settings import Settings
+from memtune.execution.study import ReadyStudy, check_spaces, load_study
+from memtune.spaces import RandomChooser, combine
+from memtune.tasks import TASKS
+
+PAGE = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text(encoding="utf-8")
+STUDY = """question = "Which memory?"
+
+corpus = "tiny"
+spaces = ["all_families"]
+
+[task]
+kind = "sentiment"
+
+[training]
+epochs = 1
+"""
+
+
+def test_the_page_has_the_options_of_every_task_with_their_defaults() -> None:
+    table = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| `(\w+)` \| (`\S+`|not given) \|", PAGE, re.MULTILINE)
+    told = {
+        (kind, option): None if default == "not given" else json.loads(default.strip("`"))
+        for kinds, option, default in table
+        for kind in re.findall(r"\w+", kinds)
+    }
+    assert told == {
+        (kind, option): field.default
+        for kind, config in TASKS.items()
+        for option, field in config.model_fields.items()
+        if "const" not in config.model_json_schema()["properties"][option]
+    }
+
+
+def test_any_network_may_be_the_body_of_a_classifier_as_the_page_says(
+    study_file: Path, settings: Settings
+) -> None:
+    def refusals() -> set[str]:
+        study, corpus = load_study(study_file), open_corpus("tiny", settings.store)
+        space = combine(check_spaces(study_file, study, len(corpus.vocabulary)))
+        ready = ReadyStudy(study, space, corpus, settings)
+        drawn = (ready.sample(RandomChooser(seed)).model_dump(mode="json") for seed in range(120))
+        return {reason for reason in map(ready.refuse, drawn) if reason}
+
+    study_file.write_text(STUDY)
+    assert len(refusals()) == 3
+    (said,) = re.findall(r"```toml\n(\[model\]\noutput.*?)```", PAGE, re.DOTALL)
+    study_file.write_text(f"{STUDY}\n{said}")
+    assert refusals() == set()
