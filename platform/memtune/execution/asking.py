@@ -9,7 +9,7 @@ from memtune.errors import ConfigurationError, CorpusError
 from memtune.execution.champions import trained_corpus
 from memtune.execution.settings import Settings
 from memtune.models.interface import LanguageModel
-from memtune.tasks import TASKS, Answers, QuestionTask, QuestionTaskConfig
+from memtune.tasks import TASKS, Answers, QuestionTaskConfig
 from memtune.tracking import load_registered
 from memtune.training import TrialConfig, find_device, load_model
 from memtune.values import parse
@@ -63,8 +63,7 @@ def _ask(
     if questions is not None:
         corpus = open_corpus(f"{corpus.name.partition('+')[0]}+{questions}", settings.store)
     config = TrialConfig.model_validate(registered.card.result.configuration)
-    opened = _task(task, corpus, options).open(corpus, config.protocol)
-    assert isinstance(opened, QuestionTask), "a task with questions asks them"
+    opened = _task(task, corpus, options).ask(corpus, config.protocol)
     loaded = load_model(registered.folder, str(find_device(device)))
     if not isinstance(loaded, LanguageModel):
         raise ConfigurationError(f"{uri} is a classifier, and gives words no probability; ask another")

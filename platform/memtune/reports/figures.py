@@ -39,7 +39,8 @@ def leaderboard_figure(rows: Sequence[Row], corpus: str, ideal: float | None, pa
         axis.set_major_formatter(EngFormatter(sep=""))
         axis.set_minor_formatter(EngFormatter(sep=""))
     axes.grid(visible=True, which="both", alpha=0.3)
-    axes.legend()
+    if axes.get_legend_handles_labels()[0]:  # no trial may have reached a validation
+        axes.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure)
     figure.savefig(path, dpi=150)

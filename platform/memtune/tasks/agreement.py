@@ -48,7 +48,7 @@ class AgreementConfig(QuestionTaskConfig):
         return f"{kept} by {self.objective}"
 
     @override
-    def open(self, corpus: Corpus, protocol: Protocol) -> "Agreement":
+    def ask(self, corpus: Corpus, protocol: Protocol) -> "Agreement":
         return Agreement(corpus, protocol, self.objective, self.context)
 
 
@@ -56,6 +56,7 @@ class Agreement(QuestionTask):
     """Number agreement on a corpus."""
 
     kind = "agreement"
+    unaskable = "of no verb are both forms in its vocabulary; ask about verbs that the text has"
 
     def __init__(self, corpus: Corpus, protocol: Protocol, objective: Objective, context: Context) -> None:
         super().__init__(corpus, protocol, objective)
@@ -67,11 +68,14 @@ class Agreement(QuestionTask):
             )
 
     @override
+    def askable(self, split: str) -> NDArray[np.bool_]:
+        forms_Q2 = self._forms(split)
+        return np.asarray(self.known_V[forms_Q2].all(axis=1) & (forms_Q2[:, 0] != forms_Q2[:, 1]))
+
+    @override
     @torch.no_grad()
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:
-        rows = self.rows(split)
-        forms_Q2 = np.stack([rows.column(name).to_numpy() for name in ("right", "wrong")], axis=1)
-        asked_Q = self.known_V[forms_Q2].all(axis=1) & (forms_Q2[:, 0] != forms_Q2[:, 1])
+        rows, forms_Q2 = self.rows(split), self._forms(split)
         training = model.training
         model.eval()
         ask = self._by_sentence if self._context == "sentence" else self._through_text
@@ -80,7 +84,13 @@ class Agreement(QuestionTask):
         sentences, verbs = (rows.column(name).to_pylist() for name in ("sentence", "verb"))
         names = tuple(f"{split}:{place}:{verb}" for place, verb in zip(sentences, verbs, strict=True))
         attractors_Q = rows.column("attractors").to_numpy().astype(np.int64)
-        return Answers(self.kind, names, nats_Q2, np.zeros(len(names), np.int64), asked_Q, attractors_Q)
+        answers_Q = np.zeros(len(names), np.int64)
+        return Answers(self.kind, names, nats_Q2, answers_Q, self.askable(split), attractors_Q)
+
+    def _forms(self, split: str) -> NDArray[np.int64]:
+        """The right and the wrong form of each verb, in the questions' vocabulary, (Q, 2)."""
+        rows = self.rows(split)
+        return np.stack([rows.column(name).to_numpy() for name in ("right", "wrong")], axis=1)
 
     def _by_sentence(
         self, model: LanguageModel, split: str, forms_Q2: NDArray[np.int64], place: torch.device

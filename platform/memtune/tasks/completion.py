@@ -45,7 +45,7 @@ class CompletionConfig(QuestionTaskConfig):
         return f"{kept} by {self.objective}"
 
     @override
-    def open(self, corpus: Corpus, protocol: Protocol) -> "Completion":
+    def ask(self, corpus: Corpus, protocol: Protocol) -> "Completion":
         return Completion(corpus, protocol, self.objective, self.unknown)
 
 
@@ -53,6 +53,7 @@ class Completion(QuestionTask):
     """Sentence completion on a corpus."""
 
     kind = "completion"
+    unaskable = "nobody says which candidate is right; import them with their answers, --option answers=FILE"
 
     def __init__(self, corpus: Corpus, protocol: Protocol, objective: Objective, unknown: Unknown) -> None:
         super().__init__(corpus, protocol, objective)
@@ -60,6 +61,10 @@ class Completion(QuestionTask):
         if isinstance(protocol, TreeProtocol):
             for split in self.asked.annotations[self.kind]:
                 Treebank.asked(corpus, split)  # what is lacking is told now
+
+    @override
+    def askable(self, split: str) -> NDArray[np.bool_]:
+        return np.asarray(self.rows(split).column("answer").to_numpy() >= 0)
 
     @override
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:
@@ -76,7 +81,8 @@ class Completion(QuestionTask):
         nats_QC = self.sentence_nats(model, split, sentences, device).reshape(-1, candidates)
         answers_Q = rows.column("answer").to_numpy().astype(np.int64)
         names = tuple(rows.column("question").to_pylist())
-        return Answers(self.kind, names, nats_QC, answers_Q, answers_Q >= 0, np.zeros_like(answers_Q))
+        asked_Q = self.askable(split)
+        return Answers(self.kind, names, nats_QC, answers_Q, asked_Q, np.zeros_like(answers_Q))
 
     @torch.no_grad()
     def sentence_nats(

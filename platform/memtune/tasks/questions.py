@@ -118,14 +118,25 @@ class QuestionTaskConfig(TextTaskConfig):
     """What trials compare by, stop early by and anneal by: the answers, or the text's perplexity."""
 
     @abstractmethod
+    def ask(self, corpus: Corpus, protocol: Protocol) -> "QuestionTask":
+        """The questions of a corpus; raises CorpusError or ConfigurationError that says what is lacking."""
+
+    @override
     def open(self, corpus: Corpus, protocol: Protocol) -> "QuestionTask":
-        """The task on a corpus; raises CorpusError or ConfigurationError that says what is lacking."""
+        """The same for models to be judged by: raises CorpusError, too, where no validation question can be
+        asked.
+        """
+        task = self.ask(corpus, protocol)
+        task.refuse_unaskable("valid")
+        return task
 
 
 class QuestionTask(Task[LanguageModel, Any]):
     """A text that trains, and questions at every evaluation. Raises CorpusError where there are none."""
 
     kind: str
+    unaskable: str
+    """Why not one question of a split can be asked, where that is so, and what helps."""
 
     def __init__(self, corpus: Corpus, protocol: Protocol, objective: Objective) -> None:
         self.text: AnyTask = LanguageModellingConfig().open(corpus, protocol)
@@ -151,6 +162,19 @@ class QuestionTask(Task[LanguageModel, Any]):
                 f'"{self.asked.name}" asks with {len(strange):,} words that the text lacks, such as '
                 f'"{strange[0]}", and the text\'s vocabulary has no {UNK}; import the text with --unknown map'
             )
+
+    def refuse_unaskable(self, split: str) -> None:
+        """Raise CorpusError where a split has no questions, or none that a model of the text can be asked."""
+        asked_Q = self.askable(split)
+        if not asked_Q.any():
+            raise CorpusError(
+                f'"{self.asked.name}" has {len(asked_Q):,} {self.kind} questions for {split}, and none can '
+                f'be asked of "{self.corpus.name.partition("+")[0]}": {self.unaskable}'
+            )
+
+    @abstractmethod
+    def askable(self, split: str) -> NDArray[np.bool_]:
+        """Whether each question of a split can be asked, (Q,). Raises CorpusError where it has none."""
 
     @abstractmethod
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:
@@ -178,7 +202,8 @@ class QuestionTask(Task[LanguageModel, Any]):
         """The metrics of the text's split, with the accuracy of the answers to the questions of that name."""
         metrics = self.text.evaluate(model, split, device)
         answers = self.answer(model, split, device)
-        return metrics.model_copy(update={"accuracy": answers.accuracy, "questions": answers.questions})
+        accuracy = answers.accuracy if answers.questions else None
+        return metrics.model_copy(update={"accuracy": accuracy, "questions": answers.questions})
 
     def unknown_rate(self, split: str) -> float:
         """Share of the words of a split's questions that are not in the text's vocabulary."""

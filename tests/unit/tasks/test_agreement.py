@@ -101,3 +101,9 @@ def test_answers_are_written_a_line_a_question(opened, model, tmp_path):
     assert [row["right"] for row in rows] == [str(int(right)) for right in answers.right]
     with pytest.raises(CorpusError, match="cannot write answers"):
         answers.write(tmp_path / "no" / "answers.tsv")
+
+
+def test_questions_about_strange_verbs_alone_judge_no_model(opened):
+    corpus = opened([asked("the dog zigzags", 2, "zigzag", 0)], min_count=3)
+    with pytest.raises(CorpusError, match='1 agreement questions for valid, and none can be asked of "text"'):
+        AgreementConfig().open(corpus, SentenceProtocol())

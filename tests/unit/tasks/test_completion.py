@@ -126,3 +126,13 @@ def test_published_scores_give_their_published_accuracy(scores, accuracy):
     logs_QC = np.loadtxt(folder / f"scores.dev.{scores}.txt").reshape(-1, 5)
     labels_Q = np.loadtxt(folder / "dev.labels", dtype=int)
     assert round(float((choose(-logs_QC) == labels_Q).mean()), 4) == accuracy
+
+
+def test_questions_without_answers_judge_no_model_but_can_be_put_to_one(opened, model):
+    unanswered = [question(f"{number}", "the _ barks", "dog cat", -1) for number in range(3)]
+    corpus = opened(unanswered)
+    with pytest.raises(CorpusError, match=r'"asked" has 3 .* for valid, and none .* of "text".*--option ans'):
+        CompletionConfig(objective="perplexity").open(corpus, SentenceProtocol())
+    task = CompletionConfig().ask(corpus, SentenceProtocol())
+    assert task.answer(model(corpus), "valid").nats_QC.shape == (3, 2)
+    assert task.evaluate(model(corpus), "valid").accuracy is None
