@@ -59,9 +59,10 @@ def search(
         warn(f"stopped with {left} trials open; go on with: memtune search {study} --resume")
         raise typer.Exit(1)
     ready = result.ready
-    out.print(family_table(result.outcomes, ready.vocabulary_size, ready.study.question))
+    question, searched = ready.study.question, ready.searched
+    out.print(family_table(result.outcomes, ready.vocabulary_size, question, searched))
     if result.repeats:
-        out.print(spread_table(result.outcomes, result.repeats))
+        out.print(spread_table(result.outcomes, result.repeats, searched))
     tell_decision(result.crowning)
     if not result.recorded:
         warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")
@@ -93,5 +94,5 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     size = ready.space.size()
     points = "a continuum of" if size is None else f"{size:,}"
     out.print(f"study {ready.id}: {points} configurations, {ready.trial_tokens:,} tokens a trial")
-    out.print(sample_table(samples, ready.vocabulary_size))
+    out.print(sample_table(samples, ready.vocabulary_size, ready.searched))
     out.print("nothing was started")

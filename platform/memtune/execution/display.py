@@ -1,6 +1,7 @@
 """A study while it runs: a live table on a terminal, one line an event anywhere else."""
 
 import time
+from collections.abc import Collection, Iterable
 from types import TracebackType
 
 from rich.console import Console, RenderableType
@@ -10,8 +11,10 @@ from rich.table import Table
 from memtune.execution.director import Trial
 from memtune.models import Architecture, LanguageModelConfig
 from memtune.objective import shown
+from memtune.training import TrialConfig
+from memtune.values import flatten
 
-__all__ = ["Display", "key_parameters"]
+__all__ = ["Display", "described", "key_parameters", "words"]
 
 SHOWN = 20
 COLOURS = {
@@ -27,9 +30,18 @@ COLOURS = {
 class Display:
     """Watches trials. Use as a context; call it with each trial that changed."""
 
-    def __init__(self, console: Console, title: str, trials: int, ideal: float | None = None) -> None:
-        """`trials` is the study's budget; `ideal` the best validation perplexity any model could reach."""
+    def __init__(
+        self,
+        console: Console,
+        title: str,
+        trials: int,
+        ideal: float | None = None,
+        searched: Collection[str] = (),
+    ) -> None:
+        """`trials` is the study's budget; `ideal` the best validation perplexity any model could reach;
+        `searched` the fields, by dotted name, that trials are told apart by besides their key parameters."""
         self._console, self._title, self._budget, self._ideal = console, title, trials, ideal
+        self._searched = searched
         self._trials: dict[int, Trial] = {}
         self._told: dict[int, tuple[str, int]] = {}
         self._remarked: dict[int, int] = {}
@@ -66,7 +78,11 @@ class Display:
         self._remarked[number] = len(trial.remarks)
 
     def _line(self, trial: Trial) -> str:
-        parts = [f"trial {trial.proposal.number:3d}", f"{trial.state:11s}", describe(trial)]
+        parts = [
+            f"trial {trial.proposal.number:3d}",
+            f"{trial.state:11s}",
+            described(trial.config, self._searched),
+        ]
         if trial.reports:
             found = f"{_figure(trial)} validation {trial.config.task.objective}"
             parts.append(f"{trial.tokens:,} tokens, {found}")
@@ -79,7 +95,7 @@ class Display:
         table = Table(
             title=self._title, caption=self._caption(), title_justify="left", caption_justify="left"
         )
-        for name, justify in [("trial", "right"), ("family", "left"), ("parameters", "left")]:
+        for name, justify in [("trial", "right"), ("configuration", "left")]:
             table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
         objective = next((trial.config.task.objective for trial in self._trials.values()), "perplexity")
         for name in ["tokens", "tokens/s", objective]:
@@ -88,8 +104,15 @@ class Display:
         running = [trial for trial in self._trials.values() if trial.state == "running"]
         others = sorted((t for t in self._trials.values() if t.state != "running"), key=_by_cost)
         for trial in (running + others)[:SHOWN]:
-            table.add_row(*_row(trial), style="bold" if trial is next(iter(others), None) else None)
+            table.add_row(*self._row(trial), style="bold" if trial is next(iter(others), None) else None)
         return table
+
+    def _row(self, trial: Trial) -> list[str]:
+        speed = f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else ""
+        state = f"[{COLOURS[trial.state]}]{trial.state}[/]"
+        tokens = f"{trial.tokens:,}" if trial.reports else ""
+        told = described(trial.config, self._searched)
+        return [str(trial.proposal.number), told, tokens, speed, _figure(trial), state]
 
     def _caption(self) -> str:
         ended = sum(trial.state in ("done", "stopped", "failed") for trial in self._trials.values())
@@ -104,28 +127,41 @@ class Display:
 
 def key_parameters(config: LanguageModelConfig) -> str:
     """What tells two models of a family apart, as `name=value` words."""
-    output = config.output.describe() if isinstance(config, Architecture) else {}
-    return " ".join(f"{name}={value}" for name, value in {**config.describe(), **output}.items())
+    return " ".join(f"{name}={value}" for name, value in {**config.describe(), **_output(config)}.items())
 
 
-def describe(trial: Trial) -> str:
-    """Family and key parameters in a few words."""
-    return f"{trial.config.model.family} {key_parameters(trial.config.model)}"
+def _output(config: LanguageModelConfig) -> dict[str, str | int | float]:
+    return config.output.describe() if isinstance(config, Architecture) else {}
 
 
-def _row(trial: Trial) -> list[str]:
-    speed = f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else ""
-    state = f"[{COLOURS[trial.state]}]{trial.state}[/]"
-    tokens = f"{trial.tokens:,}" if trial.reports else ""
-    return [
-        str(trial.proposal.number),
-        trial.config.model.family,
-        key_parameters(trial.config.model),
-        tokens,
-        speed,
-        _figure(trial),
-        state,
-    ]
+def described(config: TrialConfig, searched: Collection[str] = ()) -> str:
+    """Family, key parameters and the other fields of these dotted names, as a study searches them."""
+    values = dict(flatten(config.model_dump(mode="json")))
+    told = {"model.family", *(f"model.{name}" for name in config.model.describe())}
+    told |= {f"model.output.{'kind' if name == 'output' else name}" for name in _output(config.model)}
+    more = words((name, values[name]) for name in searched if name in values and name not in told)
+    return " ".join([config.model.family, key_parameters(config.model), *more])
+
+
+def words(fields: Iterable[tuple[str, object]]) -> list[str]:
+    """Fields of a trial by dotted name as `name=value`, the names as short as they are clear.
+
+    >>> words([("task.fusion", "deep"), ("training.optimiser.learning_rate", 0.31622)])
+    ['fusion=deep', 'learning_rate=0.316']
+    """
+    return [f"{_short(name)}={_written(value)}" for name, value in fields]
+
+
+def _short(name: str) -> str:
+    parent, _, last = name.rpartition(".")
+    if last == "kind":
+        return parent.removeprefix("training.").removeprefix("model.")
+    _, _, within = name.partition(".")
+    return within.removeprefix("optimiser.") or name
+
+
+def _written(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _figure(trial: Trial) -> str:

@@ -1,6 +1,7 @@
 """A whole search: everything checked, the study's trials run, the best model registered."""
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -213,7 +214,9 @@ class _Search:
     def _trials(self, proposals: Proposals, records: StudyRecords) -> list[Trial]:
         halving = self._study.halving
         rule = SuccessiveHalving(halving, self._ready.trial_tokens) if halving else None
-        return self._run(proposals, records, self._study.budget.trials, rule, self._study.question)
+        return self._run(
+            proposals, records, self._study.budget.trials, rule, self._study.question, self._ready.searched
+        )
 
     def _repeats(self, proposals: Proposals, records: StudyRecords) -> tuple[list[Outcome], list[Trial]]:
         best = best_outcomes(proposals.outcomes(), self._study.repeats.best)
@@ -223,7 +226,8 @@ class _Search:
         space = repeated(best, seeds)
         again = self._proposals(f"{self._ready.id}-repeats", space, SamplerConfig(kind="random"))
         title = f"the best {len(best)} under {len(seeds)} more seeds"
-        interrupted = self._run(again, records, len(best) * len(seeds), None, title)
+        told = (*self._ready.searched, "seed")
+        interrupted = self._run(again, records, len(best) * len(seeds), None, title, told)
         return again.outcomes(), interrupted
 
     def _run(
@@ -233,13 +237,14 @@ class _Search:
         budget: int,
         rule: SuccessiveHalving | None,
         title: str,
+        searched: Sequence[str],
     ) -> list[Trial]:
         """Run trials up to the budget; the trials left open when it was interrupted."""
         from memtune.execution.tuning import run_trials
 
         manifest = self._ready.corpus.manifest
         ideal = manifest.ideal.get("valid") if manifest.ideal else None
-        with Display(self._console, title, budget, ideal) as display:
+        with Display(self._console, title, budget, ideal, searched) as display:
             director = Director(proposals, records, budget, rule, [display, self._clock.tick])
             if not director.finished and self._clock.left != 0:
                 self._connect()

@@ -145,6 +145,11 @@ class ReadyStudy:
         return sum(self.gpus(sample, gpu_bytes) for sample in samples) / len(samples)
 
     @property
+    def searched(self) -> tuple[str, ...]:
+        """The dotted fields that the study's trials may differ in, in the order of its spaces."""
+        return tuple(dict.fromkeys(parameter.field for parameter in self.space.leaves()))
+
+    @property
     def vocabulary_size(self) -> int:
         """Words a model of this study predicts."""
         return len(self.corpus.vocabulary)

@@ -129,11 +129,13 @@ class RecurrentMemoryConfig(Architecture):
     @override
     def describe(self) -> dict[str, str | int | float]:
         sides = {"bidirectional": "yes"} if self.bidirectional else {}
+        above = {"layers_above": self.layers_above} if self.layers_above else {}
         return {
             "variant": self.variant,
             **sides,
             "width": self.width,
-            "layers": self.layers + self.layers_above,
+            "layers": self.layers,
+            **above,
             "memory_size": self.memory_size,
             "temporal": self.temporal,
             "composition": self.composition,

@@ -5,40 +5,51 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rich.table import Table
 
-from memtune.execution.display import key_parameters
-from memtune.models import MODELS
+from memtune.execution.display import described, key_parameters, words
+from memtune.models import MODELS, CountingConfig
 from memtune.objective import Objective, shown
 from memtune.search import Outcome
-from memtune.tracking import Row, varying
+from memtune.tracking import ALONE, Row, varying
 from memtune.training import TrialConfig
 
 __all__ = ["family_table", "leaderboard_table", "sample_table", "spread_table"]
 
-MODEL, TASK = "model.", "task."
+MODEL, TRAINING = "model.", "training."
+SECTIONS = (MODEL, "task.", "protocol.", TRAINING)
+TERMS = ("training.tokens", "training.epochs", "training.report_every")
+"""Of a study, not of a trial: a column has the tokens."""
+HALVED, TIME_UP = "successive halving", "the study's time was up"
+"""Why a study stops a trial, which counts as stopped, as it did while it ran."""
 
 
 def leaderboard_table(rows: Sequence[Row], ideal: float | None, title: str) -> Table:
-    """Best first: validation perplexity per token (lower is better), beside the ideal where it is known, or
-    accuracy (higher is better).
+    """Best first: validation perplexity per token (lower is better), with how far it lies above the ideal
+    where that is known, or accuracy (higher is better).
 
-    A model is told by its family's key parameters and by whatever else these trials, or their tasks, differ
-    in. Trials of several studies compare under their own budgets, so a column names the study.
+    A trial is told by its family's key parameters and by whatever else these trials differ in. Trials of
+    several studies compare under their own budgets, so each names its study.
     """
-    table = Table(title=title, title_justify="left")
+    caption = f"ideal perplexity {ideal:.3f}" if ideal else None
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     table.add_column("", justify="right")
-    table.add_column("trial")
+    table.add_column("trial", overflow="fold", ratio=1)
     mixed = len({row.study for row in rows}) > 1
-    if mixed:
-        table.add_column("study", overflow="fold")
-    table.add_column("model", overflow="fold", ratio=1)
     objective = rows[0].objective if rows else "perplexity"
-    for name in ("parameters", "tokens", objective, *(("ideal", "above") if ideal else ())):
+    for name in ("parameters", "tokens", objective, *(("above",) if ideal else ())):
         table.add_column(name, justify="right")
     table.add_column("state")
-    differing = [name for name in varying(rows) if name.startswith((MODEL, TASK))]
+    differing = [name for name in varying(rows) if name.startswith(SECTIONS) and _tells(name, rows)]
     for place, row in enumerate(rows, start=1):
-        cells = [str(place), row.name, *([row.study] if mixed else []), _model(row, differing)]
-        table.add_row(*cells, *_figures(row, ideal), _end(row), style="bold" if place == 1 else None)
+        trial = "\n".join(
+            [
+                row.name,
+                *([row.study if row.study != ALONE else "no study"] if mixed else []),
+                _model(row, differing),
+            ]
+        )
+        table.add_row(
+            str(place), trial, *_figures(row, ideal), _end(row), style="bold" if place == 1 else None
+        )
     return table
 
 
@@ -46,7 +57,7 @@ def _figures(row: Row, ideal: float | None) -> list[str]:
     found = row.figure
     figures = ["" if found is None else _written(row.objective, found)]
     if ideal:
-        figures += [f"{ideal:.3f}", "" if found is None else f"{found / ideal - 1:.1%}"]
+        figures.append("" if found is None else f"{found / ideal - 1:.1%}")
     count = "" if row.parameter_count is None else f"{row.parameter_count:,}"
     return [count, f"{row.tokens:,}", *figures]
 
@@ -56,8 +67,34 @@ def _written(objective: Objective, figure: float) -> str:
 
 
 def _end(row: Row) -> str:
-    """How the trial stands, and why it ended when that was not its budget."""
-    return row.state if row.reason in ("", "budget") else f"{row.state}: {row.reason}"
+    """How the trial stands, and why where that is neither its budget nor the trials beside it."""
+    if row.state == "finished" and row.reason.startswith(HALVED):
+        return "stopped"
+    state = "stopped" if row.state == "finished" and row.reason == TIME_UP else row.state
+    return state if row.reason in ("", "budget") else f"{state}: {row.reason}"
+
+
+def _tells(name: str, rows: Sequence[Row]) -> bool:
+    """Whether a field tells trials apart: those that have it differ in it, or of a family only some have it.
+
+    That another family lacks it tells nothing.
+    """
+    if name in TERMS:
+        return False
+    having = [row for row in rows if _has(row, name)]
+    families = {row.family for row in having}
+    everywhere = all(_has(row, name) for row in rows if row.family in families)
+    return not everywhere or len({str(row.parameters[name]) for row in having}) > 1
+
+
+def _has(row: Row, name: str) -> bool:
+    """Whether the field is the trial's own; one that only other families search was recorded as neutral."""
+    family = MODELS.get(row.family)
+    if name not in row.parameters or family is None:
+        return False
+    if name.startswith(MODEL):
+        return name.split(".")[1] in family.model_fields
+    return not (name.startswith(TRAINING) and issubclass(family, CountingConfig))
 
 
 def _model(row: Row, differing: Collection[str]) -> str:
@@ -68,30 +105,32 @@ def _model(row: Row, differing: Collection[str]) -> str:
     recorded = {
         name.removeprefix(MODEL): value for name, value in row.parameters.items() if name.startswith(MODEL)
     }
-    named = {name: value for name, value in recorded.items() if name.split(".")[0] in family.model_fields}
-    config = family.model_validate({name: value for name, value in named.items() if "." not in name})
-    others = [name for name in named if MODEL + name in differing and name not in config.describe()]
-    words = [f"{name}={named[name]}" for name in others if name != "family"]
-    asked = [name for name in differing if name.startswith(TASK) and name in row.parameters]
-    words += [f"{name.removeprefix(TASK)}={row.parameters[name]}" for name in asked]
-    return " ".join([key_parameters(config), *words])
+    own = {name: value for name, value in recorded.items() if name in family.model_fields}
+    config = family.model_validate(own)
+    told = {MODEL + name for name in ("family", *config.describe())}
+    others = [name for name in row.parameters if name in differing and _has(row, name) and name not in told]
+    return " ".join([key_parameters(config), *words((name, row.parameters[name]) for name in others)])
 
 
-def family_table(outcomes: Sequence[Outcome], vocabulary_size: int, title: str) -> Table:
-    """The best trial of each family, best first: what a study over several families answers."""
+def family_table(
+    outcomes: Sequence[Outcome], vocabulary_size: int, title: str, searched: Collection[str] = ()
+) -> Table:
+    """The best trial of each family, best first, with the fields searched: what a study answers."""
     table = Table(title=title, title_justify="left")
     objective = _objective(outcomes)
-    for name in ("family", "best trial", "parameters", "tokens", f"validation {objective}", "trials"):
-        table.add_column(name, justify="left" if name == "family" else "right")
+    table.add_column("best", justify="right")
+    table.add_column("configuration", overflow="fold")
+    for name in ("parameters", "tokens", f"validation {objective}", "trials"):
+        table.add_column(name, justify="right")
     families: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         if outcome.curve:
             families.setdefault(outcome.configuration["model"]["family"], []).append(outcome)
     best = {family: min(found, key=_lowest) for family, found in families.items()}
     for family, outcome in sorted(best.items(), key=lambda item: _lowest(item[1])):
-        count = TrialConfig.model_validate(outcome.configuration).parameter_count(vocabulary_size)
-        tokens = max(outcome.curve)
-        cells = [family, f"#{outcome.number}", f"{count:,}", f"{tokens:,}"]
+        config = TrialConfig.model_validate(outcome.configuration)
+        count, tokens = config.parameter_count(vocabulary_size), max(outcome.curve)
+        cells = [f"#{outcome.number}", described(config, searched), f"{count:,}", f"{tokens:,}"]
         table.add_row(*cells, shown(objective, _lowest(outcome), 3), str(len(families[family])))
     return table
 
@@ -106,7 +145,9 @@ def _lowest(outcome: Outcome) -> float:
     return min(outcome.curve.values())
 
 
-def spread_table(outcomes: Sequence[Outcome], repeats: Sequence[Outcome]) -> Table:
+def spread_table(
+    outcomes: Sequence[Outcome], repeats: Sequence[Outcome], searched: Collection[str] = ()
+) -> Table:
     """The repeated configurations: best validation cost per seed, mean and deviation."""
     unit = "share of wrong answers" if _objective(repeats) == "accuracy" else "loss, nats per token"
     table = Table(title=f"the best configurations under other seeds: validation {unit}")
@@ -118,37 +159,34 @@ def spread_table(outcomes: Sequence[Outcome], repeats: Sequence[Outcome]) -> Tab
     for key, again in groups.items():
         same = [outcome for outcome in outcomes if _unseeded(outcome.configuration) == key] + again
         losses = [min(outcome.curve.values()) for outcome in same if outcome.curve]
-        table.add_row(*_spread(same[0], losses))
+        table.add_row(*_spread(same[0], losses, searched))
     return table
 
 
-def _spread(outcome: Outcome, losses: Sequence[float]) -> list[str]:
+def _spread(outcome: Outcome, losses: Sequence[float], searched: Collection[str]) -> list[str]:
     config = TrialConfig.model_validate(outcome.configuration)
     deviation = f"{statistics.stdev(losses):.4f}" if len(losses) > 1 else ""
     listed = " ".join(f"{loss:.4f}" for loss in losses)
-    return [_named(config), str(len(losses)), f"{statistics.mean(losses):.4f}", deviation, listed]
+    return [
+        described(config, searched),
+        str(len(losses)),
+        f"{statistics.mean(losses):.4f}",
+        deviation,
+        listed,
+    ]
 
 
 def _unseeded(configuration: Mapping[str, object]) -> str:
     return TrialConfig.model_validate({**configuration, "seed": 0}).model_dump_json()
 
 
-def _named(config: TrialConfig) -> str:
-    return f"{config.model.family} {key_parameters(config.model)}"
-
-
-def sample_table(samples: Iterable[TrialConfig], vocabulary_size: int) -> Table:
+def sample_table(
+    samples: Iterable[TrialConfig], vocabulary_size: int, searched: Collection[str] = ()
+) -> Table:
     """Configurations drawn from a space, with the size each model has on the corpus."""
     table = Table(title="five configurations of the space")
-    for name in ("model", "optimiser", "parameters"):
-        table.add_column(name, justify="right" if name == "parameters" else "left", overflow="fold")
+    table.add_column("configuration", overflow="fold")
+    table.add_column("parameters", justify="right")
     for config in samples:
-        table.add_row(_named(config), _optimiser(config), f"{config.parameter_count(vocabulary_size):,}")
+        table.add_row(described(config, searched), f"{config.parameter_count(vocabulary_size):,}")
     return table
-
-
-def _optimiser(config: TrialConfig) -> str:
-    if config.training is None:
-        return ""
-    optimiser = config.training.optimiser
-    return f"{optimiser.kind} learning_rate={optimiser.learning_rate:.3g}"

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from memtune.execution.director import Trial
-from memtune.execution.display import Display, key_parameters
-from memtune.models import LSTMConfig
+from memtune.execution.display import Display, described, key_parameters
+from memtune.models import LSTMConfig, RecurrentMemoryConfig
 from memtune.search import Proposal
 from memtune.training import Report, TrialConfig
 from memtune.values import parse
@@ -60,6 +60,24 @@ def test_an_output_layer_other_than_the_softmax_is_shown() -> None:
     output = {"kind": "class_factored", "classes": 90}
     config = parse(LSTMConfig, {"width": 24, "output": output}, "model")
     assert key_parameters(config).endswith("dropout=0.0 output=class_factored classes=90")
+
+
+def test_what_a_study_searches_of_task_and_training_is_shown_once() -> None:
+    configuration = {
+        "model": {"family": "lstmn", "width": 8, "output": {"kind": "none"}},
+        "task": {"kind": "inference", "fusion": "deep"},
+        "training": {"tokens": 900, "optimiser": {"kind": "adam", "learning_rate": 0.00316227}},
+    }
+    searched = ["model.family", "model.width", "task.fusion", "training.optimiser.learning_rate", "model.x"]
+    told = described(parse(TrialConfig, configuration, "trial"), searched)
+    assert told.endswith("fusion=deep learning_rate=0.00316")
+    assert told.count("width=") == 1
+    assert "fusion" not in described(parse(TrialConfig, configuration, "trial"))
+
+
+def test_layers_below_and_above_the_memory_are_shown_as_they_were_set() -> None:
+    config = parse(RecurrentMemoryConfig, {"width": 8, "layers": 1, "layers_above": 2}, "model")
+    assert "layers=1 layers_above=2" in key_parameters(config)
 
 
 def test_what_did_not_change_is_not_told_again(trial: Trial) -> None:

@@ -6,13 +6,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from memtune.reports.trials import family_table, leaderboard_table
+from memtune.reports.trials import family_table, leaderboard_table, sample_table, spread_table
 from memtune.search import Outcome
 from memtune.tracking import Row
+from memtune.training import TrialConfig
 
 
-def text(table: Table) -> str:
-    console = Console(file=StringIO(), width=200)
+def text(table: Table, width: int = 200) -> str:
+    console = Console(file=StringIO(), width=width)
     console.print(table)
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
@@ -29,7 +30,7 @@ def row(study: str = "s-0123abcd", **model: Any) -> Row:
         reason="budget",
         protocol="sentence",
         corpus_digest="d",
-        parameters={"model.family": "lstm", **{f"model.{name}": value for name, value in model.items()}},
+        parameters={"model.family": "lstm"} | {f"model.{name}": value for name, value in model.items()},
         parameter_count=100,
         tokens=1000,
         objective="perplexity",
@@ -53,7 +54,7 @@ def test_trials_that_differ_in_a_lesser_parameter_are_told_apart_by_it() -> None
 def test_trials_that_differ_in_their_output_layer_are_told_apart_by_it() -> None:
     rows = [row(**{"output.kind": "softmax"}), row(**{"output.kind": "adaptive", "output.factor": 2})]
     shown = text(leaderboard_table(rows, None, "title"))
-    assert "output.kind=adaptive output.factor=2" in shown
+    assert "output=adaptive output.factor=2" in shown
 
 
 def test_trials_whose_tasks_differ_are_told_apart_by_it() -> None:
@@ -69,7 +70,76 @@ def test_trials_whose_tasks_differ_are_told_apart_by_it() -> None:
     assert "kind=" not in shown
 
 
-def test_the_study_is_a_column_where_there_are_several() -> None:
+def trained(learning_rate: float, **others: Any) -> Row:
+    return row().model_copy(
+        update={
+            "parameters": {
+                "model.family": "lstm",
+                "training.optimiser.learning_rate": learning_rate,
+                "training.tokens": 900,
+                **others,
+            }
+        }
+    )
+
+
+def test_trials_that_differ_in_how_they_are_trained_are_told_apart_by_it() -> None:
+    shown = text(leaderboard_table([trained(0.5), trained(0.031622)], None, "title"))
+    assert "learning_rate=0.5" in shown
+    assert "learning_rate=0.0316" in shown
+    budgets = [trained(0.5), trained(0.5, **{"training.tokens": 1800})]
+    assert "tokens=" not in text(leaderboard_table(budgets, None, "title"))
+
+
+def test_what_another_family_lacks_or_only_searches_is_not_repeated_in_every_row() -> None:
+    lstm = row(recurrent_dropout=0.0, width=8)
+    scrn = {"model.family": "scrn", "model.recurrent_dropout": 0, "model.width": 8}
+    other = row().model_copy(update={"family": "scrn", "parameters": scrn})
+    shown = text(leaderboard_table([lstm, lstm, other], None, "title"))
+    assert "recurrent_dropout" not in shown
+
+
+def test_a_trial_that_its_study_stopped_is_stopped_as_it_was_live() -> None:
+    stopped = row().model_copy(update={"reason": "successive halving at 300 tokens"})
+    shown = text(leaderboard_table([stopped], None, "title"))
+    assert "stopped" in shown
+    assert "finished" not in shown
+    late = row().model_copy(update={"reason": "the study's time was up"})
+    assert "stopped: the study's time was up" in text(leaderboard_table([late], None, "title"))
+    ended = row().model_copy(update={"reason": "no improvement in 3 reports"})
+    assert "finished: no improvement" in text(leaderboard_table([ended], None, "title"))
+
+
+def test_every_table_of_a_study_shows_what_it_searches() -> None:
+    searched = ("model.width", "training.optimiser.learning_rate")
+    found = [outcome(0, "lstm", [2.0])]
+    config = TrialConfig.model_validate(found[0].configuration)
+    for table in (
+        family_table(found, 10, "Which?", searched),
+        spread_table(found, found, searched),
+        sample_table([config], 10, searched),
+    ):
+        assert "lstm width=4 layers=1 dropout=0.0 learning_rate=1" in text(table)
+
+
+def test_a_hundred_columns_hold_whole_words_and_numbers() -> None:
+    model = {"family": "recurrent_memory", "width": 64, "layers": 1, "layers_above": 2, "memory_size": 15}
+    memory = row(study="grammar_memories-0123abcd", **model).model_copy(
+        update={
+            "name": "recurrent_memory #12",
+            "family": "recurrent_memory",
+            "reason": "successive halving at 60,000 tokens",
+            "parameter_count": 12_345_678,
+            "tokens": 1_234_567,
+        }
+    )
+    shown = text(leaderboard_table([memory, row()], 12.3, "title"), 100)
+    whole = ["recurrent_memory #12", "grammar_memories-0123abcd", "layers_above=2", "12,345,678", "1,234,567"]
+    for part in (*whole, "perplexity", "stopped", "ideal perplexity 12.300"):
+        assert part in shown
+
+
+def test_the_study_is_named_where_there_are_several() -> None:
     assert "other-0123abcd" in text(leaderboard_table([row(), row(study="other-0123abcd")], None, "title"))
     assert "s-0123abcd" not in text(leaderboard_table([row(), row()], None, "title"))
 
