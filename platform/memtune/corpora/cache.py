@@ -8,6 +8,8 @@ the others wait and find it done. What is fetched makes room for itself (`evicti
 import hashlib
 import json
 import os
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -40,7 +42,8 @@ def verified_folder(store: Store, manifest: Manifest, cache: Path) -> Path:
         return _verified_folder(store, manifest, cache)
     except OSError as error:
         raise StorageError(
-            f"cannot write to the cache {cache}: {error}; set MEMTUNE_CACHE to a folder that can be written"
+            f"cannot write to the cache {cache}: {error}; make room there, or set MEMTUNE_CACHE to a folder "
+            "that can be written"
         ) from None
 
 
@@ -115,11 +118,18 @@ def _fetch(store: Store, name: str, file: StoredFile, target: Path) -> None:
 
 def _copy(store: Store, name: str, file: StoredFile, partial: Path) -> tuple[str, int]:
     content = hashlib.sha256()
-    with store.open_file(name, file.path) as stream, partial.open("wb") as copy:
-        while data := stream.read(_CHUNK):
+    with partial.open("wb") as copy, closing(_chunks(store, name, file)) as chunks:
+        for data in chunks:
             content.update(data)
             copy.write(data)
         return content.hexdigest(), copy.tell()
+
+
+def _chunks(store: Store, name: str, file: StoredFile) -> Generator[bytes]:
+    """A file of the store. What goes wrong where its bytes are taken to is not told as the store's fault."""
+    with store.open_file(name, file.path) as stream:
+        while data := stream.read(_CHUNK):
+            yield data
 
 
 def _states(folder: Path, manifest: Manifest) -> dict[str, list[int]] | None:
@@ -142,5 +152,8 @@ def _recorded(record: Path) -> dict[str, list[int]] | None:
 
 def _write(record: Path, states: dict[str, list[int]] | None) -> None:
     partial = record.with_suffix(f".{uuid4().hex[:16]}")
-    partial.write_text(json.dumps(states))
-    partial.replace(record)
+    try:
+        partial.write_text(json.dumps(states))
+        partial.replace(record)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -37,8 +37,8 @@ class Checkpoints:
         self._folder = Folder.at(root) / identity
         self._writer = uuid.uuid4().hex[:8]
         self._damaged: set[str] = set()
-        self.problems: list[str] = []
-        """What was wrong with checkpoints that were passed over."""
+        self.remarks: list[str] = []
+        """Which checkpoints were passed over and why, and from which one the trial goes on."""
 
     def save(self, learner: AnyLearner) -> None:
         """Store the learner's state; the two checkpoints furthest on are kept, damaged ones are not.
@@ -81,7 +81,9 @@ class Checkpoints:
         if not self._names():
             return None
         with self.newest() as folder:
-            return restore_learner(folder, corpus, device)
+            learner = restore_learner(folder, corpus, device)
+            self.remarks.append(f"goes on from checkpoint {folder.name}")
+            return learner
 
     def curve(self) -> tuple[Report, ...]:
         """The reports of the newest checkpoint that is whole; none when there is no checkpoint."""
@@ -96,7 +98,7 @@ class Checkpoints:
 
         A damaged one is named in the log and passed over. Raises CheckpointError when none is whole.
         """
-        self.problems = []
+        self.remarks = []
         with tempfile.TemporaryDirectory(prefix="memtune-checkpoint-") as scratch:
             for name in self._names():
                 folder = Path(scratch) / name
@@ -105,12 +107,12 @@ class Checkpoints:
                     read_checkpoint(folder)
                 except CheckpointError as error:
                     log.warning("checkpoint %s/%s is passed over: %s", self._folder, name, error)
-                    self.problems.append(f"checkpoint {name} is passed over: {error}")
+                    self.remarks.append(f"checkpoint {name} is passed over: {error}")
                     self._damaged.add(name)
                     continue
                 yield folder
                 return
-        raise CheckpointError("; ".join([f"no whole checkpoint in {self._folder}", *self.problems]))
+        raise CheckpointError("; ".join([f"no whole checkpoint in {self._folder}", *self.remarks]))
 
     def _names(self) -> list[str]:
         names = [str(name) for name in self._folder.read_json(INDEX) or []]

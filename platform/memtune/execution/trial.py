@@ -50,7 +50,7 @@ class TrialActor(tune.Trainable):
         return {
             "reports": [report.model_dump(mode="json") for report in curve],
             "tokens": self._learner.tokens if self._learner else 0,
-            "remarks": self._checkpoints.problems,
+            "remarks": self._checkpoints.remarks,
             "failure": failure,
             "done": finished or failure is not None,
         }

@@ -1,6 +1,7 @@
 """A store that is no local folder: fetched into the node's cache, verified, never mapped in place."""
 
 import os
+import resource
 import time
 from multiprocessing import get_context
 from pathlib import Path
@@ -65,6 +66,20 @@ def test_a_file_damaged_in_the_cache_is_fetched_again(imported, remote_store, ca
     copy.write_bytes(content[:-4])
     open_corpus("small", remote_store, cache)
     assert copy.read_bytes() == content
+
+
+def test_a_cache_that_is_full_is_named_and_nothing_half_written_stays(imported, remote_store, cache):
+    """No file may grow beyond a few bytes, as on a disk that is full; then it may again."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(StorageError, match=f"cannot write to the cache {cache}: .*MEMTUNE_CACHE"):
+            open_corpus("small", remote_store, cache)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path for path in cache.rglob("*") if path.is_file() and path.stat().st_size] == []
+    tokens = imported.splits["train"].tokens
+    assert open_corpus("small", remote_store, cache)["train"].token_count == tokens
 
 
 def test_a_replaced_corpus_gets_its_own_place_in_the_cache(imported, import_texts, remote_store, cache):

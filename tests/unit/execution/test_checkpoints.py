@@ -72,7 +72,7 @@ def test_a_damaged_newest_one_leaves_the_one_before(
     assert newest.name in caplog.text
 
 
-def test_what_was_passed_over_is_told_and_gone_with_the_next_one(
+def test_what_was_passed_over_and_what_was_not_is_told_and_the_former_goes_with_the_next_one(
     checkpoints: Checkpoints, learner: Learner, corpus: Corpus, tmp_path: Path
 ) -> None:
     saved(checkpoints, learner, 2)
@@ -81,9 +81,10 @@ def test_what_was_passed_over_is_told_and_gone_with_the_next_one(
     resumed = Checkpoints(str(tmp_path / "checkpoints"), learner.identity)
     found = resumed.restore(corpus, "cpu")
     assert isinstance(found, Learner)
-    (problem,) = resumed.problems
+    problem, whence = resumed.remarks
     assert newest.name in problem
     assert "truncated or altered" in problem
+    assert whence == f"goes on from checkpoint {folders(tmp_path, learner)[0].name}"
     saved(resumed, found, 1)
     assert newest not in folders(tmp_path, learner)
     assert len(folders(tmp_path, learner)) == 2
