@@ -35,6 +35,16 @@ def record_fault(request: pytest.FixtureRequest) -> RecordFault:
     return record
 
 
+@pytest.fixture(scope="module")
+def own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """For a module's time no place comes from the environment, and the cache is the module's."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI"):
+            patch.delenv(name, raising=False)
+        patch.setenv("MEMTUNE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def premises(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Premises]:
     """Two hosts, and a project that describes them as a cluster; nothing runs on them."""

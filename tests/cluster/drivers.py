@@ -24,6 +24,7 @@ __all__ = [
     "RayInstance",
     "driving",
     "eventually",
+    "known_proposals",
     "members",
     "outcomes",
     "prepared",
@@ -62,17 +63,24 @@ class Driver:
 
     def wait_for(self, pattern: str, times: int = 1) -> str:
         """The line that is the nth to match; fails when the driver ends without it."""
+        return self._wait(self.lines, pattern, times)
+
+    def wait_for_error(self, pattern: str) -> str:
+        """As `wait_for`, a line of its errors."""
+        return self._wait(self.errors, pattern, 1)
+
+    def _wait(self, lines: list[str], pattern: str, times: int) -> str:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             ended = self.process.poll() is not None
             if ended:
                 self._drain()
-            found = [line for line in list(self.lines) if re.search(pattern, line)]
+            found = [line for line in list(lines) if re.search(pattern, line)]
             if len(found) >= times:
                 return found[times - 1]
             assert not ended, f"no line like {pattern!r} {times} times in {self.lines}: {self.errors}"
             time.sleep(0.02)
-        raise AssertionError(f"no line like {pattern!r} within {PATIENCE} s in {self.lines}")
+        raise AssertionError(f"no line like {pattern!r} within {PATIENCE} s in {lines}")
 
     def finish(self, seconds: float = PATIENCE) -> tuple[int, str, str]:
         """Exit code, output and errors."""
@@ -199,10 +207,20 @@ def prepared(study: Path, settings: Settings) -> ReadyStudy:
     return prepare(study, load_study(study), settings)
 
 
+def known_proposals(study: Path, settings: Settings) -> Proposals:
+    """What the storage has of a study that nobody drives now."""
+    ready = prepared(study, settings)
+    return Proposals(
+        settings.proposals,
+        ready.id,
+        ready.space,
+        ready.study.sampler,
+        ready.identify,
+        ready.refuse,
+        ready.count_parameters,
+    )
+
+
 def outcomes(study: Path, settings: Settings) -> list[Outcome]:
     """Every trial of a study that nobody drives now, as its storage tells it."""
-    ready = prepared(study, settings)
-    known = Proposals(
-        settings.proposals, ready.id, ready.space, ready.study.sampler, ready.identify, ready.refuse
-    )
-    return known.outcomes()
+    return known_proposals(study, settings).outcomes()

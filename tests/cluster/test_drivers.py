@@ -29,7 +29,7 @@ from tests.cluster.drivers import (
 from tests.cluster.fault_table import RecordFault
 from tests.conftest import SENTENCES, SPACE
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_places")]
 
 STUDY = """question = "Does a second layer help?"
 
@@ -54,16 +54,6 @@ trials = 6
 [resources]
 max_concurrent = 1
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No place comes from the environment, and the cache is this module's."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI"):
-            patch.delenv(name, raising=False)
-        patch.setenv("MEMTUNE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")

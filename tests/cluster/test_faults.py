@@ -1,32 +1,46 @@
 """Trials that lose their workers, or should never have been: one study in which all of that happens.
 
-Its trials run one after the other, on a Ray of their own. Networks of three widths meet a fate each, in the
-order in which they come; of the other families one diverges and one is larger than the machine.
+Its trials run one after the other, on a Ray of their own. Networks of several widths meet a fate each, in
+the order in which they come; of the other families one diverges, one is larger than the machine, and one than
+what the first network's worker is left with.
 """
 
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import optuna
 import pytest
 import torch
 
 from memtune.corpora import import_corpus, open_corpus
+from memtune.execution.checkpoints import tokens_seen
 from memtune.execution.comparison import compare
 from memtune.execution.settings import Settings
-from memtune.search import Outcome, Proposals
+from memtune.search import Outcome
+from memtune.search.records import IDENTITY
+from memtune.search.storages import open_storage
 from memtune.training import Learner, TrialConfig
-from tests.cluster.drivers import Driver, RayInstance, driving, eventually, outcomes, prepared, ray_instance
+from tests.cluster.drivers import (
+    Driver,
+    RayInstance,
+    driving,
+    eventually,
+    known_proposals,
+    outcomes,
+    prepared,
+    ray_instance,
+)
 from tests.cluster.fault_table import RecordFault
 from tests.conftest import SENTENCES
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_places")]
 
 CHECKPOINT_SECONDS, SILENCE_SECONDS = 0.5, 8.0
 PAUSE_SECONDS = SILENCE_SECONDS / 4
@@ -34,30 +48,39 @@ TOKENS = 240_000
 STUDY = f"""question = "What does a study survive?"
 
 corpus = "tiny"
-spaces = ["good.toml", "diverging.toml", "huge.toml"]
+spaces = ["good.toml", "diverging.toml", "huge.toml", "wide.toml"]
 
 [training]
 tokens = {TOKENS}
 
 [budget]
-trials = 5
+trials = 7
 
 [resources]
 max_concurrent = 1
 checkpoint_every = "{CHECKPOINT_SECONDS}s"
 max_silence = "{SILENCE_SECONDS}s"
 """
+WIDTH = 3000
+ROOM = 4 * 4 * WIDTH**2 // 2
+"""Bytes that the first network's worker may still take: half of the matrix of a layer so wide."""
 TRAINED = f"""
 [training]
 report_every = {TOKENS // 2}
 optimiser = {{ kind = "sgd", learning_rate = %s }}
 """
 SPACES = {
-    "good": '[model]\nfamily = "lstm"\nwidth = { choice = [4, 5, 6, 7] }\n' + TRAINED % "0.5",
+    "good": '[model]\nfamily = "lstm"\nwidth = { choice = [4, 5, 6, 7, 8] }\n' + TRAINED % "0.5",
     "diverging": '[model]\nfamily = "rnn"\nwidth = 4\n' + TRAINED % "1e39",
     "huge": '[model]\nfamily = "recurrent_memory"\nwidth = 300_000\nmemory_size = 4\n' + TRAINED % "0.5",
+    "wide": f'[model]\nfamily = "depth_gated_lstm"\nwidth = {WIDTH}\n' + TRAINED % "0.5",
 }
-FATES = ("killed once", "killed always", "stopped always", "paused")
+FATES = ("paused", "killed once", "killed always", "segfaulting always", "stopped always")
+STRIKES = {
+    "killed always": signal.SIGKILL,
+    "segfaulting always": signal.SIGSEGV,
+    "stopped always": signal.SIGSTOP,
+}
 
 
 @dataclass
@@ -67,14 +90,13 @@ class Aftermath:
     study: Path
     settings: Settings
     output: str
+    errors: str
     numbers: dict[str, int]
     """The trials by their fate."""
-    before: list[str] = field(default_factory=list)
-    """The checkpoints of the trial that was killed once, when it was."""
-    after: list[str] = field(default_factory=list)
-    """The first ones of the worker that went on with it."""
+    struck: dict[str, list[list[str]]] = field(default_factory=dict)
+    """The checkpoints there were at each strike at a fate's trial, the furthest first."""
     unsaved: float = 0.0
-    """Seconds between its last checkpoint and the kill."""
+    """Seconds between the last checkpoint of the trial that was killed once and the kill."""
 
     @property
     def outcomes(self) -> dict[int, Outcome]:
@@ -85,12 +107,18 @@ class Aftermath:
         """The trial that met it."""
         return self.outcomes[self.numbers[fate]]
 
+    def whence(self, fate: str) -> list[str]:
+        """The checkpoints that its trial went on from, in order."""
+        return re.findall(rf"trial +{self.numbers[fate]}  goes on from checkpoint (\S+)", self.output)
+
 
 class Fates:
     """Deals its fate to each trial of the driver, as it prints that it starts."""
 
-    def __init__(self, driver: Driver, ray: RayInstance, checkpoints: Path, aftermath: Aftermath) -> None:
-        self._driver, self._ray, self._checkpoints, self._aftermath = driver, ray, checkpoints, aftermath
+    def __init__(self, driver: Driver, ray: RayInstance, aftermath: Aftermath) -> None:
+        self._driver, self._ray, self._aftermath = driver, ray, aftermath
+        ready = prepared(aftermath.study, aftermath.settings)
+        self._study, self._checkpoints = ready.id, Path(ready.checkpoints)
 
     def deal(self) -> None:
         """Until every fate is met."""
@@ -102,9 +130,7 @@ class Fates:
             elif fate == "paused":
                 self._pause()
             else:
-                self._strike_at_every_start(
-                    number, signal.SIGKILL if fate == "killed always" else signal.SIGSTOP
-                )
+                self._strike_at_every_start(fate)
             self._driver.wait_for(rf"trial +{number}  (done|failed) ")
 
     def _next_network(self) -> int:
@@ -118,24 +144,24 @@ class Fates:
 
     def _kill_between_reports(self) -> None:
         """Once there are two checkpoints and no report."""
-        index = eventually(lambda: list(self._checkpoints.glob("*/latest.json")), "a checkpoint")[0]
+        index = self._index("killed once")
         eventually(lambda: len(names(index)) == 2, "two checkpoints")
-        (worker,) = self._ray.workers()
-        os.kill(worker, signal.SIGKILL)
+        self._strike("killed once", self._ray.workers()[0], signal.SIGKILL)
         self._aftermath.unsaved = time.time() - index.stat().st_mtime
-        before = self._aftermath.before = names(index)
-        self._aftermath.after = eventually(
-            lambda: [name for name in names(index) if name[-8:] != before[0][-8:]], "another worker's"
-        )
 
     def _pause(self) -> None:
+        """And leave little memory to the worker, which goes on with the next trials too."""
         (worker,) = self._ray.workers()
         os.kill(worker, signal.SIGSTOP)
+        pages, *_ = Path(f"/proc/{worker}/statm").read_text().split()
+        _, most = resource.prlimit(worker, resource.RLIMIT_AS)
+        limit = int(pages) * os.sysconf("SC_PAGE_SIZE") + ROOM
+        resource.prlimit(worker, resource.RLIMIT_AS, (limit, most))
         time.sleep(PAUSE_SECONDS)  # the pause itself
         os.kill(worker, signal.SIGCONT)
 
-    def _strike_at_every_start(self, number: int, strike: signal.Signals) -> None:
-        struck: set[int] = set()
+    def _strike_at_every_start(self, fate: str) -> None:
+        number, struck = self._aftermath.numbers[fate], set[int]()
         while True:
             lines = "".join(self._driver.lines)
             if re.search(rf"trial +{number}  failed", lines):
@@ -143,25 +169,29 @@ class Fates:
             starts = len(re.findall(rf"trial +{number}  running", lines))
             fresh = [worker for worker in self._ray.workers() if worker not in struck]
             if starts > len(struck) and fresh:
-                os.kill(fresh[0], strike)
+                self._strike(fate, fresh[0], STRIKES[fate])
                 struck.add(fresh[0])
             time.sleep(0.02)
+
+    def _strike(self, fate: str, worker: int, strike: signal.Signals) -> None:
+        os.kill(worker, strike)
+        self._aftermath.struck.setdefault(fate, []).append(names(self._index(fate)))
+
+    def _index(self, fate: str) -> Path:
+        """The list of its trial's checkpoints."""
+        identity = self._trials()[self._aftermath.numbers[fate]].user_attrs[IDENTITY]
+        return self._checkpoints / identity / "latest.json"
+
+    def _trials(self) -> list[optuna.trial.FrozenTrial]:
+        """The study's trials as somebody sees them who only reads."""
+        storage = open_storage(self._aftermath.settings.proposals)
+        return optuna.load_study(study_name=self._study, storage=storage).trials
 
 
 def names(index: Path) -> list[str]:
     """The checkpoints that an index names, the furthest first."""
-    found: list[str] = json.loads(index.read_text())
+    found: list[str] = json.loads(index.read_text()) if index.exists() else []
     return found
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No place comes from the environment, and the cache is this module's."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI"):
-            patch.delenv(name, raising=False)
-        patch.setenv("MEMTUNE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -173,13 +203,14 @@ def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
         (folder / f"{name}.toml").write_text(space)
     study = folder / "faults.toml"
     study.write_text(STUDY)
-    aftermath = Aftermath(study, settings, "", {})
+    aftermath = Aftermath(study, settings, "", "", {})
     sockets = Path("/tmp") / folder.name
     with ray_instance(sockets, cores=2) as ray:
         home = {"MEMTUNE_HOME": str(settings.home)}
         with driving(study, environment=ray.environment | home) as driver:
-            Fates(driver, ray, Path(prepared(study, settings).checkpoints), aftermath).deal()
+            Fates(driver, ray, aftermath).deal()
             aftermath.output = driver.succeed()
+            aftermath.errors = "".join(driver.errors)
     shutil.rmtree(sockets, ignore_errors=True)
     return aftermath
 
@@ -200,23 +231,25 @@ def test_a_worker_killed_between_two_reports_loses_at_most_one_checkpoint_interv
     outcome = aftermath.of("killed once")
     assert outcome.state == "complete"
     assert outcome.curve == alone(aftermath, outcome), "the very bits of a trial that was left alone"
-    reached, gone_on = (int(found[0].partition("-")[0]) for found in (aftermath.before, aftermath.after))
-    assert 0 < reached < TOKENS // 2
-    assert gone_on > reached, "it went on from the newest checkpoint"
+    ((newest, before),) = aftermath.struck["killed once"]
+    reached, interval = tokens_seen(newest), tokens_seen(newest) - tokens_seen(before)
+    assert 0 < interval <= reached < TOKENS // 2
+    assert aftermath.whence("killed once") == [newest]
     record_fault(
         "worker killed",
         1,
         0,
         f"killed between two reports, {reached:,} tokens into a trial with a checkpoint each "
-        f"{CHECKPOINT_SECONDS} s: another worker went on from there, {aftermath.unsaved:.1f} s of "
-        "training were lost, and the curve has the bits of a trial that was left alone",
+        f"{CHECKPOINT_SECONDS} s, of {interval:,} tokens: another worker went on from the last one, "
+        f"{aftermath.unsaved:.1f} s of training were lost, and the curve has the bits of a trial left alone",
     )
 
 
 @pytest.mark.parametrize(
     ("fate", "reason"),
     [
-        ("killed always", "failed 3 times, last because .*worker"),
+        ("killed always", "failed 3 times, last because the worker process died"),
+        ("segfaulting always", "failed 3 times, last because the worker process died"),
         ("stopped always", f"failed 3 times, last because nothing was heard .* for {SILENCE_SECONDS:.0f} s"),
     ],
 )
@@ -227,7 +260,9 @@ def test_a_trial_that_takes_its_worker_along_each_time_is_failed_after_three_tri
     assert outcome.state == "failed"
     assert re.search(reason, outcome.reason or "")
     starts = re.findall(rf"trial +{outcome.number}  running", aftermath.output)
-    assert len(starts) == 3
+    assert len(starts) == len(aftermath.struck[fate]) == 3
+    assert aftermath.whence(fate) == [], "there was nothing yet to lose"
+    assert aftermath.struck[fate] == [[]] * 3
     record_fault(
         "bad configuration",
         3,
@@ -236,10 +271,31 @@ def test_a_trial_that_takes_its_worker_along_each_time_is_failed_after_three_tri
     )
 
 
+def test_a_trial_for_which_there_is_no_memory_is_failed_with_its_reason_and_its_worker_goes_on(
+    aftermath: Aftermath, record_fault: RecordFault
+) -> None:
+    """The worker's address space is limited, by the system, before this trial comes to it."""
+    (outcome,) = of_family(aftermath, "depth_gated_lstm")
+    assert outcome.state == "failed"
+    assert re.search("out of memory on cpu .*take a smaller model", outcome.reason or "")
+    assert f"trial {outcome.number:3d}  waiting" not in aftermath.output
+    assert aftermath.of("killed once").number > outcome.number
+    reason = (outcome.reason or "").partition(". Configuration")[0]
+    record_fault(
+        "bad configuration",
+        1,
+        0,
+        f'a layer larger than what the system leaves a worker (RLIMIT_AS): recorded as "{reason}", and the '
+        "worker took up the next trial",
+    )
+
+
+def of_family(aftermath: Aftermath, family: str) -> list[Outcome]:
+    return [each for each in aftermath.outcomes.values() if each.configuration["model"]["family"] == family]
+
+
 def test_a_diverging_trial_is_failed_with_its_reason(aftermath: Aftermath, record_fault: RecordFault) -> None:
-    (outcome,) = [
-        each for each in aftermath.outcomes.values() if each.configuration["model"]["family"] == "rnn"
-    ]
+    (outcome,) = of_family(aftermath, "rnn")
     assert outcome.state == "failed"
     assert (outcome.reason or "").startswith("diverged: ")
     record_fault("bad configuration", 1, 0, f'a learning rate of 1e39: recorded as "{outcome.reason}"')
@@ -248,16 +304,7 @@ def test_a_diverging_trial_is_failed_with_its_reason(aftermath: Aftermath, recor
 def test_a_model_larger_than_the_machine_is_never_started(
     aftermath: Aftermath, record_fault: RecordFault
 ) -> None:
-    ready = prepared(aftermath.study, aftermath.settings)
-    known = Proposals(
-        aftermath.settings.proposals,
-        ready.id,
-        ready.space,
-        ready.study.sampler,
-        ready.identify,
-        ready.refuse,
-        ready.count_parameters,
-    )
+    known = known_proposals(aftermath.study, aftermath.settings)
     reasons = [each.reason or "" for each in known.rejected() if each.state == "refused"]
     assert reasons
     assert all(re.search("it would take .* MiB there are", reason) for reason in reasons)
@@ -282,7 +329,9 @@ def test_a_worker_stopped_for_a_while_goes_on_where_it_was(
 
 
 def test_the_study_goes_on_past_all_of_that(aftermath: Aftermath) -> None:
-    assert len(aftermath.outcomes) == 5
+    assert "was not recorded" not in aftermath.errors
+    assert "Traceback" not in aftermath.errors
+    assert len(aftermath.outcomes) == 7
     assert "new champion models:/tiny@champion" in aftermath.output
     states = {row.trial: row.state for row in compare("tiny", settings=aftermath.settings).rows}
     assert states == {

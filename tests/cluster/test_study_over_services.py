@@ -23,7 +23,7 @@ from memtune.search import Outcome
 from memtune.search.postgresql import ANSWER_SECONDS
 from memtune.tracking import Recorder
 from memtune.tracking.connection import check_tracking, connect
-from tests.cluster.drivers import driving, eventually, outcomes
+from tests.cluster.drivers import driving, outcomes
 from tests.cluster.fault_table import RecordFault
 from tests.cluster.servers import MlflowServer, ObjectStore, Postgres, Secrets
 
@@ -119,7 +119,7 @@ def struck(
     ):
         driver.wait_for("tokens")
         with running_postgres.hanging():
-            eventually(lambda: "is away; training goes on" in "".join(driver.errors), "the end of patience")
+            driver.wait_for_error("is away; training goes on")
         heard = len([line for line in driver.lines if "tokens" in line])
         driver.wait_for("tokens", heard + 1)
         running_mlflow.kill()

@@ -17,6 +17,7 @@ from memtune.execution.assignment import Assignment
 from memtune.execution.attendance import Attendance
 from memtune.execution.director import Director, Trial
 from memtune.execution.nodes import Room
+from memtune.execution.reasons import last_failure
 from memtune.execution.terms import Resources
 from memtune.execution.trial import TrialActor
 from memtune.search import StorageAwayError
@@ -162,7 +163,7 @@ class DirectedCallback(tune.Callback):
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial failed more often than it may."""
         self._attendance.left(number(trial))
-        reason = self._silence() if number(trial) in self._silenced else last_line(trial.error_file)
+        reason = self._silence() if number(trial) in self._silenced else last_failure(trial.error_file)
         if WORKER_AT_FAULT in reason:
             self._conductor.director.halt(number(trial), reason.partition(f"{WORKER_AT_FAULT}: ")[2])
         else:
@@ -184,15 +185,6 @@ def hear(director: Director, trial: Any, result: dict[str, Any]) -> bool:
 def number(trial: Any) -> int:
     """The study's number of a Ray trial."""
     return Assignment.model_validate_json(trial.config["assignment"]).number
-
-
-def last_line(path: str | None) -> str:
-    """The line of a worker's error report that says what happened, without what it suggests."""
-    if not path or not os.path.exists(path):
-        return "the worker process died"
-    with open(path, encoding="utf-8", errors="replace") as stream:
-        lines = [line.strip() for line in stream if line.strip()]
-    return lines[-1][:300] if lines else "the worker process died"
 
 
 def requested(config: dict[str, Any]) -> PlacementGroupFactory:

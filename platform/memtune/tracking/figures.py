@@ -24,14 +24,19 @@ def learning_curve(title: str, objective: Objective, train: Points, valid: Point
 
     Points that no axis can show, of a trial that diverged, are left out: MLflow keeps infinity as 1.8e308.
     """
+    drawn = [
+        [(tokens, value) for tokens, value in points if tokens > 0 and 0 < value < HIGHEST]
+        for points in (train, valid)
+    ]
     with _DRAWING:
         figure = _page(objective)
         (axes,) = figure.axes
-        for line, points in zip(axes.lines, (train, valid), strict=True):
-            drawn = [(tokens, value) for tokens, value in points if tokens > 0 and 0 < value < HIGHEST]
-            line.set_data(*(zip(*drawn, strict=True) if drawn else ((), ())))
+        for line, points in zip(axes.lines, drawn, strict=True):
+            line.set_data(*(zip(*points, strict=True) if points else ((), ())))
         axes.relim()
         axes.autoscale_view()
+        if not any(drawn):  # a logarithmic axis has no bounds of its own
+            axes.set(xlim=(1, 10), ylim=(1, 10))
         axes.set_title(title)
         return _written(figure)
 
