@@ -2,21 +2,34 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memtune.objective import better
 from memtune.tracking import Row
 
-__all__ = ["leaderboard_figure"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["drawn", "leaderboard_figure"]
 
 
 def leaderboard_figure(rows: Sequence[Row], corpus: str, ideal: float | None, path: Path) -> None:
-    """Write a PNG: validation perplexity or accuracy against parameters, one colour a family.
+    """Write the figure that `drawn` gives as a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = drawn(rows, corpus, ideal)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    FigureCanvasAgg(figure)
+    figure.savefig(path, dpi=150)
+
+
+def drawn(rows: Sequence[Row], corpus: str, ideal: float | None) -> "Figure":
+    """Validation perplexity or accuracy against parameters, one colour a family.
 
     The ideal is a line, and so is the best of a family without parameters.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, PercentFormatter
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
@@ -36,11 +49,10 @@ def leaderboard_figure(rows: Sequence[Row], corpus: str, ideal: float | None, pa
         title=corpus, xlabel="parameters", ylabel=f"validation {objective} ({better(objective)} is better)"
     )
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(EngFormatter(sep=""))
-        axis.set_minor_formatter(EngFormatter(sep=""))
+        for set_formatter in (axis.set_major_formatter, axis.set_minor_formatter):
+            share = objective == "accuracy" and axis is axes.yaxis
+            set_formatter(PercentFormatter(1.0) if share else EngFormatter(sep=""))
     axes.grid(visible=True, which="both", alpha=0.3)
     if axes.get_legend_handles_labels()[0]:  # no trial may have reached a validation
         axes.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    FigureCanvasAgg(figure)
-    figure.savefig(path, dpi=150)
+    return figure
