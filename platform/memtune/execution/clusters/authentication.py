@@ -1,18 +1,20 @@
-"""The token of the cluster: Ray's nodes refuse each other unless all of them have the head's.
+"""Who gets in: the user that the file names, over ssh, and to Ray whoever has the token.
 
-Since Ray 2.60 `ray start --head` turns token authentication on and, where there is none, makes a token that
-only the head knows: no worker could join. So the client's token is a file mount on every node, and each start
-says that it is to be used.
+Ray's nodes refuse each other unless all of them have the head's token. Since Ray 2.60 `ray start --head`
+turns token authentication on and, where there is none, makes a token that only the head knows: no worker could
+join. So the client's token is a file mount on every node, and each start says that it is to be used.
 """
 
 import re
 
 from memtune.execution.clusters.file import ClusterFile, Finding
 
-__all__ = ["TOKEN_ON_NODES", "missing_token", "token_in_the_open"]
+__all__ = ["TOKEN_ON_NODES", "missing_token", "no_ssh_user", "open_dashboard", "token_in_the_open"]
 
 TOKEN_ON_NODES = "~/.ray/auth_token"
 MODE = re.compile(r"\bRAY_AUTH_MODE=token\b")
+DASHBOARD = re.compile(r"--dashboard-host[= ](\S+)")
+HERE_ALONE = ("127.0.0.1", "localhost", "::1")
 IN_THE_OPEN = re.compile(r"\bRAY_AUTH_TOKEN=")
 
 
@@ -55,4 +57,34 @@ def token_in_the_open(cluster: ClusterFile) -> list[Finding]:
         )
         for name in names
         if any(IN_THE_OPEN.search(command) for command in cluster.commands(name))
+    ]
+
+
+def no_ssh_user(cluster: ClusterFile) -> list[Finding]:
+    """A file that does not say as whom to log in: Ray ends with a KeyError when it first connects."""
+    if cluster.table("auth").get("ssh_user"):
+        return []
+    return [
+        Finding(
+            rule="ssh",
+            where="auth.ssh_user",
+            problem="nothing says as whom to log in on the nodes",
+            fix="write ssh_user: NAME under auth",
+        )
+    ]
+
+
+def open_dashboard(cluster: ClusterFile) -> list[Finding]:
+    """Heads whose job server listens on the network: over plain http, the token in each request."""
+    name = "head_start_ray_commands"
+    hosts = [found[1] for command in cluster.starts(name) if (found := DASHBOARD.search(command))]
+    return [
+        Finding(
+            rule="dashboard",
+            where=name,
+            problem=f"the job server would listen on {host}, where others read the token on its way",
+            fix="write --dashboard-host=127.0.0.1, and reach it through `ray dashboard`",
+        )
+        for host in hosts
+        if host not in HERE_ALONE
     ]

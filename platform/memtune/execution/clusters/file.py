@@ -75,11 +75,13 @@ class ClusterFile:
 
 
 def load_cluster(path: Path) -> ClusterFile:
-    """Read a cluster file. Raises ConfigurationError when it is missing, no YAML or no table."""
+    """Read a cluster file. Raises ConfigurationError when it is missing, no text, no YAML or no table."""
     try:
-        config = yaml.safe_load(path.read_text())
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}; name a cluster file") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is no text: {error}; name a cluster file") from None
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{path} is not YAML: {error}") from error
     if not isinstance(config, dict):

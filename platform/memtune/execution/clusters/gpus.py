@@ -4,11 +4,13 @@ The autoscaler starts nodes for a GPU demand by the promise alone: one that is t
 on a node that can never hold them, one that is missing starts no node at all.
 """
 
+import re
 from typing import Any
 
+from memtune.errors import did_you_mean
 from memtune.execution.clusters.file import ClusterFile, Finding
 
-__all__ = ["wrong_gpu_counts"]
+__all__ = ["unknown_machines", "wrong_gpu_counts"]
 
 ONE = ("xlarge", "2xlarge", "4xlarge", "8xlarge", "16xlarge")
 INSTANCES = {
@@ -20,16 +22,26 @@ INSTANCES = {
     "p3.2xlarge": 1,
     "p3.8xlarge": 4,
     "p3.16xlarge": 8,
+    "p3dn.24xlarge": 8,
     "p4d.24xlarge": 8,
+    "p4de.24xlarge": 8,
+    "p5.4xlarge": 1,
     "p5.48xlarge": 8,
+    "p5e.48xlarge": 8,
+    "p5en.48xlarge": 8,
 }
-"""GPUs of AWS' instance types that models are trained on."""
+"""GPUs of AWS' instance types that models are trained on; of these families there are no others."""
+L4 = {"24": 2, "48": 4, "96": 8}
+"""GPUs of Google's g2-standard-N by N; the others have one."""
 WITHOUT = ("t3", "t3a", "c5", "c6i", "c7i", "m5", "m6i", "m7i", "r5", "r6i", "r7i")
 """Families of AWS' instance types that have none."""
 
 
 def wrong_gpu_counts(cluster: ClusterFile) -> list[Finding]:
-    """Node types whose resource GPU is no whole number or not what their machine has."""
+    """Node types whose resource GPU is no whole number or not what their machine has.
+
+    Whole numbers pass on machines that are not known here.
+    """
     findings = []
     for name, node_type in cluster.node_types.items():
         resources = node_type.get("resources")
@@ -41,6 +53,25 @@ def wrong_gpu_counts(cluster: ClusterFile) -> list[Finding]:
         if problem:
             findings.append(Finding(rule="gpus", where=where, problem=problem[0], fix=problem[1]))
     return findings
+
+
+def unknown_machines(cluster: ClusterFile) -> list[Finding]:
+    """Machines that AWS does not have, in families of which every one with GPUs is known here."""
+    families = {known.partition(".")[0] for known in INSTANCES}
+    configs = {name: node_type.get("node_config") for name, node_type in cluster.node_types.items()}
+    named = {
+        name: str(config.get("InstanceType")) for name, config in configs.items() if isinstance(config, dict)
+    }
+    return [
+        Finding(
+            rule="gpus",
+            where=f"available_node_types.{name}.node_config.InstanceType",
+            problem=f'AWS has no machine "{instance}"',
+            fix=f"take one of its family; {did_you_mean(instance, INSTANCES)}",
+        )
+        for name, instance in named.items()
+        if instance.partition(".")[0] in families and instance not in INSTANCES
+    ]
 
 
 def _problem(promised: object, on_aws: int | None, on_gcp: int | None) -> tuple[str, str] | None:
@@ -63,7 +94,10 @@ def _gcp(machine: dict[str, Any]) -> int | None:
     if "machineType" not in machine:
         return None
     accelerators = machine.get("guestAccelerators") or []
-    built_in = str(machine["machineType"]).rpartition("/")[2].startswith(("a2-", "a3-", "a4-", "g2-"))
-    if built_in and not accelerators:
-        return None
-    return sum(int(accelerator.get("acceleratorCount", 0)) for accelerator in accelerators)
+    kind = str(machine["machineType"]).rpartition("/")[2]
+    if accelerators or not kind.startswith(("a2-", "a3-", "a4-", "a4x-", "g2-", "g4-")):
+        return sum(int(accelerator.get("acceleratorCount", 0)) for accelerator in accelerators)
+    if small := re.fullmatch(r"g2-standard-(\d+)", kind):
+        return L4.get(small[1], 1)
+    large = re.fullmatch(r"a\d\w*-\w+-(\d+)g(?:-\w+)?", kind)
+    return int(large[1]) if large else None

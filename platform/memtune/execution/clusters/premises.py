@@ -9,7 +9,7 @@ import re
 
 from memtune.execution.clusters.file import ClusterFile, Finding
 
-__all__ = ["ray_not_found", "second_autoscaler", "unclear_address"]
+__all__ = ["head_as_worker", "ray_not_found", "second_autoscaler", "unclear_address"]
 
 HEAD, WORKER = "head_start_ray_commands", "worker_start_ray_commands"
 FIRST_AUTOSCALER = re.compile(r"\bRAY_enable_autoscaler_v2=0\b")
@@ -60,14 +60,23 @@ def unclear_address(cluster: ClusterFile) -> list[Finding]:
     findings = []
     for name in (HEAD, WORKER):
         for command in cluster.starts(name):
-            said, head_ip = ADDRESS.search(command), str(cluster.provider.get("head_ip"))
+            said, head_ip = ADDRESS.search(command), cluster.provider.get("head_ip")
             if said is None:
                 problem = "the node picks one of its addresses by itself"
                 findings.append(_address(name, problem, "add --node-ip-address=... to ray start"))
-            elif name == HEAD and said[1] != head_ip:
+            elif name == HEAD and head_ip and said[1] != head_ip:
                 problem = f"the head says it is {said[1]}, provider.head_ip is {head_ip}"
                 findings.append(_address(name, problem, f"write --node-ip-address={head_ip}"))
     return findings
+
+
+def head_as_worker(cluster: ClusterFile) -> list[Finding]:
+    """The head's address among the workers', which ends `ray up` with a bare assertion."""
+    head_ip, workers = cluster.provider.get("head_ip"), cluster.provider.get("worker_ips")
+    if not cluster.on_premises or not isinstance(workers, list) or head_ip not in workers:
+        return []
+    problem = f"{head_ip} is the head, and a host is one of the two"
+    return [_address("provider.worker_ips", problem, "remove it from worker_ips, or name another head_ip")]
 
 
 def _address(where: str, problem: str, fix: str) -> Finding:

@@ -57,4 +57,6 @@ def _refused(where: str, problem: str) -> Finding:
 
 
 def _plain(text: str) -> str:
-    return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
+    """What Ray prints, without colours, line breaks, and the time and place that lead a line of its log."""
+    bare = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
+    return re.sub(r"[\d-]+ [\d:,]+\s+(?:PANIC|ERR|WARN|INFO) \S+\.py:\d+ -- ", "", bare)

@@ -143,6 +143,38 @@ FAULTS: dict[str, tuple[str, Break, str, str]] = {
         WORKER,
     ),
     "a head at another address": ("onprem", replace(HEAD, r"10\.0\.0\.10", "10.0.0.99"), "address", HEAD),
+    "nobody to log in as": ("onprem", lambda c: c["auth"].pop("ssh_user"), "ssh", "auth.ssh_user"),
+    "a head among the workers": (
+        "onprem",
+        lambda c: c["provider"]["worker_ips"].append(c["provider"]["head_ip"]),
+        "address",
+        "provider.worker_ips",
+    ),
+    "one address instead of a list": (
+        "onprem",
+        put("provider", "worker_ips", value="192.0.2.11"),
+        "schema",
+        "provider.worker_ips",
+    ),
+    "no address of the head": ("onprem", lambda c: c["provider"].pop("head_ip"), "schema", "the file"),
+    "a job server for everybody": (
+        "aws",
+        replace(HEAD, "--dashboard-host=127.0.0.1", "--dashboard-host=0.0.0.0"),
+        "dashboard",
+        HEAD,
+    ),
+    "a machine that AWS does not have": (
+        "aws",
+        put("available_node_types", "gpu_spot", "node_config", "InstanceType", value="g5.wlarge"),
+        "gpus",
+        "available_node_types.gpu_spot.node_config.InstanceType",
+    ),
+    "a GPU too many on Google's machine": (
+        "gcp",
+        put("available_node_types", "gpu_spot", "resources", "GPU", value=2),
+        "gpus",
+        "available_node_types.gpu_spot.resources.GPU",
+    ),
     "a mount of nothing": (
         "aws",
         put("file_mounts", "~/data", value="no/such/folder"),
@@ -220,6 +252,32 @@ def test_one_fault_is_one_finding(fault: str, write: Write) -> None:
     assert [(finding.rule, finding.where) for finding in found] == [(rule, where)]
 
 
+@pytest.mark.parametrize(
+    ("machine", "gpus"),
+    [
+        ("g2-standard-32", 1),
+        ("g2-standard-24", 2),
+        ("g2-standard-96", 8),
+        ("a2-ultragpu-1g", 1),
+        ("a2-highgpu-4g", 4),
+        ("zones/z/machineTypes/a3-highgpu-8g", 8),
+    ],
+)
+def test_the_gpus_that_googles_machines_bring_are_known(machine: str, gpus: int, write: Write) -> None:
+    def broken(config: dict[str, Any], promised: int) -> None:
+        config["available_node_types"]["gpu_spot"]["node_config"]["machineType"] = machine
+        config["available_node_types"]["gpu_spot"]["resources"]["GPU"] = promised
+
+    assert faults(write("gcp", lambda config: broken(config, gpus))) == []
+    (finding,) = faults(write("gcp", lambda config: broken(config, gpus + 1)))
+    assert f"the machine has {gpus}" in finding.problem
+
+
+def test_what_ray_says_comes_without_the_time_and_place_of_its_log(write: Write) -> None:
+    (finding,) = faults(write("onprem", lambda config: config["provider"].pop("head_ip")))
+    assert finding.problem.startswith("Ray refuses it: Please supply a `head_ip`")
+
+
 def test_a_mount_of_100_mebibytes_is_too_large(write: Write, project: Path) -> None:
     large = project / "corpora"
     large.mkdir()
@@ -282,6 +340,12 @@ def test_a_file_that_is_no_table_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(ConfigurationError, match=r"bad\.yaml"):
         check_cluster(tmp_path / "bad.yaml", CLIENT)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "program").write_bytes(b"\x7fELF\xff\xfe")
+    with pytest.raises(ConfigurationError, match=r"program is no text.*name a cluster file"):
+        check_cluster(tmp_path / "program", CLIENT)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
