@@ -1,5 +1,7 @@
 """What there is to compare: a corpus's trials under one protocol, and the champions."""
 
+import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +40,7 @@ def compare(
 ) -> Comparison:
     """The trials of a corpus under `protocol`, or that of the champion, or that of most trials.
 
+    Protocols are labels as in the rows, with the task; without it one is found where no other begins with it.
     `study`, a study's id or its name before the digest, keeps that study's trials. Raises TrackingError when
     nothing was recorded for the corpus under that protocol or study.
     """
@@ -52,12 +55,8 @@ def compare(
     champion = best(settings.tracking, corpus)
     labels = [row.protocol for row in rows]
     usual = champion.protocol if champion and champion.protocol in labels else max(labels, key=labels.count)
-    chosen = protocol or usual
+    chosen = usual if protocol is None else _label(protocol, labels, corpus)
     kept = [row for row in rows if row.protocol == chosen]
-    if not kept:
-        raise TrackingError(
-            f'no trials of "{corpus}" under protocol "{chosen}"; there are: {sorted(set(labels))}'
-        )
     base = None if is_server(settings.tracking) else PAGES
     studies = {row.study for row in kept} if study else set()
     link = experiment_link(
@@ -68,6 +67,19 @@ def compare(
     return Comparison(kept, chosen, ideal, figure, link, tuple(sorted({*labels} - {chosen})))
 
 
+def _label(protocol: str, labels: Collection[str], corpus: str) -> str:
+    """The label that is meant: itself, or the only one of that protocol under some task."""
+    known = sorted(set(labels))
+    meant = [label for label in known if label.startswith(f"{protocol}, ")]
+    if protocol in known:
+        return protocol
+    if len(meant) == 1:
+        return meant[0]
+    under = "several tasks are" if meant else "no trials are"
+    options = " or ".join(f"--protocol {shlex.quote(label)}" for label in meant or known)
+    raise TrackingError(f'{under} recorded for "{corpus}" under protocol "{protocol}"; write {options}')
+
+
 def _of_study(rows: list[Row], corpus: str, study: str | None) -> list[Row]:
     """The rows of one study, by its id or, where that names one study only, by its name."""
     if study is None:
@@ -76,7 +88,7 @@ def _of_study(rows: list[Row], corpus: str, study: str | None) -> list[Row]:
     named = [name for name in known if study in (name, name.rpartition("-")[0])]
     if len(named) == 1:
         return [row for row in rows if row.study == named[0]]
-    way_out = f"several studies have that name: {named}" if named else did_you_mean(study, known)
+    way_out = f"several have that name: {', '.join(named)}" if named else did_you_mean(study, known)
     raise TrackingError(f'no one study "{study}" on corpus "{corpus}"; {way_out}')
 
 

@@ -1,5 +1,6 @@
 """Registered versions as their tags describe them: which is champion is known without a download."""
 
+import logging
 from typing import TYPE_CHECKING, Self
 
 from pydantic import computed_field
@@ -18,6 +19,12 @@ __all__ = ["CHAMPION", "PREVIOUS", "Champion", "best", "list_champions"]
 CHAMPION, PREVIOUS = "champion", "previous"
 
 NOT_THERE = {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}
+
+logger = logging.getLogger(__name__)
+
+
+class StrangeVersionError(TrackingError):
+    """A registered version that memtune knows nothing of."""
 
 
 class Champion(Value):
@@ -62,17 +69,25 @@ class Champion(Value):
 
 
 def best(tracking_uri: str, corpus: str) -> Champion | None:
-    """The champion of a corpus, or None."""
+    """The champion of a corpus, or None; a version that is not memtune's is passed over with a warning."""
     with told_plainly(tracking_uri):
-        return aliased(connect(tracking_uri), corpus, CHAMPION)
+        return _own_champion(connect(tracking_uri), corpus)
 
 
 def list_champions(tracking_uri: str) -> list[Champion]:
-    """The champion of every corpus that has one, by name."""
+    """The champion of every corpus that has one, by name; others' models are passed over with a warning."""
     client = connect(tracking_uri)
     with told_plainly(tracking_uri):
-        found = [aliased(client, name, CHAMPION) for name in model_names(client)]
+        found = [_own_champion(client, name) for name in model_names(client)]
     return [champion for champion in found if champion is not None]
+
+
+def _own_champion(client: "MlflowClient", corpus: str) -> Champion | None:
+    try:
+        return aliased(client, corpus, CHAMPION)
+    except StrangeVersionError as error:
+        logger.warning("passed over: %s", error)
+        return None
 
 
 def model_names(client: "MlflowClient") -> list[str]:
@@ -88,7 +103,7 @@ def model_names(client: "MlflowClient") -> list[str]:
 
 
 def aliased(client: "MlflowClient", corpus: str, alias: str) -> Champion | None:
-    """The version that carries an alias, or None."""
+    """The version that carries an alias, or None. Raises StrangeVersionError when it is not memtune's."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -101,6 +116,12 @@ def aliased(client: "MlflowClient", corpus: str, alias: str) -> Champion | None:
 
 def versions(client: "MlflowClient", corpus: str, after: int) -> list[Champion]:
     """The versions of a corpus that memtune registered, newer than the version `after`."""
+    newer = [version for version in _every(client, corpus) if int(version.version) > after]
+    return [_described(version) for version in newer if not _lacking(version)]
+
+
+def _every(client: "MlflowClient", corpus: str) -> list["ModelVersion"]:
+    """Every version of a registered model, others' too."""
     found: list[ModelVersion] = []
     token: str | None = None
     while True:
@@ -108,7 +129,7 @@ def versions(client: "MlflowClient", corpus: str, after: int) -> list[Champion]:
         found.extend(page)
         token = page.token
         if not token:
-            return [_described(version) for version in found if int(version.version) > after]
+            return found
 
 
 def create(client: "MlflowClient", champion: Champion, source: str) -> Champion:
@@ -137,7 +158,7 @@ def find(client: "MlflowClient", uri: str) -> Champion:
         raise TrackingError(f'no registered model "{name}"; {did_you_mean(name, known)}')
     found = aliased(client, name, alias) if alias else None
     if number:
-        found = next((v for v in versions(client, name, after=0) if str(v.version) == number), None)
+        found = next((_described(v) for v in _every(client, name) if str(v.version) == number), None)
     if found is None:
         numbers = ", ".join(str(version.version) for version in versions(client, name, after=0))
         raise TrackingError(f'no {uri}; "{name}" has versions {numbers or "none"}')
@@ -153,13 +174,20 @@ def _parse(uri: str) -> tuple[str, str, str]:
     return name, alias, number
 
 
+def _fields(version: "ModelVersion") -> dict[str, object]:
+    tagged = {name: version.tags.get(name) for name in Champion.model_fields}
+    return {**tagged, "corpus": version.name, "version": version.version, "run_id": version.run_id}
+
+
+def _lacking(version: "ModelVersion") -> list[str]:
+    """What memtune would have written of a version; nothing where it did."""
+    return sorted(name for name, value in _fields(version).items() if value is None)
+
+
 def _described(version: "ModelVersion") -> Champion:
-    fields = {name: version.tags.get(name) for name in Champion.model_fields}
-    fields |= {"corpus": version.name, "version": version.version, "run_id": version.run_id}
-    missing = sorted(name for name, value in fields.items() if value is None)
-    if missing:
-        where = f"models:/{version.name}/{version.version}"
-        raise TrackingError(
-            f"{where} was not registered by memtune: it lacks {', '.join(missing)}; delete it"
+    if lacking := _lacking(version):
+        raise StrangeVersionError(
+            f"models:/{version.name}/{version.version} was not registered by memtune: it lacks "
+            f"{', '.join(lacking)}; take a version that was, or give its alias to one"
         )
-    return Champion.model_validate(fields)
+    return Champion.model_validate(_fields(version))

@@ -87,8 +87,9 @@ def _refusal(champion: Champion | None, result: Result) -> str | None:
         )
     if champion.protocol != result.label:
         return (
-            f'{champion.uri} stands under protocol "{champion.protocol}", this one under "{result.label}"; '
-            "their figures do not compare; register this one all the same with --replace-champion"
+            f'{champion.uri} stands under "{champion.protocol}", this one under "{result.label}"; their '
+            "figures do not compare, and a corpus has one champion. To evaluate or ask this one, register it "
+            f"by the same command with --replace-champion; {champion.uri} stays under that name"
         )
     if not result.cost < champion.cost:
         return f"{champion.uri} is as good or better: {champion.told}"

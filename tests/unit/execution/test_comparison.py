@@ -47,6 +47,28 @@ def test_trials_under_another_protocol_are_left_out_and_named(recorded: Settings
     assert [row.name for row in compare("tiny", other, settings=recorded).rows] == ["lstm #1"]
 
 
+def label(recorded: Settings, number: int, protocol: str) -> None:
+    """One more trial under a label."""
+    with Recorder(recorded.tracking, "tiny") as recorder:
+        recorder.start_trial(f"under {protocol}", f"lstm #{number}", PROTOCOL, {"protocol": protocol})
+        recorder.finish_trial(f"under {protocol}", "FINISHED", "budget")
+        assert recorder.flush(60)
+
+
+def test_a_protocol_without_its_task_is_enough_where_one_is_meant(recorded: Settings) -> None:
+    label(recorded, 1, "sentence, agreement by accuracy")
+    assert compare("tiny", "sentence", settings=recorded).protocol == "sentence, agreement by accuracy"
+    label(recorded, 2, "sentence, completion by accuracy")
+    with pytest.raises(
+        TrackingError, match=r"several tasks .* --protocol 'sentence, agreement by accuracy' or"
+    ):
+        compare("tiny", "sentence", settings=recorded)
+    with pytest.raises(TrackingError, match=r'under protocol "tree"; write --protocol'):
+        compare("tiny", "tree", settings=recorded)
+    label(recorded, 3, "sentence")
+    assert compare("tiny", "sentence", settings=recorded).protocol == "sentence"
+
+
 def test_a_study_that_is_not_there_is_told_with_those_that_are(recorded: Settings) -> None:
     with pytest.raises(TrackingError, match=r'no one study "third".*known: first-0123abcd, second'):
         compare("tiny", study="third", settings=recorded)

@@ -92,7 +92,8 @@ def test_a_result_under_another_protocol_is_not_compared(register):
     register(5.0)
     decision = register(1.0, label="sentence")
     assert decision.champion is None
-    assert 'protocol "stream"' in decision.reason
+    assert '"stream", this one under "sentence"' in decision.reason
+    assert "with --replace-champion; models:/ptb/1 stays" in decision.reason
 
 
 def test_a_result_on_another_text_is_not_compared(register):
@@ -293,3 +294,23 @@ def test_the_card_is_readable_by_people(register, tracking_uri, tmp_path):
     card = json.loads((folder / "memtune.json").read_text())
     assert card["result"]["label"] == "stream"
     assert card["code"]
+
+
+def test_a_model_that_is_not_memtunes_is_passed_over_with_a_warning(register, client, tracking_uri, caplog):
+    own = register(5.0).champion
+    client.create_registered_model("other")
+    version = client.create_model_version("other", "file:///nowhere")
+    client.set_registered_model_alias("other", "champion", version.version)
+    assert list_champions(tracking_uri) == [own]
+    assert "models:/other/1 was not registered by memtune" in caplog.text
+    assert best(tracking_uri, "other") is None
+
+
+def test_a_version_that_is_not_memtunes_beside_one_that_is_harms_nobody(
+    register, client, tracking_uri, tmp_path
+):
+    register(5.0)
+    client.create_model_version("ptb", "file:///nowhere")
+    assert register(4.9).champion.version == 3
+    with pytest.raises(TrackingError, match="not registered by memtune"):
+        load_registered(tracking_uri, "models:/ptb/2", tmp_path)
