@@ -6,9 +6,9 @@ python jobs/asking_seeds.py models:/ptb+linzen/1 models:/ptb+linzen/2 models:/pt
 """
 
 import statistics
-import sys
 from collections.abc import Sequence
 
+from memtune.cli import run_script
 from memtune.execution.asking import Asked, ask
 from memtune.reports.questions import answer_groups
 
@@ -39,7 +39,7 @@ def row(corpus: str, family: str, asked: Sequence[Asked], groups: Sequence[str])
     return f"| {' | '.join(cells)} |"
 
 
-def main(*models: str) -> None:
+def main(models: list[str]) -> None:
     """Print the table."""
     by_line: dict[tuple[str, str], list[Asked]] = {}
     for one in ask(models):
@@ -54,4 +54,4 @@ def main(*models: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_script(main)

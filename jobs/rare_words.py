@@ -8,12 +8,14 @@ python jobs/rare_words.py MODEL SPLIT [COUNT], such as models:/ptb@champion test
 """
 
 import math
-import sys
+from typing import Annotated
 
 import numpy as np
 import torch
+import typer
 from pydantic import TypeAdapter
 
+from memtune.cli import run_script
 from memtune.corpora import UNK, Corpus, open_corpus
 from memtune.corpora.protocols import Plan, TextProtocol
 from memtune.execution.settings import Settings
@@ -46,21 +48,21 @@ def perplexities(model: NeuralLanguageModel, plan: Plan, unknown: torch.Tensor) 
     return math.exp(plain / plan.token_count), math.exp(merged / plan.token_count)
 
 
-def main(uri: str, split: str, count: str = "5") -> None:
+def main(model: str, split: str, count: Annotated[int, typer.Argument(min=0)] = 5) -> None:
     """Print both perplexities."""
     settings = Settings.read()
-    registered = load_registered(settings.tracking, uri, settings.home / "models")
+    registered = load_registered(settings.tracking, model, settings.home / "models")
     protocol = TypeAdapter[TextProtocol](TextProtocol).validate_python(registered.card.result.protocol)
     corpus = open_corpus(registered.champion.corpus, settings.store)
-    unknown = torch.from_numpy(counted(corpus, protocol) <= int(count))
+    unknown = torch.from_numpy(counted(corpus, protocol) <= count)
     unknown[corpus.vocabulary.id_of(UNK)] = True
     plan = protocol.evaluation_plan(corpus[split])
     plain, merged = perplexities(load_model(registered.folder).eval(), plan, unknown)
     print(
-        f"{uri} on {split}: {plain:.2f} over {len(unknown):,} words, "
+        f"{model} on {split}: {plain:.2f} over {len(unknown):,} words, "
         f"{merged:.2f} with {int(unknown.sum()) - 1:,} rare words as <unk>"
     )
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_script(main)

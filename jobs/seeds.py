@@ -7,13 +7,13 @@ python jobs/seeds.py 0,1,2 jobs/trials/cheng2016_sst_lstm.toml jobs/trials/cheng
 """
 
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 
+from memtune.cli import run_script
 from memtune.corpora import open_corpus
 from memtune.execution.settings import Settings
 from memtune.execution.single import TrialFile, load_trial
@@ -59,14 +59,14 @@ def spread(values: Sequence[float]) -> list[str]:
     return [every, f"{statistics.mean(values):.2f} ± {deviation:.2f}"]
 
 
-def main(seeds: str, *paths: str) -> None:
+def main(seeds: str, files: list[Path]) -> None:
     """Print the table, a line as soon as it is there."""
     torch.set_num_threads(1)
     print("| trial | parameters | best epoch | validation by seed | mean | test by seed | mean |")
     print("|---|---|---|---|---|---|---|", flush=True)
-    for path in paths:
-        print(row(Path(path), [int(seed) for seed in seeds.split(",")]), flush=True)
+    for path in files:
+        print(row(path, [int(seed) for seed in seeds.split(",")]), flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_script(main)

@@ -6,20 +6,28 @@ python jobs/split_pairs.py pairs.tsv FOLDER [SEED]
 """
 
 import random
-import sys
 from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memtune.cli import run_script
 
 
-def main(file: str, folder: str, seed: str = "0") -> None:
+def main(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False)],
+    folder: Path,
+    seed: Annotated[int, typer.Argument()] = 0,
+) -> None:
     """Write train.tsv, valid.tsv and test.tsv to the folder."""
-    lines = Path(file).read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     premises = sorted({line.split("\t")[0] for line in lines})
-    random.Random(int(seed)).shuffle(premises)
+    random.Random(seed).shuffle(premises)
     names = {premise: _split(index / len(premises)) for index, premise in enumerate(premises)}
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name in ("train", "valid", "test"):
         chosen = [line for line in lines if names[line.split("\t")[0]] == name]
-        (Path(folder) / f"{name}.tsv").write_text("".join(chosen), encoding="utf-8")
+        (folder / f"{name}.tsv").write_text("".join(chosen), encoding="utf-8")
         print(f"{name}: {len(chosen):,} pairs")
 
 
@@ -28,4 +36,4 @@ def _split(share: float) -> str:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_script(main)

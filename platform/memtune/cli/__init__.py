@@ -5,6 +5,7 @@ message names, 2 wrong usage.
 """
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -17,7 +18,7 @@ from memtune.cli.terminal import err, escaped, out
 from memtune.cli.training import train
 from memtune.errors import MemtuneError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "run_script"]
 
 app = typer.Typer(
     name="memtune",
@@ -35,8 +36,19 @@ for command in (train, search, jobs.submit, compare, best, evaluate, ask, ui):
 
 def main() -> None:
     """Run the command line; a MemtuneError ends it with its message and exit code 1."""
+    _run(app)
+
+
+def run_script(command: Callable[..., None]) -> None:
+    """Run a script of one command, whose arguments are the function's, as `main` runs those of `memtune`."""
+    script = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    script.command()(command)
+    _run(script)
+
+
+def _run(commands: typer.Typer) -> None:
     try:
-        app()
+        commands()
     except MemtuneError as error:
         err.print(f"[bold red]error:[/] {escaped(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
