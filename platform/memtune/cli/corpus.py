@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from memtune.cli.terminal import AsJson, Store, out, progress_bar, store_of, warn
+from memtune.cli.terminal import AsJson, Store, escaped, out, progress_bar, store_of, warn
 
 __all__ = ["app"]
 
@@ -104,12 +104,28 @@ def corpus_formats() -> None:
     out.print(formats_table())
 
 
+def _grammar_task(task: str | None) -> str | None:
+    """A task of the grammar, or none; BadParameter for another."""
+    from memtune.corpora.grammar.tasks import TASKS
+
+    if task is None or task in TASKS:
+        return task
+    raise typer.BadParameter(
+        f'no "{task}"; there are {", ".join(TASKS)}; without --task the text is imported, with agreement '
+        "questions and trees"
+    )
+
+
 @app.command("demo")
 def corpus_demo(
     name: Annotated[str | None, typer.Argument(help="Name; default: grammar, or grammar_TASK.")] = None,
     task: Annotated[
-        Literal["completion", "sentiment", "inference"] | None,
-        typer.Option(help="The grammar's data for a task instead of its text."),
+        str | None,
+        typer.Option(
+            callback=_grammar_task,
+            metavar="[completion|sentiment|inference]",
+            help="Data for a task instead of the text, which has trees and agreement questions.",
+        ),
     ] = None,
     store: Store = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace another corpus of this name.")] = False,
@@ -182,20 +198,19 @@ def corpus_show(
     store: Store = None,
     json: AsJson = False,
 ) -> None:
-    """Show a corpus: counts, vocabulary, sentence lengths, digest, licence note.
+    """Show a corpus: counts, vocabulary, sentence lengths, what its import left out, digest, licence note.
 
     Example: memtune corpus show ptb
     """
     from memtune.corpora import describe_corpus
-    from memtune.reports.corpora import describe_table
 
     description = describe_corpus(name, store_of(store))
     if json:
         out.print_json(description.model_dump_json())
         return
-    out.print(describe_table(description))
-    out.print("most frequent: " + " ".join(f"{word} ({count:,})" for word, count in description.frequent))
-    out.print(f"licence: {description.manifest.licence or 'no note was given at import'}")
+    for part in (description, description.joined):
+        if part:
+            _tell(part)
 
 
 @app.command("verify")
@@ -233,6 +248,17 @@ def _settings(options: list[str]) -> dict[str, str]:
     if wrong:
         raise typer.BadParameter(f"{wrong[0]} is not NAME=VALUE", param_hint="--option")
     return {name: value for name, _, value in (option.partition("=") for option in options)}
+
+
+def _tell(description: Any) -> None:
+    from memtune.reports.corpora import describe_table
+
+    out.print(describe_table(description))
+    frequent = " ".join(f"{word} ({count:,})" for word, count in description.frequent)
+    out.print(f"most frequent: {escaped(frequent)}")
+    for remark in description.manifest.remarks:
+        out.print(escaped(remark), soft_wrap=True)
+    out.print(f"licence: {description.manifest.licence or 'no note was given at import'}")
 
 
 def _tell_import(imported: Any) -> None:

@@ -135,12 +135,7 @@ def _check_ideal(name: str, splits: Sequence[str], ideal: Mapping[str, float] | 
 
 
 def _warnings(manifest: Manifest) -> Iterator[str]:
-    for split, source in manifest.sources.items():
-        if source.division and split != "train":
-            continue  # said of the whole file already
-        yield from source.notes
-        for reason, count in source.skipped.items():
-            yield f"{count:,} left out of {source.name} ({split}): {reason}"
+    yield from manifest.remarks
     if vectors := manifest.vectors:
         missing = manifest.vocabulary.size - vectors.known
         yield f"{missing:,} of {manifest.vocabulary.size:,} tokens have no vector in {vectors.source.name}"

@@ -13,7 +13,7 @@ from memtune.corpora.annotations import KINDS, TableDigest
 from memtune.corpora.location import Store
 from memtune.corpora.manifest import AnnotationFile, Manifest, Shard, StoredFile, VectorsRecord
 from memtune.corpora.shards import ShardArrays, SplitDigest, shard_arrays
-from memtune.corpora.store import open_corpus
+from memtune.corpora.store import Corpus, open_corpus
 from memtune.corpora.vectors import Vectors
 from memtune.corpora.vocabulary import Vocabulary
 from memtune.corpora.writing import content_digest
@@ -144,22 +144,33 @@ class LengthSummary(Value):
 
 
 class CorpusDescription(Value):
-    """What `memtune corpus show` tells: the manifest, the commonest tokens with counts, lengths per split."""
+    """What `memtune corpus show` tells: the manifest, the commonest tokens with counts, lengths per split;
+    of "text+questions" the text, with the questions' corpus as `joined`.
+    """
 
     manifest: Manifest
     frequent: tuple[tuple[str, int], ...]
     lengths: dict[str, LengthSummary]
+    joined: "CorpusDescription | None" = None
 
 
 def describe_corpus(
     name: str, store: str | Path | Store, cache: Path | None = None, frequent: int = 10
 ) -> CorpusDescription:
     """Describes a corpus with its `frequent` commonest tokens; raises what open_corpus raises."""
-    corpus = open_corpus(name, store, cache)
+    return _described(open_corpus(name, store, cache), frequent)
+
+
+def _described(corpus: Corpus, frequent: int) -> CorpusDescription:
     counted = zip(corpus.vocabulary.tokens, corpus.vocabulary.counts, strict=True)
     commonest = sorted(counted, key=lambda pair: -pair[1])[:frequent]
     lengths = {name: _summary(split.lengths) for name, split in corpus.splits.items()}
-    return CorpusDescription(manifest=corpus.manifest, frequent=tuple(commonest), lengths=lengths)
+    return CorpusDescription(
+        manifest=corpus.manifest,
+        frequent=tuple(commonest),
+        lengths=lengths,
+        joined=_described(corpus.joined, frequent) if corpus.joined else None,
+    )
 
 
 def _summary(lengths: Any) -> LengthSummary:

@@ -1,6 +1,7 @@
 """The manifest of a corpus: what a store holds under one name, written last and read first."""
 
 import re
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -164,6 +165,16 @@ class Manifest(Value):
         shards = (shard for split in self.splits.values() for shard in split.shards)
         annotated = (file for annotation in self.annotations.values() for file in annotation.files.values())
         return (self.vocabulary, *shards, *annotated, *([self.vectors] if self.vectors else []))
+
+    @property
+    def remarks(self) -> Iterator[str]:
+        """What the import found worth saying of its sources, and what it left out of them."""
+        for split, source in self.sources.items():
+            if source.division and split != SPLITS[0]:
+                continue  # said of the whole file already
+            yield from source.notes
+            for reason, count in source.skipped.items():
+                yield f"{count:,} left out of {source.name} ({split}): {reason}"
 
     @property
     def folder(self) -> str:
