@@ -189,7 +189,11 @@ def test_models_are_asked_questions_and_their_mistakes_compared(settings: Settin
     assert len((tmp_path / "answers" / "tiny-1.tsv").read_text().splitlines()) == 4
     refused = run("ask", models[0])
     assert refused.returncode == 1
-    assert "name some with --questions" in refused.stderr
+    assert 'corpus "tiny" has no annotations' in refused.stderr
+    (tmp_path / "labels.txt").write_text("(3 (2 a) (2 cat))\n")
+    output("corpus", "import", "labels", "--format", "sst", "--valid", str(tmp_path / "labels.txt"))
+    refused = CliRunner().invoke(cli.app, ["ask", *models, "--questions", "labels"])
+    assert str(refused.exception).startswith('models:/tiny/1: corpus "labels" has sentiment, ')
 
 
 def test_a_gpu_that_is_not_there_is_told_before_anything_starts(settings: Settings, study_file: Path) -> None:

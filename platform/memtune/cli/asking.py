@@ -1,7 +1,8 @@
 """`memtune ask`: questions put to registered models."""
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -16,14 +17,18 @@ def ask(
         str | None, typer.Option(help="A corpus of questions; default: those of each model's own corpus.")
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="completion or agreement; default: what the questions are.")
+        Literal["completion", "agreement"] | None, typer.Option(help="Default: what the questions are.")
     ] = None,
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
+    split: Annotated[
+        Literal["train", "valid", "test"], typer.Option(help="Which of the questions.")
+    ] = "valid",
     unknown: Annotated[
-        str | None, typer.Option(help="Completion: count or skip words outside the vocabulary.")
+        Literal["count", "skip"] | None,
+        typer.Option(help="Completion: words outside the vocabulary."),
     ] = None,
     context: Annotated[
-        str | None, typer.Option(help="Agreement: read each sentence alone, or the text through.")
+        Literal["sentence", "text"] | None,
+        typer.Option(help="Agreement: read each sentence alone, or the text through."),
     ] = None,
     answers: Annotated[
         Path | None, typer.Option(help="A folder for every model's answers, a line a question.")
@@ -35,12 +40,13 @@ def ask(
 
     Example: memtune ask models:/ptb/1 models:/ptb/2 --questions linzen --split valid
     """
+    given = {"unknown": unknown, "context": context}
+    options = {name: value for name, value in given.items() if value is not None}
+    _check_options(task, options)
     from memtune.execution.asking import ask as ask_models
     from memtune.execution.settings import Settings
     from memtune.reports.questions import answers_table
 
-    given = {"unknown": unknown, "context": context}
-    options = {name: value for name, value in given.items() if value is not None}
     asked = ask_models(models, questions, task, split, options, device=device)
     if answers is not None:
         answers.mkdir(parents=True, exist_ok=True)
@@ -52,6 +58,14 @@ def ask(
     out.print(answers_table(asked, f"{asked[0].answers.kind}, {questions or 'own questions'}, {split}"))
     if len(asked) > 1:
         _tell_overlap(asked, Settings.read().home / "figures" / f"mistakes_{questions or 'own'}.png")
+
+
+def _check_options(task: str | None, options: Collection[str]) -> None:
+    """A BadParameter for options of another task than the one asked for."""
+    tasks = {"unknown": "completion", "context": "agreement"}
+    for name in options:
+        if task not in (None, tasks[name]) or len(options) > 1:
+            raise typer.BadParameter(f"only {tasks[name]} has it; leave it out", param_hint=f"--{name}")
 
 
 def _told(one: Any) -> dict[str, Any]:

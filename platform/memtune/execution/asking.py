@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memtune.corpora import Corpus, open_corpus
-from memtune.errors import ConfigurationError, CorpusError
+from memtune.errors import ConfigurationError, CorpusError, MemtuneError
 from memtune.execution.champions import trained_corpus
 from memtune.execution.settings import Settings
 from memtune.models.interface import LanguageModel
@@ -46,7 +46,15 @@ def ask(
     ConfigurationError for a classifier and for options that make no sense.
     """
     settings = settings or Settings.read()
-    return [_ask(model, questions, task, split, options or {}, device, settings) for model in models]
+    asked = []
+    for model in models:
+        try:
+            asked.append(_ask(model, questions, task, split, options or {}, device, settings))
+        except MemtuneError as error:
+            if len(models) == 1:
+                raise
+            raise type(error)(f"{model}: {error}") from None
+    return asked
 
 
 def _ask(
@@ -74,10 +82,13 @@ def _ask(
 def _task(task: str | None, corpus: Corpus, options: dict[str, Any]) -> QuestionTaskConfig:
     kinds = {kind: config for kind, config in TASKS.items() if issubclass(config, QuestionTaskConfig)}
     offered = [kind for kind in kinds if corpus.questions and kind in corpus.questions.annotations]
-    if task is None and len(offered) != 1:
+    asked = corpus.questions or corpus
+    if task is None and len(offered) > 1:
+        raise CorpusError(f'corpus "{asked.name}" has {" and ".join(offered)}; say which with --task')
+    if task is None and not offered:
         raise CorpusError(
-            f'corpus "{corpus.name}" has {" and ".join(offered) or "no"} questions; '
-            + ("say which with --task" if offered else "name some with --questions")
+            f'corpus "{asked.name}" has {", ".join(asked.annotations) or "no annotations"}, so no '
+            f"{' or '.join(kinds)} questions; name others with --questions (see: memtune corpus list)"
         )
     kind = task or offered[0]
     if kind not in kinds:

@@ -160,7 +160,8 @@ class QuestionTask(Task[LanguageModel, Any]):
         if strange:
             raise CorpusError(
                 f'"{self.asked.name}" asks with {len(strange):,} words that the text lacks, such as '
-                f'"{strange[0]}", and the text\'s vocabulary has no {UNK}; import the text with --unknown map'
+                f'"{strange[0]}", and the text\'s vocabulary has no {UNK}; ask in its words, or, if it is of '
+                "files, import it with --unknown map"
             )
 
     def refuse_unaskable(self, split: str) -> None:
@@ -200,7 +201,12 @@ class QuestionTask(Task[LanguageModel, Any]):
     @override
     def evaluate(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Metrics:
         """The metrics of the text's split, with the accuracy of the answers to the questions of that name."""
-        metrics = self.text.evaluate(model, split, device)
+        return self.judged(self.text.evaluate(model, split, device), model, split, device)
+
+    def judged(
+        self, metrics: Metrics, model: LanguageModel, split: str, device: str | torch.device = "cpu"
+    ) -> Metrics:
+        """The metrics of a text, however it was read, with the accuracy of the answers."""
         answers = self.answer(model, split, device)
         accuracy = answers.accuracy if answers.questions else None
         return metrics.model_copy(update={"accuracy": accuracy, "questions": answers.questions})

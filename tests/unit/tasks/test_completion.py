@@ -11,7 +11,8 @@ from memtune.corpora import Example
 from memtune.corpora.protocols import SentenceProtocol
 from memtune.errors import CorpusError
 from memtune.models import KneserNeyConfig, negative_log_likelihood
-from memtune.tasks import CompletionConfig, choose
+from memtune.tasks import CompletionConfig, ContinuousCache, choose
+from memtune.training import evaluate
 
 
 def question(name: str, sentence: str, candidates: str, answer: int) -> Example:
@@ -136,3 +137,14 @@ def test_questions_without_answers_judge_no_model_but_can_be_put_to_one(opened, 
     task = CompletionConfig().ask(corpus, SentenceProtocol())
     assert task.answer(model(corpus), "valid").nats_QC.shape == (3, 2)
     assert task.evaluate(model(corpus), "valid").accuracy is None
+
+
+def test_answers_are_given_beside_a_text_that_is_read_under_a_cache(opened, model):
+    corpus = opened(QUESTIONS)
+    network, task, protocol = model(corpus), CompletionConfig(), SentenceProtocol()
+    plain = evaluate(network, corpus, protocol, "valid", task=task)
+    cached = evaluate(
+        network, corpus, protocol, "valid", cache=ContinuousCache(size=9, weight=0.3), task=task
+    )
+    assert (cached.accuracy, cached.questions) == (plain.accuracy, 3)
+    assert cached.perplexity != plain.perplexity
