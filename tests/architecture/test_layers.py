@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "platform" / "memtune"
 LAYERS = [
     {"errors"},
-    {"values", "storage", "objective"},
+    {"values", "storage", "objective", "imports"},
     {"corpora", "models", "spaces"},
     {"tasks"},
     {"training"},

@@ -8,12 +8,15 @@ again by its identity.
 
 from typing import Any
 
-from ray import tune
-
 from memtune.errors import MemtuneError, WorkerError
-from memtune.execution.assignment import Assignment, begin
-from memtune.execution.checkpoints import Checkpoints
-from memtune.training import AnyLearner
+from memtune.imports import in_one_go
+
+with in_one_go():  # the seconds before a worker's first trial are those of its imports
+    from ray import tune
+
+    from memtune.execution.assignment import Assignment, begin
+    from memtune.execution.checkpoints import Checkpoints
+    from memtune.training import AnyLearner
 
 __all__ = ["TrialActor"]
 

@@ -17,6 +17,7 @@ from urllib.parse import urlparse
 from filelock import FileLock
 
 from memtune.errors import TrackingError
+from memtune.imports import in_one_go
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -107,7 +108,7 @@ def _prepare(tracking_uri: str) -> None:
 
 def _client_class() -> "type[MlflowClient]":
     """MLflow's client, imported with the one warning silenced that its sqlite store raises on import."""
-    with warnings.catch_warnings():
+    with in_one_go(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The ``noload`` loader strategy is deprecated")
         import mlflow.store.tracking.sqlalchemy_store
         import mlflow.tracking
