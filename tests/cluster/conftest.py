@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.disks import Mount, mounting, unmountable
 from tests.cluster.fault_table import Observation, RecordFault, append
 from tests.cluster.hosts import Hosts, missing
 from tests.cluster.premises import Premises
@@ -43,6 +45,15 @@ def own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             patch.delenv(name, raising=False)
         patch.setenv("MEMTUNE_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Mount]:
+    """Mounts small disks, for the time of a test."""
+    if reason := unmountable(tmp_path / "tried"):
+        pytest.skip(reason)
+    with ExitStack() as mounts:
+        yield lambda folder, kilobytes: mounts.enter_context(mounting(folder, kilobytes))
 
 
 @pytest.fixture(scope="session")

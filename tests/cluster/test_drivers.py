@@ -1,6 +1,5 @@
 """Drivers that are killed, stopped or started twice: what a study comes to is what it would have come to."""
 
-import os
 import random
 import re
 import shutil
@@ -12,48 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from memtune.corpora import import_corpus
+from memtune.corpora.cache import cache_folder
+from memtune.execution.checkpoints import tokens_seen
 from memtune.execution.comparison import champions, compare
-from memtune.execution.settings import Settings
 from memtune.search import Outcome
-from tests.cluster.drivers import (
-    Driver,
-    RayInstance,
-    driving,
-    eventually,
-    members,
-    outcomes,
-    prepared,
-    ray_instance,
-)
+from tests.cluster.disks import Disk, Mount
+from tests.cluster.drivers import Driver, RayInstance, driving, eventually, members, outcomes, ray_instance
 from tests.cluster.fault_table import RecordFault
-from tests.conftest import SENTENCES, SPACE
+from tests.cluster.places import INTERVAL, STUDY, Place
+from tests.conftest import SPACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_places")]
-
-STUDY = """question = "Does a second layer help?"
-
-corpus = "tiny"
-spaces = ["space.toml"]
-seed = {seed}
-
-[training]
-tokens = 900
-report_every = 300
-
-[sampler]
-startup_trials = 3
-
-[halving]
-grace = 300
-factor = 2
-
-[budget]
-trials = 6
-
-[resources]
-max_concurrent = 1
-"""
 
 
 @pytest.fixture(scope="module")
@@ -63,49 +31,6 @@ def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayInstance]:
     with ray_instance(folder, cores=4) as instance:
         yield instance
     shutil.rmtree(folder, ignore_errors=True)
-
-
-class Place:
-    """A home with the tiny corpus in it, and a study."""
-
-    def __init__(self, folder: Path, ray: RayInstance, seed: int = 0) -> None:
-        self.home = folder / "home"
-        self.environment = ray.environment | {"MEMTUNE_HOME": str(self.home)}
-        self.settings = Settings.read(self.home)
-        import_corpus("tiny", dict.fromkeys(("train", "valid", "test"), SENTENCES * 20), self.settings.store)
-        (folder / "space.toml").write_text(SPACE)
-        self.study = folder / "layers.toml"
-        self.study.write_text(STUDY.format(seed=seed))
-
-    def elsewhere(self, folder: Path) -> dict[str, str]:
-        """What a driver has that shares the study's places and no home."""
-        return self.environment | {
-            "MEMTUNE_HOME": str(folder / "elsewhere"),
-            "MEMTUNE_STORE": self.settings.store,
-            "MEMTUNE_STUDIES": self.settings.studies,
-            "MEMTUNE_PROPOSALS": self.settings.proposals,
-            "MLFLOW_TRACKING_URI": self.settings.tracking,
-        }
-
-    def outcomes(self) -> list[Outcome]:
-        return outcomes(self.study, self.settings)
-
-    def checkpoints(self, identity: str) -> list[Path]:
-        """Those of a trial, oldest first."""
-        folder = Path(prepared(self.study, self.settings).checkpoints) / identity
-        return sorted(path for path in folder.iterdir() if path.is_dir())
-
-    def check_records(self) -> None:
-        """MLflow tells of each trial what the study's own records tell, once, and of one champion."""
-        ended = self.outcomes()
-        rows = compare("tiny", settings=self.settings).rows
-        assert sorted(row.trial for row in rows) == sorted(outcome.identity for outcome in ended)
-        assert {row.state for row in rows} == {"finished"}
-        assert {row.trial: row.tokens for row in rows} == {
-            outcome.identity: max(outcome.curve) for outcome in ended
-        }
-        (champion,) = champions("tiny", self.settings)
-        assert champion.version == 1
 
 
 @pytest.fixture
@@ -127,25 +52,45 @@ def told(outcomes: list[Outcome]) -> list[tuple[object, ...]]:
     return [(each.identity, each.state, each.value, each.curve, each.reason) for each in outcomes]
 
 
-def strike(driver: Driver, ray: RayInstance, pattern: str, times: int) -> None:
-    """Kill the driver at a line of its output; nothing that it started stays."""
+def strike(driver: Driver, place: Place, pattern: str, times: int) -> dict[int, str]:
+    """Kill the driver at a line of its output; nothing that it started stays.
+
+    The checkpoints from which its trials are to go on. All that was reported is in them, so that what is
+    trained again is less than what lies between two of them.
+    """
     driver.wait_for(pattern, times)
     driver.kill()
-    eventually(lambda: not ray.workers(), "the end of a dead driver's workers")
+    eventually(lambda: not place.ray.workers(), "the end of a dead driver's workers")
+    saved = place.cut_off()
+    reported = dict.fromkeys(saved, 0)
+    for number, tokens in re.findall(r"trial +(\d+)  running .* (\d+) tokens", "".join(driver.lines)):
+        reported[int(number)] = int(tokens)
+    for number, newest in saved.items():
+        assert reported[number] <= tokens_seen(newest) <= reported[number] + INTERVAL
+    return saved
+
+
+def went_on(output: str) -> dict[int, str]:
+    """The checkpoints that trials went on from, by their numbers."""
+    found = re.findall(r"trial +(\d+)  goes on from checkpoint (\S+)", output)
+    return {int(number): name for number, name in found}
 
 
 def test_a_driver_killed_again_and_again_ends_with_the_trials_of_one_that_was_not(
-    place: Place, ray: RayInstance, undisturbed: list[Outcome], record_fault: RecordFault
+    place: Place, undisturbed: list[Outcome], record_fault: RecordFault
 ) -> None:
     """After a report, when about to ask, and at the crowning."""
     chance = random.Random(5)
     over: list[int] = []
+    saved: dict[int, str] = {}
     report, end = r"running .* tokens", r" (done|stopped) "
     for pattern, times in ((report, chance.randint(3, 5)), (end, chance.randint(1, 2)), (end, None)):
         resume = [] if pattern == report else ["--resume"]
         with driving(place.study, *resume, environment=place.environment) as driver:
-            strike(driver, ray, pattern, times or len(undisturbed) - len(over))
-        again = re.findall(r"trial +(\d+) +running", "".join(driver.lines))
+            left, saved = saved, strike(driver, place, pattern, times or len(undisturbed) - len(over))
+        output = "".join(driver.lines)
+        assert went_on(output) == left
+        again = re.findall(r"trial +(\d+) +running", output)
         assert not {int(number) for number in again} & set(over)
         over = [outcome.number for outcome in place.outcomes() if outcome.state != "running"]
     with driving(place.study, "--resume", environment=place.environment) as driver:
@@ -157,23 +102,24 @@ def test_a_driver_killed_again_and_again_ends_with_the_trials_of_one_that_was_no
         "driver killed",
         3,
         0,
-        "killed after a report, after the end of a trial and after that of the last; resumed each time, all "
-        "trials, curve and rung is that of a run that was left alone, no ended trial ran again, no worker "
-        "stayed, MLflow holds each trial once and one champion",
+        "killed after a report, after the end of a trial and after that of the last; resumed each time, from "
+        "the newest checkpoints, every trial, curve and rung is that of a run that was left alone, no ended "
+        "trial ran again, no worker stayed, MLflow holds each trial once and one champion",
     )
 
 
 def test_a_truncated_checkpoint_is_named_and_the_one_before_goes_on(
-    place: Place, ray: RayInstance, undisturbed: list[Outcome], record_fault: RecordFault
+    place: Place, undisturbed: list[Outcome], record_fault: RecordFault
 ) -> None:
     with driving(place.study, environment=place.environment) as driver:
-        strike(driver, ray, "running .* 680 tokens", 1)
-    (cut_off,) = [outcome for outcome in place.outcomes() if outcome.state == "running"]
+        ((number, newest),) = strike(driver, place, "running .* 680 tokens", 1).items()
+    (cut_off,) = [outcome for outcome in place.outcomes() if outcome.number == number]
     weights = place.checkpoints(cut_off.identity)[-1] / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     with driving(place.study, "--resume", environment=place.environment) as driver:
         out = driver.succeed()
-    assert re.search(rf"trial +{cut_off.number} .*{weights.parent.name} is passed over.*truncated", out)
+    assert re.search(rf"trial +{number} .*{newest} is passed over.*truncated", out)
+    assert 0 < tokens_seen(newest) - tokens_seen(went_on(out)[number]) <= INTERVAL
     assert told(place.outcomes()) == told(undisturbed)
     record_fault(
         "files damaged",
@@ -184,56 +130,10 @@ def test_a_truncated_checkpoint_is_named_and_the_one_before_goes_on(
     )
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Another file in place of one that may be mapped into memory, as a copying program makes it."""
-    path.with_suffix(".copy").write_bytes(content)
-    path.with_suffix(".copy").replace(path)
-
-
-def test_a_shard_damaged_in_the_middle_of_a_study_is_named_and_no_trial_is_blamed(
-    place: Place, undisturbed: list[Outcome], record_fault: RecordFault
-) -> None:
-    (shard, *_) = sorted((Path(place.settings.store) / "tiny").rglob("train*.arrow"))
-    whole = shard.read_bytes()
-    with driving(place.study, environment=place.environment) as driver:
-        driver.wait_for("running")
-        replace(shard, whole[: len(whole) // 2])
-        code, out, err = driver.finish()
-    assert code == 1
-    assert shard.name in out + err
-    assert f"memtune search {place.study} --resume" in err
-    replace(shard, whole)
-    assert {outcome.state for outcome in place.outcomes()} <= {"complete", "pruned", "running"}
-    with driving(place.study, "--resume", environment=place.environment) as driver:
-        driver.succeed()
-    assert told(place.outcomes()) == told(undisturbed)
-    record_fault(
-        "files damaged",
-        1,
-        0,
-        "a shard lost its second half while a study ran: the study stopped and named it, no trial was "
-        "recorded as failed, and with the shard back the study ended as one left alone",
-    )
-
-
-@pytest.fixture
-def small_disk(place: Place) -> Iterator[Path]:
-    """A disk of 600 kB under the study's checkpoints."""
-    if os.geteuid() != 0:
-        pytest.skip("only root mounts a disk that can be filled")
-    studies = Path(place.settings.studies)
-    studies.mkdir(parents=True)
-    options = ["-t", "tmpfs", "-o", "size=600k", "tmpfs", str(studies)]
-    mounted = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"no disk to fill here: {mounted.stderr.strip()}")
-    yield studies
-    subprocess.run(["umount", str(studies)], check=True)
-
-
 def test_a_full_disk_ends_the_trial_that_fills_it_and_no_other(
-    place: Place, small_disk: Path, record_fault: RecordFault
+    place: Place, mounted: Mount, record_fault: RecordFault
 ) -> None:
+    mounted(Path(place.settings.studies), 600)
     place.study.write_text(place.study.read_text().replace("trials = 6", "trials = 3"))
     place.study.with_name("space.toml").write_text(
         SPACE.replace("[4, 8]", "[4, 5, 150]")
@@ -258,6 +158,122 @@ def test_a_full_disk_ends_the_trial_that_fills_it_and_no_other(
         0,
         "checkpoints on a disk of 600 kB: a trial whose first does not fit ended with "
         '"No space left on device", left no file, and the others completed',
+    )
+
+
+def test_a_full_cache_and_a_damaged_corpus_are_named_and_no_trial_is_blamed(
+    place: Place, mounted: Mount, tmp_path: Path, undisturbed: list[Outcome], record_fault: RecordFault
+) -> None:
+    """One after the other; each time all is put right and the study resumed.
+
+    The cache is that of the workers: the driver has one of its own, as on another machine.
+    """
+    environment = place.environment | {"MEMTUNE_CACHE": str(tmp_path / "cache")}
+    disk = full_cache(mounted, tmp_path / "copy")
+    with driving(place.study, environment=environment) as driver:
+        check_stopped(
+            driver, place.study, rf"cannot write to the cache {disk.folder}: .*No space left.*make room"
+        )
+    assert {path.suffix for path in (disk.folder / "verified").iterdir()} == {".lock"}
+    disk.make_space()
+
+    damages = corpus_damages(Path(place.settings.store) / "tiny")
+    for path, content, named in damages:
+        whole = path.read_bytes()
+        with driving(place.study, "--resume", environment=environment) as driver:
+            driver.wait_for("running")
+            replace(path, content)
+            check_stopped(driver, place.study, named)
+        replace(path, whole)
+    with driving(place.study, "--resume", environment=environment) as driver:
+        driver.succeed()
+    assert told(place.outcomes()) == told(undisturbed)
+    record_fault(
+        "disk full",
+        1,
+        0,
+        "no space under the workers' cache: the study stopped and said so, left nothing there, and with "
+        "space made ended as one left alone",
+    )
+    record_fault(
+        "files damaged",
+        len(damages),
+        0,
+        "a byte of a shard altered, then the manifest cut short, while the study ran: the study stopped and "
+        "named it, no trial was recorded as failed, and with the corpus put right it ended as one left alone",
+    )
+
+
+def full_cache(mounted: Mount, copy: Path) -> Disk:
+    """A disk with what is in the cache, but what was verified, and no space."""
+    shutil.copytree(cache_folder(), copy, ignore=shutil.ignore_patterns("verified"))
+    disk = mounted(cache_folder(), 256)
+    shutil.copytree(copy, disk.folder, dirs_exist_ok=True)
+    disk.fill()
+    return disk
+
+
+def corpus_damages(folder: Path) -> list[tuple[Path, bytes, str]]:
+    """Files of a corpus, what they hold when they are damaged, and how that is told."""
+    shard, manifest = next(folder.rglob("train*.arrow")), folder / "manifest.json"
+    tokens = shard.read_bytes()
+    middle = len(tokens) // 2
+    altered = tokens[:middle] + bytes([tokens[middle] ^ 1]) + tokens[middle + 1 :]
+    return [
+        (shard, altered, f"{shard.name} has another SHA-256 .* altered"),
+        (manifest, manifest.read_bytes()[:-10], r"tiny/manifest.json: not a manifest"),
+    ]
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Another file in place of one that may be mapped into memory, as a copying program makes it."""
+    path.with_suffix(".copy").write_bytes(content)
+    path.with_suffix(".copy").replace(path)
+
+
+def check_stopped(driver: Driver, study: Path, named: str) -> None:
+    """The driver said what is wrong and how to go on."""
+    code, out, err = driver.finish()
+    assert code == 1, out
+    assert re.search(named, out), out
+    assert f"memtune search {study} --resume" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_a_full_disk_under_the_proposals_is_waited_for(
+    kind: str,
+    place: Place,
+    mounted: Mount,
+    tmp_path: Path,
+    undisturbed: list[Outcome],
+    record_fault: RecordFault,
+) -> None:
+    disk = mounted(tmp_path / "disk", 2048)
+    url = f"{kind}:///{disk.folder}/proposals"
+    place.settings = place.settings.model_copy(update={"proposals": url})
+    environment = place.environment | {"MEMTUNE_PROPOSALS": url}
+    disk.fill()
+    with driving(place.study, environment=environment) as driver:
+        code, _, err = driver.finish()
+    assert code == 1
+    assert f"error: the study's storage {url}" in err
+    assert "Traceback" not in err
+    disk.make_space()
+    with driving(place.study, environment=environment) as driver:
+        driver.wait_for("running .* tokens", 2)
+        disk.fill()
+        driver.wait_for_error("is away; training goes on")
+        disk.make_space()
+        driver.succeed()
+    assert told(place.outcomes()) == told(undisturbed)
+    place.check_records()
+    record_fault(
+        "disk full",
+        2,
+        0,
+        f"the proposals' {kind} on a full disk: a driver that starts says so; one that runs went on when "
+        "there was space, and all figures are those of a run left alone",
     )
 
 
