@@ -1,8 +1,8 @@
 """Who gets in: the user that the file names, over ssh, and to Ray whoever has the token.
 
 Ray's nodes refuse each other unless all of them have the head's token. Since Ray 2.60 `ray start --head`
-turns token authentication on and, where there is none, makes a token that only the head knows: no worker could
-join. So the client's token is a file mount on every node, and each start says that it is to be used.
+turns token authentication on and, where there is none, makes a token that only the head knows: no worker
+could join. So the client's token is a file mount on every node, and each start says that it is to be used.
 """
 
 import re
