@@ -99,6 +99,7 @@ def test_ctrl_c_stops_in_order_and_tells_how_to_resume(
     search = run()  # type: ignore[call-arg]
     search.wait_for("tokens")
     search.process.send_signal(signal.SIGINT)
+    search.wait_for("stopping")
     code, _, err = search.finish()
     assert code == 1
     assert f"memtune search {study_file} --resume" in err

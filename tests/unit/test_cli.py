@@ -70,6 +70,12 @@ def test_a_value_that_an_option_does_not_take_is_wrong_usage(option: str, value:
     assert option in refused.output or "the cache: weight" in refused.output
 
 
+def test_a_split_that_there_is_none_of_is_wrong_usage() -> None:
+    refused = CliRunner().invoke(cli.app, ["evaluate", "models:/tiny@champion", "--split", "tset"])
+    assert refused.exit_code == 2
+    assert "'tset' is not one of" in refused.output
+
+
 @pytest.mark.parametrize("share", ["some", "fitt", ""])
 def test_a_share_of_a_gpu_is_a_number_or_fit(share: str, study_file: Path) -> None:
     refused = CliRunner().invoke(cli.app, ["search", str(study_file), "--gpus-per-trial", share])
@@ -141,6 +147,8 @@ def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
     trained = run("train", str(file))
     assert trained.returncode == 0, trained.stderr
     assert "new champion models:/tiny@champion" in trained.stdout
+    assert "evaluate it with: memtune evaluate models:/tiny@champion --split test" in trained.stdout
+    assert "from memtune train" in output("best")
     (row,) = json.loads(output("compare", "--corpus", "tiny", "--json"))
     assert row["state"] == "finished"
     (champion,) = json.loads(output("best", "--corpus", "tiny", "--json"))
@@ -163,7 +171,10 @@ def test_a_dry_run_shows_the_study_and_five_samples_and_starts_nothing(
 ) -> None:
     done = CliRunner().invoke(cli.app, ["search", str(study_file), "--dry-run", "--trials", "3"])
     assert done.exit_code == 0, done.output
-    assert '"trials": 3' in done.stdout
+    assert "layers-" in done.stdout
+    assert "Does a second layer help?" in done.stdout
+    assert "3 trials of a continuum of configurations, 900 tokens each" in done.stdout
+    assert "{" not in done.stdout
     assert done.stdout.count("learning_rate=") == 5
     assert not Path(settings.studies).exists()
 
@@ -206,6 +217,69 @@ def test_asking_for_a_champion_that_is_not_there_says_what_to_do(settings: Setti
     done = run("best", "--corpus", "tiny")
     assert done.returncode == 1
     assert "memtune search" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["train", "trail.toml"], 'no file trail.toml; did you mean "trial.toml"?'),
+        (["search", "nothing.toml"], "no file nothing.toml"),
+        (["search", "trial.toml"], "trial.toml: question is missing"),
+        (["compare", "--corpus", "nothing"], "no trials are recorded"),
+    ],
+    ids=" ".join,
+)
+def test_a_cheap_mistake_is_told_before_torch_is_imported(
+    command: list[str], told: str, tmp_path: Path, settings: Settings
+) -> None:
+    (tmp_path / "trial.toml").write_text('corpus = "tiny"\n')
+    program = (
+        "import sys\n"
+        "for name in ('torch', 'ray'): sys.modules[name] = None\n"
+        f"sys.argv = ['memtune', *{command!r}]\n"
+        "from memtune.cli import main\nmain()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+CLASSIFIER = """question = "Does it read?"
+
+corpus = "moods"
+
+[model]
+family = "lstm"
+width = 6
+output = { kind = "none" }
+
+[task]
+kind = "sentiment"
+
+[training]
+tokens = 40
+report_every = 20
+"""
+
+
+def test_a_classifier_is_told_by_examples_and_accuracy(settings: Settings, tmp_path: Path) -> None:
+    trees = tmp_path / "trees.txt"
+    trees.write_text("(4 (2 it) (4 (2 is) (4 good)))\n(0 (2 it) (0 (2 is) (0 bad)))\n" * 10)
+    files = [part for split in ("train", "valid") for part in (f"--{split}", str(trees))]
+    output("corpus", "import", "moods", "--format", "sst", *files)
+    file = tmp_path / "trial.toml"
+    file.write_text(CLASSIFIER)
+    trained = run("train", str(file))
+    assert trained.returncode == 0, trained.stderr
+    assert "evaluate it with: memtune evaluate models:/moods@champion\n" in trained.stdout, "no test split"
+    for text in (trained.stdout, output("evaluate", "models:/moods@champion")):
+        assert "examples" in text
+        assert "tokens" not in text
+        assert "perplexity" not in text
+    assert "tokens" not in output("compare", "--corpus", "moods").partition("figure:")[0]
 
 
 def test_help_needs_neither_torch_nor_ray_nor_mlflow() -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from memtune.cli.terminal import AsJson, Device, out
+from memtune.cli.terminal import AsJson, Device, SplitName, out
 from memtune.errors import ConfigurationError, MemtuneError
 
 __all__ = ["best", "compare", "evaluate", "ui"]
@@ -26,14 +26,16 @@ def compare(
     """
     from memtune.execution.comparison import PAGES
     from memtune.execution.comparison import compare as compare_trials
-    from memtune.reports.figures import leaderboard_figure
-    from memtune.reports.trials import leaderboard_table
 
     found = compare_trials(corpus, protocol, study)
     if json:
         out.print_json(data=[row.model_dump(mode="json") for row in found.rows])
         return
-    title = f"{corpus}, protocol {found.protocol}, {len(found.rows)} trials"
+    from memtune.execution.wording import counted
+    from memtune.reports.figures import leaderboard_figure
+    from memtune.reports.trials import leaderboard_table
+
+    title = f"{corpus}, protocol {found.protocol}, {counted(len(found.rows), 'trial')}"
     out.print(leaderboard_table(found.rows[:top], found.ideal, title))
     leaderboard_figure(found.rows, corpus, found.ideal, found.figure)
     out.print(f"figure: {found.figure}", soft_wrap=True)
@@ -71,15 +73,20 @@ def best(
     for champion in found:
         out.print(
             f"models:/{champion.corpus}@champion is version {champion.version}: {champion.family}, "
-            f"{champion.told}, protocol {champion.protocol}, "
-            f"study {champion.study}",
+            f"{champion.told}, protocol {champion.protocol}, {_origin(champion.study)}",
             soft_wrap=True,
         )
 
 
+def _origin(study: str) -> str:
+    from memtune.tracking import ALONE
+
+    return "from memtune train" if study == ALONE else f"study {study}"
+
+
 def evaluate(
     model: Annotated[str, typer.Argument(help="models:/NAME@champion or models:/NAME/VERSION.")],
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
+    split: SplitName = "valid",
     device: Device = "cpu",
     cache_size: Annotated[
         int | None,
@@ -106,23 +113,24 @@ def evaluate(
     cache = _cache({name: value for name, value in given.items() if value is not None}, tune_cache)
     found = evaluate_registered(model, split, device=device, cache=cache)
     if json:
-        figures = {
+        told = {
             **found.metrics.model_dump(exclude_none=True),
             "split": split,
             "protocol": found.champion.protocol,
         }
         with_cache = {"ideal": found.ideal, "cache": found.cache and found.cache.model_dump()}
-        out.print_json(data={**figures, "model": found.champion.uri, **with_cache})
+        out.print_json(data={**told, "model": found.champion.uri, **with_cache})
         return
     ideal = f", ideal {found.ideal:.4f}" if found.ideal else ""
     used = f", {_described(found.cache)}" if found.cache else ""
     metrics = found.metrics
     asked = f"accuracy {metrics.accuracy:.4%} of {metrics.questions:,}, " if metrics.questions else ""
-    out.print(
-        f"{found.champion.uri} on {split}: {asked}perplexity {metrics.perplexity:.6f} over "
-        f"{metrics.tokens:,} tokens, protocol {found.champion.protocol}{used}{ideal}",
-        soft_wrap=True,
-    )
+    if found.unit == "examples":
+        figures = f"accuracy {metrics.accuracy:.4%} of {metrics.tokens:,} examples"
+    else:
+        figures = f"{asked}perplexity {metrics.perplexity:.6f} over {metrics.tokens:,} tokens"
+    protocol = found.champion.protocol
+    out.print(f"{found.champion.uri} on {split}: {figures}, protocol {protocol}{used}{ideal}", soft_wrap=True)
 
 
 def _cache(given: dict[str, Any], tuned: bool) -> Any:

@@ -42,13 +42,17 @@ def search(
 
     Example: memtune search jobs/studies/demo.toml --trials 8
     """
+    from memtune.execution.documents import check_document
+
     overrides = study_overrides(trials, time_budget, gpus_per_trial)
     if json and not dry_run:
         raise typer.BadParameter("goes with --dry-run; a search's results are in: memtune compare --json")
+    check_document(study, ("question", "corpus"))
     if dry_run:
         _dry_run(study, overrides, json)
         return
     from memtune.execution.search import search as run_search
+    from memtune.execution.wording import counted
     from memtune.reports.trials import family_table, spread_table
 
     result = run_search(
@@ -56,14 +60,14 @@ def search(
     )
     if result.interrupted:
         left = len(result.interrupted)
-        warn(f"stopped with {left} trials open; go on with: memtune search {study} --resume")
+        warn(f"stopped with {counted(left, 'trial')} open; go on with: memtune search {study} --resume")
         raise typer.Exit(1)
     ready = result.ready
     question, searched = ready.study.question, ready.searched
     out.print(family_table(result.outcomes, ready.vocabulary_size, question, searched))
     if result.repeats:
         out.print(spread_table(result.outcomes, result.repeats, searched))
-    tell_decision(result.crowning)
+    tell_decision(result.crowning, result.test)
     if not result.recorded:
         warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")
 
@@ -82,6 +86,7 @@ def study_overrides(
 
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     from memtune.execution.search import dry_run
+    from memtune.execution.wording import counted, unit
     from memtune.reports.trials import sample_table
 
     ready, samples = dry_run(study, overrides)
@@ -90,9 +95,14 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
         told = {"id": ready.id, "study": ready.study.model_dump(mode="json"), "samples": sampled}
         out.print_json(data=told)
         return
-    out.print_json(ready.study.model_dump_json())
+    asked, sample = ready.study, samples[0]
     size = ready.space.size()
-    points = "a continuum of" if size is None else f"{size:,}"
-    out.print(f"study {ready.id}: {points} configurations, {ready.trial_tokens:,} tokens a trial")
+    points = "a continuum of configurations" if size is None else counted(size, "configuration")
+    halved = "no halving" if asked.halving is None else f"halving after {asked.halving.grace:,}"
+    out.print(f"study {ready.id}: {asked.question}", highlight=False)
+    out.print(f"corpus {asked.corpus}, {sample.label}, spaces {', '.join(asked.spaces)}", highlight=False)
+    trials = f"{counted(asked.budget.trials, 'trial')} of {points}"
+    length = f"{ready.trial_tokens:,} {unit(sample.task)} each"
+    out.print(f"{trials}, {length}, sampler {asked.sampler.kind}, {halved}", highlight=False)
     out.print(sample_table(samples, ready.vocabulary_size, ready.searched))
     out.print("nothing was started")

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -15,6 +15,7 @@ __all__ = [
     "ClusterPath",
     "Device",
     "ReplaceChampion",
+    "SplitName",
     "Store",
     "Yes",
     "err",
@@ -36,6 +37,7 @@ ReplaceChampion = Annotated[
     bool, typer.Option("--replace-champion", help="Register the model whatever the champion is.")
 ]
 ClusterPath = Annotated[Path, typer.Argument(help="A cluster file, such as cluster.yaml.")]
+SplitName = Annotated[Literal["train", "valid", "test"], typer.Option(help="Of the corpus.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Device = Annotated[str, typer.Option(help='Where to compute: "cpu", "cuda", "cuda:1".')]
 
@@ -65,8 +67,8 @@ def progress_bar(*columns: TextColumn) -> Iterator[Progress]:
         yield bar
 
 
-def tell_decision(decision: Any) -> None:
-    """Say what the registry did with a search's best model."""
+def tell_decision(decision: Any, test: bool) -> None:
+    """Say what the registry did with a search's best model, and how to go on (`test`: there is a split)."""
     if decision is None:
         out.print("no model to register: no trial reached a validation")
     elif decision.champion is None:
@@ -74,6 +76,5 @@ def tell_decision(decision: Any) -> None:
     else:
         corpus = decision.champion.corpus
         out.print(f"new champion models:/{corpus}@champion: {decision.reason}", soft_wrap=True)
-        out.print(
-            f"evaluate it with: memtune evaluate models:/{corpus}@champion --split test", soft_wrap=True
-        )
+        split = " --split test" if test else ""
+        out.print(f"evaluate it with: memtune evaluate models:/{corpus}@champion{split}", soft_wrap=True)

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.corpora.protocols import Protocol
@@ -11,6 +12,7 @@ from memtune.errors import ConfigurationError, CorpusError, TrackingError
 from memtune.execution.checkpoints import Checkpoints
 from memtune.execution.settings import Settings
 from memtune.execution.study import ReadyStudy
+from memtune.execution.wording import unit
 from memtune.models.interface import LanguageModel, Model
 from memtune.search import Outcome
 from memtune.tasks import CacheGrid, ContinuousCache, Metrics, tune_cache
@@ -35,7 +37,7 @@ from memtune.training import (
     save_model,
 )
 
-__all__ = ["Evaluated", "crown", "evaluate_registered", "register", "trained_corpus"]
+__all__ = ["Evaluated", "crown", "evaluate_registered", "is_evaluable", "register", "trained_corpus"]
 
 FLUSH_SECONDS = 120
 
@@ -51,6 +53,8 @@ class Evaluated:
     """The perplexity that no model of this split can beat, where it is known."""
     cache: ContinuousCache | None = None
     """The cache the model was given, as it was chosen."""
+    unit: Literal["tokens", "examples"] = "tokens"
+    """What was predicted; a classifier's examples have no perplexity to speak of."""
 
 
 def crown(
@@ -144,7 +148,17 @@ def evaluate_registered(
         figures = metrics.model_dump(exclude_none=True)
         record_evaluation(settings.tracking, model.champion, name, figures)
     ideal = corpus.manifest.ideal.get(split) if corpus.manifest.ideal else None
-    return Evaluated(model.champion, split, metrics, ideal, chosen)
+    return Evaluated(model.champion, split, metrics, ideal, chosen, unit(config.task))
+
+
+def is_evaluable(corpus: Corpus, config: TrialConfig, split: str) -> bool:
+    """Whether a split has what a trial's task and protocol read: text, and questions, labels or trees."""
+    kind, asked = config.task.kind, corpus.questions
+    if unit(config.task) == "tokens" and split not in corpus.splits:
+        return False
+    if config.protocol.kind == "tree" and split not in corpus.annotations.get("trees", {}):
+        return False
+    return kind == "language_modelling" or (asked is not None and split in asked.annotations.get(kind, {}))
 
 
 def trained_corpus(uri: str, champion: Champion, settings: Settings) -> Corpus:

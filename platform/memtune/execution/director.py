@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from memtune.execution.wording import unit
 from memtune.search import Outcome, Proposal, Proposals, SuccessiveHalving
 from memtune.training import Report, TrialConfig
 
@@ -158,7 +159,7 @@ class Director:
             self._proposals.report(number, tokens, cost)
             return
         trial.state = "stopped"
-        trial.reason = f"successive halving at {tokens:,} tokens"
+        trial.reason = f"successive halving at {tokens:,} {unit(trial.config.task)}"
         self._proposals.prune(number, trial.reason, tokens, cost)
 
     def ended(self, number: int) -> None:

@@ -9,8 +9,10 @@ from rich.live import Live
 from rich.table import Table
 
 from memtune.execution.director import Trial
+from memtune.execution.wording import counted, unit
 from memtune.models import Architecture, LanguageModelConfig
 from memtune.objective import shown
+from memtune.tasks import LanguageModellingConfig
 from memtune.training import TrialConfig
 from memtune.values import flatten
 
@@ -85,7 +87,7 @@ class Display:
         ]
         if trial.reports:
             found = f"{_figure(trial)} validation {trial.config.task.objective}"
-            parts.append(f"{trial.tokens:,} tokens, {found}")
+            parts.append(f"{trial.tokens:,} {unit(trial.config.task)}, {found}")
         if trial.reason and trial.state in ("stopped", "failed", "interrupted"):
             parts.append(trial.reason)
         return "  ".join(parts)
@@ -97,8 +99,8 @@ class Display:
         )
         for name, justify in [("trial", "right"), ("configuration", "left")]:
             table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-        objective = next((trial.config.task.objective for trial in self._trials.values()), "perplexity")
-        for name in ["tokens", "tokens/s", objective]:
+        task = next((trial.config.task for trial in self._trials.values()), LanguageModellingConfig())
+        for name in [unit(task), f"{unit(task)}/s", task.objective]:
             table.add_column(name, justify="right")
         table.add_column("state")
         running = [trial for trial in self._trials.values() if trial.state == "running"]
@@ -117,7 +119,7 @@ class Display:
     def _caption(self) -> str:
         ended = sum(trial.state in ("done", "stopped", "failed") for trial in self._trials.values())
         elapsed = time.monotonic() - self._began
-        parts = [f"{ended} of {self._budget} trials ended, {_duration(elapsed)}"]
+        parts = [f"{ended} of {counted(self._budget, 'trial')} ended, {_duration(elapsed)}"]
         if 0 < ended < self._budget:
             parts.append(f"about {_duration(elapsed / ended * (self._budget - ended))} left")
         if self._ideal:

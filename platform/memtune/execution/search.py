@@ -14,7 +14,7 @@ from rich.console import Console
 
 from memtune.errors import StudyError
 from memtune.execution.assignment import Assignment
-from memtune.execution.champions import crown
+from memtune.execution.champions import crown, is_evaluable
 from memtune.execution.clock import Clock
 from memtune.execution.director import Director, Trial
 from memtune.execution.display import Display
@@ -22,6 +22,7 @@ from memtune.execution.records import StudyRecords
 from memtune.execution.repeats import best_outcomes, repeated
 from memtune.execution.settings import Settings
 from memtune.execution.study import ReadyStudy, Study, load_study, prepare
+from memtune.execution.wording import counted
 from memtune.search import Lease, Outcome, Proposals, SamplerConfig, SuccessiveHalving
 from memtune.spaces import RandomChooser, Space
 from memtune.storage import Folder
@@ -44,6 +45,12 @@ class SearchResult:
     crowning: Decision | None = None
     recorded: bool = True
     """Whether the tracking store has everything; if not, a resume sends the rest."""
+
+    @property
+    def test(self) -> bool:
+        """Whether the corpus has a test split for these trials."""
+        sample = self.ready.sample(RandomChooser(self.ready.study.seed))
+        return is_evaluable(self.ready.corpus, sample, "test")
 
 
 def dry_run(
@@ -202,13 +209,13 @@ class _Search:
             )
         if outcomes:
             ended = len(outcomes) - open_trials
-            self._console.print(f"study {self._ready.id}: {ended} of {budget} trials have ended before")
+            self._console.print(f"study {self._ready.id}: {ended} of {counted(budget, 'trial')} ended before")
         if self._clock.left == 0:
             self._console.print("its time budget is spent; --time-budget with --resume gives it more")
         elif outcomes and not resume and (open_trials or len(outcomes) < budget):
             raise StudyError(
-                f"study {self._ready.id} has begun: {len(outcomes) - open_trials} of {budget} trials "
-                f"have ended; go on with: memtune search {path} --resume"
+                f"study {self._ready.id} has begun: {len(outcomes) - open_trials} of "
+                f"{counted(budget, 'trial')} ended; go on with: memtune search {path} --resume"
             )
 
     def _trials(self, proposals: Proposals, records: StudyRecords) -> list[Trial]:
@@ -249,7 +256,8 @@ class _Search:
             if not director.finished and self._clock.left != 0:
                 self._connect()
                 typical = self._ready.typical_gpus(self._gpu_bytes)
-                run_trials(director, self._assignment, self._study.resources, typical, self._clock.left)
+                left, tell = self._clock.left, self._console.print
+                run_trials(director, self._assignment, self._study.resources, typical, left, tell)
                 self._clock.tick()
             if self._clock.left == 0:
                 director.close("the study's time was up")

@@ -7,11 +7,11 @@ from typing import Any
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import StudyError
-from memtune.execution.champions import register
+from memtune.execution.champions import is_evaluable, register
 from memtune.execution.checkpoints import Checkpoints
+from memtune.execution.documents import read_toml
 from memtune.execution.records import corpus_input, trial_parameters, trial_tags
 from memtune.execution.settings import Settings
-from memtune.execution.study import read_toml
 from memtune.tracking import ALONE, Decision, Recorder, check_tracking
 from memtune.training import AnyLearner, Progress, Report, TrialConfig, new_learner
 from memtune.values import Value, parse
@@ -38,6 +38,8 @@ class Trained:
     begun_at: int
     """Tokens seen before this call: 0 for a new trial, all of them for one that had ended before."""
     crowning: Decision | None
+    test: bool
+    """Whether the corpus has a test split for such a trial."""
 
 
 def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialFile:
@@ -88,7 +90,8 @@ def train(
             if learner.best
             else None
         )
-    return Trained(path.stem, learner.identity, learner.curve, learner.best, begun_at, crowning)
+    test = is_evaluable(corpus, learner.config, "test")
+    return Trained(path.stem, learner.identity, learner.curve, learner.best, begun_at, crowning, test)
 
 
 def _open_run(recorder: Recorder, name: str, learner: AnyLearner, corpus: Corpus, settings: Settings) -> None:

@@ -1,7 +1,6 @@
 """A study as its file says it, and as it stands once everything it names has been found and checked."""
 
 import math
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import Field
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import ConfigurationError, StudyError, did_you_mean
+from memtune.execution.documents import read_toml
 from memtune.execution.fitting import needed_bytes, share_of
 from memtune.execution.settings import Settings
 from memtune.execution.terms import Budget, Repeats, Resources
@@ -39,7 +39,6 @@ __all__ = [
     "find_space",
     "load_study",
     "prepare",
-    "read_toml",
 ]
 
 HOME = Path(__file__).parents[3]
@@ -248,19 +247,6 @@ def load_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
         section, _, key = name.rpartition(".")
         (document.setdefault(section, {}) if section else document)[key] = value
     return Study.model_validate(parse(Study, document, str(path)))
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as a dictionary. Raises StudyError that names the file, the line and a near name."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        near = sorted(other.name for other in path.parent.glob("*.toml")) if path.parent.is_dir() else []
-        raise StudyError(f"no file {path}; {did_you_mean(path.name, near)}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StudyError(f"cannot read {path}: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise StudyError(f"{path} is not TOML: {error}") from None
 
 
 def prepare(path: Path, study: Study, settings: Settings) -> ReadyStudy:

@@ -2,8 +2,12 @@
 
 import logging
 import os
+import signal
 import tempfile
-from collections.abc import Callable, Collection
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 import ray
@@ -29,6 +33,7 @@ RETRIES = 2
 """How often in a row a trial may fail without having come further than before, and is tried again."""
 MOST_PENDING = 10_000
 """No bound of Tune's on trials that wait for a node: how many are open is the searcher's to say."""
+STOPPING = "stopping: what trials learnt since their last checkpoints is left; Ctrl-C again ends at once"
 WORKER_AT_FAULT = "memtune.errors.WorkerError"
 Assign = Callable[[Trial], Assignment]
 More = Callable[[Collection[float]], bool]
@@ -194,18 +199,52 @@ def requested(config: dict[str, Any]) -> PlacementGroupFactory:
     return PlacementGroupFactory([{"CPU": assignment.threads, **gpus}])
 
 
+@contextmanager
+def _interruptible(tell: Callable[[str], object]) -> Iterator[None]:
+    """Ctrl-C says that it was heard and ends Tune's run by the other signal that Tune takes; once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        begun = signal.getsignal(signal.SIGUSR1) not in (signal.SIG_DFL, signal.SIG_IGN, None)
+        if pressed or not begun:
+            raise KeyboardInterrupt
+        pressed = True
+        with suppress(RuntimeError):  # where it came in the middle of a line
+            tell(STOPPING)
+        signal.raise_signal(signal.SIGUSR1)
+
+    others = {taken: signal.getsignal(taken) for taken in (signal.SIGINT, signal.SIGUSR1)}
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        for taken, handler in others.items():
+            signal.signal(taken, handler)
+
+
 def run_trials(
-    director: Director, assign: Assign, resources: Resources, typical_gpus: float, time_budget: float | None
+    director: Director,
+    assign: Assign,
+    resources: Resources,
+    typical_gpus: float,
+    time_budget: float | None,
+    tell: Callable[[str], object],
 ) -> None:
-    """Run trials until the director has no more, the time (seconds) is up, or Ctrl-C is pressed.
+    """Run trials until the director has no more, the time (seconds) is up, or Ctrl-C is pressed, which is
+    said through `tell` at once; pressed again it is a KeyboardInterrupt.
 
     As many are open as the cluster holds when its autoscaler has added what it may, all of them asked for at
     once; `typical_gpus` is what one asks for on average. Raises StudyError when no node could hold one.
     """
     room = Room(resources.cpus_per_trial, typical_gpus, resources.max_concurrent)
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(MOST_PENDING)
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
     conductor = Conductor(director, assign)
-    with tempfile.TemporaryDirectory(prefix="memtune-tune-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="memtune-tune-") as scratch, _interruptible(tell):
         tune.Tuner(
             tune.with_resources(TrialActor, requested),
             tune_config=tune.TuneConfig(

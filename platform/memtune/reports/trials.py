@@ -6,9 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from rich.table import Table
 
 from memtune.execution.display import described, key_parameters, words
+from memtune.execution.wording import unit
 from memtune.models import MODELS, CountingConfig
 from memtune.objective import Objective, shown
 from memtune.search import Outcome
+from memtune.tasks import TASKS, LanguageModellingConfig, TaskConfig
+from memtune.tasks.language_modelling import TextTaskConfig
 from memtune.tracking import ALONE, Row, varying
 from memtune.training import TrialConfig
 
@@ -35,7 +38,9 @@ def leaderboard_table(rows: Sequence[Row], ideal: float | None, title: str) -> T
     table.add_column("trial", overflow="fold", ratio=1)
     mixed = len({row.study for row in rows}) > 1
     objective = rows[0].objective if rows else "perplexity"
-    for name in ("parameters", "tokens", objective, *(("above",) if ideal else ())):
+    classifies = all(not issubclass(_task_of(row), TextTaskConfig) for row in rows)
+    told = "examples" if rows and classifies else "tokens"
+    for name in ("parameters", told, objective, *(("above",) if ideal else ())):
         table.add_column(name, justify="right")
     table.add_column("state")
     differing = [name for name in varying(rows) if name.startswith(SECTIONS) and _tells(name, rows)]
@@ -64,6 +69,11 @@ def _figures(row: Row, ideal: float | None) -> list[str]:
 
 def _written(objective: Objective, figure: float) -> str:
     return f"{100 * figure:.2f} %" if objective == "accuracy" else f"{figure:.3f}"
+
+
+def _task_of(row: Row) -> type[TaskConfig]:
+    """The task that a trial was recorded under."""
+    return TASKS.get(str(row.parameters.get("task.kind")), LanguageModellingConfig)
 
 
 def _end(row: Row) -> str:
@@ -117,10 +127,11 @@ def family_table(
 ) -> Table:
     """The best trial of each family, best first, with the fields searched: what a study answers."""
     table = Table(title=title, title_justify="left")
-    objective = _objective(outcomes)
+    task = _task(outcomes)
+    objective = task.objective
     table.add_column("best", justify="right")
     table.add_column("configuration", overflow="fold")
-    for name in ("parameters", "tokens", f"validation {objective}", "trials"):
+    for name in ("parameters", unit(task), f"validation {objective}", "trials"):
         table.add_column(name, justify="right")
     families: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
@@ -135,10 +146,10 @@ def family_table(
     return table
 
 
-def _objective(outcomes: Sequence[Outcome]) -> Objective:
-    """What a study's trials compare by."""
+def _task(outcomes: Sequence[Outcome]) -> TaskConfig:
+    """What a study's trials are asked."""
     configurations = (outcome.configuration for outcome in outcomes)
-    return next((TrialConfig.model_validate(one).task.objective for one in configurations), "perplexity")
+    return next((TrialConfig.model_validate(one).task for one in configurations), LanguageModellingConfig())
 
 
 def _lowest(outcome: Outcome) -> float:
@@ -149,7 +160,7 @@ def spread_table(
     outcomes: Sequence[Outcome], repeats: Sequence[Outcome], searched: Collection[str] = ()
 ) -> Table:
     """The repeated configurations: best validation cost per seed, mean and deviation."""
-    unit = "share of wrong answers" if _objective(repeats) == "accuracy" else "loss, nats per token"
+    unit = "share of wrong answers" if _task(repeats).objective == "accuracy" else "loss, nats per token"
     table = Table(title=f"the best configurations under other seeds: validation {unit}")
     for name in ("configuration", "seeds", "mean", "deviation", "per seed"):
         table.add_column(name, justify="left" if name == "configuration" else "right", overflow="fold")

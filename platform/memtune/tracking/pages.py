@@ -24,6 +24,7 @@ from memtune.tracking.runs import best_metric
 
 __all__ = ["comparison_link", "experiment_link", "serve_pages", "ui_command", "ui_environment"]
 
+OLD_IMPORT = "starlette.middleware.wsgi is deprecated"
 COLUMNS = ("train_perplexity", "tokens_per_second", "seconds")
 
 
@@ -67,12 +68,16 @@ def ui_command(tracking_uri: str, port: int) -> list[str]:
         raise TrackingError(f"nothing was recorded in {database} yet; run a search or a training first")
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", tracking_uri]
     command += ["--artifacts-destination", str(database.parent / "artifacts")]
+    pages = ",".join(f"http://{host}:{port}" for host in ("127.0.0.1", "localhost"))
+    command += ["--cors-allowed-origins", pages]  # left out, MLflow advises to listen on every network
     return [*command, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
 
 
 def ui_environment() -> dict[str, str]:
-    """This one, without telemetry and the server's job workers."""
-    return {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    """This one, without telemetry, the server's job workers, and a warning about its own imports."""
+    quiet = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), f"ignore:{OLD_IMPORT}"]))
+    settings = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    return {**os.environ, **settings, "PYTHONWARNINGS": quiet}
 
 
 def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
