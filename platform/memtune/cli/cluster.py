@@ -45,9 +45,10 @@ def cluster_up(
     Example: memtune cluster up cluster.yaml --yes
     """
     from memtune.execution.clusters import cluster_up as launch
+    from memtune.execution.wording import counted
 
     status = launch(file, yes=yes, wait=wait, tell=lambda step: out.print(escaped(step), soft_wrap=True))
-    out.print(f"the cluster is up with {status.present} nodes; to submit, keep this running:")
+    out.print(f"the cluster is up with {counted(status.present, 'node')}; to submit, keep this running:")
     out.print(f"    ray dashboard {file}", soft_wrap=True, highlight=False)
 
 
@@ -58,13 +59,14 @@ def cluster_status(file: ClusterPath, json: AsJson = False) -> None:
     Example: memtune cluster status cluster.yaml
     """
     from memtune.execution.clusters import cluster_status as status_of
+    from memtune.execution.wording import counted
 
     status = status_of(file)
     if json:
         out.print_json(status.model_dump_json(exclude={"report"}))
         return
     out.print(escaped(status.report), soft_wrap=True, highlight=False)
-    out.print(f"{status.present} nodes; at the least {status.least}")
+    out.print(f"{counted(status.present, 'node')}; at the least {status.least}")
 
 
 @app.command("down")

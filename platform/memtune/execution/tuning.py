@@ -33,7 +33,7 @@ RETRIES = 2
 """How often in a row a trial may fail without having come further than before, and is tried again."""
 MOST_PENDING = 10_000
 """No bound of Tune's on trials that wait for a node: how many are open is the searcher's to say."""
-STOPPING = "stopping: what trials learnt since their last checkpoints is left; Ctrl-C again ends at once"
+STOPPING = "stopping, which takes some seconds; Ctrl-C again ends at once"
 WORKER_AT_FAULT = "memtune.errors.WorkerError"
 Assign = Callable[[Trial], Assignment]
 More = Callable[[Collection[float]], bool]

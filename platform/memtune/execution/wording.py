@@ -1,15 +1,17 @@
 """Words of a count, the same in all that a user reads."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from memtune.tasks import TaskConfig
-from memtune.tasks.language_modelling import TextTaskConfig
+if TYPE_CHECKING:
+    from memtune.tasks import TaskConfig
 
 __all__ = ["counted", "unit"]
 
 
-def unit(task: TaskConfig) -> Literal["tokens", "examples"]:
+def unit(task: "TaskConfig") -> Literal["tokens", "examples"]:
     """What a task's predictions are counted in: words of a text, or a classifier's examples."""
+    from memtune.tasks.language_modelling import TextTaskConfig
+
     return "tokens" if isinstance(task, TextTaskConfig) else "examples"
 
 

@@ -2,6 +2,10 @@
 
 import json
 import socket
+import time
+import urllib.error
+import urllib.request
+from contextlib import suppress
 from urllib.parse import parse_qs, unquote
 
 import pytest
@@ -72,3 +76,36 @@ def test_a_port_that_is_taken_is_refused_before_a_server_starts(recorded):
             serve_pages(recorded, port),
         ):
             pytest.fail("the server started")
+
+
+def asked(port, origin):
+    """The status of a question that a page from `origin` puts to the server."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/ajax-api/2.0/mlflow/experiments/search",
+        data=b'{"max_results": 1}',
+        headers={"Origin": origin, "Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_the_server_starts_without_warnings_and_answers_its_own_pages_alone(recorded, capfd):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with serve_pages(recorded, port):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with suppress(urllib.error.URLError):
+                asked(port, f"http://127.0.0.1:{port}")
+                break
+            time.sleep(0.2)
+        own = [asked(port, f"http://{host}:{port}") for host in ("127.0.0.1", "localhost")]
+        assert (*own, asked(port, "http://example.com")) == (200, 200, 403)
+    said = "".join(capfd.readouterr())
+    assert "startup complete" in said
+    assert "deprecated" not in said
+    assert "0.0.0.0" not in said

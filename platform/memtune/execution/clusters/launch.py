@@ -19,6 +19,7 @@ from memtune.execution.clusters.file import ClusterFile, Finding, load_cluster
 from memtune.execution.clusters.schema import least_nodes
 from memtune.execution.clusters.token import ensure_token, token_file
 from memtune.execution.clusters.versions import Versions
+from memtune.execution.wording import counted
 from memtune.values import Value
 
 __all__ = [
@@ -182,7 +183,7 @@ def _wait(cluster: ClusterFile, limit: float, tell: Callable[[str], None]) -> Cl
     while True:
         try:
             status = _status(cluster)
-            now = f"{status.present} of {status.least} nodes"
+            now = f"{status.present} of {counted(status.least, 'node')}"
             if status.present >= status.least:
                 return status
         except ClusterError as error:
