@@ -162,7 +162,7 @@ SAMPLES = {
         [["A", "good", "café"], ["no"]],
         6,
         (
-            ("(3 (2 A) (4 good)\n", "1 brackets are not closed"),
+            ("(3 (2 A) (4 good)\n", "brackets left open: 1"),
             ("(3 A)) \n", "something follows the tree"),
             ("(5 A)\n", 'the label "5" is not from 0 to 4'),
             ("(3 (2 ) (2 A))\n", "a phrase without words"),

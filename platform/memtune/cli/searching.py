@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from memtune.cli.terminal import ReplaceChampion, out, tell_decision, warn
+from memtune.imports import in_one_go
 
 __all__ = ["GpusPerTrial", "TimeBudget", "Trials", "search", "study_overrides"]
 
@@ -51,9 +52,10 @@ def search(
     if dry_run:
         _dry_run(study, overrides, json)
         return
-    from memtune.execution.search import search as run_search
-    from memtune.execution.wording import counted
-    from memtune.reports.trials import family_table, spread_table
+    with in_one_go():
+        from memtune.execution.search import search as run_search
+        from memtune.execution.wording import counted
+        from memtune.reports.trials import family_table, spread_table
 
     result = run_search(
         study, overrides, resume=resume, replace_champion=replace_champion, address=address, console=out
@@ -85,9 +87,10 @@ def study_overrides(
 
 
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
-    from memtune.execution.search import dry_run
-    from memtune.execution.wording import counted, unit
-    from memtune.reports.trials import sample_table
+    with in_one_go():
+        from memtune.execution.search import dry_run
+        from memtune.execution.wording import counted, unit
+        from memtune.reports.trials import sample_table
 
     ready, samples = dry_run(study, overrides)
     if json:

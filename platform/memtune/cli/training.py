@@ -8,6 +8,7 @@ from rich.progress import TextColumn
 
 from memtune.cli.terminal import Device, ReplaceChampion, out, progress_bar, tell_decision, warn
 from memtune.errors import MemtuneError
+from memtune.imports import in_one_go
 from memtune.objective import shown
 
 __all__ = ["train"]
@@ -28,11 +29,12 @@ def train(
     from memtune.execution.documents import check_document
 
     check_document(file, () if corpus else ("corpus",))
-    import torch
+    with in_one_go():
+        import torch
 
-    from memtune.execution.single import load_trial
-    from memtune.execution.single import train as train_one
-    from memtune.execution.wording import unit
+        from memtune.execution.single import load_trial
+        from memtune.execution.single import train as train_one
+        from memtune.execution.wording import unit
 
     if threads:
         torch.set_num_threads(threads)

@@ -44,7 +44,7 @@ def _example(line: str) -> Example:
             waiting.append(len(phrases))
             phrases.append((len(words), -1, _label(label)))
     if waiting:
-        raise BadLineError(f"{len(waiting)} brackets are not closed")
+        raise BadLineError(f"brackets left open: {len(waiting)}")
     if any(start == stop for start, stop, _ in phrases):
         raise BadLineError("a phrase without words")
     rows = [(0, *phrase, index == 0) for index, phrase in enumerate(phrases)]
