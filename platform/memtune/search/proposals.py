@@ -221,6 +221,7 @@ class Proposals:
             self._reject(trial, configuration, reason, identity)
             return None
         trial.set_user_attr(CONFIGURATION, configuration)
+        self._guard()  # the sampler took its time, and without an identity the trial is none
         trial.set_user_attr(IDENTITY, identity)
         return Proposal(trial.number, dict(trial.params), configuration, identity)
 

@@ -57,8 +57,9 @@ def open_study(storage: str) -> Callable[..., Proposals]:
         identify: Callable[[dict[str, Any]], str] = lambda configuration: digest(configuration)[:16],
         url: str = storage,
         name: str = "s",
+        guard: Callable[[], None] = lambda: None,
     ) -> Proposals:
         sampler = SamplerConfig(kind=kind, seed=seed, startup_trials=4)
-        return Proposals(url, name, space_named(space), sampler, identify, refuse)
+        return Proposals(url, name, space_named(space), sampler, identify, refuse, guard=guard)
 
     return open_study

@@ -118,6 +118,19 @@ def test_an_unknown_trial_is_told(open_study):
         open_study().complete(7, 1.0)
 
 
+def test_a_driver_that_loses_its_study_while_it_draws_proposes_nothing(open_study):
+    lost = []
+
+    def guard() -> None:
+        if lost:
+            raise StudyError("another driver has the study")
+
+    proposals = open_study(identify=lambda configuration: lost.append(True) or "drawn", guard=guard)
+    with pytest.raises(StudyError, match="another driver"):
+        proposals.ask()
+    assert open_study().outcomes() == []
+
+
 @ALL
 def test_every_turn_of_the_sampler_draws_anew(open_study, kind):
     proposals = open_study(kind=kind)
