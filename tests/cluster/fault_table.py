@@ -168,9 +168,9 @@ Another driver is refused while it beats. One that was killed on the same machin
 other after 20 seconds of silence, by the successor's own clock. A driver that lost its study notices before
 its next write and stops. One instant is left: a driver that is stopped between that look and its write may,
 when it is continued, write one record more: the report or the end that its successor finds for itself, or a
-proposal, which stays open until a resume trains it. While the storage is away nobody can renew a lease, nor take one: the driver keeps its study, and
-another one is told that the storage does not answer. A driver that alone is cut off from it loses its study
-to one that is not.
+proposal, which stays open until a resume trains it. While the storage is away nobody can renew a lease, nor
+take one: the driver keeps its study, and another one is told that the storage does not answer. A driver that
+alone is cut off from it loses its study to one that is not.
 """
 
 
