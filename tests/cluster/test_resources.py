@@ -96,7 +96,7 @@ def test_trials_are_packed_on_gpus_by_their_memory(
             gpus=ready.gpus(trial.config, memory),
         )
 
-    run_trials(director, assign, Resources(), ready.typical_gpus(memory), None)
+    run_trials(director, assign, Resources(), ready.typical_gpus(memory), None, print)
     assert [trial.state for trial in director.trials] == ["done"] * 4
     assert {gpus for now in seen for gpus in now.values()} == {0.5}
     assert max(map(len, seen)) == 4, "two on each GPU, all at once"

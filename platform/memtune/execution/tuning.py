@@ -1,12 +1,13 @@
 """Ray Tune under the director's word: three thin adapters, and the run that holds them together."""
 
+import gc
 import logging
 import os
 import signal
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -213,8 +214,8 @@ def _interruptible(tell: Callable[[str], object]) -> Iterator[None]:
         if pressed or not begun:
             raise KeyboardInterrupt
         pressed = True
-        with suppress(RuntimeError):  # where it came in the middle of a line
-            tell(STOPPING)
+        # In a thread, which waits for its turn: the signal may have come in the middle of a line.
+        threading.Thread(target=tell, args=(STOPPING,), name="memtune-stopping").start()
         signal.raise_signal(signal.SIGUSR1)
 
     others = {taken: signal.getsignal(taken) for taken in (signal.SIGINT, signal.SIGUSR1)}
@@ -265,3 +266,4 @@ def run_trials(
                 verbose=0,
             ),
         ).fit()
+    gc.collect()  # what is left of Tune tells Ray of its end, which must not fall into that of Ray itself
