@@ -31,7 +31,7 @@ from memtune.execution.records import StudyRecords
 from memtune.execution.search import preflight
 from memtune.execution.settings import Settings
 from memtune.execution.study import ReadyStudy, load_study
-from memtune.search import Proposals, SuccessiveHalving
+from memtune.search import SuccessiveHalving
 from memtune.tracking import Recorder, leaderboard
 from memtune.training import Report
 from memtune.values import digest
@@ -214,7 +214,7 @@ def simulate(folder: Path, options: argparse.Namespace) -> tuple[list[Milestone]
     def direct(records: Any) -> Director:
         assert study.halving is not None
         rule = SuccessiveHalving(study.halving, ready.trial_tokens)
-        return Director(proposals(ready), records, options.trials, rule)
+        return Director(ready.proposals(), records, options.trials, rule)
 
     with Recorder(settings.tracking, ready.corpus.name) as recorder:
         records = SomeRecords(StudyRecords(recorder, ready), options.recorded)
@@ -227,22 +227,9 @@ def simulate(folder: Path, options: argparse.Namespace) -> tuple[list[Milestone]
     return driver.milestones, beside / options.recorded
 
 
-def proposals(ready: ReadyStudy) -> Proposals:
-    """The study as a driver opens it."""
-    return Proposals(
-        ready.settings.proposals,
-        ready.id,
-        ready.space,
-        ready.study.sampler,
-        ready.identify,
-        ready.refuse,
-        ready.count_parameters,
-    )
-
-
 def check(settings: Settings, ready: ReadyStudy, trials: int, recorded: int) -> None:
     """Refuse to report when a trial was lost or doubled."""
-    ended = proposals(ready).finished()
+    ended = ready.proposals().finished()
     rows = leaderboard(settings.tracking, "grammar")
     if len({outcome.identity for outcome in ended}) != trials or len(rows) != recorded:
         raise SystemExit(

@@ -65,9 +65,9 @@ class Driver:
         """The line that is the nth to match; fails when the driver ends without it."""
         return self._wait(self.lines, pattern, times)
 
-    def wait_for_error(self, pattern: str) -> str:
+    def wait_for_error(self, pattern: str, times: int = 1) -> str:
         """As `wait_for`, a line of its errors."""
-        return self._wait(self.errors, pattern, 1)
+        return self._wait(self.errors, pattern, times)
 
     def _wait(self, lines: list[str], pattern: str, times: int) -> str:
         deadline = time.monotonic() + PATIENCE
@@ -209,16 +209,7 @@ def prepared(study: Path, settings: Settings) -> ReadyStudy:
 
 def known_proposals(study: Path, settings: Settings) -> Proposals:
     """What the storage has of a study that nobody drives now."""
-    ready = prepared(study, settings)
-    return Proposals(
-        settings.proposals,
-        ready.id,
-        ready.space,
-        ready.study.sampler,
-        ready.identify,
-        ready.refuse,
-        ready.count_parameters,
-    )
+    return prepared(study, settings).proposals()
 
 
 def outcomes(study: Path, settings: Settings) -> list[Outcome]:

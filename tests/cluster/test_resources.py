@@ -16,7 +16,6 @@ from memtune.execution.jobs.submission import prepare_submission, submit
 from memtune.execution.settings import Settings
 from memtune.execution.study import ReadyStudy, load_study, prepare
 from memtune.execution.terms import Resources
-from memtune.search import Proposals
 from memtune.training import Report
 from tests.cluster.ray_head import RayHead
 
@@ -79,10 +78,7 @@ def test_trials_are_packed_on_gpus_by_their_memory(
 
     memory = ready.study.resources.gpu_memory
     seen: list[dict[str, float]] = []
-    proposals = Proposals(
-        settings.proposals, ready.id, ready.space, ready.study.sampler, ready.identify, ready.refuse
-    )
-    director = Director(proposals, NoRecords(), 4, None, [lambda trial: seen.append(asked_for())])
+    director = Director(ready.proposals(), NoRecords(), 4, None, [lambda trial: seen.append(asked_for())])
 
     def assign(trial: Trial) -> Assignment:
         return Assignment(

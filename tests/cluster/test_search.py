@@ -13,7 +13,7 @@ from memtune.execution.champions import evaluate_registered
 from memtune.execution.comparison import champions, compare
 from memtune.execution.settings import Settings
 from memtune.execution.study import ReadyStudy, load_study, prepare
-from memtune.search import Outcome, Proposals
+from memtune.search import Outcome
 
 pytestmark = pytest.mark.cluster
 
@@ -66,10 +66,7 @@ def run(study_file: Path, settings: Settings) -> Iterator[type[Search]]:
 
 def outcomes(study_file: Path, settings: Settings) -> tuple[ReadyStudy, list[Outcome]]:
     ready = prepare(study_file, load_study(study_file), settings)
-    known = Proposals(
-        settings.proposals, ready.id, ready.space, ready.study.sampler, ready.identify, ready.refuse
-    )
-    return ready, known.outcomes()
+    return ready, ready.proposals().outcomes()
 
 
 def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_its_figure(

@@ -120,10 +120,10 @@ def struck(
         driver.wait_for("tokens")
         with running_postgres.hanging():
             driver.wait_for_error("is away; training goes on")
-        heard = len([line for line in driver.lines if "tokens" in line])
-        driver.wait_for("tokens", heard + 1)
+        driver.wait_for_error("storage is back")
         running_mlflow.kill()
         running_postgres.stop(signal.SIGQUIT)
+        driver.wait_for_error("is away; training goes on", 2)
         heard = len([line for line in driver.lines if "tokens" in line])
         driver.wait_for("tokens", heard + 3)
         running_postgres.start()

@@ -21,7 +21,7 @@ from memtune.execution.jobs.server import JobServer
 from memtune.execution.jobs.submission import resumption
 from memtune.execution.settings import Settings
 from memtune.execution.study import load_study, prepare
-from memtune.search import Outcome, Proposals
+from memtune.search import Outcome
 from tests.cluster.ray_head import RayHead
 
 pytestmark = [
@@ -70,11 +70,7 @@ def submitted(text: str) -> str:
 
 
 def outcomes(study_file: Path, settings: Settings) -> list[Outcome]:
-    ready = prepare(study_file, load_study(study_file), settings)
-    known = Proposals(
-        settings.proposals, ready.id, ready.space, ready.study.sampler, ready.identify, ready.refuse
-    )
-    return known.outcomes()
+    return prepare(study_file, load_study(study_file), settings).proposals().outcomes()
 
 
 def test_a_submitted_study_runs_with_its_log_here_and_no_secret_leaves(

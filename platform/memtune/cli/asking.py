@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from memtune.cli.terminal import AsJson, Device, out
+from memtune.cli.terminal import AsJson, Device, SplitName, out
 
 __all__ = ["ask"]
 
@@ -19,9 +19,7 @@ def ask(
     task: Annotated[
         Literal["completion", "agreement"] | None, typer.Option(help="Default: what the questions are.")
     ] = None,
-    split: Annotated[
-        Literal["train", "valid", "test"], typer.Option(help="Which of the questions.")
-    ] = "valid",
+    split: SplitName = "valid",
     unknown: Annotated[
         Literal["count", "skip"] | None,
         typer.Option(help="Completion: words outside the vocabulary."),

@@ -23,8 +23,8 @@ from memtune.execution.repeats import best_outcomes, repeated
 from memtune.execution.settings import Settings
 from memtune.execution.study import ReadyStudy, Study, load_study, prepare
 from memtune.execution.wording import counted
-from memtune.search import Lease, Outcome, Proposals, SamplerConfig, SuccessiveHalving
-from memtune.spaces import RandomChooser, Space
+from memtune.search import Lease, Outcome, Proposals, SuccessiveHalving
+from memtune.spaces import RandomChooser
 from memtune.storage import Folder
 from memtune.tracking import Decision, Recorder, check_tracking
 from memtune.training import TrialConfig
@@ -143,7 +143,7 @@ class _Search:
             self._connection.close()
 
     def run(self, path: Path, resume: bool, replace: bool) -> SearchResult:
-        proposals = self._proposals(self._ready.id, self._ready.space, self._study.sampler)
+        proposals = self._ready.proposals(self._lease.check)
         self._clock = Clock(proposals, self._study.budget.time)
         self._check_standing(path, proposals, resume)
         self._recorder = self._start(proposals)
@@ -186,19 +186,6 @@ class _Search:
         """End Ray beside what is still to be done without it."""
         return self._beside.submit(self._connection.close)
 
-    def _proposals(self, name: str, space: Space, sampler: SamplerConfig) -> Proposals:
-        ready = self._ready
-        return Proposals(
-            ready.settings.proposals,
-            name,
-            space,
-            sampler,
-            ready.identify,
-            ready.refuse,
-            ready.count_parameters,
-            self._lease.check,
-        )
-
     def _check_standing(self, path: Path, proposals: Proposals, resume: bool) -> None:
         outcomes, budget = proposals.outcomes(), self._study.budget.trials
         open_trials = len(proposals.unfinished())
@@ -231,7 +218,7 @@ class _Search:
             return [], []
         seeds = range(self._study.seed + 1, self._study.seed + self._study.repeats.seeds)
         space = repeated(best, seeds)
-        again = self._proposals(f"{self._ready.id}-repeats", space, SamplerConfig(kind="random"))
+        again = self._ready.proposals(self._lease.check, repeats=space)
         title = f"the best {len(best)} under {len(seeds)} more seeds"
         told = (*self._ready.searched, "seed")
         interrupted = self._run(again, records, len(best) * len(seeds), None, title, told)

@@ -1,7 +1,7 @@
 """A study as its file says it, and as it stands once everything it names has been found and checked."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from memtune.execution.fitting import needed_bytes, share_of
 from memtune.execution.settings import Settings
 from memtune.execution.terms import Budget, Repeats, Resources
 from memtune.models import MODELS, Architecture, CountingConfig
-from memtune.search import HalvingConfig, SamplerConfig
+from memtune.search import HalvingConfig, Proposals, SamplerConfig
 from memtune.spaces import Chooser, RandomChooser, Space, check_space, combine, fix, load_spaces
 from memtune.tasks import AnyTask, open_task
 from memtune.training import (
@@ -122,6 +122,26 @@ class ReadyStudy:
         """The study's task on its corpus; raises CorpusError or ConfigurationError for what is lacking."""
         sample = self.sample(RandomChooser(self.study.seed))
         return open_task(sample.task, self.corpus, sample.protocol)
+
+    def proposals(self, guard: Callable[[], None] = lambda: None, repeats: Space | None = None) -> Proposals:
+        """The study's trials as its storage has them, or those of its repeats, kept beside them.
+
+        `guard` is called before every write.
+        """
+        own = (self.id, self.space, self.study.sampler)
+        name, space, sampler = (
+            own if repeats is None else (f"{self.id}-repeats", repeats, SamplerConfig(kind="random"))
+        )
+        return Proposals(
+            self.settings.proposals,
+            name,
+            space,
+            sampler,
+            self.identify,
+            self.refuse,
+            self.count_parameters,
+            guard,
+        )
 
     def sample(self, chooser: Chooser) -> TrialConfig:
         """A trial of the space."""
