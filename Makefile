@@ -38,7 +38,7 @@ demo: $(READY)
 	@echo "Every trial is in MLflow:  $(BIN)/memtune ui"
 
 test: $(READY) lint types
-	$(BIN)/pytest -n 2 --dist worksteal -rs
+	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder -rs
 
 lint: $(READY)
 	$(BIN)/ruff check .

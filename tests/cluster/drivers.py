@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import TypeVar
 
@@ -183,17 +184,21 @@ class RayInstance:
 
 
 @contextmanager
-def ray_instance(folder: Path, cores: int) -> Iterator[RayInstance]:
+def ray_instance(cores: int) -> Iterator[RayInstance]:
     """A Ray with so many cores for the time of the block."""
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
-    with subprocess.Popen(
-        [sys.executable, "-c", RAY, str(folder), str(cores)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=os.environ | token,
-    ) as process:
+    with (
+        # below /tmp, for sockets have short names, and no other process's: each has its tmp_path_factory
+        TemporaryDirectory(prefix="mt-", dir="/tmp", ignore_cleanup_errors=True) as folder,
+        subprocess.Popen(
+            [sys.executable, "-c", RAY, folder, str(cores)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=os.environ | token,
+        ) as process,
+    ):
         assert process.stdin is not None
         assert process.stdout is not None
         address = process.stdout.readline().strip()

@@ -25,12 +25,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_places")]
 
 
 @pytest.fixture(scope="module")
-def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayInstance]:
+def ray() -> Iterator[RayInstance]:
     """A Ray that the drivers share, as they would a cluster."""
-    folder = Path("/tmp") / tmp_path_factory.mktemp("r").name  # sockets have short names
-    with ray_instance(folder, cores=4) as instance:
+    with ray_instance(cores=4) as instance:
         yield instance
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

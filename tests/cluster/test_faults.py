@@ -9,7 +9,6 @@ import json
 import os
 import re
 import resource
-import shutil
 import signal
 import time
 from dataclasses import dataclass, field
@@ -204,14 +203,12 @@ def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
     study = folder / "faults.toml"
     study.write_text(STUDY)
     aftermath = Aftermath(study, settings, "", "", {})
-    sockets = Path("/tmp") / folder.name
-    with ray_instance(sockets, cores=2) as ray:
+    with ray_instance(cores=2) as ray:
         home = {"MEMTUNE_HOME": str(settings.home)}
         with driving(study, environment=ray.environment | home) as driver:
             Fates(driver, ray, aftermath).deal()
             aftermath.output = driver.succeed()
             aftermath.errors = "".join(driver.errors)
-    shutil.rmtree(sockets, ignore_errors=True)
     return aftermath
 
 

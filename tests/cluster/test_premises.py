@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -75,7 +74,7 @@ def test_a_study_on_the_embedded_corpus_is_submitted_and_crowns_a_champion(clust
 
 
 def test_a_tear_down_ends_what_it_started_and_nothing_else(cluster: Premises) -> None:
-    with TemporaryDirectory(prefix="memtune-") as short, ray_instance(Path(short), cores=1) as other:
+    with ray_instance(cores=1) as other:
         cluster.down()
         for host in cluster.hosts.hosts:
             assert host.processes("ray") == []
