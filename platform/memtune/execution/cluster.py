@@ -17,6 +17,7 @@ with suppress(ImportError):
     import ray.dashboard.optional_deps
 
 from memtune.errors import StudyError
+from memtune.execution.instance import on_this_machine, settings_here
 
 __all__ = ["connected"]
 
@@ -31,37 +32,18 @@ def connected(address: str | None, cpus: int = 1, trials: int = 0) -> Iterator[N
     """
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     target = address or os.environ.get("RAY_ADDRESS") or "local"
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
-        ray.init(
-            target,
-            include_dashboard=False if target == "local" else None,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            _system_config=_private(cpus * trials) if target == "local" else None,
-        )
+        if target == "local":
+            with on_this_machine():
+                ray.init(target, **quiet, _system_config=settings_here(cpus * trials))
+        else:
+            ray.init(target, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise StudyError(
             f"no Ray cluster answers at {target}: {error}; check the address and its token"
         ) from error
     try:
-        if target == "local":
-            _end_autoscaler()
         yield
     finally:
         ray.shutdown()
-
-
-def _private(cores: int) -> dict[str, Any]:
-    """Ray's settings for an instance of our own, of which trials will use so many cores."""
-    # The node looks for its store, which is there after milliseconds, only once a second otherwise.
-    quick = {"raylet_client_connect_timeout_milliseconds": 20, "raylet_client_num_connect_attempts": 1000}
-    # Ray starts a worker for each core: they import what a trial needs while the driver is still importing.
-    ready = {"preload_python_modules": ["memtune.execution.trial"]}
-    return {**quick, **ready} if 2 * cores >= (os.cpu_count() or 1) else quick
-
-
-def _end_autoscaler() -> None:
-    """End the process that watches for nodes to add: there are none, and it holds up the instance's end."""
-    node = ray._private.worker._global_node
-    if node is not None:
-        node.kill_monitor(check_alive=False)

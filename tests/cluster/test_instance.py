@@ -1,0 +1,87 @@
+"""The Ray that a search starts on one machine: who reaches it, what runs in it, and when it is ready."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.cluster.drivers import processes
+
+pytestmark = pytest.mark.cluster
+
+RUN = """
+import json, os, sys
+from memtune.execution.cluster import connected, ray
+
+def trial():
+    "What a worker has imported before it was given anything to do."
+    return os.getpid(), "memtune.execution.trial" in sys.modules
+
+with connected(None, trials=os.cpu_count()):
+    print(json.dumps(ray.get([ray.remote(trial).remote() for _ in range(os.cpu_count())])), flush=True)
+    sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One that runs."""
+
+    titles: dict[int, str]
+    """The command lines of its processes, that of the driver included."""
+    ready: dict[int, bool]
+    """The workers that did something, and whether they had imported what a trial needs."""
+
+
+@pytest.fixture(scope="module")
+def instance() -> Iterator[Instance]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=environment,
+    ) as driver:
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        ready = dict(json.loads(driver.stdout.readline()))
+        titles = {pid: title for pid, session, title in processes() if session == driver.pid}
+        yield Instance(titles, ready)
+        driver.stdin.close()
+
+
+def test_nobody_reaches_it_but_from_this_machine(instance: Instance) -> None:
+    if not shutil.which("ss"):
+        pytest.skip("no list of what listens here: apt install iproute2")
+    said = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
+    heard = [line.split()[3] for line in said.splitlines() if {*pids(line)} & {*instance.titles}]
+    assert len(heard) > len(instance.ready)
+    assert {address.rpartition(":")[0] for address in heard} <= {"127.0.0.1", "[::ffff:127.0.0.1]"}
+
+
+def pids(line: str) -> list[int]:
+    """Who listens."""
+    return [int(pid) for pid in re.findall(r"pid=(\d+)", line)]
+
+
+def test_no_process_of_a_dashboard_an_autoscaler_or_of_logs_runs(instance: Instance) -> None:
+    titles = "\n".join(instance.titles.values())
+    assert "gcs_server" in titles
+    assert not re.search(r"dashboard\.py|monitor\.py", titles)
+
+
+def test_it_has_a_worker_a_core_and_each_has_imported_what_a_trial_needs(instance: Instance) -> None:
+    workers = [
+        pid for pid, title in instance.titles.items() if title.startswith("ray::") and "Agent" not in title
+    ]
+    assert len(workers) == os.cpu_count()
+    assert instance.ready == dict.fromkeys(instance.ready, True)
+    assert {*instance.ready} <= {*workers}
