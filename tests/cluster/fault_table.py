@@ -178,7 +178,8 @@ def main() -> None:
     """Run the tests that strike and write the page; their exit status is this command's."""
     with TemporaryDirectory(prefix="memtune-faults-") as folder:
         seen = Path(folder) / "faults.jsonl"
-        command = [sys.executable, "-m", "pytest", "tests/cluster", "-n", "2", *sys.argv[1:]]
+        side_by_side = ["-n", "2", "--dist", "loadscope", "--no-loadscope-reorder"]
+        command = [sys.executable, "-m", "pytest", "tests/cluster", *side_by_side, *sys.argv[1:]]
         ended = subprocess.run(command, cwd=ROOT, env={**os.environ, VARIABLE: str(seen)}, check=False)
         PAGE.write_text(page(read(seen), time.strftime("%Y-%m-%d")), encoding="utf-8")
     sys.exit(ended.returncode)
