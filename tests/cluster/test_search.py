@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from memtune.search import Outcome
 pytestmark = pytest.mark.cluster
 
 PATIENCE = 240
+TUNE_WAITS = 10
+"""Seconds that Ray Tune gives a worker to end a step of its training."""
 
 
 class Search:
@@ -104,6 +107,24 @@ def test_ctrl_c_stops_in_order_and_tells_how_to_resume(
     states = {row.state for row in compare("tiny", settings=settings).rows}
     assert "running" not in states
     assert "killed" in states
+
+
+def test_ctrl_c_waits_for_no_worker_in_the_middle_of_its_training(
+    run: type[Search], study_file: Path, settings: Settings
+) -> None:
+    """What it trained since its checkpoint is trained again by a resume, as after any other end."""
+    study_file.write_text(study_file.read_text().replace("900", "900_000_000").replace("300", "900_000_000"))
+    search = run()  # type: ignore[call-arg]
+    search.wait_for("running")
+    pressed = time.monotonic()
+    search.process.send_signal(signal.SIGINT)
+    code, out, err = search.finish()
+    assert time.monotonic() - pressed < TUNE_WAITS
+    assert (code, "Traceback" in err) == (1, False)
+    assert "waiting" not in out
+    _, open_trials = outcomes(study_file, settings)
+    assert open_trials
+    assert {trial.state for trial in open_trials} == {"running"}
 
 
 def test_a_tracking_store_that_does_not_answer_ends_a_search_before_anything_is_left(

@@ -34,7 +34,7 @@ RETRIES = 2
 """How often in a row a trial may fail without having come further than before, and is tried again."""
 MOST_PENDING = 10_000
 """No bound of Tune's on trials that wait for a node: how many are open is the searcher's to say."""
-STOPPING = "stopping, which takes some seconds; Ctrl-C again ends at once"
+STOPPING = "stopping; Ctrl-C again ends at once"
 WORKER_AT_FAULT = "memtune.errors.WorkerError"
 Assign = Callable[[Trial], Assignment]
 More = Callable[[Collection[float]], bool]
@@ -130,9 +130,22 @@ class DirectedCallback(tune.Callback):
         """One callback serves one run."""
         self._conductor, self._attendance = conductor, attendance
         self._silenced: set[int] = set()
+        self._trials: list[Any] = []
+        self._ending = False
+
+    def end_workers(self) -> None:
+        """At once: Tune would wait ten seconds for them to finish a step, and checkpoints are stored.
+
+        That they failed, as it seems to Tune, is not held against their trials.
+        """
+        self._ending = True
+        for trial in self._trials:
+            if actor := trial.temporary_state.ray_actor:
+                ray.kill(actor)
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: object) -> None:
         """Some ten times a second: end the worker of each trial that was silent for too long."""
+        self._trials = trials
         for silent in self._attendance.silent():
             self._attendance.left(silent)
             (trial,) = [trial for trial in trials if number(trial) == silent]
@@ -169,6 +182,8 @@ class DirectedCallback(tune.Callback):
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial failed more often than it may."""
         self._attendance.left(number(trial))
+        if self._ending:
+            return
         reason = self._silence() if number(trial) in self._silenced else last_failure(trial.error_file)
         if WORKER_AT_FAULT in reason:
             self._conductor.director.halt(number(trial), reason.partition(f"{WORKER_AT_FAULT}: ")[2])
@@ -179,7 +194,8 @@ class DirectedCallback(tune.Callback):
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """Its worker failed; another one will take the trial up."""
         self._attendance.left(number(trial))
-        self._conductor.director.waits(number(trial))
+        if not self._ending:
+            self._conductor.director.waits(number(trial))
 
 
 def hear(director: Director, trial: Any, result: dict[str, Any]) -> bool:
@@ -201,8 +217,8 @@ def requested(config: dict[str, Any]) -> PlacementGroupFactory:
 
 
 @contextmanager
-def _interruptible(tell: Callable[[str], object]) -> Iterator[None]:
-    """Ctrl-C says that it was heard and ends Tune's run by the other signal that Tune takes; once."""
+def _interruptible(stopping: Callable[[], object]) -> Iterator[None]:
+    """Ctrl-C ends Tune's run by the other signal that Tune takes, and calls `stopping` beside it; once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -214,9 +230,9 @@ def _interruptible(tell: Callable[[str], object]) -> Iterator[None]:
         if pressed or not begun:
             raise KeyboardInterrupt
         pressed = True
-        # In a thread, which waits for its turn: the signal may have come in the middle of a line.
-        threading.Thread(target=tell, args=(STOPPING,), name="memtune-stopping").start()
         signal.raise_signal(signal.SIGUSR1)
+        # In a thread, which waits for its turn: the signal may have come in the middle of a line.
+        threading.Thread(target=stopping, name="memtune-stopping").start()
 
     others = {taken: signal.getsignal(taken) for taken in (signal.SIGINT, signal.SIGUSR1)}
     signal.signal(signal.SIGINT, stop)
@@ -245,7 +261,13 @@ def run_trials(
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(MOST_PENDING)
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
     conductor = Conductor(director, assign)
-    with tempfile.TemporaryDirectory(prefix="memtune-tune-") as scratch, _interruptible(tell):
+    callback = DirectedCallback(conductor, Attendance(resources.max_silence))
+
+    def stopping() -> None:
+        tell(STOPPING)
+        callback.end_workers()
+
+    with tempfile.TemporaryDirectory(prefix="memtune-tune-") as scratch, _interruptible(stopping):
         tune.Tuner(
             tune.with_resources(TrialActor, requested),
             tune_config=tune.TuneConfig(
@@ -260,7 +282,7 @@ def run_trials(
             run_config=tune.RunConfig(
                 name="trials",
                 storage_path=scratch,
-                callbacks=[DirectedCallback(conductor, Attendance(resources.max_silence))],
+                callbacks=[callback],
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=RETRIES),
                 verbose=0,
