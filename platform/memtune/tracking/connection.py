@@ -46,6 +46,8 @@ UNREACHED = "failed with exception"
 """MLflow's words for a request that nobody took."""
 BROKEN_OFF = ("invalid transaction", "InterfaceError", "connection")
 """In a server's refusal: it lost its own database in the middle, which MLflow reports as a bad request."""
+MADE_MEANWHILE = ("UNIQUE constraint failed", "duplicate key")
+"""In a refusal: another driver recorded the same dataset at once; the next time it is found there."""
 DENIED = {"UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED"}
 
 _SETTINGS = {
@@ -175,7 +177,8 @@ def is_hopeless(error: Exception) -> bool:
     from mlflow.exceptions import MlflowException
 
     if isinstance(error, MlflowException):
-        return error.error_code in HOPELESS and not any(sign in str(error) for sign in BROKEN_OFF)
+        passing = any(sign in str(error) for sign in (*BROKEN_OFF, *MADE_MEANWHILE))
+        return error.error_code in HOPELESS and not passing
     return isinstance(
         error, TypeError | ValueError | LookupError | AttributeError | ArithmeticError | Warning
     )

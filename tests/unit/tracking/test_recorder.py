@@ -2,6 +2,8 @@
 
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
@@ -69,6 +71,26 @@ def test_a_trial_is_nested_in_its_study(record, find):
     record(100)
     (study,), (trial,) = find("study"), find("trial")
     assert trial.data.tags["mlflow.parentRunId"] == study.info.run_id
+
+
+def test_studies_that_first_record_a_dataset_at_once_all_record_it(tracking_uri, client, find):
+    studies = [f"s{number}" for number in range(8)]
+    ready = Barrier(len(studies))
+
+    def drive(study):
+        with Recorder(tracking_uri, "ptb") as recorder:
+            recorder.start_study(study, study, {}, {})
+            assert recorder.flush(60)
+            ready.wait()
+            recorder.start_trial(f"t of {study}", "lstm #0", {}, {}, DATASET)
+            recorder.log_reports(f"t of {study}", reports(100))
+            assert recorder.flush(60)
+            return recorder.problems
+
+    with ThreadPoolExecutor(len(studies)) as drivers:
+        assert [*drivers.map(drive, studies)] == [[]] * len(studies)
+    assert [len(run.inputs.dataset_inputs) for run in find()] == [1] * len(studies)
+    assert [steps(client, run) for run in find()] == [[100]] * len(studies)
 
 
 def test_a_trial_wears_its_tags(record, find):
