@@ -1,6 +1,7 @@
 """Where a study's trials are kept: a file of its own, or a database that others write to as well."""
 
 import os
+import re
 import time
 import weakref
 from contextlib import suppress
@@ -22,8 +23,11 @@ POSTGRESQL = "postgresql"
 JOURNAL = "journal://"
 LOCK_SECONDS = 60
 """Seconds to wait for another writer's lock on a sqlite file."""
-TABLES_SECONDS = 1.0
-"""Seconds that making a new database's tables takes at most."""
+TABLES_SECONDS = 30.0
+"""Seconds that making a new database's tables takes at most, on a machine with much else to do."""
+TABLES_PAUSE = 0.2
+MADE_MEANWHILE = re.compile("already exists|alembic_version|version_info|duplicate key")
+"""What a database says to who makes tables that another is making."""
 
 
 def open_storage(url: str) -> optuna.storages.BaseStorage:
@@ -53,14 +57,18 @@ def open_storage(url: str) -> optuna.storages.BaseStorage:
 
 
 def _database(url: str, engine: dict[str, Any]) -> optuna.storages.BaseStorage:
-    try:
-        database = optuna.storages.RDBStorage(url, engine_kwargs=engine)
-    except SQLAlchemyError:
-        # Of two drivers that make the tables at once one fails; when the other is done, they are there.
-        time.sleep(TABLES_SECONDS)
-        database = optuna.storages.RDBStorage(url, engine_kwargs=engine)
-    weakref.finalize(database, database.engine.dispose)
-    return optuna.storages.get_storage(database)
+    until = time.monotonic() + TABLES_SECONDS
+    while True:
+        try:
+            database = optuna.storages.RDBStorage(url, engine_kwargs=engine)
+        except SQLAlchemyError as error:
+            # Of drivers that make the tables at once all but one fail; when that one is done, they are there.
+            if not MADE_MEANWHILE.search(str(error)) or time.monotonic() >= until:
+                raise
+            time.sleep(TABLES_PAUSE)
+        else:
+            weakref.finalize(database, database.engine.dispose)
+            return optuna.storages.get_storage(database)
 
 
 def _postgresql(url: URL) -> optuna.storages.BaseStorage:
