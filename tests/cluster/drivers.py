@@ -188,7 +188,7 @@ def ray_instance(cores: int) -> Iterator[RayInstance]:
     """A Ray with so many cores for the time of the block."""
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
     with (
-        # below /tmp, for sockets have short names, and no other process's: each has its tmp_path_factory
+        # below /tmp, for the names of sockets are short
         TemporaryDirectory(prefix="mt-", dir="/tmp", ignore_cleanup_errors=True) as folder,
         subprocess.Popen(
             [sys.executable, "-c", RAY, folder, str(cores)],

@@ -20,8 +20,7 @@ from memtune.errors import ClusterError
 from memtune.execution.jobs.server import JobServer
 from memtune.execution.jobs.submission import resumption
 from memtune.execution.settings import Settings
-from memtune.execution.study import load_study, prepare
-from memtune.search import Outcome
+from tests.cluster.drivers import outcomes
 from tests.cluster.ray_head import RayHead
 
 pytestmark = [
@@ -67,10 +66,6 @@ def here(*arguments: str) -> Result:
 def submitted(text: str) -> str:
     """The id that `memtune submit` printed."""
     return next(line for line in text.splitlines() if line.startswith("submitted ")).split()[1]
-
-
-def outcomes(study_file: Path, settings: Settings) -> list[Outcome]:
-    return prepare(study_file, load_study(study_file), settings).proposals().outcomes()
 
 
 def test_a_submitted_study_runs_with_its_log_here_and_no_secret_leaves(

@@ -128,10 +128,9 @@ class ReadyStudy:
 
         `guard` is called before every write.
         """
-        own = (self.id, self.space, self.study.sampler)
-        name, space, sampler = (
-            own if repeats is None else (f"{self.id}-repeats", repeats, SamplerConfig(kind="random"))
-        )
+        name, space, sampler = self.id, self.space, self.study.sampler
+        if repeats is not None:
+            name, space, sampler = f"{self.id}-repeats", repeats, SamplerConfig(kind="random")
         return Proposals(
             self.settings.proposals,
             name,
