@@ -1,9 +1,10 @@
-"""Every benchmark, each in a process of its own, and a table of all measures: must, goal, which is met.
+"""Run every benchmark in its own process, and print a table of all measures with their bounds.
 
     OMP_NUM_THREADS=1 python -m benchmarks [NAME ...] [--markdown docs/results/benchmarks_cpu_2026-11-21.md]
 
-Without names all are run. A benchmark prints one line a measure, as `side_by_side.line` writes it; that line
-is all the table knows. Ends with 1 when a benchmark was refused or failed, or a must was not met.
+Without names, all benchmarks run. A benchmark prints one line per measure, formatted by
+`side_by_side.format_measure`, and the table is parsed from these lines. The exit code is 1 when a benchmark
+fails, when a result differs from its reference, or when a value violates its bound "must".
 """
 
 import argparse
@@ -17,17 +18,17 @@ from pathlib import Path
 from benchmarks.side_by_side import describe_machine
 
 FOLDER = Path(__file__).parent
-OTHERS = {"__init__", "__main__", "plain_wiring", "side_by_side"}
-BOUND = r"(?:<=|>=) [\d.]+"
-MEASURE = re.compile(
+NOT_BENCHMARKS = {"__init__", "__main__", "plain_wiring", "side_by_side"}
+BOUND_PATTERN = r"(?:<=|>=) [\d.]+"
+MEASURE_PATTERN = re.compile(
     r"(?P<name>.+): (?P<value>[\d.e+-]+) "
-    rf"\((?:must (?P<must>{BOUND}), )?goal (?P<goal>{BOUND})\) *(?P<detail>.*)"
+    rf"\((?:must (?P<must>{BOUND_PATTERN}), )?goal (?P<goal>{BOUND_PATTERN})\) *(?P<detail>.*)"
 )
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measure."""
+    """One measure and its bounds."""
 
     name: str
     value: str
@@ -37,15 +38,15 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """The better of the two bounds that holds."""
-        if _holds(self.value, self.goal):
+        """The better bound that the value meets."""
+        if _is_met(self.value, self.goal):
             return "goal"
         if not self.must:
             return "not met"
-        return "must" if _holds(self.value, self.must) else "NOT MET"
+        return "must" if _is_met(self.value, self.must) else "NOT MET"
 
 
-def _holds(value: str, bound: str) -> bool:
+def _is_met(value: str, bound: str) -> bool:
     sign, limit = bound.split()
     return float(value) <= float(limit) if sign == "<=" else float(value) >= float(limit)
 
@@ -55,22 +56,22 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--markdown", type=Path, metavar="FILE")
     arguments = parser.parse_args()
-    names = arguments.names or sorted({path.stem for path in FOLDER.glob("*.py")} - OTHERS)
+    names = arguments.names or sorted({path.stem for path in FOLDER.glob("*.py")} - NOT_BENCHMARKS)
     rows, failed = [], []
     for name in names:
-        output, ended_well = run(name)
-        rows += measures(output)
-        if not ended_well:
+        output, has_succeeded = run_benchmark(name)
+        rows += parse_measures(output)
+        if not has_succeeded:
             failed.append(name)
-    page = markdown(rows, failed)
+    page = format_page(rows, failed)
     print(f"\n{page}")
     if arguments.markdown:
         arguments.markdown.write_text(page, encoding="utf-8")
     sys.exit(bool(failed) or any(row.verdict == "NOT MET" for row in rows))
 
 
-def run(name: str) -> tuple[str, bool]:
-    """What a benchmark printed, shown as it came, and whether it ended without a fault."""
+def run_benchmark(name: str) -> tuple[str, bool]:
+    """Run a benchmark and print its output; returns the output, and whether the exit code is 0."""
     command, lines = [sys.executable, "-m", f"benchmarks.{name}"], []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -80,27 +81,27 @@ def run(name: str) -> tuple[str, bool]:
     return "".join(lines), process.returncode == 0
 
 
-def measures(output: str) -> list[Row]:
-    """The measures among the lines of a benchmark."""
-    found = (MEASURE.match(line) for line in output.splitlines())
-    return [Row(**match.groupdict(default="")) for match in found if match]
+def parse_measures(output: str) -> list[Row]:
+    """The measures in the output of a benchmark."""
+    matches = (MEASURE_PATTERN.match(line) for line in output.splitlines())
+    return [Row(**match.groupdict(default="")) for match in matches if match]
 
 
-def markdown(rows: list[Row], failed: list[str]) -> str:
+def format_page(rows: list[Row], failed: list[str]) -> str:
     """The page of a run: machine, command and table."""
     lines = [
         f"# Benchmarks, {datetime.date.today()}",
         "",
         f"`OMP_NUM_THREADS=1 python -m {' '.join(['benchmarks', *sys.argv[1:]])}` on {describe_machine()}.",
-        "Medians of paired ratios taken in turns; a side that disagrees with its reference is refused.",
+        "Medians of paired ratios, measured in alternation; no time is reported for a wrong result.",
         "",
-        "| measure | value | must | goal | met | of what it is made |",
+        "| measure | value | must | goal | met | detail |",
         "|---|---|---|---|---|---|",
         *(
             f"| {row.name} | {row.value} | {row.must} | {row.goal} | {row.verdict} | {row.detail} |"
             for row in rows
         ),
-        *(f"\n{name} was refused or failed: it gave no figure." for name in failed),
+        *(f"\n{name} failed or disagreed with its reference; it has no figure." for name in failed),
     ]
     return "\n".join(lines) + "\n"
 

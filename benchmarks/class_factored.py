@@ -2,7 +2,7 @@
 
 python -m benchmarks.class_factored [--vocabulary 64000]
 
-The targets follow Zipf's law, as words do.
+The targets follow Zipf's law, like words of a text.
 """
 
 import argparse
@@ -11,10 +11,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.side_by_side import compare, describe_machine, refuse
-from memtune.models.layers.output import OutputLayer
-from memtune.models.layers.word_classes import zipf_counts
-from memtune.models.outputs import ClassFactoredConfig, SoftmaxConfig
+from benchmarks.side_by_side import compare_times, describe_machine, refusal
+from memtune.models.outputs.output_config import ClassFactoredConfig, SoftmaxConfig
+from memtune.models.outputs.output_layer import OutputLayer
+from memtune.models.outputs.word_classes import zipf_counts
 from tests.oracles.agreement import assert_near
 
 ROWS, WIDTH = 20 * 35, 128
@@ -33,25 +33,27 @@ def main() -> None:
 
 
 def measure(words: int, repeats: int) -> str:
-    hidden_NH, targets_N = problem(words)
-    full = layer(SoftmaxConfig().build(WIDTH, words))
-    factored = layer(ClassFactoredConfig().build(WIDTH, words))
+    hidden_NH, targets_N = make_inputs(words)
+    full = initialise_layer(SoftmaxConfig().build(WIDTH, words))
+    factored = initialise_layer(ClassFactoredConfig().build(WIDTH, words))
     try:
         require_agreement(factored, hidden_NH, targets_N)
     except AssertionError as error:
-        raise refuse(error) from None
-    ratio = compare(step(full, hidden_NH, targets_N), step(factored, hidden_NH, targets_N), repeats)
-    return ratio.line(f"full softmax time / class-factored time, V={words}", GOAL, MUST)
+        raise refusal(error) from None
+    ratio = compare_times(
+        make_step(full, hidden_NH, targets_N), make_step(factored, hidden_NH, targets_N), repeats
+    )
+    return ratio.format_measure(f"full softmax time / class-factored time, V={words}", GOAL, MUST)
 
 
-def problem(words: int) -> tuple[Tensor, Tensor]:
-    """Hidden rows that want a gradient, and targets."""
+def make_inputs(words: int) -> tuple[Tensor, Tensor]:
+    """Hidden rows that require gradients, and targets."""
     generator = torch.Generator().manual_seed(0)
     hidden_NH = torch.randn(ROWS, WIDTH, generator=generator).mul_(0.1).requires_grad_()
     return hidden_NH, torch.multinomial(torch.tensor(zipf_counts(words)), ROWS, True, generator=generator)
 
 
-def layer(output: OutputLayer) -> OutputLayer:
+def initialise_layer(output: OutputLayer) -> OutputLayer:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in output.parameters():
@@ -59,7 +61,7 @@ def layer(output: OutputLayer) -> OutputLayer:
     return output
 
 
-def step(output: OutputLayer, hidden_NH: Tensor, targets_N: Tensor) -> Callable[[], tuple[Tensor, ...]]:
+def make_step(output: OutputLayer, hidden_NH: Tensor, targets_N: Tensor) -> Callable[[], tuple[Tensor, ...]]:
     leaves = [hidden_NH, *output.parameters()]
 
     def run() -> tuple[Tensor, ...]:
@@ -70,18 +72,18 @@ def step(output: OutputLayer, hidden_NH: Tensor, targets_N: Tensor) -> Callable[
 
 
 def require_agreement(output: OutputLayer, hidden_NH: Tensor, targets_N: Tensor) -> None:
-    """Loss and gradients are those of the equation, in double precision, a row after the other."""
+    """Compare loss and gradients with the equation, row by row in float64."""
     names = ["hidden", *(name for name, _ in output.named_parameters())]
     leaves = [leaf.detach().double().requires_grad_() for leaf in (hidden_NH, *output.parameters())]
-    nats = nats_as_written(dict(zip(names, leaves, strict=True)), output.get_buffer("borders"), targets_N)
+    nats = reference_nats(dict(zip(names, leaves, strict=True)), output.get_buffer("borders"), targets_N)
     expected = [nats, *torch.autograd.grad(nats / ROWS, leaves)]
     for name, value, reference in zip(
-        ["loss", *names], step(output, hidden_NH, targets_N)(), expected, strict=True
+        ["loss", *names], make_step(output, hidden_NH, targets_N)(), expected, strict=True
     ):
         assert_near(value, reference, 1e-5, name)
 
 
-def nats_as_written(leaves: dict[str, Tensor], borders: Tensor, targets_N: Tensor) -> Tensor:
+def reference_nats(leaves: dict[str, Tensor], borders: Tensor, targets_N: Tensor) -> Tensor:
     sizes = borders.diff().tolist()
     weights = torch.split(leaves["words.weight"], sizes)
     biases = torch.split(leaves["words.bias"], sizes)

@@ -1,8 +1,8 @@
 """The dependency network level by level against padded paths: forward and backward of one batch of trees.
 
-Both sides take a step's loss and every gradient, output layer included. Paths are rows of one padded batch,
-read as texts are; only words reach the output layer, each weighted by 1 / (number of paths through it). The
-trees are those of the embedded grammar, the words follow Zipf's law.
+Both sides compute the loss of a step and every gradient, output layer included. Paths are rows of one padded
+batch and are read like texts; only words reach the output layer, each weighted by 1 / (number of paths
+through it). The trees are those of the embedded grammar, the words follow Zipf's law.
 
     python -m benchmarks.dependency_rnn [--sentences 100] [--repeats 15]
 """
@@ -13,13 +13,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.side_by_side import compare, describe_machine, refuse
+from benchmarks.side_by_side import compare_times, describe_machine, refusal
 from memtune.corpora import grammar
 from memtune.models import ClassFactoredConfig, DependencyRNNConfig, build_model
-from memtune.models.layers.word_classes import zipf_counts
-from tests.golden.tiny_trees import Sentence, treebank
+from memtune.models.outputs.word_classes import zipf_counts
+from tests.golden.tiny_trees import Sentence, make_treebank
 from tests.oracles.agreement import assert_near, assert_same_gradients
-from tests.oracles.dependency_rnn import BOUNDARY, discounted_nats, paths_of
+from tests.oracles.dependency_rnn import BOUNDARY, discounted_nats, find_paths
 
 WORDS, CHECKED_WORDS = 10_000, 300
 CONFIGS = {
@@ -42,31 +42,33 @@ def main() -> None:
         try:
             require_agreement(config)
         except AssertionError as error:
-            raise refuse(error) from None
-        sentences = parsed(arguments.sentences, WORDS)
-        ratio = compare(
-            by_path(config, WORDS, sentences), by_level(config, WORDS, sentences), arguments.repeats
+            raise refusal(error) from None
+        sentences = make_sentences(arguments.sentences, WORDS)
+        ratio = compare_times(
+            make_path_step(config, WORDS, sentences),
+            make_level_step(config, WORDS, sentences),
+            arguments.repeats,
         )
-        print(ratio.line(f"padded paths time / levels time, {name}", GOAL, MUST), flush=True)
+        print(ratio.format_measure(f"padded paths time / levels time, {name}", GOAL, MUST), flush=True)
 
 
 def require_agreement(config: DependencyRNNConfig) -> None:
-    """Loss and gradients of both sides against the paths one word at a time, in double precision."""
-    sentences = parsed(3, CHECKED_WORDS)
+    """Compare loss and gradients of both sides with the paths read word by word in float64."""
+    sentences = make_sentences(3, CHECKED_WORDS)
     model = build_model(config, CHECKED_WORDS, seed=0)
     parameters = {name: value.detach().double().requires_grad_() for name, value in model.named_parameters()}
     expected = discounted_nats(config, parameters, sentences)
-    for side in (by_level, by_path):
+    for side in (make_level_step, make_path_step):
         nats = side(config, CHECKED_WORDS, sentences)()
         assert_near(nats, expected, 1e-6, side.__name__)
-    batch = treebank(sentences)
-    nats, _ = model.tree_nats(batch.batch(batch.sentences))
+    batch = make_treebank(sentences)
+    nats, _ = model.tree_nats(batch.batch(batch.nonempty_sentences))
     assert_same_gradients(model, nats, parameters, expected, 1e-6)
 
 
-def parsed(count: int, words: int) -> list[Sentence]:
-    """Trees of the grammar with words of a vocabulary of this size."""
-    heads = [list(sentence.heads) for sentence in grammar.sentences("train", count)]
+def make_sentences(count: int, words: int) -> list[Sentence]:
+    """Trees of the grammar with words from a vocabulary of `words` types."""
+    heads = [list(sentence.heads) for sentence in grammar.generate_sentences("train", count)]
     places = sum(map(len, heads))
     shares = torch.tensor(zipf_counts(words - 1))
     drawn = torch.multinomial(shares, places, True, generator=torch.Generator().manual_seed(0))
@@ -74,10 +76,10 @@ def parsed(count: int, words: int) -> list[Sentence]:
     return [([next(ids) for _ in tree], tree, [-1] * len(tree)) for tree in heads]
 
 
-def by_level(config: DependencyRNNConfig, words: int, sentences: list[Sentence]) -> Step:
-    """The model's reading of trees."""
-    model, trees = build_model(config, words, seed=0), treebank(sentences)
-    batch = trees.batch(trees.sentences)
+def make_level_step(config: DependencyRNNConfig, words: int, sentences: list[Sentence]) -> Step:
+    """A step of the model, which reads trees level by level."""
+    model, trees = build_model(config, words, seed=0), make_treebank(sentences)
+    batch = trees.batch(trees.nonempty_sentences)
 
     def step() -> Tensor:
         model.zero_grad()
@@ -88,10 +90,10 @@ def by_level(config: DependencyRNNConfig, words: int, sentences: list[Sentence])
     return step
 
 
-def by_path(config: DependencyRNNConfig, words: int, sentences: list[Sentence]) -> Step:
-    """The same network along every path from a root to a leaf."""
+def make_path_step(config: DependencyRNNConfig, words: int, sentences: list[Sentence]) -> Step:
+    """A step of the same network along every path from a root to a leaf."""
     model = build_model(config, words, seed=0)
-    inputs_PT, targets_PT, discounts_PT = padded(sentences)
+    inputs_PT, targets_PT, discounts_PT = pad_paths(sentences)
     counted_PT = discounts_PT > 0
 
     def step() -> Tensor:
@@ -106,11 +108,11 @@ def by_path(config: DependencyRNNConfig, words: int, sentences: list[Sentence]) 
     return step
 
 
-def padded(sentences: list[Sentence]) -> tuple[Tensor, Tensor, Tensor]:
+def pad_paths(sentences: list[Sentence]) -> tuple[Tensor, Tensor, Tensor]:
     """Inputs and targets of all paths, and the discount of each target, 0 in the padding."""
     rows = []
     for words, heads, _ in sentences:
-        paths = paths_of(heads)
+        paths = find_paths(heads)
         through = [sum(place in path for path in paths) for place in range(len(words))]
         for path in paths:
             targets = [words[place] for place in path]

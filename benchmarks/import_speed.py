@@ -1,7 +1,7 @@
 """Import speed: words of a text file into shards, against a plain Python loop that writes ids.
 
-Both read the same generated text, words by Zipf's law, in one process and thread, taking turns; the figure is
-the median of the ratios of their processor times. Before that, both must give the same ids.
+Both read the same generated text, with words by Zipf's law, alternately in one process and thread. The figure
+is the median of the ratios of their CPU times. Both must give the same ids before they are timed.
 
     python -m benchmarks.import_speed [--words 8000000] [--rounds 5]
 """
@@ -16,7 +16,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.side_by_side import line
+from benchmarks.side_by_side import format_measure
 from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus
 
 VOCABULARY_SIZE = 50_000
@@ -24,7 +24,7 @@ GOAL = 1.0
 
 
 def write_text(path: Path, words: int, seed: int) -> None:
-    """Sentences of 5 to 40 words drawn by Zipf's law from letter strings, some of them beyond ASCII."""
+    """Write sentences of 5 to 40 words, drawn by Zipf's law from letter strings, some of them not ASCII."""
     random = np.random.default_rng(seed)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyzéü"))
     lengths = random.integers(2, 10, VOCABULARY_SIZE)
@@ -40,8 +40,8 @@ def write_text(path: Path, words: int, seed: int) -> None:
             start = stop
 
 
-def plain_loop(source: Path, target: Path) -> dict[str, int]:
-    """The loop everybody writes: split, a dict, ids to a file; the dict is returned for the check."""
+def run_plain_loop(source: Path, target: Path) -> dict[str, int]:
+    """The usual loop: split, a dict, ids to a file; returns the dict for `check_ids`."""
     numbers: dict[str, int] = {}
     ids = array("i")
     with source.open(encoding="utf-8") as file:
@@ -60,16 +60,16 @@ def import_text(source: Path, small: Path, folder: Path) -> None:
 
 
 def check_ids(source: Path, folder: Path) -> None:
-    """Both ways must see the same words in the same order."""
-    numbers = plain_loop(source, folder / "ids")
+    """Check that both sides read the same words in the same order."""
+    numbers = run_plain_loop(source, folder / "ids")
     plain = np.fromfile(folder / "ids", np.int32)
     corpus = open_corpus("speed", folder / "store", folder / "cache")
-    ours = corpus["train"].tokens(0, corpus["train"].token_count)
+    ours = corpus["train"].read_tokens(0, corpus["train"].token_count)
     if not np.array_equal(ours[ours != 0], corpus.vocabulary.encode(numbers)[plain]):
         raise SystemExit("the import and the plain loop disagree about the words: no figure")
 
 
-def processor_seconds(action: Callable[[], object]) -> float:
+def measure_cpu_seconds(action: Callable[[], object]) -> float:
     start = time.process_time()
     action()
     return time.process_time() - start
@@ -89,12 +89,12 @@ def main() -> None:
         check_ids(source, folder)
         ratios, speeds = [], []
         for _ in range(arguments.rounds):
-            plain = processor_seconds(lambda: plain_loop(source, folder / "ids"))
-            ours = processor_seconds(lambda: import_text(source, small, folder))
+            plain = measure_cpu_seconds(lambda: run_plain_loop(source, folder / "ids"))
+            ours = measure_cpu_seconds(lambda: import_text(source, small, folder))
             ratios.append(plain / ours)
             speeds.append(arguments.words / ours)
     detail = f"{min(ratios):.2f} to {max(ratios):.2f}, {median(speeds) / 1e6:.1f} M words/s"
-    print(line("import speed, ours / plain loop", median(ratios), GOAL, detail=detail))
+    print(format_measure("import speed, ours / plain loop", median(ratios), GOAL, detail=detail))
 
 
 if __name__ == "__main__":

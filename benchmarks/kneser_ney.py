@@ -1,8 +1,8 @@
 """Kneser-Ney: fitting 5-grams and scoring a text, against the same model in plain Python dictionaries.
 
-Both read the same generated text, words by Zipf's law, in one process and thread, taking turns; the figure is
-the median of the ratios of their processor times. Before that, both must give the same log probabilities.
-Memory is the most that fitting and scoring hold at once, for each training token.
+Both read the same generated text, with words by Zipf's law, alternately in one process and thread. The figure
+is the median of the ratios of their CPU times. Both must give the same log probabilities before they are
+timed. Memory is the peak of fitting and scoring in bytes per training token.
 
     python -m benchmarks.kneser_ney [--tokens 930000] [--rounds 3]
 """
@@ -18,9 +18,9 @@ import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from benchmarks.side_by_side import line
-from memtune.models.kneser_ney import KneserNey, KneserNeyConfig
-from tests.oracles.kneser_ney import PlainKneserNey
+from benchmarks.side_by_side import format_measure
+from memtune.models.families.kneser_ney import KneserNey, KneserNeyConfig
+from tests.oracles.kneser_ney import ReferenceKneserNey
 
 ORDER = 5
 VOCABULARY_SIZE = 10_000
@@ -29,8 +29,8 @@ RATIO_MUST, RATIO_GOAL = 20, 50
 BYTES_MUST, BYTES_GOAL = 400, 200
 
 
-def generate(tokens: int, seed: int) -> list[list[int]]:
-    """Sentences of 5 to 40 words, each word by Zipf's law from a list that the word before rotates."""
+def generate_sentences(tokens: int, seed: int) -> list[list[int]]:
+    """Sentences of 5 to 40 words, each drawn by Zipf's law from a list rotated by the previous word."""
     random = np.random.default_rng(seed)
     frequencies = 1 / np.arange(1, VOCABULARY_SIZE)
     ranks = random.choice(VOCABULARY_SIZE - 1, size=tokens, p=frequencies / frequencies.sum()).tolist()
@@ -45,28 +45,28 @@ def generate(tokens: int, seed: int) -> list[list[int]]:
     return sentences
 
 
-def flat(sentences: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+def flatten(sentences: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     tokens = np.concatenate([np.array(sentence) for sentence in sentences])
     return tokens, np.cumsum([0, *(len(sentence) for sentence in sentences[:-1])])
 
 
-def log_probabilities(model: KneserNey, tokens: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Of every token in order: sentences side by side, short ones filled up."""
+def compute_log_probabilities(model: KneserNey, tokens: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Log probability of every token in order; sentences are padded to one batch."""
     sentences = [torch.from_numpy(sentence) for sentence in np.split(tokens, starts[1:])]
     targets_BT = pad_sequence(sentences, batch_first=True, padding_value=END)
-    said_BT = torch.arange(targets_BT.shape[1]) < torch.tensor([len(s) for s in sentences]).unsqueeze(1)
+    is_token_BT = torch.arange(targets_BT.shape[1]) < torch.tensor([len(s) for s in sentences]).unsqueeze(1)
     inputs_BT = functional.pad(targets_BT[:, :-1], (1, 0), value=END)
     log_BT, _ = model.log_probabilities(inputs_BT, targets_BT, model.initial_state(len(sentences)))
-    return log_BT[said_BT].numpy()
+    return log_BT[is_token_BT].numpy()
 
 
-def processor_seconds(action: Callable[[], object]) -> float:
+def measure_cpu_seconds(action: Callable[[], object]) -> float:
     start = time.process_time()
     action()
     return time.process_time() - start
 
 
-def peak_bytes(action: Callable[[], object]) -> int:
+def measure_peak_bytes(action: Callable[[], object]) -> int:
     tracemalloc.start()
     action()
     _, peak = tracemalloc.get_traced_memory()
@@ -80,23 +80,34 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    train, test = generate(arguments.tokens, seed=0), generate(arguments.tokens // 11, seed=1)
-    train_text, test_text = flat(train), flat(test)
+    train, test = (
+        generate_sentences(arguments.tokens, seed=0),
+        generate_sentences(arguments.tokens // 11, seed=1),
+    )
+    train_text, test_text = flatten(train), flatten(test)
 
     def ours() -> np.ndarray:
         model = KneserNeyConfig(order=ORDER).fit(*train_text, VOCABULARY_SIZE)
-        return log_probabilities(model, *test_text)
+        return compute_log_probabilities(model, *test_text)
 
     def plain() -> list[float]:
-        return PlainKneserNey(train, ORDER, VOCABULARY_SIZE).log_probabilities(test)
+        return ReferenceKneserNey(train, ORDER, VOCABULARY_SIZE).log_probabilities(test)
 
     difference = np.abs(ours() / np.array(plain()) - 1).max()
     if difference > 1e-12:
         raise SystemExit(f"the log probabilities differ by {difference:.1e}: no ratio is worth printing")
-    ratio = median(processor_seconds(plain) / processor_seconds(ours) for _ in range(arguments.rounds))
-    per_token = peak_bytes(ours) / len(train_text[0])
-    print(line("kneser_ney, plain Python dictionaries' time / our time", ratio, RATIO_GOAL, RATIO_MUST))
-    print(line("kneser_ney, peak bytes per training token", per_token, BYTES_GOAL, BYTES_MUST, at_most=True))
+    ratio = median(measure_cpu_seconds(plain) / measure_cpu_seconds(ours) for _ in range(arguments.rounds))
+    per_token = measure_peak_bytes(ours) / len(train_text[0])
+    print(
+        format_measure(
+            "kneser_ney, plain Python dictionaries' time / our time", ratio, RATIO_GOAL, RATIO_MUST
+        )
+    )
+    print(
+        format_measure(
+            "kneser_ney, peak bytes per training token", per_token, BYTES_GOAL, BYTES_MUST, at_most=True
+        )
+    )
 
 
 if __name__ == "__main__":

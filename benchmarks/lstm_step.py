@@ -1,9 +1,9 @@
-"""A training step of the LSTM against the one everybody writes in torch, and against the machine's best GEMM.
+"""A training step of the LSTM against the usual step in torch, and against the machine's fastest GEMM.
 
 Both sides read 20 x 35 words at width 128: loss, back-propagation, clipping, SGD, from the same weights. The
 plain side is nn.Embedding, nn.LSTM, nn.Linear, cross_entropy, clip_grad_norm_ and torch.optim.SGD. The
 roofline is the time that the multiply-adds of the step would take at the speed of the fastest of the three
-matrix products of an output layer, timed in turns with the step, results written to memory that is there.
+matrix products of an output layer, timed alternately with the step, into preallocated results.
 
     python -m benchmarks.lstm_step [--vocabulary 10000 77000]
 """
@@ -15,18 +15,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.side_by_side import compare, describe_machine, refuse
+from benchmarks.side_by_side import compare_times, describe_machine, refusal
 from memtune.models import LSTMConfig, build_model, negative_log_likelihood
-from memtune.training.configuration import TrainingConfig
-from memtune.training.updates import Updates
+from memtune.training.optimisation.update_step import ModelUpdater
+from memtune.training.trial_config import TrainingConfig
 from tests.oracles.agreement import assert_near
 
 BATCH, STEPS, WIDTH = 20, 35, 128
 LEARNING_RATE, CLIP = 1.0, 5.0
 LSTM = LSTMConfig(width=WIDTH)
-SPEED = {10_000: (1.3, 1.8), 77_000: (1.8, 2.5)}
+SPEED_BOUNDS = {10_000: (1.3, 1.8), 77_000: (1.8, 2.5)}
 """Must and goal by vocabulary."""
-ROOFLINE = (0.50, 0.65)
+ROOFLINE_BOUNDS = (0.50, 0.65)
 
 
 def main() -> None:
@@ -45,44 +45,44 @@ def measure(words: int, repeats: int) -> list[str]:
     try:
         require_agreement(words)
     except AssertionError as error:
-        raise refuse(error) from None
+        raise refusal(error) from None
     ours, size = OurStep(words), f"V={words // 1000}k"
-    must, goal = SPEED.get(words, SPEED[10_000])
-    speed = compare(PlainStep(words), ours, repeats)
-    lines = [speed.line(f"LSTM step, plain torch time / our time, {size}", goal, must)]
+    must, goal = SPEED_BOUNDS.get(words, SPEED_BOUNDS[10_000])
+    speed = compare_times(PlainStep(words), ours, repeats)
+    lines = [speed.format_measure(f"LSTM step, plain torch time / our time, {size}", goal, must)]
     work = 3 * BATCH * STEPS * LSTM.multiply_adds(words)
     shares = [
-        compare(product, ours, repeats).times(work / (BATCH * STEPS * WIDTH * words))
-        for product in products(words)
+        compare_times(product, ours, repeats).scale(work / (BATCH * STEPS * WIDTH * words))
+        for product in make_matmuls(words)
     ]
-    must, goal = ROOFLINE
+    must, goal = ROOFLINE_BOUNDS
     slowest = min(shares, key=lambda share: share.median)
-    lines.append(slowest.line(f"LSTM step, GEMM roofline time / our time, {size}", goal, must))
+    lines.append(slowest.format_measure(f"LSTM step, GEMM roofline time / our time, {size}", goal, must))
     return lines
 
 
 class OurStep:
-    """A step as a trial takes it."""
+    """A training step as in a trial."""
 
     def __init__(self, words: int) -> None:
         self.model = build_model(LSTM, words, seed=0)
-        self.updates = Updates(TrainingConfig(epochs=1, clip_norm=CLIP), self.model, torch.device("cpu"))
-        self.text = text(words)
+        self.updates = ModelUpdater(TrainingConfig(epochs=1, clip_norm=CLIP), self.model, torch.device("cpu"))
+        self.batch = make_text(words)
 
     def loss(self) -> Tensor:
-        """Mean nats a token."""
-        nats, _ = negative_log_likelihood(self.model, *self.text)
+        """Mean loss in nats per token."""
+        nats, _ = negative_log_likelihood(self.model, *self.batch)
         return nats / (BATCH * STEPS)
 
     def __call__(self) -> Tensor:
-        """One step; the loss before it."""
+        """Make one step; returns the loss before it."""
         loss = self.loss()
         self.updates.step(loss, LEARNING_RATE)
         return loss.detach()
 
 
 class PlainStep:
-    """The same model in torch's own modules, from the same weights, and its step in torch's own functions."""
+    """A training step of the same model, from the same weights, with modules and functions of torch."""
 
     def __init__(self, words: int) -> None:
         self.embedding = nn.Embedding(words, WIDTH)
@@ -95,16 +95,16 @@ class PlainStep:
             ):
                 own.copy_(same)
         self.optimiser = torch.optim.SGD(self.model.parameters(), LEARNING_RATE)
-        self.text = text(words)
+        self.batch = make_text(words)
 
     def loss(self) -> Tensor:
-        """Mean nats a token."""
-        inputs_BT, targets_BT = self.text
+        """Mean loss in nats per token."""
+        inputs_BT, targets_BT = self.batch
         hidden_BTH, _ = self.lstm(self.embedding(inputs_BT))
         return functional.cross_entropy(self.output(hidden_BTH).flatten(0, 1), targets_BT.flatten())
 
     def __call__(self) -> Tensor:
-        """One step; the loss before it."""
+        """Make one step; returns the loss before it."""
         self.optimiser.zero_grad()
         loss = self.loss()
         loss.backward()
@@ -114,7 +114,7 @@ class PlainStep:
 
 
 def require_agreement(words: int) -> None:
-    """The same gradients at the start, and the same losses before and after a step."""
+    """Compare the first gradients, and the losses before and after a step."""
     ours, plain = OurStep(words), PlainStep(words)
     names = [name for name, _ in ours.model.named_parameters()]
     gradients = (torch.autograd.grad(side.loss(), list(side.model.parameters())) for side in (ours, plain))
@@ -124,7 +124,7 @@ def require_agreement(words: int) -> None:
         assert_near(ours(), plain().double(), 1e-5, f"loss {moment} a step")
 
 
-def products(words: int) -> list[Callable[[], Tensor]]:
+def make_matmuls(words: int) -> list[Callable[[], Tensor]]:
     """The matrix products of an output layer: logits, gradient of the hidden rows, gradient of the weight."""
     rows = BATCH * STEPS
     generator = torch.Generator().manual_seed(0)
@@ -138,7 +138,7 @@ def products(words: int) -> list[Callable[[], Tensor]]:
     ]
 
 
-def text(words: int) -> tuple[Tensor, Tensor]:
+def make_text(words: int) -> tuple[Tensor, Tensor]:
     """Inputs and targets."""
     generator = torch.Generator().manual_seed(1)
     inputs_BT, targets_BT = torch.randint(words, (2, BATCH, STEPS), generator=generator)

@@ -1,7 +1,7 @@
 """The chunked loss against torch's linear layer and cross entropy: forward and backward of 700 rows.
 
-Time side by side; peak memory in a process of its own for each side, beyond what was there before and beyond
-the gradients, which both sides have to give.
+Both sides are timed in alternation. Peak memory is measured in one process per side; it excludes the memory
+before the step and the gradients, which both sides return.
 
     python -m benchmarks.output_layer [--vocabulary 10000 77000]
 """
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.side_by_side import compare, describe_machine, line, refuse
-from memtune.models.layers.output import chunked_negative_log_likelihood
-from memtune.training.memory import forget_peak, peak_bytes, resident_bytes
+from benchmarks.side_by_side import compare_times, describe_machine, format_measure, refusal
+from memtune.models.outputs.output_layer import chunked_negative_log_likelihood
+from memtune.training.memory_footprint import measure_peak_bytes, measure_resident_bytes, reset_peak_memory
 from tests.oracles.agreement import assert_near
 
 ROWS, WIDTH = 20 * 35, 128
@@ -37,42 +37,47 @@ def main() -> None:
 
 
 def measure(words: int, repeats: int) -> str:
-    leaves, targets = problem(words)
-    plain, chunked = step(plain_loss, leaves, targets), step(chunked_negative_log_likelihood, leaves, targets)
+    leaves, targets = make_inputs(words)
+    plain, chunked = (
+        make_step(plain_loss, leaves, targets),
+        make_step(chunked_negative_log_likelihood, leaves, targets),
+    )
     try:
         require_agreement(plain(), chunked())
     except AssertionError as error:
-        raise refuse(error) from None
-    ratio = compare(plain, chunked, repeats)
+        raise refusal(error) from None
+    ratio = compare_times(plain, chunked, repeats)
     name = f"linear + cross_entropy time / chunked loss time, V={words // 1000}k"
-    return ratio.line(name, TIME_GOAL, TIME_MUST)
+    return ratio.format_measure(name, TIME_GOAL, TIME_MUST)
 
 
 def measure_memory(words: int) -> str:
     context = multiprocessing.get_context("spawn")
     with context.Pool(2, maxtasksperchild=1) as pool:
         plain, chunked = pool.starmap(
-            extra_bytes, [(plain_loss, words), (chunked_negative_log_likelihood, words)], chunksize=1
+            measure_extra_bytes, [(plain_loss, words), (chunked_negative_log_likelihood, words)], chunksize=1
         )
     name = f"linear + cross_entropy peak memory / chunked loss peak memory, V={words // 1000}k"
     detail = f"{plain / 2**20:.0f} MiB / {chunked / 2**20:.0f} MiB beyond the gradients"
-    return line(name, plain / chunked, MEMORY_GOAL, MEMORY_MUST, detail=detail)
+    return format_measure(name, plain / chunked, MEMORY_GOAL, MEMORY_MUST, detail=detail)
 
 
-def extra_bytes(loss: Callable[..., Tensor], words: int) -> int:
-    """The most that a process holds during a step over what it held before, without the gradients."""
+def measure_extra_bytes(loss: Callable[..., Tensor], words: int) -> int:
+    """Peak bytes of the process during a step, minus those before the step and those of the gradients."""
     torch.set_num_threads(1)
-    step(loss, *problem(100))()  # what libraries load once
-    leaves, targets = problem(words)
-    forget_peak(torch.device("cpu"))
-    before = resident_bytes()
-    step(loss, leaves, targets)()
+    make_step(
+        loss, *make_inputs(100)
+    )()  # the first step loads libraries, whose memory does not belong to the step
+    leaves, targets = make_inputs(words)
+    reset_peak_memory(torch.device("cpu"))
+    before = measure_resident_bytes()
+    make_step(loss, leaves, targets)()
     gradients = sum(leaf.nbytes for leaf in leaves)
-    return peak_bytes(torch.device("cpu")) - before - gradients
+    return measure_peak_bytes(torch.device("cpu")) - before - gradients
 
 
-def problem(words: int) -> tuple[list[Tensor], Tensor]:
-    """Hidden rows, weight and bias that want gradients, and targets."""
+def make_inputs(words: int) -> tuple[list[Tensor], Tensor]:
+    """Hidden rows, weight and bias that require gradients, and targets."""
     generator = torch.Generator().manual_seed(0)
     shapes = (ROWS, WIDTH), (words, WIDTH), (words,)
     leaves = [torch.randn(shape, generator=generator).mul_(0.1).requires_grad_() for shape in shapes]
@@ -84,7 +89,7 @@ def plain_loss(hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor, targets_N: 
     return functional.cross_entropy(logits_NV, targets_N, reduction="sum")
 
 
-def step(
+def make_step(
     loss: Callable[..., Tensor], leaves: list[Tensor], targets: Tensor
 ) -> Callable[[], tuple[Tensor, ...]]:
     def run() -> tuple[Tensor, ...]:

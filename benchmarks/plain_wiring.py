@@ -1,8 +1,8 @@
-"""The same trials with Ray Tune, Optuna and MLflow wired together by hand, as their guides show it.
+"""The trials of `search_overhead` with Ray Tune, Optuna and MLflow connected as in their guides.
 
-What `search_overhead` compares memtune with: Tune's Optuna searcher, Tune's MLflow callback, a class that
-trains, workers that are used again, a checkpoint after each report. The training itself is memtune's own, so
-that only what is around it differs. Nothing here resumes, tells orphans from trials or knows a corpus.
+`search_overhead` compares memtune with this search. It uses Tune's Optuna searcher, Tune's MLflow callback, a
+Trainable, reused actors and a checkpoint after each report. Both searches train with memtune's trainer, so
+that only the overhead differs. This search does not resume, detect orphaned trials or record a corpus.
 
     python -m benchmarks.plain_wiring STORE TRIALS TOKENS WORKERS
 """
@@ -20,14 +20,14 @@ from ray.air.integrations.mlflow import MLflowLoggerCallback
 from ray.tune.search.optuna import OptunaSearch
 
 from memtune.corpora import open_corpus
-from memtune.training import TrialConfig, new_learner
+from memtune.training import TrialConfig, new_trainer
 
 
 class PlainTrial(tune.Trainable):
-    """One trial: a configuration in, a report and a checkpoint a step out."""
+    """One trial; each step returns a report and is followed by a checkpoint."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Build the learner."""
+        """Create the trainer."""
         training = {
             "tokens": config["tokens"],
             "report_every": config["tokens"] // 2,
@@ -40,32 +40,32 @@ class PlainTrial(tune.Trainable):
                 "training": training,
             }
         )
-        self._learner = new_learner(trial, open_corpus("grammar", config["store"]))
+        self._trainer = new_trainer(trial, open_corpus("grammar", config["store"]))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """The next trial in the same process."""
+        """Start the next trial in this process."""
         self.setup(new_config)
         return True
 
     def step(self) -> dict[str, Any]:
         """Train to the next report."""
-        report = self._learner.advance()
+        report = self._trainer.advance()
         return {
             "perplexity": report.valid_perplexity,
             "train_loss": report.train_loss,
             "trained": report.seconds,
-            "done": self._learner.finished,
+            "done": self._trainer.finished,
         }
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """The learner's files, kept by Tune."""
-        self._learner.save(Path(checkpoint_dir))
+        """Write the trainer's files, which Tune stores."""
+        self._trainer.save(Path(checkpoint_dir))
 
 
 def main(store: str, trials: str, tokens: str, workers: str) -> None:
     """Print the wall seconds of the search and the training seconds of its trials, as JSON."""
     with tempfile.TemporaryDirectory(prefix="plain-wiring-") as folder:
-        began = time.perf_counter()
+        start = time.perf_counter()
         ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         space = {"learning_rate": tune.loguniform(1e-3, 1e-2), "tokens": int(tokens), "store": store}
         tracking = MLflowLoggerCallback(
@@ -91,9 +91,9 @@ def main(store: str, trials: str, tokens: str, workers: str) -> None:
             ),
         ).fit()
         ray.shutdown()
-        wall = time.perf_counter() - began
+        wall = time.perf_counter() - start
         if results.errors or len(results) != int(trials):
-            raise SystemExit("refused: not every trial ended in order")
+            raise SystemExit("no result: a trial failed or is missing")
         print(json.dumps([wall, [result.metrics["trained"] for result in results]]))
 
 

@@ -1,6 +1,6 @@
 """RM(+tM-g) against an LSTM of the same width and output layer: a training step, and the body alone.
 
-The step reads 20 x 35 words: loss, back-propagation, clipping, SGD. The body leaves out the output layer and
+The step reads 20 x 35 words: loss, back-propagation, clipping, SGD. The body excludes the output layer and
 the optimiser.
 
     python -m benchmarks.recurrent_memory [--vocabulary 10000 77000]
@@ -11,18 +11,18 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.side_by_side import compare, describe_machine, refuse
+from benchmarks.side_by_side import compare_times, describe_machine, refusal
 from memtune.models import (
-    Architecture,
     LSTMConfig,
     NeuralLanguageModel,
+    NeuralLanguageModelConfig,
     RecurrentMemoryConfig,
     build_model,
     negative_log_likelihood,
 )
-from memtune.training.configuration import TrainingConfig
-from memtune.training.row_gradients import give_rows
-from memtune.training.updates import Updates
+from memtune.training.optimisation.row_gradients import enable_sparse_gradients
+from memtune.training.optimisation.update_step import ModelUpdater
+from memtune.training.trial_config import TrainingConfig
 from tests.oracles.agreement import assert_agreement
 from tests.oracles.lstm import lstm_logits
 from tests.oracles.recurrent_memory import recurrent_memory_logits
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def require_agreement() -> None:
-    """Loss and every gradient of both models against the equations in float64, at the width measured."""
+    """Compare loss and gradients of both models with the equations, in float64 at the measured width."""
     words_BT = torch.randint(300, (2, STEPS + 1), generator=torch.Generator().manual_seed(0))
     oracles = [
         (LSTM, lstm_logits),
@@ -61,26 +61,30 @@ def require_agreement() -> None:
         try:
             assert_agreement(build_model(config, 300, seed=0), oracle, words_BT, tolerance=1e-5)
         except AssertionError as error:
-            raise refuse(error) from None
+            raise refusal(error) from None
 
 
 def measure(words: int, repeats: int) -> list[str]:
-    step = compare(training_step(LSTM, words), training_step(MEMORY, words), repeats)
+    step = compare_times(make_training_step(LSTM, words), make_training_step(MEMORY, words), repeats)
     name = f"RM tokens/s / LSTM, same head, V={words // 1000}k"
     must, goal = STEP_BOUNDS.get(words, STEP_BOUNDS[10_000])
-    lines = [step.line(name, goal, must)]
+    lines = [step.format_measure(name, goal, must)]
     for config in (MEMORY, LINEAR_MEMORY):
-        ratio = compare(body(config, words), body(LSTM, words), repeats)
+        ratio = compare_times(make_body_step(config, words), make_body_step(LSTM, words), repeats)
         name = f"RM body ({config.composition}) / nn.LSTM body time, V={words // 1000}k"
         must, goal = BODY_BOUNDS[config.composition]
-        lines.append(ratio.line(name, goal, must, at_most=True))
+        lines.append(ratio.format_measure(name, goal, must, at_most=True))
     return lines
 
 
-def training_step(config: Architecture, words: int) -> Callable[[], None]:
-    """Loss, back-propagation, clipping and SGD as a trial does them."""
-    model, inputs_BT, targets_BT = build_model(config, words, seed=0), text(words, 0), text(words, 1)
-    updates = Updates(TrainingConfig(epochs=1), model, torch.device("cpu"))
+def make_training_step(config: NeuralLanguageModelConfig, words: int) -> Callable[[], None]:
+    """Loss, back-propagation, clipping and SGD as in a trial."""
+    model, inputs_BT, targets_BT = (
+        build_model(config, words, seed=0),
+        make_text(words, 0),
+        make_text(words, 1),
+    )
+    updates = ModelUpdater(TrainingConfig(epochs=1), model, torch.device("cpu"))
     state = model.initial_state(BATCH)
 
     def run() -> None:
@@ -90,14 +94,14 @@ def training_step(config: Architecture, words: int) -> Callable[[], None]:
     return run
 
 
-def body(config: Architecture, words: int) -> Callable[[], None]:
-    """Embedding, layers and memory forward and back, from a gradient of what the output layer would read.
+def make_body_step(config: NeuralLanguageModelConfig, words: int) -> Callable[[], None]:
+    """Forward and backward pass of embedding, layers and memory, from a gradient of the body's output.
 
     On both sides tables give the gradients of the rows read, as in a trial.
     """
     model: NeuralLanguageModel = build_model(config, words, seed=0)
-    give_rows(model)
-    inputs_BT, state = text(words, 0), model.initial_state(BATCH)
+    enable_sparse_gradients(model)
+    inputs_BT, state = make_text(words, 0), model.initial_state(BATCH)
     gradient_BTH = torch.randn(BATCH, STEPS, WIDTH, generator=torch.Generator().manual_seed(2))
 
     def run() -> None:
@@ -108,7 +112,7 @@ def body(config: Architecture, words: int) -> Callable[[], None]:
     return run
 
 
-def text(words: int, seed: int) -> torch.Tensor:
+def make_text(words: int, seed: int) -> torch.Tensor:
     return torch.randint(words, (BATCH, STEPS), generator=torch.Generator().manual_seed(seed))
 
 

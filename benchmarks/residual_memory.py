@@ -1,9 +1,10 @@
-"""A residual memory network over a text as a whole, against a window for each predicted word.
+"""A residual memory network over whole sequences, against one window per predicted word.
 
-Both sides go forward and back through the 15 layers of the medium network of Beneš et al. (2017), for the
-same 4 x 64 words with their whole contexts known. The windows' side computes each layer only where the layers
-above need it: the cone of each prediction. Without batch norm, whose statistics would differ; the tables are
-short, so that their gradients do not hide what is compared.
+Both sides do forward and backward passes through the 15 layers of the medium network of Beneš et al. (2017),
+for the same 4 x 64 words with complete contexts. The side with windows computes each layer only at the
+positions that the layers above need: the cone of each prediction. The network has no batch normalisation,
+whose statistics would differ. The vocabulary is small, so that the gradients of the embeddings do not
+dominate the times.
 
     python -m benchmarks.residual_memory [--repeats 7]
 """
@@ -13,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.side_by_side import compare, describe_machine, refuse
+from benchmarks.side_by_side import compare_times, describe_machine, refusal
 from memtune.models import ResidualMemoryConfig, build_model
 from tests.oracles.agreement import assert_agreement, assert_near
 from tests.oracles.residual_memory import residual_memory_logits, window_hidden
@@ -31,54 +32,54 @@ def main() -> None:
     try:
         require_agreement()
     except AssertionError as error:
-        raise refuse(error) from None
+        raise refusal(error) from None
     print(describe_machine())
-    ratio = compare(windows(), whole(), arguments.repeats)
-    print(ratio.line("residual memory, whole sequence / per-position cone", GOAL, MUST), flush=True)
+    ratio = compare_times(make_window_step(), make_sequence_step(), arguments.repeats)
+    print(ratio.format_measure("residual memory, whole sequence / per-position cone", GOAL, MUST), flush=True)
 
 
 def require_agreement() -> None:
-    """The model against its equations in float64, and what is timed, gradients too, side against side."""
+    """Compare the model with its equations in float64, and the results and gradients of both sides."""
     words_BT = torch.randint(WORDS, (1, STEPS + 1), generator=torch.Generator().manual_seed(0))
     model = build_model(CONFIG, WORDS, seed=0)
     assert_agreement(model, residual_memory_logits, words_BT, tolerance=1e-5)
-    for fast, slow in zip(whole()(), windows()(), strict=True):
+    for fast, slow in zip(make_sequence_step()(), make_window_step()(), strict=True):
         assert_near(fast, slow, 1e-5, "whole sequence")
 
 
-def whole() -> Callable[[], list[torch.Tensor]]:
-    """The model's body, the words before the first prediction carried as its state."""
-    model, (words_BK, gradient_NH) = build_model(CONFIG, WORDS, seed=0), data()
+def make_sequence_step() -> Callable[[], list[torch.Tensor]]:
+    """The model's body; its state carries the words before the first prediction."""
+    model, (words_BK, gradient_NH) = build_model(CONFIG, WORDS, seed=0), make_data()
     earlier_BP, words_BT = words_BK.split([CONFIG.context_words - 1, STEPS], dim=1)
 
     def run() -> list[torch.Tensor]:
         hidden_BTH, _ = model.encode(words_BT, {"words": earlier_BP})
-        return gradients(model, hidden_BTH.flatten(0, 1), gradient_NH)
+        return compute_gradients(model, hidden_BTH.flatten(0, 1), gradient_NH)
 
     return run
 
 
-def windows() -> Callable[[], list[torch.Tensor]]:
-    """The same parameters, a window of words for each prediction."""
-    model, (words_BK, gradient_NH) = build_model(CONFIG, WORDS, seed=0), data()
+def make_window_step() -> Callable[[], list[torch.Tensor]]:
+    """The same parameters, with one window of words per prediction."""
+    model, (words_BK, gradient_NH) = build_model(CONFIG, WORDS, seed=0), make_data()
     windows_NW = words_BK.unfold(1, CONFIG.context_words, 1).flatten(0, 1)
     parameters = dict(model.named_parameters())
 
     def run() -> list[torch.Tensor]:
-        return gradients(model, window_hidden(CONFIG, parameters, windows_NW), gradient_NH)
+        return compute_gradients(model, window_hidden(CONFIG, parameters, windows_NW), gradient_NH)
 
     return run
 
 
-def gradients(
+def compute_gradients(
     model: torch.nn.Module, hidden_NH: torch.Tensor, gradient_NH: torch.Tensor
 ) -> list[torch.Tensor]:
     body = [value for name, value in model.named_parameters() if not name.startswith("output")]
     return [hidden_NH, *torch.autograd.grad(hidden_NH, body, gradient_NH)]
 
 
-def data() -> tuple[torch.Tensor, torch.Tensor]:
-    """Words, with the contexts of the first predictions, and a gradient of what the output layer reads."""
+def make_data() -> tuple[torch.Tensor, torch.Tensor]:
+    """Words with the contexts of the first predictions, and a gradient of the body's output."""
     generator = torch.Generator().manual_seed(1)
     words_BK = torch.randint(WORDS, (BATCH, CONFIG.context_words - 1 + STEPS), generator=generator)
     return words_BK, torch.randn(BATCH * STEPS, CONFIG.width, generator=generator)

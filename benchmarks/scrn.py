@@ -1,8 +1,8 @@
-"""The structurally constrained network for all time steps at once, against its equations as a loop.
+"""The structurally constrained network for all time steps at once, against a loop of its equations.
 
-Both sides read 20 x 35 words in one embedding lookup each and go forward and back through context and hidden
-layer, from a gradient of what the output layer would read. The tables are short: their gradients are the same
-work on both sides, and at 10,000 words take longer than what is compared.
+Both sides read 20 x 35 words with one embedding lookup, and do a forward and a backward pass through context
+and hidden layer from a gradient of the body's output. The vocabulary is small: the gradients of the
+embeddings take the same time on both sides, and at 10,000 words they would dominate it.
 
     python -m benchmarks.scrn [--repeats 25]
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.side_by_side import compare, describe_machine, refuse
+from benchmarks.side_by_side import compare_times, describe_machine, refusal
 from memtune.models import SCRNConfig, build_model
 from tests.oracles.agreement import assert_agreement
 from tests.oracles.scrn import scrn_logits, scrn_steps
@@ -30,23 +30,23 @@ def main() -> None:
     require_agreement()
     print(describe_machine())
     for name, config in CONFIGS.items():
-        ratio = compare(as_written(config), at_once(config), arguments.repeats)
-        print(ratio.line(f"SCRN / loop as written, {name}", GOAL, MUST), flush=True)
+        ratio = compare_times(make_reference_step(config), make_model_step(config), arguments.repeats)
+        print(ratio.format_measure(f"SCRN / loop as written, {name}", GOAL, MUST), flush=True)
 
 
 def require_agreement() -> None:
-    """Loss and every gradient against the equations in float64, at the width measured."""
+    """Compare loss and every gradient with the equations, in float64 at the measured width."""
     words_BT = torch.randint(WORDS, (2, STEPS + 1), generator=torch.Generator().manual_seed(0))
     for config in CONFIGS.values():
         try:
             assert_agreement(build_model(config, WORDS, seed=0), scrn_logits, words_BT, tolerance=1e-5)
         except AssertionError as error:
-            raise refuse(error) from None
+            raise refusal(error) from None
 
 
-def at_once(config: SCRNConfig) -> Callable[[], None]:
-    """The model's body."""
-    model, (words_BT, gradient_BTF) = build_model(config, WORDS, seed=0), data(config)
+def make_model_step(config: SCRNConfig) -> Callable[[], None]:
+    """A forward and backward pass of the model's body."""
+    model, (words_BT, gradient_BTF) = build_model(config, WORDS, seed=0), make_data(config)
     state = model.initial_state(BATCH)
 
     def run() -> None:
@@ -57,9 +57,9 @@ def at_once(config: SCRNConfig) -> Callable[[], None]:
     return run
 
 
-def as_written(config: SCRNConfig) -> Callable[[], None]:
-    """The same parameters, one step after the other."""
-    model, (words_BT, gradient_BTF) = build_model(config, WORDS, seed=0), data(config)
+def make_reference_step(config: SCRNConfig) -> Callable[[], None]:
+    """The same parameters, one time step after the other."""
+    model, (words_BT, gradient_BTF) = build_model(config, WORDS, seed=0), make_data(config)
     parameters = dict(model.named_parameters())
 
     def run() -> None:
@@ -70,8 +70,8 @@ def as_written(config: SCRNConfig) -> Callable[[], None]:
     return run
 
 
-def data(config: SCRNConfig) -> tuple[torch.Tensor, torch.Tensor]:
-    """Words and a gradient of what the output layer reads."""
+def make_data(config: SCRNConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    """Words, and a gradient of the body's output."""
     generator = torch.Generator().manual_seed(1)
     words_BT = torch.randint(WORDS, (BATCH, STEPS), generator=generator)
     return words_BT, torch.randn(BATCH, STEPS, config.width + config.context_width, generator=generator)

@@ -1,17 +1,17 @@
-"""What a search costs beside its training: wall time x workers over the seconds its trials trained.
+"""The overhead of a search: wall time x number of workers over the training seconds of its trials.
 
-Real studies on the embedded corpus with workers of one core, halving off so that every trial trains its
-budget; each in a process of its own, for what is imported or started once would be free for the next. The
-seconds of a trial are those its learner measured, evaluations included; everything else from the call of
-the search on (Ray's start and end, what it and its workers import, a new tracking store, scheduling,
-sampling, records, checkpoints, an idle worker at the end) is overhead. Gated: every trial must have ended in
-order with its whole curve.
+The studies train on the embedded corpus with workers of one core, and without successive halving, so that
+every trial trains its whole budget. Each study runs in a new process, so that it pays for its imports and for
+Ray. The training seconds of a trial are those that its trainer measures, evaluations included. All other time
+from the call of the search on is overhead: start and end of Ray, imports, a new tracking store, scheduling,
+sampling, records, checkpoints, and idle workers at the end. No time is reported unless every trial is
+complete.
 
 - Overhead of a minute and of ten minutes of training on two workers.
-- The same minute with Tune, Optuna and MLflow wired together by hand (`plain_wiring`).
-- The same minute on one worker: what a second worker is worth.
-- What one more trial costs its worker, from two studies of short trials, against a fresh worker's start: an
-  actor of Ray that imports what a trial needs.
+- The same minute with Tune, Optuna and MLflow connected by hand (`plain_wiring`).
+- The same minute on one worker: the gain of a second worker.
+- The cost of one more trial, from two studies of short trials, against the start of a new worker: a Ray actor
+  that imports the modules of a trial.
 
     python -m benchmarks.search_overhead [MINUTES ...]
 """
@@ -28,26 +28,27 @@ from typing import NamedTuple
 
 import ray
 
-from benchmarks.side_by_side import line
+from benchmarks.side_by_side import format_measure
+from memtune.api import run_search
 from memtune.corpora import open_corpus
 from memtune.corpora.grammar import import_grammar
-from memtune.execution.cluster import connected
-from memtune.execution.search import search
-from memtune.execution.settings import Settings
-from memtune.execution.study import load_study, prepare
+from memtune.ray_backend.ray_connection import connect_ray
+from memtune.settings import Settings
 from memtune.spaces import RandomChooser
-from memtune.tracking import leaderboard
-from memtune.tracking.connection import connect
-from memtune.training import new_learner
+from memtune.studies.study import load_study, resolve_study
+from memtune.tracking import read_leaderboard
+from memtune.tracking.mlflow_connection import connect
+from memtune.training import new_trainer
+from memtune.trial_state import TrialState
 
 WORKERS = 2
 TRIALS = 8
-SHORT, FEW, MANY = 2_000, 4, 24
-PROBE = 500_000
-"""Tokens of the trial whose speed tells how many a minute holds."""
-BOUNDS = {1: (1.12, 1.20), 10: (1.05, 1.10)}
+SHORT_TRIAL_TOKENS, FEW_TRIALS, MANY_TRIALS = 2_000, 4, 24
+PROBE_TOKENS = 500_000
+"""Tokens of the trial that measures the training speed in tokens per second."""
+OVERHEAD_BOUNDS = {1: (1.12, 1.20), 10: (1.05, 1.10)}
 """Goal and must of the overhead by minutes of training."""
-STUDY = """question = "What does a search cost beside its training?"
+STUDY_TOML = """question = "What does a search cost beside its training?"
 
 corpus = "grammar"
 spaces = ["lstm.toml"]
@@ -69,7 +70,7 @@ trials = {trials}
 [resources]
 max_concurrent = {workers}
 """
-SPACE = """
+SPACE_TOML = """
 [model]
 family = "lstm"
 width = 64
@@ -80,54 +81,58 @@ learning_rate = { float = [1e-3, 1e-2], log = true }
 """
 
 
-class Run(NamedTuple):
+class SearchTimes(NamedTuple):
     """Wall seconds of a search, and the training seconds of its trials."""
 
-    wall: float
-    seconds: list[float]
+    wall_seconds: float
+    training_seconds: list[float]
 
     @property
-    def trained(self) -> float:
-        """Training seconds in all."""
-        return sum(self.seconds)
+    def total_training_seconds(self) -> float:
+        """Training seconds of all trials."""
+        return sum(self.training_seconds)
 
 
 def write_study(folder: Path, trials: int, tokens: int, workers: int) -> Path:
-    """The study's file, with its space beside it."""
-    (folder / "lstm.toml").write_text(SPACE)
+    """Write the study and its space; returns the path of the study."""
+    (folder / "lstm.toml").write_text(SPACE_TOML)
     study = folder / "overhead.toml"
-    study.write_text(STUDY.format(trials=trials, tokens=tokens, report_every=tokens // 2, workers=workers))
+    study.write_text(
+        STUDY_TOML.format(trials=trials, tokens=tokens, report_every=tokens // 2, workers=workers)
+    )
     return study
 
 
-def run(store: str, trials: int, tokens: int, workers: int) -> Run:
-    """One search in this process, in a home of its own."""
+def measure_search(store: str, trials: int, tokens: int, workers: int) -> SearchTimes:
+    """Run a search in this process with a new MEMTUNE_HOME."""
     with tempfile.TemporaryDirectory(prefix="memtune-overhead-") as name:
         folder = Path(name)
-        settings = Settings.read(folder / "home").model_copy(update={"store": store})
+        settings = Settings.from_environment(folder / "home").model_copy(update={"corpus_store": store})
         study = write_study(folder, trials, tokens, workers)
-        began = time.perf_counter()
-        search(study, settings=settings)
-        wall = time.perf_counter() - began
-        client = connect(settings.tracking)
-        rows = leaderboard(settings.tracking, "grammar")
-        if len(rows) != trials or any(row.state != "finished" or row.tokens < tokens for row in rows):
-            raise SystemExit("refused: not every trial ended in order with its whole curve")
-        return Run(wall, [client.get_metric_history(row.run_id, "seconds")[-1].value for row in rows])
+        start = time.perf_counter()
+        run_search(study, settings=settings)
+        wall = time.perf_counter() - start
+        client = connect(settings.tracking_uri)
+        rows = read_leaderboard(settings.tracking_uri, "grammar")
+        if len(rows) != trials or any(
+            row.state != TrialState.COMPLETE or row.tokens < tokens for row in rows
+        ):
+            raise SystemExit("no result: a trial is missing or incomplete")
+        return SearchTimes(wall, [client.get_metric_history(row.run_id, "seconds")[-1].value for row in rows])
 
 
-def apart(store: str, trials: int, tokens: int, workers: int = WORKERS) -> Run:
+def run_memtune_process(store: str, trials: int, tokens: int, workers: int = WORKERS) -> SearchTimes:
     """A memtune search in a new process."""
-    return in_process("benchmarks.search_overhead", "--run", store, str(trials), str(tokens), str(workers))
+    return run_module("benchmarks.search_overhead", "--run", store, str(trials), str(tokens), str(workers))
 
 
-def by_hand(store: str, trials: int, tokens: int) -> Run:
-    """The plain wiring in a new process."""
-    return in_process("benchmarks.plain_wiring", store, str(trials), str(tokens), str(WORKERS))
+def run_plain_wiring_process(store: str, trials: int, tokens: int) -> SearchTimes:
+    """The search of `plain_wiring` in a new process."""
+    return run_module("benchmarks.plain_wiring", store, str(trials), str(tokens), str(WORKERS))
 
 
-def in_process(module: str, *arguments: str) -> Run:
-    """What a module printed last, run in a process whose imports Python may cache as it always does."""
+def run_module(module: str, *arguments: str) -> SearchTimes:
+    """Run a module in a new process, which may write bytecode caches; returns its last line."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
@@ -136,77 +141,106 @@ def in_process(module: str, *arguments: str) -> Run:
         env=environment,
         check=True,
     )
-    return Run(*json.loads(done.stdout.splitlines()[-1]))
+    return SearchTimes(*json.loads(done.stdout.splitlines()[-1]))
 
 
-def speed(store: str) -> float:
-    """Tokens a second of one trial, evaluations included, with nothing beside it."""
+def measure_tokens_per_second(store: str) -> float:
+    """Tokens per second of one trial, evaluations included, on an idle machine."""
     with tempfile.TemporaryDirectory(prefix="memtune-overhead-") as name:
-        settings = Settings.read(Path(name) / "home").model_copy(update={"store": store})
-        study = write_study(Path(name), 1, PROBE, 1)
-        ready = prepare(study, load_study(study), settings)
-        learner = new_learner(ready.sample(RandomChooser(0)), open_corpus("grammar", store))
-        learner.advance()
-        return learner.advance().tokens / learner.curve[-1].seconds
+        settings = Settings.from_environment(Path(name) / "home").model_copy(update={"corpus_store": store})
+        study = write_study(Path(name), 1, PROBE_TOKENS, 1)
+        resolved = resolve_study(study, load_study(study), settings)
+        trainer = new_trainer(resolved.sample(RandomChooser(0)), open_corpus("grammar", store))
+        trainer.advance()
+        return trainer.advance().tokens / trainer.curve[-1].seconds
 
 
-class Fresh:
+class IdleWorker:
     """A worker without a trial."""
 
     def ready(self) -> None:
-        """Import what a trial needs."""
-        import memtune.execution.trial  # noqa: F401
+        """Import the modules of a trial."""
+        import memtune.ray_backend.trial_actor  # noqa: F401
 
 
-def start_of_a_worker() -> float:
-    """Median seconds from asking for a new worker to its being ready for a trial."""
-    with connected(None):
-        time.sleep(3)  # Ray has a worker for each core in store; they are not what is measured here
-        taken = [ray.remote(num_cpus=0)(Fresh).remote() for _ in range(os.cpu_count() or 1)]
-        ray.get([worker.ready.remote() for worker in taken])
+def measure_worker_start_seconds() -> float:
+    """Median seconds from the creation of a worker until it can start a trial."""
+    with connect_ray(None):
+        time.sleep(3)  # Ray starts one idle worker per core in advance; use them up first
+        prestarted = [ray.remote(num_cpus=0)(IdleWorker).remote() for _ in range(os.cpu_count() or 1)]
+        ray.get([worker.ready.remote() for worker in prestarted])
         seconds = []
         for _ in range(3):
-            began = time.perf_counter()
-            worker = ray.remote(num_cpus=0)(Fresh).remote()
+            start = time.perf_counter()
+            worker = ray.remote(num_cpus=0)(IdleWorker).remote()
             ray.get(worker.ready.remote())
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - start)
         return statistics.median(seconds)
 
 
-def tell_overhead(minutes: int, ran: Run) -> None:
-    """The ratio; lower is better, 1 is a search that costs nothing."""
-    goal, must = BOUNDS.get(minutes, BOUNDS[1])
+def print_overhead(minutes: int, times: SearchTimes) -> None:
+    """Print the ratio; lower is better, and 1 means no overhead."""
+    goal, must = OVERHEAD_BOUNDS.get(minutes, OVERHEAD_BOUNDS[1])
     name = f"search wall time x {WORKERS} workers / training time, about {minutes} min of training"
-    detail = f"{ran.wall:.1f} s for {ran.trained:.1f} s of {len(ran.seconds)} trials"
-    print(line(name, ran.wall * WORKERS / ran.trained, goal, must, at_most=True, detail=detail), flush=True)
-
-
-def tell_by_hand(plain: Run, ours: Run) -> None:
-    """How many times the time beside the training of the plain wiring is that of memtune; above 1 is less."""
-    beside = [run.wall * WORKERS - run.trained for run in (plain, ours)]
-    overhead = plain.wall * WORKERS / plain.trained
-    detail = f"{overhead:.2f} by hand: {plain.wall:.1f} s for {plain.trained:.1f} s"
+    detail = (
+        f"{times.wall_seconds:.1f} s for {times.total_training_seconds:.1f} s of "
+        f"{len(times.training_seconds)} trials"
+    )
     print(
-        line("time beside training, wired by hand / memtune", beside[0] / beside[1], 1, detail=detail),
+        format_measure(
+            name,
+            times.wall_seconds * WORKERS / times.total_training_seconds,
+            goal,
+            must,
+            at_most=True,
+            detail=detail,
+        ),
         flush=True,
     )
 
 
-def tell_scaling(one: Run, two: Run) -> None:
-    """Wall time on one worker over that of twice as many, a share of each; 1 is perfect."""
-    detail = f"{one.wall:.1f} s / {two.wall:.1f} s of wall time, one study"
-    name = "search on 1 worker / on 2 workers, of each of them"
-    print(line(name, one.wall / (2 * two.wall), 0.92, 0.82, detail=detail), flush=True)
-
-
-def tell_trial(store: str) -> None:
-    """What one more trial takes its worker beside its training, of a fresh worker's start."""
-    few, many = apart(store, FEW, SHORT), apart(store, MANY, SHORT)
-    beside = WORKERS * (many.wall - few.wall) - (many.trained - few.trained)
-    each, fresh = beside / (MANY - FEW), start_of_a_worker()
-    detail = f"{1e3 * each:.0f} ms / {fresh:.1f} s"
+def print_plain_wiring(plain: SearchTimes, ours: SearchTimes) -> None:
+    """Print the overhead of `plain_wiring` over that of memtune; above 1, memtune has less."""
+    overheads = [run.wall_seconds * WORKERS - run.total_training_seconds for run in (plain, ours)]
+    ratio = plain.wall_seconds * WORKERS / plain.total_training_seconds
+    detail = f"{ratio:.2f} by hand: {plain.wall_seconds:.1f} s for {plain.total_training_seconds:.1f} s"
     print(
-        line("one more trial / a fresh worker's start", each / fresh, 0.02, 0.1, at_most=True, detail=detail)
+        format_measure(
+            "overhead in seconds, connected by hand / memtune", overheads[0] / overheads[1], 1, detail=detail
+        ),
+        flush=True,
+    )
+
+
+def print_scaling(one: SearchTimes, two: SearchTimes) -> None:
+    """Print the parallel efficiency of two workers: 1 means that they halve the wall time."""
+    detail = f"{one.wall_seconds:.1f} s / {two.wall_seconds:.1f} s of wall time, one study"
+    name = "parallel efficiency, wall time on 1 worker / 2 x wall time on 2 workers"
+    print(
+        format_measure(name, one.wall_seconds / (2 * two.wall_seconds), 0.92, 0.82, detail=detail), flush=True
+    )
+
+
+def print_trial_cost(store: str) -> None:
+    """Print the overhead of one more trial over the start of a new worker."""
+    few, many = (
+        run_memtune_process(store, FEW_TRIALS, SHORT_TRIAL_TOKENS),
+        run_memtune_process(store, MANY_TRIALS, SHORT_TRIAL_TOKENS),
+    )
+    overhead = WORKERS * (many.wall_seconds - few.wall_seconds) - (
+        many.total_training_seconds - few.total_training_seconds
+    )
+    per_trial, start = overhead / (MANY_TRIALS - FEW_TRIALS), measure_worker_start_seconds()
+    detail = f"{1e3 * per_trial:.0f} ms / {start:.1f} s"
+    print(
+        format_measure(
+            "overhead of one more trial / start of a new worker",
+            per_trial / start,
+            0.02,
+            0.1,
+            at_most=True,
+            detail=detail,
+        )
     )
 
 
@@ -214,21 +248,22 @@ def main(*minutes: str) -> None:
     with tempfile.TemporaryDirectory(prefix="memtune-overhead-") as folder:
         store = f"{folder}/corpora"
         import_grammar("grammar", store)
-        tokens = int(60 * speed(store) / TRIALS)
-        for warm_up in (apart, by_hand):  # what they read from disk is in memory from here on
-            warm_up(store, WORKERS, SHORT)
+        tokens = int(60 * measure_tokens_per_second(store) / TRIALS)
+        # The first runs read modules from disk; later ones find them in the page cache.
+        for warm_up in (run_memtune_process, run_plain_wiring_process):
+            warm_up(store, WORKERS, SHORT_TRIAL_TOKENS)
         runs = {}
-        for asked in [int(text) for text in minutes] or list(BOUNDS):
-            runs[asked] = apart(store, TRIALS, asked * tokens)
-            tell_overhead(asked, runs[asked])
+        for training_minutes in [int(text) for text in minutes] or list(OVERHEAD_BOUNDS):
+            runs[training_minutes] = run_memtune_process(store, TRIALS, training_minutes * tokens)
+            print_overhead(training_minutes, runs[training_minutes])
         if 1 in runs:
-            tell_by_hand(by_hand(store, TRIALS, tokens), runs[1])
-            tell_scaling(apart(store, TRIALS, tokens, workers=1), runs[1])
-        tell_trial(store)
+            print_plain_wiring(run_plain_wiring_process(store, TRIALS, tokens), runs[1])
+            print_scaling(run_memtune_process(store, TRIALS, tokens, workers=1), runs[1])
+        print_trial_cost(store)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--run"]:
-        print(json.dumps(run(sys.argv[2], *(int(text) for text in sys.argv[3:]))))
+        print(json.dumps(measure_search(sys.argv[2], *(int(text) for text in sys.argv[3:]))))
     else:
         main(*sys.argv[1:])

@@ -1,14 +1,13 @@
-"""What a study of thousands of trials on many workers costs its driver: CPU time of decisions, and memory.
+"""The cost of a study with thousands of trials for its driver: CPU time of decisions, and memory.
 
-Clock and training are simulated: a trial's losses follow a formula of its configuration, and its reports come
-when a worker of its own speed would send them. All else is what a search runs: the study is read and its
-space checked; the director asks, hears and ends; sampler, halving, Optuna's storage and the records are the
-real ones. Ray is not part of it.
+Clock and training are simulated: the losses of a trial follow a formula of its configuration, and each worker
+reports at its own speed. The rest is the code of a search: reading the study, checking its space, the
+director, sampler, successive halving, Optuna's storage and the records. Ray is not used.
 
-The driver's decisions are timed on its thread, the records on theirs: their first `--recorded` trials go to a
-tracking store in a sqlite file, and the rest of the study is the bound that their cost gives. At each
-milestone the study is opened once more from its storage, as by a resumed driver. Gated: every trial must have
-ended, as the storage has it, and every recorded one must be in the tracking store.
+Decisions are timed on the driver's thread, records on their own threads. The first `--recorded` trials are
+recorded in a tracking store in sqlite; their cost gives a bound on the trials per hour. At each milestone the
+study is opened again from its storage, as by a resumed driver. No result is printed unless the storage has
+the end of every trial, and the tracking store every recorded trial.
 
     python -m benchmarks.simulated_study [--trials 10000 --workers 1000 --figure FILE.png]
 """
@@ -24,50 +23,54 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.side_by_side import line
+from benchmarks.side_by_side import format_measure
 from memtune.corpora.grammar import import_grammar
-from memtune.execution.director import Director, Trial
-from memtune.execution.records import StudyRecords
-from memtune.execution.search import preflight
-from memtune.execution.settings import Settings
-from memtune.execution.study import ReadyStudy, load_study
 from memtune.search import SuccessiveHalving
-from memtune.tracking import Recorder, leaderboard
+from memtune.settings import Settings
+from memtune.studies.director import Director, Trial
+from memtune.studies.study import ResolvedStudy, load_study
+from memtune.studies.study_run import check_study
+from memtune.studies.trial_records import StudyRecords
+from memtune.tracking import Recorder, read_leaderboard
 from memtune.training import Report
+from memtune.trial_state import StopReason, TrialEnd
 from memtune.values import digest
 
-REPORTS = 9
-EVERY = 100_000
-GROWTH = 1.1
-"""Of the cost of a trial when the trials double: what n log n allows from some thousand trials on."""
+REPORTS_PER_TRIAL = 9
+REPORT_INTERVAL_TOKENS = 100_000
+GROWTH_GOAL = 1.1
+"""Growth of the cost per trial when the number of trials doubles; n log n allows it from about 1,000 on."""
 
-STUDY = f"""question = "What does a long study cost its driver?"
+STUDY_TOML = f"""question = "What does a long study cost its driver?"
 corpus = "grammar"
 spaces = ["lstm", "recurrent_memory", "scrn", "lstmn"]
 [protocol]
 kind = "sentence"
 [training]
-tokens = {REPORTS * EVERY}
-report_every = {EVERY}
+tokens = {REPORTS_PER_TRIAL * REPORT_INTERVAL_TOKENS}
+report_every = {REPORT_INTERVAL_TOKENS}
 [halving]
-grace = {EVERY}
+grace = {REPORT_INTERVAL_TOKENS}
 """
 
 
-def learning_curve(trial: Trial) -> list[Report]:
-    """What its worker would report: losses that fall towards a floor of the configuration's own."""
+def simulate_curve(trial: Trial) -> list[Report]:
+    """The reports of a trial: losses that fall towards a floor, which depends on the configuration."""
     size, training = trial.config.model.describe(), trial.config.training
     assert training is not None
     rate = math.log10(training.optimiser.learning_rate)
-    luck = int(digest(trial.proposal.identity)[:8], 16) / 16**8
-    floor = 3.0 + 0.2 * abs(rate + 2.5) + 16 / int(size["width"]) + 0.1 * luck
-    return [report(step, floor + 200 / math.sqrt(step * EVERY)) for step in range(1, REPORTS + 1)]
+    noise = int(digest(trial.proposal.identity)[:8], 16) / 16**8
+    floor = 3.0 + 0.2 * abs(rate + 2.5) + 16 / int(size["width"]) + 0.1 * noise
+    return [
+        make_report(step, floor + 200 / math.sqrt(step * REPORT_INTERVAL_TOKENS))
+        for step in range(1, REPORTS_PER_TRIAL + 1)
+    ]
 
 
-def report(step: int, loss: float) -> Report:
-    """A report with every figure there is."""
+def make_report(step: int, loss: float) -> Report:
+    """A report with all figures."""
     return Report(
-        tokens=step * EVERY,
+        tokens=step * REPORT_INTERVAL_TOKENS,
         epoch=step / 10,
         train_loss=loss,
         train_perplexity=math.exp(loss),
@@ -78,167 +81,171 @@ def report(step: int, loss: float) -> Report:
         tokens_per_second=1e4,
         seconds=10.0 * step,
         peak_memory_bytes=10**9,
-        finished=step == REPORTS,
-        reason="budget" if step == REPORTS else None,
+        end=TrialEnd(reason=StopReason.BUDGET) if step == REPORTS_PER_TRIAL else None,
     )
 
 
-class SomeRecords:
-    """Records of the first trials; what the others would say is left unsaid."""
+class PartialRecords:
+    """Records of the first `max_trials` trials; calls for other trials have no effect."""
 
-    def __init__(self, records: StudyRecords, most: int) -> None:
-        self._records, self.left = records, most
+    def __init__(self, records: StudyRecords, max_trials: int) -> None:
+        self._records, self.trials_left = records, max_trials
         self._recorded: set[int] = set()
 
     def start(self, trial: Trial) -> None:
-        """The trial begins: it is recorded if it is among the first."""
-        if self.left:
-            self.left -= 1
+        """Record the start of a trial."""
+        if self.trials_left:
+            self.trials_left -= 1
             self._recorded.add(trial.proposal.number)
             self._records.start(trial)
 
     def report(self, trial: Trial, reports: Sequence[Report]) -> None:
-        """New points of its curve."""
+        """Record new points of the curve."""
         if trial.proposal.number in self._recorded:
             self._records.report(trial, reports)
 
     def remark(self, trial: Trial) -> None:
-        """What happened to it."""
+        """Record an event of the trial."""
         if trial.proposal.number in self._recorded:
             self._records.remark(trial)
 
     def finish(self, trial: Trial) -> None:
-        """Its end."""
+        """Record the end of the trial."""
         if trial.proposal.number in self._recorded:
             self._records.finish(trial)
 
 
 @dataclass
 class Milestone:
-    """Where the study stood after some trials: CPU seconds so far, of a reopening, and MiB of the process."""
+    """Costs after a number of trials: CPU seconds of decisions and of reopening, memory in MiB."""
 
     trials: int
-    spent: dict[str, float]
-    reopening: float
-    memory: float
+    cpu_seconds: dict[str, float]
+    reopening_seconds: float
+    memory_mib: float
 
     @property
-    def total(self) -> float:
+    def total_cpu_seconds(self) -> float:
         """CPU seconds of all decisions so far."""
-        return sum(self.spent.values())
+        return sum(self.cpu_seconds.values())
 
 
 @dataclass
-class Driver:
-    """A director whose workers are simulated."""
+class SimulatedDriver:
+    """Runs a director with simulated workers."""
 
     director: Director
     reopen: Callable[[], object]
-    spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("ask", "hear", "end"), 0.0))
+    cpu_seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("sample", "report", "end"), 0.0)
+    )
     milestones: list[Milestone] = field(default_factory=list)
 
     def run(self, workers: int, trials: int) -> None:
-        """Simulate; milestones are at `trials`, half of them, a quarter, ..."""
+        """Simulate the study, with milestones at `trials`, a half, a quarter, ... of them."""
         marks = {trials >> halvings for halvings in range(8) if trials >> halvings >= 50}
         ended = 0
         events: list[tuple[float, int, int]] = []
         curves: dict[int, list[Report]] = {}
         for _ in range(workers):
-            self._start(0.0, events, curves)
+            self._start_trial(0.0, events, curves)
         while events:
             now, number, step = heapq.heappop(events)
             if (
-                self._timed("hear", self.director.heard, number, curves[number][:step], None)
-                and step < REPORTS
+                self._time_call("report", self.director.on_reports, number, curves[number][:step], None)
+                and step < REPORTS_PER_TRIAL
             ):
-                heapq.heappush(events, (now + pace(number), number, step + 1))
+                heapq.heappush(events, (now + simulate_report_seconds(number), number, step + 1))
                 continue
-            self._timed("end", self.director.ended, number)
+            self._time_call("end", self.director.on_ended, number)
             del curves[number]
             ended += 1
             if ended in marks:
-                self.milestones.append(self._milestone(ended))
-            self._start(now, events, curves)
+                self.milestones.append(self._measure_milestone(ended))
+            self._start_trial(now, events, curves)
 
-    def _start(
+    def _start_trial(
         self, now: float, events: list[tuple[float, int, int]], curves: dict[int, list[Report]]
     ) -> None:
-        trial = self._timed("ask", self.director.next)
+        trial = self._time_call("sample", self.director.take_next_trial)
         if trial is not None:
             number = trial.proposal.number
-            self.director.started(number)
-            curves[number] = learning_curve(trial)
-            heapq.heappush(events, (now + pace(number), number, 1))
+            self.director.on_started(number)
+            curves[number] = simulate_curve(trial)
+            heapq.heappush(events, (now + simulate_report_seconds(number), number, 1))
 
-    def _timed(self, what: str, work: Callable[..., Any], *arguments: object) -> Any:
-        began = time.thread_time()
-        done = work(*arguments)
-        self.spent[what] += time.thread_time() - began
-        return done
+    def _time_call(self, decision: str, work: Callable[..., Any], *arguments: object) -> Any:
+        start = time.thread_time()
+        result = work(*arguments)
+        self.cpu_seconds[decision] += time.thread_time() - start
+        return result
 
-    def _milestone(self, trials: int) -> Milestone:
+    def _measure_milestone(self, trials: int) -> Milestone:
         gc.collect()
-        memory = resident()
-        began = time.thread_time()
+        memory = measure_resident_mib()
+        start = time.thread_time()
         self.reopen()
-        found = Milestone(trials, dict(self.spent), time.thread_time() - began, memory)
+        milestone = Milestone(trials, dict(self.cpu_seconds), time.thread_time() - start, memory)
         print(
-            f"{trials:6d} trials: {found.total:7.1f} s in all (ask {self.spent['ask']:.1f}, hear "
-            f"{self.spent['hear']:.1f}, end {self.spent['end']:.1f}), reopened in {found.reopening:.2f} s, "
+            f"{trials:6d} trials: {milestone.total_cpu_seconds:7.1f} s in all (sample "
+            f"{self.cpu_seconds['sample']:.1f}, report "
+            f"{self.cpu_seconds['report']:.1f}, end {self.cpu_seconds['end']:.1f}), reopened in "
+            f"{milestone.reopening_seconds:.2f} s, "
             f"{memory:.0f} MiB",
             flush=True,
         )
-        return found
+        return milestone
 
 
-def pace(number: int) -> float:
+def simulate_report_seconds(number: int) -> float:
     """Simulated seconds from one report of a trial to the next."""
     return 1 + int(digest(number)[:4], 16) / 16**4
 
 
-def resident() -> float:
-    """MiB that the process holds."""
+def measure_resident_mib() -> float:
+    """Resident memory of the process in MiB."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
 
 
 def simulate(folder: Path, options: argparse.Namespace) -> tuple[list[Milestone], float]:
-    """The milestones, and the CPU seconds that recording a trial took."""
-    settings = Settings.read(folder / "home")
-    settings = settings.model_copy(update={"proposals": options.storage or settings.proposals})
-    import_grammar("grammar", settings.store)
+    """The milestones, and the CPU seconds of recording per trial."""
+    settings = Settings.from_environment(folder / "home")
+    settings = settings.model_copy(update={"study_database": options.storage or settings.study_database})
+    import_grammar("grammar", settings.corpus_store)
     file = folder / "simulated.toml"
-    file.write_text(STUDY)
+    file.write_text(STUDY_TOML)
     study = load_study(file, {"sampler.kind": options.sampler, "budget.trials": options.trials})
-    ready = preflight(file, study, settings)
+    resolved = check_study(file, study, settings)
 
-    def direct(records: Any) -> Director:
+    def open_director(records: Any) -> Director:
         assert study.halving is not None
-        rule = SuccessiveHalving(study.halving, ready.trial_tokens)
-        return Director(ready.proposals(), records, options.trials, rule)
+        rule = SuccessiveHalving(study.halving, resolved.trial_tokens)
+        return Director(resolved.open_proposals(), records, options.trials, rule)
 
-    with Recorder(settings.tracking, ready.corpus.name) as recorder:
-        records = SomeRecords(StudyRecords(recorder, ready), options.recorded)
-        driver = Driver(direct(records), lambda: direct(records))
-        began, own = time.process_time(), time.thread_time()
+    with Recorder(settings.tracking_uri, resolved.corpus.name) as recorder:
+        records = PartialRecords(StudyRecords(recorder, resolved), options.recorded)
+        driver = SimulatedDriver(open_director(records), lambda: open_director(records))
+        process_start, thread_start = time.process_time(), time.thread_time()
         driver.run(options.workers, options.trials)
         assert recorder.flush(3600), "the tracking store does not keep up"
-        beside = time.process_time() - began - (time.thread_time() - own)
-    check(settings, ready, options.trials, options.recorded)
-    return driver.milestones, beside / options.recorded
+        driver_seconds = time.thread_time() - thread_start
+        recording_seconds = time.process_time() - process_start - driver_seconds
+    check_trials(settings, resolved, options.trials, options.recorded)
+    return driver.milestones, recording_seconds / options.recorded
 
 
-def check(settings: Settings, ready: ReadyStudy, trials: int, recorded: int) -> None:
-    """Refuse to report when a trial was lost or doubled."""
-    ended = ready.proposals().finished()
-    rows = leaderboard(settings.tracking, "grammar")
+def check_trials(settings: Settings, resolved: ResolvedStudy, trials: int, recorded: int) -> None:
+    """Raise SystemExit when a trial is missing or stored twice."""
+    ended = resolved.open_proposals().list_finished()
+    rows = read_leaderboard(settings.tracking_uri, "grammar")
     if len({outcome.identity for outcome in ended}) != trials or len(rows) != recorded:
         raise SystemExit(
-            f"refused: {len(ended)} of {trials} trials ended, {len(rows)} of {recorded} recorded"
+            f"no result: {len(ended)} of {trials} trials ended, {len(rows)} of {recorded} recorded"
         )
 
 
-def draw(milestones: Sequence[Milestone], file: Path) -> None:
-    """CPU time of all decisions and of a reopening, and memory, against n log n."""
+def draw_figure(milestones: Sequence[Milestone], file: Path) -> None:
+    """Draw the CPU time of decisions and of a reopening against n log n, and the memory."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -247,14 +254,20 @@ def draw(milestones: Sequence[Milestone], file: Path) -> None:
     time_axes, memory_axes = figure.subplots(1, 2)
     trials = [milestone.trials for milestone in milestones]
     last = milestones[-1]
-    scale = last.total / (last.trials * math.log(last.trials))
+    scale = last.total_cpu_seconds / (last.trials * math.log(last.trials))
     time_axes.loglog(trials, [scale * n * math.log(n) for n in trials], "k:", label="n log n")
-    time_axes.loglog(trials, [milestone.total for milestone in milestones], "o-", label="all decisions")
-    for what in last.spent:
-        time_axes.loglog(trials, [milestone.spent[what] for milestone in milestones], ".-", label=what)
-    time_axes.loglog(trials, [milestone.reopening for milestone in milestones], "s--", label="one reopening")
+    time_axes.loglog(
+        trials, [milestone.total_cpu_seconds for milestone in milestones], "o-", label="all decisions"
+    )
+    for decision in last.cpu_seconds:
+        time_axes.loglog(
+            trials, [milestone.cpu_seconds[decision] for milestone in milestones], ".-", label=decision
+        )
+    time_axes.loglog(
+        trials, [milestone.reopening_seconds for milestone in milestones], "s--", label="one reopening"
+    )
     time_axes.set(xlabel="trials ended", ylabel="CPU seconds of the driver")
-    memory_axes.plot(trials, [milestone.memory for milestone in milestones], "o-")
+    memory_axes.plot(trials, [milestone.memory_mib for milestone in milestones], "o-")
     memory_axes.set(xlabel="trials ended", ylabel="memory of the driver, MiB", ylim=(0, None))
     for axes in (time_axes, memory_axes):
         axes.grid(visible=True, which="both", alpha=0.3)
@@ -262,24 +275,30 @@ def draw(milestones: Sequence[Milestone], file: Path) -> None:
     figure.savefig(file, dpi=120)
 
 
-def tell(milestones: Sequence[Milestone], recording: float, workers: int) -> None:
-    """The measures, from the last milestone and those at a half and at a quarter of its trials."""
+def print_measures(milestones: Sequence[Milestone], recording: float, workers: int) -> None:
+    """Print the measures, from the milestones at all, a half and a quarter of the trials."""
     quarter, half, last = milestones[-3:]
     name = f"simulated study of {last.trials:,} trials on {workers:,} workers"
-    cost = (last.total - half.total) / (last.trials - half.trials)
-    before = (half.total - quarter.total) / (half.trials - quarter.trials)
-    detail = f"{1e3 * cost:.0f} ms a trial, before {1e3 * before:.0f} ms, {last.total:.0f} s in all"
-    growth = f"{name}, driver's CPU time of a trial, last half / quarter before"
-    print(line(growth, cost / before, GROWTH, 1.2, at_most=True, detail=detail))
-    each = 1024 * (last.memory - quarter.memory) / (last.trials - quarter.trials)
-    detail = f"{last.memory:.0f} MiB in all"
-    print(line(f"{name}, KiB of memory a trial", each, 50, 100, at_most=True, detail=detail))
-    again = (last.reopening / last.trials) / (half.reopening / half.trials)
-    detail = f"{last.reopening:.2f} s"
-    reopening = f"{name}, reopening, a trial's share, all / half of them"
-    print(line(reopening, again, GROWTH, 1.3, at_most=True, detail=detail))
-    detail = f"at most {3600 / recording:,.0f} trials an hour"
-    print(line(f"{name}, CPU seconds of recording a trial", recording, 0.1, 0.3, at_most=True, detail=detail))
+    cost = (last.total_cpu_seconds - half.total_cpu_seconds) / (last.trials - half.trials)
+    before = (half.total_cpu_seconds - quarter.total_cpu_seconds) / (half.trials - quarter.trials)
+    detail = (
+        f"{1e3 * cost:.0f} ms per trial, before {1e3 * before:.0f} ms, {last.total_cpu_seconds:.0f} s in all"
+    )
+    growth = f"{name}, driver's CPU time per trial, last half / quarter before"
+    print(format_measure(growth, cost / before, GROWTH_GOAL, 1.2, at_most=True, detail=detail))
+    each = 1024 * (last.memory_mib - quarter.memory_mib) / (last.trials - quarter.trials)
+    detail = f"{last.memory_mib:.0f} MiB in all"
+    print(format_measure(f"{name}, KiB of memory per trial", each, 50, 100, at_most=True, detail=detail))
+    again = (last.reopening_seconds / last.trials) / (half.reopening_seconds / half.trials)
+    detail = f"{last.reopening_seconds:.2f} s"
+    reopening = f"{name}, reopening time per trial, all / half of the trials"
+    print(format_measure(reopening, again, GROWTH_GOAL, 1.3, at_most=True, detail=detail))
+    detail = f"at most {3600 / recording:,.0f} trials per hour"
+    print(
+        format_measure(
+            f"{name}, CPU seconds of recording per trial", recording, 0.1, 0.3, at_most=True, detail=detail
+        )
+    )
 
 
 def main() -> None:
@@ -293,9 +312,9 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="memtune-simulated-") as folder:
         milestones, recording = simulate(Path(folder), options)
-    tell(milestones, recording, options.workers)
+    print_measures(milestones, recording, options.workers)
     if options.figure:
-        draw(milestones, options.figure)
+        draw_figure(milestones, options.figure)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The multipop stack against the sum over its 22 states: policy, stack and combination, forward and back.
+"""The multipop stack against the sum over its 22 states: forward and backward of policy, stack, combination.
 
-Both sides get the same embeddings and hidden states: the LSTM, which does not read the stack, is left out. At
-the paper's width the stack's time stands beside the LSTM's.
+Both sides get the same embeddings and hidden states; the LSTM, which does not read the stack, is excluded. At
+the paper's width, the time of the stack is also compared with that of the LSTM.
 
     python -m benchmarks.stack_lstm [--width 128 650]
 """
@@ -12,9 +12,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.side_by_side import compare, describe_machine, refuse
+from benchmarks.side_by_side import compare_times, describe_machine, refusal
 from memtune.models import StackLSTMConfig, build_model
-from memtune.models.stack_lstm import StackLSTMLanguageModel
+from memtune.models.families.stack_lstm import StackLSTMLanguageModel
 from tests.oracles.agreement import assert_agreement, assert_near
 from tests.oracles.stack_lstm import next_stack, stack_lstm_logits
 
@@ -38,42 +38,42 @@ def main() -> None:
 
 def measure(width: int, repeats: int) -> list[str]:
     model = build_model(StackLSTMConfig(width=width), WORDS, seed=0)
-    (embedded_BTH, hidden_BTH), gradient_BTH = problem(width)
+    (embedded_BTH, hidden_BTH), gradient_BTH = make_inputs(width)
     parameters = [*model.stack.parameters(), *model.combination.parameters()]
     wanted = [embedded_BTH, hidden_BTH, *parameters]
-    summed = step(lambda: summed_layer(model, embedded_BTH, hidden_BTH), wanted, gradient_BTH)
-    ours = step(lambda: our_layer(model, embedded_BTH, hidden_BTH), wanted, gradient_BTH)
+    summed = make_step(lambda: run_summed_layer(model, embedded_BTH, hidden_BTH), wanted, gradient_BTH)
+    ours = make_step(lambda: run_our_layer(model, embedded_BTH, hidden_BTH), wanted, gradient_BTH)
     try:
         require_agreement(model, summed(), ours())
     except AssertionError as error:
-        raise refuse(error) from None
+        raise refusal(error) from None
     states = 2 * (model.config.stack_size + 1)
     name = f"sum over {states} states / multipop stack, d={width}"
-    lines = [compare(summed, ours, repeats).line(name, GOAL, MUST)]
+    lines = [compare_times(summed, ours, repeats).format_measure(name, GOAL, MUST)]
     if width in LSTM_GOALS:
         wanted = [embedded_BTH, *model.lstm.parameters()]
-        lstm = step(lambda: lstm_layer(model, embedded_BTH), wanted, gradient_BTH)
-        ratio = compare(ours, lstm, repeats)
+        lstm = make_step(lambda: run_lstm_layer(model, embedded_BTH), wanted, gradient_BTH)
+        ratio = compare_times(ours, lstm, repeats)
         name = f"multipop stack / nn.LSTM time, d={width}"
-        lines.append(ratio.line(name, LSTM_GOALS[width], at_most=True))
+        lines.append(ratio.format_measure(name, LSTM_GOALS[width], at_most=True))
     return lines
 
 
-def problem(width: int) -> tuple[list[Tensor], Tensor]:
-    """Embeddings and hidden states that want gradients, and the gradient of what the output layer reads."""
+def make_inputs(width: int) -> tuple[list[Tensor], Tensor]:
+    """Embeddings and hidden states that require gradients, and the gradient of the layer's output."""
     generator = torch.Generator().manual_seed(0)
     shape = BATCH.get(width, 20), STEPS, width
     embedded, hidden, gradient = (torch.randn(shape, generator=generator).mul_(0.3) for _ in range(3))
     return [embedded.requires_grad_(), hidden.requires_grad_()], gradient
 
 
-def our_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor, hidden_BTH: Tensor) -> Tensor:
+def run_our_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor, hidden_BTH: Tensor) -> Tensor:
     cells_BKH = model.initial_state(len(hidden_BTH))["stack"]
     top_BTH, _ = model.stack(embedded_BTH, hidden_BTH, cells_BKH)
     return model.combination(top_BTH, hidden_BTH)
 
 
-def summed_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor, hidden_BTH: Tensor) -> Tensor:
+def run_summed_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor, hidden_BTH: Tensor) -> Tensor:
     parameters, cells_BKH = dict(model.named_parameters()), model.initial_state(len(hidden_BTH))["stack"]
     tops = []
     for embedded_BH, hidden_BH in zip(embedded_BTH.unbind(1), hidden_BTH.unbind(1), strict=True):
@@ -82,15 +82,15 @@ def summed_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor, hidden_BTH
     return model.combination(torch.stack(tops, dim=1), hidden_BTH)
 
 
-def lstm_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor) -> Tensor:
+def run_lstm_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor) -> Tensor:
     state = model.initial_state(len(embedded_BTH))
     return model.lstm(embedded_BTH, state["hidden"], state["cell"])[0]
 
 
-def step(
+def make_step(
     layer: Callable[[], Tensor], wanted: list[Tensor], gradient_BTH: Tensor
 ) -> Callable[[], list[Tensor]]:
-    """A layer's output, and the gradients of what it was given and of its parameters."""
+    """A step that returns the output of a layer and the gradients of its inputs and parameters."""
 
     def run() -> list[Tensor]:
         output_BTH = layer()
@@ -100,7 +100,7 @@ def step(
 
 
 def require_agreement(model: StackLSTMLanguageModel, summed: list[Tensor], ours: list[Tensor]) -> None:
-    """The two sides with each other, and the model with its equations in float64."""
+    """Compare the two sides with each other, and the model with its equations in float64."""
     for index, (reference, value) in enumerate(zip(summed, ours, strict=True)):
         assert_near(value, reference.double(), 1e-5, f"output or gradient {index}")
     words_BT = torch.randint(WORDS, (1, STEPS + 1), generator=torch.Generator().manual_seed(0))

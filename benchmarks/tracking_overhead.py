@@ -1,8 +1,8 @@
-"""What logging costs a trial, per report: on the thread that trains, and in CPU time with the writing thread.
+"""The cost of logging per report: time of the training thread, and CPU time of training and writing threads.
 
-Reports go one by one through a Recorder into a fresh sqlite store. The first ratio counts the time inside
-the calls; the second all CPU time of the process, so also what the writer takes from a trainer beside it.
-Gated: afterwards the store must hold every report exactly once.
+A Recorder writes reports one by one to a new sqlite store. The first ratio counts the time inside the calls,
+the second all CPU time of the process, which includes the writing thread. No time is reported unless the
+store has every report exactly once.
 
     OMP_NUM_THREADS=1 python -m benchmarks.tracking_overhead
 """
@@ -13,20 +13,20 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.side_by_side import line
-from memtune.tracking import Recorder, leaderboard, sqlite_uri
-from memtune.tracking.connection import connect
+from benchmarks.side_by_side import format_measure
+from memtune.tracking import Recorder, read_leaderboard, sqlite_uri
+from memtune.tracking.mlflow_connection import connect
 from memtune.training import Report
 
-INTERVAL = 1.0
+REPORT_INTERVAL_SECONDS = 1.0
 """Seconds of training between two reports."""
 
-REPORTS = 200
+REPORT_COUNT = 200
 GOAL = 0.01
 
 
-def report(number: int) -> Report:
-    """A report with every figure there is."""
+def make_report(number: int) -> Report:
+    """A report with all figures."""
     return Report(
         tokens=1000 * number,
         epoch=number / 10,
@@ -39,28 +39,29 @@ def report(number: int) -> Report:
         tokens_per_second=1e4,
         seconds=float(number),
         peak_memory_bytes=10**9,
-        finished=False,
-        reason=None,
+        end=None,
     )
 
 
-def log_all(recorder: Recorder, reports: list[Report]) -> list[float]:
-    """Seconds that each call took of its caller; each report is written before the next, as when training."""
-    taken = []
-    for one in reports:
-        started = time.perf_counter()
-        recorder.log_reports("trial", [one])
-        taken.append(time.perf_counter() - started)
+def time_log_calls(recorder: Recorder, reports: list[Report]) -> list[float]:
+    """Seconds of each call in the calling thread; each report is written before the next, as in training."""
+    seconds = []
+    for report in reports:
+        start = time.perf_counter()
+        recorder.log_reports("trial", [report])
+        seconds.append(time.perf_counter() - start)
         assert recorder.flush(60)
-    return taken
+    return seconds
 
 
-def check(uri: str) -> None:
-    """Refuse to report when a step is missing or doubled."""
-    (row,) = leaderboard(uri, "benchmark")
+def check_records(uri: str) -> None:
+    """Raise AssertionError when a report is missing or stored twice."""
+    (row,) = read_leaderboard(uri, "benchmark")
     for name in ("train_loss", "seconds"):
         steps = [metric.step for metric in connect(uri).get_metric_history(row.run_id, name)]
-        assert steps == [1000 * number for number in range(1, REPORTS + 1)], "a report was lost or doubled"
+        assert steps == [1000 * number for number in range(1, REPORT_COUNT + 1)], (
+            "a report is missing or stored twice"
+        )
 
 
 def main() -> None:
@@ -69,18 +70,26 @@ def main() -> None:
         with Recorder(uri, "benchmark") as recorder:
             recorder.start_trial("trial", "benchmark", {})
             assert recorder.flush(60)
-            reports = [report(number) for number in range(1, REPORTS + 1)]
+            reports = [make_report(number) for number in range(1, REPORT_COUNT + 1)]
             before = time.process_time()
-            taken = log_all(recorder, reports)
-            processor = (time.process_time() - before) / REPORTS
-        check(uri)
-    print(f"one call: median {1e6 * statistics.median(taken):.0f} us, longest {1e6 * max(taken):.0f} us")
+            call_seconds = time_log_calls(recorder, reports)
+            cpu_seconds = (time.process_time() - before) / REPORT_COUNT
+        check_records(uri)
+    median, longest = statistics.median(call_seconds), max(call_seconds)
+    print(f"one call: median {1e6 * median:.0f} us, longest {1e6 * longest:.0f} us")
     shares = {
-        "logging on the training path": statistics.mean(taken) / INTERVAL,
-        "logging in all CPU time, writer included": processor / INTERVAL,
+        "logging on the training path": statistics.mean(call_seconds) / REPORT_INTERVAL_SECONDS,
+        "logging in all CPU time, writer included": cpu_seconds / REPORT_INTERVAL_SECONDS,
     }
     for name, share in shares.items():
-        print(line(f"{name}, share of a {INTERVAL:.0f} s report interval", share, GOAL, at_most=True))
+        print(
+            format_measure(
+                f"{name}, share of a {REPORT_INTERVAL_SECONDS:.0f} s report interval",
+                share,
+                GOAL,
+                at_most=True,
+            )
+        )
     sys.exit(max(shares.values()) > GOAL)
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from memtune.corpora import import_corpus
-from memtune.execution.settings import Settings
+from memtune.settings import Settings
 
 # Tests press Ctrl-C: a shell that starts pytest in the background has it, and what it starts, ignore that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SPACE = """
+SPACE_TOML = """
 [model]
 family = "lstm"
 width = { choice = [4, 8] }
@@ -28,7 +28,7 @@ layers = { int = [1, 2] }
 kind = "sgd"
 learning_rate = { float = [0.1, 1.0], log = true }
 """
-STUDY = """question = "Does a second layer help?"
+STUDY_TOML = """question = "Does a second layer help?"
 
 corpus = "tiny"
 spaces = ["space.toml"]
@@ -54,14 +54,14 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MEMTUNE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path / "cache"))
-    found = Settings.read()
-    import_corpus("tiny", dict.fromkeys(("train", "valid", "test"), SENTENCES * 20), found.store)
+    found = Settings.from_environment()
+    import_corpus("tiny", dict.fromkeys(("train", "valid", "test"), SENTENCES * 20), found.corpus_store)
     return found
 
 
 @pytest.fixture
 def study_file(tmp_path: Path) -> Path:
-    (tmp_path / "space.toml").write_text(SPACE)
+    (tmp_path / "space.toml").write_text(SPACE_TOML)
     path = tmp_path / "layers.toml"
-    path.write_text(STUDY)
+    path.write_text(STUDY_TOML)
     return path

@@ -14,14 +14,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from memtune.api import run_search
     from memtune.corpora import describe_corpus, import_corpus, list_corpora, open_corpus, verify_corpus
     from memtune.corpora.grammar import import_grammar
-    from memtune.execution.champions import evaluate_registered as evaluate
-    from memtune.execution.comparison import champions, compare
-    from memtune.execution.search import dry_run
-    from memtune.execution.search import search as run_search
-    from memtune.execution.settings import Settings
-    from memtune.execution.single import train
+    from memtune.results.comparison import compare, find_champions
+    from memtune.results.promotion import evaluate_registered as evaluate
+    from memtune.results.single_trial import train
+    from memtune.settings import Settings
+    from memtune.studies.study_run import dry_run
     from memtune.tasks import CacheGrid, ContinuousCache
     from memtune.tracking import load_registered, serve_pages
 
@@ -29,11 +29,11 @@ __all__ = [
     "CacheGrid",
     "ContinuousCache",
     "Settings",
-    "champions",
     "compare",
     "describe_corpus",
     "dry_run",
     "evaluate",
+    "find_champions",
     "import_corpus",
     "import_grammar",
     "list_corpora",
@@ -45,24 +45,26 @@ __all__ = [
     "verify_corpus",
 ]
 
-_HOMES = {
+_MODULE_BY_NAME = {
     "CacheGrid": "memtune.tasks",
     "ContinuousCache": "memtune.tasks",
-    "Settings": "memtune.execution.settings",
-    "champions": "memtune.execution.comparison",
-    "compare": "memtune.execution.comparison",
-    "dry_run": "memtune.execution.search",
-    "evaluate": "memtune.execution.champions",
+    "Settings": "memtune.settings",
+    "find_champions": "memtune.results.comparison",
+    "compare": "memtune.results.comparison",
+    "dry_run": "memtune.studies.study_run",
+    "evaluate": "memtune.results.promotion",
     "import_grammar": "memtune.corpora.grammar",
     "load_registered": "memtune.tracking",
-    "run_search": "memtune.execution.search",
+    "run_search": "memtune.api",
     "serve_pages": "memtune.tracking",
-    "train": "memtune.execution.single",
+    "train": "memtune.results.single_trial",
 }
-_NAMES = {"evaluate": "evaluate_registered", "run_search": "search"}
+_NAME_IN_MODULE = {"evaluate": "evaluate_registered"}
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module memtune has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "memtune.corpora")), _NAMES.get(name, name))
+    return getattr(
+        import_module(_MODULE_BY_NAME.get(name, "memtune.corpora")), _NAME_IN_MODULE.get(name, name)
+    )

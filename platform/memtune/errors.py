@@ -1,7 +1,7 @@
-"""Every exception memtune raises on purpose.
+"""All exceptions that memtune raises on purpose.
 
-Each message says what is wrong, where, and a way out. The command line prints the message alone and exits
-with 1; anything that is not a MemtuneError is a bug in memtune and keeps its traceback.
+Each message names the problem, its place and the fix. The command line prints only the message and exits with
+status 1. Any other exception is a bug in memtune and keeps its traceback.
 """
 
 from collections.abc import Iterable
@@ -24,23 +24,23 @@ __all__ = [
 
 
 class MemtuneError(Exception):
-    """A user's mistake, or a fault outside of memtune, told in one message."""
+    """A user's mistake or a fault outside memtune; the message alone explains it."""
 
 
 class ConfigurationError(MemtuneError):
-    """A configuration names something unknown or holds a value that makes no sense."""
+    """A configuration has an unknown name or an invalid value."""
 
 
 class SpaceError(ConfigurationError):
-    """A search space cannot be read or would sample configurations that are refused."""
+    """A search space cannot be read or samples invalid configurations."""
 
 
 class StudyError(MemtuneError):
-    """A study cannot start, go on or be found."""
+    """A study cannot be found, started or continued."""
 
 
 class ClusterError(MemtuneError):
-    """A cluster cannot be launched, reached or ended."""
+    """A cluster cannot be launched, reached or terminated."""
 
 
 class CorpusError(MemtuneError):
@@ -56,19 +56,19 @@ class CheckpointError(MemtuneError):
 
 
 class TrackingError(MemtuneError):
-    """The tracking server or its registry cannot be reached or does not hold what was asked for."""
+    """The tracking server or its registry cannot be reached or lacks the requested entry."""
 
 
 class TrialError(MemtuneError):
-    """A trial cannot go on; the message is the reason recorded with it."""
+    """A trial cannot continue; the message is recorded as the reason."""
 
 
 class WorkerError(MemtuneError):
-    """A worker cannot take up a trial, and the trial is not to blame."""
+    """A worker cannot run a trial for a reason outside the trial."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The suggestion that ends an error about an unknown name, or the known names when none is near.
+    """The end of an error about an unknown name: the nearest known name, or all known names.
 
     >>> did_you_mean("memory_sise", ["memory_size", "layers"])
     'did you mean "memory_size"?'

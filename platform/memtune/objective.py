@@ -1,4 +1,4 @@
-"""What trials are compared by: a figure that readers know, and the cost behind it, of which less is better.
+"""The objective of trials: the figure that users read, and its cost, which the search minimises.
 
 | objective | figure | cost |
 |---|---|---|
@@ -9,28 +9,28 @@
 import math
 from typing import Literal
 
-__all__ = ["Objective", "better", "figure", "shown"]
+__all__ = ["Objective", "better_direction", "compute_figure", "format_figure"]
 
 Objective = Literal["perplexity", "accuracy"]
 
 
-def figure(objective: Objective, cost: float) -> float:
-    """The figure of a cost; a perplexity is infinite where exp overflows."""
+def compute_figure(objective: Objective, cost: float) -> float:
+    """The figure of a cost; perplexity is infinite where exp overflows."""
     if objective == "accuracy":
         return 1 - cost
-    return math.exp(cost) if cost < 700 else math.inf
+    return math.exp(cost) if cost < 700 else math.inf  # exp overflows float64 above 709
 
 
-def better(objective: Objective) -> Literal["lower", "higher"]:
-    """Which figures are better."""
+def better_direction(objective: Objective) -> Literal["lower", "higher"]:
+    """Whether lower or higher figures are better."""
     return "higher" if objective == "accuracy" else "lower"
 
 
-def shown(objective: Objective, cost: float, digits: int) -> str:
-    """The figure of a cost for a reader, with so many digits after the point.
+def format_figure(objective: Objective, cost: float, digits: int) -> str:
+    """The figure of a cost as text, with `digits` decimal places.
 
-    >>> shown("accuracy", 0.4596, 2)
+    >>> format_figure("accuracy", 0.4596, 2)
     '54.04 %'
     """
-    found = figure(objective, cost)
-    return f"{100 * found:.{digits}f} %" if objective == "accuracy" else f"{found:.{digits}f}"
+    figure = compute_figure(objective, cost)
+    return f"{100 * figure:.{digits}f} %" if objective == "accuracy" else f"{figure:.{digits}f}"

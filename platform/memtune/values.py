@@ -1,4 +1,4 @@
-"""Configurations as values: frozen, closed, comparable, and named by their content."""
+"""Configurations as values: frozen, comparable, without unknown names, and identified by a digest."""
 
 import hashlib
 import json
@@ -6,59 +6,83 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from memtune.errors import ConfigurationError, did_you_mean
 
-__all__ = ["Value", "digest", "flatten", "parse"]
+__all__ = ["Value", "digest", "flatten", "parse", "parse_json"]
 
 T = TypeVar("T")
 
+MAX_SHOWN_CHARACTERS = 200
+"""Largest length of an invalid value in an error message."""
+
 
 class Value(BaseModel):
-    """Base of every configuration: keyword-only, frozen, and closed to unknown keys."""
+    """Base of every configuration: keyword-only and frozen; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
-def parse(kind: Any, data: object, where: str) -> Any:
-    """`data` as a `kind` (a Value, or a union of them), or a ConfigurationError that starts with `where`.
+def parse(schema: Any, data: object, where: str) -> Any:
+    """`data` validated as `schema`, a Value or a union of Values.
 
-    Every problem is listed on a line of its own: the dotted name, what is wrong with it, and for an
-    unknown name the nearest known one.
+    Raises ConfigurationError with one line per problem: `where`, the dotted name and the problem. The line of
+    an unknown name suggests the nearest known one.
     """
     try:
-        return TypeAdapter(kind).validate_python(data)
+        return TypeAdapter(schema).validate_python(data)
     except ValidationError as error:
-        problems = [_problem(kind, data, problem) for problem in error.errors(include_url=False)]
+        problems = [_format_problem(schema, data, problem) for problem in error.errors(include_url=False)]
         raise ConfigurationError("\n".join(f"{where}: {problem}" for problem in problems)) from None
 
 
-def _problem(kind: Any, data: object, problem: Any) -> str:
-    name, tags, siblings = _place(kind, [str(part) for part in problem["loc"]])
-    of = f" ({', '.join(tags)})" if tags else ""
+def parse_json(data: bytes | str) -> Any:
+    """The value of a JSON document.
+
+    Raises ValueError for any other text, for more than 200 nested brackets, for numbers over 4,300 digits and
+    for lone surrogates. Python's own parser raises RecursionError or returns text that cannot be encoded for
+    some of these.
+    """
+    return from_json(data)
+
+
+def _format_problem(schema: Any, data: object, problem: Any) -> str:
+    """One line about a problem that pydantic reports."""
+    name, tags, siblings = _locate_field(schema, [str(part) for part in problem["loc"]])
+    members = f" ({', '.join(tags)})" if tags else ""
     if problem["type"] == "extra_forbidden":
-        return f'unknown name "{name}"{of}; {did_you_mean(name.rpartition(".")[2], siblings)}'
+        return f'unknown name "{name}"{members}; {did_you_mean(name.rpartition(".")[2], siblings)}'
     if problem["type"] == "missing":
-        return f"{name}{of} is missing"
+        return f"{name}{members} is missing"
     if problem["type"] == "union_tag_invalid":
         kinds = [tag.strip(" '") for tag in problem["ctx"]["expected_tags"].split(",")]
         discriminator = problem["ctx"]["discriminator"].strip("'")
         place = f"{name}.{discriminator}" if name else discriminator
         return f'{place}: no "{problem["ctx"]["tag"]}"; {did_you_mean(problem["ctx"]["tag"], kinds)}'
     message = str(problem["msg"]).removeprefix("Value error, ")
-    got = "" if problem["type"] == "value_error" else f", got {problem['input']!r}"
-    return f"{name}{of}: {message}{got}" if name else f"{message}{got}"
+    got = "" if problem["type"] == "value_error" else f", got {_abbreviate(problem['input'])}"
+    return f"{name}{members}: {message}{got}" if name else f"{message}{got}"
 
 
-def _place(kind: Any, path: list[str]) -> tuple[str, list[str], list[str]]:
-    """The dotted name a user wrote, the kinds chosen on the way to it, and the names known there."""
+def _abbreviate(value: object) -> str:
+    """`repr` of at most MAX_SHOWN_CHARACTERS; a description for an integer that Python refuses to print."""
+    try:
+        text = repr(value)
+    except ValueError:  # integers over 4,300 digits
+        return "a number with thousands of digits"
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}..."
+
+
+def _locate_field(kind: Any, path: list[str]) -> tuple[str, list[str], list[str]]:
+    """The dotted name in the user's file, the union members on its path, and its valid sibling names."""
     schema = TypeAdapter(kind).json_schema()
     names: list[str] = []
     tags: list[str] = []
     siblings: list[str] = []
     node: Any = schema
     for part in path:
-        node = _resolve(schema, node)
+        node = _resolve_schema(schema, node)
         options = node.get("discriminator", {}).get("mapping", {})
         if part in options:
             node = {"$ref": options[part]}
@@ -70,8 +94,8 @@ def _place(kind: Any, path: list[str]) -> tuple[str, list[str], list[str]]:
     return ".".join(names), tags, siblings
 
 
-def _resolve(schema: Any, node: Any) -> Any:
-    """The schema behind references and behind "or nothing"."""
+def _resolve_schema(schema: Any, node: Any) -> Any:
+    """The schema with references followed and the null member of optional fields dropped."""
     while True:
         options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
         if "$ref" in node:
@@ -83,17 +107,17 @@ def _resolve(schema: Any, node: Any) -> Any:
 
 
 def digest(*parts: object) -> str:
-    """Hexadecimal SHA-256 of the canonical JSON of the parts; Values are written with all their defaults."""
-    canonical = json.dumps([_plain(part) for part in parts], sort_keys=True, separators=(",", ":"))
+    """Hexadecimal SHA-256 of the canonical JSON of the parts; a Value includes all its defaults."""
+    canonical = json.dumps([_to_plain(part) for part in parts], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _plain(part: object) -> object:
+def _to_plain(part: object) -> object:
     return part.model_dump(mode="json") if isinstance(part, Value) else part
 
 
 def flatten(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted name, leaf) for every leaf of a tree of mappings, in its order.
+    """Yield (dotted name, leaf) for every leaf of nested mappings, in order.
 
     >>> dict(flatten({"model": {"layers": 2}}))
     {'model.layers': 2}

@@ -11,18 +11,20 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "platform" / "memtune"
 LAYERS = [
     {"errors"},
-    {"values", "storage", "objective", "imports"},
+    {"values", "objective", "gc_pause", "retry", "number_format", "toml_text"},
+    {"storage", "trial_state"},
+    {"settings"},
     {"corpora", "models", "spaces"},
     {"tasks"},
     {"training"},
     {"search", "tracking"},
-    {"execution"},
-    {"analysis"},
+    {"studies"},
+    {"ray_backend", "results"},
     {"reports"},
+    {"api"},
     {"cli", "__init__"},
 ]
-WITHIN_A_LAYER = {("storage", "values"), ("values", "storage")}
-HOMES = {"ray": "execution", "optuna": "search", "mlflow": "tracking"}
+HOMES = {"ray": "ray_backend", "optuna": "search", "mlflow": "tracking"}
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 

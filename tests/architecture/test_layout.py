@@ -1,14 +1,16 @@
 """The tree is where tools and readers expect it."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = sorted(
-    path for path in (ROOT / "platform" / "memtune").rglob("*") if path.is_dir() and list(path.glob("*.py"))
-)
+SOURCE = ROOT / "platform" / "memtune"
+PACKAGES = sorted(path for path in SOURCE.rglob("*") if path.is_dir() and list(path.glob("*.py")))
+MAX_MODULES = 16
+"""Modules of one package that a reader still takes in at a glance."""
 
 
 def test_platform_is_a_source_root_and_hides_no_standard_library() -> None:
@@ -26,13 +28,26 @@ def test_no_job_has_the_name_of_a_standard_module(script: Path) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
-def test_every_package_says_what_it_is(package: Path) -> None:
+def test_every_package_has_a_docstring(package: Path) -> None:
     text = (package / "__init__.py").read_text()
     assert text.startswith('"""')
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_no_package_has_more_modules_than_a_reader_takes_in(package: Path) -> None:
+    modules = [path for path in package.glob("*.py") if path.name != "__init__.py"]
+    assert len(modules) <= MAX_MODULES
+
+
+def test_no_two_modules_have_the_same_name() -> None:
+    """Only a module named by convention may exist in several packages."""
+    conventional = {"__init__", "__main__", "compatibility"}
+    names = Counter(path.stem for path in SOURCE.rglob("*.py") if path.stem not in conventional)
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 @pytest.mark.parametrize(
     "study", sorted((ROOT / "jobs" / "studies").glob("*.toml")), ids=lambda path: path.name
 )
-def test_every_study_opens_with_the_question_it_asks(study: Path) -> None:
+def test_every_study_opens_with_its_question(study: Path) -> None:
     assert study.read_text().splitlines()[0].startswith("question = ")

@@ -16,16 +16,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
-__all__ = ["photograph"]
+__all__ = ["take_screenshot"]
 
-KEPT = ("Content-Type", "Accept")
+FORWARDED_HEADERS = ("Content-Type", "Accept")
 
 
-def photograph(link: str, name: str, password: str, picture: Path) -> None:
+def take_screenshot(link: str, name: str, password: str, picture: Path) -> None:
     """Write a picture of the page that a link leads this user to."""
     parts = urlsplit(link)
     server = f"{parts.scheme}://{parts.netloc}"
-    with gateway(server, name, password) as address, TemporaryDirectory(prefix="memtune-browser-") as folder:
+    with (
+        run_authenticating_proxy(server, name, password) as address,
+        TemporaryDirectory(prefix="memtune-browser-") as folder,
+    ):
         command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
         command += ["--window-size=1900,800", "--virtual-time-budget=60000", f"--user-data-dir={folder}"]
         page = link.replace(server, address, 1)
@@ -33,7 +36,7 @@ def photograph(link: str, name: str, password: str, picture: Path) -> None:
 
 
 @contextmanager
-def gateway(server: str, name: str, password: str) -> Iterator[str]:
+def run_authenticating_proxy(server: str, name: str, password: str) -> Iterator[str]:
     """An address on loopback at which the server knows every request as this user's."""
     authorization = "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
@@ -48,7 +51,7 @@ def gateway(server: str, name: str, password: str) -> Iterator[str]:
             """Say nothing."""
 
         def _pass_on(self, body: bytes | None) -> None:
-            headers = {kept: self.headers[kept] for kept in KEPT if kept in self.headers}
+            headers = {kept: self.headers[kept] for kept in FORWARDED_HEADERS if kept in self.headers}
             request = urllib.request.Request(server + self.path, body, headers, method=self.command)
             request.add_header("Authorization", authorization)
             try:

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.disks import Mount, mounting, unmountable
-from tests.cluster.fault_table import Observation, RecordFault, append
-from tests.cluster.hosts import Hosts, missing
-from tests.cluster.premises import Premises
+from tests.cluster.disks import MountDisk, explain_unmountable, mount_tmpfs
+from tests.cluster.fault_table import Observation, RecordFault, append_observation
+from tests.cluster.hosts import Hosts, find_missing_requirements
+from tests.cluster.on_premises_cluster import OnPremisesCluster
 from tests.cluster.servers import (
     MlflowServer,
     ObjectStore,
     Postgres,
     Secrets,
-    free_user,
+    find_postgres_programs,
+    find_unprivileged_user,
+    make_private_folder,
     make_secrets,
-    postgres_programs,
-    private_folder,
 )
 
 
@@ -32,7 +32,7 @@ def record_fault(request: pytest.FixtureRequest) -> RecordFault:
     """
 
     def record(row: str, kills: int, lost: int, note: str) -> None:
-        append(Observation(row, request.node.name, kills, lost, note))
+        append_observation(Observation(row, request.node.name, kills, lost, note))
 
     return record
 
@@ -48,31 +48,31 @@ def own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def mounted(tmp_path: Path) -> Iterator[Mount]:
+def mounted(tmp_path: Path) -> Iterator[MountDisk]:
     """Mounts small disks, for the time of a test."""
-    if reason := unmountable(tmp_path / "tried"):
+    if reason := explain_unmountable(tmp_path / "tried"):
         pytest.skip(reason)
     with ExitStack() as mounts:
-        yield lambda folder, kilobytes: mounts.enter_context(mounting(folder, kilobytes))
+        yield lambda folder, kilobytes: mounts.enter_context(mount_tmpfs(folder, kilobytes))
 
 
 @pytest.fixture(scope="session")
-def premises(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Premises]:
+def idle_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnPremisesCluster]:
     """Two hosts, and a project that describes them as a cluster; nothing runs on them."""
-    if lacking := missing():
+    if lacking := find_missing_requirements():
         pytest.skip(f"no hosts on this machine without {', '.join(lacking)}")
-    folder = tmp_path_factory.mktemp("premises")
+    folder = tmp_path_factory.mktemp("hosts")
     for name in ("hosts", "client"):
         (folder / name).mkdir()
     with Hosts(folder / "hosts", 2) as hosts:
-        yield Premises(hosts, folder / "client")
+        yield OnPremisesCluster(hosts, folder / "client")
 
 
 @pytest.fixture
-def cluster(premises: Premises) -> Premises:
+def cluster(idle_cluster: OnPremisesCluster) -> OnPremisesCluster:
     """The cluster on those hosts, up with every node."""
-    premises.up()
-    return premises
+    idle_cluster.up()
+    return idle_cluster
 
 
 @pytest.fixture(scope="session")
@@ -84,11 +84,11 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Secrets:
 @pytest.fixture(scope="session")
 def running_postgres(secrets: Secrets) -> Iterator[Postgres]:
     """A PostgreSQL with the services' databases; skipped where none is installed."""
-    programs = postgres_programs()
+    programs = find_postgres_programs()
     if programs is None:
         pytest.skip("no PostgreSQL here: apt install postgresql")
-    with private_folder(free_user()) as folder:
-        server = Postgres(folder, programs, secrets.database)
+    with make_private_folder(find_unprivileged_user()) as folder:
+        server = Postgres(folder, programs, secrets.database_password)
         server.start()
         server.make_databases()
         yield server
@@ -118,7 +118,7 @@ def user_home(secrets: Secrets, postgres: Postgres, tmp_path: Path, monkeypatch:
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     """An S3 server that tests share."""
-    with ObjectStore(tmp_path_factory.mktemp("s3") / "server.log").running() as server:
+    with ObjectStore(tmp_path_factory.mktemp("s3") / "server.log").serve() as server:
         yield server
 
 
@@ -132,7 +132,7 @@ def running_mlflow(
     """MLflow's server over PostgreSQL and the object store; the bucket "artifacts" is there."""
     folder = tmp_path_factory.mktemp("mlflow")
     object_store.make_bucket("artifacts")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **object_store.environment()}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **object_store.build_client_environment()}
     server = MlflowServer(folder, secrets, running_postgres, "s3://artifacts/mlflow", environment)
     server.start()
     yield server

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Disk", "Mount", "mounting", "unmountable"]
+__all__ = ["Disk", "MountDisk", "explain_unmountable", "mount_tmpfs"]
 
 
 @dataclass
@@ -24,28 +24,28 @@ class Disk:
                     while True:
                         filling.write(bytes(block))
 
-    def make_space(self) -> None:
+    def release(self) -> None:
         """Undo `fill`."""
         (self.folder / "filling").unlink()
 
 
-Mount = Callable[[Path, int], Disk]
+MountDisk = Callable[[Path, int], Disk]
 """The fixture `mounted`: mounts a disk of so many kB at a folder, which is made."""
 
 
-def unmountable(folder: Path) -> str:
+def explain_unmountable(folder: Path) -> str:
     """Why no disk can be mounted here; "" where one can."""
     if os.geteuid() != 0:
         return "only root mounts a disk that can be filled"
     try:
-        with mounting(folder, 64):
+        with mount_tmpfs(folder, 64):
             return ""
     except subprocess.CalledProcessError as error:
         return f"no disk to fill here: {error.stderr.strip()}"
 
 
 @contextmanager
-def mounting(folder: Path, kilobytes: int) -> Iterator[Disk]:
+def mount_tmpfs(folder: Path, kilobytes: int) -> Iterator[Disk]:
     """A disk for the time of the block."""
     folder.mkdir(parents=True, exist_ok=True)
     options = ["-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]

@@ -15,25 +15,25 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import TypeVar
 
-from memtune.execution.settings import Settings
-from memtune.execution.study import ReadyStudy, load_study, prepare
 from memtune.search import Outcome, Proposals
+from memtune.settings import Settings
+from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 
 __all__ = [
-    "PATIENCE",
+    "TIMEOUT_SECONDS",
     "Driver",
     "RayInstance",
-    "driving",
-    "eventually",
-    "known_proposals",
-    "members",
-    "outcomes",
-    "prepared",
-    "ray_instance",
-    "workers_of",
+    "find_trial_processes",
+    "list_session_processes",
+    "load_resolved_study",
+    "open_proposals",
+    "poll_until",
+    "read_outcomes",
+    "run_driver",
+    "start_ray_instance",
 ]
 
-PATIENCE = 240
+TIMEOUT_SECONDS = 240
 T = TypeVar("T")
 
 
@@ -62,16 +62,16 @@ class Driver:
         for reader in self._readers:
             reader.start()
 
-    def wait_for(self, pattern: str, times: int = 1) -> str:
+    def wait_for_line(self, pattern: str, times: int = 1) -> str:
         """The line that is the nth to match; fails when the driver ends without it."""
-        return self._wait(self.lines, pattern, times)
+        return self._wait_for_match(self.lines, pattern, times)
 
-    def wait_for_error(self, pattern: str, times: int = 1) -> str:
+    def wait_for_error_line(self, pattern: str, times: int = 1) -> str:
         """As `wait_for`, a line of its errors."""
-        return self._wait(self.errors, pattern, times)
+        return self._wait_for_match(self.errors, pattern, times)
 
-    def _wait(self, lines: list[str], pattern: str, times: int) -> str:
-        deadline = time.monotonic() + PATIENCE
+    def _wait_for_match(self, lines: list[str], pattern: str, times: int) -> str:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             ended = self.process.poll() is not None
             if ended:
@@ -81,17 +81,17 @@ class Driver:
                 return found[times - 1]
             assert not ended, f"no line like {pattern!r} {times} times in {self.lines}: {self.errors}"
             time.sleep(0.02)
-        raise AssertionError(f"no line like {pattern!r} within {PATIENCE} s in {lines}")
+        raise AssertionError(f"no line like {pattern!r} within {TIMEOUT_SECONDS} s in {lines}")
 
-    def finish(self, seconds: float = PATIENCE) -> tuple[int, str, str]:
+    def wait_for_exit(self, timeout_seconds: float = TIMEOUT_SECONDS) -> tuple[int, str, str]:
         """Exit code, output and errors."""
-        self.process.wait(seconds)
+        self.process.wait(timeout_seconds)
         self._drain()
         return self.process.returncode, "".join(self.lines), "".join(self.errors)
 
-    def succeed(self, seconds: float = PATIENCE) -> str:
+    def wait_for_success(self, timeout_seconds: float = TIMEOUT_SECONDS) -> str:
         """Wait for a good end; the output."""
-        code, out, err = self.finish(seconds)
+        code, out, err = self.wait_for_exit(timeout_seconds)
         assert code == 0, out + err
         return out
 
@@ -100,7 +100,7 @@ class Driver:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
-    def end(self) -> None:
+    def kill_session(self) -> None:
         """End the driver and all it started, if it is still there."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -109,49 +109,49 @@ class Driver:
 
     def _drain(self) -> None:
         for reader in self._readers:
-            reader.join(PATIENCE)
+            reader.join(TIMEOUT_SECONDS)
         for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
             stream.close()
 
 
 @contextmanager
-def driving(study: Path, *options: str, environment: dict[str, str] | None = None) -> Iterator[Driver]:
+def run_driver(study: Path, *options: str, environment: dict[str, str] | None = None) -> Iterator[Driver]:
     """A driver for the time of the block."""
     command = [sys.executable, "-m", "memtune.cli", "search", str(study), *options]
     driver = Driver(command, os.environ | (environment or {}))
     try:
         yield driver
     finally:
-        driver.end()
+        driver.kill_session()
 
 
-def eventually(condition: Callable[[], T], what: str, seconds: float = PATIENCE) -> T:
+def poll_until(condition: Callable[[], T], description: str, timeout_seconds: float = TIMEOUT_SECONDS) -> T:
     """What the condition gives once it holds; fails with `what` when it does not in time."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + timeout_seconds
     while time.monotonic() < deadline:
         if found := condition():
             return found
         time.sleep(0.05)
-    raise AssertionError(f"in vain waited for {what}")
+    raise AssertionError(f"in vain waited for {description}")
 
 
-def workers_of(session: int) -> list[int]:
+def find_trial_processes(session: int) -> list[int]:
     """The processes of a session (that of whoever started its Ray) that hold a trial, by id."""
     names = ("ResourceTrainable", "TrialActor")
     return [
         pid
-        for pid, leader, title in processes()
+        for pid, leader, title in list_processes()
         if leader == session and title.startswith("ray::") and any(name in title for name in names)
     ]
 
 
-def members(session: int) -> Iterator[int]:
+def list_session_processes(session: int) -> Iterator[int]:
     """The living processes of a session."""
-    return (pid for pid, leader, title in processes() if leader == session and title)
+    return (pid for pid, leader, title in list_processes() if leader == session and title)
 
 
-def processes() -> Iterator[tuple[int, int, str]]:
+def list_processes() -> Iterator[tuple[int, int, str]]:
     """Id, session and command line of every process."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -161,7 +161,7 @@ def processes() -> Iterator[tuple[int, int, str]]:
                 yield int(folder.name), int(session), title
 
 
-RAY = """
+RAY_SCRIPT = """
 import os, sys, ray
 ray.init("local", num_cpus=int(sys.argv[2]), include_dashboard=False, log_to_driver=False,
          logging_level="ERROR", _temp_dir=sys.argv[1])
@@ -178,20 +178,20 @@ class RayInstance:
     """What lets a driver join it."""
     session: int
 
-    def workers(self) -> list[int]:
+    def find_trial_processes(self) -> list[int]:
         """Its processes that hold a trial, by id."""
-        return workers_of(self.session)
+        return find_trial_processes(self.session)
 
 
 @contextmanager
-def ray_instance(cores: int) -> Iterator[RayInstance]:
+def start_ray_instance(cores: int) -> Iterator[RayInstance]:
     """A Ray with so many cores for the time of the block."""
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
     with (
         # below /tmp, for the names of sockets are short
         TemporaryDirectory(prefix="mt-", dir="/tmp", ignore_cleanup_errors=True) as folder,
         subprocess.Popen(
-            [sys.executable, "-c", RAY, folder, str(cores)],
+            [sys.executable, "-c", RAY_SCRIPT, folder, str(cores)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -207,16 +207,16 @@ def ray_instance(cores: int) -> Iterator[RayInstance]:
         process.stdin.close()
 
 
-def prepared(study: Path, settings: Settings) -> ReadyStudy:
+def load_resolved_study(study: Path, settings: Settings) -> ResolvedStudy:
     """The study as the driver prepares it."""
-    return prepare(study, load_study(study), settings)
+    return resolve_study(study, load_study(study), settings)
 
 
-def known_proposals(study: Path, settings: Settings) -> Proposals:
+def open_proposals(study: Path, settings: Settings) -> Proposals:
     """What the storage has of a study that nobody drives now."""
-    return prepared(study, settings).proposals()
+    return load_resolved_study(study, settings).open_proposals()
 
 
-def outcomes(study: Path, settings: Settings) -> list[Outcome]:
+def read_outcomes(study: Path, settings: Settings) -> list[Outcome]:
     """Every trial of a study that nobody drives now, as its storage tells it."""
-    return known_proposals(study, settings).outcomes()
+    return open_proposals(study, settings).list_outcomes()

@@ -1,11 +1,11 @@
-"""The table of faults that studies survive, and the page that tells how they did in the last run.
+"""The table of faults that studies survive, and the page with the guide and the results of the last run.
 
-Each row is a fault and the outcome it must have. A test that kills something real says so through the fixture
-`record_fault`; with MEMTUNE_FAULTS naming a file, one line of JSON is added to it. The page is made of them:
+Each row is a fault and its required outcome. A test that causes a fault records it through the fixture
+`record_fault`: one line of JSON in the file that MEMTUNE_FAULTS names. The page is made of these lines:
 
     python -m tests.cluster.fault_table
 
-runs the cluster tests and writes docs/reliability.md.
+runs the cluster tests and writes the evidence section of docs/reliability.md.
 """
 
 import json
@@ -18,18 +18,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-__all__ = ["FAULTS", "PAGE", "Fault", "Observation", "RecordFault", "append", "page", "read"]
+__all__ = [
+    "FAULTS",
+    "PAGE_PATH",
+    "Fault",
+    "Observation",
+    "RecordFault",
+    "append_observation",
+    "format_page",
+    "read_observations",
+]
 
-VARIABLE = "MEMTUNE_FAULTS"
+FAULTS_FILE_VARIABLE = "MEMTUNE_FAULTS"
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE_PATH = ROOT / "docs" / "reliability.md"
 RecordFault = Callable[[str, int, int, str], None]
 """The fixture `record_fault`."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A row: what happens, and what must come of it."""
+    """A row: an event and its required outcome."""
 
     title: str
     outcome: str
@@ -56,11 +65,11 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "server hangs": Fault(
         "PostgreSQL hangs: its processes are stopped (SIGSTOP), its connections stay open",
-        "treated as an outage: nobody waits for it for ever, nothing is lost or doubled",
+        "treated as an outage: every wait is limited; nothing is lost or doubled",
     ),
     "object store": Fault(
         "the S3 endpoint answers 503, slowly, or closes connections",
-        "retried with back-off; a clear error after the limit; nothing half-written is ever read",
+        "retried with back-off; a clear error after the limit; no partial file is read",
     ),
     "disk full": Fault(
         "the disk under checkpoints, the cache or the proposals is full",
@@ -87,7 +96,7 @@ FAULTS: Mapping[str, Fault] = {
 
 @dataclass(frozen=True)
 class Observation:
-    """What one test saw: a row's name, how often it struck, how many trials or results were lost, and how."""
+    """The result of one test: a row's name, the counts of kills and lost results, and a description."""
 
     fault: str
     test: str
@@ -96,92 +105,81 @@ class Observation:
     note: str
 
 
-def append(observation: Observation) -> None:
+def append_observation(observation: Observation) -> None:
     """Add an observation to the file that MEMTUNE_FAULTS names, if it names one. KeyError without a row."""
     FAULTS[observation.fault]
-    if path := os.environ.get(VARIABLE):
+    if path := os.environ.get(FAULTS_FILE_VARIABLE):
         with open(path, "a", encoding="utf-8") as stream:
             stream.write(json.dumps(asdict(observation)) + "\n")
 
 
-def read(path: Path) -> list[Observation]:
-    """The observations of a file that `append` wrote."""
+def read_observations(path: Path) -> list[Observation]:
+    """The observations of a file that `append_observation` wrote."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [Observation(**json.loads(line)) for line in lines]
 
 
-def page(observations: Iterable[Observation], day: str) -> str:
-    """The page as Markdown: the table, and under it what each test did."""
+def format_page(page: str, observations: Iterable[Observation], day: str) -> str:
+    """The page with new evidence, as Markdown: its guide, the table of faults, and what each test did."""
+    guide = page.partition(EVIDENCE_TITLE)[0]
     by_fault: dict[str, list[Observation]] = {name: [] for name in FAULTS}
     for observation in sorted(observations, key=lambda seen: seen.test):
         by_fault[observation.fault].append(observation)
-    rows = [_row(FAULTS[name], seen) for name, seen in by_fault.items()]
+    rows = [_format_row(FAULTS[name], seen) for name, seen in by_fault.items()]
     details = [
         f"- **{name}**, `{seen.test}`: {seen.note}" for name, found in by_fault.items() for seen in found
     ]
-    return "\n".join([HEADER.format(day=day), *rows, "", "## What was done", "", *details, "", TERMS])
-
-
-def _row(fault: Fault, seen: list[Observation]) -> str:
-    if not seen:
-        return f"| {fault.title} | {fault.outcome} | not run | |"
-    return (
-        f"| {fault.title} | {fault.outcome} | {sum(each.kills for each in seen)} "
-        f"| {sum(each.lost for each in seen)} |"
+    return "\n".join(
+        [guide + EVIDENCE_TITLE, EVIDENCE_HEADER.format(day=day), *rows, "", "### Tests", "", *details, ""]
     )
 
 
-HEADER = """# What a study survives
+def _format_row(fault: Fault, observations: list[Observation]) -> str:
+    if not observations:
+        return f"| {fault.title} | {fault.outcome} | not run | |"
+    return (
+        f"| {fault.title} | {fault.outcome} | {sum(each.kills for each in observations)} "
+        f"| {sum(each.lost for each in observations)} |"
+    )
 
-Every row is tested on real processes: the tests in `tests/cluster` start a study, strike in the middle of it
-and look at what is left. The figures are those of the run of {day}; this page is written by
+
+EVIDENCE_TITLE = "## Test evidence"
+EVIDENCE_HEADER = """
+Each row is tested on real processes: tests in `tests/cluster` start a study, cause the fault, and check what
+is stored. "kills" counts kills, stops and damages; "lost" counts trials, reports or metrics that were missing
+or duplicated at the end. The figures are from the run of {day}. This command runs the tests and writes this
+section:
 
 ```sh
 python -m tests.cluster.fault_table
 ```
 
-| fault | what must come of it | struck | lost |
+This one kills a study's driver at 200 of its writes, resumes it, and compares Optuna's trials, MLflow's runs,
+checkpoints and the registered model with those of an undisturbed run, bit for bit:
+
+```sh
+python -m tests.cluster.kill_loop --kills 200
+```
+
+| fault | required outcome | kills | lost |
 |---|---|---:|---:|"""
-
-TERMS = """## What is counted
-
-`struck` counts kills, stops and damages; `lost` trials, reports or metrics that were missing or double in the
-end.
-
-## What there is to set
-
-In `[resources]` of a study `checkpoint_every` (default `"10m"`) asks for checkpoints between reports that
-are further apart, and `max_silence` (default `"1h"`) says after which time a worker that is not heard of is
-ended and its trial tried again.
-
-A trial that fails three times in a row without having come further is failed for good; one that gets
-further between two failures goes on for ever, however many nodes it loses. A worker that cannot read the
-corpus or the checkpoints, or sees no GPU where one was promised, is no fault of its trial: after three
-tries the study stops, names it, and leaves the trial to `--resume`.
-
-A storage of proposals that does not answer is waited for up to ten minutes: a server that is stopped, one
-that hangs and has sent nothing of an answer for 10 seconds, a file on a full disk. Trials train on meanwhile,
-and what is to be written of them waits; then the driver stops and leaves them to `--resume`.
-
-A driver holds its study by a lease in the study's own storage of proposals and beats every 4 seconds.
-Another driver is refused while it beats. One that was killed on the same machine is succeeded at once, any
-other after 20 seconds of silence, by the successor's own clock. A driver that lost its study notices before
-its next write and stops. One instant is left: a driver that is stopped between that look and its write may,
-when it is continued, write one record more: the report or the end that its successor finds for itself, or a
-proposal, which stays open until a resume trains it. While the storage is away nobody can renew a lease, nor
-take one: the driver keeps its study, and another one is told that the storage does not answer. A driver that
-alone is cut off from it loses its study to one that is not.
-"""
 
 
 def main() -> None:
-    """Run the tests that strike and write the page; their exit status is this command's."""
+    """Run the tests and write the page; exit with their status."""
     with TemporaryDirectory(prefix="memtune-faults-") as folder:
         seen = Path(folder) / "faults.jsonl"
         side_by_side = ["-n", "2", "--dist", "loadscope", "--no-loadscope-reorder"]
         command = [sys.executable, "-m", "pytest", "tests/cluster", *side_by_side, *sys.argv[1:]]
-        ended = subprocess.run(command, cwd=ROOT, env={**os.environ, VARIABLE: str(seen)}, check=False)
-        PAGE.write_text(page(read(seen), time.strftime("%Y-%m-%d")), encoding="utf-8")
+        ended = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, FAULTS_FILE_VARIABLE: str(seen)}, check=False
+        )
+        PAGE_PATH.write_text(
+            format_page(
+                PAGE_PATH.read_text(encoding="utf-8"), read_observations(seen), time.strftime("%Y-%m-%d")
+            ),
+            encoding="utf-8",
+        )
     sys.exit(ended.returncode)
 
 

@@ -1,9 +1,8 @@
-"""Hosts on one machine: each a network, PID, mount and host-name namespace with an ssh server of its own.
+"""Hosts on one machine: each is a network, PID, mount and host-name namespace with an ssh server.
 
-A bridge joins them and this machine, as a switch would. A host has a home and a `/tmp` of its own and sees
-the rest of this machine's files, except the source root of this project: what runs there was delivered.
-`/mnt/memtune` is the storage that all hosts share. Killing the first process of its PID namespace ends
-everything on a host, and nothing else.
+A bridge connects them and this machine. Each host has its own home and `/tmp`. It sees the other files of
+this machine, except the source root of this project, so that the code on a host was delivered to it.
+`/mnt/memtune` is shared storage. Killing the first process of a host's PID namespace stops the host.
 """
 
 import json
@@ -23,11 +22,11 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlparse
 
-__all__ = ["SHARED", "Host", "Hosts", "missing"]
+__all__ = ["SHARED_MOUNT", "Host", "Hosts", "find_missing_requirements"]
 
-SHARED = "/mnt/memtune"
-"""Where every host sees the storage they share."""
-PROGRAMS = {
+SHARED_MOUNT = "/mnt/memtune"
+"""The mount point of the shared storage on every host."""
+PACKAGES_BY_PROGRAM = {
     "ip": "iproute2",
     "sshd": "openssh-server",
     "ssh": "openssh-client",
@@ -37,8 +36,8 @@ PROGRAMS = {
 }
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HOME = Path(pwd.getpwuid(os.geteuid()).pw_dir)
-PATIENCE = 60
-SSHD = """HostKey /run/sshd/host_key
+START_TIMEOUT_SECONDS = 60
+SSHD_CONFIG = """HostKey /run/sshd/host_key
 AuthorizedKeysFile /run/sshd/key.pub
 PasswordAuthentication no
 PidFile none
@@ -47,16 +46,18 @@ MaxStartups 100
 """
 
 
-def missing() -> list[str]:
-    """What this machine lacks to have hosts on it; empty when nothing."""
-    lacking = [] if os.geteuid() == 0 else ["the rights of root"]
-    absent = (package for name, package in PROGRAMS.items() if shutil.which(name, path=PATH) is None)
-    lacking += sorted({f"Debian's package {package}" for package in absent})
-    return lacking or _forbidden()
+def find_missing_requirements() -> list[str]:
+    """What this machine lacks to run hosts; empty when it lacks nothing."""
+    missing = [] if os.geteuid() == 0 else ["the rights of root"]
+    absent = (
+        package for name, package in PACKAGES_BY_PROGRAM.items() if shutil.which(name, path=PATH) is None
+    )
+    missing += sorted({f"Debian's package {package}" for package in absent})
+    return missing or _find_missing_rights()
 
 
-def _forbidden() -> list[str]:
-    """What the kernel, or the container this runs in, does not allow."""
+def _find_missing_rights() -> list[str]:
+    """What the kernel or this container does not permit."""
     tried = ["unshare", "--net", "--mount", "--pid", "--fork", "ip", "link", "add", "type", "veth"]
     done = subprocess.run(tried, capture_output=True, text=True, check=False)
     if not done.returncode:
@@ -65,10 +66,10 @@ def _forbidden() -> list[str]:
 
 
 class Host:
-    """One host: started, cut off, killed and started again; its files stay."""
+    """One host. It can be started, disconnected, killed and started again; its files remain."""
 
     def __init__(self, name: str, address: str, bridge: str, folder: Path, shared: Path) -> None:
-        """`folder` keeps what is on the host's own disk; `shared` is seen by all."""
+        """`folder` is the host's disk; `shared` is the shared storage."""
         self.name, self.address = name, address
         self.home, self.tmp = folder / "home", folder / "tmp"
         for path in (self.home, self.tmp):
@@ -78,159 +79,166 @@ class Host:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Plug the host in, boot it and wait for its ssh server."""
+        """Connect the host to the bridge, boot it and wait for its ssh server."""
         assert self._process is None, f"{self.name} is up"
-        _ip("netns", "add", self.name)
-        _ip("link", "add", self.name, "type", "veth", "peer", "name", "eth0", "netns", self.name)
-        _ip("link", "set", self.name, "master", self._bridge, "up")
-        _ip("-n", self.name, "link", "set", "lo", "up")
-        _ip("-n", self.name, "link", "set", "eth0", "up")
-        _ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", "eth0")
+        _run_ip("netns", "add", self.name)
+        _run_ip("link", "add", self.name, "type", "veth", "peer", "name", "eth0", "netns", self.name)
+        _run_ip("link", "set", self.name, "master", self._bridge, "up")
+        _run_ip("-n", self.name, "link", "set", "lo", "up")
+        _run_ip("-n", self.name, "link", "set", "eth0", "up")
+        _run_ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", "eth0")
         alone = ["unshare", "--pid", "--mount", "--uts", "--fork", "--kill-child", "--mount-proc"]
         command = ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", self.name, *alone]
         with (self._folder / "console.log").open("ab") as console:
             self._process = subprocess.Popen(
-                [*command, "sh", "-euc", self._boot()],
+                [*command, "sh", "-euc", self._build_boot_script()],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
                 env={"PATH": PATH},
                 start_new_session=True,
             )
-        self._wait()
+        self._wait_for_ssh()
 
-    def cut_off(self) -> None:
-        """Pull the cable: everything on the host runs on, unheard."""
-        _ip("link", "set", self.name, "down")
+    def disconnect(self) -> None:
+        """Disconnect the host from the network; its processes continue."""
+        _run_ip("link", "set", self.name, "down")
 
     def reconnect(self) -> None:
-        """Plug the cable in again."""
-        _ip("link", "set", self.name, "up")
+        """Connect the host to the network again."""
+        _run_ip("link", "set", self.name, "up")
 
     def kill(self) -> None:
-        """Take the power away: no process says goodbye, and the host is gone from the network."""
+        """Kill every process of the host and remove it from the network, as a power failure does."""
         if self._process is None:
             return
-        self.cut_off()
+        self.disconnect()
         with suppress(ProcessLookupError):
-            os.kill(self._first(), signal.SIGKILL)
+            os.kill(self._get_init_pid(), signal.SIGKILL)
         with self._process:
             self._process = None
-        _ip("netns", "del", self.name)
+        _run_ip("netns", "del", self.name)
         if Path("/sys/class/net", self.name).exists():
-            # The kernel may have taken it already, with the namespace of its other end.
+            # The kernel may have deleted the link already, with the namespace of its other end.
             with suppress(RuntimeError):
-                _ip("link", "del", self.name)
+                _run_ip("link", "del", self.name)
 
     def run(self, command: str) -> str:
-        """What a shell command on the host prints, run in its namespaces. Raises CalledProcessError."""
-        into = ["nsenter", "--target", str(self._first()), "--all", "env", "-i"]
+        """The output of a shell command in the host's namespaces. Raises CalledProcessError."""
+        into = ["nsenter", "--target", str(self._get_init_pid()), "--all", "env", "-i"]
         variables = [f"HOME={HOME}", f"PATH={PATH}", "sh", "-c", command]
         done = subprocess.run([*into, *variables], capture_output=True, text=True, check=True)
         return done.stdout
 
-    def processes(self, words: str) -> list[int]:
-        """The ids, in this machine's own PID namespace, of the host's processes with these words."""
-        inside = Path(f"/proc/{self._first()}/ns/pid").readlink()
+    def replace_host_key(self) -> None:
+        """Give the host another host key, from its next start on, as another machine at its address has."""
+        for name in ("host_key", "host_key.pub"):
+            (self._folder / name).unlink()
+        _make_key(self._folder / "host_key")
+
+    def read_console(self) -> str:
+        """The log of the host's ssh server since its first start."""
+        return (self._folder / "console.log").read_text()
+
+    def find_processes(self, text: str) -> list[int]:
+        """The PIDs, in this machine's namespace, of the host's processes with `text` in the command line."""
+        inside = Path(f"/proc/{self._get_init_pid()}/ns/pid").readlink()
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                said = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                if words in said and (folder / "ns/pid").readlink() == inside:
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if text in command and (folder / "ns/pid").readlink() == inside:
                     found.append(int(folder.name))
         return found
 
-    def _first(self) -> int:
-        """The first process of the host, seen from outside."""
+    def _get_init_pid(self) -> int:
+        """The PID of the host's first process, in this machine's PID namespace."""
         assert self._process is not None, f"{self.name} is down"
         parent = self._process.pid
         children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
         if not children:
-            raise ProcessLookupError(f"{self.name} has ended: {self._console()}")
+            raise ProcessLookupError(f"{self.name} has ended: {self.read_console()}")
         return int(children[0])
 
-    def _boot(self) -> str:
-        """The shell commands that end as the host's ssh server."""
+    def _build_boot_script(self) -> str:
+        """The shell commands that boot the host and become its ssh server."""
         files = shlex.join(str(self._folder / name) for name in ("host_key", "sshd_config"))
-        binds = [*_private(HOME, self.home), *_private(Path("/tmp"), self.tmp)]
+        binds = [*_plan_private_binds(HOME, self.home), *_plan_private_binds(Path("/tmp"), self.tmp)]
         steps = [
             f"hostname {self.name}",
             "mount -t tmpfs -o mode=755 run /run",
             "mkdir /run/sshd",
             f"cp -p {files} {shlex.quote(str(self._folder.parent / 'key.pub'))} /run/sshd/",
             "mount -t tmpfs mnt /mnt",
-            f"mkdir {SHARED}",
-            _bind(self._folder.parent / "hosts", Path("/etc/hosts")),
-            _bind(self._shared, Path(SHARED)),
-            *(_bind(source, target) for source, target in binds),
-            *(f"if [ -d {path} ]; then mount -t tmpfs hidden {path}; fi" for path in _source_roots()),
+            f"mkdir {SHARED_MOUNT}",
+            _build_bind_command(self._folder.parent / "hosts", Path("/etc/hosts")),
+            _build_bind_command(self._shared, Path(SHARED_MOUNT)),
+            *(_build_bind_command(source, target) for source, target in binds),
+            *(f"if [ -d {path} ]; then mount -t tmpfs hidden {path}; fi" for path in _list_source_roots()),
             "exec /usr/sbin/sshd -D -e -f /run/sshd/sshd_config",
         ]
         return "\n".join(steps)
 
-    def _wait(self) -> None:
-        end = time.monotonic() + PATIENCE
+    def _wait_for_ssh(self) -> None:
+        end = time.monotonic() + START_TIMEOUT_SECONDS
         while True:
             with suppress(OSError), socket.create_connection((self.address, 22), timeout=1) as connection:
                 if connection.recv(4) == b"SSH-":
                     return
             assert self._process is not None
             if self._process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"the ssh server of {self.name} does not answer: {self._console()}")
+                raise RuntimeError(f"the ssh server of {self.name} does not answer: {self.read_console()}")
             time.sleep(0.05)
-
-    def _console(self) -> str:
-        return (self._folder / "console.log").read_text()
 
 
 class Hosts:
-    """Hosts on one bridge, and the key that opens them; a context manager that removes all of it."""
+    """Hosts on one bridge, and the ssh key to log in to them; a context manager that removes both."""
 
     def __init__(self, folder: Path, count: int) -> None:
-        """Everything that the hosts keep lies in `folder`."""
+        """`folder` contains the disks of all hosts."""
         self.key, self.shared = folder / "key", folder / "shared"
-        self._tag, self._folder, self._count = f"mt{random.getrandbits(24):06x}", folder, count
-        self._undo = ExitStack()
+        self._bridge, self._folder, self._count = f"mt{random.getrandbits(24):06x}", folder, count
+        self._cleanup = ExitStack()
         self.hosts: list[Host] = []
         self.address = ""
-        """By which the hosts reach this machine."""
+        """The address at which the hosts reach this machine."""
 
     def __enter__(self) -> Self:
-        """Lay the cables and boot every host."""
+        """Create the bridge and boot every host."""
         try:
             self._build()
         except BaseException:
-            self._undo.close()
+            self._cleanup.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._undo.close()
+        self._cleanup.close()
 
     def _build(self) -> None:
         self.shared.mkdir()
         _make_key(self.key)
-        network = _free_network()
+        network = _find_free_network()
         self.address = f"{network}.1"
-        _ip("link", "add", self._tag, "type", "bridge")
-        self._undo.callback(_ip, "link", "del", self._tag)
-        _ip("addr", "add", f"{self.address}/24", "dev", self._tag)
-        _ip("link", "set", self._tag, "up")
+        _run_ip("link", "add", self._bridge, "type", "bridge")
+        self._cleanup.callback(_run_ip, "link", "del", self._bridge)
+        _run_ip("addr", "add", f"{self.address}/24", "dev", self._bridge)
+        _run_ip("link", "set", self._bridge, "up")
         for number in range(self._count):
-            name, folder = f"{self._tag}h{number}", self._folder / f"host{number}"
-            self.hosts.append(Host(name, f"{network}.{10 + number}", self._tag, folder, self.shared))
+            name, folder = f"{self._bridge}h{number}", self._folder / f"host{number}"
+            self.hosts.append(Host(name, f"{network}.{10 + number}", self._bridge, folder, self.shared))
             _make_key(folder / "host_key")
-            (folder / "sshd_config").write_text(SSHD)
+            (folder / "sshd_config").write_text(SSHD_CONFIG)
         names = [f"{host.address} {host.name}\n" for host in self.hosts]
         (self._folder / "hosts").write_text("".join(["127.0.0.1 localhost\n", *names]))
         for host in self.hosts:
-            self._undo.callback(host.kill)
+            self._cleanup.callback(host.kill)
             host.start()
 
 
-def _free_network() -> str:
-    """The first three numbers of a private network that this machine has no route to."""
-    routes = json.loads(_ip("-j", "route", "show", "table", "all"))
+def _find_free_network() -> str:
+    """The first three bytes of a private network to which this machine has no route."""
+    routes = json.loads(_run_ip("-j", "route", "show", "table", "all"))
     taken = {str(route.get("dst", "")).rpartition(".")[0] for route in routes}
     free = [network for number in range(1, 255) if (network := f"10.77.{number}") not in taken]
     return random.choice(free)
@@ -241,26 +249,30 @@ def _make_key(path: Path) -> None:
     subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
 
 
-def _private(seen: Path, own: Path) -> list[tuple[Path, Path]]:
-    """What to bind so that `seen` is a host's own folder, and Python is still found below it."""
+def _plan_private_binds(mount_point: Path, host_folder: Path) -> list[tuple[Path, Path]]:
+    """The bind mounts that put a host's folder at `mount_point` and keep Python below it."""
     needed = {Path(sys.prefix), Path(sys.base_prefix)}
-    kept = [(path, own / path.relative_to(seen)) for path in sorted(needed) if path.is_relative_to(seen)]
-    return [*kept, (own, seen)]
+    kept = [
+        (path, host_folder / path.relative_to(mount_point))
+        for path in sorted(needed)
+        if path.is_relative_to(mount_point)
+    ]
+    return [*kept, (host_folder, mount_point)]
 
 
-def _source_roots() -> list[str]:
-    """Where this project could be imported from without being delivered."""
+def _list_source_roots() -> list[str]:
+    """The source roots from which this project could be imported without delivery."""
     url = json.loads(distribution("memtune").read_text("direct_url.json") or "{}").get("url", "")
     return [shlex.quote(str(Path(urlparse(url).path) / "platform"))]
 
 
-def _bind(source: Path, target: Path) -> str:
-    there, seen = shlex.quote(str(source)), shlex.quote(str(target))
-    made = f"mkdir -p {seen} && " if source.is_dir() else ""
-    return f"{made}mount --rbind {there} {seen}"
+def _build_bind_command(source: Path, target: Path) -> str:
+    quoted_source, quoted_target = shlex.quote(str(source)), shlex.quote(str(target))
+    create = f"mkdir -p {quoted_target} && " if source.is_dir() else ""
+    return f"{create}mount --rbind {quoted_source} {quoted_target}"
 
 
-def _ip(*arguments: str) -> str:
+def _run_ip(*arguments: str) -> str:
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"ip {shlex.join(arguments)}: {done.stderr.strip()}")

@@ -7,58 +7,62 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-__all__ = ["Proxy"]
+__all__ = ["FaultyProxy"]
 
-HEAD = b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nConnection: close\r\n"
-SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+RESPONSE_503_HEAD = b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nConnection: close\r\n"
+RESPONSE_503_BODY = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 
 
-class Proxy:
+class FaultyProxy:
     """A port of loopback that leads to another one, well or as `behave` says.
 
     `struck` counts what went wrong on purpose.
     """
 
-    def __init__(self, target: int) -> None:
-        self.target = target
-        self.struck = 0
+    def __init__(self, target_port: int) -> None:
+        self.target_port = target_port
+        self.fault_count = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
-        self._connect: Callable[[socket.socket], None] = self._pass
-        self._lose: Callable[[], bool] = lambda: False
-        self._pause = 0.0
-        self._left = 0
-        self._counting = threading.Lock()
+        self._handle_connection: Callable[[socket.socket], None] = self._handle_by_relaying
+        self._should_drop_response: Callable[[], bool] = lambda: False
+        self._delay_seconds = 0.0
+        self._faults_left = 0
+        self._count_lock = threading.Lock()
 
     @contextmanager
-    def running(self) -> Iterator["Proxy"]:
+    def serve(self) -> Iterator["FaultyProxy"]:
         """The proxy for the time of the block."""
-        threading.Thread(target=self._accept, daemon=True).start()
+        threading.Thread(target=self._accept_connections, daemon=True).start()
         try:
             yield self
         finally:
             self._listener.close()
 
-    def behave(self) -> None:
+    def stop_faults(self) -> None:
         """Pass everything on."""
-        self._connect, self._lose, self._pause = self._pass, lambda: False, 0.0
+        self._handle_connection, self._should_drop_response, self._delay_seconds = (
+            self._handle_by_relaying,
+            lambda: False,
+            0.0,
+        )
 
-    def say_503(self, times: int) -> None:
+    def respond_503(self, times: int) -> None:
         """Answer so many requests with 503, as an object store that is overrun."""
-        self._connect, self._left = self._refuse, times
+        self._handle_connection, self._faults_left = self._handle_with_503, times
 
-    def hang_up(self, times: int) -> None:
+    def close_connections(self, times: int) -> None:
         """Close so many connections at once, those that are open too."""
-        self._connect, self._left = self._close, times
+        self._handle_connection, self._faults_left = self._handle_by_closing, times
 
-    def be_slow(self, seconds: float) -> None:
+    def delay_responses(self, seconds: float) -> None:
         """Hold back every piece of an answer for so long."""
-        self._pause = seconds
+        self._delay_seconds = seconds
 
-    def lose_answers(self, seed: int, least: int, most: int) -> None:
+    def drop_responses(self, seed: int, min_responses: int, max_responses: int) -> None:
         """Cut the connection in place of one answer in `least` to `most`; the server has done its part."""
         chance = random.Random(seed)
-        left = chance.randint(least, most)
+        left = chance.randint(min_responses, max_responses)
         lock = threading.Lock()
 
         def lose() -> bool:
@@ -67,12 +71,12 @@ class Proxy:
                 left -= 1
                 if left > 0:
                     return False
-                left = chance.randint(least, most)
+                left = chance.randint(min_responses, max_responses)
             return True
 
-        self._lose = lose
+        self._should_drop_response = lose
 
-    def _accept(self) -> None:
+    def _accept_connections(self) -> None:
         while True:
             try:
                 client, _ = self._listener.accept()
@@ -82,49 +86,51 @@ class Proxy:
 
     def _serve(self, client: socket.socket) -> None:
         with client, suppress(OSError):
-            self._connect(client)
+            self._handle_connection(client)
 
-    def _strike(self) -> None:
-        with self._counting:
-            self.struck += 1
-            self._left -= 1
-            if self._left == 0:
-                self._connect = self._pass
+    def _count_fault(self) -> None:
+        with self._count_lock:
+            self.fault_count += 1
+            self._faults_left -= 1
+            if self._faults_left == 0:
+                self._handle_connection = self._handle_by_relaying
 
-    def _close(self, client: socket.socket) -> None:
-        self._strike()
+    def _handle_by_closing(self, client: socket.socket) -> None:
+        self._count_fault()
 
-    def _refuse(self, client: socket.socket) -> None:
+    def _handle_with_503(self, client: socket.socket) -> None:
         client.settimeout(5)
         client.recv(2**16)
-        self._strike()
-        client.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(SLOW_DOWN) + SLOW_DOWN)
+        self._count_fault()
+        client.sendall(
+            RESPONSE_503_HEAD + b"Content-Length: %d\r\n\r\n" % len(RESPONSE_503_BODY) + RESPONSE_503_BODY
+        )
         client.shutdown(socket.SHUT_WR)
         while client.recv(2**16):  # what is still on its way would turn the answer into a reset
             pass
 
-    def _pass(self, client: socket.socket) -> None:
-        with socket.create_connection(("127.0.0.1", self.target)) as server:
-            onward = threading.Thread(target=self._forward, args=[client, server], daemon=True)
+    def _handle_by_relaying(self, client: socket.socket) -> None:
+        with socket.create_connection(("127.0.0.1", self.target_port)) as server:
+            onward = threading.Thread(target=self._relay_request, args=[client, server], daemon=True)
             onward.start()
             try:
-                self._answer(client, server)
+                self._relay_response(client, server)
             finally:
                 for end in (client, server):  # which wakes the other thread, unlike closing
                     with suppress(OSError):
                         end.shutdown(socket.SHUT_RDWR)
                 onward.join()
 
-    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+    def _relay_request(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             while data := client.recv(2**16):
                 server.sendall(data)
             server.shutdown(socket.SHUT_WR)
 
-    def _answer(self, client: socket.socket, server: socket.socket) -> None:
+    def _relay_response(self, client: socket.socket, server: socket.socket) -> None:
         while data := server.recv(2**16):
-            if self._connect != self._pass or self._lose():
-                self._strike()
+            if self._handle_connection != self._handle_by_relaying or self._should_drop_response():
+                self._count_fault()
                 return
-            time.sleep(self._pause)
+            time.sleep(self._delay_seconds)
             client.sendall(data)

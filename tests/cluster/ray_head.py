@@ -12,8 +12,8 @@ import time
 import urllib.request
 from pathlib import Path
 
-SECONDS = 120
-OWN_PORTS = (
+START_TIMEOUT_SECONDS = 120
+PORT_OPTIONS = (
     "port",
     "dashboard-port",
     "dashboard-agent-listen-port",
@@ -30,14 +30,14 @@ class RayHead:
         self.folder = Path(tempfile.mkdtemp(prefix="mt-"))  # short: Ray's sockets lie below it
         self.token = self.folder / "token"
         self.token.write_text("0123456789abcdef" * 4)
-        ports = free_ports(len(OWN_PORTS))
-        self.gcs = f"127.0.0.1:{ports[0]}"
+        ports = find_free_ports(len(PORT_OPTIONS))
+        self.gcs_address = f"127.0.0.1:{ports[0]}"
         self.address = f"http://127.0.0.1:{ports[1]}"
-        self._options = [f"--{name}={port}" for name, port in zip(OWN_PORTS, ports, strict=True)]
+        self._options = [f"--{name}={port}" for name, port in zip(PORT_OPTIONS, ports, strict=True)]
         self._options += ["--dashboard-host=127.0.0.1", "--node-ip-address=127.0.0.1", *options]
-        self._more = environment or {}
+        self._extra_environment = environment or {}
 
-    def scale(self, config: dict[str, object]) -> None:
+    def set_autoscaling_config(self, config: dict[str, object]) -> None:
         """Give the head an autoscaling file, before it is started."""
         path = self.folder / "autoscaling.yaml"
         path.write_text(json.dumps(config))
@@ -55,24 +55,24 @@ class RayHead:
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", *fixed, *self._options]
         with open(self.folder / "log", "wb") as log:
             self.process = subprocess.Popen(
-                command, env=self._environment(), stdout=log, stderr=log, start_new_session=True
+                command, env=self._build_environment(), stdout=log, stderr=log, start_new_session=True
             )
-        end = time.monotonic() + SECONDS
-        while not self._answers():
+        end = time.monotonic() + START_TIMEOUT_SECONDS
+        while not self._is_job_server_up():
             assert self.process.poll() is None, (self.folder / "log").read_text()
             assert time.monotonic() < end, (self.folder / "log").read_text()
             time.sleep(0.5)
 
-    def _environment(self) -> dict[str, str]:
+    def _build_environment(self) -> dict[str, str]:
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MEMTUNE_"))
         }
         kept.pop("PYTHONPATH", None)
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token)}
         path = {"PATH": f"{Path(sys.executable).parent}:{kept['PATH']}", "RAY_USAGE_STATS_ENABLED": "0"}
-        return {**kept, **token, **path, **self._more}
+        return {**kept, **token, **path, **self._extra_environment}
 
-    def _answers(self) -> bool:
+    def _is_job_server_up(self) -> bool:
         request = urllib.request.Request(
             f"{self.address}/api/jobs/", headers={"Authorization": f"Bearer {self.token.read_text()}"}
         )
@@ -90,14 +90,14 @@ class RayHead:
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-        for process in self.processes():
+        for process in self.find_processes():
             try:
                 os.kill(process, signal.SIGKILL)
             except ProcessLookupError:
                 continue
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def processes(self) -> list[int]:
+    def find_processes(self) -> list[int]:
         """Processes whose command line names this head's folder."""
         found = []
         for entry in Path("/proc").iterdir():
@@ -112,7 +112,7 @@ class RayHead:
         return found
 
 
-def free_ports(count: int) -> list[int]:
+def find_free_ports(count: int) -> list[int]:
     """Ports that nothing listened on a moment ago."""
     sockets = [socket.socket() for _ in range(count)]
     for listening in sockets:

@@ -1,9 +1,9 @@
-"""A cluster's services as tests start them: real processes that may be stopped and come back.
+"""The services of a cluster for tests: real processes that tests can stop and start again.
 
-They listen on loopback, or on the address of a private network that a test made.
+They listen on loopback, or on an address of a private network.
 
-PostgreSQL comes from Debian's package, the object store is moto's server, and MLflow's is started by what
-clusters/services says, over the other two, with passwords that its script made.
+PostgreSQL comes from Debian's package, and the object store is moto's server. MLflow's server uses both; its
+options come from clusters/services, its passwords from the script there.
 """
 
 import configparser
@@ -33,44 +33,46 @@ __all__ = [
     "ObjectStore",
     "Postgres",
     "Secrets",
-    "free_port",
-    "free_user",
+    "find_free_port",
+    "find_postgres_programs",
+    "find_unprivileged_user",
     "make_secrets",
-    "postgres_programs",
-    "until",
+    "wait_until",
 ]
 
-SERVICES = Path(__file__).parents[2] / "clusters" / "services"
-UNIT = SERVICES / "memtune-mlflow.service"
-PROGRAMS = Path(sys.executable).parent
+SERVICES_FOLDER = Path(__file__).parents[2] / "clusters" / "services"
+MLFLOW_UNIT_PATH = SERVICES_FOLDER / "memtune-mlflow.service"
+PROGRAMS_FOLDER = Path(sys.executable).parent
 LOOPBACK = "127.0.0.1"
-PATIENCE = 120
+TIMEOUT_SECONDS = 120
 """Seconds that a server may take to answer on a busy machine."""
 
 
-def free_port() -> int:
-    """A port of loopback at which nothing listens."""
+def find_free_port() -> int:
+    """A free port of loopback."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
 
-def until(found: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
-    """Wait until it is so; an AssertionError names what did not come about."""
-    end = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < end, f"{what}: not within {seconds:.0f} s"
+def wait_until(
+    condition: Callable[[], bool], description: str, timeout_seconds: float = TIMEOUT_SECONDS
+) -> None:
+    """Poll until the condition holds. Raises AssertionError with `description` after the timeout."""
+    end = time.monotonic() + timeout_seconds
+    while not condition():
+        assert time.monotonic() < end, f"{description}: not within {timeout_seconds:.0f} s"
         time.sleep(0.05)
 
 
-def postgres_programs() -> Path | None:
+def find_postgres_programs() -> Path | None:
     """The folder of initdb and postgres, of the newest version that is installed; None without any."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    found = debian[-1] if debian else shutil.which("initdb")
-    return Path(found).parent if found else None
+    initdb = debian[-1] if debian else shutil.which("initdb")
+    return Path(initdb).parent if initdb else None
 
 
-def free_user() -> str | None:
-    """Who runs PostgreSQL, which root may not: Debian's user for it, else nobody; None for this very user."""
+def find_unprivileged_user() -> str | None:
+    """The user that runs PostgreSQL, which refuses root: Debian's user, else nobody; None for this user."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -84,20 +86,20 @@ class Secrets:
         self.folder = folder
 
     @property
-    def database(self) -> str:
+    def database_password(self) -> str:
         return (self.folder / "postgres_password").read_text()
 
     @property
-    def administrator(self) -> str:
-        return self.server["MLFLOW_AUTH_ADMIN_PASSWORD"]
+    def administrator_password(self) -> str:
+        return self.server_environment["MLFLOW_AUTH_ADMIN_PASSWORD"]
 
     @property
-    def server(self) -> dict[str, str]:
-        """What the server's process is given."""
+    def server_environment(self) -> dict[str, str]:
+        """The environment variables of the server's process."""
         return dict(line.split("=", 1) for line in (self.folder / "mlflow.env").read_text().splitlines())
 
     def install(self, home: Path, postgres_port: int) -> None:
-        """Put the user's two files where their programs look for them, as docs/cluster.md says."""
+        """Write the user's two password files to their default paths, as docs/cluster.md describes."""
         passwords = (self.folder / "pgpass").read_text().replace(":5432:", f":{postgres_port}:")
         credentials = (self.folder / "mlflow_credentials").read_text()
         for path, text in ((".pgpass", passwords), (".mlflow/credentials", credentials)):
@@ -107,72 +109,72 @@ class Secrets:
 
 
 def make_secrets(folder: Path) -> Secrets:
-    """New passwords, as a user makes them."""
-    subprocess.run([str(SERVICES / "make_secrets.sh"), str(folder)], check=True)
+    """Create passwords with the script of clusters/services."""
+    subprocess.run([str(SERVICES_FOLDER / "make_secrets.sh"), str(folder)], check=True)
     return Secrets(folder)
 
 
 class Postgres:
-    """PostgreSQL with the databases of clusters/services, on a port and a socket of its own."""
+    """PostgreSQL with the databases of clusters/services, on its own port and socket."""
 
     def __init__(self, folder: Path, programs: Path, password: str, host: str = LOOPBACK) -> None:
-        self.port, self.host = free_port(), host
-        self.folder, self.user, self._programs = folder, free_user(), programs
+        self.port, self.host = find_free_port(), host
+        self.folder, self.user, self._programs = folder, find_unprivileged_user(), programs
         self._password = password
         self.process: subprocess.Popen[bytes] | None = None
         self._initialise()
 
     @property
     def url(self) -> str:
-        """Where studies' proposals go; the password is in ~/.pgpass."""
+        """The URL of Optuna's storage; the password is in ~/.pgpass."""
         return f"postgresql://memtune@{self.host}:{self.port}/optuna"
 
     def start(self) -> None:
-        """Start it, and wait until it takes connections."""
+        """Start the server and wait until it accepts connections."""
         command = [str(self._programs / "postgres"), "-D", str(self.folder / "data")]
         command += ["-h", self.host, "-p", str(self.port), "-k", str(self.folder), "-c", "fsync=off"]
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, start_new_session=True, **self._identity()
+                command, stdout=log, stderr=log, start_new_session=True, **self._process_owner()
             )
-        until(self._answers, "PostgreSQL answers")
+        wait_until(self._is_accepting_connections, "PostgreSQL answers")
 
-    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT: an orderly stop that cuts connections; SIGQUIT: at once, to be recovered at the start."""
+    def stop(self, stop_signal: signal.Signals = signal.SIGINT) -> None:
+        """Stop the server. SIGINT closes connections; SIGQUIT exits at once, and the next start recovers."""
         assert self.process is not None
-        self.process.send_signal(how)
-        self.process.wait(PATIENCE)
+        self.process.send_signal(stop_signal)
+        self.process.wait(TIMEOUT_SECONDS)
 
     @contextmanager
-    def hanging(self, longest: float = PATIENCE) -> Iterator[None]:
-        """All its processes stopped for the time of the block or so many seconds; connections stay open."""
+    def suspend(self, max_seconds: float = TIMEOUT_SECONDS) -> Iterator[None]:
+        """SIGSTOP all processes until the block ends, at most `max_seconds`; connections stay open."""
         assert self.process is not None
-        pids = [self.process.pid]  # which starts no more of them once it is stopped
+        pids = [self.process.pid]  # once stopped, it starts no more children
         os.kill(self.process.pid, signal.SIGSTOP)
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         pids += [int(pid) for pid in children.read_text().split()]
 
-        def go_on() -> None:
+        def resume() -> None:
             for pid in reversed(pids):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
 
-        end = Timer(longest, go_on)
-        end.start()
+        timer = Timer(max_seconds, resume)
+        timer.start()
         try:
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
             yield
         finally:
-            end.cancel()
-            go_on()
+            timer.cancel()
+            resume()
 
     @property
     def is_up(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
     @contextmanager
-    def administrator(self) -> Iterator[psycopg.Connection]:
+    def connect_as_administrator(self) -> Iterator[psycopg.Connection]:
         """A connection of the superuser, over the socket."""
         with psycopg.connect(
             host=str(self.folder),
@@ -198,51 +200,51 @@ class Postgres:
             "--no-locale",
             "--no-sync",
         ]
-        subprocess.run(command, check=True, capture_output=True, cwd=self.folder, **self._identity())
+        subprocess.run(command, check=True, capture_output=True, cwd=self.folder, **self._process_owner())
         password.unlink()
         if self.host != LOOPBACK:
             with (self.folder / "data" / "pg_hba.conf").open("a") as rules:
                 rules.write("host all all samenet scram-sha-256\n")
 
     def make_databases(self) -> None:
-        """The role and the databases, as compose.yaml and docs/cluster.md make them."""
-        with self.administrator() as connection:
+        """Create the role and the databases of compose.yaml and docs/cluster.md."""
+        with self.connect_as_administrator() as connection:
             role = "CREATE ROLE memtune LOGIN PASSWORD {}"
             connection.execute(sql.SQL(role).format(sql.Literal(self._password)))
             connection.execute("CREATE DATABASE mlflow OWNER memtune")
-            for statement in (SERVICES / "databases.sql").read_text().split(";"):
+            for statement in (SERVICES_FOLDER / "databases.sql").read_text().split(";"):
                 if statement.strip():
                     connection.execute(statement.encode())
 
-    def _identity(self) -> dict[str, object]:
+    def _process_owner(self) -> dict[str, object]:
         return {"user": self.user, "extra_groups": []} if self.user else {}
 
-    def _answers(self) -> bool:
+    def _is_accepting_connections(self) -> bool:
         assert self.is_up, (self.folder / "server.log").read_text()
         try:
-            with self.administrator():
+            with self.connect_as_administrator():
                 return True
         except psycopg.OperationalError:
             return False
 
 
 class ObjectStore:
-    """An S3 server, moto's."""
+    """The S3 server of moto."""
 
-    keys: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret-of-s3"}
+    credentials: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret-of-s3"}
 
     def __init__(self, log: Path, host: str = LOOPBACK) -> None:
-        self.address = f"http://{host}:{free_port()}"
+        self.address = f"http://{host}:{find_free_port()}"
         self._host = host
         self._log = log
 
-    def environment(self, address: str | None = None) -> dict[str, str]:
-        """How clients find it, at its own address or another that leads there."""
-        return {**self.keys, "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": address or self.address}
+    def build_client_environment(self, address: str | None = None) -> dict[str, str]:
+        """The variables of S3 clients, with the server's address or that of a relay."""
+        return {**self.credentials, "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": address or self.address}
 
     def make_bucket(self, name: str) -> None:
-        """A new bucket."""
-        key, secret = self.keys.values()
+        """Create a bucket."""
+        key, secret = self.credentials.values()
         files = fs.S3FileSystem(
             access_key=key,
             secret_key=secret,
@@ -254,17 +256,18 @@ class ObjectStore:
         files.create_dir(name)
 
     @contextmanager
-    def running(self) -> Iterator["ObjectStore"]:
-        """The server for the time of the block."""
+    def serve(self) -> Iterator["ObjectStore"]:
+        """Run the server during the block."""
         port = self.address.rpartition(":")[2]
-        command = [str(PROGRAMS / "moto_server"), "-H", self._host, "-p", port]
+        command = [str(PROGRAMS_FOLDER / "moto_server"), "-H", self._host, "-p", port]
         with (
             self._log.open("wb") as sink,
             subprocess.Popen(command, stdout=sink, stderr=sink, start_new_session=True) as server,
         ):
             try:
-                until(
-                    lambda: answers(f"{self.address}/moto-api/", server, self._log), "the S3 server answers"
+                wait_until(
+                    lambda: is_responding(f"{self.address}/moto-api/", server, self._log),
+                    "the S3 server answers",
                 )
                 yield self
             finally:
@@ -272,7 +275,7 @@ class ObjectStore:
 
 
 class MlflowServer:
-    """MLflow's server as clusters/services/memtune-mlflow.service starts it, at another port, one worker."""
+    """MLflow's server with the command of memtune-mlflow.service, on another port, with one worker."""
 
     def __init__(
         self,
@@ -284,28 +287,33 @@ class MlflowServer:
         host: str = LOOPBACK,
     ) -> None:
         self.folder = folder
-        self.port = free_port()
+        self.port = find_free_port()
         self.uri = f"http://{host}:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
         unit = configparser.RawConfigParser(strict=False)
         unit.optionxform = str  # type: ignore[assignment, method-assign]
-        text = UNIT.read_text()
+        text = MLFLOW_UNIT_PATH.read_text()
         variables = [
             pair for line in re.findall("^Environment=(.*)$", text, re.M) for pair in shlex.split(line)
         ]
-        given = dict(pair.split("=", 1) for pair in variables)
-        given["MLFLOW_ARTIFACTS_DESTINATION"] = artifacts
-        given["MLFLOW_AUTH_CONFIG_PATH"] = str(SERVICES / "mlflow_auth.ini")
-        self._environment = {**environment, **given, **secrets.server, "PGPORT": str(postgres.port)}
+        unit_environment = dict(pair.split("=", 1) for pair in variables)
+        unit_environment["MLFLOW_ARTIFACTS_DESTINATION"] = artifacts
+        unit_environment["MLFLOW_AUTH_CONFIG_PATH"] = str(SERVICES_FOLDER / "mlflow_auth.ini")
+        self._environment = {
+            **environment,
+            **unit_environment,
+            **secrets.server_environment,
+            "PGPORT": str(postgres.port),
+        }
         self._environment["PGHOST"] = postgres.host
         (command,) = re.findall("^ExecStart=(.*)$", text, re.M)
         program, *options = shlex.split(command)
         options[options.index("--port") + 1] = str(self.port)
         options[options.index("--host") + 1] = host
-        self.command = [str(PROGRAMS / Path(program).name), *options, "--workers", "1"]
+        self.command = [str(PROGRAMS_FOLDER / Path(program).name), *options, "--workers", "1"]
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server and wait until it answers."""
         with (self.folder / "mlflow.log").open("ab") as log:
             self.process = subprocess.Popen(
                 self.command,
@@ -315,27 +323,27 @@ class MlflowServer:
                 cwd=self.folder,
                 start_new_session=True,
             )
-        self.wait()
+        self.wait_until_ready()
 
-    def wait(self) -> None:
+    def wait_until_ready(self) -> None:
         process = self.process
         assert process is not None
         log = self.folder / "mlflow.log"
-        until(lambda: answers(f"{self.uri}/health", process, log), "MLflow's server answers")
+        wait_until(lambda: is_responding(f"{self.uri}/health", process, log), "MLflow's server answers")
 
     @property
     def is_up(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
-        """SIGKILL to the server and its workers, which share its process group."""
+        """Kill the process group of the server and its workers with SIGKILL."""
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
-def answers(address: str, process: "subprocess.Popen[bytes]", log: Path) -> bool:
-    """Whether an address answers; an AssertionError with its log when its process has ended."""
+def is_responding(address: str, process: "subprocess.Popen[bytes]", log: Path) -> bool:
+    """Whether an address answers. Raises AssertionError with the log when the process has ended."""
     assert process.poll() is None, log.read_text(errors="replace")
     try:
         urllib.request.urlopen(address, timeout=1).close()
@@ -345,7 +353,7 @@ def answers(address: str, process: "subprocess.Popen[bytes]", log: Path) -> bool
 
 
 @contextmanager
-def private_folder(owner: str | None) -> Iterator[Path]:
+def make_private_folder(owner: str | None) -> Iterator[Path]:
     """A folder that another user can reach, unlike the folders of pytest."""
     folder = Path(tempfile.mkdtemp(prefix="memtune-test-"))
     try:

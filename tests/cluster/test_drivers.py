@@ -11,15 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from memtune.corpora.cache import cache_folder
-from memtune.execution.checkpoints import tokens_seen
-from memtune.execution.comparison import champions, compare
+from memtune.corpora.store.node_cache import resolve_cache_folder
+from memtune.results.comparison import compare, find_champions
 from memtune.search import Outcome
-from tests.cluster.disks import Disk, Mount
-from tests.cluster.drivers import Driver, RayInstance, driving, eventually, members, outcomes, ray_instance
+from memtune.studies.checkpoint_store import parse_tokens
+from memtune.trial_state import TrialState
+from tests.cluster.disks import Disk, MountDisk
+from tests.cluster.drivers import (
+    Driver,
+    RayInstance,
+    list_session_processes,
+    poll_until,
+    read_outcomes,
+    run_driver,
+    start_ray_instance,
+)
 from tests.cluster.fault_table import RecordFault
-from tests.cluster.places import INTERVAL, STUDY, Place
-from tests.conftest import SPACE
+from tests.cluster.places import CHECKPOINT_INTERVAL_TOKENS, STUDY_TOML, StudySetup
+from tests.conftest import SPACE_TOML
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_places")]
 
@@ -27,52 +36,52 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_places")]
 @pytest.fixture(scope="module")
 def ray() -> Iterator[RayInstance]:
     """A Ray that the drivers share, as they would a cluster."""
-    with ray_instance(cores=4) as instance:
+    with start_ray_instance(cores=4) as instance:
         yield instance
 
 
 @pytest.fixture
-def place(tmp_path: Path, ray: RayInstance) -> Place:
-    return Place(tmp_path, ray)
+def place(tmp_path: Path, ray: RayInstance) -> StudySetup:
+    return StudySetup(tmp_path, ray)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, ray: RayInstance) -> list[Outcome]:
     """The trials of the study when nothing goes wrong."""
-    place = Place(tmp_path_factory.mktemp("undisturbed"), ray)
-    with driving(place.study, environment=place.environment) as driver:
-        driver.succeed()
-    return place.outcomes()
+    place = StudySetup(tmp_path_factory.mktemp("undisturbed"), ray)
+    with run_driver(place.study_file, environment=place.environment) as driver:
+        driver.wait_for_success()
+    return place.read_outcomes()
 
 
 def told(outcomes: list[Outcome]) -> list[tuple[object, ...]]:
     """All there is of the trials but their numbers, which skip what a kill cut off."""
-    return [(each.identity, each.state, each.value, each.curve, each.reason) for each in outcomes]
+    return [(each.identity, each.state, each.value, each.curve, each.end) for each in outcomes]
 
 
-def strike(driver: Driver, place: Place, pattern: str, times: int) -> dict[int, str]:
+def strike(driver: Driver, place: StudySetup, pattern: str, times: int) -> dict[int, str]:
     """Kill the driver at a line of its output; nothing that it started stays.
 
     The checkpoints from which its trials are to go on. All that was reported is in them, so that what is
     trained again is less than what lies between two of them.
     """
-    driver.wait_for(pattern, times)
+    driver.wait_for_line(pattern, times)
     driver.kill()
-    eventually(lambda: not place.ray.workers(), "the end of a dead driver's workers")
-    saved = place.cut_off()
+    poll_until(lambda: not place.ray.find_trial_processes(), "the end of a dead driver's workers")
+    saved = place.find_interrupted_checkpoints()
     reported = dict.fromkeys(saved, 0)
     for number, tokens in re.findall(r"trial +(\d+)  running .* (\d+) tokens", "".join(driver.lines)):
         reported[int(number)] = int(tokens)
     for number, newest in saved.items():
-        assert reported[number] <= tokens_seen(newest) <= reported[number] + INTERVAL
+        assert reported[number] <= parse_tokens(newest) <= reported[number] + CHECKPOINT_INTERVAL_TOKENS
     return saved
 
 
-def strike_after_two_checkpoints(place: Place) -> dict[int, str]:
+def strike_after_two_checkpoints(place: StudySetup) -> dict[int, str]:
     """As `strike`; where the trial was over before the kill came, once more with the next one."""
     resume: list[str] = []
     while True:
-        with driving(place.study, *resume, environment=place.environment) as driver:
+        with run_driver(place.study_file, *resume, environment=place.environment) as driver:
             if saved := strike(driver, place, "running .* 680 tokens", 1):
                 return saved
         resume = ["--resume"]
@@ -80,31 +89,33 @@ def strike_after_two_checkpoints(place: Place) -> dict[int, str]:
 
 def went_on(output: str) -> dict[int, str]:
     """The checkpoints that trials went on from, by their numbers."""
-    found = re.findall(r"trial +(\d+)  goes on from checkpoint (\S+)", output)
+    found = re.findall(r"trial +(\d+)  resumes from checkpoint (\S+)", output)
     return {int(number): name for number, name in found}
 
 
 def test_a_driver_killed_again_and_again_ends_with_the_trials_of_one_that_was_not(
-    place: Place, undisturbed: list[Outcome], record_fault: RecordFault
+    place: StudySetup, undisturbed: list[Outcome], record_fault: RecordFault
 ) -> None:
     """After a report, when about to ask, and at the crowning."""
     chance = random.Random(5)
     over: list[int] = []
     saved: dict[int, str] = {}
-    report, end = r"running .* tokens", r" (done|stopped) "
+    report, end = r"running .* tokens", r" (complete|stopped) "
     for pattern, times in ((report, chance.randint(3, 5)), (end, chance.randint(1, 2)), (end, None)):
         resume = [] if pattern == report else ["--resume"]
-        with driving(place.study, *resume, environment=place.environment) as driver:
+        with run_driver(place.study_file, *resume, environment=place.environment) as driver:
             left, saved = saved, strike(driver, place, pattern, times or len(undisturbed) - len(over))
         output = "".join(driver.lines)
         assert went_on(output) == left
         again = re.findall(r"trial +(\d+) +running", output)
         assert not {int(number) for number in again} & set(over)
-        over = [outcome.number for outcome in place.outcomes() if outcome.state != "running"]
-    with driving(place.study, "--resume", environment=place.environment) as driver:
-        assert "running" not in driver.succeed()
+        over = [
+            outcome.number for outcome in place.read_outcomes() if outcome.state is not TrialState.RUNNING
+        ]
+    with run_driver(place.study_file, "--resume", environment=place.environment) as driver:
+        assert "running" not in driver.wait_for_success()
 
-    assert told(place.outcomes()) == told(undisturbed)
+    assert told(place.read_outcomes()) == told(undisturbed)
     place.check_records()
     record_fault(
         "driver killed",
@@ -117,17 +128,17 @@ def test_a_driver_killed_again_and_again_ends_with_the_trials_of_one_that_was_no
 
 
 def test_a_truncated_checkpoint_is_named_and_the_one_before_goes_on(
-    place: Place, undisturbed: list[Outcome], record_fault: RecordFault
+    place: StudySetup, undisturbed: list[Outcome], record_fault: RecordFault
 ) -> None:
     ((number, newest),) = strike_after_two_checkpoints(place).items()
-    (cut_off,) = [outcome for outcome in place.outcomes() if outcome.number == number]
-    weights = place.checkpoints(cut_off.identity)[-1] / "model.safetensors"
+    (cut_off,) = [outcome for outcome in place.read_outcomes() if outcome.number == number]
+    weights = place.list_checkpoints(cut_off.identity)[-1] / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    with driving(place.study, "--resume", environment=place.environment) as driver:
-        out = driver.succeed()
-    assert re.search(rf"trial +{number} .*{newest} is passed over.*truncated", out)
-    assert 0 < tokens_seen(newest) - tokens_seen(went_on(out)[number]) <= INTERVAL
-    assert told(place.outcomes()) == told(undisturbed)
+    with run_driver(place.study_file, "--resume", environment=place.environment) as driver:
+        out = driver.wait_for_success()
+    assert re.search(rf"trial +{number} .*{newest} is skipped.*truncated", out)
+    assert 0 < parse_tokens(newest) - parse_tokens(went_on(out)[number]) <= CHECKPOINT_INTERVAL_TOKENS
+    assert told(place.read_outcomes()) == told(undisturbed)
     record_fault(
         "files damaged",
         1,
@@ -138,26 +149,28 @@ def test_a_truncated_checkpoint_is_named_and_the_one_before_goes_on(
 
 
 def test_a_full_disk_ends_the_trial_that_fills_it_and_no_other(
-    place: Place, mounted: Mount, record_fault: RecordFault
+    place: StudySetup, mounted: MountDisk, record_fault: RecordFault
 ) -> None:
-    mounted(Path(place.settings.studies), 600)
-    place.study.write_text(place.study.read_text().replace("trials = 6", "trials = 3"))
-    place.study.with_name("space.toml").write_text(
-        SPACE.replace("[4, 8]", "[4, 5, 150]")
+    mounted(Path(place.settings.studies_folder), 600)
+    place.study_file.write_text(place.study_file.read_text().replace("trials = 6", "trials = 3"))
+    place.study_file.with_name("space.toml").write_text(
+        SPACE_TOML.replace("[4, 8]", "[4, 5, 150]")
         .replace("{ int = [1, 2] }", "1")
         .replace("{ float = [0.1, 1.0], log = true }", "0.5")
     )
-    place.study.write_text(place.study.read_text().replace("[halving]\ngrace = 300\nfactor = 2\n", ""))
-    with driving(place.study, environment=place.environment) as driver:
-        out = driver.succeed()
-    ended = {each.configuration["model"]["width"]: each for each in place.outcomes()}
+    place.study_file.write_text(
+        place.study_file.read_text().replace("[halving]\ngrace = 300\nfactor = 2\n", "")
+    )
+    with run_driver(place.study_file, environment=place.environment) as driver:
+        out = driver.wait_for_success()
+    ended = {each.configuration["model"]["width"]: each for each in place.read_outcomes()}
     assert {width: each.state for width, each in ended.items()} == {
-        4: "complete",
-        5: "complete",
-        150: "failed",
+        4: TrialState.COMPLETE,
+        5: TrialState.COMPLETE,
+        150: TrialState.FAILED,
     }
-    assert "No space left on device" in (ended[150].reason or "")
-    assert place.checkpoints(ended[150].identity) == []
+    assert "No space left on device" in str(ended[150].end)
+    assert place.list_checkpoints(ended[150].identity) == []
     assert "new champion models:/tiny@champion" in out
     record_fault(
         "disk full",
@@ -169,7 +182,11 @@ def test_a_full_disk_ends_the_trial_that_fills_it_and_no_other(
 
 
 def test_a_full_cache_and_a_damaged_corpus_are_named_and_no_trial_is_blamed(
-    place: Place, mounted: Mount, tmp_path: Path, undisturbed: list[Outcome], record_fault: RecordFault
+    place: StudySetup,
+    mounted: MountDisk,
+    tmp_path: Path,
+    undisturbed: list[Outcome],
+    record_fault: RecordFault,
 ) -> None:
     """One after the other; each time all is put right and the study resumed.
 
@@ -177,24 +194,24 @@ def test_a_full_cache_and_a_damaged_corpus_are_named_and_no_trial_is_blamed(
     """
     environment = place.environment | {"MEMTUNE_CACHE": str(tmp_path / "cache")}
     disk = full_cache(mounted, tmp_path / "copy")
-    with driving(place.study, environment=environment) as driver:
+    with run_driver(place.study_file, environment=environment) as driver:
         check_stopped(
-            driver, place.study, rf"cannot write to the cache {disk.folder}: .*No space left.*make room"
+            driver, place.study_file, rf"cannot write to the cache {disk.folder}: .*No space left.*free space"
         )
     assert {path.suffix for path in (disk.folder / "verified").iterdir()} == {".lock"}
-    disk.make_space()
+    disk.release()
 
-    damages = corpus_damages(Path(place.settings.store) / "tiny")
+    damages = corpus_damages(Path(place.settings.corpus_store) / "tiny")
     for path, content, named in damages:
         whole = path.read_bytes()
-        with driving(place.study, "--resume", environment=environment) as driver:
-            driver.wait_for("running")
+        with run_driver(place.study_file, "--resume", environment=environment) as driver:
+            driver.wait_for_line("running")
             replace(path, content)
-            check_stopped(driver, place.study, named)
+            check_stopped(driver, place.study_file, named)
         replace(path, whole)
-    with driving(place.study, "--resume", environment=environment) as driver:
-        driver.succeed()
-    assert told(place.outcomes()) == told(undisturbed)
+    with run_driver(place.study_file, "--resume", environment=environment) as driver:
+        driver.wait_for_success()
+    assert told(place.read_outcomes()) == told(undisturbed)
     record_fault(
         "disk full",
         1,
@@ -211,10 +228,10 @@ def test_a_full_cache_and_a_damaged_corpus_are_named_and_no_trial_is_blamed(
     )
 
 
-def full_cache(mounted: Mount, copy: Path) -> Disk:
+def full_cache(mounted: MountDisk, copy: Path) -> Disk:
     """A disk with what is in the cache, but what was verified, and no space."""
-    shutil.copytree(cache_folder(), copy, ignore=shutil.ignore_patterns("verified"))
-    disk = mounted(cache_folder(), 256)
+    shutil.copytree(resolve_cache_folder(), copy, ignore=shutil.ignore_patterns("verified"))
+    disk = mounted(resolve_cache_folder(), 256)
     shutil.copytree(copy, disk.folder, dirs_exist_ok=True)
     disk.fill()
     return disk
@@ -240,7 +257,7 @@ def replace(path: Path, content: bytes) -> None:
 
 def check_stopped(driver: Driver, study: Path, named: str) -> None:
     """The driver said what is wrong and how to go on."""
-    code, out, err = driver.finish()
+    code, out, err = driver.wait_for_exit()
     assert code == 1, out
     assert re.search(named, out), out
     assert f"memtune search {study} --resume" in err
@@ -250,30 +267,30 @@ def check_stopped(driver: Driver, study: Path, named: str) -> None:
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
 def test_a_full_disk_under_the_proposals_is_waited_for(
     kind: str,
-    place: Place,
-    mounted: Mount,
+    place: StudySetup,
+    mounted: MountDisk,
     tmp_path: Path,
     undisturbed: list[Outcome],
     record_fault: RecordFault,
 ) -> None:
     disk = mounted(tmp_path / "disk", 2048)
     url = f"{kind}:///{disk.folder}/proposals"
-    place.settings = place.settings.model_copy(update={"proposals": url})
+    place.settings = place.settings.model_copy(update={"study_database": url})
     environment = place.environment | {"MEMTUNE_PROPOSALS": url}
     disk.fill()
-    with driving(place.study, environment=environment) as driver:
-        code, _, err = driver.finish()
+    with run_driver(place.study_file, environment=environment) as driver:
+        code, _, err = driver.wait_for_exit()
     assert code == 1
     assert f"error: the study's storage {url}" in err
     assert "Traceback" not in err
-    disk.make_space()
-    with driving(place.study, environment=environment) as driver:
-        driver.wait_for("running .* tokens", 2)
+    disk.release()
+    with run_driver(place.study_file, environment=environment) as driver:
+        driver.wait_for_line("running .* tokens", 2)
         disk.fill()
-        driver.wait_for_error("is away; training goes on")
-        disk.make_space()
-        driver.succeed()
-    assert told(place.outcomes()) == told(undisturbed)
+        driver.wait_for_error_line("is unavailable; training continues")
+        disk.release()
+        driver.wait_for_success()
+    assert told(place.read_outcomes()) == told(undisturbed)
     place.check_records()
     record_fault(
         "disk full",
@@ -285,18 +302,23 @@ def test_a_full_disk_under_the_proposals_is_waited_for(
 
 
 def test_a_second_driver_is_refused_with_who_holds_the_study_and_a_killed_first_leaves_no_process(
-    place: Place, tmp_path: Path, record_fault: RecordFault
+    place: StudySetup, tmp_path: Path, record_fault: RecordFault
 ) -> None:
     """The first has a Ray of its own; the second a home of its own, as on another machine."""
-    place.study.write_text(place.study.read_text().replace("tokens = 900", "tokens = 900_000_000"))
-    with driving(place.study, environment={"MEMTUNE_HOME": str(place.home)}) as first:
-        first.wait_for("running")
-        with driving(place.study, "--resume", environment=place.elsewhere(tmp_path)) as second:
-            code, _, err = second.finish()
+    place.study_file.write_text(place.study_file.read_text().replace("tokens = 900", "tokens = 900_000_000"))
+    with run_driver(place.study_file, environment={"MEMTUNE_HOME": str(place.home)}) as first:
+        first.wait_for_line("running")
+        with run_driver(
+            place.study_file, "--resume", environment=place.build_environment_without_home(tmp_path)
+        ) as second:
+            code, _, err = second.wait_for_exit()
         assert code == 1
         assert f"is run by process {first.process.pid} on " in err
         first.kill()
-        eventually(lambda: not list(members(first.process.pid)), "the end of all that a driver started")
+        poll_until(
+            lambda: not list(list_session_processes(first.process.pid)),
+            "the end of all that a driver started",
+        )
     record_fault(
         "two at once",
         1,
@@ -306,12 +328,12 @@ def test_a_second_driver_is_refused_with_who_holds_the_study_and_a_killed_first_
     )
 
 
-def stop_without_lock(driver: Driver, place: Place) -> None:
+def stop_without_lock(driver: Driver, place: StudySetup) -> None:
     """SIGSTOP, where it does not leave MLflow's file locked: it would be for everybody until it goes on."""
 
     def stopped() -> bool:
         driver.process.send_signal(signal.SIGSTOP)
-        eventually(lambda: Path(f"/proc/{driver.process.pid}/stat").read_text().split()[2] == "T", "a stop")
+        poll_until(lambda: Path(f"/proc/{driver.process.pid}/stat").read_text().split()[2] == "T", "a stop")
         try:
             with sqlite3.connect(place.settings.home / "mlflow.db", timeout=0) as store:
                 store.execute("BEGIN IMMEDIATE")
@@ -322,23 +344,25 @@ def stop_without_lock(driver: Driver, place: Place) -> None:
             store.close()
         return True
 
-    eventually(stopped, "an instant without a lock")
+    poll_until(stopped, "an instant without a lock")
 
 
 def test_a_driver_stopped_for_long_has_lost_its_study_to_another_and_writes_nothing_more(
-    place: Place, tmp_path: Path, undisturbed: list[Outcome], record_fault: RecordFault
+    place: StudySetup, tmp_path: Path, undisturbed: list[Outcome], record_fault: RecordFault
 ) -> None:
     """The other one has a home of its own, as on another machine; what is shared are the study's places."""
-    with driving(place.study, environment=place.environment) as stopped:
-        stopped.wait_for("running .* tokens", 2)
+    with run_driver(place.study_file, environment=place.environment) as stopped:
+        stopped.wait_for_line("running .* tokens", 2)
         stop_without_lock(stopped, place)
-        with driving(place.study, "--resume", environment=place.elsewhere(tmp_path)) as successor:
-            assert f"is held by process {stopped.process.pid} on " in successor.succeed()
+        with run_driver(
+            place.study_file, "--resume", environment=place.build_environment_without_home(tmp_path)
+        ) as successor:
+            assert f"is held by process {stopped.process.pid} on " in successor.wait_for_success()
         stopped.process.send_signal(signal.SIGCONT)
-        code, _, err = stopped.finish()
+        code, _, err = stopped.wait_for_exit()
     assert code == 1
     assert f"was taken over by process {successor.process.pid} on " in err
-    assert told(place.outcomes()) == told(undisturbed)
+    assert told(place.read_outcomes()) == told(undisturbed)
     place.check_records()
     record_fault(
         "clock and pause",
@@ -390,26 +414,26 @@ def settable_clock(tmp_path: Path) -> tuple[dict[str, str], Path]:
 
 
 def test_two_studies_at_once_do_not_mix_and_a_clock_set_back_changes_nothing(
-    place: Place,
+    place: StudySetup,
     settable_clock: tuple[dict[str, str], Path],
     undisturbed: list[Outcome],
     record_fault: RecordFault,
 ) -> None:
     """They share the home, and with it every record. The clock is that of one of the drivers."""
     clock, switch = settable_clock
-    other = place.study.with_name("other.toml")
-    other.write_text(STUDY.format(seed=1))
+    other = place.study_file.with_name("other.toml")
+    other.write_text(STUDY_TOML.format(seed=1))
     with (
-        driving(place.study, environment=place.environment | clock) as first,
-        driving(other, environment=place.environment) as second,
+        run_driver(place.study_file, environment=place.environment | clock) as first,
+        run_driver(other, environment=place.environment) as second,
     ):
-        first.wait_for("running .* tokens")
+        first.wait_for_line("running .* tokens")
         switch.touch()
-        first.succeed()
-        second.succeed()
-    others = outcomes(other, place.settings)
-    assert told(place.outcomes()) == told(undisturbed)
-    assert {outcome.state for outcome in others} <= {"complete", "pruned"}
+        first.wait_for_success()
+        second.wait_for_success()
+    others = read_outcomes(other, place.settings)
+    assert told(place.read_outcomes()) == told(undisturbed)
+    assert {outcome.state for outcome in others} <= {TrialState.COMPLETE, TrialState.STOPPED}
     assert len(others) == len(undisturbed)
     ended = {outcome.identity: outcome for outcome in (*undisturbed, *others)}
     assert len(ended) == 2 * len(undisturbed)
@@ -417,7 +441,7 @@ def test_two_studies_at_once_do_not_mix_and_a_clock_set_back_changes_nothing(
     assert sorted(row.trial for row in rows) == sorted(ended)
     seen = {row.trial: row.tokens for row in rows}
     assert seen == {name: max(ended[name].curve) for name in ended}, first.errors + second.errors
-    (champion,) = champions("tiny", place.settings)
+    (champion,) = find_champions("tiny", place.settings)
     best = min(min(outcome.curve.values()) for outcome in ended.values())
     assert champion.cost == pytest.approx(best, rel=1e-9)
     with sqlite3.connect(place.settings.home / "mlflow.db") as store:

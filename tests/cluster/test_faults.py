@@ -19,22 +19,23 @@ import pytest
 import torch
 
 from memtune.corpora import import_corpus, open_corpus
-from memtune.execution.checkpoints import tokens_seen
-from memtune.execution.comparison import compare
-from memtune.execution.settings import Settings
+from memtune.results.comparison import compare
 from memtune.search import Outcome
-from memtune.search.records import IDENTITY
-from memtune.search.storages import open_storage
-from memtune.training import Learner, TrialConfig
+from memtune.search.optuna_trials import IDENTITY_KEY
+from memtune.search.study_database import open_study_database
+from memtune.settings import Settings
+from memtune.studies.checkpoint_store import parse_tokens
+from memtune.training import GradientTrainer, TrialConfig
+from memtune.trial_state import TrialState
 from tests.cluster.drivers import (
     Driver,
     RayInstance,
-    driving,
-    eventually,
-    known_proposals,
-    outcomes,
-    prepared,
-    ray_instance,
+    load_resolved_study,
+    open_proposals,
+    poll_until,
+    read_outcomes,
+    run_driver,
+    start_ray_instance,
 )
 from tests.cluster.fault_table import RecordFault
 from tests.conftest import SENTENCES
@@ -100,7 +101,7 @@ class Aftermath:
     @property
     def outcomes(self) -> dict[int, Outcome]:
         """By number."""
-        return {outcome.number: outcome for outcome in outcomes(self.study, self.settings)}
+        return {outcome.number: outcome for outcome in read_outcomes(self.study, self.settings)}
 
     def of(self, fate: str) -> Outcome:
         """The trial that met it."""
@@ -108,7 +109,7 @@ class Aftermath:
 
     def whence(self, fate: str) -> list[str]:
         """The checkpoints that its trial went on from, in order."""
-        return re.findall(rf"trial +{self.numbers[fate]}  goes on from checkpoint (\S+)", self.output)
+        return re.findall(rf"trial +{self.numbers[fate]}  resumes from checkpoint (\S+)", self.output)
 
 
 class Fates:
@@ -116,8 +117,8 @@ class Fates:
 
     def __init__(self, driver: Driver, ray: RayInstance, aftermath: Aftermath) -> None:
         self._driver, self._ray, self._aftermath = driver, ray, aftermath
-        ready = prepared(aftermath.study, aftermath.settings)
-        self._study, self._checkpoints = ready.id, Path(ready.checkpoints)
+        ready = load_resolved_study(aftermath.study, aftermath.settings)
+        self._study, self._checkpoints = ready.id, Path(ready.checkpoint_root)
 
     def deal(self) -> None:
         """Until every fate is met."""
@@ -130,7 +131,7 @@ class Fates:
                 self._pause()
             else:
                 self._strike_at_every_start(fate)
-            self._driver.wait_for(rf"trial +{number}  (done|failed) ")
+            self._driver.wait_for_line(rf"trial +{number}  (complete|failed) ")
 
     def _next_network(self) -> int:
         met = self._aftermath.numbers.values()
@@ -139,18 +140,18 @@ class Fates:
             started = re.findall(r"trial +(\d+)  running +lstm", "".join(self._driver.lines))
             return [int(number) for number in started if int(number) not in met]
 
-        return eventually(found, "another trial")[0]
+        return poll_until(found, "another trial")[0]
 
     def _kill_between_reports(self) -> None:
         """Once there are two checkpoints and no report."""
         index = self._index("killed once")
-        eventually(lambda: len(names(index)) == 2, "two checkpoints")
-        self._strike("killed once", self._ray.workers()[0], signal.SIGKILL)
+        poll_until(lambda: len(names(index)) == 2, "two checkpoints")
+        self._strike("killed once", self._ray.find_trial_processes()[0], signal.SIGKILL)
         self._aftermath.unsaved = time.time() - index.stat().st_mtime
 
     def _pause(self) -> None:
         """And leave little memory to the worker, which goes on with the next trials too."""
-        (worker,) = self._ray.workers()
+        (worker,) = self._ray.find_trial_processes()
         os.kill(worker, signal.SIGSTOP)
         pages, *_ = Path(f"/proc/{worker}/statm").read_text().split()
         _, most = resource.prlimit(worker, resource.RLIMIT_AS)
@@ -166,7 +167,7 @@ class Fates:
             if re.search(rf"trial +{number}  failed", lines):
                 return
             starts = len(re.findall(rf"trial +{number}  running", lines))
-            fresh = [worker for worker in self._ray.workers() if worker not in struck]
+            fresh = [worker for worker in self._ray.find_trial_processes() if worker not in struck]
             if starts > len(struck) and fresh:
                 self._strike(fate, fresh[0], STRIKES[fate])
                 struck.add(fresh[0])
@@ -178,12 +179,12 @@ class Fates:
 
     def _index(self, fate: str) -> Path:
         """The list of its trial's checkpoints."""
-        identity = self._trials()[self._aftermath.numbers[fate]].user_attrs[IDENTITY]
+        identity = self._trials()[self._aftermath.numbers[fate]].user_attrs[IDENTITY_KEY]
         return self._checkpoints / identity / "latest.json"
 
     def _trials(self) -> list[optuna.trial.FrozenTrial]:
         """The study's trials as somebody sees them who only reads."""
-        storage = open_storage(self._aftermath.settings.proposals)
+        storage = open_study_database(self._aftermath.settings.study_database)
         return optuna.load_study(study_name=self._study, storage=storage).trials
 
 
@@ -196,27 +197,27 @@ def names(index: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
     folder = tmp_path_factory.mktemp("faults")
-    settings = Settings.read(folder / "home")
-    import_corpus("tiny", dict.fromkeys(("train", "valid", "test"), SENTENCES * 20), settings.store)
+    settings = Settings.from_environment(folder / "home")
+    import_corpus("tiny", dict.fromkeys(("train", "valid", "test"), SENTENCES * 20), settings.corpus_store)
     for name, space in SPACES.items():
         (folder / f"{name}.toml").write_text(space)
     study = folder / "faults.toml"
     study.write_text(STUDY)
     aftermath = Aftermath(study, settings, "", "", {})
-    with ray_instance(cores=2) as ray:
+    with start_ray_instance(cores=2) as ray:
         home = {"MEMTUNE_HOME": str(settings.home)}
-        with driving(study, environment=ray.environment | home) as driver:
+        with run_driver(study, environment=ray.environment | home) as driver:
             Fates(driver, ray, aftermath).deal()
-            aftermath.output = driver.succeed()
+            aftermath.output = driver.wait_for_success()
             aftermath.errors = "".join(driver.errors)
     return aftermath
 
 
 def alone(aftermath: Aftermath, outcome: Outcome) -> dict[int, float | None]:
     """The curve of a trial that nothing happens to."""
-    corpus = open_corpus("tiny", aftermath.settings.store)
+    corpus = open_corpus("tiny", aftermath.settings.corpus_store)
     torch.set_num_threads(1)
-    learner = Learner(TrialConfig.model_validate(outcome.configuration), corpus)
+    learner = GradientTrainer(TrialConfig.model_validate(outcome.configuration), corpus)
     while not learner.finished:
         learner.advance()
     return {report.tokens: report.valid_loss for report in learner.curve}
@@ -226,10 +227,10 @@ def test_a_worker_killed_between_two_reports_loses_at_most_one_checkpoint_interv
     aftermath: Aftermath, record_fault: RecordFault
 ) -> None:
     outcome = aftermath.of("killed once")
-    assert outcome.state == "complete"
+    assert outcome.state is TrialState.COMPLETE
     assert outcome.curve == alone(aftermath, outcome), "the very bits of a trial that was left alone"
     ((newest, before),) = aftermath.struck["killed once"]
-    reached, interval = tokens_seen(newest), tokens_seen(newest) - tokens_seen(before)
+    reached, interval = parse_tokens(newest), parse_tokens(newest) - parse_tokens(before)
     assert 0 < interval <= reached < TOKENS // 2
     assert aftermath.whence("killed once") == [newest]
     record_fault(
@@ -247,15 +248,18 @@ def test_a_worker_killed_between_two_reports_loses_at_most_one_checkpoint_interv
     [
         ("killed always", "failed 3 times, last because the worker process died"),
         ("segfaulting always", "failed 3 times, last because the worker process died"),
-        ("stopped always", f"failed 3 times, last because nothing was heard .* for {SILENCE_SECONDS:.0f} s"),
+        (
+            "stopped always",
+            f"failed 3 times, last because its worker sent no report for {SILENCE_SECONDS:.0f} s",
+        ),
     ],
 )
 def test_a_trial_that_takes_its_worker_along_each_time_is_failed_after_three_tries(
     aftermath: Aftermath, record_fault: RecordFault, fate: str, reason: str
 ) -> None:
     outcome = aftermath.of(fate)
-    assert outcome.state == "failed"
-    assert re.search(reason, outcome.reason or "")
+    assert outcome.state is TrialState.FAILED
+    assert re.search(reason, str(outcome.end))
     starts = re.findall(rf"trial +{outcome.number}  running", aftermath.output)
     assert len(starts) == len(aftermath.struck[fate]) == 3
     assert aftermath.whence(fate) == [], "there was nothing yet to lose"
@@ -264,7 +268,7 @@ def test_a_trial_that_takes_its_worker_along_each_time_is_failed_after_three_tri
         "bad configuration",
         3,
         0,
-        f'worker {fate} at its start: tried 3 times, then recorded as "{outcome.reason}"',
+        f'worker {fate} at its start: tried 3 times, then recorded as "{outcome.end}"',
     )
 
 
@@ -273,11 +277,11 @@ def test_a_trial_for_which_there_is_no_memory_is_failed_with_its_reason_and_its_
 ) -> None:
     """The worker's address space is limited, by the system, before this trial comes to it."""
     (outcome,) = of_family(aftermath, "depth_gated_lstm")
-    assert outcome.state == "failed"
-    assert re.search("out of memory on cpu .*take a smaller model", outcome.reason or "")
+    assert outcome.state is TrialState.FAILED
+    assert re.search("out of memory on cpu .*take a smaller model", str(outcome.end))
     assert f"trial {outcome.number:3d}  waiting" not in aftermath.output
     assert aftermath.of("killed once").number > outcome.number
-    reason = (outcome.reason or "").partition(". Configuration")[0]
+    reason = str(outcome.end).partition(". Configuration")[0]
     record_fault(
         "bad configuration",
         1,
@@ -293,16 +297,16 @@ def of_family(aftermath: Aftermath, family: str) -> list[Outcome]:
 
 def test_a_diverging_trial_is_failed_with_its_reason(aftermath: Aftermath, record_fault: RecordFault) -> None:
     (outcome,) = of_family(aftermath, "rnn")
-    assert outcome.state == "failed"
-    assert (outcome.reason or "").startswith("diverged: ")
-    record_fault("bad configuration", 1, 0, f'a learning rate of 1e39: recorded as "{outcome.reason}"')
+    assert outcome.state is TrialState.FAILED
+    assert str(outcome.end).startswith("diverged: ")
+    record_fault("bad configuration", 1, 0, f'a learning rate of 1e39: recorded as "{outcome.end}"')
 
 
 def test_a_model_larger_than_the_machine_is_never_started(
     aftermath: Aftermath, record_fault: RecordFault
 ) -> None:
-    known = known_proposals(aftermath.study, aftermath.settings)
-    reasons = [each.reason or "" for each in known.rejected() if each.state == "refused"]
+    known = open_proposals(aftermath.study, aftermath.settings)
+    reasons = [each.remark or "" for each in known.list_rejected() if each.state is TrialState.REFUSED]
     assert reasons
     assert all(re.search("it would take .* MiB there are", reason) for reason in reasons)
     assert "recurrent_memory" not in aftermath.output
@@ -313,7 +317,7 @@ def test_a_worker_stopped_for_a_while_goes_on_where_it_was(
     aftermath: Aftermath, record_fault: RecordFault
 ) -> None:
     outcome = aftermath.of("paused")
-    assert outcome.state == "complete"
+    assert outcome.state is TrialState.COMPLETE
     assert outcome.curve == alone(aftermath, outcome)
     assert len(re.findall(rf"trial +{outcome.number}  running .* tokens", aftermath.output)) == 2
     record_fault(
@@ -331,7 +335,4 @@ def test_the_study_goes_on_past_all_of_that(aftermath: Aftermath) -> None:
     assert len(aftermath.outcomes) == 7
     assert "new champion models:/tiny@champion" in aftermath.output
     states = {row.trial: row.state for row in compare("tiny", settings=aftermath.settings).rows}
-    assert states == {
-        each.identity: "finished" if each.state == "complete" else "failed"
-        for each in aftermath.outcomes.values()
-    }
+    assert states == {each.identity: each.state for each in aftermath.outcomes.values()}

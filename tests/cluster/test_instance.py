@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.cluster.drivers import processes
+from tests.cluster.drivers import list_processes
 
 pytestmark = pytest.mark.cluster
 
 RUN = """
 import json, os, sys
-from memtune.execution.cluster import connected, ray
+from memtune.ray_backend.ray_connection import connect_ray, ray
 
 def trial():
     "What a worker has imported before it was given anything to do."
-    return os.getpid(), "memtune.execution.trial" in sys.modules
+    return os.getpid(), "memtune.ray_backend.trial_actor" in sys.modules
 
-with connected(None, trials=os.cpu_count()):
+with connect_ray(None, trials=os.cpu_count()):
     print(json.dumps(ray.get([ray.remote(trial).remote() for _ in range(os.cpu_count())])), flush=True)
     sys.stdin.read()
 """
@@ -53,7 +53,7 @@ def instance() -> Iterator[Instance]:
         assert driver.stdin is not None
         assert driver.stdout is not None
         ready = dict(json.loads(driver.stdout.readline()))
-        titles = {pid: title for pid, session, title in processes() if session == driver.pid}
+        titles = {pid: title for pid, session, title in list_processes() if session == driver.pid}
         yield Instance(titles, ready)
         driver.stdin.close()
 

@@ -10,11 +10,17 @@ from threading import Event, Thread
 import pytest
 
 from memtune.corpora import import_corpus
-from memtune.execution.comparison import compare
-from tests.cluster.drivers import Driver, eventually, outcomes, prepared
+from memtune.results.comparison import compare
+from memtune.trial_state import TrialState
+from tests.cluster.drivers import Driver, load_resolved_study, poll_until, read_outcomes
 from tests.cluster.fault_table import RecordFault
 from tests.cluster.hosts import Host
-from tests.cluster.premises import FILE, PATIENCE, TRIAL, Premises
+from tests.cluster.on_premises_cluster import (
+    CLUSTER_FILE,
+    TIMEOUT_SECONDS,
+    TRIAL_PROCESS_TITLE,
+    OnPremisesCluster,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -49,18 +55,20 @@ learning_rate = { float = [0.1, 1.0], log = true }
 class Search:
     """A study that runs on the cluster, longer than any test waits for it; one trial fills a host."""
 
-    def __init__(self, cluster: Premises) -> None:
+    def __init__(self, cluster: OnPremisesCluster) -> None:
         """Submit it, and follow its log."""
         self.cluster = cluster
         self.name = "jobs/studies/rates.toml"
         self.file = cluster.project / self.name
         self.file.write_text(STUDY)
         (self.file.parent / "rate.toml").write_text(SPACE)
-        import_corpus("small", dict.fromkeys(("train", "valid", "test"), SENTENCES), cluster.settings.store)
-        self.checkpoints = Checkpoints(Path(prepared(self.file, cluster.settings).checkpoints))
+        import_corpus(
+            "small", dict.fromkeys(("train", "valid", "test"), SENTENCES), cluster.settings.corpus_store
+        )
+        self.checkpoints = Checkpoints(Path(load_resolved_study(self.file, cluster.settings).checkpoint_root))
         self._open = ExitStack()
         self._open.callback(self.checkpoints.close)
-        address = self._open.enter_context(cluster.dashboard())
+        address = self._open.enter_context(cluster.forward_dashboard())
         self.job: Driver = self._open.enter_context(cluster.submit(address, self.name))
 
     def close(self) -> None:
@@ -81,7 +89,9 @@ class Search:
     def train_on(self, *hosts: Host) -> bool:
         """Whether each host has a trial, and two of those that run have been heard of since they began."""
         assert self.job.process.poll() is None, self.job.lines + self.job.errors
-        return all(host.processes(TRIAL) for host in hosts) and len(self.checkpoints.seen) > 1
+        return (
+            all(host.find_processes(TRIAL_PROCESS_TITLE) for host in hosts) and len(self.checkpoints.seen) > 1
+        )
 
 
 class Checkpoints:
@@ -119,9 +129,9 @@ class Checkpoints:
 
 
 @pytest.fixture(scope="module")
-def running(premises: Premises) -> Iterator[Search]:
-    premises.up()
-    search = Search(premises)
+def running(idle_cluster: OnPremisesCluster) -> Iterator[Search]:
+    idle_cluster.up()
+    search = Search(idle_cluster)
     yield search
     search.close()
 
@@ -130,19 +140,25 @@ def test_trials_of_a_host_cut_off_go_on_elsewhere_and_the_host_is_used_again(
     running: Search, record_fault: RecordFault
 ) -> None:
     head, worker = running.cluster.head, running.cluster.workers[0]
-    eventually(lambda: running.train_on(head, worker), "a trial on each host", PATIENCE)
-    lines, before, processes = len(running.job.lines), running.checkpoints.newest(), worker.processes(TRIAL)
-    worker.cut_off()
-    lost = eventually(lambda: running.trials("waiting", lines), "the loss to be noticed", PATIENCE)
+    poll_until(lambda: running.train_on(head, worker), "a trial on each host", TIMEOUT_SECONDS)
+    lines, before, processes = (
+        len(running.job.lines),
+        running.checkpoints.newest(),
+        worker.find_processes(TRIAL_PROCESS_TITLE),
+    )
+    worker.disconnect()
+    lost = poll_until(lambda: running.trials("waiting", lines), "the loss to be noticed", TIMEOUT_SECONDS)
     heard = {trial: running.tokens(trial) for trial in lost}
-    eventually(
+    poll_until(
         lambda: all(running.tokens(trial) > tokens for trial, tokens in heard.items()),
         f"the other host to go on with trials {lost}",
-        PATIENCE,
+        TIMEOUT_SECONDS,
     )
     worker.reconnect()
-    eventually(
-        lambda: set(worker.processes(TRIAL)) - set(processes), "a trial on the host that came back", PATIENCE
+    poll_until(
+        lambda: set(worker.find_processes(TRIAL_PROCESS_TITLE)) - set(processes),
+        "a trial on the host that came back",
+        TIMEOUT_SECONDS,
     )
 
     moved = {identity: by for identity, by in running.checkpoints.seen.items() if len(by) > 1}
@@ -160,27 +176,29 @@ def test_a_study_goes_on_after_the_head_lost_its_power_and_was_launched_again(
     running: Search, record_fault: RecordFault
 ) -> None:
     cluster, checkpoints = running.cluster, running.checkpoints
-    eventually(lambda: running.train_on(cluster.head, cluster.workers[0]), "a trial on each host", PATIENCE)
+    poll_until(
+        lambda: running.train_on(cluster.head, cluster.workers[0]), "a trial on each host", TIMEOUT_SECONDS
+    )
     cluster.head.kill()
-    before, newest = outcomes(running.file, cluster.settings), checkpoints.newest()
+    before, newest = read_outcomes(running.file, cluster.settings), checkpoints.newest()
     known = {identity: set(by) for identity, by in checkpoints.seen.items()}
     cluster.head.start()
-    cluster.run("ray", "up", "--yes", FILE)
-    cluster.run("memtune", "cluster", "up", FILE, "--yes")
+    cluster.run("ray", "up", "--yes", CLUSTER_FILE)
+    cluster.run("memtune", "cluster", "up", CLUSTER_FILE, "--yes")
     more = str(len(before) + 1)
     with (
-        cluster.dashboard() as address,
+        cluster.forward_dashboard() as address,
         cluster.submit(address, running.name, "--resume", "--trials", more) as job,
     ):
-        job.succeed(PATIENCE)
-    after = outcomes(running.file, cluster.settings)
+        job.wait_for_success(TIMEOUT_SECONDS)
+    after = read_outcomes(running.file, cluster.settings)
     assert [outcome.identity for outcome in after[:-1]] == [outcome.identity for outcome in before]
     assert len({outcome.identity for outcome in after}) == len(after)
-    assert {outcome.state for outcome in after} == {"complete"}
+    assert {outcome.state for outcome in after} == {TrialState.COMPLETE}
     rows = compare("small", settings=cluster.settings).rows
     assert sorted(row.trial for row in rows) == sorted(outcome.identity for outcome in after)
-    assert {(row.state, row.tokens) for row in rows} == {("finished", max(after[0].curve))}
-    opened = [outcome.identity for outcome in before if outcome.state == "running"]
+    assert {(row.state, row.tokens) for row in rows} == {(TrialState.COMPLETE, max(after[0].curve))}
+    opened = [outcome.identity for outcome in before if outcome.state is TrialState.RUNNING]
     assert len(opened) == 2
     for identity, writers in known.items():
         later = [tokens for writer, tokens in checkpoints.seen[identity].items() if writer not in writers]

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from memtune import storage
 from memtune.corpora import Example, VectorFile, import_corpus, list_corpora, open_corpus, verify_corpus
 from memtune.errors import StorageError
-from memtune.execution.settings import Settings
-from memtune.execution.single import train
-from memtune.storage import Folder
+from memtune.results.single_trial import train
+from memtune.settings import Settings
+from memtune.storage import folder
+from memtune.storage.folder import Folder
 from memtune.training import Report
 from tests.cluster.fault_table import RecordFault
-from tests.cluster.proxy import Proxy
-from tests.cluster.servers import ObjectStore, until
+from tests.cluster.proxy import FaultyProxy
+from tests.cluster.servers import ObjectStore, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -37,18 +37,21 @@ report_every = 300
 
 
 @pytest.fixture
-def proxy(object_store: ObjectStore) -> Iterator[Proxy]:
+def proxy(object_store: ObjectStore) -> Iterator[FaultyProxy]:
     """The way to the S3 server, on which things go wrong."""
-    with Proxy(int(object_store.address.rpartition(":")[2])).running() as running:
+    with FaultyProxy(int(object_store.address.rpartition(":")[2])).serve() as running:
         yield running
 
 
 @pytest.fixture
 def bucket(
-    object_store: ObjectStore, proxy: Proxy, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    object_store: ObjectStore,
+    proxy: FaultyProxy,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> str:
     """A new bucket's URI; the endpoint and its keys come from the environment, as on a cluster."""
-    for name, value in object_store.environment(f"http://127.0.0.1:{proxy.port}").items():
+    for name, value in object_store.build_client_environment(f"http://127.0.0.1:{proxy.port}").items():
         monkeypatch.setenv(name, value)
     name = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[:60].strip("-")
     object_store.make_bucket(name)
@@ -79,7 +82,7 @@ def test_annotations_and_vectors_go_to_a_bucket_and_back(bucket: str, tmp_path: 
         {"premise": 0, "hypothesis": 1, "label": 2}
     ]
     assert opened.vectors is not None
-    assert opened.vectors.values_VE[opened.vocabulary.id_of("a")].tolist() == [1, 2]
+    assert opened.vectors.values_VE[opened.vocabulary.get_id("a")].tolist() == [1, 2]
     assert verify_corpus("pairs", f"{bucket}/corpora") == []
 
 
@@ -97,21 +100,23 @@ def remote(bucket: str, settings: Settings) -> Settings:
     """Corpora and checkpoints in the bucket, the rest on this machine; a corpus and a trial are there."""
     (settings.home / "small.toml").write_text(TRIAL)
     import_corpus("small", texts(), f"{bucket}/corpora")
-    return settings.model_copy(update={"store": f"{bucket}/corpora", "studies": f"{bucket}/studies"})
+    return settings.model_copy(
+        update={"corpus_store": f"{bucket}/corpora", "studies_folder": f"{bucket}/studies"}
+    )
 
 
 def losses(remote: Settings, report: Callable[[Report], None] | None = None) -> list[float | None]:
     """The trial's validation losses, trained from where it stands; `report` is called at each."""
-    return [r.valid_loss for r in train(remote.home / "small.toml", settings=remote, report=report).curve]
+    return [r.valid_loss for r in train(remote.home / "small.toml", settings=remote, on_report=report).curve]
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float | None]:
     """The validation losses of the same trial with everything on this machine."""
     home = tmp_path_factory.mktemp("undisturbed")
-    local = Settings.read(home).model_copy(update={"store": str(home / "corpora")})
+    local = Settings.from_environment(home).model_copy(update={"store": str(home / "corpora")})
     (home / "small.toml").write_text(TRIAL)
-    import_corpus("small", texts(), local.store, cache=home / "cache")
+    import_corpus("small", texts(), local.corpus_store, cache=home / "cache")
     return losses(local)
 
 
@@ -142,26 +147,26 @@ def test_a_trial_goes_on_from_its_checkpoint_in_a_bucket(
 def test_a_store_that_fails_for_a_while_is_asked_again(
     fault: str,
     remote: Settings,
-    proxy: Proxy,
+    proxy: FaultyProxy,
     undisturbed: list[float | None],
     tmp_path: Path,
     record_fault: RecordFault,
 ) -> None:
     def strike() -> None:
         if fault == "503":
-            proxy.say_503(3)
+            proxy.respond_503(3)
         elif fault == "closed connections":
-            proxy.hang_up(3)
+            proxy.close_connections(3)
         else:
-            proxy.lose_answers(0, 4, 9)
+            proxy.drop_responses(0, 4, 9)
 
     found = losses(remote, at_the_first_report(strike))
-    assert proxy.struck >= 3
+    assert proxy.fault_count >= 3
     strike()
-    opened = open_corpus("small", remote.store, tmp_path / "another node")
-    struck = proxy.struck
-    proxy.behave()
-    assert opened.digest == open_corpus("small", remote.store).digest
+    opened = open_corpus("small", remote.corpus_store, tmp_path / "another node")
+    struck = proxy.fault_count
+    proxy.stop_faults()
+    assert opened.digest == open_corpus("small", remote.corpus_store).digest
     assert found == undisturbed
     record_fault(
         "object store", struck, 0, f"{fault} while a trial stored checkpoints and a node read a corpus"
@@ -169,29 +174,29 @@ def test_a_store_that_fails_for_a_while_is_asked_again(
 
 
 def test_a_store_slower_than_seconds_is_waited_for(
-    remote: Settings, proxy: Proxy, record_fault: RecordFault
+    remote: Settings, proxy: FaultyProxy, record_fault: RecordFault
 ) -> None:
-    folder = Folder.at(f"{remote.studies}/slow")
+    folder = Folder.open(f"{remote.studies_folder}/slow")
     folder.write_json("latest.json", ["one"])
-    proxy.be_slow(3.5)
+    proxy.delay_responses(3.5)
     assert folder.read_json("latest.json") == ["one"]
     record_fault("object store", 1, 0, "each piece of an answer came after 3.5 s")
 
 
 def test_a_store_that_stays_away_is_an_error_and_the_trial_goes_on_later(
     remote: Settings,
-    proxy: Proxy,
+    proxy: FaultyProxy,
     undisturbed: list[float | None],
     monkeypatch: pytest.MonkeyPatch,
     record_fault: RecordFault,
 ) -> None:
-    monkeypatch.setattr(storage, "ATTEMPTS", 2)
+    monkeypatch.setattr(folder, "MAX_ATTEMPTS", 2)
     with pytest.raises(StorageError, match=r"cannot write to s3://.*/checkpoints/.*(503|SLOW_DOWN)"):
-        losses(remote, at_the_first_report(lambda: proxy.say_503(1000)))
+        losses(remote, at_the_first_report(lambda: proxy.respond_503(1000)))
     with pytest.raises(StorageError, match=r"cannot read s3://.*/corpora.*(503|SLOW_DOWN)"):
-        open_corpus("small", remote.store, remote.home / "another node")
-    struck = proxy.struck
-    proxy.behave()
+        open_corpus("small", remote.corpus_store, remote.home / "another node")
+    struck = proxy.fault_count
+    proxy.stop_faults()
     assert losses(remote) == undisturbed
     record_fault("object store", struck, 0, "503 for longer than is waited; the trial resumed later")
 
@@ -206,21 +211,23 @@ import_corpus("small", splits, sys.argv[1], ImportOptions(shard_tokens=100), rep
 
 
 def test_an_import_killed_in_the_middle_leaves_the_corpus_that_was_there(
-    remote: Settings, proxy: Proxy, record_fault: RecordFault
+    remote: Settings, proxy: FaultyProxy, record_fault: RecordFault
 ) -> None:
-    before = open_corpus("small", remote.store).digest
-    place = Folder.at(f"{remote.store}/small")
-    proxy.be_slow(0.02)
-    with subprocess.Popen([sys.executable, "-c", IMPORT, remote.store]) as importing:
-        until(lambda: any(written(place / name) for name in place.names()), "shards of another import")
+    before = open_corpus("small", remote.corpus_store).digest
+    place = Folder.open(f"{remote.corpus_store}/small")
+    proxy.delay_responses(0.02)
+    with subprocess.Popen([sys.executable, "-c", IMPORT, remote.corpus_store]) as importing:
+        wait_until(
+            lambda: any(written(place / name) for name in place.list_names()), "shards of another import"
+        )
         importing.send_signal(signal.SIGKILL)
     assert importing.returncode == -signal.SIGKILL, "it was not struck in the middle"
-    proxy.behave()
-    assert open_corpus("small", remote.store, remote.home / "another node").digest == before
-    assert verify_corpus("small", remote.store) == []
+    proxy.stop_faults()
+    assert open_corpus("small", remote.corpus_store, remote.home / "another node").digest == before
+    assert verify_corpus("small", remote.corpus_store) == []
     record_fault("object store", 1, 0, "an import into a bucket killed while it wrote shards")
 
 
 def written(data: Folder) -> bool:
     """Whether it is the folder of another import, and has shards."""
-    return len([name for name in data.names() if name.startswith("train")]) > 2
+    return len([name for name in data.list_names() if name.startswith("train")]) > 2

@@ -17,17 +17,20 @@ from memtune.search import (
     Proposal,
     Proposals,
     SamplerConfig,
-    StorageAwayError,
-    patience,
-    postgresql,
+    StorageUnavailableError,
+    outage_buffer,
+    postgresql_connection,
 )
 from memtune.spaces import read_space
+from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import digest
 from tests.cluster.fault_table import RecordFault
-from tests.cluster.proxy import Proxy
-from tests.cluster.servers import Postgres, until
+from tests.cluster.proxy import FaultyProxy
+from tests.cluster.servers import Postgres, wait_until
 
 pytestmark = pytest.mark.cluster
+
+NOT_WORTH_IT = TrialEnd(reason=StopReason.EARLY_STOPPING, detail="not worth it")
 
 SPACE = """
 [model]
@@ -40,14 +43,14 @@ FOREVER = 600.0
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(patience, "LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(outage_buffer, "FIRST_RETRY_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(outage_buffer, "MAX_RETRY_PAUSE_SECONDS", 0.1)
 
 
 @pytest.fixture
-def proxy(postgres: Postgres) -> Iterator[Proxy]:
+def proxy(postgres: Postgres) -> Iterator[FaultyProxy]:
     """A way to PostgreSQL on which answers can be lost."""
-    with Proxy(postgres.port).running() as running:
+    with FaultyProxy(postgres.port).serve() as running:
         yield running
 
 
@@ -73,7 +76,7 @@ def refuse(configuration: dict[str, Any]) -> str | None:
 
 def drive(proposals: Proposals) -> None:
     """One trial after another, as a driver whose workers never stop."""
-    while len(proposals.outcomes()) < TRIALS:
+    while len(proposals.list_outcomes()) < TRIALS:
         proposal = asked(proposals)
         if proposal is None:
             return
@@ -82,7 +85,7 @@ def drive(proposals: Proposals) -> None:
         if proposal.configuration["model"]["composition"] == "gate":
             proposals.complete(proposal.number, value(proposal, 30))
         else:
-            proposals.prune(proposal.number, "not worth it", 40, value(proposal, 40))
+            proposals.prune(proposal.number, NOT_WORTH_IT, 40, value(proposal, 40))
 
 
 def value(proposal: Proposal, tokens: int) -> float:
@@ -96,33 +99,33 @@ def asked(proposals: Proposals) -> Proposal | None:
     def answered() -> bool:
         try:
             found.append(proposals.ask())
-        except StorageAwayError:
+        except StorageUnavailableError:
             return False
         return True
 
-    until(answered, "a proposal")
+    wait_until(answered, "a proposal")
     return found[0]
 
 
 def results(proposals: Proposals) -> list[Outcome]:
     """All but the numbers and what follows from them, of which a lost answer may skip some."""
-    return [replace(found, number=0) for found in proposals.outcomes()]
+    return [replace(found, number=0) for found in proposals.list_outcomes()]
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_lost_answers_lose_and_double_nothing(
-    seed: int, open_study: Callable[..., Proposals], proxy: Proxy, record_fault: RecordFault
+    seed: int, open_study: Callable[..., Proposals], proxy: FaultyProxy, record_fault: RecordFault
 ) -> None:
     struck = open_study(f"lost {seed}", proxy.port)
-    proxy.lose_answers(seed, least=60, most=140)
+    proxy.drop_responses(seed, min_responses=60, max_responses=140)
     drive(struck)
-    assert proxy.struck > 3
+    assert proxy.fault_count > 3
     drive(open_study(f"whole {seed}"))
     assert results(struck) == results(open_study(f"whole {seed}"))
-    assert open_study(f"lost {seed}").unfinished() == []
+    assert open_study(f"lost {seed}").list_unfinished() == []
     record_fault(
         "server stopped",
-        proxy.struck,
+        proxy.fault_count,
         0,
         "connections to PostgreSQL cut after it had carried out what it was told",
     )
@@ -140,14 +143,14 @@ def test_what_trials_report_while_postgresql_is_down_is_stored_when_it_is_back(
     postgres.stop(how)
     proposals.report(first.number, 20, 4.0)
     proposals.complete(first.number, 4.0)
-    proposals.prune(second.number, "not worth it", 10, 9.0)
-    with pytest.raises(StorageAwayError, match="has not answered"):
+    proposals.prune(second.number, NOT_WORTH_IT, 10, 9.0)
+    with pytest.raises(StorageUnavailableError, match="has not answered"):
         proposals.ask()
     postgres.start()
     assert asked(proposals) is not None
-    found = {outcome.number: outcome for outcome in open_study(f"down {how}").outcomes()}
-    assert (found[first.number].state, found[first.number].curve) == ("complete", {10: 5.0, 20: 4.0})
-    assert (found[second.number].state, found[second.number].reason) == ("pruned", "not worth it")
+    found = {outcome.number: outcome for outcome in open_study(f"down {how}").list_outcomes()}
+    assert (found[first.number].state, found[first.number].curve) == (TrialState.COMPLETE, {10: 5.0, 20: 4.0})
+    assert (found[second.number].state, found[second.number].end) == (TrialState.STOPPED, NOT_WORTH_IT)
     assert len(found) == 3
     record_fault("server stopped", 1, 0, f"PostgreSQL stopped {how.name} while trials reported and ended")
 
@@ -155,8 +158,8 @@ def test_what_trials_report_while_postgresql_is_down_is_stored_when_it_is_back(
 @pytest.fixture
 def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections that soon take a server for one that hangs."""
-    monkeypatch.setattr(postgresql, "ANSWER_SECONDS", 0.5)
-    monkeypatch.setitem(postgresql.CONNECTION, "connect_timeout", 2)  # no less is taken
+    monkeypatch.setattr(postgresql_connection, "ANSWER_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setitem(postgresql_connection.CONNECTION_OPTIONS, "connect_timeout", 2)  # no less is taken
 
 
 @pytest.mark.usefixtures("short_answers")
@@ -169,17 +172,17 @@ def test_postgresql_that_hangs_is_away_until_it_goes_on(
     assert second is not None
     proposals.report(first.number, 10, 5.0)
     began = time.monotonic()
-    with postgres.hanging(longest=20):
+    with postgres.suspend(max_seconds=20):
         proposals.report(first.number, 20, 4.0)
         proposals.complete(first.number, 4.0)
-        proposals.prune(second.number, "not worth it", 10, 9.0)
-        with pytest.raises(StorageAwayError, match="has not answered"):
+        proposals.prune(second.number, NOT_WORTH_IT, 10, 9.0)
+        with pytest.raises(StorageUnavailableError, match="has not answered"):
             proposals.ask()
     assert time.monotonic() - began < 6, "four calls"
     assert asked(proposals) is not None
-    found = {outcome.number: outcome for outcome in open_study("hangs").outcomes()}
-    assert (found[first.number].state, found[first.number].curve) == ("complete", {10: 5.0, 20: 4.0})
-    assert (found[second.number].state, found[second.number].reason) == ("pruned", "not worth it")
+    found = {outcome.number: outcome for outcome in open_study("hangs").list_outcomes()}
+    assert (found[first.number].state, found[first.number].curve) == (TrialState.COMPLETE, {10: 5.0, 20: 4.0})
+    assert (found[second.number].state, found[second.number].end) == (TrialState.STOPPED, NOT_WORTH_IT)
     assert len(found) == 3
     record_fault("server hangs", 1, 0, "every process of PostgreSQL stopped (SIGSTOP) while trials reported")
 
@@ -188,17 +191,20 @@ def test_postgresql_that_hangs_is_away_until_it_goes_on(
 def test_a_lease_outlasts_a_postgresql_that_hangs(postgres: Postgres, record_fault: RecordFault) -> None:
     """The holder cannot beat for longer than its lease has, and nobody else can look whether it does."""
     beat, lapse = 0.1, 1.0
-    with ExitStack() as second_hang, Lease(postgres.url, "hangs", beat=beat, lapse=lapse) as holder:
-        with postgres.hanging(longest=20):
+    with (
+        ExitStack() as second_hang,
+        Lease(postgres.url, "hangs", heartbeat_seconds=beat, timeout_seconds=lapse) as holder,
+    ):
+        with postgres.suspend(max_seconds=20):
             with pytest.raises(StorageError, match="connection timeout expired"):
-                Lease(postgres.url, "hangs", beat=beat, lapse=lapse)
+                Lease(postgres.url, "hangs", heartbeat_seconds=beat, timeout_seconds=lapse)
             time.sleep(lapse)  # the hang itself
         holder.check()
-        another = Lease(postgres.url, "hangs", beat=beat, lapse=FOREVER)
+        another = Lease(postgres.url, "hangs", heartbeat_seconds=beat, timeout_seconds=FOREVER)
         with pytest.raises(StudyError, match="is run by process"), another:
             pass
-        second_hang.enter_context(postgres.hanging(longest=20))
-    with Lease(postgres.url, "hangs", beat=beat, lapse=lapse) as successor:
+        second_hang.enter_context(postgres.suspend(max_seconds=20))
+    with Lease(postgres.url, "hangs", heartbeat_seconds=beat, timeout_seconds=lapse) as successor:
         successor.check()
     record_fault(
         "server hangs",
@@ -212,11 +218,13 @@ def test_a_lease_outlasts_a_postgresql_that_hangs(postgres: Postgres, record_fau
 def test_postgresql_that_stays_away_is_an_error_that_says_how_to_go_on(
     open_study: Callable[..., Proposals], postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "LIMIT", 0.3)
+    monkeypatch.setattr(outage_buffer, "OUTAGE_LIMIT_SECONDS", 0.3)
     proposals = open_study("away")
     postgres.stop()
-    with pytest.raises(StorageAwayError, match=r"memtune@127\.0\.0\.1:\d+/optuna has not answered.*--resume"):
-        proposals.outcomes()
+    with pytest.raises(
+        StorageUnavailableError, match=r"memtune@127\.0\.0\.1:\d+/optuna has not answered.*--resume"
+    ):
+        proposals.list_outcomes()
 
 
 def test_a_wrong_password_is_refused_and_told_without_it(

@@ -9,14 +9,15 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from memtune.execution.assignment import Assignment
-from memtune.execution.director import Director, Trial
-from memtune.execution.jobs.server import JobServer
-from memtune.execution.jobs.submission import prepare_submission, submit
-from memtune.execution.settings import Settings
-from memtune.execution.study import ReadyStudy, load_study, prepare
-from memtune.execution.terms import Resources
+from memtune.ray_backend.jobs.job_server import JobServer
+from memtune.ray_backend.jobs.job_submission import prepare_submission, submit
+from memtune.settings import Settings
+from memtune.studies.assignment import Assignment
+from memtune.studies.director import Director, Trial
+from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.studies.study_terms import Resources
 from memtune.training import Report
+from memtune.trial_state import TrialState
 from tests.cluster.ray_head import RayHead
 
 pytestmark = pytest.mark.cluster
@@ -43,7 +44,7 @@ class NoRecords:
 
 @pytest.fixture
 def two_logical_gpus() -> Iterator[None]:
-    from memtune.execution.cluster import ray  # which says how Tune is to log, before Ray is loaded
+    from memtune.ray_backend.ray_connection import ray  # which says how Tune is to log, before Ray is loaded
 
     with TemporaryDirectory(prefix="mt-") as folder:
         ray.init(
@@ -56,10 +57,10 @@ def two_logical_gpus() -> Iterator[None]:
 
 
 @pytest.fixture
-def ready(study_file: Path, settings: Settings) -> ReadyStudy:
+def ready(study_file: Path, settings: Settings) -> ResolvedStudy:
     (study_file.parent / "space.toml").write_text(SPACE)
     terms = {"resources.gpus_per_trial": "fit", "resources.gpu_memory": "1.5GB"}
-    return prepare(study_file, load_study(study_file, terms), settings)
+    return resolve_study(study_file, load_study(study_file, terms), settings)
 
 
 def asked_for() -> dict[str, float]:
@@ -71,14 +72,17 @@ def asked_for() -> dict[str, float]:
 
 
 def test_trials_are_packed_on_gpus_by_their_memory(
-    two_logical_gpus: None, ready: ReadyStudy, settings: Settings
+    two_logical_gpus: None, ready: ResolvedStudy, settings: Settings, tmp_path: Path
 ) -> None:
     """With room for two of them on each of two GPUs; the training itself is on the CPU."""
-    from memtune.execution.tuning import run_trials
+    from memtune.ray_backend.tune_run import run_trials
+    from memtune.studies.executor import TrialRun
 
     memory = ready.study.resources.gpu_memory
     seen: list[dict[str, float]] = []
-    director = Director(ready.proposals(), NoRecords(), 4, None, [lambda trial: seen.append(asked_for())])
+    director = Director(
+        ready.open_proposals(), NoRecords(), 4, None, [lambda trial: seen.append(asked_for())]
+    )
 
     def assign(trial: Trial) -> Assignment:
         return Assignment(
@@ -87,13 +91,14 @@ def test_trials_are_packed_on_gpus_by_their_memory(
             config=trial.config,
             corpus="tiny",
             corpus_digest=ready.corpus.digest,
-            store=settings.store,
-            checkpoints=ready.checkpoints,
-            gpus=ready.gpus(trial.config, memory),
+            corpus_store=settings.corpus_store,
+            checkpoint_root=ready.checkpoint_root,
+            gpus=ready.compute_gpus(trial.config, memory),
         )
 
-    run_trials(director, assign, Resources(), ready.typical_gpus(memory), None, print)
-    assert [trial.state for trial in director.trials] == ["done"] * 4
+    run = TrialRun(director, assign, Resources(), ready.compute_average_gpus(memory), None, print)
+    run_trials(run, tmp_path)
+    assert [trial.state for trial in director.trials] == [TrialState.COMPLETE] * 4
     assert {gpus for now in seen for gpus in now.values()} == {0.5}
     assert max(map(len, seen)) == 4, "two on each GPU, all at once"
 
@@ -110,7 +115,7 @@ def growing_head() -> Iterator[RayHead]:
             "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_NODE,
         },
     )
-    provider = {"type": "fake_multinode", "gcs_address": head.gcs, "head_node_id": HEAD_NODE}
+    provider = {"type": "fake_multinode", "gcs_address": head.gcs_address, "head_node_id": HEAD_NODE}
     empty = {name: [] for name in COMMANDS}
     config = {
         "cluster_name": "growing",
@@ -128,7 +133,7 @@ def growing_head() -> Iterator[RayHead]:
         "file_mounts_sync_continuously": False,
         **empty,
     }
-    head.scale(config)
+    head.set_autoscaling_config(config)
     try:
         head.start()
         yield head
@@ -163,15 +168,15 @@ def test_a_cluster_without_a_node_grows_to_what_a_study_can_use(
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(growing_head.token))
     study_file.write_text(study_file.read_text().replace("tokens = 900", "tokens = 900_000_000"))
-    environment = {"MEMTUNE_HOME": str(settings.home), "MEMTUNE_STORE": settings.store}
+    environment = {"MEMTUNE_HOME": str(settings.home), "MEMTUNE_STORE": settings.corpus_store}
     server = JobServer(growing_head.address)
     job = submit(server, prepare_submission(study_file, environment=environment))
     end = time.monotonic() + SECONDS
     while nodes_of(growing_head) < 1 + 3:
-        assert time.monotonic() < end, server.log(job)
-        assert not server.job(job).over, server.log(job)
+        assert time.monotonic() < end, server.read_log(job)
+        assert not server.get_job(job).has_ended, server.read_log(job)
         time.sleep(1)
     assert server.stop(job)
-    while not server.job(job).over:
+    while not server.get_job(job).has_ended:
         assert time.monotonic() < end
         time.sleep(0.5)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from memtune.execution.champions import evaluate_registered
-from memtune.execution.comparison import champions, compare
-from memtune.execution.settings import Settings
-from memtune.execution.study import ReadyStudy, load_study, prepare
+from memtune.results.comparison import compare, find_champions
+from memtune.results.promotion import evaluate_registered
 from memtune.search import Outcome
+from memtune.settings import Settings
+from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.trial_state import TrialState
 
 pytestmark = pytest.mark.cluster
 
@@ -67,9 +68,9 @@ def run(study_file: Path, settings: Settings) -> Iterator[type[Search]]:
         search.kill()
 
 
-def outcomes(study_file: Path, settings: Settings) -> tuple[ReadyStudy, list[Outcome]]:
-    ready = prepare(study_file, load_study(study_file), settings)
-    return ready, ready.proposals().outcomes()
+def outcomes(study_file: Path, settings: Settings) -> tuple[ResolvedStudy, list[Outcome]]:
+    ready = resolve_study(study_file, load_study(study_file), settings)
+    return ready, ready.open_proposals().list_outcomes()
 
 
 def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_its_figure(
@@ -83,11 +84,11 @@ def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_
     assert "new champion models:/tiny@champion" in out
     _, known = outcomes(study_file, settings)
     assert len(known) == 4
-    assert {outcome.state for outcome in known} <= {"complete", "pruned"}
+    assert {outcome.state for outcome in known} <= {TrialState.COMPLETE, TrialState.STOPPED}
     rows = compare("tiny", settings=settings).rows
     assert len(rows) == 5, "four configurations and one repeat"
-    assert {row.state for row in rows} == {"finished"}
-    (champion,) = champions("tiny", settings)
+    assert {row.state for row in rows} <= {TrialState.COMPLETE, TrialState.STOPPED}
+    (champion,) = find_champions("tiny", settings)
     assert champion.figure == pytest.approx(rows[0].figure, rel=1e-12)
     evaluated = evaluate_registered("models:/tiny@champion", settings=settings)
     assert evaluated.metrics.perplexity == pytest.approx(champion.figure, rel=1e-6)
@@ -105,8 +106,8 @@ def test_ctrl_c_stops_in_order_and_tells_how_to_resume(
     assert f"memtune search {study_file} --resume" in err
     assert "Traceback" not in err
     states = {row.state for row in compare("tiny", settings=settings).rows}
-    assert "running" not in states
-    assert "killed" in states
+    assert TrialState.RUNNING not in states
+    assert TrialState.INTERRUPTED in states
 
 
 def test_ctrl_c_waits_for_no_worker_in_the_middle_of_its_training(
@@ -124,7 +125,7 @@ def test_ctrl_c_waits_for_no_worker_in_the_middle_of_its_training(
     assert "waiting" not in out
     _, open_trials = outcomes(study_file, settings)
     assert open_trials
-    assert {trial.state for trial in open_trials} == {"running"}
+    assert {trial.state for trial in open_trials} == {TrialState.RUNNING}
 
 
 def test_a_tracking_store_that_does_not_answer_ends_a_search_before_anything_is_left(
@@ -137,6 +138,6 @@ def test_a_tracking_store_that_does_not_answer_ends_a_search_before_anything_is_
     assert code == 1
     assert "no tracking server answers at http://127.0.0.1:9" in err
     assert "trial" not in out
-    assert not any(Path(settings.studies).glob("*/study.json"))
+    assert not any(Path(settings.studies_folder).glob("*/study.json"))
     with pytest.raises(ProcessLookupError):
         os.killpg(search.process.pid, 0)

@@ -14,16 +14,17 @@ from psycopg import sql
 from pyarrow import fs
 
 from memtune.corpora import import_corpus
-from memtune.corpora.grammar import sentences
+from memtune.corpora.grammar import generate_sentences
 from memtune.errors import TrackingError
-from memtune.execution.champions import evaluate_registered
-from memtune.execution.comparison import champions, compare
-from memtune.execution.settings import Settings
+from memtune.results.comparison import compare, find_champions
+from memtune.results.promotion import evaluate_registered
 from memtune.search import Outcome
-from memtune.search.postgresql import ANSWER_SECONDS
+from memtune.search.postgresql_connection import ANSWER_TIMEOUT_SECONDS
+from memtune.settings import Settings
 from memtune.tracking import Recorder
-from memtune.tracking.connection import check_tracking, connect
-from tests.cluster.drivers import driving, outcomes
+from memtune.tracking.mlflow_connection import check_tracking, connect
+from memtune.trial_state import TrialState
+from tests.cluster.drivers import read_outcomes, run_driver
 from tests.cluster.fault_table import RecordFault
 from tests.cluster.servers import MlflowServer, ObjectStore, Postgres, Secrets
 
@@ -80,7 +81,7 @@ def environment(
     home = tmp_path_factory.mktemp("user")
     secrets.install(home, running_postgres.port)
     (home / ".aws").mkdir()
-    keys = [f"{name.lower()} = {value}" for name, value in object_store.keys.items()]
+    keys = [f"{name.lower()} = {value}" for name, value in object_store.credentials.items()]
     (home / ".aws" / "credentials").write_text("\n".join(["[default]", *keys]))
     object_store.make_bucket("study")
     chosen = {
@@ -107,40 +108,42 @@ def struck(
     environment: dict[str, str], running_postgres: Postgres, running_mlflow: MlflowServer
 ) -> Iterator[Struck]:
     """The study; in its middle PostgreSQL hung, then it and MLflow's server were stopped and came back."""
-    settings = Settings.read()
-    drawn = {split: [one.words for one in sentences(split, 60)] for split in ("train", "valid", "test")}
-    import_corpus("grammar", drawn, settings.store)
+    settings = Settings.from_environment()
+    drawn = {
+        split: [one.words for one in generate_sentences(split, 60)] for split in ("train", "valid", "test")
+    }
+    import_corpus("grammar", drawn, settings.corpus_store)
     (settings.home / "space.toml").write_text(SPACE)
     file = settings.home / "layers.toml"
     file.write_text(STUDY)
     with (
         tempfile.TemporaryDirectory(prefix="mt-") as ray,  # short: Ray's sockets lie below it
-        driving(file, environment={"RAY_TMPDIR": ray}) as driver,
+        run_driver(file, environment={"RAY_TMPDIR": ray}) as driver,
     ):
-        driver.wait_for("tokens")
-        with running_postgres.hanging():
-            driver.wait_for_error("is away; training goes on")
-        driver.wait_for_error("storage is back")
+        driver.wait_for_line("tokens")
+        with running_postgres.suspend():
+            driver.wait_for_error_line("is unavailable; training continues")
+        driver.wait_for_error_line("storage is available again")
         running_mlflow.kill()
         running_postgres.stop(signal.SIGQUIT)
-        driver.wait_for_error("is away; training goes on", 2)
+        driver.wait_for_error_line("is unavailable; training continues", 2)
         heard = len([line for line in driver.lines if "tokens" in line])
-        driver.wait_for("tokens", heard + 3)
+        driver.wait_for_line("tokens", heard + 3)
         running_postgres.start()
         commands = [path.read_text() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
         running_mlflow.start()
-        output = driver.succeed() + "".join(driver.errors)
-        yield Struck(file, output, outcomes(file, settings), settings, commands, Path(ray))
+        output = driver.wait_for_success() + "".join(driver.errors)
+        yield Struck(file, output, read_outcomes(file, settings), settings, commands, Path(ray))
 
 
 def test_training_goes_on_while_postgresql_and_mlflow_are_away_and_nothing_is_lost_or_doubled(
     struck: Struck, record_fault: RecordFault
 ) -> None:
-    assert len(re.findall("is away; training goes on", struck.output)) == 2
-    assert len(re.findall("the study's storage is back", struck.output)) == 2
-    assert [(outcome.state, outcome.reason) for outcome in struck.outcomes] == [("complete", None)] * 3
+    assert len(re.findall("is unavailable; training continues", struck.output)) == 2
+    assert len(re.findall("the study's storage is available again", struck.output)) == 2
+    assert [outcome.state for outcome in struck.outcomes] == [TrialState.COMPLETE] * 3
     assert [len(outcome.curve) for outcome in struck.outcomes] == [REPORTS] * 3
-    client = connect(struck.settings.tracking)
+    client = connect(struck.settings.tracking_uri)
     experiment = client.get_experiment_by_name("grammar")
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'trial'")
@@ -161,13 +164,14 @@ def test_training_goes_on_while_postgresql_and_mlflow_are_away_and_nothing_is_lo
         1,
         0,
         f"PostgreSQL stood still under the proposals and MLflow until the driver, which waits "
-        f"{ANSWER_SECONDS:.0f} s for an answer, took it for away: every report of every trial is there, once",
+        f"{ANSWER_TIMEOUT_SECONDS:.0f} s for an answer, took it for away: every report of every "
+        f"trial is there, once",
     )
 
 
 def test_the_study_is_compared_and_its_champion_reproduces_its_figure(struck: Struck) -> None:
     rows = compare("grammar", settings=struck.settings).rows
-    (champion,) = champions("grammar", struck.settings)
+    (champion,) = find_champions("grammar", struck.settings)
     assert champion.figure == pytest.approx(rows[0].figure, rel=1e-12)
     evaluated = evaluate_registered("models:/grammar@champion", settings=struck.settings)
     assert evaluated.metrics.perplexity == pytest.approx(champion.figure, rel=1e-6)
@@ -180,7 +184,11 @@ def test_no_secret_is_in_any_record_file_or_command(
     running_postgres: Postgres,
     running_mlflow: MlflowServer,
 ) -> None:
-    hidden = [secrets.database, *secrets.server.values(), object_store.keys["AWS_SECRET_ACCESS_KEY"]]
+    hidden = [
+        secrets.database_password,
+        *secrets.server_environment.values(),
+        object_store.credentials["AWS_SECRET_ACCESS_KEY"],
+    ]
     places: dict[str, bytes] = {"what the driver printed": struck.output.encode()}
     places |= {f"command {number}": line.encode() for number, line in enumerate(struck.commands)}
     folders = [struck.settings.home, struck.ray, running_mlflow.folder]
@@ -247,7 +255,7 @@ def test_metrics_reach_an_mlflow_whose_database_is_stopped_again_and_again(
                 postgres.start()
             if step % 100 == 0:
                 assert recorder.flush(60)
-        recorder.finish_trial("trial", "FINISHED")
+        recorder.finish_trial("trial", TrialState.COMPLETE)
         assert recorder.flush(120)
         assert recorder.problems == []
     client = connect(mlflow_server.uri)

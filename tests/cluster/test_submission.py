@@ -1,4 +1,4 @@
-"""Studies submitted to a real head of a cluster, followed, stopped and taken up again."""
+"""Studies are submitted to a real Ray head, followed, stopped and resumed."""
 
 import json
 import os
@@ -17,20 +17,22 @@ from typer.testing import CliRunner
 
 from memtune import cli
 from memtune.errors import ClusterError
-from memtune.execution.jobs.server import JobServer
-from memtune.execution.jobs.submission import resumption
-from memtune.execution.settings import Settings
-from tests.cluster.drivers import outcomes
+from memtune.ray_backend.jobs.job_server import JobServer
+from memtune.ray_backend.jobs.job_submission import prepare_resumption
+from memtune.settings import Settings
+from memtune.trial_state import StopReason, TrialState
+from tests.cluster.drivers import read_outcomes
 from tests.cluster.ray_head import RayHead
 
 pytestmark = [
     pytest.mark.cluster,
-    # Ray's client asks aiohttp in a way that aiohttp is about to drop.
+    # Ray's client passes ssl=None to aiohttp, which deprecates it.
     pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning"),
 ]
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 240
+TIMEOUT_SECONDS = 240
+"""Seconds for one command on a busy machine."""
 SECRET = "correct-horse-battery"
 
 
@@ -46,29 +48,29 @@ def head() -> Iterator[RayHead]:
 
 @pytest.fixture
 def client(head: RayHead, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> RayHead:
-    """This process, and what it starts, as a user of the head."""
+    """The head; this process and its children authenticate as its client."""
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(head.token))
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", head.address)
-    monkeypatch.setenv("MEMTUNE_STORE", settings.store)
+    monkeypatch.setenv("MEMTUNE_STORE", settings.corpus_store)
     return head
 
 
 def memtune(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "memtune.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
 
 
-def here(*arguments: str) -> Result:
+def invoke(*arguments: str) -> Result:
     """`memtune ...` in this process, which has loaded Ray already."""
     return CliRunner().invoke(cli.app, list(arguments))
 
 
-def submitted(text: str) -> str:
+def parse_job_id(text: str) -> str:
     """The id that `memtune submit` printed."""
     return next(line for line in text.splitlines() if line.startswith("submitted ")).split()[1]
 
 
-def test_a_submitted_study_runs_with_its_log_here_and_no_secret_leaves(
+def test_a_submitted_study_prints_its_log_and_sends_no_secret(
     client: RayHead, study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", SECRET)
@@ -76,99 +78,99 @@ def test_a_submitted_study_runs_with_its_log_here_and_no_secret_leaves(
     done = memtune("submit", str(study_file), "--trials", "2")
     assert done.returncode == 0, done.stderr
     assert "new champion models:/tiny@champion" in done.stdout
-    assert "MLFLOW_TRACKING_PASSWORD stays here; the nodes read ~/.mlflow/credentials" in done.stdout
-    assert [outcome.state for outcome in outcomes(study_file, settings)] == ["complete"] * 2
+    assert "MLFLOW_TRACKING_PASSWORD is not sent; the nodes read ~/.mlflow/credentials" in done.stdout
+    assert [outcome.state for outcome in read_outcomes(study_file, settings)] == [TrialState.COMPLETE] * 2
     server = JobServer(client.address)
-    job = server.job(submitted(done.stdout))
+    job = server.get_job(parse_job_id(done.stdout))
     assert (job.study, job.status, job.exit_code) == ("layers", "SUCCEEDED", 0)
-    seen = [done.stdout, done.stderr, job.model_dump_json(), server.log(job.id)]
+    texts = [done.stdout, done.stderr, job.model_dump_json(), server.read_log(job.id)]
     token = client.token.read_text()
-    assert not any(SECRET in text or token in text for text in seen)
-    (listed,) = [row for row in json.loads(here("jobs", "--json").stdout) if row["id"] == job.id]
+    assert not any(SECRET in text or token in text for text in texts)
+    (listed,) = [row for row in json.loads(invoke("jobs", "--json").stdout) if row["id"] == job.id]
     assert listed["study"] == "layers"
 
 
-def test_a_detached_job_outlives_its_watcher_stops_in_order_and_is_taken_up_again(
+def test_a_detached_job_survives_its_follower_and_is_stopped_and_resumed(
     client: RayHead, study_file: Path, settings: Settings
 ) -> None:
     study_file.write_text(study_file.read_text().replace("tokens = 900", "tokens = 900_000_000"))
     detached = memtune("submit", str(study_file), "--trials", "2", "--detach")
-    job = submitted(detached.stdout)
+    job = parse_job_id(detached.stdout)
     assert f"memtune jobs logs {job} --follow" in detached.stdout
     server = JobServer(client.address)
-    watcher = subprocess.Popen(
+    follower = subprocess.Popen(
         [sys.executable, "-m", "memtune.cli", "jobs", "logs", job, "--follow"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    assert watcher.stdout is not None
-    assert any("tokens" in line for line in watcher.stdout)
-    watcher.send_signal(signal.SIGINT)
-    _, told = watcher.communicate(timeout=PATIENCE)
-    assert watcher.returncode == 1
-    assert f"{job} goes on" in told
-    assert "Traceback" not in told
-    assert server.job(job).status == "RUNNING"
+    assert follower.stdout is not None
+    assert any("tokens" in line for line in follower.stdout)
+    follower.send_signal(signal.SIGINT)
+    _, errors = follower.communicate(timeout=TIMEOUT_SECONDS)
+    assert follower.returncode == 1
+    assert f"{job} continues" in errors
+    assert "Traceback" not in errors
+    assert server.get_job(job).status == "RUNNING"
 
-    assert "is asked to end" in here("jobs", "stop", job).stdout
-    ended = server.follow(job, lambda piece: None)
+    assert "is stopping" in invoke("jobs", "stop", job).stdout
+    ended = server.follow_log(job, lambda piece: None)
     assert ended.status == "STOPPED"
-    assert "trials open; go on with" in server.log(job)
-    begun = outcomes(study_file, settings)
-    assert "running" in {outcome.state for outcome in begun}
+    assert "trials open; to resume" in server.read_log(job)
+    before = read_outcomes(study_file, settings)
+    assert "running" in {outcome.state for outcome in before}
 
     text = study_file.read_text()
     study_file.unlink()
-    resumed = here("jobs", "resume", job, "--time-budget", "1s")
+    resumed = invoke("jobs", "resume", job, "--time-budget", "1s")
     assert resumed.exit_code == 0, resumed.output
     assert "its time budget is spent" in resumed.stdout
     study_file.write_text(text)
-    after = outcomes(study_file, settings)
-    assert [outcome.identity for outcome in after[: len(begun)]] == [outcome.identity for outcome in begun]
-    assert {outcome.reason for outcome in after} == {"the study's time was up"}
+    after = read_outcomes(study_file, settings)
+    assert [outcome.identity for outcome in after[: len(before)]] == [outcome.identity for outcome in before]
+    assert {outcome.end.reason for outcome in after if outcome.end} == {StopReason.TIME_BUDGET}
 
 
-def test_a_trial_that_was_promised_a_gpu_and_sees_none_ends_the_job_and_says_so(
+def test_a_worker_without_its_assigned_gpu_ends_the_job_with_a_message(
     client: RayHead, study_file: Path
 ) -> None:
-    """The head counts a GPU that no machine under test has to have."""
+    """The head declares a GPU that the machine does not have."""
     done = memtune("submit", str(study_file), "--trials", "1", "--gpus-per-trial", "0.5")
     assert done.returncode == 1
-    assert "this trial was promised a GPU and its worker sees none" in " ".join(done.stdout.split())
+    assert "this trial needs a GPU and its worker sees none" in " ".join(done.stdout.split())
 
 
-def test_a_study_is_submitted_with_rays_own_command(client: RayHead, study_file: Path) -> None:
+def test_ray_job_submit_runs_the_search_script(client: RayHead, study_file: Path) -> None:
     environment = {"PYTHONPATH": "platform"} | {
         name: value for name, value in os.environ.items() if name.startswith("MEMTUNE_")
     }
-    given = ["--working-dir", str(ROOT), "--runtime-env-json", json.dumps({"env_vars": environment})]
+    options = ["--working-dir", str(ROOT), "--runtime-env-json", json.dumps({"env_vars": environment})]
     search = ["python", "jobs/search.py", str(study_file), "--dry-run"]
     done = subprocess.run(
-        [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", *given, "--", *search],
+        [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", *options, "--", *search],
         env={**os.environ, "RAY_AUTH_MODE": "token"},
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing was started" in done.stdout
 
 
-def test_the_exit_code_of_a_job_is_that_of_following_it(client: RayHead, tmp_path: Path) -> None:
+def test_following_a_failed_job_ends_with_its_exit_code(client: RayHead, tmp_path: Path) -> None:
     server = JobServer(client.address)
     server.submit("fails", "echo once; exit 3", tmp_path, {}, {})
-    followed = here("jobs", "logs", "fails", "--follow")
+    followed = invoke("jobs", "logs", "fails", "--follow")
     assert followed.exit_code == 3
     assert followed.stdout.count("once\n") == 1
     assert "exit code 3" in followed.stderr
     with pytest.raises(ClusterError, match="was not submitted by memtune"):
-        resumption(server.job("fails"))
+        prepare_resumption(server.get_job("fails"))
 
 
-def test_a_log_that_is_cut_off_goes_on_where_it_was(client: RayHead, tmp_path: Path) -> None:
+def test_following_a_log_continues_after_an_interrupted_connection(client: RayHead, tmp_path: Path) -> None:
     with Tunnel(client.address) as tunnel:
         server = JobServer(tunnel.address)
         gate = tmp_path / "gate"
@@ -182,13 +184,13 @@ def test_a_log_that_is_cut_off_goes_on_where_it_was(client: RayHead, tmp_path: P
                 tunnel.cut()
                 gate.touch()
 
-        assert server.follow("cut", write).status == "SUCCEEDED"
+        assert server.follow_log("cut", write).status == "SUCCEEDED"
     lines = "".join(pieces).splitlines()
     assert (lines.count("before"), lines.count("after")) == (1, 1)
 
 
 @pytest.mark.parametrize("token", ["0" * 64, None], ids=["wrong", "none"])
-def test_without_the_right_token_nothing_is_told_but_the_way_to_it(
+def test_a_client_without_the_right_token_is_refused_with_the_fix(
     client: RayHead, token: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH")
@@ -201,15 +203,15 @@ def test_without_the_right_token_nothing_is_told_but_the_way_to_it(
         JobServer(client.address)
 
 
-def test_a_job_that_is_not_there_is_told_with_a_near_name(client: RayHead, tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_job_names_the_nearest_one(client: RayHead, tmp_path: Path) -> None:
     server = JobServer(client.address)
     server.submit("nearby", "true", tmp_path, {}, {})
     with pytest.raises(ClusterError, match=r'no job "nearbi" .* did you mean "nearby"'):
-        server.log("nearbi")
+        server.read_log("nearbi")
 
 
 class Tunnel:
-    """A relay on a port of its own, such as `ray dashboard` is, whose connections can be cut."""
+    """A TCP relay on its own port, like `ray dashboard`; its connections can be closed."""
 
     def __init__(self, address: str) -> None:
         self._target = int(address.rpartition(":")[2])
@@ -231,7 +233,7 @@ class Tunnel:
             thread.join()
 
     def cut(self) -> None:
-        """End every connection there is."""
+        """Close every open connection."""
         while self._open:
             with suppress(OSError):
                 self._open.pop().shutdown(socket.SHUT_RDWR)
@@ -253,7 +255,7 @@ class Tunnel:
 
 
 def relay(source: socket.socket, sink: socket.socket) -> None:
-    """Pass bytes on until an end closes."""
+    """Copy bytes until one end closes."""
     with source, suppress(OSError):
         while data := source.recv(65536):
             sink.sendall(data)

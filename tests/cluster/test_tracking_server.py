@@ -12,12 +12,21 @@ import urllib.request
 import pytest
 
 from memtune.errors import TrackingError
-from memtune.tracking import Recorder, check_tracking, leaderboard, sqlite_uri
-from memtune.tracking.connection import connect
-from memtune.tracking.pages import ui_command, ui_environment
-from tests.cluster.servers import free_port
+from memtune.tracking import Recorder, check_tracking, read_leaderboard, sqlite_uri
+from memtune.tracking.mlflow_connection import connect
+from memtune.tracking.mlflow_ui import start_server
+from memtune.trial_state import TrialState
+from tests.cluster.servers import find_free_port
 
 pytestmark = pytest.mark.cluster
+
+TOKEN = "t" * 43
+
+
+@pytest.fixture(autouse=True)
+def token(monkeypatch):
+    """Clients of the tests' servers send this token."""
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", TOKEN)
 
 
 class Server:
@@ -25,16 +34,12 @@ class Server:
 
     def __init__(self, folder):
         self.folder = folder
-        self.port = free_port()
+        self.port = find_free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
         self.process = None
 
     def start(self):
-        command = ui_command(sqlite_uri(self.folder), self.port)
-        with open(self.folder / "server.log", "ab") as log:
-            self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, env=ui_environment(), start_new_session=True
-            )
+        self.process = start_server(sqlite_uri(self.folder), self.port, TOKEN)
         self.wait()
 
     def wait(self):
@@ -55,7 +60,7 @@ def wait_for_health(uri, process):
     end = time.monotonic() + 120
     while time.monotonic() < end:
         try:
-            urllib.request.urlopen(f"{uri}/health", timeout=1).close()
+            urllib.request.urlopen(f"{uri}/health", timeout=5).close()
             return
         except OSError:
             assert process.poll() is None, "the process of the MLflow server ended"
@@ -90,7 +95,7 @@ def corpus(request):
 @pytest.fixture
 def nobody():
     """A server's address at which nothing listens."""
-    return f"http://127.0.0.1:{free_port()}"
+    return f"http://127.0.0.1:{find_free_port()}"
 
 
 def report(tokens):
@@ -130,11 +135,11 @@ def test_a_server_killed_in_the_middle_loses_and_doubles_nothing(server, corpus,
         assert training.is_alive()
         server.start()
         training.join()
-        recorder.finish_trial("t1", "FINISHED")
+        recorder.finish_trial("t1", TrialState.COMPLETE)
         assert recorder.flush(60)
         assert recorder.problems == []
     assert recorded_steps(server.uri, corpus) == list(steps)
-    assert len([r for r in caplog.records if "tracking is away" in r.message]) == 1
+    assert len([r for r in caplog.records if "tracking is unavailable" in r.message]) == 1
     assert longest[0] < 1
 
 
@@ -187,7 +192,7 @@ def test_a_driver_killed_while_it_records_goes_on_without_doubles(server, corpus
         recorder.reconcile({})
         recorder.start_trial("t1", "trial", {"width": 1})
         recorder.log_reports("t1", [report(t) for t in range(1, 5001)])
-        recorder.finish_trial("t1", "FINISHED")
+        recorder.finish_trial("t1", TrialState.COMPLETE)
         assert recorder.flush(120)
         assert recorder.problems == []
     assert recorded_steps(server.uri, corpus) == list(range(1, 5001))
@@ -196,10 +201,10 @@ def test_a_driver_killed_while_it_records_goes_on_without_doubles(server, corpus
 def test_the_pages_and_a_trials_figure_are_served(server, corpus):
     with Recorder(server.uri, corpus) as recorder:
         recorder.start_trial("t1", "trial", {})
-        recorder.log_reports("t1", [report(1)])
-        recorder.finish_trial("t1", "FINISHED")
+        recorder.log_reports("t1", [report(tokens) for tokens in range(1, 7)])
+        recorder.finish_trial("t1", TrialState.COMPLETE)
         assert recorder.flush(60)
-    (run,) = leaderboard(server.uri, corpus)
+    (run,) = read_leaderboard(server.uri, corpus)
     assert b"<title>MLflow</title>" in fetched(f"{server.uri}/")
     figure = fetched(f"{server.uri}/get-artifact?path=learning_curve.png&run_uuid={run.run_id}")
     assert figure.startswith(b"\x89PNG")
@@ -209,13 +214,14 @@ def test_nothing_is_printed_between_the_lines_of_a_search(server, corpus, capfd)
     with Recorder(server.uri, corpus) as recorder:
         recorder.start_trial("t1", "trial", {})
         recorder.log_reports("t1", [report(1)])
-        recorder.finish_trial("t1", "FINISHED")
+        recorder.finish_trial("t1", TrialState.COMPLETE)
         assert recorder.flush(60)
     assert capfd.readouterr().out == ""
 
 
 def fetched(address):
-    with urllib.request.urlopen(address, timeout=30) as answer:
+    request = urllib.request.Request(address, headers={"Authorization": f"Bearer {TOKEN}"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
         return answer.read()
 
 
@@ -230,7 +236,7 @@ def test_a_server_that_answers_passes_the_check(server):
 
 def test_the_pages_end_with_the_command_that_serves_them(tmp_path):
     connect(sqlite_uri(tmp_path))
-    port = free_port()
+    port = find_free_port()
     environment = {**os.environ, "MEMTUNE_HOME": str(tmp_path)}
     environment.pop("MLFLOW_TRACKING_URI", None)
     command = [sys.executable, "-m", "memtune.cli", "ui", "--port", str(port)]

@@ -1,11 +1,10 @@
-"""The way of docs/cluster.md, walked on two hosts, and the page that shows what was printed on it.
+"""The steps of docs/cluster.md, executed on two hosts, and their output at the end of that page.
 
     python -m tests.cluster.walkthrough
 
-launches a cluster on premises with its services beside it, imports a corpus to S3, submits a study, takes the
-power from a worker and then from the head in the middle of it, goes on, compares, and ends the cluster. What
-the commands print goes to the end of docs/cluster.md: Ray's logging of each step is left out, and so are the
-names of this machine. A picture of the comparison lies beside the results.
+launches a cluster on premises and its services, imports a corpus to S3, submits a study, kills a worker and
+then the head during the study, resumes it, compares the trials, and stops the cluster. The page omits Ray's
+log lines and the names of this machine. docs/results gets a screenshot of the comparison.
 """
 
 import os
@@ -22,26 +21,31 @@ from urllib.parse import urlsplit
 
 from pyarrow import fs
 
-from tests.cluster.browser import photograph
-from tests.cluster.drivers import Driver, eventually
-from tests.cluster.hosts import Host, Hosts, missing
-from tests.cluster.premises import FILE, PATIENCE, TRIAL, Premises
+from tests.cluster.browser import take_screenshot
+from tests.cluster.drivers import Driver, poll_until
+from tests.cluster.hosts import Host, Hosts, find_missing_requirements
+from tests.cluster.on_premises_cluster import (
+    CLUSTER_FILE,
+    TIMEOUT_SECONDS,
+    TRIAL_PROCESS_TITLE,
+    OnPremisesCluster,
+)
 from tests.cluster.servers import (
     MlflowServer,
     ObjectStore,
     Postgres,
     Secrets,
-    free_user,
+    find_postgres_programs,
+    find_unprivileged_user,
+    make_private_folder,
     make_secrets,
-    postgres_programs,
-    private_folder,
 )
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "cluster.md"
-PICTURE = ROOT / "docs" / "results" / "cluster_walkthrough.png"
-BEGINNING = "## The whole way, walked on two hosts"
-STUDY = """question = "Does a memory of recent words help a small LSTM?"
+PAGE_PATH = ROOT / "docs" / "cluster.md"
+SCREENSHOT_PATH = ROOT / "docs" / "results" / "cluster_walkthrough.png"
+SECTION_HEADING = "## A complete example on two hosts"
+STUDY_TOML = """question = "Does a memory of recent words help a small LSTM?"
 
 corpus = "grammar"
 spaces = ["lstm", "recurrent_memory"]
@@ -62,68 +66,69 @@ cpus_per_trial = 2
 [budget]
 trials = 40
 """
-NOISE = re.compile(
+NOISE_LINE = re.compile(
     r"(?:\x1b\[\d*m)*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\s|Shared connection| To ensure this mount|bash: "
     r"|Warning: Permanently|sending incremental|sent \d|total size| *\d\d:\d\d:\d\d up |\S*(txt|token|key)$"
     r"|\S*(bootstrap|credentials|pgpass)|\d/\d stopped|Did not find|\[.*network_util|Local node IP|-+$|grep: "
-    r"|Ray runtime started|Next steps|  (?!  ray dashboard)|To (add|connect|submit|terminate|view|monitor) "
+    r"|Ray runtime started|Next steps|  (?!  memtune cluster dashboard)"
+    r"|To (add|connect|submit|terminate|view|monitor) "
     r"|See https|\(raylet\)|Usage stats|Stopped only|You can also"
 )
-"""What Ray's commands say of each of their steps."""
+"""Lines that Ray's commands print about their steps."""
 
 
 @dataclass
 class Services:
-    """What outlives the cluster, on a machine that the hosts reach."""
+    """The services that outlive the cluster, on a machine that the hosts reach."""
 
     secrets: Secrets
     postgres: Postgres
-    store: ObjectStore
+    object_store: ObjectStore
     mlflow: MlflowServer
 
-    def environment(self) -> dict[str, str]:
-        """What the user exports; no password is among it."""
+    def build_user_environment(self) -> dict[str, str]:
+        """The variables that the user exports; none contains a password."""
         return {
             "MEMTUNE_STORE": "s3://memtune/corpora",
             "MEMTUNE_STUDIES": "s3://memtune/studies",
             "MEMTUNE_PROPOSALS": self.postgres.url,
             "MLFLOW_TRACKING_URI": self.mlflow.uri,
             "AWS_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": self.store.address,
+            "AWS_ENDPOINT_URL": self.object_store.address,
         }
 
     def install_passwords(self, home: Path) -> None:
-        """The files of mode 0600 in which the user's programs, and the nodes', find them."""
+        """Write the password files of the user and the nodes, with mode 0600."""
         self.secrets.install(home, self.postgres.port)
         keys = home / ".aws" / "credentials"
         keys.parent.mkdir()
         keys.touch(mode=0o600)
-        pairs = [f"{name.lower()} = {value}" for name, value in self.store.keys.items()]
+        pairs = [f"{name.lower()} = {value}" for name, value in self.object_store.credentials.items()]
         keys.write_text("\n".join(["[default]", *pairs, ""]))
 
 
-def started(stack: ExitStack, folder: Path, address: str) -> Services:
+def start_services(stack: ExitStack, folder: Path, address: str) -> Services:
     """PostgreSQL, an object store with a bucket, and MLflow's server over both."""
-    programs = postgres_programs()
+    programs = find_postgres_programs()
     if programs is None:
         sys.exit("no PostgreSQL here: apt install postgresql")
     secrets = make_secrets(folder / "secrets")
-    reachable = stack.enter_context(private_folder(free_user()))
-    postgres = Postgres(reachable, programs, secrets.database, address)
+    reachable = stack.enter_context(make_private_folder(find_unprivileged_user()))
+    postgres = Postgres(reachable, programs, secrets.database_password, address)
     postgres.start()
     stack.callback(postgres.stop)
     postgres.make_databases()
-    store = stack.enter_context(ObjectStore(folder / "s3.log", address).running())
+    store = stack.enter_context(ObjectStore(folder / "s3.log", address).serve())
     bucket = fs.S3FileSystem(
         endpoint_override=urlsplit(store.address).netloc,
         scheme="http",
-        access_key=store.keys["AWS_ACCESS_KEY_ID"],
-        secret_key=store.keys["AWS_SECRET_ACCESS_KEY"],
+        access_key=store.credentials["AWS_ACCESS_KEY_ID"],
+        secret_key=store.credentials["AWS_SECRET_ACCESS_KEY"],
         region="us-east-1",
         allow_bucket_creation=True,
     )
     bucket.create_dir("memtune")
-    variables = store.environment() | {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    variables = store.build_client_environment() | {"PATH": os.environ["PATH"], "HOME": str(folder)}
     mlflow = MlflowServer(folder, secrets, postgres, "s3://memtune/models", variables, address)
     mlflow.start()
     stack.callback(mlflow.kill)
@@ -131,170 +136,186 @@ def started(stack: ExitStack, folder: Path, address: str) -> Services:
 
 
 @dataclass
-class Walk:
-    """What was done and printed, as Markdown."""
+class Transcript:
+    """The commands and their output, as Markdown."""
 
-    cluster: Premises
+    cluster: OnPremisesCluster
     environment: dict[str, str]
-    names: dict[str, str]
-    """What of this machine is written as something else."""
+    replacements: dict[str, str]
+    """Stand-ins for the names and addresses of this machine."""
     parts: list[str] = field(default_factory=list)
 
-    def tell(self, words: str) -> None:
-        """A sentence between the commands."""
-        for name, stand_in in self.names.items():
-            words = words.replace(name, stand_in)
-        self.parts.append(words)
-        print(words, "\n", flush=True)
+    def add_text(self, text: str) -> None:
+        """Add a sentence between the commands."""
+        for name, stand_in in self.replacements.items():
+            text = text.replace(name, stand_in)
+        self.parts.append(text)
+        print(text, "\n", flush=True)
 
-    def run(self, command: str, *, first: int = 6, last: int = 18) -> str:
-        """Run a command as a user types it, and keep what it printed."""
-        said = self.cluster.run(*command.split(), **self.environment)
-        self.show(command, said, first, last)
-        return said
+    def run_command(self, command: str, *, first: int = 6, last: int = 18) -> str:
+        """Run a command as a user types it, and add its output."""
+        output = self.cluster.run(*command.split(), **self.environment)
+        self.add_command(command, output, first, last)
+        return output
 
-    def show(self, command: str, said: str, first: int = 6, last: int = 18) -> None:
-        """Keep a command and what it printed, the middle of much left out."""
-        plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", said)
-        lines = [line.rstrip() for line in plain.splitlines() if line.strip() and not NOISE.match(line)]
+    def add_command(self, command: str, output: str, first: int = 6, last: int = 18) -> None:
+        """Add a command and its output, without the middle of a long one."""
+        plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", output)
+        lines = [line.rstrip() for line in plain.splitlines() if line.strip() and not NOISE_LINE.match(line)]
         if len(lines) > first + last + 1:
             lines = [*lines[:first], "...", *lines[-last:]]
-        self.tell("\n".join(["```", f"$ {command}", *lines, "```"]))
+        self.add_text("\n".join(["```", f"$ {command}", *lines, "```"]))
 
-    def follow(self, job: str, enough: Callable[[Driver], bool]) -> None:
-        """`memtune jobs logs JOB --follow`, until there is enough to see."""
+    def follow_job(self, job: str, has_enough: Callable[[Driver], bool]) -> None:
+        """Run `memtune jobs logs JOB --follow` until `has_enough`."""
         command = f"memtune jobs logs {job} --follow"
         follower = Driver(command.split(), self.cluster.environment | self.environment, self.cluster.project)
         try:
-            eventually(lambda: enough(follower), f"enough of {command}", PATIENCE)
+            poll_until(lambda: has_enough(follower), f"enough of {command}", TIMEOUT_SECONDS)
         finally:
             follower.process.send_signal(signal.SIGINT)
-            follower.end()
-        self.show(command, "".join(follower.lines), first=4, last=8)
+            follower.kill_session()
+        self.add_command(command, "".join(follower.lines), first=4, last=8)
 
 
-def told(follower: Driver, state: str) -> set[str]:
-    """The trials that a followed log has told to be in a state."""
+def find_trials_in_state(follower: Driver, state: str) -> set[str]:
+    """The trials that a followed log reported in a state."""
     return set(re.findall(rf"trial +(\d+)  {state} ", "".join(follower.lines)))
 
 
-def walk(cluster: Premises, environment: dict[str, str], names: dict[str, str], picture: Path) -> list[str]:
-    """Walk it; the page's parts."""
-    the = Walk(cluster, environment, names)
-    launch(the)
-    with cluster.dashboard() as address:
-        the.environment["RAY_API_SERVER_ADDRESS"] = address
-        the.names[urlsplit(address).netloc] = "127.0.0.1:8265"
-        job = submit(the)
-        begun = lose_worker(the, job, cluster.workers[0])
-    lose_head(the, begun + 3)
-    compare(the, picture)
-    the.tell("And the end of the cluster; the study, its models and the services stay.")
-    the.run(f"memtune cluster down {FILE} --yes", last=4)
-    return the.parts
+def run_walkthrough(
+    cluster: OnPremisesCluster, environment: dict[str, str], replacements: dict[str, str], picture: Path
+) -> list[str]:
+    """Execute all steps; returns the parts of the page."""
+    transcript = Transcript(cluster, environment, replacements)
+    launch_cluster(transcript)
+    with cluster.forward_dashboard() as address:
+        transcript.environment["RAY_API_SERVER_ADDRESS"] = address
+        transcript.replacements[urlsplit(address).netloc] = "127.0.0.1:8265"
+        job = submit_study(transcript)
+        started_trials = kill_worker(transcript, job, cluster.workers[0])
+    kill_head(transcript, started_trials + 3)
+    compare_trials(transcript, picture)
+    transcript.add_text("Stop the cluster; the study, its models and the services remain.")
+    transcript.run_command(f"memtune cluster down {CLUSTER_FILE} --yes", last=4)
+    return transcript.parts
 
 
-def launch(the: Walk) -> None:
-    """Check the file, launch the cluster, import the corpus."""
-    the.tell(f"`{FILE}` names two hosts here; the passwords' mounts are uncommented. The cluster comes up:")
-    the.run(f"memtune cluster check {FILE}")
-    the.run(f"memtune cluster up {FILE} --yes", last=4)
-    the.run(f"memtune cluster status {FILE}")
-    the.tell("PostgreSQL, MLflow's server and an S3 endpoint run on a machine beside it:")
-    the.tell(
-        "\n".join(["```", *(f"export {name}={value}" for name, value in the.environment.items()), "```"])
+def launch_cluster(transcript: Transcript) -> None:
+    """Check the file, launch the cluster and import the corpus."""
+    transcript.add_text(
+        f"`{CLUSTER_FILE}` names the two hosts; the passwords' mounts are uncommented. Launch the cluster:"
     )
-    the.tell("A corpus goes straight to S3, and nodes read it from there:")
-    the.run("memtune corpus demo")
+    transcript.run_command(f"memtune cluster check {CLUSTER_FILE}")
+    transcript.run_command(f"memtune cluster up {CLUSTER_FILE} --yes", last=4)
+    transcript.run_command(f"memtune cluster status {CLUSTER_FILE}")
+    transcript.add_text("PostgreSQL, MLflow's server and an S3 endpoint run on another machine:")
+    transcript.add_text(
+        "\n".join(
+            ["```", *(f"export {name}={value}" for name, value in transcript.environment.items()), "```"]
+        )
+    )
+    transcript.add_text("The corpus is imported to S3, where the nodes read it:")
+    transcript.run_command("memtune corpus demo")
 
 
-def submit(the: Walk) -> str:
-    """Send the study; the job's id."""
-    (the.cluster.project / "jobs" / "studies" / "walk.toml").write_text(STUDY)
-    the.tell(f"A study whose trials each fill a host:\n\n```toml\n{STUDY}```")
-    the.tell(f"With `ray dashboard {FILE}` running in another terminal, it is submitted:")
-    said = the.run("memtune submit jobs/studies/walk.toml --detach")
-    (job,) = set(re.findall(r"submitted (\S+) to", said))
-    the.follow(job, lambda log: len(told(log, "running")) > 1 and log.lines[-1].count("tokens") > 0)
-    the.run("memtune jobs")
+def submit_study(transcript: Transcript) -> str:
+    """Submit the study; returns the id of the job."""
+    (transcript.cluster.project / "jobs" / "studies" / "walk.toml").write_text(STUDY_TOML)
+    transcript.add_text(f"A study with trials that each use a whole host:\n\n```toml\n{STUDY_TOML}```")
+    transcript.add_text(
+        f"With `memtune cluster dashboard {CLUSTER_FILE}` running in another terminal, it is submitted:"
+    )
+    output = transcript.run_command("memtune submit jobs/studies/walk.toml --detach")
+    (job,) = set(re.findall(r"submitted (\S+) to", output))
+    transcript.follow_job(
+        job, lambda log: len(find_trials_in_state(log, "running")) > 1 and log.lines[-1].count("tokens") > 0
+    )
+    transcript.run_command("memtune jobs")
     return str(job)
 
 
-def lose_worker(the: Walk, job: str, worker: Host) -> int:
-    """Take a worker's power while it trains, and give it back; how many trials have begun."""
-    eventually(lambda: worker.processes(TRIAL), "a trial on the worker", PATIENCE)
+def kill_worker(transcript: Transcript, job: str, worker: Host) -> int:
+    """Kill a worker during training and start it again; returns how many trials have started."""
+    poll_until(lambda: worker.find_processes(TRIAL_PROCESS_TITLE), "a trial on the worker", TIMEOUT_SECONDS)
     worker.kill()
-    the.tell(
-        "Now the second host loses its power in the middle of a trial, which waits, and goes on elsewhere:"
+    transcript.add_text(
+        "The second host is killed during a trial, which waits and then continues on the other host:"
     )
-    the.follow(job, lambda log: bool(told(log, "waiting") & told(log, "done")))
+    transcript.follow_job(
+        job, lambda log: bool(find_trials_in_state(log, "waiting") & find_trials_in_state(log, "complete"))
+    )
     worker.start()
-    the.tell("With its power back the host is taken in again; nothing has to be restarted:")
-    the.run(f"memtune cluster up {FILE} --yes", first=1, last=2)
-    log = the.cluster.run("memtune", "jobs", "logs", job, **the.environment)
+    transcript.add_text("The host is started again and joins the cluster by itself:")
+    transcript.run_command(f"memtune cluster up {CLUSTER_FILE} --yes", first=1, last=2)
+    log = transcript.cluster.run("memtune", "jobs", "logs", job, **transcript.environment)
     return 1 + max(int(number) for number in re.findall(r"trial +(\d+)  running", log))
 
 
-def lose_head(the: Walk, trials: int) -> None:
-    """Take the head's power, launch again, resume the study up to so many trials."""
-    head = the.cluster.head
-    eventually(lambda: head.processes(TRIAL), "a trial on the head", PATIENCE)
+def kill_head(transcript: Transcript, trials: int) -> None:
+    """Kill the head, launch again, and resume the study up to `trials` trials."""
+    head = transcript.cluster.head
+    poll_until(lambda: head.find_processes(TRIAL_PROCESS_TITLE), "a trial on the head", TIMEOUT_SECONDS)
     head.kill()
     head.start()
-    the.tell(
-        "Then the head loses its power, and the driver and Ray's memory of its jobs with it. Launched again:"
+    transcript.add_text(
+        "Then the head is killed, and with it the driver and Ray's list of jobs. Launch again:"
     )
-    the.run(f"memtune cluster up {FILE} --yes", last=4)
-    with the.cluster.dashboard() as address:
-        the.environment["RAY_API_SERVER_ADDRESS"] = address
-        the.names[urlsplit(address).netloc] = "127.0.0.1:8265"
-        the.tell("The study resumes from PostgreSQL and S3; open trials go on from their checkpoints:")
-        the.run(f"memtune submit jobs/studies/walk.toml --resume --trials {trials}", first=8)
+    transcript.run_command(f"memtune cluster up {CLUSTER_FILE} --yes", last=4)
+    with transcript.cluster.forward_dashboard() as address:
+        transcript.environment["RAY_API_SERVER_ADDRESS"] = address
+        transcript.replacements[urlsplit(address).netloc] = "127.0.0.1:8265"
+        transcript.add_text(
+            "The study resumes from PostgreSQL and S3; open trials continue from their checkpoints:"
+        )
+        transcript.run_command(f"memtune submit jobs/studies/walk.toml --resume --trials {trials}", first=8)
 
 
-def compare(the: Walk, picture: Path) -> None:
-    """The table of the trials, and MLflow's own page of them."""
-    the.tell("Everything that was trained, none of it twice:")
-    said = the.run("memtune compare --corpus grammar", first=30, last=30)
-    (link,) = re.findall(r"https?://\S+", said)
-    name, password = re.findall(r"= *(\S+)", (the.cluster.home / ".mlflow" / "credentials").read_text())
-    photograph(link, name, password, picture)
-    where = picture.relative_to(PAGE.parent)
-    the.tell(
-        f"The link leads to MLflow's page of the same trials:\n\n![MLflow's table of the trials]({where})"
+def compare_trials(transcript: Transcript, picture: Path) -> None:
+    """Print the table of the trials, and take a screenshot of MLflow's page."""
+    transcript.add_text("All trials, each trained once:")
+    output = transcript.run_command("memtune compare --corpus grammar", first=30, last=30)
+    (link,) = re.findall(r"https?://\S+", output)
+    name, password = re.findall(
+        r"= *(\S+)", (transcript.cluster.home / ".mlflow" / "credentials").read_text()
+    )
+    take_screenshot(link, name, password, picture)
+    where = picture.relative_to(PAGE_PATH.parent)
+    transcript.add_text(
+        f"The link opens MLflow's page of the same trials:\n\n![MLflow's table of the trials]({where})"
     )
 
 
 def main() -> None:
-    """Walk, and put what was printed at the end of docs/cluster.md."""
-    if lacking := missing():
+    """Execute all steps and write their output to the end of docs/cluster.md."""
+    if lacking := find_missing_requirements():
         sys.exit(f"no hosts on this machine without {', '.join(lacking)}")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="memtune-walk-")))
         for name in ("hosts", "client"):
             (folder / name).mkdir()
         hosts = stack.enter_context(Hosts(folder / "hosts", 2))
-        cluster = Premises(hosts, folder / "client")
-        services = started(stack, folder, hosts.address)
+        cluster = OnPremisesCluster(hosts, folder / "client")
+        services = start_services(stack, folder, hosts.address)
         services.install_passwords(cluster.home)
-        file = cluster.project / FILE
+        file = cluster.project / CLUSTER_FILE
         file.write_text(file.read_text().replace('\n  # "~/', '\n  "~/'))
         names = {
             services.mlflow.uri: "http://10.0.0.5:5000",
-            services.store.address: "http://10.0.0.5:9000",
+            services.object_store.address: "http://10.0.0.5:9000",
             f"{hosts.address}:{services.postgres.port}": "10.0.0.5",
             f"{cluster.project}/": "",
             str(cluster.home): "~",
             **{host.address: f"10.0.0.{10 + place}" for place, host in enumerate(hosts.hosts)},
             **{host.name: f"host-{10 + place}" for place, host in enumerate(hosts.hosts)},
         }
-        parts = walk(cluster, services.environment(), names, PICTURE)
+        parts = run_walkthrough(cluster, services.build_user_environment(), names, SCREENSHOT_PATH)
     today = time.strftime("%Y-%m-%d")
-    before = PAGE.read_text().partition(BEGINNING)[0].rstrip()
+    before = PAGE_PATH.read_text().partition(SECTION_HEADING)[0].rstrip()
     origin = (
-        f"What `python -m tests.cluster.walkthrough` did and saw on {today}, on two hosts made of namespaces."
+        f"The output of `python -m tests.cluster.walkthrough` on {today}, on two hosts made of namespaces."
     )
-    PAGE.write_text("\n\n".join([before, BEGINNING, origin, *parts]) + "\n")
+    PAGE_PATH.write_text("\n\n".join([before, SECTION_HEADING, origin, *parts]) + "\n")
 
 
 if __name__ == "__main__":

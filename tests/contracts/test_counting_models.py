@@ -1,4 +1,4 @@
-"""What holds for every family that learns by counting. A new one adds its examples here and nothing else."""
+"""The contract of every family that learns by counting. A new family adds its examples to EXAMPLES."""
 
 import math
 
@@ -7,18 +7,20 @@ import pytest
 import torch
 from torch.nn import functional
 
-from memtune.corpora.protocols import SentenceProtocol, StreamProtocol
+from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
+from memtune.errors import ConfigurationError
 from memtune.models import (
     MODELS,
     CountingConfig,
     KneserNeyConfig,
     LanguageModel,
     build_model,
+    list_families,
     negative_log_likelihood,
 )
 from memtune.tasks import LanguageModelling
 from memtune.training import load_model, save_model
-from tests.golden.tiny_corpus import tiny_corpus
+from tests.golden.tiny_corpus import make_tiny_corpus
 
 WORDS = 31
 EXAMPLES: list[CountingConfig] = [KneserNeyConfig(order=order) for order in (1, 2, 4)]
@@ -26,7 +28,7 @@ every_example = pytest.mark.parametrize("config", EXAMPLES, ids=str)
 
 
 def text(rows: int, steps: int, seed: int = 0) -> torch.Tensor:
-    """Every row begins with the boundary; words are unequally frequent."""
+    """Words of unequal frequency; every row begins with the boundary."""
     random = torch.rand(rows, steps, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     words_BT = (random**2 * WORDS).long()
     words_BT[:, 0] = 0
@@ -43,13 +45,12 @@ def nats(model: LanguageModel, words_BT: torch.Tensor, mask_BT: torch.Tensor | N
 
 
 def test_every_counting_family_has_an_example():
-    families = {family for family, config in MODELS.items() if issubclass(config, CountingConfig)}
-    assert families == {example.family for example in EXAMPLES}
+    assert set(list_families(trained_by_gradient=False)) == {example.family for example in EXAMPLES}
 
 
 @every_example
 @pytest.mark.parametrize("said", [1, 2, 7])
-def test_every_word_may_come_and_their_probabilities_are_one_together(config, said):
+def test_every_next_word_has_a_positive_probability_and_they_sum_to_one(config, said):
     model, context_BT = fitted(config), text(1, said)
     every_B1 = torch.arange(WORDS).unsqueeze(1)
     mask_BT = torch.arange(said) == said - 1
@@ -62,7 +63,7 @@ def test_every_word_may_come_and_their_probabilities_are_one_together(config, sa
 
 
 @every_example
-def test_it_learns_from_the_text(config):
+def test_fitting_lowers_the_nats_of_the_training_text(config):
     words_BT = text(40, 12, seed=1)
     assert nats(fitted(config), words_BT) < nats(config.build(WORDS), words_BT)
 
@@ -82,7 +83,7 @@ def test_state_carries_the_past(config, cuts):
 
 
 @every_example
-def test_rows_of_unequal_length_count_as_if_each_were_alone(config):
+def test_rows_of_unequal_length_have_the_nats_of_single_rows(config):
     model, words_BT, lengths = fitted(config), text(3, 13), [12, 5, 1]
     mask_BT = torch.arange(12) < torch.tensor(lengths).unsqueeze(1)
     alone = [nats(model, words_BT[row : row + 1, : length + 1]) for row, length in enumerate(lengths)]
@@ -104,12 +105,12 @@ def test_checkpoint_reloads_to_the_same_nats(config, tmp_path):
 
 @every_example
 @pytest.mark.parametrize("protocol", [SentenceProtocol, StreamProtocol])
-def test_perplexity_does_not_depend_on_the_batch_size_nor_on_how_an_evaluation_is_cut(
+def test_perplexity_does_not_depend_on_the_batch_size_or_the_batches_of_an_evaluation(
     config, protocol, tmp_path
 ):
-    corpus = tiny_corpus(tmp_path)
+    corpus = make_tiny_corpus(tmp_path)
     train = corpus["train"]
-    model = config.fit(train.tokens(0, train.token_count), train.starts, len(corpus.vocabulary))
+    model = config.fit(train.read_tokens(0, train.token_count), train.starts, len(corpus.vocabulary))
     losses = [
         LanguageModelling(corpus, protocol(batch_size=size)).evaluate(model, "valid").loss for size in (1, 20)
     ]
@@ -124,11 +125,19 @@ def test_perplexity_does_not_depend_on_the_batch_size_nor_on_how_an_evaluation_i
 
 
 @every_example
-def test_it_trains_no_parameter_and_draws_no_random_number(config):
+def test_building_has_no_parameters_and_draws_no_random_number(config):
     before = torch.get_rng_state()
     assert not list(build_model(config, WORDS, seed=7).parameters())
     assert torch.equal(torch.get_rng_state(), before)
     assert config.parameter_count(WORDS) == config.multiply_adds(WORDS) == 0
+
+
+@every_example
+def test_a_counting_family_is_not_trained_by_gradient_and_has_no_network(config):
+    assert not config.is_trained_by_gradient
+    assert config.describe_output() == {}
+    with pytest.raises(ConfigurationError, match='this test needs a network, and family = "'):
+        config.require_network("this test")
 
 
 @every_example

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from memtune.corpora import FORMATS, ImportOptions, TextFile, import_corpus, open_corpus, verify_corpus
-from memtune.corpora.sources import END, LineReader
+from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.text_blocks import SENTENCE_END
 from memtune.errors import CorpusError
 
 LINES = ["the cat sees the dog", " the dog sleeps ", "a  café\tsleeps"]
@@ -27,7 +28,7 @@ def sentences_of(name, reader):
         assert int(block.lengths.sum()) == len(words)
         for length in block.lengths:
             *sentence, end = words[:length]
-            assert end == END
+            assert end == SENTENCE_END
             sentences.append(sentence)
             words = words[length:]
     return sentences
@@ -52,21 +53,21 @@ def test_a_line_is_a_sentence_of_words_without_whitespace(name, tmp_path):
     assert read(name, "\n".join([*LINES, ""]).encode(), tmp_path) == SENTENCES
 
 
-def test_the_last_line_counts_without_a_line_feed(name, tmp_path):
+def test_a_last_line_without_line_feed_is_a_sentence(name, tmp_path):
     assert read(name, "\n".join(LINES).encode(), tmp_path) == SENTENCES
 
 
-def test_line_ends_of_windows_change_nothing(name, tmp_path):
+def test_windows_line_ends_change_nothing(name, tmp_path):
     assert read(name, "\r\n".join([*LINES, ""]).encode(), tmp_path) == SENTENCES
 
 
 @pytest.mark.parametrize("block_bytes", [24, 31, 48])
-def test_the_size_of_the_blocks_changes_nothing(name, tmp_path, block_bytes):
+def test_the_block_size_changes_nothing(name, tmp_path, block_bytes):
     content = "\n".join(LINES * 5).encode()
     assert read(name, content, tmp_path, block_bytes) == SENTENCES * 5
 
 
-def test_marks_of_other_corpora_are_ordinary_words(name, tmp_path):
+def test_markers_of_other_corpora_are_ordinary_words(name, tmp_path):
     assert read(name, b"<unk> N @-@ = Title =\n", tmp_path) == [["<unk>", "N", "@-@", "=", "Title", "="]]
 
 
@@ -78,17 +79,17 @@ def test_marks_of_other_corpora_are_ordinary_words(name, tmp_path):
     ],
     ids=["encoding", "binary"],
 )
-def test_what_is_no_text_is_refused_with_its_place(name, tmp_path, content, message):
+def test_binary_data_is_refused_with_its_position(name, tmp_path, content, message):
     with pytest.raises(CorpusError, match=message):
         read(name, content, tmp_path)
 
 
-def test_an_import_gives_the_sentences_back(name, tmp_path):
+def test_imported_sentences_equal_those_of_the_file(name, tmp_path):
     path = tmp_path / "text"
     path.write_text("\n".join(LINES))
     import_corpus("any", dict.fromkeys(("train", "valid", "test"), TextFile(path, name)), tmp_path / "store")
     corpus = open_corpus("any", tmp_path / "store", tmp_path / "cache")
-    words = corpus.vocabulary.decode(corpus["test"].tokens(0, corpus["test"].token_count))
+    words = corpus.vocabulary.decode(corpus["test"].read_tokens(0, corpus["test"].token_count))
     assert words == [word for sentence in SENTENCES for word in (*sentence, "<eos>")]
     assert verify_corpus("any", tmp_path / "store") == []
 
@@ -104,7 +105,7 @@ def test_wikitext_counts_a_boundary_for_every_blank_line(tmp_path):
     assert read("wikitext", BLANK, tmp_path) == [["one", "two"], [], [], ["three"], []]
 
 
-def test_ptb_refuses_a_blank_line_by_number(tmp_path):
+def test_ptb_refuses_a_blank_line_with_its_number(tmp_path):
     with pytest.raises(CorpusError, match='line 2: a blank line; format "text" skips those'):
         read("ptb", BLANK, tmp_path)
 
@@ -114,7 +115,7 @@ def test_ptb_counts_lines_over_blocks(tmp_path):
         read("ptb", b"one two\n" * 20 + b"\n", tmp_path, block_bytes=16)
 
 
-def test_ptb_leaves_blank_lines_out_on_request(tmp_path):
+def test_ptb_skips_blank_lines_on_request(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"one two\n" * 150 + b"\n" + b"three\n" * 50)
     sources = dict.fromkeys(("train", "valid", "test"), TextFile(path, "ptb"))
@@ -155,7 +156,10 @@ SAMPLES = {
         },
         [["the", "café", "sleeps"], ["Hi"]],
         2,
-        (("1\tHi\thi\n\n", "3 TAB-separated columns instead of 10"),),
+        (
+            ("1\tHi\thi\n\n", "3 TAB-separated columns instead of 10"),
+            ("1\tHi\thi\tX\t_\t_\t" + "1" * 5_000 + "\troot\t_\t_\n\n", "is not a whole number from 0"),
+        ),
     ),
     "sst": Sample(
         {"text": "(3 (2 A) (4 (3 good) (2 café)))\n(1 no)\n"},
@@ -164,6 +168,8 @@ SAMPLES = {
         (
             ("(3 (2 A) (4 good)\n", "brackets left open: 1"),
             ("(3 A)) \n", "something follows the tree"),
+            (")\n", "a closing bracket without an opening one"),
+            ("(" + "3" * 5_000 + " A)\n", "is not from 0 to 4"),
             ("(5 A)\n", 'the label "5" is not from 0 to 4'),
             ("(3 (2 ) (2 A))\n", "a phrase without words"),
             ("A good film\n", "no tree but bare words"),
@@ -179,6 +185,13 @@ SAMPLES = {
         (
             ('{"gold_label": \n', "not JSON"),
             ("[1]\n", "not a JSON object"),
+            ("[" * 100_000 + "\n", "not JSON (brackets nested too deeply)"),
+            ('{"gold_label": ' + "1" * 5_000 + "}\n", "not JSON"),
+            (
+                '{"gold_label": "neutral", "sentence1_binary_parse": "\\ud800", '
+                '"sentence2_binary_parse": "a"}\n',
+                "a lone surrogate, which no text may contain",
+            ),
             ('{"gold_label": "maybe"}\n', 'the label "maybe" is none of entailment, neutral, contradiction'),
             ('{"gold_label": "neutral"}\n', "a pair without its binary parses"),
         ),
@@ -203,6 +216,15 @@ SAMPLES = {
         (("they are", 'word 0 is "they", its line of gold says "are"'),),
         after="0\tare\tis\t0\n",
     ),
+    "agreement-prefix": Sample(
+        {"text": "VBZ\tthe dog near cafés\nplur\tthey\n"},
+        [["the", "dog", "near", "cafés", "is"], ["they", "are"]],
+        2,
+        (
+            ("VB\tthey\n", 'the label "VB" is none of VBZ, sing, singular, VBP, plur, plural'),
+            ("VBZ\t \n", "no words after the label and a TAB"),
+        ),
+    ),
     "linzen-tsv": Sample(
         {
             "text": "orig_sentence\tpos_sentence\tverb\tverb_index\tn_diff_intervening\n"
@@ -214,6 +236,15 @@ SAMPLES = {
         (
             ("they sleep\tPRP VBP\tsleep\t3\t0\n", 'word 3 of the sentence is not the verb "sleep"'),
             ("they sleep\tPRP VBP\tsleep\t2\n", "4 TAB-separated columns instead of 5"),
+            (
+                "they sleep\tPRP VBP\tsleep\t2\t2147483648\n",
+                'n_diff_intervening "2147483648" is not a whole number from 0 to 2147483647',
+            ),
+            (
+                "they sleep\tPRP VBP\tsleep\t" + "2" * 5_000 + "\t0\n",
+                'verb_index "' + "2" * 40 + '..." is not a whole number',
+            ),
+            ("they " * 30_000 + "\tPRP VBP\tthey\t1\t0\n", "not TAB-separated columns: one is too long"),
         ),
     ),
     "msr-completion": Sample(
@@ -227,7 +258,10 @@ SAMPLES = {
             ("2a) no blank\n", 'not "12c) ... [word] ..."'),
             ("2a) a [b]\n2c) a [c]\n", "question 2 has the candidates a, c instead of a, b, c, ..."),
             ("2a) a [b]\n2b) a [c]\n", "question 2 has no answer among its candidates"),
-            ("1a) a [b]\n1b) a a [c]\n", "question 1 has candidates of different sentences"),
+            ("1a) a [b]\n1b) a a [c]\n", "question 1 has candidates that differ outside the brackets"),
+            ("1a) a [b] c\n1b) a [c] d\n", "question 1 has candidates that differ outside the brackets"),
+            ("1a) a [b]\n1b) a [c]\n1c) a [b ]\n", "question 1 has the same candidate twice, a and c"),
+            ("1a) a [b]\n1b) a [ ]\n", "question 1 has a candidate without a word in the brackets"),
         ),
     ),
     "gutenberg": Sample(
@@ -256,7 +290,7 @@ def bring(name, sample, folder, options=None):
     return import_corpus("any", sources, folder / "store", options)
 
 
-def test_the_sentences_of_a_text(sample, tmp_path):
+def test_a_text_has_the_expected_sentences(sample, tmp_path):
     name, sample = sample
     assert sentences_of(name, LineReader(write(sample, tmp_path))) == sample.sentences
 
@@ -295,7 +329,7 @@ bad_lines = pytest.mark.parametrize(
 
 
 @bad_lines
-def test_a_bad_line_is_named_with_its_reason(tmp_path, name, bad, why):
+def test_a_bad_line_is_reported_with_its_reason(tmp_path, name, bad, why):
     path = write(SAMPLES[name], tmp_path, bad=bad)
     line = SAMPLES[name].text.count("\n") + 1
     with pytest.raises(CorpusError, match=rf"line {line}: .*{re.escape(why)}"):
@@ -303,7 +337,7 @@ def test_a_bad_line_is_named_with_its_reason(tmp_path, name, bad, why):
 
 
 @pytest.mark.parametrize("name", [name for name in OTHERS if SAMPLES[name].bad])
-def test_a_file_in_another_format_is_not_asked_to_be_skipped(tmp_path, name):
+def test_a_file_in_another_format_gets_no_advice_to_skip_lines(tmp_path, name):
     (tmp_path / "text").write_text("a plain\ttext\n")
     with pytest.raises(CorpusError) as refused:
         sentences_of(name, LineReader(tmp_path / "text"))

@@ -1,123 +1,36 @@
-"""What holds for every family of networks in MODELS. A new family adds its examples here and nothing else."""
+"""The contract of every family of networks in MODELS.
+
+A new family lists its examples in tests/oracles/<family>.py; this file does not change.
+"""
 
 import pytest
 import torch
 from torch.nn import functional
 
+from memtune.errors import ConfigurationError
 from memtune.models import (
     MODELS,
-    AdaptiveConfig,
-    Architecture,
-    AttentionLSTMConfig,
-    Attentive,
-    AWDLSTMConfig,
-    ClassFactoredConfig,
-    DependencyRNNConfig,
-    DepthGatedLSTMConfig,
-    FeedForwardConfig,
-    GatedFeedbackLSTMConfig,
-    LSTMConfig,
-    LSTMNConfig,
-    MaximumEntropyConfig,
-    MemoryNetworkConfig,
-    RecurrentMemoryConfig,
-    ResidualMemoryConfig,
-    RNNConfig,
-    SCRNConfig,
-    StackLSTMConfig,
+    NeuralLanguageModelConfig,
+    SupportsAttention,
     build_model,
     logits,
     negative_log_likelihood,
 )
-from memtune.training.weights import load_model, save_model
+from memtune.training.weight_files import load_model, save_model
+from memtune.values import parse
+from tests.oracles.cases import EXAMPLE_SIZE
+from tests.oracles.table import FAMILIES, list_examples
 
-WORDS = 31
-WIDE = {"width": 8, "initial_range": 0.5}
-EXAMPLES: list[Architecture] = [
-    LSTMConfig(**WIDE),
-    LSTMConfig(**WIDE, layers=3, tie_output=True, dropout=0.4),
-    LSTMConfig(**WIDE, zoneout_cell=0.3, variational_dropout=0.4),
-    RecurrentMemoryConfig(**WIDE, memory_size=4),
-    RecurrentMemoryConfig(**WIDE, memory_size=2, composition="sum", temporal="none"),
-    RecurrentMemoryConfig(
-        **WIDE,
-        layers_above=2,
-        memory_size=5,
-        temporal="both",
-        temporal_alignment="left",
-        composition="gate_biased",
-        dropout=0.4,
-        dropout_placement="after",
-    ),
-    RecurrentMemoryConfig(
-        **WIDE,
-        memory_size=3,
-        composition="projected_sum",
-        tie_memory_input=True,
-        tie_memory_output=True,
-        tie_output=True,
-    ),
-    RNNConfig(**WIDE),
-    RNNConfig(**WIDE, layers=2, activation="sigmoid", tie_output=True, dropout=0.4),
-    RNNConfig(**WIDE, zoneout=0.3, recurrent_dropout=0.2),
-    SCRNConfig(**WIDE, context_width=3),
-    SCRNConfig(**WIDE, context_width=3, learn_alpha=True, hidden_reads="previous"),
-    AttentionLSTMConfig(**WIDE, memory_size=3, layers=2, recurrent_dropout=0.2),
-    AttentionLSTMConfig(**WIDE, memory_size=4, score="bilinear", tie_output=False),
-    AttentionLSTMConfig(**WIDE, memory_size=4, score="printed", split="key_value_predict"),
-    LSTMNConfig(**WIDE),
-    LSTMNConfig(**WIDE, layers=3, embedding_width=6, dropout=0.4),
-    LSTMNConfig(**WIDE, layers=2, tape_size=3, handed_up="hidden", previous_attention=False, tie_output=True),
-    ResidualMemoryConfig(**WIDE, layers=4, phi=2),
-    ResidualMemoryConfig(**WIDE, layers=3, past="shared", residual_interval=2, batch_norm=False),
-    FeedForwardConfig(**WIDE, embedding_width=5, order=4),
-    FeedForwardConfig(**WIDE, embedding_width=3, order=2, direct=True),
-    MemoryNetworkConfig(**WIDE, memory_size=4),
-    MemoryNetworkConfig(**WIDE, memory_size=3, hops=3, temporal_encoding=False, rectify_half=True),
-    StackLSTMConfig(**WIDE, stack_size=3, policy_width=5, recurrent_dropout=0.2),
-    StackLSTMConfig(
-        **WIDE, stack_size=4, policy_width=3, policy_reads="hidden", last_pop="stay", dropout=0.4
-    ),
-    StackLSTMConfig(**WIDE, variant="continuous", stack_size=2, policy_width=3, layers=2, tie_output=False),
-    StackLSTMConfig(**WIDE, variant="discrete", stack_size=3, policy_width=7, dropout=0.4),
-    DepthGatedLSTMConfig(**WIDE, dropout=0.4),
-    DepthGatedLSTMConfig(**WIDE, layers=2, gate_weights="full", link_input=True, tie_output=True),
-    GatedFeedbackLSTMConfig(**WIDE, dropout=0.4),
-    GatedFeedbackLSTMConfig(**WIDE, layers=2, tie_output=True),
-    AWDLSTMConfig(**WIDE, embedding_width=5),
-    AWDLSTMConfig(**WIDE, embedding_width=6, layers=1, tie_output=False),
-    DependencyRNNConfig(**WIDE),
-    DependencyRNNConfig(
-        **WIDE,
-        initial_state="ones",
-        output=ClassFactoredConfig(classes=4, mass="square_root"),
-        maximum_entropy=MaximumEntropyConfig(order=4, size=500),
-    ),
-    LSTMConfig(**WIDE, tie_output=True, output=ClassFactoredConfig()),
-    MemoryNetworkConfig(**WIDE, memory_size=3, output=ClassFactoredConfig(classes=4, mass="square_root")),
-    StackLSTMConfig(
-        **WIDE,
-        variant="discrete",
-        stack_size=2,
-        policy_width=3,
-        dropout=0.4,
-        output=ClassFactoredConfig(),
-    ),
-    SCRNConfig(**WIDE, context_width=3, output=AdaptiveConfig()),
-    ResidualMemoryConfig(**WIDE, layers=2, output=AdaptiveConfig(cutoffs=(3, 9, 20), factor=2)),
-    LSTMConfig(**WIDE, maximum_entropy=MaximumEntropyConfig(order=4, size=500)),
-    RNNConfig(
-        **WIDE, maximum_entropy=MaximumEntropyConfig(order=3, size=500), output=ClassFactoredConfig(classes=4)
-    ),
-]
+WORDS, WIDTH = 31, EXAMPLE_SIZE["width"]
+EXAMPLES = list_examples()
 every_example = pytest.mark.parametrize(
     "config", EXAMPLES, ids=[f"{i}-{example.family}" for i, example in enumerate(EXAMPLES)]
 )
 EXACT = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
 
 
-def model_of(config: Architecture):
-    """Parameters that start at zero, as hashed weights do, are given values too, so that they count."""
+def model_of(config: NeuralLanguageModelConfig):
+    """A model in float64 and in evaluation; parameters that start at zero get random values."""
     model = build_model(config, WORDS, seed=7).double().eval()
     generator = torch.Generator().manual_seed(7)
     for parameter in model.parameters():
@@ -135,10 +48,7 @@ def loss_and_gradients(model, inputs_BT, targets_BT, mask_BT=None):
     return loss.detach(), torch.autograd.grad(loss, list(model.parameters()))
 
 
-NETWORKS = [family for family, config in MODELS.items() if issubclass(config, Architecture)]
-
-
-@pytest.mark.parametrize("family", NETWORKS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_has_an_example(family):
     assert any(example.family == family for example in EXAMPLES)
 
@@ -172,8 +82,8 @@ def test_state_holds_a_row_of_every_tensor_for_each_text(config):
         assert state
         assert {len(value) for value in state.values()} == {3}
     swapped = {name: value.flip(0) for name, value in state.items()}
-    there_BTV, back_BTV = logits(model, words_BT, state)[0], logits(model, words_BT.flip(0), swapped)[0]
-    torch.testing.assert_close(back_BTV.flip(0), there_BTV, **EXACT)
+    logits_BTV, swapped_BTV = logits(model, words_BT, state)[0], logits(model, words_BT.flip(0), swapped)[0]
+    torch.testing.assert_close(swapped_BTV.flip(0), logits_BTV, **EXACT)
 
 
 @every_example
@@ -190,7 +100,7 @@ def test_padding_on_the_right_changes_neither_loss_nor_gradients(config):
 
 
 @every_example
-def test_rows_of_unequal_length_count_as_if_each_were_alone(config):
+def test_rows_of_unequal_length_have_the_loss_and_gradients_of_single_rows(config):
     model, words_BT, lengths = model_of(config), text(3, 13), [12, 5, 1]
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
     mask_BT = torch.arange(12) < torch.tensor(lengths).unsqueeze(1)
@@ -205,7 +115,7 @@ def test_rows_of_unequal_length_count_as_if_each_were_alone(config):
 
 
 @every_example
-def test_batch_mates_change_no_logit(config):
+def test_the_other_texts_of_a_batch_change_no_logit(config):
     model, words_BT = model_of(config), text(4, 12)
     alone_BTV = logits(model, words_BT[1:2])[0]
     torch.testing.assert_close(logits(model, words_BT)[0][1:2], alone_BTV, **EXACT)
@@ -223,7 +133,7 @@ def test_loss_is_the_cross_entropy_of_the_logits(config):
 
 
 @every_example
-def test_words_that_do_not_count_are_context_all_the_same(config):
+def test_masked_words_are_still_context(config):
     model = model_of(config).eval()
     words_BT = text(3, 12)
     mask_BT = torch.zeros(3, 11, dtype=torch.bool)
@@ -248,7 +158,7 @@ def test_candidates_have_the_nats_of_the_logits(config):
 
 
 @every_example
-def test_every_parameter_learns(config):
+def test_every_parameter_has_a_gradient(config):
     model, words_BT = model_of(config), text(3, 13)
     _, gradients = loss_and_gradients(model, words_BT[:, :-1], words_BT[:, 1:])
     for (name, _), gradient in zip(model.named_parameters(), gradients, strict=True):
@@ -274,7 +184,7 @@ def test_parameter_formula_counts_the_built_model(config):
 
 
 @every_example
-def test_what_the_body_costs_does_not_depend_on_the_vocabulary(config):
+def test_the_cost_of_the_body_does_not_depend_on_the_vocabulary(config):
     hidden_BTH, _ = model_of(config).encode(text(1, 1), model_of(config).initial_state(1))
     width = hidden_BTH.shape[2]
     body, other = (
@@ -291,14 +201,14 @@ def test_equal_seeds_give_equal_models_and_others_do_not(config):
 
 
 @every_example
-def test_building_leaves_the_random_generator_alone(config):
+def test_building_does_not_change_the_random_generator(config):
     before = torch.get_rng_state()
     build_model(config, WORDS, seed=7)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @every_example
-def test_evaluation_draws_nothing_and_training_drops_out_where_asked(config):
+def test_dropout_applies_in_training_and_not_in_evaluation(config):
     model, words_BT = model_of(config), text(3, 12)
     assert torch.equal(logits(model, words_BT)[0], logits(model, words_BT)[0])
     model.train()
@@ -306,16 +216,16 @@ def test_evaluation_draws_nothing_and_training_drops_out_where_asked(config):
     assert again == (not drops(config))
 
 
-def drops(config: Architecture) -> bool:
-    """Whether a probability of dropping something, or of keeping it as it was, is not 0."""
+def drops(config: NeuralLanguageModelConfig) -> bool:
+    """Whether a probability of dropout or zoneout is above 0."""
     options = [name for name in type(config).model_fields if "drop" in name or "zoneout" in name]
     return any(isinstance(getattr(config, name), float) and getattr(config, name) > 0 for name in options)
 
 
 @pytest.mark.parametrize(
-    "config", [config for config in EXAMPLES if isinstance(config.build(WORDS), Attentive)], ids=str
+    "config", [config for config in EXAMPLES if isinstance(config.build(WORDS), SupportsAttention)], ids=str
 )
-def test_asking_for_attention_changes_no_logit(config):
+def test_computing_attention_changes_no_logit(config):
     model, words_BT = model_of(config), text(3, 12)
     before_BTV = logits(model, words_BT)[0]
     weights_BTn = model.attention(words_BT, model.initial_state(3))
@@ -329,16 +239,44 @@ TIES = [(family, tie) for family in MODELS for tie in MODELS[family].model_field
 
 @pytest.mark.parametrize(("family", "tie"), TIES)
 def test_tied_tables_are_one_table(family, tie):
-    widths = {name: WIDE["width"] for name in MODELS[family].model_fields if name == "embedding_width"}
-    apart, tied = (MODELS[family](**WIDE, **widths, **{tie: value}) for value in (False, True))
-    assert apart.parameter_count(WORDS) - tied.parameter_count(WORDS) == WORDS * WIDE["width"]
-    tables = [table for table in state_tables(tied) if table.shape == (WORDS, WIDE["width"])]
+    widths = {name: WIDTH for name in MODELS[family].model_fields if name == "embedding_width"}
+    apart, tied = (MODELS[family](**EXAMPLE_SIZE, **widths, **{tie: value}) for value in (False, True))
+    assert apart.parameter_count(WORDS) - tied.parameter_count(WORDS) == WORDS * WIDTH
+    tables = [table for table in state_tables(tied) if table.shape == (WORDS, WIDTH)]
     storages = {table.untyped_storage().data_ptr() for table in tables}
     assert len(storages) == len(tables) - 1
 
 
-def state_tables(config: Architecture) -> list[torch.Tensor]:
-    """Every named tensor, a shared one under each of its names."""
+NARROW = [
+    family
+    for family in FAMILIES
+    if {"tie_output", "embedding_width"} <= set(MODELS[family].model_fields)
+    and MODELS[family].model_fields["embedding_width"].default is None
+]
+
+
+@pytest.mark.parametrize("family", NARROW)
+def test_tying_tables_of_two_widths_is_refused(family):
+    """A family whose embeddings are as wide as its layers unless `embedding_width` says otherwise."""
+    with pytest.raises(ConfigurationError, match="leave embedding_width out"):
+        parse(MODELS[family], {"tie_output": True, "width": 8, "embedding_width": 4}, "test")
+
+
+@every_example
+def test_a_network_is_trained_by_gradient(config):
+    assert config.is_trained_by_gradient
+    assert config.require_network("this test") is config
+
+
+@every_example
+def test_hidden_width_is_the_width_of_the_hidden_vectors(config):
+    model = model_of(config)
+    hidden_BTH, _ = model.encode(text(1, 1), model.initial_state(1))
+    assert config.hidden_width == hidden_BTH.shape[2]
+
+
+def state_tables(config: NeuralLanguageModelConfig) -> list[torch.Tensor]:
+    """Every named tensor; a shared tensor appears under each of its names."""
     return list(build_model(config, WORDS, seed=0).state_dict().values())
 
 

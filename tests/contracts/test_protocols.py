@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from memtune.corpora import Corpus, Split
-from memtune.corpora.protocols import Batch, Plan, SentenceProtocol, StreamProtocol
-from tests.golden.tiny_corpus import tiny_corpus
+from memtune.corpora.batching.protocols import Batch, Plan, SentenceProtocol, StreamProtocol
+from tests.golden.tiny_corpus import make_tiny_corpus
 
 PROTOCOLS = [
     SentenceProtocol(batch_size=1),
@@ -34,7 +34,7 @@ each_complete_protocol = pytest.mark.parametrize("protocol", COMPLETE, ids=_name
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return tiny_corpus(Path(tmp_path_factory.mktemp("corpus")))
+    return make_tiny_corpus(Path(tmp_path_factory.mktemp("corpus")))
 
 
 def _plans(protocol, split: Split) -> list[Plan]:
@@ -56,7 +56,7 @@ def _counted(plan: Plan) -> np.ndarray:
 @each_complete_protocol
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_every_token_of_a_split_is_predicted_once(corpus, protocol, split):
-    expected = np.bincount(corpus[split].tokens(0, corpus[split].token_count))
+    expected = np.bincount(corpus[split].read_tokens(0, corpus[split].token_count))
     for plan in _plans(protocol, corpus[split]):
         np.testing.assert_array_equal(np.bincount(_counted(plan)), expected)
 
@@ -75,10 +75,10 @@ def test_a_target_is_the_input_of_the_next_column(corpus, protocol):
 
 
 @each_protocol
-def test_a_text_that_is_not_carried_on_starts_after_a_boundary_or_its_true_past(corpus, protocol):
+def test_a_text_without_carried_state_starts_after_a_boundary_or_its_true_past(corpus, protocol):
     plan = protocol.evaluation_plan(corpus["valid"])
     for batch in _batches(plan):
-        if not batch.carried:
+        if not batch.carries_state:
             assert (batch.inputs_BT[:, 0] == 0).all()
 
 
@@ -110,8 +110,8 @@ def test_an_evaluation_does_not_depend_on_the_batch_size(corpus, protocol):
 
 
 @each_complete_protocol
-def test_a_text_plan_predicts_the_text_in_its_order(corpus, protocol):
-    text = corpus["train"].tokens(0, corpus["train"].token_count)
+def test_a_text_plan_predicts_the_text_in_order(corpus, protocol):
+    text = corpus["train"].read_tokens(0, corpus["train"].token_count)
     np.testing.assert_array_equal(_counted(protocol.text_plan(corpus["train"])), text)
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from memtune.models import MODELS, Architecture, build_model, negative_log_likelihood
-from memtune.spaces import RandomChooser, Space, check_space, fix, load_space
+from memtune.models import MODELS, NeuralLanguageModelConfig, build_model, negative_log_likelihood
+from memtune.spaces import RandomChooser, Space, check_space, load_space, override_space
 from memtune.training import TrialConfig
 from memtune.values import digest, parse
 
@@ -20,9 +20,9 @@ every_space = pytest.mark.parametrize("file", FILES, ids=[file.stem for file in 
 
 
 def is_of_networks(file: Path) -> bool:
-    """Whether its one family is one of networks; a space of several is."""
+    """Whether the families of a space are networks."""
     family = load_space(file).family
-    return family is None or issubclass(MODELS[family], Architecture)
+    return family is None or issubclass(MODELS[family], NeuralLanguageModelConfig)
 
 
 NETWORKS = [file for file in FILES if is_of_networks(file)]
@@ -30,7 +30,7 @@ every_space_of_networks = pytest.mark.parametrize("file", NETWORKS, ids=[file.st
 
 
 def space_of(file: Path) -> Space:
-    return fix(load_space(file), BUDGET if is_of_networks(file) else {})
+    return override_space(load_space(file), BUDGET if is_of_networks(file) else {})
 
 
 def count_parameters(configuration) -> int:
@@ -44,11 +44,11 @@ def samples(file: Path) -> list[TrialConfig]:
 
 
 def narrow(config: TrialConfig) -> TrialConfig:
-    """The same architecture at a width that takes no time."""
+    """The same architecture at a small width."""
     return config.model_copy(update={"model": config.model.model_copy(update={"width": NARROW})})
 
 
-def test_there_is_a_space_for_every_family():
+def test_every_family_has_a_space():
     assert {config.model.family for file in FILES for config in samples(file)} == set(MODELS)
 
 
@@ -96,7 +96,7 @@ def test_every_sampled_architecture_takes_a_training_step(file):
 @every_space_of_networks
 def test_sizes_can_be_made_equal(file):
     """A study may fit the width instead of sampling it."""
-    space = fix(space_of(file), {"model": {"width": {"fit_parameters": 20_000}}})
+    space = override_space(space_of(file), {"model": {"width": {"fit_parameters": 20_000}}})
     for seed in range(20):
         size = count_parameters(space.sample(RandomChooser(seed), count_parameters))
         assert size == pytest.approx(20_000, rel=0.05)
@@ -104,5 +104,5 @@ def test_sizes_can_be_made_equal(file):
 
 def test_one_space_holds_every_family_of_networks():
     space = space_of(next(file for file in FILES if file.stem == "all_families"))
-    networks = {family for family, config in MODELS.items() if issubclass(config, Architecture)}
+    networks = {family for family, config in MODELS.items() if issubclass(config, NeuralLanguageModelConfig)}
     assert {option for choice in space.family_choices() for option in choice.values()} == networks

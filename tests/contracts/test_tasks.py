@@ -8,17 +8,17 @@ import pytest
 import torch
 
 from memtune.corpora import Corpus, Example, ImportOptions, import_corpus, open_corpus
-from memtune.corpora.protocols import SentenceProtocol
-from memtune.tasks import TASKS, TaskConfig, build, open_task
-from memtune.training import Learner, TrialConfig, evaluate, load_model, save_model
+from memtune.corpora.batching.protocols import SentenceProtocol
+from memtune.tasks import TASKS, TaskConfig, build_model, open_task
+from memtune.training import GradientTrainer, TrialConfig, evaluate, load_model, save_model
 from memtune.values import parse
-from tests.golden.tiny_corpus import sentences
+from tests.golden.tiny_corpus import generate_sentences
 
-TEXT = sentences(60, 1)
+TEXT = generate_sentences(60, 1)
 
 
 def labelled(index: int, words: list[str]) -> Example:
-    """A sentence with everything that is asked of one: phrases, a verb's forms, a premise and its kind."""
+    """A sentence with the annotations of all tasks: phrases, verb forms, and pairs for inference."""
     other = TEXT[(7 * index + 3) % len(TEXT)]
     phrases = [(0, 0, len(words), index % 5, True), (0, 0, 1, (index + 2) % 5, False)]
     verb = len(words) - 1
@@ -60,8 +60,8 @@ def trial(kind: str, **changes: Any) -> TrialConfig:
 
 
 @pytest.fixture
-def learn(corpus: Corpus) -> Callable[[str], Learner]:
-    return lambda kind: Learner(trial(kind), corpus)
+def learn(corpus: Corpus) -> Callable[[str], GradientTrainer]:
+    return lambda kind: GradientTrainer(trial(kind), corpus)
 
 
 def test_every_task_has_an_example():
@@ -71,7 +71,7 @@ def test_every_task_has_an_example():
 @each_task
 def test_the_formula_counts_the_parameters_of_the_model(kind, corpus):
     config = trial(kind)
-    model = build(config.task, config.model, len(corpus.vocabulary), seed=0)
+    model = build_model(config.task, config.model, len(corpus.vocabulary), seed=0)
     assert config.parameter_count(len(corpus.vocabulary)) == sum(p.numel() for p in model.parameters())
     assert config.multiply_adds(len(corpus.vocabulary)) > 0
 
@@ -79,7 +79,7 @@ def test_the_formula_counts_the_parameters_of_the_model(kind, corpus):
 @each_task
 def test_equal_seeds_give_equal_models(kind, corpus):
     config = trial(kind)
-    first, again = (build(config.task, config.model, len(corpus.vocabulary), seed=3) for _ in range(2))
+    first, again = (build_model(config.task, config.model, len(corpus.vocabulary), seed=3) for _ in range(2))
     for one, other in zip(first.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, other)
 
@@ -99,7 +99,7 @@ def test_an_epoch_predicts_everything_once_and_is_a_function_of_seed_and_epoch(k
 @each_task
 def test_an_evaluation_does_not_depend_on_the_batch_size(kind, corpus):
     config = trial(kind)
-    model = build(config.task, config.model, len(corpus.vocabulary), seed=1).double()
+    model = build_model(config.task, config.model, len(corpus.vocabulary), seed=1).double()
     found = [
         open_task(config.task, corpus, SentenceProtocol(batch_size=size)).evaluate(model, "valid")
         for size in (1, 20)
@@ -110,7 +110,7 @@ def test_an_evaluation_does_not_depend_on_the_batch_size(kind, corpus):
 
 
 @each_task
-def test_what_trials_compare_by_is_what_the_task_says(kind, learn):
+def test_trials_are_compared_by_the_objective_of_the_task(kind, learn):
     learner = learn(kind)
     report = learner.advance()
     assert report.objective == learner.config.task.objective
@@ -119,11 +119,11 @@ def test_what_trials_compare_by_is_what_the_task_says(kind, learn):
 
 
 @each_task
-def test_a_trial_put_away_and_taken_up_again_ends_with_the_same_bits(kind, learn, corpus, tmp_path: Path):
+def test_a_resumed_trial_ends_with_the_same_bits(kind, learn, corpus, tmp_path: Path):
     through, stopped = learn(kind), learn(kind)
     stopped.advance()
     stopped.save(tmp_path / "checkpoint")
-    resumed = Learner.restore(tmp_path / "checkpoint", corpus)
+    resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
     for learner in (through, resumed):
         while not learner.finished:
             learner.advance()
@@ -133,7 +133,7 @@ def test_a_trial_put_away_and_taken_up_again_ends_with_the_same_bits(kind, learn
 
 
 @each_task
-def test_a_saved_model_answers_as_before(kind, learn, corpus, tmp_path: Path):
+def test_a_reloaded_model_gives_the_same_metrics(kind, learn, corpus, tmp_path: Path):
     learner = learn(kind)
     learner.advance()
     task, protocol = learner.config.task, learner.config.protocol
@@ -144,7 +144,7 @@ def test_a_saved_model_answers_as_before(kind, learn, corpus, tmp_path: Path):
 
 
 @each_task
-def test_trials_of_other_tasks_are_other_trials_under_other_labels(kind):
+def test_trials_of_different_tasks_have_different_identities_and_labels(kind):
     def other(name: str) -> TaskConfig:
         return trial(name).task
 

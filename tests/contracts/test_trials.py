@@ -1,13 +1,20 @@
-"""What holds for every file in jobs/trials/. A new file is picked up by its name alone."""
+"""The contract of every file in jobs/trials/; the tests find new files themselves."""
 
 from pathlib import Path
 
 import pytest
 
-from memtune.execution.single import load_trial
-from memtune.reports.parameter_counts import PAIRS, PUBLISHED, TRIALS, parameter_counts_page, readings
+from memtune.reports.parameter_counts import (
+    PUBLISHED_COUNTS,
+    PUBLISHED_PAIR_COUNTS,
+    TRIALS_FOLDER,
+    count_under_alternatives,
+    is_rounded_or_cut_off,
+    render_parameter_counts_page,
+)
+from memtune.results.single_trial import load_trial
 
-FILES = sorted(TRIALS.glob("*.toml"))
+FILES = sorted(TRIALS_FOLDER.glob("*.toml"))
 CORPORA = {"ptb", "grammar", "sst", "snli", "snli_dev", "ud", "linzen", "ewt", "novels"}
 LABELLED = {"grammar_sentiment", "grammar_inference"}
 QUESTIONS = {"ewt_questions", "grammar_questions", "holmes"}
@@ -15,43 +22,60 @@ PAPERS = ("zaremba2014", "benes2017", "yogatama2018", "merity2017")
 PAGE = Path(__file__).parents[2] / "docs" / "parameter_counts.md"
 
 each_count = pytest.mark.parametrize(
-    "published", PUBLISHED, ids=lambda published: f"{published.trial}-{published.printed}M"
+    "published", PUBLISHED_COUNTS, ids=lambda published: f"{published.trial}-{published.printed_count}M"
 )
 
 
+@pytest.mark.parametrize(
+    ("count", "is_printed"),
+    [
+        (10_499_999, False),
+        (10_500_000, True),
+        (10_999_999, True),
+        (11_000_000, True),
+        (11_999_999, True),
+        (12_000_000, False),
+    ],
+)
+def test_a_printed_count_is_rounded_or_cut_off(count, is_printed):
+    assert is_rounded_or_cut_off(count, 11_000_000, 1_000_000) == is_printed
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_trial_asks_a_question_and_is_a_configuration(file):
+def test_a_trial_file_has_a_question_and_loads(file):
     loaded = load_trial(file)
     assert file.read_text().startswith('question = "')
     assert loaded.question.endswith("?")
     assert set(loaded.corpus.split("+")) <= CORPORA | LABELLED | QUESTIONS
 
 
-@pytest.mark.parametrize("published", PAIRS, ids=lambda published: published.trial)
-def test_pairs_have_the_sizes_in_print_with_one_reader_alone_or_are_known_not_to(published):
-    assert published.agrees() == published.given
-    assert published.count(shared_reader=False) > 1.5 * published.count()
+@pytest.mark.parametrize("published", PUBLISHED_PAIR_COUNTS, ids=lambda published: published.trial)
+def test_pairs_have_the_printed_sizes_with_one_reader_unless_marked_as_not_derivable(published):
+    assert published.is_as_printed() == published.is_derivable
+    assert published.count_parameters(shared_reader=False) > 1.5 * published.count_parameters()
 
 
 @each_count
-def test_sizes_are_those_in_print_or_known_not_to_be(published):
-    assert published.agrees() == published.given
+def test_models_have_the_printed_sizes_unless_marked_as_not_derivable(published):
+    assert published.is_as_printed() == published.is_derivable
 
 
 @pytest.mark.parametrize(
-    "published", [published for published in PUBLISHED if not published.given], ids=lambda each: each.printed
+    "published",
+    [published for published in PUBLISHED_COUNTS if not published.is_derivable],
+    ids=lambda each: each.printed_count,
 )
-def test_no_other_reading_gives_the_counts_that_ours_do_not(published):
-    for name, count in readings(published).items():
-        assert abs(count / 1e6 - float(published.printed)) > 0.5, name
+def test_no_alternative_model_has_a_printed_size_that_is_not_derivable(published):
+    for name, count in count_under_alternatives(published).items():
+        assert abs(count / 1e6 - float(published.printed_count)) > 0.5, name
 
 
-def test_every_paper_preset_but_one_whose_size_is_not_in_print_is_held_to_its_size():
+def test_every_paper_preset_is_compared_with_its_printed_size_except_one_without():
     presets = {file.stem for file in FILES if file.stem.startswith(PAPERS)}
-    assert presets - {published.trial for published in PUBLISHED} == {"zaremba2014_ptb_small"}
+    assert presets - {published.trial for published in PUBLISHED_COUNTS} == {"zaremba2014_ptb_small"}
 
 
-def test_the_page_of_counts_is_the_one_the_code_writes():
-    assert PAGE.read_text() == parameter_counts_page(), (
+def test_the_page_of_parameter_counts_is_up_to_date():
+    assert PAGE.read_text() == render_parameter_counts_page(), (
         "python -m memtune.reports.parameter_counts > docs/parameter_counts.md"
     )

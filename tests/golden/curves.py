@@ -1,6 +1,7 @@
-"""Short learning curves that a change must not move unless it means to.
+"""Short learning curves that detect unintended changes of training.
 
-`python -m tests.golden.curves` from the repository's root, with `platform` on PYTHONPATH, writes them anew.
+`python -m tests.golden.curves` in the repository's root, with `platform` on PYTHONPATH, rewrites the stored
+curves.
 """
 
 import json
@@ -10,21 +11,21 @@ from pathlib import Path
 import torch
 
 from memtune.corpora import Corpus
-from memtune.training import Learner, TrialConfig
+from memtune.training import GradientTrainer, TrialConfig
 from memtune.values import parse
-from tests.golden.tiny_corpus import tiny_corpus
+from tests.golden.tiny_corpus import make_tiny_corpus
 
-STORED = Path(__file__).with_name("curves.json")
+STORED_CURVES_PATH = Path(__file__).with_name("curves.json")
 
-HALVED = {"kind": "step", "factor": 0.5, "hold_epochs": 4}
+HALVING_SCHEDULE = {"kind": "step", "factor": 0.5, "hold_epochs": 4}
 SENTENCE = {"kind": "sentence", "batch_size": 10}
 STREAM = {"kind": "stream", "batch_size": 5, "length": 10}
 LSTM = {"family": "lstm", "width": 16, "layers": 1}
 MEMORY = {"family": "recurrent_memory", "width": 16, "memory_size": 5}
-SGD = {"optimiser": {"kind": "sgd", "learning_rate": 0.3}, "schedule": HALVED}
+SGD = {"optimiser": {"kind": "sgd", "learning_rate": 0.3}, "schedule": HALVING_SCHEDULE}
 ADAM = {"optimiser": {"kind": "adam", "learning_rate": 0.005}}
 
-TRIALS = {
+TRIAL_CONFIGS = {
     f"{model['family']} {protocol['kind']} {training['optimiser']['kind']}": {
         "model": model | {"initial_range": 0.2},
         "protocol": protocol,
@@ -36,24 +37,24 @@ TRIALS = {
 }
 
 
-def curve(name: str, corpus: Corpus) -> dict[str, list[float]]:
-    """Training and validation losses of a trial, in nats per token, one each epoch."""
+def compute_curve(name: str, corpus: Corpus) -> dict[str, list[float]]:
+    """Training and validation losses of a trial, in nats per token, one value per epoch."""
     torch.set_num_threads(1)
-    learner = Learner(parse(TrialConfig, TRIALS[name], name), corpus)
-    while not learner.finished:
-        learner.advance()
+    trainer = GradientTrainer(parse(TrialConfig, TRIAL_CONFIGS[name], name), corpus)
+    while not trainer.finished:
+        trainer.advance()
     return {
-        "train_loss": [report.train_loss or float("nan") for report in learner.curve],
-        "valid_loss": [report.valid_loss or float("nan") for report in learner.curve],
+        "train_loss": [report.train_loss or float("nan") for report in trainer.curve],
+        "valid_loss": [report.valid_loss or float("nan") for report in trainer.curve],
     }
 
 
 def main() -> None:
     """Write the curves of all trials."""
     with tempfile.TemporaryDirectory() as folder:
-        corpus = tiny_corpus(Path(folder))
-        curves = {name: curve(name, corpus) for name in TRIALS}
-    STORED.write_text(json.dumps(curves, indent=1) + "\n")
+        corpus = make_tiny_corpus(Path(folder))
+        curves = {name: compute_curve(name, corpus) for name in TRIAL_CONFIGS}
+    STORED_CURVES_PATH.write_text(json.dumps(curves, indent=1) + "\n")
 
 
 if __name__ == "__main__":

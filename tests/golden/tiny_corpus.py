@@ -1,4 +1,4 @@
-"""A small text that is the same everywhere, with something to learn: a word tells much of the next."""
+"""A small text, equal on every machine, in which a word largely determines the next one."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ from memtune.corpora import Corpus, ImportOptions, import_corpus, open_corpus
 WORDS = [f"w{index}" for index in range(24)]
 
 
-def sentences(count: int, seed: int, longest: int = 12) -> list[list[str]]:
-    """Sentences of 1 to `longest` words by a linear congruential generator, so no library decides them."""
+def generate_sentences(count: int, seed: int, max_words: int = 12) -> list[list[str]]:
+    """Sentences of 1 to `max_words` words from a linear congruential generator, independent of libraries."""
     state = seed
 
     def draw(limit: int) -> int:
@@ -19,7 +19,7 @@ def sentences(count: int, seed: int, longest: int = 12) -> list[list[str]]:
     def sentence() -> list[str]:
         word = draw(6)
         words = []
-        for _ in range(1 + draw(longest)):
+        for _ in range(1 + draw(max_words)):
             words.append(WORDS[word])
             word = (word * 5 + 1 + draw(3)) % len(WORDS)
         return words
@@ -27,8 +27,12 @@ def sentences(count: int, seed: int, longest: int = 12) -> list[list[str]]:
     return [sentence() for _ in range(count)]
 
 
-def tiny_corpus(folder: Path, shard_tokens: int = 700, train: int = 300) -> Corpus:
-    """The corpus of 300 training sentences and 40 of each other split, in several shards."""
-    splits = {"train": sentences(train, 1), "valid": sentences(40, 2), "test": sentences(40, 3)}
+def make_tiny_corpus(folder: Path, shard_tokens: int = 700, train: int = 300) -> Corpus:
+    """A corpus of `train` training sentences and 40 sentences of each other split, in several shards."""
+    splits = {
+        "train": generate_sentences(train, 1),
+        "valid": generate_sentences(40, 2),
+        "test": generate_sentences(40, 3),
+    }
     import_corpus("tiny", splits, folder / "store", ImportOptions(shard_tokens=shard_tokens))
     return open_corpus("tiny", folder / "store", folder / "cache")

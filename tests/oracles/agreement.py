@@ -1,4 +1,4 @@
-"""How a model is held against its oracle: logits, loss and every gradient, relative to the oracle's size."""
+"""Comparison of a model with its oracle: logits, loss and every gradient, relative to the oracle's norm."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from memtune.models import NeuralLanguageModel, logits, negative_log_likelihood
 
 Oracle = Callable[..., list[list[Tensor]]]
 ROUNDING = 1e-15
-"""Norm of what a reference in float64 may hold where the truth is zero."""
+"""Norm of the rounding errors of a float64 reference whose true value is zero."""
 
 
 def assert_agreement(
@@ -22,27 +22,27 @@ def assert_agreement(
 ) -> None:
     """The model predicts words[1:] as the oracle does in float64.
 
-    With `carried_from`, the model first reads that many words and carries its state; the oracle reads the
-    whole text, and both are asked for what comes after. With `seed`, whatever draws, the oracle first, begins
-    from that state of torch's generator.
+    With `carried_from`, the model first reads that number of words and carries its state, while the oracle
+    reads the whole text; the words after `carried_from` are compared. With `seed`, torch's generator is
+    seeded before the oracle and before each pass of the model.
     """
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
-    parameters = _doubles(model)
-    _seed(seed)
+    parameters = _copy_as_float64(model)
+    _set_seed(seed)
     expected_BTV = _stack(oracle(model.config, parameters, inputs_BT))[:, carried_from:]
     expected_loss = -_log_likelihood(expected_BTV, targets_BT[:, carried_from:])
 
     state = logits(model, inputs_BT[:, :carried_from])[1] if carried_from else None
     rest_BT = inputs_BT[:, carried_from:]
-    _seed(seed)
+    _set_seed(seed)
     assert_near(logits(model, rest_BT, state)[0], expected_BTV, tolerance, "logits")
-    _seed(seed)
+    _set_seed(seed)
     loss, _ = negative_log_likelihood(model, rest_BT, targets_BT[:, carried_from:], state=state)
     assert_near(loss, expected_loss, tolerance, "loss")
     assert_same_gradients(model, loss, parameters, expected_loss, tolerance)
 
 
-def _seed(seed: int | None) -> None:
+def _set_seed(seed: int | None) -> None:
     if seed is not None:
         torch.manual_seed(seed)
 
@@ -69,7 +69,7 @@ def assert_near(value: Tensor, reference: Tensor, tolerance: float, name: str) -
     assert distance <= limit, f"{name}: {distance / reference.norm():.1e} off"
 
 
-def _doubles(model: NeuralLanguageModel) -> dict[str, Tensor]:
+def _copy_as_float64(model: NeuralLanguageModel) -> dict[str, Tensor]:
     return {name: value.detach().double().requires_grad_() for name, value in model.named_parameters()}
 
 

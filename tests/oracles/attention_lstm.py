@@ -7,6 +7,8 @@ Yogatama et al. (2018), section 2; the split of a state into key, value and pred
 import torch
 from torch import Tensor
 
+from memtune.models import AttentionLSTMConfig
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import Parameters, lstm_stack, output_logits
 
 
@@ -28,8 +30,8 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> tuple[list[Te
     W_hh = parameters["combination.hidden.weight"]
     combined, attention = [], []
     for t in range(1, len(states)):
-        query, _, predict = _parts(config, states[t])
-        previous = [_parts(config, states[i]) for i in range(max(0, t - config.memory_size), t)]
+        query, _, predict = _split_hidden(config, states[t])
+        previous = [_split_hidden(config, states[i]) for i in range(max(0, t - config.memory_size), t)]
         scores = [_score(config, parameters, key, query) for key, _, _ in previous]
         a = torch.stack(scores).softmax(0)
         m = sum(weight * value for weight, (_, value, _) in zip(a, previous, strict=True))
@@ -38,8 +40,8 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> tuple[list[Te
     return output_logits(config, parameters, combined), attention
 
 
-def _parts(config, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Key, value and what predicts."""
+def _split_hidden(config, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The key, the value and the predicting part of a state."""
     if config.split == "none":
         return h, h, h
     third = config.width // 3
@@ -55,3 +57,57 @@ def _score(config, parameters: Parameters, key: Tensor, query: Tensor) -> Tensor
             return key @ parameters["score.query.weight"] @ query
         case "printed":
             return parameters["score.score.weight"][0] @ key
+
+
+def make_case(
+    lengths: tuple[int, ...] = (),
+    float32_lengths: tuple[int, ...] = (),
+    cuts: tuple[int, ...] = (),
+    rows: int = 2,
+    **fields,
+) -> OracleCase:
+    """Wide initial values make attention uneven, so that reading a wrong slot changes the result."""
+    return OracleCase(
+        config=AttentionLSTMConfig(**{"width": 7, "memory_size": 4, "initial_range": 0.8} | fields),
+        logits=attention_lstm_logits,
+        lengths=lengths,
+        float32_lengths=float32_lengths,
+        cuts=cuts,
+        cut_length=21,
+        rows=rows,
+    )
+
+
+SCORES = ("additive", "bilinear", "printed")
+OPTIONS = {
+    f"{score} score, split {split}": {"score": score, "split": split}
+    for score in SCORES
+    for split in ("none", "key_value_predict")
+}
+CASES = {
+    **{
+        f"window of 15, {name}": make_case((1, 2, 15, 16, 63), memory_size=15, **options)
+        for name, options in OPTIONS.items()
+    },
+    # Cuts inside, at the end of and after the first window of 4 states.
+    **{
+        f"window of 4, {name}": make_case((), (63,), (1, 3, 4, 5, 19), **options)
+        for name, options in OPTIONS.items()
+    },
+    "three layers": make_case((8,), layers=3),
+    "untied": make_case((8,), tie_output=False),
+    "window of 2": make_case((8,), memory_size=2),
+    # Uneven blocks, windows as long as a block, and of one state.
+    **{
+        f"blocks, window of {memory_size}, {score} score": make_case(
+            (length,), rows=1, width=3, memory_size=memory_size, score=score
+        )
+        for length, memory_size in ((131, 15), (193, 64), (131, 1))
+        for score in SCORES
+    },
+}
+EXAMPLES = [
+    AttentionLSTMConfig(**EXAMPLE_SIZE, memory_size=3, layers=2, recurrent_dropout=0.2),
+    AttentionLSTMConfig(**EXAMPLE_SIZE, memory_size=4, score="bilinear", tie_output=False),
+    AttentionLSTMConfig(**EXAMPLE_SIZE, memory_size=4, score="printed", split="key_value_predict"),
+]

@@ -1,48 +1,52 @@
 """The AWD-LSTM one sentence, one word and one layer at a time, under given masks, and its regularisation.
 
-Merity, Keskar and Socher (2017): the recurrent matrix times its mask (section 2), the embedding table's rows
-and everything that is read times theirs (sections 4.2 and 4.3), alpha and beta of section 4.6.
+Merity, Keskar and Socher (2017): masks multiply the recurrent matrix (section 2), the rows of the embedding
+table and the inputs of each layer (sections 4.2 and 4.3); alpha and beta are those of section 4.6.
 """
 
 import torch
 from torch import Tensor
 
+from memtune.models import AWDLSTMConfig
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import Parameters, output_logits
 
 
 def awd_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor, masks) -> list[list[Tensor]]:
     """logits[b][t], a vector over the vocabulary, from a zero state."""
-    _, shown = awd_lstm_outputs(config, parameters, tokens_BT, masks)
-    return [output_logits(config, parameters, outputs) for outputs in shown]
+    _, masked = awd_lstm_outputs(config, parameters, tokens_BT, masks)
+    return [output_logits(config, parameters, outputs) for outputs in masked]
 
 
 def awd_lstm_outputs(config, parameters: Parameters, tokens_BT: Tensor, masks):
-    """[b][t] of what the last layer gives, and of what the output layer reads."""
-    raw, shown = [], []
+    """[b][t] of the last layer's output, and of the same after dropout, which the output layer reads."""
+    raw, masked = [], []
     for row, words in enumerate(tokens_BT):
-        values = [_embedded(parameters["embedding.weight"], masks, word, row) for word in words.tolist()]
+        values = [_embed(parameters["embedding.weight"], masks, word, row) for word in words.tolist()]
         for layer in range(config.layers):
             values = _layer(parameters, layer, values, masks.recurrent_GH[layer])
-            raw_values, values = values, [_times(h, masks.read_B1H[layer + 1], row) for h in values]
+            raw_values, values = values, [_apply_mask(h, masks.read_B1H[layer + 1], row) for h in values]
         raw.append(raw_values)
-        shown.append(values)
-    return raw, shown
+        masked.append(values)
+    return raw, masked
 
 
-def _embedded(table: Tensor, masks, word: int, row: int) -> Tensor:
+def _embed(table: Tensor, masks, word: int, row: int) -> Tensor:
     vector = table[word] if masks.words_V is None else table[word] * masks.words_V[word]
-    return _times(vector, masks.read_B1H[0], row)
+    return _apply_mask(vector, masks.read_B1H[0], row)
 
 
-def _times(vector: Tensor, mask_B1H: Tensor | None, row: int) -> Tensor:
+def _apply_mask(vector: Tensor, mask_B1H: Tensor | None, row: int) -> Tensor:
     return vector if mask_B1H is None else vector * mask_B1H[row, 0]
 
 
-def _layer(parameters: Parameters, layer: int, inputs: list[Tensor], drop: Tensor | None) -> list[Tensor]:
+def _layer(
+    parameters: Parameters, layer: int, inputs: list[Tensor], recurrent_mask: Tensor | None
+) -> list[Tensor]:
     W, U, b_input, b_recurrent = (
         parameters[f"layers.{layer}.{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )
-    U = U if drop is None else U * drop
+    U = U if recurrent_mask is None else U * recurrent_mask
     width = U.shape[1]
     h = c = W.new_zeros(width)
     outputs = []
@@ -58,16 +62,70 @@ def _layer(parameters: Parameters, layer: int, inputs: list[Tensor], drop: Tenso
     return outputs
 
 
-def activation_regularisation(config, raw, shown, counted: list[list[bool]]) -> Tensor:
-    """alpha times the mean square of what is shown, beta times that of the steps, times the tokens."""
+def activation_regularisation(config, raw_outputs, masked_outputs, is_counted: list[list[bool]]) -> Tensor:
+    """alpha times the mean square of the masked outputs, plus beta times that of the differences between
+    steps, all times the number of counted tokens.
+    """
     squares, steps = [], []
-    for raw_row, shown_row, counts in zip(raw, shown, counted, strict=True):
+    for raw_row, masked_row, counts in zip(raw_outputs, masked_outputs, is_counted, strict=True):
         for t, count in enumerate(counts):
             if count:
-                squares.append((shown_row[t] ** 2).mean())
+                squares.append((masked_row[t] ** 2).mean())
             if t and count and counts[t - 1]:
                 steps.append(((raw_row[t] - raw_row[t - 1]) ** 2).mean())
     per_token = config.activation_regularisation * torch.stack(squares).mean()
     if steps:
         per_token = per_token + config.temporal_regularisation * torch.stack(steps).mean()
     return len(squares) * per_token
+
+
+def bind_masks(model):
+    """The oracle under the masks that the model draws next; in evaluation there are none."""
+
+    def oracle(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+        return awd_lstm_logits(config, parameters, tokens_BT, model._draw_masks(len(tokens_BT)))
+
+    return oracle
+
+
+def make_case(is_training: bool, **fields) -> OracleCase:
+    """Training cases have no activation regularisation, which changes the gradient but not the loss.
+
+    Only evaluation cases have cuts: in training the second piece would have other masks.
+    """
+    unpenalised = {"activation_regularisation": 0.0, "temporal_regularisation": 0.0} if is_training else {}
+    return OracleCase(
+        config=AWDLSTMConfig(
+            **{"embedding_width": 5, "width": 7, "initial_range": 0.5} | unpenalised | fields
+        ),
+        bind=bind_masks,
+        is_training=is_training,
+        cuts=() if is_training else (1, 7, 15),
+        float32_lengths=(16,) if is_training else (),
+        rows=3,
+    )
+
+
+NO_DROPOUT = {
+    "weight_drop": 0.0,
+    "embedding_dropout": 0.0,
+    "input_dropout": 0.0,
+    "hidden_dropout": 0.0,
+    "output_dropout": 0.0,
+}
+OPTIONS = {
+    "as released": {},
+    "weight drop alone": NO_DROPOUT | {"weight_drop": 0.5},
+    "word dropout alone": NO_DROPOUT | {"embedding_dropout": 0.5},
+    "two untied layers": {"layers": 2, "tie_output": False},
+    "one layer": {"layers": 1},
+}
+CASES = {
+    f"{name}, {'training' if is_training else 'evaluation'}": make_case(is_training, **options)
+    for name, options in OPTIONS.items()
+    for is_training in (True, False)
+}
+EXAMPLES = [
+    AWDLSTMConfig(**EXAMPLE_SIZE, embedding_width=5),
+    AWDLSTMConfig(**EXAMPLE_SIZE, embedding_width=6, layers=1, tie_output=False),
+]

@@ -57,7 +57,7 @@ def _mean(vectors: list[Tensor]) -> Tensor:
 def _read(
     parameters: Parameters, reader: str, words: list[int], first: tuple | None = None, source=None
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """h and c after each word; with a source, in its sight."""
+    """h and c after each word; with a source, each word also attends to it."""
     layer = f"{reader}.layers.0"
     W_x, W_h = parameters[f"{layer}.gates_input.weight"], parameters[f"{layer}.gates_attended.weight"]
     width = W_h.shape[1]
@@ -72,7 +72,7 @@ def _read(
         read, from_source = h_tilde, zeros
         if source is not None:
             reading, Y, A = source
-            before = gamma_tilde if reading.recurrent else zeros
+            before = gamma_tilde if reading.has_recurrent_attention else zeros
             p = _weights(parameters, "source", Y, x, before)  # equations 10 and 11
             gamma_tilde = sum(weight * y for weight, y in zip(p, Y, strict=True))  # equation 12
             alpha_tilde = sum(weight * a for weight, a in zip(p, A, strict=True))
@@ -103,29 +103,29 @@ def _linear(parameters: Parameters, name: str, vector: Tensor) -> Tensor:
     return parameters[f"{name}.weight"] @ vector + parameters[f"{name}.bias"]
 
 
-def fusion_as_written(model, premises_BS: Tensor, hypotheses_BT: Tensor) -> Tensor:
+def reference_fusion(model, premises_BS: Tensor, hypotheses_BT: Tensor) -> Tensor:
     """logits_BC of a `FusedPairClassifier` for pairs without padding: section 4 for a whole batch.
 
-    Nothing is computed ahead, nothing is kept for the next step but the tapes: the side that is slow.
+    The slow reference of the benchmark: it computes no terms before the loop and keeps only the tapes.
     """
     first, last = model.readers[0], model.readers[-1]
-    gammas, alphas = _tapes_as_written(first.layers[0], first.embedding(premises_BS))
+    gammas, alphas = _reference_tapes(first.layers[0], first.embedding(premises_BS))
     inputs_BTE = last.embedding(hypotheses_BT)
-    hidden, _ = _tapes_as_written(last.layers[0], inputs_BTE, model, gammas, alphas)
+    hidden, _ = _reference_tapes(last.layers[0], inputs_BTE, model, gammas, alphas)
     means = [torch.stack(states, dim=1).mean(1) for states in (gammas, hidden)]
     return model.head(torch.cat(means, dim=1))
 
 
-def _tapes_as_written(layer, inputs_BTE: Tensor, model=None, gammas=None, alphas=None):
+def _reference_tapes(layer, inputs_BTE: Tensor, model=None, gammas=None, alphas=None):
     """Equations 4 to 9, or with a model and the tapes of a source 4 to 15; the slot of zeros left out."""
     zeros_BH = inputs_BTE.new_zeros(len(inputs_BTE), layer.width)
     hidden, memory, attended_BH, found_BH = [zeros_BH], [zeros_BH], zeros_BH, zeros_BH
     W = torch.cat([layer.gates_attended.weight, layer.gates_input.weight], dim=1)
     for x_BE in inputs_BTE.unbind(1):
-        attended_BH, remembered_BH = _attend_as_written(layer, hidden, memory, x_BE, attended_BH)
+        attended_BH, remembered_BH = _reference_attention(layer, hidden, memory, x_BE, attended_BH)
         read_BH, added_BH = attended_BH, zeros_BH
         if model is not None:
-            found_BH, alpha_BH = _attend_as_written(model.source, gammas, alphas, x_BE, found_BH)
+            found_BH, alpha_BH = _reference_attention(model.source, gammas, alphas, x_BE, found_BH)
             if model.gate is None:
                 read_BH = attended_BH + found_BH
             else:
@@ -137,7 +137,7 @@ def _tapes_as_written(layer, inputs_BTE: Tensor, model=None, gammas=None, alphas
     return hidden[1:], memory[1:]
 
 
-def _attend_as_written(weights, hidden, memory, x_BE: Tensor, before_BH: Tensor) -> tuple[Tensor, Tensor]:
+def _reference_attention(weights, hidden, memory, x_BE: Tensor, before_BH: Tensor) -> tuple[Tensor, Tensor]:
     tape_BSH = torch.stack(hidden, dim=1)
     query_BH = weights.query_input(x_BE)
     if weights.query_attended is not None:

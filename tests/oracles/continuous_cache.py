@@ -11,7 +11,7 @@ from memtune.models import NeuralLanguageModel, logits
 def cached_nats(
     model: NeuralLanguageModel, texts: list[list[int]], size: int, flatness: float, weight: float
 ) -> list[float]:
-    """Of every word of every text in order; the state starts anew with each text, the cache goes on."""
+    """Nats of every word of every text, in order; each text resets the state but not the cache."""
     past: list[tuple[Tensor, int]] = []
     nats = []
     for text in texts:

@@ -6,7 +6,9 @@ A sentence is (words, heads, labels): heads as positions, -1 for a root's; label
 import torch
 from torch import Tensor
 
-from tests.oracles.output_layers import Parameters, connected, predict
+from memtune.models import ClassFactoredConfig, DependencyRNNConfig, MaximumEntropyConfig
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
+from tests.oracles.output_layers import Parameters, predict, predict_with_ngrams
 
 Sentence = tuple[list[int], list[int], list[int]]
 BOUNDARY = 0
@@ -30,7 +32,7 @@ def discounted_nats(config, parameters: Parameters, sentences: list[Sentence]) -
     """-log p of each word summed over all paths, each time discounted by the number of paths through it."""
     total = torch.zeros((), dtype=torch.float64)
     for sentence in sentences:
-        paths = paths_of(sentence[1])
+        paths = find_paths(sentence[1])
         for path in paths:
             for word, nats in zip(path, path_nats(config, parameters, sentence, path), strict=True):
                 total = total + nats / sum(word in other for other in paths)
@@ -48,8 +50,8 @@ def path_nats(config, parameters: Parameters, sentence: Sentence, path: list[int
     ]
 
 
-def paths_of(heads: list[int]) -> list[list[int]]:
-    """The places on every path from a root to a leaf."""
+def find_paths(heads: list[int]) -> list[list[int]]:
+    """The positions of the words on every path from a root to a leaf."""
     leaves = [place for place in range(len(heads)) if place not in heads]
     paths = []
     for leaf in leaves:
@@ -61,7 +63,7 @@ def paths_of(heads: list[int]) -> list[list[int]]:
 
 
 def _steps(config, parameters: Parameters, read: list[int], labels: list[int]) -> list[tuple[Tensor, Tensor]]:
-    """h and f after each word read, where labels[t] is that of the edge to what is predicted then."""
+    """h and f after each word; labels[t] is the label of the edge to the word predicted after word t."""
     own = {name.removeprefix("body."): value for name, value in parameters.items()}
     start = 1.0 if config.initial_state == "ones" else 0.0
     h = own["embedding.weight"].new_full((config.width,), start)
@@ -84,5 +86,44 @@ def _logits(config, parameters: Parameters, read: list[int], h: Tensor, f: Tenso
     if config.labels and config.label_features in ("output", "both"):
         h = torch.cat([h, f])
     if config.maximum_entropy is not None:
-        return connected(config, parameters, read, h)
+        return predict_with_ngrams(config, parameters, read, h)
     return predict(config, parameters, h)
+
+
+def fill_zero_parameters(model) -> None:
+    """Weights of n-grams start at zero; other values make them count."""
+    generator = torch.Generator().manual_seed(2)
+    for parameter in model.parameters():
+        if not parameter.any():
+            torch.nn.init.uniform_(parameter, -0.5, 0.5, generator)
+
+
+def make_case(**fields) -> OracleCase:
+    """Texts from left to right; trees are in tests/unit/models/test_dependency_rnn.py."""
+    return OracleCase(
+        config=DependencyRNNConfig(width=6, initial_range=0.8, **fields),
+        logits=dependency_rnn_logits,
+        prepare=fill_zero_parameters,
+        rows=3,
+    )
+
+
+CASES = {
+    "plain": make_case(),
+    "from ones": make_case(initial_state="ones"),
+    "classes": make_case(output=ClassFactoredConfig(classes=5)),
+    "one ancestor": make_case(maximum_entropy=MaximumEntropyConfig(order=2, size=300)),
+    "three ancestors, classes": make_case(
+        output=ClassFactoredConfig(mass="square_root"),
+        maximum_entropy=MaximumEntropyConfig(order=4, size=300),
+    ),
+}
+EXAMPLES = [
+    DependencyRNNConfig(**EXAMPLE_SIZE),
+    DependencyRNNConfig(
+        **EXAMPLE_SIZE,
+        initial_state="ones",
+        output=ClassFactoredConfig(classes=4, mass="square_root"),
+        maximum_entropy=MaximumEntropyConfig(order=4, size=500),
+    ),
+]

@@ -5,6 +5,8 @@ Yao et al. (2015). Rows of the gates: depth (where there is one), output, input,
 
 from torch import Tensor
 
+from memtune.models import DepthGatedLSTMConfig
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import Parameters, output_logits
 
 
@@ -49,3 +51,24 @@ def _step(
 
 def _share(weight: Tensor, memory: Tensor) -> Tensor:
     return weight * memory if weight.dim() == 1 else weight @ memory
+
+
+def make_case(**fields) -> OracleCase:
+    """Wide initial values, so that the gates are not close to one half."""
+    config = DepthGatedLSTMConfig(**{"width": 5, "initial_range": 0.8} | fields)
+    return OracleCase(config=config, logits=depth_gated_lstm_logits)
+
+
+CASES = {
+    "three layers": make_case(),
+    "narrow embeddings": make_case(embedding_width=3),
+    "linked input": make_case(layers=2, embedding_width=4, link_input=True),
+    "one linked layer": make_case(layers=1, link_input=True),
+    "full gate weights": make_case(gate_weights="full"),
+    "full gate weights, linked input": make_case(layers=2, gate_weights="full", link_input=True),
+    "tied": make_case(layers=2, tie_output=True),
+}
+EXAMPLES = [
+    DepthGatedLSTMConfig(**EXAMPLE_SIZE, dropout=0.4),
+    DepthGatedLSTMConfig(**EXAMPLE_SIZE, layers=2, gate_weights="full", link_input=True, tie_output=True),
+]

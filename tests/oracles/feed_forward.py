@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from memtune.models import FeedForwardConfig
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import Parameters
 
 
@@ -22,3 +24,19 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
         y = b + U @ torch.tanh(d + H @ x)
         outputs.append(y + W @ x if config.direct else y)
     return outputs
+
+
+def make_case(order: int, direct: bool) -> OracleCase:
+    config = FeedForwardConfig(width=6, embedding_width=4, initial_range=0.6, order=order, direct=direct)
+    return OracleCase(config=config, logits=feed_forward_logits, cuts=(1, 3, 4, 5, 15), rows=3)
+
+
+CASES = {
+    f"{order}-grams{', direct connections' if direct else ''}": make_case(order, direct)
+    for order in (2, 3, 6)
+    for direct in (False, True)
+}
+EXAMPLES = [
+    FeedForwardConfig(**EXAMPLE_SIZE, embedding_width=5, order=4),
+    FeedForwardConfig(**EXAMPLE_SIZE, embedding_width=3, order=2, direct=True),
+]

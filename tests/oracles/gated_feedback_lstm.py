@@ -6,6 +6,8 @@ Chung et al. (2015), section 3. Rows of the gates: candidate, output, input, for
 import torch
 from torch import Tensor
 
+from memtune.models import GatedFeedbackLSTMConfig
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import Parameters, output_logits
 
 
@@ -45,3 +47,21 @@ def _step(
         candidate = candidate + g * (parameters[f"{name}.feedback"][source] @ h)
     c = f * c + i * candidate.tanh()
     return o * c.tanh(), c
+
+
+def make_case(**fields) -> OracleCase:
+    """Wide initial values, so that the gates are not close to one half."""
+    config = GatedFeedbackLSTMConfig(**{"width": 5, "initial_range": 0.8} | fields)
+    return OracleCase(config=config, logits=gated_feedback_lstm_logits)
+
+
+CASES = {
+    "three layers": make_case(),
+    "narrow embeddings": make_case(embedding_width=3),
+    "one layer": make_case(layers=1),
+    "tied": make_case(layers=2, tie_output=True),
+}
+EXAMPLES = [
+    GatedFeedbackLSTMConfig(**EXAMPLE_SIZE, dropout=0.4),
+    GatedFeedbackLSTMConfig(**EXAMPLE_SIZE, layers=2, tie_output=True),
+]

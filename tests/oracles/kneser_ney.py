@@ -1,41 +1,41 @@
-"""Interpolated modified Kneser-Ney in dictionaries, a word at a time, straight from the definition."""
+"""Interpolated modified Kneser-Ney with dictionaries, one word at a time, from its definition."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from math import log
 
-START = "start"
-Gram = tuple[object, ...]
+START_SYMBOL = "start"
+NGram = tuple[object, ...]
 
 
-class PlainKneserNey:
-    """sentences: lists of token ids, each with its end; a stream is one long sentence."""
+class ReferenceKneserNey:
+    """A model of sentences: lists of token ids, each with its end; a stream is one long sentence."""
 
     def __init__(self, sentences: list[list[int]], order: int, vocabulary_size: int) -> None:
         self.order, self.vocabulary_size = order, vocabulary_size
         self.counts = [Counter() for _ in range(order)]
         for sentence in sentences:
-            for gram in grams(sentence, order):
+            for gram in iterate_ngrams(sentence, order):
                 self.counts[len(gram) - 1][gram] += 1
-        self.counts = [self.adjusted(n) for n in range(order)]
-        self.discounts = [discounts(counts) for counts in self.counts]
+        self.counts = [self.adjust_counts(n) for n in range(order)]
+        self.discounts = [compute_discounts(counts) for counts in self.counts]
         self.totals = [defaultdict(int) for _ in range(order)]
-        self.taken = [defaultdict(float) for _ in range(order)]
+        self.discounted_mass = [defaultdict(float) for _ in range(order)]
         for n, counts in enumerate(self.counts):
             for gram, count in counts.items():
                 self.totals[n][gram[:-1]] += count
-                self.taken[n][gram[:-1]] += self.discounts[n][min(count, 3)]
+                self.discounted_mass[n][gram[:-1]] += self.discounts[n][min(count, 3)]
 
-    def adjusted(self, n: int) -> Counter:
+    def adjust_counts(self, n: int) -> Counter:
         """Different words before each n-gram; its occurrences at the highest order and after a start sign."""
         if n == self.order - 1:
             return self.counts[n]
         preceded = Counter(gram[1:] for gram in self.counts[n + 1])
-        started = {gram: count for gram, count in self.counts[n].items() if gram[0] == START}
+        started = {gram: count for gram, count in self.counts[n].items() if gram[0] == START_SYMBOL}
         return preceded + Counter(started)
 
-    def probability(self, context: Gram, word: int) -> float:
-        """Of the word after at most order - 1 words of context."""
+    def probability(self, context: NGram, word: int) -> float:
+        """Probability of the word after at most order - 1 words of context."""
         lower = self.probability(context[1:], word) if context else 1 / self.vocabulary_size
         n = len(context)
         total = self.totals[n].get(context, 0)
@@ -43,32 +43,32 @@ class PlainKneserNey:
             return lower
         count = self.counts[n].get((*context, word), 0)
         gain = count - self.discounts[n][min(count, 3)]
-        return gain / total + self.taken[n][context] / total * lower
+        return gain / total + self.discounted_mass[n][context] / total * lower
 
     def log_probabilities(self, sentences: list[list[int]]) -> list[float]:
-        """Of every token of every sentence, in order."""
+        """Log probability of every token of every sentence, in order."""
         found = []
         for sentence in sentences:
-            said = [START, *sentence]
+            said = [START_SYMBOL, *sentence]
             for position in range(1, len(said)):
                 context = tuple(said[max(0, position - self.order + 1) : position]) if self.order > 1 else ()
                 found.append(log(self.probability(context, said[position])))
         return found
 
 
-def grams(sentence: list[int], order: int) -> Iterator[Gram]:
+def iterate_ngrams(sentence: list[int], order: int) -> Iterator[NGram]:
     """Every n-gram up to the order that ends in a token of the sentence and begins no earlier than it."""
-    said = (START, *sentence)
+    said = (START_SYMBOL, *sentence)
     for position in range(1, len(said)):
         for n in range(1, min(order, position + 1) + 1):
             yield said[position - n + 1 : position + 1]
 
 
-def discounts(counts: Counter) -> tuple[float, float, float, float]:
+def compute_discounts(counts: Counter) -> tuple[float, float, float, float]:
     """D(0) to D(3+) of one order."""
     n1, n2, n3, n4 = (sum(count == wanted for count in counts.values()) for wanted in (1, 2, 3, 4))
     sparse = (0.0, 0.5, 1.0, 1.5)
-    if 0 in (n1, n2, n3, n4):
+    if 0 in (n1, n2, n3):  # n4 = 0 gives D(3+) = 3, as in lmplz (KenLM, lm/builder/adjust_counts.cc)
         return sparse
     y = n1 / (n1 + 2 * n2)
     found = (0.0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3)

@@ -6,6 +6,8 @@ candidate. The rows of torch's matrices are the input, forget, candidate and out
 
 from torch import Tensor
 
+from memtune.models import LSTMConfig
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.output_layers import Parameters, predict
 
 
@@ -53,11 +55,11 @@ def output_logits(config, parameters: Parameters, hidden: list[Tensor]) -> list[
 
 
 def regularised_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor, masks) -> list[list[Tensor]]:
-    """The same under the masks of each layer and that of the output, as `LSTMStack` draws them.
+    """The logits under the masks of each layer and of the output, as `LSTMStack` draws them.
 
-    Semeniuta et al. (2016): the candidate times its mask. Gal and Ghahramani (2016): inputs, output and the
-    state that the gates read times one mask a sequence. Krueger et al. (2017): kept units stay as they were,
-    and the hidden state comes from the cell before any of it is kept.
+    Semeniuta et al. (2016): a mask multiplies the candidate. Gal and Ghahramani (2016): one mask per sequence
+    multiplies inputs, output and the state that the gates read. Krueger et al. (2017): kept units have their
+    previous value, and the hidden state is computed from the cell before zoneout.
     """
     layers, output = masks
     logits = []
@@ -91,13 +93,68 @@ def _regularised_layer(inputs: list[Tensor], weights: list[Tensor], masks, row: 
         j = j if masks.candidate_TBH is None else j * masks.candidate_TBH[t, row]
         cell = f * c + i * j
         hidden = o * cell.tanh()
-        c = kept(c, cell, masks.kept_cell_TBH, t, row)
-        h = kept(h, hidden, masks.kept_hidden_TBH, t, row)
+        c = apply_zoneout(c, cell, masks.kept_cell_TBH, t, row)
+        h = apply_zoneout(h, hidden, masks.kept_hidden_TBH, t, row)
         outputs.append(h)
     return outputs
 
 
-def kept(before: Tensor, after: Tensor, share_TBH: Tensor | None, t: int, row: int) -> Tensor:
+def apply_zoneout(before: Tensor, after: Tensor, share_TBH: Tensor | None, t: int, row: int) -> Tensor:
     if share_TBH is None:
         return after
     return share_TBH[t, row] * before + (1 - share_TBH[t, row]) * after
+
+
+def bind_masks(model):
+    """The oracle under the masks that the model draws next; in evaluation, under their means."""
+
+    def oracle(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+        masks = model.stack._draw_masks(model.embedding(tokens_BT))
+        return regularised_lstm_logits(config, parameters, tokens_BT, masks)
+
+    return oracle
+
+
+def make_case(**fields) -> OracleCase:
+    config = LSTMConfig(**{"width": 6, "initial_range": 0.5} | fields)
+    return OracleCase(config=config, logits=lstm_logits, rows=3)
+
+
+def make_masked_case(is_training: bool = True, **fields) -> OracleCase:
+    """Only evaluation cases have cuts: in training the second piece would have other masks."""
+    return OracleCase(
+        config=LSTMConfig(width=6, initial_range=0.5, **fields),
+        bind=bind_masks,
+        is_training=is_training,
+        lengths=(1, 2, 15, 16, 63) if is_training else (),
+        cuts=() if is_training else (1, 7, 15),
+        float32_lengths=(16,) if is_training else (),
+        rows=3,
+    )
+
+
+ALL_REGULARISATION = {
+    "recurrent_dropout": 0.2,
+    "variational_dropout": 0.3,
+    "variational_recurrent_dropout": 0.4,
+    "zoneout_cell": 0.5,
+    "zoneout_hidden": 0.1,
+    "layers": 2,
+}
+CASES = {
+    "one layer": make_case(),
+    "three layers": make_case(width=5, layers=3),
+    "tied": make_case(tie_output=True),
+    "recurrent dropout": make_masked_case(recurrent_dropout=0.4),
+    "variational dropout": make_masked_case(variational_dropout=0.4),
+    "variational recurrent dropout": make_masked_case(variational_recurrent_dropout=0.4),
+    "zoneout of cells": make_masked_case(zoneout_cell=0.4),
+    "zoneout of hidden units": make_masked_case(zoneout_hidden=0.4),
+    "all regularisation": make_masked_case(**ALL_REGULARISATION),
+    "all regularisation, evaluation": make_masked_case(is_training=False, **ALL_REGULARISATION),
+}
+EXAMPLES = [
+    LSTMConfig(**EXAMPLE_SIZE),
+    LSTMConfig(**EXAMPLE_SIZE, layers=3, tie_output=True, dropout=0.4),
+    LSTMConfig(**EXAMPLE_SIZE, zoneout_cell=0.3, variational_dropout=0.4),
+]

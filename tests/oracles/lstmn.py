@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from memtune.models import LSTMNConfig
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import Parameters, output_logits
 
 
@@ -16,7 +18,7 @@ def lstmn_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list
 
 
 def lstmn_attention(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[list[Tensor]]]:
-    """weights[b][layer][t], one weight for each slot there is, the oldest first."""
+    """weights[b][layer][t], one weight for each existing slot, the oldest first."""
     return [_sentence(config, parameters, words.tolist())[1] for words in tokens_BT]
 
 
@@ -29,8 +31,8 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> tuple[list[Te
         if layer == 0 and "skip.weight" in parameters:
             inputs = [parameters["skip.weight"] @ x for x in inputs]
         if layer + 1 < config.layers:
-            output = attended if config.handed_up == "attended" else hidden
-            # 0 * h: the last state may be read by nobody, and then has a gradient of zero rather than none
+            output = attended if config.layer_output == "attended" else hidden
+            # 0 * h: without it, a state that no step reads has no gradient, instead of a gradient of zero.
             inputs = [x + y + 0 * h for x, y, h in zip(inputs, output, hidden, strict=True)]
     return output_logits(config, parameters, hidden), attention
 
@@ -69,10 +71,10 @@ def _score(parameters: Parameters, name: str, h: Tensor, x: Tensor, h_tilde_befo
     return parameters[f"{name}.score"] @ inner.tanh()
 
 
-def layer_as_written(layer, inputs_BTE: Tensor) -> Tensor:
+def reference_layer(layer, inputs_BTE: Tensor) -> Tensor:
     """hidden_BTH of an `LSTMNLayer` without limit, from a slot of zeros: equations 4 to 9 for a whole batch.
 
-    Nothing is computed ahead, nothing is kept for the next step but the tapes: the side that is slow.
+    The slow reference of the benchmark: it computes no terms before the loop and keeps only the tapes.
     """
     zeros_BH = inputs_BTE.new_zeros(len(inputs_BTE), layer.width)
     hidden, memory, attended_BH = [zeros_BH], [zeros_BH], zeros_BH
@@ -89,3 +91,52 @@ def layer_as_written(layer, inputs_BTE: Tensor) -> Tensor:
         memory.append(f.sigmoid() * remembered_BH + i.sigmoid() * candidate.tanh())
         hidden.append(o.sigmoid() * memory[-1].tanh())
     return torch.stack(hidden[1:], dim=1)
+
+
+def make_case(
+    lengths: tuple[int, ...] = (1, 2, 15, 16),
+    float32_lengths: tuple[int, ...] = (16,),
+    rows: int = 2,
+    **fields,
+) -> OracleCase:
+    """Wide initial values make attention uneven, so that reading a wrong slot changes the result.
+
+    The cuts lie inside, at the end of and after the first tape of 4 slots.
+    """
+    return OracleCase(
+        config=LSTMNConfig(**{"width": 5, "initial_range": 0.8} | fields),
+        logits=lstmn_logits,
+        lengths=lengths,
+        float32_lengths=float32_lengths,
+        cuts=(1, 3, 4, 10, 15),
+        rows=rows,
+    )
+
+
+CASES = {
+    "one layer": make_case(),
+    "narrow embeddings": make_case(embedding_width=3),
+    "two layers": make_case(layers=2),
+    "three layers": make_case(layers=3),
+    "three layers that pass on h": make_case(layers=3, layer_output="hidden"),
+    "projected skip connection": make_case(layers=3, embedding_width=4),
+    "without the previous attention": make_case(layers=2, previous_attention=False),
+    "tape of four": make_case(layers=2, tape_size=4),
+    "tape of one": make_case(tape_size=1),
+    "tied": make_case(tie_output=True),
+    "long sentence": make_case((63,), (), rows=1, width=3, layers=2),
+    "long sentence, tape of fifteen": make_case((63,), (), rows=1, width=3, layers=2, tape_size=15),
+    "long sentence in single precision": make_case((), (63,), width=8, initial_range=0.5),
+}
+EXAMPLES = [
+    LSTMNConfig(**EXAMPLE_SIZE),
+    LSTMNConfig(**EXAMPLE_SIZE, layers=3, embedding_width=6, dropout=0.4),
+    LSTMNConfig(
+        **EXAMPLE_SIZE,
+        layers=2,
+        tape_size=3,
+        layer_output="hidden",
+        previous_attention=False,
+        tie_output=True,
+    ),
+]

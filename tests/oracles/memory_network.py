@@ -6,6 +6,8 @@ Sukhbaatar et al. (2015), sections 2 and 5.
 import torch
 from torch import Tensor
 
+from memtune.models import MemoryNetworkConfig
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import Parameters
 
 
@@ -16,7 +18,7 @@ def memory_network_logits(config, parameters: Parameters, tokens_BT: Tensor) -> 
 
 
 def memory_network_attention(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
-    """weights[b][t] of the last hop, one for each word there is, the oldest first."""
+    """weights[b][t] of the last hop, one for each existing word, the oldest first."""
     return [[p for _, p in _sentence(config, parameters, words.tolist())] for words in tokens_BT]
 
 
@@ -43,3 +45,54 @@ def _hops(config, parameters: Parameters, window: list[int]) -> tuple[Tensor, Te
             half = config.width // 2
             u = torch.cat([u[:half], u[half:] * (u[half:] > 0)])
     return u, p
+
+
+def make_case(
+    lengths: tuple[int, ...] = (9,), float32_lengths: tuple[int, ...] = (), rows: int = 2, **fields
+) -> OracleCase:
+    """Wide initial values make attention uneven, so that reading a wrong slot changes the result.
+
+    The cuts lie inside, at the end of and after the first window of 4 words.
+    """
+    return OracleCase(
+        config=MemoryNetworkConfig(**{"width": 5, "memory_size": 4, "initial_range": 0.9} | fields),
+        logits=memory_network_logits,
+        lengths=lengths,
+        float32_lengths=float32_lengths,
+        cuts=(1, 3, 4, 10),
+        rows=rows,
+    )
+
+
+OPTIONS = {
+    f"hops {hops}, temporal {temporal_encoding}, rectified {rectify_half}": {
+        "hops": hops,
+        "temporal_encoding": temporal_encoding,
+        "rectify_half": rectify_half,
+    }
+    for hops in (1, 3)
+    for temporal_encoding in (False, True)
+    for rectify_half in (False, True)
+}
+TWO_HOPS = {"memory_size": 15, "hops": 2}
+CASES = {
+    **{name: make_case(**options) for name, options in OPTIONS.items()},
+    **{
+        f"window of 15, {name}": make_case((), (63,), rows=1, memory_size=15, **options)
+        for name, options in OPTIONS.items()
+    },
+    "two hops, rectified": make_case(hops=2, rectify_half=True),
+    "two hops, rectified, no temporal encoding": make_case(
+        hops=2, rectify_half=True, temporal_encoding=False
+    ),
+    # Texts around the window of 15 words, and longer than a block of 128 steps.
+    "two hops": make_case((1, 2, 15, 16, 63, 131), rows=1, **TWO_HOPS),
+    "two hops, no temporal encoding": make_case(
+        (1, 2, 15, 16, 63, 131), rows=1, temporal_encoding=False, **TWO_HOPS
+    ),
+    "linear start": make_case((1, 15, 63, 131), rows=1, linear_start=True, initial_range=0.3, **TWO_HOPS),
+}
+EXAMPLES = [
+    MemoryNetworkConfig(**EXAMPLE_SIZE, memory_size=4),
+    MemoryNetworkConfig(**EXAMPLE_SIZE, memory_size=3, hops=3, temporal_encoding=False, rectify_half=True),
+]

@@ -1,6 +1,6 @@
 """The output layers for one hidden vector, word by word, from their equations.
 
-Log-probabilities may stand for logits: their softmax is themselves.
+Some functions return log-probabilities as logits: the log-softmax of log-probabilities is the same.
 """
 
 import math
@@ -12,34 +12,34 @@ Parameters = dict[str, Tensor]
 
 
 def predict(config, parameters: Parameters, h: Tensor) -> Tensor:
-    """What the layer of a configuration gives over the vocabulary after `h`; classes follow Zipf's law."""
+    """Logits of the configured output layer over the vocabulary for `h`; classes follow Zipf's law."""
     match config.output.kind:
         case "softmax":
-            return linear(config, parameters, "output", h)
+            return apply_linear(config, parameters, "output", h)
         case "class_factored":
             return class_factored(config, parameters, h)
         case "adaptive":
             return adaptive(parameters, h)
 
 
-def linear(config, parameters: Parameters, name: str, h: Tensor) -> Tensor:
+def apply_linear(config, parameters: Parameters, name: str, h: Tensor) -> Tensor:
     tied = getattr(config, "tie_output", False) and name in ("output", "output.words")
     y = parameters["embedding.weight" if tied else f"{name}.weight"] @ h
     return y + parameters[f"{name}.bias"] if f"{name}.bias" in parameters else y
 
 
 def class_factored(config, parameters: Parameters, h: Tensor) -> Tensor:
-    classes = linear(config, parameters, "output.classes", h)
-    words = linear(config, parameters, "output.words", h)
-    members = zipfian_classes(config, len(words), len(classes))
-    return of_classes(classes, [torch.stack([words[word] for word in those]) for those in members])
+    classes = apply_linear(config, parameters, "output.classes", h)
+    words = apply_linear(config, parameters, "output.words", h)
+    members = assign_zipfian_classes(config, len(words), len(classes))
+    return combine_class_logits(classes, [torch.stack([words[word] for word in those]) for those in members])
 
 
-def zipfian_classes(config, words: int, classes: int) -> list[list[int]]:
-    return word_classes([1 / (1 + word) for word in range(words)], classes, config.output.mass)
+def assign_zipfian_classes(config, words: int, classes: int) -> list[list[int]]:
+    return assign_word_classes([1 / (1 + word) for word in range(words)], classes, config.output.mass)
 
 
-def of_classes(classes: Tensor, words: list[Tensor]) -> Tensor:
+def combine_class_logits(classes: Tensor, words: list[Tensor]) -> Tensor:
     """log p(class) + log p(word | class) from the logits of the classes and those within each."""
     log_p = [
         classes.log_softmax(0)[k] + logit for k, among in enumerate(words) for logit in among.log_softmax(0)
@@ -47,8 +47,8 @@ def of_classes(classes: Tensor, words: list[Tensor]) -> Tensor:
     return torch.stack(log_p)
 
 
-def word_classes(counts: list[float], classes: int, mass: str) -> list[list[int]]:
-    """The words of each class: as many as reach an equal share of what the classes before have left."""
+def assign_word_classes(counts: list[float], classes: int, mass: str) -> list[list[int]]:
+    """The words of each class; a class takes words up to an equal share of the counts not yet assigned."""
     masses = [math.sqrt(count) for count in counts] if mass == "square_root" else counts
     members: list[list[int]] = []
     word = 0
@@ -65,20 +65,21 @@ def word_classes(counts: list[float], classes: int, mass: str) -> list[list[int]
 
 
 def adaptive(parameters: Parameters, h: Tensor) -> Tensor:
-    head = linear(None, parameters, "output.head", h).log_softmax(0)
+    head = apply_linear(None, parameters, "output.head", h).log_softmax(0)
     clusters = sum(name.endswith("projection.weight") for name in parameters)
     log_p = list(head[: len(head) - clusters])
     for i in range(clusters):
         x = parameters[f"output.clusters.{i}.projection.weight"] @ h
-        words = linear(None, parameters, f"output.clusters.{i}.words", x)
+        words = apply_linear(None, parameters, f"output.clusters.{i}.words", x)
         log_p += [head[len(head) - clusters + i] + logit for logit in words.log_softmax(0)]
     return torch.stack(log_p)
 
 
-def hashed(config, parameters: Parameters, words: list[int], group: int, members: int) -> Tensor:
-    """What n-grams add to the logits of the members of a group after the words of a text.
+def hash_ngram_logits(config, parameters: Parameters, words: list[int], group: int, members: int) -> Tensor:
+    """The terms of n-grams in the logits of the members of a group after the words of a text.
 
-    Contexts are hashed from the last word back, in integers of 64 bits with a sign, and then the group.
+    The hash covers the words of a context from the last word back and then the group, in signed 64-bit
+    integers.
     """
     order, table = config.maximum_entropy.order, parameters["output.table_S"]
     before = [0] * order + words
@@ -94,18 +95,18 @@ def hashed(config, parameters: Parameters, words: list[int], group: int, members
     return total
 
 
-def connected(config, parameters: Parameters, words: list[int], h: Tensor) -> Tensor:
-    """The layer of a configuration with n-gram connections, over the vocabulary, after a text."""
+def predict_with_ngrams(config, parameters: Parameters, words: list[int], h: Tensor) -> Tensor:
+    """Logits of the configured output layer with n-gram connections, over the vocabulary, after a text."""
     layer = {name.removeprefix("body."): value for name, value in parameters.items()}
     if config.output.kind == "softmax":
-        plain = linear(config, layer, "output", h)
-        return plain + hashed(config, parameters, words, 0, len(plain))
-    classes = linear(config, layer, "output.classes", h)
-    classes = classes + hashed(config, parameters, words, 0, len(classes))
-    plain = linear(config, layer, "output.words", h)
+        plain = apply_linear(config, layer, "output", h)
+        return plain + hash_ngram_logits(config, parameters, words, 0, len(plain))
+    classes = apply_linear(config, layer, "output.classes", h)
+    classes = classes + hash_ngram_logits(config, parameters, words, 0, len(classes))
+    plain = apply_linear(config, layer, "output.words", h)
     among = [
         torch.stack([plain[word] for word in members])
-        + hashed(config, parameters, words, k + 1, len(members))
-        for k, members in enumerate(zipfian_classes(config, len(plain), len(classes)))
+        + hash_ngram_logits(config, parameters, words, k + 1, len(members))
+        for k, members in enumerate(assign_zipfian_classes(config, len(plain), len(classes)))
     ]
-    return of_classes(classes, among)
+    return combine_class_logits(classes, among)

@@ -6,6 +6,8 @@ Tran, Bisazza and Monz (2016), sections 3.1 and 3.2.
 import torch
 from torch import Tensor
 
+from memtune.models import RecurrentMemoryConfig
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import Parameters, lstm_stack, output_logits
 
 
@@ -15,7 +17,7 @@ def recurrent_memory_logits(config, parameters: Parameters, tokens_BT: Tensor) -
 
 
 def recurrent_memory_attention(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
-    """weights[b][t], one weight for each word there is, the oldest first."""
+    """weights[b][t], one weight for each existing word, the oldest first."""
     return [_sentence(config, parameters, words.tolist())[1] for words in tokens_BT]
 
 
@@ -37,7 +39,7 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> tuple[list[Te
 def _memory_block(
     config, parameters: Parameters, h: Tensor, window: list[int], ahead: list[int]
 ) -> tuple[Tensor, Tensor]:
-    """Equations 1 to 3; words ahead (section 6) have the second half of T, and id 0 is none."""
+    """Equations 1 to 3; later words (section 6) read the second half of T, and id 0 is no word."""
     M, C = _tables(config, parameters)
     scores, outputs = [], []
     first = config.memory_size - len(window) if config.temporal_alignment == "right" else 0
@@ -86,3 +88,120 @@ def _gate(parameters: Parameters, s: Tensor, h: Tensor, biases: Tensor) -> Tenso
     r = (W_sr @ s + b_sr + U_hr @ h + b_hr).sigmoid()
     candidate = (W_s @ s + b_s + U @ (r * h) + b).tanh()
     return (1 - z) * h + z * candidate
+
+
+def make_case(
+    lengths: tuple[int, ...] = (),
+    float32_lengths: tuple[int, ...] = (),
+    cuts: tuple[int, ...] = (),
+    rows: int = 2,
+    **fields,
+) -> OracleCase:
+    """Wide initial values make attention uneven, so that reading a wrong slot changes the result."""
+    return OracleCase(
+        config=RecurrentMemoryConfig(**{"width": 5, "initial_range": 0.8} | fields),
+        logits=recurrent_memory_logits,
+        lengths=lengths,
+        float32_lengths=float32_lengths,
+        cuts=cuts,
+        cut_length=20,
+        rows=rows,
+    )
+
+
+TEMPORAL = {
+    f"temporal {temporal}, {alignment}": {"temporal": temporal, "temporal_alignment": alignment}
+    for temporal, alignment in (
+        ("none", "right"),
+        ("keys", "right"),
+        ("keys", "left"),
+        ("both", "right"),
+        ("both", "left"),
+    )
+}
+COMPOSITIONS = ("sum", "projected_sum", "gate", "gate_biased")
+CASES = {
+    **{
+        f"{name}, {composition}": make_case(
+            (9,), memory_size=4, layers_above=1, composition=composition, **fields
+        )
+        for name, fields in TEMPORAL.items()
+        for composition in COMPOSITIONS
+    },
+    # Lengths around the window of 15 words.
+    **{
+        f"window of 15, {name}": make_case((1, 2, 15, 16, 63), memory_size=15, **fields)
+        for name, fields in TEMPORAL.items()
+    },
+    **{
+        f"layers {layers} below, {layers_above} above": make_case(
+            (8,), layers=layers, layers_above=layers_above, memory_size=3
+        )
+        for layers, layers_above in ((2, 0), (1, 2), (2, 1))
+    },
+    **{
+        f"ties: memory input {memory_input}, memory output {memory_output}, output {output}": make_case(
+            (8,),
+            memory_size=3,
+            tie_memory_input=memory_input,
+            tie_memory_output=memory_output,
+            tie_output=output,
+        )
+        for memory_input in (False, True)
+        for memory_output in (False, True)
+        for output in (False, True)
+    },
+    **{
+        f"single precision, {name}": make_case((), (63,), memory_size=15, composition="gate", **fields)
+        for name, fields in TEMPORAL.items()
+    },
+    "single precision, sum": make_case((), (63,), memory_size=15, temporal="both", composition="sum"),
+    # Cuts inside, at the end of and after the first window of 5 words.
+    **{
+        f"carried, {name}": make_case(cuts=(1, 3, 4, 10, 19), memory_size=5, layers_above=1, **fields)
+        for name, fields in TEMPORAL.items()
+    },
+    # Even and uneven blocks, windows as long as a block, and of one word.
+    **{
+        f"blocks, window of {memory_size}, {length} words, {alignment}": make_case(
+            (length,),
+            rows=1,
+            width=3,
+            memory_size=memory_size,
+            temporal="both",
+            temporal_alignment=alignment,
+            composition="sum",
+        )
+        for length, memory_size in ((128, 15), (131, 15), (193, 64), (170, 80), (131, 1))
+        for alignment in ("right", "left")
+    },
+    # A bidirectional memory reads whole sentences, so no state is carried.
+    **{
+        f"bidirectional, temporal {temporal}": make_case(
+            (1, 2, 3, 15, 16, 63), memory_size=7, temporal=temporal, bidirectional=True
+        )
+        for temporal in ("none", "keys", "both")
+    },
+}
+EXAMPLES = [
+    RecurrentMemoryConfig(**EXAMPLE_SIZE, memory_size=4),
+    RecurrentMemoryConfig(**EXAMPLE_SIZE, memory_size=2, composition="sum", temporal="none"),
+    RecurrentMemoryConfig(
+        **EXAMPLE_SIZE,
+        layers_above=2,
+        memory_size=5,
+        temporal="both",
+        temporal_alignment="left",
+        composition="gate_biased",
+        dropout=0.4,
+        dropout_placement="after",
+    ),
+    RecurrentMemoryConfig(
+        **EXAMPLE_SIZE,
+        memory_size=3,
+        composition="projected_sum",
+        tie_memory_input=True,
+        tie_memory_output=True,
+        tie_output=True,
+    ),
+]

@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor
 
-from tests.oracles.lstm import Parameters, kept, output_logits
+from memtune.models import RNNConfig
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
+from tests.oracles.lstm import Parameters, apply_zoneout, output_logits
 
 ACTIVATIONS = {
     "tanh": torch.tanh,
@@ -34,7 +36,7 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
 
 
 def regularised_rnn_logits(config, parameters: Parameters, tokens_BT: Tensor, masks) -> list[list[Tensor]]:
-    """The same under the masks of each layer and that of the output, as the model draws them."""
+    """The logits under the masks of each layer and of the output, as the model draws them."""
     layers, output = masks
     logits = []
     for row, words in enumerate(tokens_BT):
@@ -61,6 +63,65 @@ def _regularised_layer(f, inputs: list[Tensor], weights: list[Tensor], masks, ro
         candidate = f(W @ x + R @ read + b_input + b_recurrent)
         if masks.candidate_TBH is not None:
             candidate = candidate * masks.candidate_TBH[t, row]
-        h = kept(h, candidate, masks.kept_hidden_TBH, t, row)
+        h = apply_zoneout(h, candidate, masks.kept_hidden_TBH, t, row)
         outputs.append(h)
     return outputs
+
+
+def bind_masks(model):
+    """The oracle under the masks that the model draws next; in evaluation, under their means."""
+
+    def oracle(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+        masks = model._draw_masks(model.embedding(tokens_BT))
+        return regularised_rnn_logits(config, parameters, tokens_BT, masks)
+
+    return oracle
+
+
+def make_case(**fields) -> OracleCase:
+    return OracleCase(
+        config=RNNConfig(**{"width": 6, "initial_range": 0.5} | fields), logits=rnn_logits, rows=3
+    )
+
+
+def make_masked_case(is_training: bool = True, **fields) -> OracleCase:
+    """Only evaluation cases have cuts: in training the second piece would have other masks."""
+    return OracleCase(
+        config=RNNConfig(width=6, initial_range=0.5, **fields),
+        bind=bind_masks,
+        is_training=is_training,
+        lengths=(1, 2, 15, 16, 63) if is_training else (),
+        cuts=() if is_training else (1, 7, 15),
+        float32_lengths=(),
+        rows=3,
+    )
+
+
+ALL_REGULARISATION = {
+    "recurrent_dropout": 0.2,
+    "variational_dropout": 0.3,
+    "variational_recurrent_dropout": 0.4,
+    "zoneout": 0.5,
+    "layers": 2,
+    "activation": "sigmoid",
+}
+CASES = {
+    "tanh": make_case(),
+    "sigmoid": make_case(activation="sigmoid", initial_range=0.8),
+    "relu": make_case(activation="relu"),
+    "three layers of tanh": make_case(width=5, layers=3),
+    "two layers of sigmoid, tied": make_case(
+        width=5, layers=2, activation="sigmoid", tie_output=True, initial_range=0.8
+    ),
+    "recurrent dropout": make_masked_case(recurrent_dropout=0.4),
+    "variational dropout": make_masked_case(variational_dropout=0.4, layers=2),
+    "variational recurrent dropout": make_masked_case(variational_recurrent_dropout=0.4, activation="relu"),
+    "zoneout": make_masked_case(zoneout=0.4),
+    "all regularisation": make_masked_case(**ALL_REGULARISATION),
+    "all regularisation, evaluation": make_masked_case(is_training=False, **ALL_REGULARISATION),
+}
+EXAMPLES = [
+    RNNConfig(**EXAMPLE_SIZE),
+    RNNConfig(**EXAMPLE_SIZE, layers=2, activation="sigmoid", tie_output=True, dropout=0.4),
+    RNNConfig(**EXAMPLE_SIZE, zoneout=0.3, recurrent_dropout=0.2),
+]

@@ -6,6 +6,8 @@ Mikolov et al. (2015), equations 2 to 4 and the diagonal matrix Q of section 3.3
 import torch
 from torch import Tensor
 
+from memtune.models import SCRNConfig
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import Parameters
 
 
@@ -15,7 +17,7 @@ def scrn_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[
     sentences = []
     for words_T in tokens_BT:
         steps = scrn_steps(config, parameters, words_T.unsqueeze(0))
-        sentences.append([U @ h[0] + V @ s[0] + parameters["output.bias"] for h, s in steps])
+        sentences.append([U @ h[0] + V @ s[0] for h, s in steps])
     return sentences
 
 
@@ -33,3 +35,37 @@ def scrn_steps(config, parameters: Parameters, tokens_BT: Tensor) -> list[tuple[
         h = torch.sigmoid(read @ P.T + A[:, t] + h @ R.T)
         steps.append((h, s))
     return steps
+
+
+def spread_alphas(model) -> None:
+    """Unlike alphas, so that a unit that reads another one's alpha shows."""
+    if model.config.learn_alpha:
+        model.filter.logit_C.data += torch.linspace(-2, 2, model.config.context_width)
+
+
+def make_case(**fields) -> OracleCase:
+    """Lengths up to 150: the filter cuts texts into blocks of 64 steps."""
+    small = {"width": 6, "context_width": 4, "alpha": 0.8, "initial_range": 0.8}
+    return OracleCase(
+        config=SCRNConfig(**small | fields),
+        logits=scrn_logits,
+        prepare=spread_alphas,
+        lengths=(1, 2, 15, 16, 63, 64, 65, 150),
+        float32_lengths=(63,),
+        rows=3,
+    )
+
+
+CASES = {
+    "fixed alpha": make_case(),
+    "fixed alpha, previous context": make_case(hidden_reads="previous"),
+    "learned alphas": make_case(learn_alpha=True),
+    "learned alphas, previous context": make_case(learn_alpha=True, hidden_reads="previous"),
+    "short memory": make_case(alpha=0.01),
+    "half memory": make_case(alpha=0.5),
+    "long memory": make_case(alpha=0.999),
+}
+EXAMPLES = [
+    SCRNConfig(**EXAMPLE_SIZE, context_width=3),
+    SCRNConfig(**EXAMPLE_SIZE, context_width=3, learn_alpha=True, hidden_reads="previous"),
+]

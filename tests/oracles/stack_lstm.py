@@ -1,12 +1,14 @@
-"""The stack-augmented LSTM step by step, its stack as the sum over the states it could be in.
+"""The stack-augmented LSTM step by step, its stack as the sum over all outcomes of its actions.
 
-Yogatama et al. (2018), sections 2 and 2.1. A stack is a tensor (..., K, d) whose first cell is the top; what
-leads the other dimensions, nothing or a batch, is free.
+Yogatama et al. (2018), sections 2 and 2.1. A stack is a tensor (..., K, d) whose first cell is the top; the
+leading dimensions are free.
 """
 
 import torch
 from torch import Tensor
 
+from memtune.models import StackLSTMConfig
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import Parameters, lstm_stack, output_logits
 
 STAY, PUSH, POP = range(3)
@@ -23,10 +25,10 @@ def stack_lstm_actions(config, parameters: Parameters, tokens_BT: Tensor) -> lis
 
 
 def reinforce_objective(config, parameters: Parameters, inputs_BT, targets_BT, actions_BT=None) -> Tensor:
-    """A scalar with the gradient that teaches a discrete stack; without actions the most probable are taken.
+    """A scalar with the gradient of a discrete stack; without actions the most probable ones are taken.
 
-    Each action's log probability times what its step and the later ones cost, discounted, less the baseline;
-    and half the square of the baseline's error on the discounted mean of those costs.
+    It sums the costs, the log probability of each action times its discounted return minus the baseline, and
+    half the squared error of the baseline on the discounted mean cost.
     """
     objective = 0
     for b, (words, targets) in enumerate(zip(inputs_BT.tolist(), targets_BT.tolist(), strict=True)):
@@ -34,11 +36,11 @@ def reinforce_objective(config, parameters: Parameters, inputs_BT, targets_BT, a
         costs, logarithms, baselines = _discrete_sentence(config, parameters, words, targets, actions)
         for t in range(len(words)):
             later = range(t, len(words))
-            blame = sum(config.discount ** (s - t) * costs[s].detach() for s in later)
+            discounted_return = sum(config.discount ** (s - t) * costs[s].detach() for s in later)
             weight = sum(config.discount ** (s - t) for s in later)
-            advantage = blame - weight * baselines[t].detach()
+            advantage = discounted_return - weight * baselines[t].detach()
             objective = objective + costs[t] + logarithms[t] * advantage
-            objective = objective + 0.5 * (baselines[t] - blame / weight) ** 2
+            objective = objective + 0.5 * (baselines[t] - discounted_return / weight) ** 2
     return objective
 
 
@@ -49,7 +51,7 @@ def _discrete_sentence(config, parameters: Parameters, words, targets, actions):
     M = torch.zeros(config.stack_size, config.width, dtype=hidden[0].dtype)
     combined, logarithms, baselines = [], [], []
     for t, (x, h) in enumerate(zip(embeddings, hidden, strict=True)):
-        decision = _decisions(config, parameters, M, x if config.policy_reads == "word" else h)[0]
+        decision = _action_probabilities(config, parameters, M, x if config.policy_reads == "word" else h)[0]
         action = decision.argmax().item() if actions is None else actions[t]
         M = apply_action(action, M, h)
         combined.append(
@@ -63,7 +65,7 @@ def _discrete_sentence(config, parameters: Parameters, words, targets, actions):
 
 
 def stack_lstm_contributions(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
-    """Norm [b][t] of what the stack adds."""
+    """Norm [b][t] of the term of the stack."""
     return [_sentence(config, parameters, words.tolist())[2] for words in tokens_BT]
 
 
@@ -84,18 +86,18 @@ def _sentence(config, parameters: Parameters, words: list[int]):
 
 def next_stack(config, parameters: Parameters, M: Tensor, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """The stack after a step, and the probabilities of its actions."""
-    decisions = _decisions(config, parameters, M, x if config.policy_reads == "word" else h)
+    decisions = _action_probabilities(config, parameters, M, x if config.policy_reads == "word" else h)
     match config.variant:
         case "multipop":
-            return _multipop(decisions, M, h)
+            return _step_multipop(decisions, M, h)
         case "continuous":
-            return _single(decisions[..., 0, :], M, h)
+            return _step_continuous(decisions[..., 0, :], M, h)
         case "discrete":
             decision = decisions[..., 0, :]
             return apply_action(decision.argmax().item(), M, h), decision
 
 
-def _decisions(config, parameters: Parameters, M: Tensor, reading: Tensor) -> Tensor:
+def _action_probabilities(config, parameters: Parameters, M: Tensor, reading: Tensor) -> Tensor:
     """Probabilities (..., K + 1, 3) of stay, push and pop after k = 0 ... K pops."""
     empty = torch.zeros_like(M[..., :1, :])
     cells = torch.cat([M, empty, empty], dim=-2)
@@ -119,32 +121,98 @@ def _decisions(config, parameters: Parameters, M: Tensor, reading: Tensor) -> Te
     return torch.cat([logits[..., :-1, :].softmax(-1), last], dim=-2)
 
 
-def _multipop(decisions: Tensor, M: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+def _step_multipop(decisions: Tensor, M: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """Equation 1."""
     size = M.shape[-2]
     reached = torch.ones_like(decisions[..., 0, 0])
     result, probabilities = torch.zeros_like(M), []
     for k in range(size + 1):
-        popped = popped_by(M, k)
+        popped = pop_cells(M, k)
         stay, push = reached * decisions[..., k, STAY], reached * decisions[..., k, PUSH]
-        result = result + stay[..., None, None] * popped + push[..., None, None] * pushed(popped, h)
+        result = result + stay[..., None, None] * popped + push[..., None, None] * push_cell(popped, h)
         probabilities += [stay, push]
         reached = reached * decisions[..., k, POP]
     return result, torch.stack(probabilities, dim=-1)
 
 
-def _single(decision: Tensor, M: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+def _step_continuous(decision: Tensor, M: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     stay, push, pop = (decision[..., action, None, None] for action in (STAY, PUSH, POP))
-    return stay * M + push * pushed(M, h) + pop * popped_by(M, 1), decision
+    return stay * M + push * push_cell(M, h) + pop * pop_cells(M, 1), decision
 
 
 def apply_action(action: int, M: Tensor, h: Tensor) -> Tensor:
-    return {STAY: M, PUSH: pushed(M, h), POP: popped_by(M, 1)}[action]
+    return {STAY: M, PUSH: push_cell(M, h), POP: pop_cells(M, 1)}[action]
 
 
-def popped_by(M: Tensor, pops: int) -> Tensor:
+def pop_cells(M: Tensor, pops: int) -> Tensor:
     return torch.cat([M[..., pops:, :], torch.zeros_like(M[..., :pops, :])], dim=-2)
 
 
-def pushed(M: Tensor, h: Tensor) -> Tensor:
+def push_cell(M: Tensor, h: Tensor) -> Tensor:
     return torch.cat([h.unsqueeze(-2), M[..., :-1, :]], dim=-2)
+
+
+def make_case(
+    lengths: tuple[int, ...] = (),
+    float32_lengths: tuple[int, ...] = (),
+    cuts: tuple[int, ...] = (),
+    rows: int = 2,
+    **fields,
+) -> OracleCase:
+    """Wide initial values make the policy uneven, so that reading a wrong cell changes the result.
+
+    tests/unit/models/test_discrete_stack.py compares the variant "discrete", whose gradient differs.
+    """
+    size = {"width": 5, "stack_size": 4, "policy_width": 3, "initial_range": 0.8}
+    return OracleCase(
+        config=StackLSTMConfig(**size | fields),
+        logits=stack_lstm_logits,
+        lengths=lengths,
+        float32_lengths=float32_lengths,
+        cuts=cuts,
+        cut_length=20,
+        is_training=False,
+        rows=rows,
+    )
+
+
+OPTIONS = {
+    f"{variant}, last pop {last_pop}, policy reads {policy_reads}": {
+        "variant": variant,
+        "last_pop": last_pop,
+        "policy_reads": policy_reads,
+    }
+    for variant, last_pop in (
+        ("multipop", "renormalise"),
+        ("multipop", "stay"),
+        ("continuous", "renormalise"),
+    )
+    for policy_reads in ("word", "hidden")
+}
+CASES = {
+    **{name: make_case((1, 2, 15, 16, 63), (), (1, 3, 11), **options) for name, options in OPTIONS.items()},
+    **{
+        f"ten cells, {name}": make_case((), (63,), stack_size=10, **options)
+        for name, options in OPTIONS.items()
+    },
+    "three layers": make_case((8,), layers=3),
+    "untied": make_case((8,), tie_output=False),
+    "wide policy": make_case((8,), policy_width=9),
+    **{
+        f"{variant}, {size} cells": make_case((12,), variant=variant, stack_size=size, last_pop="stay")
+        for variant in ("multipop", "continuous")
+        for size in (1, 2, 10, 20)
+    },
+    # Texts of one block of 64 steps, of one step more, and of more than two blocks.
+    "blocks": make_case((64, 65, 131), rows=1, width=3),
+}
+EXAMPLES = [
+    StackLSTMConfig(**EXAMPLE_SIZE, stack_size=3, policy_width=5, recurrent_dropout=0.2),
+    StackLSTMConfig(
+        **EXAMPLE_SIZE, stack_size=4, policy_width=3, policy_reads="hidden", last_pop="stay", dropout=0.4
+    ),
+    StackLSTMConfig(
+        **EXAMPLE_SIZE, variant="continuous", stack_size=2, policy_width=3, layers=2, tie_output=False
+    ),
+    StackLSTMConfig(**EXAMPLE_SIZE, variant="discrete", stack_size=3, policy_width=7, dropout=0.4),
+]

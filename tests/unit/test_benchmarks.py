@@ -1,9 +1,9 @@
-"""The table at the end of a benchmark run says what each measure is held to, and whether that is met."""
+"""The table of a benchmark run has the bounds of each measure and the better bound that is met."""
 
 import pytest
 
-from benchmarks.__main__ import measures
-from benchmarks.side_by_side import line
+from benchmarks.__main__ import parse_measures
+from benchmarks.side_by_side import format_measure
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from benchmarks.side_by_side import line
         (0.7, 1.0, None, False, "not met"),
     ],
 )
-def test_a_measure_is_judged_by_the_line_it_prints(value, goal, must, at_most, verdict):
-    printed = line("a: b (c), V=10k", value, goal, must, at_most=at_most, detail="of 3 s (all)")
-    (row,) = measures(f"a machine, threads: 1\n{printed}\nno measure: 3\n")
+def test_the_verdict_of_a_measure_is_parsed_from_its_line(value, goal, must, at_most, verdict):
+    printed = format_measure("a: b (c), V=10k", value, goal, must, at_most=at_most, detail="of 3 s (all)")
+    (row,) = parse_measures(f"a machine, threads: 1\n{printed}\nno measure: 3\n")
     assert (row.name, row.verdict, row.detail) == ("a: b (c), V=10k", verdict, "of 3 s (all)")
     assert float(row.value) == pytest.approx(value, rel=0.01)

@@ -11,7 +11,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from memtune import cli
-from memtune.execution.settings import Settings
+from memtune.settings import Settings
 
 TRIAL = """question = "Does it train?"
 
@@ -28,25 +28,25 @@ report_every = 300
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`memtune ...` in a process of its own, as a user runs it."""
+    """Run `memtune ...` in a new process."""
     command = [sys.executable, "-m", "memtune.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def output(*arguments: str) -> str:
-    """What `memtune ...` prints when it succeeds, in this process."""
+    """The output of `memtune ...` in this process; the command must succeed."""
     done = CliRunner().invoke(cli.app, list(arguments))
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
 def commands(group: Any = None, path: tuple[str, ...] = ()) -> list[list[str]]:
-    """Every command with the words that lead to it."""
-    found = []
+    """The words of every command."""
+    paths = []
     for name, command in (group or typer.main.get_command(cli.app)).commands.items():
-        below = hasattr(command, "commands")
-        found += commands(command, (*path, name)) if below else [[*path, name]]
-    return found
+        is_group = hasattr(command, "commands")
+        paths += commands(command, (*path, name)) if is_group else [[*path, name]]
+    return paths
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
@@ -64,13 +64,13 @@ def test_wrong_usage_ends_with_2(settings: Settings) -> None:
 @pytest.mark.parametrize(
     ("option", "value"), [("--cache-size", "0"), ("--cache-flatness", "-1"), ("--cache-weight", "1")]
 )
-def test_a_value_that_an_option_does_not_take_is_wrong_usage(option: str, value: str) -> None:
+def test_an_option_value_out_of_range_is_wrong_usage(option: str, value: str) -> None:
     refused = CliRunner().invoke(cli.app, ["evaluate", "models:/tiny@champion", option, value])
     assert refused.exit_code == 2
     assert option in refused.output or "the cache: weight" in refused.output
 
 
-def test_a_split_that_there_is_none_of_is_wrong_usage() -> None:
+def test_an_unknown_split_is_wrong_usage() -> None:
     refused = CliRunner().invoke(cli.app, ["evaluate", "models:/tiny@champion", "--split", "tset"])
     assert refused.exit_code == 2
     assert "'tset' is not one of" in refused.output
@@ -80,10 +80,10 @@ def test_a_split_that_there_is_none_of_is_wrong_usage() -> None:
 def test_a_share_of_a_gpu_is_a_number_or_fit(share: str, study_file: Path) -> None:
     refused = CliRunner().invoke(cli.app, ["search", str(study_file), "--gpus-per-trial", share])
     assert refused.exit_code == 2
-    assert "is no number of GPUs" in refused.output
+    assert "is neither a number of GPUs" in " ".join(refused.output.replace("│", " ").split())
 
 
-def test_a_mistake_ends_with_1_and_one_message(settings: Settings) -> None:
+def test_an_error_ends_with_1_and_one_message(settings: Settings) -> None:
     done = run("corpus", "show", "tinny")
     assert done.returncode == 1
     assert 'did you mean "tiny"' in done.stderr
@@ -102,7 +102,7 @@ def test_a_corpus_is_imported_listed_shown_and_verified(settings: Settings, tmp_
     shown = json.loads(CliRunner().invoke(cli.app, ["corpus", "show", "letters", "--json"]).stdout)
     assert shown["manifest"]["splits"]["train"]["tokens"] == 40
     assert shown["manifest"]["licence"] == "mine"
-    assert "is whole" in CliRunner().invoke(cli.app, ["corpus", "verify", "letters"]).stdout
+    assert "is intact" in CliRunner().invoke(cli.app, ["corpus", "verify", "letters"]).stdout
 
 
 def test_questions_are_imported_with_options_of_their_format(settings: Settings, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_one_file_is_divided_into_splits(settings: Settings, tmp_path: Path) -> 
 
 
 def test_an_altered_shard_is_named_and_ends_with_1(settings: Settings) -> None:
-    shard = next(Path(settings.store, "tiny").rglob("train*"))
+    shard = next(Path(settings.corpus_store, "tiny").rglob("train*"))
     content = bytearray(shard.read_bytes())
     content[-200] ^= 1
     shard.write_bytes(content)
@@ -150,7 +150,7 @@ def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
     assert "evaluate it with: memtune evaluate models:/tiny@champion --split test" in trained.stdout
     assert "from memtune train" in output("best")
     (row,) = json.loads(output("compare", "--corpus", "tiny", "--json"))
-    assert row["state"] == "finished"
+    assert row["state"] == "complete"
     (champion,) = json.loads(output("best", "--corpus", "tiny", "--json"))
     evaluated = json.loads(output("evaluate", "models:/tiny@champion", "--json"))
     assert evaluated["perplexity"] == pytest.approx(champion["figure"], rel=1e-6)
@@ -163,7 +163,7 @@ def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
     assert "leave them out" in wrong.stderr
     again = output("train", str(file))
     assert "the champion stays" in again
-    assert "had been trained to its end before, to 680 tokens" in again
+    assert "was already trained to its end, 680 tokens" in again
 
 
 def test_a_dry_run_shows_the_study_and_five_samples_and_starts_nothing(
@@ -176,10 +176,10 @@ def test_a_dry_run_shows_the_study_and_five_samples_and_starts_nothing(
     assert "3 trials of a continuum of configurations, 900 tokens each" in done.stdout
     assert "{" not in done.stdout
     assert done.stdout.count("learning_rate=") == 5
-    assert not Path(settings.studies).exists()
+    assert not Path(settings.studies_folder).exists()
 
 
-def test_models_are_asked_questions_and_their_mistakes_compared(settings: Settings, tmp_path: Path) -> None:
+def test_ask_compares_the_mistakes_of_two_models(settings: Settings, tmp_path: Path) -> None:
     questions = tmp_path / "asked"
     questions.with_suffix(".text").write_text(
         "the cat sleeps <eos>\nthe dog and a cat eat <eos>\na cat zigzags <eos>\n"
@@ -191,9 +191,9 @@ def test_models_are_asked_questions_and_their_mistakes_compared(settings: Settin
     for seed in ("0", "1"):
         assert run("train", str(file), "--seed", seed, "--replace-champion").returncode == 0
     models = ["models:/tiny/1", "models:/tiny/2"]
-    told = json.loads(output("ask", *models, "--questions", "asked", "--json"))
-    assert [(one["questions"], one["not_asked"]) for one in told] == [(2, 1), (2, 1)]
-    assert told[0]["by_attractors"]["5+"]["questions"] == 1
+    records = json.loads(output("ask", *models, "--questions", "asked", "--json"))
+    assert [(record["questions"], record["not_asked"]) for record in records] == [(2, 1), (2, 1)]
+    assert records[0]["by_attractors"]["5+"]["questions"] == 1
     shown = output("ask", *models, "--questions", "asked", "--answers", str(tmp_path / "answers"))
     assert "5+" in shown
     assert "mistakes made by these models" in shown
@@ -207,20 +207,20 @@ def test_models_are_asked_questions_and_their_mistakes_compared(settings: Settin
     assert str(refused.exception).startswith('models:/tiny/1: corpus "labels" has sentiment, ')
 
 
-def test_a_gpu_that_is_not_there_is_told_before_anything_starts(settings: Settings, study_file: Path) -> None:
+def test_a_missing_gpu_is_an_error_before_anything_starts(settings: Settings, study_file: Path) -> None:
     done = run("search", str(study_file), "--gpus-per-trial", "1")
     assert done.returncode == 1
     assert "--gpus-per-trial 0" in done.stderr
 
 
-def test_asking_for_a_champion_that_is_not_there_says_what_to_do(settings: Settings) -> None:
+def test_the_error_for_a_missing_champion_names_the_search_command(settings: Settings) -> None:
     done = run("best", "--corpus", "tiny")
     assert done.returncode == 1
     assert "memtune search" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
         (["train", "trail.toml"], 'no file trail.toml; did you mean "trial.toml"?'),
         (["search", "nothing.toml"], "no file nothing.toml"),
@@ -229,8 +229,8 @@ def test_asking_for_a_champion_that_is_not_there_says_what_to_do(settings: Setti
     ],
     ids=" ".join,
 )
-def test_a_cheap_mistake_is_told_before_torch_is_imported(
-    command: list[str], told: str, tmp_path: Path, settings: Settings
+def test_a_wrong_file_or_corpus_is_an_error_before_torch_is_imported(
+    command: list[str], message: str, tmp_path: Path, settings: Settings
 ) -> None:
     (tmp_path / "trial.toml").write_text('corpus = "tiny"\n')
     program = (
@@ -243,7 +243,7 @@ def test_a_cheap_mistake_is_told_before_torch_is_imported(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.returncode == 1
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -265,7 +265,7 @@ report_every = 20
 """
 
 
-def test_a_classifier_is_told_by_examples_and_accuracy(settings: Settings, tmp_path: Path) -> None:
+def test_reports_of_a_classifier_have_examples_and_accuracy(settings: Settings, tmp_path: Path) -> None:
     trees = tmp_path / "trees.txt"
     trees.write_text("(4 (2 it) (4 (2 is) (4 good)))\n(0 (2 it) (0 (2 is) (0 bad)))\n" * 10)
     files = [part for split in ("train", "valid") for part in (f"--{split}", str(trees))]

@@ -1,4 +1,4 @@
-"""What somebody tries who may write a name, a study, a checkpoint or a manifest, and is refused."""
+"""Crafted names, studies, checkpoints and manifests neither run code nor reach other files."""
 
 import hashlib
 import json
@@ -10,11 +10,11 @@ import pytest
 
 from memtune.corpora import Corpus, import_corpus, open_corpus
 from memtune.errors import CheckpointError, ConfigurationError, CorpusError, MemtuneError, TrackingError
-from memtune.execution.champions import evaluate_registered
-from memtune.execution.checkpoints import Checkpoints
-from memtune.execution.settings import Settings
-from memtune.execution.study import ReadyStudy, load_study, prepare
-from memtune.training import Learner, TrialConfig
+from memtune.results.promotion import evaluate_registered
+from memtune.settings import Settings
+from memtune.studies.checkpoint_store import Checkpoints
+from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.training import GradientTrainer, TrialConfig
 from memtune.values import digest, parse
 
 CONFIG = {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900, "report_every": 300}}
@@ -32,7 +32,7 @@ class Trap:
 
 @pytest.fixture
 def marker(tmp_path: Path) -> Path:
-    """A file that is there if somebody's code ran."""
+    """A file that exists after foreign code was executed."""
     return tmp_path / "code-ran"
 
 
@@ -47,15 +47,15 @@ def trap(marker: Path) -> bytes:
 
 @pytest.fixture
 def corpus(settings: Settings) -> Corpus:
-    return open_corpus("tiny", settings.store)
+    return open_corpus("tiny", settings.corpus_store)
 
 
 @pytest.fixture
 def checkpoint(corpus: Corpus, tmp_path: Path) -> Path:
     """The folder of a trial's only checkpoint."""
-    learner = Learner(parse(TrialConfig, CONFIG, "trial"), corpus)
-    learner.advance()
-    Checkpoints(str(tmp_path / "checkpoints"), "trial").save(learner)
+    trainer = GradientTrainer(parse(TrialConfig, CONFIG, "trial"), corpus)
+    trainer.advance()
+    Checkpoints(str(tmp_path / "checkpoints"), "trial").save(trainer)
     (folder,) = [path for path in (tmp_path / "checkpoints" / "trial").iterdir() if path.is_dir()]
     return folder
 
@@ -65,7 +65,7 @@ def restore(checkpoint: Path, corpus: Corpus) -> None:
 
 
 def seal(checkpoint: Path, name: str) -> None:
-    """Make the checkpoint's record agree with a file that was exchanged, as who may write there can."""
+    """Update the digests of a checkpoint's record after a file was replaced, as an attacker can."""
     record = json.loads((checkpoint / "learner.json").read_bytes())
     record["files"][name] = hashlib.sha256((checkpoint / name).read_bytes()).hexdigest()
     content = {key: value for key, value in record.items() if key != "digest"}
@@ -93,7 +93,9 @@ def test_a_pickle_in_place_of_a_record_is_refused_and_not_loaded(
     assert not marker.exists()
 
 
-def test_an_index_of_checkpoints_leads_nowhere_else(checkpoint: Path, corpus: Corpus, tmp_path: Path) -> None:
+def test_an_index_of_checkpoints_cannot_name_another_folder(
+    checkpoint: Path, corpus: Corpus, tmp_path: Path
+) -> None:
     checkpoint.rename(tmp_path / checkpoint.name)
     (checkpoint.parent / "latest.json").write_text(json.dumps([f"../../{checkpoint.name}"]))
     with pytest.raises(CheckpointError, match=r"latest\.json names \.\./\.\./"):
@@ -101,32 +103,32 @@ def test_an_index_of_checkpoints_leads_nowhere_else(checkpoint: Path, corpus: Co
 
 
 @pytest.mark.parametrize("name", ["../tiny", "/etc", "a/../tiny", ".."])
-def test_a_corpus_is_looked_for_in_its_store_alone(name: str, settings: Settings) -> None:
+def test_a_corpus_name_cannot_be_a_path(name: str, settings: Settings) -> None:
     with pytest.raises(CorpusError, match="is no name for a corpus"):
-        open_corpus(name, settings.store)
+        open_corpus(name, settings.corpus_store)
     with pytest.raises(CorpusError, match="is no name for a corpus"):
-        import_corpus(name, {split: [["a"]] for split in ("train", "valid", "test")}, settings.store)
+        import_corpus(name, {split: [["a"]] for split in ("train", "valid", "test")}, settings.corpus_store)
 
 
 @pytest.mark.parametrize("path", ["../../secret/file", "/etc/passwd", "data/../../x", "a/b/c"])
-def test_a_manifest_leads_to_no_file_outside_of_its_corpus(path: str, settings: Settings) -> None:
-    manifest = Path(settings.store) / "tiny" / "manifest.json"
+def test_a_manifest_cannot_name_a_file_outside_of_its_corpus(path: str, settings: Settings) -> None:
+    manifest = Path(settings.corpus_store) / "tiny" / "manifest.json"
     document = json.loads(manifest.read_bytes())
     document["splits"]["train"]["shards"][0]["path"] = path
     manifest.write_text(json.dumps(document))
     with pytest.raises(CorpusError, match="not a manifest"):
-        open_corpus("tiny", settings.store)
+        open_corpus("tiny", settings.corpus_store)
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "/root", "..", "a b"])
-def test_a_study_is_kept_in_its_own_folder(name: str, study_file: Path) -> None:
+def test_a_study_name_cannot_be_a_path(name: str, study_file: Path) -> None:
     study_file.write_text(f'name = "{name}"\n' + study_file.read_text())
     with pytest.raises(ConfigurationError, match="name"):
         load_study(study_file)
 
 
 @pytest.mark.parametrize("uri", ["models:/../../etc@champion", "file:///etc"])
-def test_a_model_is_looked_for_in_the_registry_alone(uri: str, settings: Settings) -> None:
+def test_a_model_uri_cannot_name_a_file(uri: str, settings: Settings) -> None:
     with pytest.raises(TrackingError, match="no registered model"):
         evaluate_registered(uri, settings=settings)
 
@@ -138,26 +140,26 @@ ATTEMPTS = [
 ]
 
 
-def prepared(study_file: Path, settings: Settings) -> ReadyStudy:
-    return prepare(study_file, load_study(study_file), settings)
+def resolve(study_file: Path, settings: Settings) -> ResolvedStudy:
+    return resolve_study(study_file, load_study(study_file), settings)
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_a_study_is_read_and_never_run(
+def test_text_in_a_study_or_space_is_never_executed(
     attempt: str, settings: Settings, study_file: Path, marker: Path
 ) -> None:
     text = attempt.format(marker=marker)
     space, study = study_file.parent / "space.toml", study_file.read_text()
     study_file.write_text(study.replace("Does a second layer help?", text))
-    assert str(marker) in prepared(study_file, settings).study.question
+    assert str(marker) in resolve(study_file, settings).study.question
     study_file.write_text(study.replace('"tiny"', f'"{text}"'))
     with pytest.raises(CorpusError):
-        prepared(study_file, settings)
+        resolve(study_file, settings)
     study_file.write_text(study)
-    for written in ("[4, 8]", '"lstm"'):
+    for value in ("[4, 8]", '"lstm"'):
         original = space.read_text()
-        space.write_text(original.replace(written, f'"{text}"'))
+        space.write_text(original.replace(value, f'"{text}"'))
         with pytest.raises(ConfigurationError):
-            prepared(study_file, settings)
+            resolve(study_file, settings)
         space.write_text(original)
     assert not marker.exists()

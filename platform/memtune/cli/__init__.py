@@ -1,24 +1,25 @@
-"""`memtune ...`: one module a group of commands, one thin function a command.
+"""`memtune ...`: one module per command group, one thin function per command.
 
-What a command does is a function of the package below. Exit codes: 0 success, 1 a mistake or fault that the
-message names, 2 wrong usage.
+Each command calls a function of the package. Exit codes: 0 success, 1 an error that the message explains,
+2 wrong usage.
 """
 
 import sys
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from memtune.cli import cluster, corpus, jobs
-from memtune.cli.asking import ask
-from memtune.cli.results import best, compare, evaluate, ui
-from memtune.cli.searching import search
-from memtune.cli.terminal import err, escaped, out
-from memtune.cli.training import train
+from memtune.cli import cluster_commands, corpus_commands, job_commands, seed_commands
+from memtune.cli.ask_command import ask
+from memtune.cli.result_commands import best, compare, evaluate, ui
+from memtune.cli.search_command import search
+from memtune.cli.terminal import err, out
+from memtune.cli.train_command import train
 from memtune.errors import MemtuneError
+from memtune.reports.text_console import show_control_characters
 
-__all__ = ["app", "main", "run_script"]
+__all__ = ["app", "main"]
 
 app = typer.Typer(
     name="memtune",
@@ -27,30 +28,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.add_typer(corpus.app, name="corpus")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(jobs.app, name="jobs")
-for command in (train, search, jobs.submit, compare, best, evaluate, ask, ui):
+app.add_typer(corpus_commands.app, name="corpus")
+app.add_typer(cluster_commands.app, name="cluster")
+app.add_typer(job_commands.app, name="jobs")
+app.add_typer(seed_commands.app, name="seeds")
+for command in (train, search, job_commands.submit, compare, best, evaluate, ask, ui):
     app.command()(command)
+app.command("rare-words")(seed_commands.rare_words)
 
 
 def main() -> None:
     """Run the command line; a MemtuneError ends it with its message and exit code 1."""
-    _run(app)
-
-
-def run_script(command: Callable[..., None]) -> None:
-    """Run a script of one command, whose arguments are the function's, as `main` runs those of `memtune`."""
-    script = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    script.command()(command)
-    _run(script)
-
-
-def _run(commands: typer.Typer) -> None:
     try:
-        commands()
+        app()
     except MemtuneError as error:
-        err.print(f"[bold red]error:[/] {escaped(str(error))}", highlight=False, soft_wrap=True)
+        message = show_control_characters(str(error))
+        err.print(Text.assemble(("error:", "bold red"), " ", message), soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
         err.print("interrupted")
@@ -61,6 +54,7 @@ def _run(commands: typer.Typer) -> None:
 def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     """Search for the best language model with memory for a corpus."""
     if version:
+        # Imported here: only --version needs it, and every command would wait about 0.1 s.
         from importlib.metadata import version as version_of
 
         out.print(version_of("memtune"))

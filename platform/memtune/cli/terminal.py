@@ -1,80 +1,86 @@
-"""What all commands share: the terminal they print to, and the options that mean the same everywhere."""
+"""The terminal that all commands print to, and the options that several commands share."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from memtune.reports.text_console import TextConsole, show_control_characters
+
+if TYPE_CHECKING:
+    from memtune.tracking import Promotion
+
 
 __all__ = [
     "AsJson",
     "ClusterPath",
+    "CorpusStoreOption",
     "Device",
     "ReplaceChampion",
     "SplitName",
-    "Store",
     "Yes",
     "err",
-    "escaped",
     "out",
+    "print_promotion",
     "progress_bar",
-    "store_of",
-    "tell_decision",
+    "resolve_corpus_store",
     "warn",
 ]
 
-PIPED_WIDTH = 160
-out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
-err = Console(stderr=True)
+PIPED_WIDTH_CHARACTERS = 160
+out = TextConsole(width=None if sys.stdout.isatty() else PIPED_WIDTH_CHARACTERS)
+err = TextConsole(stderr=True)
 
-Store = Annotated[str | None, typer.Option(help="Folder or URI of the corpora; default: MEMTUNE_STORE.")]
+CorpusStoreOption = Annotated[
+    str | None, typer.Option(help="Folder or URI of the corpora; default: MEMTUNE_STORE.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 ReplaceChampion = Annotated[
-    bool, typer.Option("--replace-champion", help="Register the model whatever the champion is.")
+    bool,
+    typer.Option(
+        "--replace-champion", help="Register the model even if it does not compare with the champion."
+    ),
 ]
 ClusterPath = Annotated[Path, typer.Argument(help="A cluster file, such as cluster.yaml.")]
-SplitName = Annotated[Literal["train", "valid", "test"], typer.Option(help="Of the corpus.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Device = Annotated[str, typer.Option(help='Where to compute: "cpu", "cuda", "cuda:1".')]
-
-
-def escaped(text: str) -> str:
-    """The text as it is, for a console that reads brackets as markup."""
-    return text.replace("[", r"\[")
+SplitName = Annotated[Literal["train", "valid", "test"], typer.Option(help="Split of the corpus.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Device = Annotated[str, typer.Option(help='Device: "cpu", "cuda", "cuda:1".')]
 
 
 def warn(message: str) -> None:
     """Print a warning to the standard error."""
-    err.print(f"[yellow]warning:[/] {escaped(message)}", soft_wrap=True, highlight=False)
+    err.print(Text.assemble(("warning:", "yellow"), " ", show_control_characters(message)), soft_wrap=True)
 
 
-def store_of(given: str | None) -> str:
-    """The store a command is given, else the one of the settings."""
-    from memtune.execution.settings import Settings
+def resolve_corpus_store(given: str | None) -> str:
+    """The corpus store given to a command, else the one of the settings."""
+    # Imported here: pydantic takes about 0.3 s, and help does not need it.
+    from memtune.settings import Settings
 
-    return given or Settings.read().store
+    return given or Settings.from_environment().corpus_store
 
 
 @contextmanager
 def progress_bar(*columns: TextColumn) -> Iterator[Progress]:
-    """A progress bar on a terminal, silence elsewhere."""
-    shown = [TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn()]
-    with Progress(*shown, console=out, transient=True, disable=not out.is_terminal) as bar:
+    """A progress bar; it is hidden when the output is not a terminal."""
+    parts = [TextColumn("{task.description}", markup=False), BarColumn(), *columns, TimeRemainingColumn()]
+    with Progress(*parts, console=out, transient=True, disable=not out.is_terminal) as bar:
         yield bar
 
 
-def tell_decision(decision: Any, test: bool) -> None:
-    """Say what the registry did with a search's best model, and how to go on (`test`: there is a split)."""
-    if decision is None:
+def print_promotion(promotion: "Promotion | None", has_test_split: bool) -> None:
+    """Print what the registry did with the best model, and the command that evaluates it."""
+    if promotion is None:
         out.print("no model to register: no trial reached a validation")
-    elif decision.champion is None:
-        out.print(f"the champion stays: {decision.reason}", soft_wrap=True)
+    elif promotion.champion is None:
+        out.print(f"the champion stays: {promotion.reason}", soft_wrap=True)
     else:
-        corpus = decision.champion.corpus
-        out.print(f"new champion models:/{corpus}@champion: {decision.reason}", soft_wrap=True)
-        split = " --split test" if test else ""
+        corpus = promotion.champion.corpus
+        out.print(f"new champion models:/{corpus}@champion: {promotion.reason}", soft_wrap=True)
+        split = " --split test" if has_test_split else ""
         out.print(f"evaluate it with: memtune evaluate models:/{corpus}@champion{split}", soft_wrap=True)

@@ -1,37 +1,37 @@
-"""Corpora: text in, splits of memory-mapped tokens out.
+"""Corpora: import text, store it as memory-mapped token splits, and open it.
 
-`memtune.corpora.protocols`, which makes batches of them, is imported by itself: only it needs torch.
+`memtune.corpora.batching.protocols`, which makes batches, is not imported here because only it needs torch.
 """
 
-from memtune.corpora.annotations import KINDS
-from memtune.corpora.division import Division
-from memtune.corpora.examples import Example
 from memtune.corpora.formats import FORMATS
-from memtune.corpora.importing import Imported, import_corpus
-from memtune.corpora.inspection import CorpusDescription, describe_corpus, verify_corpus
-from memtune.corpora.location import Store
-from memtune.corpora.manifest import ImportOptions, Manifest
-from memtune.corpora.reading import Source
-from memtune.corpora.sources import TextFile
-from memtune.corpora.store import Corpus, Split, list_corpora, open_corpus
-from memtune.corpora.vectors import VectorFile, Vectors
-from memtune.corpora.vocabulary import EOS, UNK, Vocabulary
+from memtune.corpora.importing.example_blocks import Example
+from memtune.corpora.importing.importer import ImportResult, import_corpus
+from memtune.corpora.importing.source_reader import Source
+from memtune.corpora.importing.split_assignment import Division
+from memtune.corpora.importing.text_blocks import TextFile
+from memtune.corpora.store.annotations import ANNOTATION_KINDS
+from memtune.corpora.store.corpus import Corpus, Split, list_corpora, open_corpus
+from memtune.corpora.store.corpus_inspection import CorpusDescription, describe_corpus, verify_corpus
+from memtune.corpora.store.corpus_store import CorpusStore
+from memtune.corpora.store.manifest import ImportOptions, Manifest
+from memtune.corpora.store.vocabulary import EOS, UNK, Vocabulary
+from memtune.corpora.store.word_vectors import VectorFile, Vectors
 
 __all__ = [
+    "ANNOTATION_KINDS",
     "EOS",
     "FORMATS",
-    "KINDS",
     "UNK",
     "Corpus",
     "CorpusDescription",
+    "CorpusStore",
     "Division",
     "Example",
     "ImportOptions",
-    "Imported",
+    "ImportResult",
     "Manifest",
     "Source",
     "Split",
-    "Store",
     "TextFile",
     "VectorFile",
     "Vectors",

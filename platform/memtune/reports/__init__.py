@@ -1,4 +1,4 @@
-"""What people look at: tables for the terminal, figures, and the page of models.
+"""Reports for users: tables for the terminal, figures, and the reference page of the models.
 
-Import from the modules: a table of corpora needs no torch.
+Import from the modules: `corpus_tables` and `job_tables` do not import PyTorch.
 """

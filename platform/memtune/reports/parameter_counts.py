@@ -1,6 +1,6 @@
-"""Our parameter counts beside the published ones, as a page. Written from the code; a test compares.
+"""The page that compares our parameter counts with the published ones; a test checks that it is up to date.
 
-python -m memtune.reports.parameter_counts > docs/parameter_counts.md
+`python -m memtune.reports.parameter_counts > docs/parameter_counts.md` writes the page.
 """
 
 from dataclasses import dataclass
@@ -8,66 +8,80 @@ from typing import Any
 
 import torch
 
-from memtune.execution.single import load_trial
-from memtune.execution.study import HOME
-from memtune.models import Architecture
+from memtune.models import NeuralLanguageModelConfig
+from memtune.results.single_trial import load_trial
+from memtune.studies.study import SOURCE_ROOT
 
-__all__ = ["PAIRS", "PUBLISHED", "TRIALS", "Published", "PublishedPair", "parameter_counts_page", "readings"]
+__all__ = [
+    "PUBLISHED_COUNTS",
+    "PUBLISHED_PAIR_COUNTS",
+    "TRIALS_FOLDER",
+    "PublishedCount",
+    "PublishedPairCount",
+    "count_under_alternatives",
+    "is_rounded_or_cut_off",
+    "render_parameter_counts_page",
+]
 
-TRIALS = HOME / "jobs" / "trials"
+TRIALS_FOLDER = SOURCE_ROOT / "jobs" / "trials"
 PENN_TREEBANK, WIKITEXT_2 = 10_000, 33_278
-"""Words of the two vocabularies."""
+"""Vocabulary sizes of the two corpora, in words."""
+
+
+def is_rounded_or_cut_off(count: int, printed: int, unit: int) -> bool:
+    """Whether `printed`, a multiple of `unit`, is `count` rounded to it (a half upwards) or cut off to it."""
+    return printed in (count // unit * unit, (count + unit // 2) // unit * unit)
 
 
 @dataclass(frozen=True)
-class Published:
-    """A count as a paper prints it, and the trial that has the model."""
+class PublishedCount:
+    """A parameter count as a paper prints it, and the trial file of the model."""
 
     trial: str
     source: str
-    printed: str
+    printed_count: str
     """In millions, with the paper's digits."""
     vocabulary: int = PENN_TREEBANK
-    given: bool = True
+    is_derivable: bool = True
     """Whether the equations give the printed count."""
 
-    def config(self) -> Architecture:
+    def load_config(self) -> NeuralLanguageModelConfig:
         """The model's configuration."""
-        model = load_trial(TRIALS / f"{self.trial}.toml").trial.model
-        assert isinstance(model, Architecture), f"{self.trial} is no network"
-        return model
+        model = load_trial(TRIALS_FOLDER / f"{self.trial}.toml").trial.model
+        return model.require_network(f"the parameter count of {self.trial}")
 
-    def count(self) -> int:
-        """Our parameters."""
-        return self.config().parameter_count(self.vocabulary)
+    def count_parameters(self) -> int:
+        """Number of parameters of our model."""
+        return self.load_config().parameter_count(self.vocabulary)
 
-    def agrees(self) -> bool:
-        """Whether ours, rounded or cut off after the printed digits, is the printed count."""
-        digits = len(self.printed.partition(".")[2])
-        return abs(self.count() / 1e6 - float(self.printed)) < 10.0**-digits
+    def is_as_printed(self) -> bool:
+        """Whether our count, rounded or cut off to the printed digits, is the printed one."""
+        decimals = len(self.printed_count.partition(".")[2])
+        unit = 10 ** (6 - decimals)
+        return is_rounded_or_cut_off(self.count_parameters(), round(float(self.printed_count) * 1e6), unit)
 
 
 ZAREMBA = "Zaremba et al. 2014, as printed by Merity et al. 2017"
 BENES = "Beneš et al. 2017, table 1"
 YOGATAMA = "Yogatama et al. 2018, table 1"
-PUBLISHED = (
-    Published("zaremba2014_ptb_medium", ZAREMBA, "20"),
-    Published("zaremba2014_ptb_large", ZAREMBA, "66"),
-    Published("benes2017_ptb_lstm_small", BENES, "2.0"),
-    Published("benes2017_ptb_lstm_medium", BENES, "5"),
-    Published("benes2017_ptb_lstm_big", BENES, "20"),
-    Published("benes2017_ptb_scrn", BENES, "2.8"),
-    Published("benes2017_ptb_residual_memory_small", BENES, "2.3"),
-    Published("benes2017_ptb_residual_memory_medium", BENES, "7.1"),
-    Published("merity2017_ptb_awd_lstm", YOGATAMA, "24"),
-    Published("yogatama2018_ptb_lstm_650", YOGATAMA, "10"),
-    Published("yogatama2018_ptb_lstm_650", YOGATAMA, "25", WIKITEXT_2),
-    Published("yogatama2018_ptb_lstm_920", YOGATAMA, "16"),
-    Published("yogatama2018_ptb_lstm_920", YOGATAMA, "40", WIKITEXT_2, given=False),
-    Published("yogatama2018_ptb_attention_15", YOGATAMA, "12"),
-    Published("yogatama2018_ptb_attention_15", YOGATAMA, "28", WIKITEXT_2, given=False),
+PUBLISHED_COUNTS = (
+    PublishedCount("zaremba2014_ptb_medium", ZAREMBA, "20"),
+    PublishedCount("zaremba2014_ptb_large", ZAREMBA, "66"),
+    PublishedCount("benes2017_ptb_lstm_small", BENES, "2.0"),
+    PublishedCount("benes2017_ptb_lstm_medium", BENES, "5"),
+    PublishedCount("benes2017_ptb_lstm_big", BENES, "20"),
+    PublishedCount("benes2017_ptb_scrn", BENES, "2.8"),
+    PublishedCount("benes2017_ptb_residual_memory_small", BENES, "2.3"),
+    PublishedCount("benes2017_ptb_residual_memory_medium", BENES, "7.1"),
+    PublishedCount("merity2017_ptb_awd_lstm", YOGATAMA, "24"),
+    PublishedCount("yogatama2018_ptb_lstm_650", YOGATAMA, "10"),
+    PublishedCount("yogatama2018_ptb_lstm_650", YOGATAMA, "25", WIKITEXT_2),
+    PublishedCount("yogatama2018_ptb_lstm_920", YOGATAMA, "16"),
+    PublishedCount("yogatama2018_ptb_lstm_920", YOGATAMA, "40", WIKITEXT_2, is_derivable=False),
+    PublishedCount("yogatama2018_ptb_attention_15", YOGATAMA, "12"),
+    PublishedCount("yogatama2018_ptb_attention_15", YOGATAMA, "28", WIKITEXT_2, is_derivable=False),
     *(
-        Published(f"yogatama2018_ptb_stack_{variant}", YOGATAMA, printed, words)
+        PublishedCount(f"yogatama2018_ptb_stack_{variant}", YOGATAMA, printed, words)
         for variant in ("discrete", "continuous", "multipop")
         for printed, words in (("11", PENN_TREEBANK), ("26", WIKITEXT_2))
     ),
@@ -75,134 +89,157 @@ PUBLISHED = (
 
 
 @dataclass(frozen=True)
-class PublishedPair:
+class PublishedPairCount:
     """A count of two sentences' readers without embeddings, as Cheng et al. 2016, table 3, print it."""
 
     trial: str
-    matrices: str
-    """What the equations and the classifier hold; d is the width, E that of the embeddings."""
-    printed: str
-    given: bool = True
+    formula: str
+    """The entries of all matrices, with the classifier; d is the width, E the width of the embeddings."""
+    printed_count: str
+    is_derivable: bool = True
     """Whether the equations give the printed count."""
 
-    def count(self, shared_reader: bool = True) -> int:
-        """Our parameters, with one reader for both sentences or with two."""
-        trial = load_trial(TRIALS / f"{self.trial}.toml").trial
+    def count_parameters(self, shared_reader: bool = True) -> int:
+        """Number of parameters of our model, with one reader for both sentences or with two."""
+        trial = load_trial(TRIALS_FOLDER / f"{self.trial}.toml").trial
         task = trial.task.model_copy(update={"shared_reader": shared_reader})
         return task.parameter_count(trial.model, 0)
 
-    def agrees(self) -> bool:
-        """Whether ours, rounded or cut off after the printed digits, is the printed count."""
-        unit = 1e3 if self.printed.endswith("k") else 1e6
-        step = 10 if self.printed.endswith("k") else 0.1
-        return abs(self.count() / unit - float(self.printed[:-1])) < step
+    def is_as_printed(self) -> bool:
+        """Whether our count, rounded or cut off to the printed digits, is the printed one."""
+        thousands = self.printed_count.endswith("k")
+        printed = round(float(self.printed_count[:-1]) * (1e3 if thousands else 1e6))
+        # Every count in thousands ends in 0: the paper prints two digits throughout.
+        return is_rounded_or_cut_off(self.count_parameters(), printed, 10_000 if thousands else 100_000)
 
 
-PAIRS = (
-    PublishedPair("cheng2016_snli_apart_100", "9 d² + 5 d E", "260k", given=False),
-    PublishedPair("cheng2016_snli_shallow_100", "10 d² + 6 d E", "280k"),
-    PublishedPair("cheng2016_snli_deep_100", "12 d² + 7 d E", "330k"),
-    PublishedPair("cheng2016_snli_shallow_300", "10 d² + 6 d E", "1.4M"),
-    PublishedPair("cheng2016_snli_deep_300", "12 d² + 7 d E", "1.7M"),
-    PublishedPair("cheng2016_snli_shallow_450", "10 d² + 6 d E", "2.8M"),
-    PublishedPair("cheng2016_snli_deep_450", "12 d² + 7 d E", "3.4M"),
+PUBLISHED_PAIR_COUNTS = (
+    PublishedPairCount("cheng2016_snli_apart_100", "9 d² + 5 d E", "260k", is_derivable=False),
+    PublishedPairCount("cheng2016_snli_shallow_100", "10 d² + 6 d E", "280k"),
+    PublishedPairCount("cheng2016_snli_deep_100", "12 d² + 7 d E", "330k"),
+    PublishedPairCount("cheng2016_snli_shallow_300", "10 d² + 6 d E", "1.4M"),
+    PublishedPairCount("cheng2016_snli_deep_300", "12 d² + 7 d E", "1.7M"),
+    PublishedPairCount("cheng2016_snli_shallow_450", "10 d² + 6 d E", "2.8M"),
+    PublishedPairCount("cheng2016_snli_deep_450", "12 d² + 7 d E", "3.4M"),
 )
 
-HEAD = """# Parameter counts
+PAGE_HEADER = """# Parameter counts
 
-The published models as trial files in `jobs/trials/`, and their parameters by formula beside those in print:
-"as printed" is equal when rounded or cut off after the printed digits. Of the medium LSTM of Beneš et al. the
-size alone is known, and its width is the one that gives it. Written by
-`python -m memtune.reports.parameter_counts`.
+This page compares the number of parameters of the published models in `jobs/trials/`, by formula, with the
+printed number. A count is "as printed" if it equals the printed number after rounding or truncation to the
+printed digits. Beneš et al. print only the size of their medium LSTM; its width is chosen to match this size.
+The command `python -m memtune.reports.parameter_counts` writes this page.
 
 | trial | words | printed | ours | as printed | printed where |
 |---|---|---|---|---|---|"""
-ARITHMETIC = """
+DISCREPANCIES_HEADER = """
 ## Where the equations do not give the printed count
 
-Every parameter of the two models, and what other readings of the paper would make of the sum. One LSTM
-layer of H units has 4 H rows in each of two matrices and two biases; the words' vectors are the rows of the
-output layer. No reading comes within half a million of what is printed: the models are as the equations are.
+The tables list every parameter of the two models, and the count under other interpretations of the paper. One
+LSTM layer of H units has 4 H rows in each of two matrices and two biases; the embeddings are the rows of the
+output layer. No interpretation comes within half a million of the printed number, so our models follow the
+equations.
 """
-SMALL_LSTM = """
-## Cut off rather than rounded
+SMALL_LSTM_HEADER = """
+## Truncated rather than rounded
 
-The small LSTM's two tables alone are the printed 2.0M; its layer and biases add the rest:
+The two tables of the small LSTM alone have the printed 2.0M parameters; its layer and biases add the rest:
 """
-PAIRS_HEAD = """
+PAIRS_HEADER = """
 ## Two sentences
 
-The readers of premise and hypothesis of Cheng et al. 2016, table 3, without their embeddings, which are
-E = 300 wide. An LSTM-network has 6 d² + 5 d E in its matrices, the classifier 3 d²: a layer of ReLU from
-both means and one above it. The attention to the premise adds d² + d E, and d² with the term of what it
-found before, which deep fusion has and shallow fusion has not; the gate of deep fusion adds d² + d E.
-All six fusions then have the printed size when one network reads both sentences, and none has it with
-two. The two networks read apart come to 241k with one reader and to 452k with two: no reading of the
-paper found here gives the printed 260k.
+The counts are those of the readers of premise and hypothesis of Cheng et al. 2016, table 3, without their
+embeddings of width E = 300. The matrices of an LSTM-network have 6 d² + 5 d E entries, the classifier
+3 d²: a ReLU layer over both means and a layer above it. The attention to the premise adds d² + d E. Deep
+fusion adds another d² for the previous attended vector, which shallow fusion does not read, and d² + d E for
+its gate. All six fusions have the printed size if one network reads both sentences, and none has it with two
+networks. Without fusion the count is 241k with one reader and 452k with two; no interpretation of the paper
+that we know gives the printed 260k.
 
 | trial | matrices | printed | one reader | two readers | one as printed |
 |---|---|---|---|---|---|"""
 
 
-def readings(published: Published) -> dict[str, int]:
-    """Counts under what the paper might have meant, by what that is."""
+def count_under_alternatives(published: PublishedCount) -> dict[str, int]:
+    """Counts under other interpretations of the paper, by their description."""
     changes: dict[str, dict[str, Any]] = {
         "two layers": {"layers": 2},
-        "an output layer of its own": {"tie_output": False},
+        "an untied output layer": {"tie_output": False},
     }
-    if "score" in type(published.config()).model_fields:
+    if "score" in type(published.load_config()).model_fields:
         changes |= {f"{score} score": {"score": score} for score in ("bilinear", "printed")}
     return {
-        name: published.config().model_copy(update=change).parameter_count(published.vocabulary)
+        name: published.load_config().model_copy(update=change).parameter_count(published.vocabulary)
         for name, change in changes.items()
     }
 
 
-def parameter_counts_page() -> str:
-    """The page in Markdown: every count, and the arithmetic of those that are not as printed."""
-    rows = [_row(published) for published in PUBLISHED]
-    sections = [_arithmetic(published) for published in PUBLISHED if not published.given]
-    small = next(published for published in PUBLISHED if published.trial.endswith("lstm_small"))
-    pairs = [_pair_row(published) for published in PAIRS]
+def render_parameter_counts_page() -> str:
+    """The page in Markdown: every count, and the parameters of the models that are not as printed."""
+    rows = [_count_row(published) for published in PUBLISHED_COUNTS]
+    sections = [
+        _discrepancy_section(published) for published in PUBLISHED_COUNTS if not published.is_derivable
+    ]
+    small = next(published for published in PUBLISHED_COUNTS if published.trial.endswith("lstm_small"))
+    pairs = [_pair_row(published) for published in PUBLISHED_PAIR_COUNTS]
     return "\n".join(
-        [HEAD, *rows, SMALL_LSTM, _parameters(small), ARITHMETIC, *sections, PAIRS_HEAD, *pairs, ""]
+        [
+            PAGE_HEADER,
+            *rows,
+            SMALL_LSTM_HEADER,
+            _parameter_table(small),
+            DISCREPANCIES_HEADER,
+            *sections,
+            PAIRS_HEADER,
+            *pairs,
+            "",
+        ]
     )
 
 
-def _pair_row(published: PublishedPair) -> str:
-    met = "yes" if published.agrees() else "no"
-    sizes = f"{published.printed} | {published.count():,} | {published.count(shared_reader=False):,}"
-    return f"| `{published.trial}` | {published.matrices} | {sizes} | {met} |"
+def _pair_row(published: PublishedPairCount) -> str:
+    met = "yes" if published.is_as_printed() else "no"
+    sizes = (
+        f"{published.printed_count} | {published.count_parameters():,} | "
+        f"{published.count_parameters(shared_reader=False):,}"
+    )
+    return f"| `{published.trial}` | {published.formula} | {sizes} | {met} |"
 
 
-def _row(published: Published) -> str:
-    met = "yes" if published.agrees() else "no, see below"
+def _count_row(published: PublishedCount) -> str:
+    met = "yes" if published.is_as_printed() else "no, see below"
     trial = f"`{published.trial}`"
-    ours = f"{published.count():,}"
+    ours = f"{published.count_parameters():,}"
     return (
-        f"| {trial} | {published.vocabulary:,} | {published.printed}M | {ours} | {met} | {published.source} |"
+        f"| {trial} | {published.vocabulary:,} | {published.printed_count}M | {ours} | {met} | "
+        f"{published.source} |"
     )
 
 
-def _arithmetic(published: Published) -> str:
-    title = f"### `{published.trial}`: {published.printed}M printed\n"
-    rows = [f"| {name} | {count:,} |" for name, count in readings(published).items()]
-    table = ["", "| other reading | parameters |", "|---|---|", *rows, ""]
-    return "\n".join([title, _parameters(published), *table])
+def _discrepancy_section(published: PublishedCount) -> str:
+    title = f"### `{published.trial}`: {published.printed_count}M printed\n"
+    rows = [f"| {name} | {count:,} |" for name, count in count_under_alternatives(published).items()]
+    table = ["", "| other interpretation | parameters |", "|---|---|", *rows, ""]
+    return "\n".join([title, _parameter_table(published), *table])
 
 
-def _parameters(published: Published) -> str:
-    """Name, shape and size of every parameter; the module is built without memory."""
+def _parameter_table(published: PublishedCount) -> str:
+    """Name, shape and size of every parameter; the meta device allocates no memory."""
     with torch.device("meta"):
-        model = published.config().build(published.vocabulary)
+        model = published.load_config().build(published.vocabulary)
     rows = [
         f"| `{name}` | {' x '.join(f'{size:,}' for size in value.shape)} | {value.numel():,} |"
         for name, value in model.named_parameters()
     ]
     return "\n".join(
-        ["| parameter | shape | size |", "|---|---|---|", *rows, f"| sum | | {published.count():,} |"]
+        [
+            "| parameter | shape | size |",
+            "|---|---|---|",
+            *rows,
+            f"| sum | | {published.count_parameters():,} |",
+        ]
     )
 
 
 if __name__ == "__main__":
-    print(parameter_counts_page(), end="")
+    print(render_parameter_counts_page(), end="")

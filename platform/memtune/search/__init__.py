@@ -1,11 +1,11 @@
-"""What to try next: samplers, early stopping, and a study's memory of every trial."""
+"""Samplers, early stopping, and the storage of a study's trials. The only package that imports Optuna."""
 
-from memtune.search.halving import HalvingConfig, SuccessiveHalving
-from memtune.search.lease import Holder, Lease
-from memtune.search.outcomes import Outcome, Proposal, State
-from memtune.search.patience import StorageAwayError
+from memtune.search.outage_buffer import StorageUnavailableError
+from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.proposals import Proposals
 from memtune.search.samplers import SamplerConfig
+from memtune.search.study_lease import Holder, Lease
+from memtune.search.successive_halving import HalvingConfig, SuccessiveHalving
 
 __all__ = [
     "HalvingConfig",
@@ -15,7 +15,6 @@ __all__ = [
     "Proposal",
     "Proposals",
     "SamplerConfig",
-    "State",
-    "StorageAwayError",
+    "StorageUnavailableError",
     "SuccessiveHalving",
 ]

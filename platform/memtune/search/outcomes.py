@@ -1,18 +1,17 @@
-"""What a study proposes and what became of it."""
+"""Proposals of a study, and their outcomes."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from memtune.spaces import Scalar
+from memtune.trial_state import TrialEnd, TrialState
 
-__all__ = ["Outcome", "Proposal", "State"]
-
-State = Literal["running", "complete", "pruned", "failed", "refused", "duplicate"]
+__all__ = ["Outcome", "Proposal"]
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A trial to run: its number in the study, what was sampled, and the whole configuration."""
+    """A trial to run: its number in the study, the sampled parameters, and the whole configuration."""
 
     number: int
     parameters: dict[str, Scalar]
@@ -22,16 +21,18 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A trial of the study as it stands.
+    """The present state of a trial.
 
-    `value` is the final one of a complete trial and the last one of a pruned one, lower is better; `curve`
-    the reported values by tokens seen; `reason` why it was stopped, failed, refused or not run again.
+    `value` is the final value of a complete trial and the last one of a stopped trial, lower is better;
+    `curve` has the reported values by tokens seen; `end` says why a trial was stopped or failed, `remark` why
+    a proposal was refused or which trial it repeats.
     """
 
     number: int
     identity: str
     configuration: dict[str, Any]
-    state: State
+    state: TrialState
     value: float | None = None
     curve: dict[int, float] = field(default_factory=dict)
-    reason: str | None = None
+    end: TrialEnd | None = None
+    remark: str | None = None

@@ -1,26 +1,27 @@
-"""Samplers: which of Optuna's proposes the next configuration, seeded afresh for every proposal.
+"""Optuna's samplers, with a new seed for each proposal.
 
-TPE: Bergstra et al. (2011), "Algorithms for Hyper-Parameter Optimization", in its multivariate form; the
-parameters that occur together are modelled together, so a branch's parameters have a model of their own.
+TPE: Bergstra et al. (2011), "Algorithms for Hyper-Parameter Optimization", in its multivariate form.
+Parameters that occur together are modelled together, so each branch of a space has its own model.
 """
 
 import warnings
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 from pydantic import Field
 
+from memtune.search.compatibility import RestrictedStudy
 from memtune.values import Value, digest
 
-__all__ = ["SamplerConfig", "make_sampler", "quiet"]
+__all__ = ["SamplerConfig", "make_sampler", "suppress_optuna_messages"]
 
 
 class SamplerConfig(Value):
-    """How the next configuration is chosen: `startup_trials` at random, then by what the trials showed."""
+    """How a study samples configurations: `startup_trials` at random, then from earlier results."""
 
     kind: Literal["tpe", "random", "gp"] = "tpe"
     seed: int = Field(default=0, ge=0)
@@ -28,18 +29,18 @@ class SamplerConfig(Value):
 
 
 def make_sampler(
-    config: SamplerConfig, turn: int, trials: Sequence[FrozenTrial]
+    config: SamplerConfig, ask_number: int, trials: Sequence[FrozenTrial]
 ) -> optuna.samplers.BaseSampler:
-    """The sampler of one turn, which learns from `trials`, in the order of their numbers, alone.
+    """The sampler of one ask. It learns from `trials` only, which are in the order of their numbers.
 
-    Its random numbers follow from seed and turn: a study that was closed and opened again goes on exactly
-    like one that never was.
+    Its random numbers follow from the seed and the ask's number, so a resumed study proposes exactly what an
+    uninterrupted one proposes.
     """
-    return _Learner(_optunas(config, turn), trials)
+    return _WindowSampler(_make_optuna_sampler(config, ask_number), trials)
 
 
-def _optunas(config: SamplerConfig, turn: int) -> optuna.samplers.BaseSampler:
-    seed = int(digest(config.seed, turn)[:8], 16)
+def _make_optuna_sampler(config: SamplerConfig, ask_number: int) -> optuna.samplers.BaseSampler:
+    seed = int(digest(config.seed, ask_number)[:8], 16)
     if config.kind == "random":
         return optuna.samplers.RandomSampler(seed=seed)
     if config.kind == "gp":
@@ -49,8 +50,8 @@ def _optunas(config: SamplerConfig, turn: int) -> optuna.samplers.BaseSampler:
     return optuna.samplers.TPESampler(seed=seed, n_startup_trials=config.startup_trials, group=True)
 
 
-class _Learner(optuna.samplers.BaseSampler):
-    """One of Optuna's samplers, shown a study that holds the given trials only."""
+class _WindowSampler(optuna.samplers.BaseSampler):
+    """A sampler that learns from the given trials only."""
 
     def __init__(self, sampler: optuna.samplers.BaseSampler, trials: Sequence[FrozenTrial]) -> None:
         self._sampler, self._trials = sampler, trials
@@ -58,14 +59,14 @@ class _Learner(optuna.samplers.BaseSampler):
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """As Optuna's."""
-        return self._sampler.infer_relative_search_space(self._shown(study), trial)
+        """As the wrapped sampler, on the given trials."""
+        return self._sampler.infer_relative_search_space(self._restrict_study(study), trial)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """As Optuna's."""
-        return self._sampler.sample_relative(self._shown(study), trial, search_space)
+        """As the wrapped sampler, on the given trials."""
+        return self._sampler.sample_relative(self._restrict_study(study), trial, search_space)
 
     def sample_independent(
         self,
@@ -74,32 +75,18 @@ class _Learner(optuna.samplers.BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """As Optuna's."""
-        return self._sampler.sample_independent(self._shown(study), trial, param_name, param_distribution)
+        """As the wrapped sampler, on the given trials."""
+        return self._sampler.sample_independent(
+            self._restrict_study(study), trial, param_name, param_distribution
+        )
 
-    def _shown(self, study: optuna.Study) -> Any:
-        return _Shown(study, self._trials)
-
-
-class _Shown:
-    """A study, with no other trials than these."""
-
-    def __init__(self, study: optuna.Study, trials: Sequence[FrozenTrial]) -> None:
-        self._study, self._trials = study, trials
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._study, name)
-
-    def _get_trials(
-        self, deepcopy: bool = False, states: Container[TrialState] | None = None, use_cache: bool = True
-    ) -> list[FrozenTrial]:
-        """What Optuna's samplers ask; they change nothing of what they are given."""
-        return [trial for trial in self._trials if states is None or trial.state in states]
+    def _restrict_study(self, study: optuna.Study) -> Any:
+        return RestrictedStudy(study, self._trials)
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Without Optuna's remarks on new studies, missing accelerators and features it calls experimental."""
+def suppress_optuna_messages() -> Iterator[None]:
+    """Suppress Optuna's messages below ERROR and its warnings about experimental features."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

@@ -1,15 +1,15 @@
-"""A search space: the tree of everything a study may try, and how one configuration is drawn from it."""
+"""A search space: a tree of parameters that samples configurations."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from memtune.errors import SpaceError
-from memtune.spaces.choosing import Chooser, Scalar
-from memtune.spaces.leaves import Constant, FittedParameters
-from memtune.spaces.tree import Branch, Group, Parameter
+from memtune.spaces.choosers import Chooser, Scalar
+from memtune.spaces.parameters import Constant, FittedParameters
+from memtune.spaces.space_tree import Branch, Group, Parameter
 
-__all__ = ["CountParameters", "Space", "combine"]
+__all__ = ["CountParameters", "Space", "combine_spaces"]
 
 CountParameters = Callable[[Mapping[str, Any]], int]
 """The closed-form parameter count of the model of a (nested) configuration."""
@@ -17,7 +17,7 @@ CountParameters = Callable[[Mapping[str, Any]], int]
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A tree of parameters with the file it comes from and the question that file asks."""
+    """A tree of parameters, its source file and the research question of the file."""
 
     source: str
     root: Group | Branch
@@ -26,45 +26,45 @@ class Space:
     def sample(self, chooser: Chooser, count_parameters: CountParameters | None = None) -> dict[str, Any]:
         """A nested configuration chosen by `chooser`.
 
-        A fitted integer is solved with `count_parameters` after everything else is chosen; SpaceError
-        when there is one and no such function, or when no integer comes near.
+        `count_parameters` solves a fitted integer after all other fields are chosen. Raises SpaceError for a
+        fitted integer without `count_parameters` or without a solution.
         """
         configuration = self.root.sample(chooser, "")
-        for holder, key, fitted in _fitted(configuration):
-            holder[key] = self._solve(configuration, holder, key, fitted, count_parameters)
+        for holder, key, fitted in _find_fitted(configuration):
+            holder[key] = self._solve_fitted(configuration, holder, key, fitted, count_parameters)
         return configuration
 
-    def leaves(self) -> list[Parameter]:
-        """Every parameter that is chosen or solved, in the order of the file; constants are left out."""
+    def parameters(self) -> list[Parameter]:
+        """Every parameter, chosen or solved, in the order of the file; without constants."""
         return list(self.root.parameters("", "", {}))
 
     def describe(self) -> dict[str, Any]:
-        """The whole tree as plain values, by which equal spaces are equal; the question is left out."""
+        """The tree as plain values, without the question; equal spaces have equal descriptions."""
         return self.root.describe()
 
     def family_choices(self) -> list[dict[str, Scalar]]:
-        """Each option of a branch at the root, as the parameter that chooses it; none without one."""
+        """The options of a branch at the root, each as {parameter: option}; empty for another root."""
         if not isinstance(self.root, Branch):
             return []
         return [{self.root.key: option} for option in self.root.options]
 
     def size(self) -> int | None:
-        """How many points the space has, None when there is a continuum of them."""
+        """Number of points of the space; None if a parameter is continuous."""
         return self.root.size()
 
     def points(self) -> Iterator[dict[str, Scalar]]:
         """Every point of a finite space: the values of its parameters by name."""
-        assert self.size() is not None, "only a finite space has an end"
+        assert self.size() is not None, "a space with a continuous parameter has no finite number of points"
         return self.root.points("")
 
     @property
     def family(self) -> str | None:
-        """The one model family of the space; None where it has no such constant."""
+        """The model family of the space; None without a constant family."""
         model = self.root.members.get("model") if isinstance(self.root, Group) else None
         family = model.members.get("family") if isinstance(model, Group) else None
         return family.value if isinstance(family, Constant) and isinstance(family.value, str) else None
 
-    def _solve(
+    def _solve_fitted(
         self,
         configuration: dict[str, Any],
         holder: dict[str, Any],
@@ -90,12 +90,13 @@ class Space:
             ) from None
 
 
-def combine(spaces: Iterable[Space]) -> Space:
+def combine_spaces(spaces: Iterable[Space]) -> Space:
     """One space that first chooses a family and then samples that family's own space, training included.
 
-    Each space must hold a constant `family` in its [model]. Nothing is shared between families: two of them
-    need different learning rates, so a parameter's name starts with its family
-    (`lstm.training.optimiser.learning_rate`) and the choice itself is named `family`.
+    Each space must hold a constant `family` in its [model]. Families share no parameters, because they need
+    different learning rates: a parameter's name starts with its family
+    (`lstm.training.optimiser.learning_rate`), and the choice itself is named `family`. Raises SpaceError for
+    no space, for a space without a family, and for two spaces of one family.
     """
     listed = list(spaces)
     if not listed:
@@ -119,16 +120,16 @@ def combine(spaces: Iterable[Space]) -> Space:
     questions = dict.fromkeys(space.question for space in listed if space.question)
     return Space(
         source=" + ".join(space.source for space in listed),
-        root=Branch("family", options, written=False),
+        root=Branch("family", options, is_key_written=False),
         question=" ".join(questions),
     )
 
 
-def _fitted(configuration: dict[str, Any]) -> list[tuple[dict[str, Any], str, FittedParameters]]:
+def _find_fitted(configuration: dict[str, Any]) -> list[tuple[dict[str, Any], str, FittedParameters]]:
     found = []
     for key, value in configuration.items():
         if isinstance(value, dict):
-            found += _fitted(value)
+            found += _find_fitted(value)
         elif isinstance(value, FittedParameters):
             found.append((configuration, key, value))
     return found

@@ -1,4 +1,4 @@
-"""What a model is asked: a task owns its data, its head, its loss, its metrics and its objective."""
+"""Tasks: each defines its data, its head, its loss, its metrics and its objective."""
 
 from typing import Annotated, get_args
 
@@ -8,13 +8,14 @@ from memtune.tasks.agreement import Agreement, AgreementConfig
 from memtune.tasks.completion import Completion, CompletionConfig
 from memtune.tasks.continuous_cache import CacheGrid, ContinuousCache, evaluate_with_cache, tune_cache
 from memtune.tasks.inference import InferenceConfig
-from memtune.tasks.interface import AnyTask, Batch, Metrics, Plan, Task, TaskConfig, build, open_task
 from memtune.tasks.language_modelling import LanguageModelling, LanguageModellingConfig, perplexity
-from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, choose
+from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig
 from memtune.tasks.sentiment import SentimentConfig
+from memtune.tasks.task import AnyTask, Batch, Metrics, Plan, Task, TaskConfig, build_model, open_task
 from memtune.tasks.tree_modelling import TreeModelling, nats_by_sentence
 
 __all__ = [
+    "QUESTION_TASKS",
     "TASKS",
     "Agreement",
     "AgreementConfig",
@@ -37,8 +38,7 @@ __all__ = [
     "Task",
     "TaskConfig",
     "TreeModelling",
-    "build",
-    "choose",
+    "build_model",
     "evaluate_with_cache",
     "nats_by_sentence",
     "open_task",
@@ -46,9 +46,14 @@ __all__ = [
     "tune_cache",
 ]
 
-Tasks = LanguageModellingConfig | CompletionConfig | AgreementConfig | SentimentConfig | InferenceConfig
-AnyTaskConfig = Annotated[Tasks, Field(discriminator="kind")]
+QuestionConfigUnion = CompletionConfig | AgreementConfig
+TaskConfigUnion = LanguageModellingConfig | QuestionConfigUnion | SentimentConfig | InferenceConfig
+AnyTaskConfig = Annotated[TaskConfigUnion, Field(discriminator="kind")]
 TASKS: dict[str, type[TaskConfig]] = {
-    config.model_fields["kind"].default: config for config in get_args(Tasks)
+    config.model_fields["kind"].default: config for config in get_args(TaskConfigUnion)
 }
-"""Task name -> its configuration."""
+"""Task kind -> its configuration."""
+QUESTION_TASKS: dict[str, type[QuestionTaskConfig]] = {
+    config.model_fields["kind"].default: config for config in get_args(QuestionConfigUnion)
+}
+"""Kind -> configuration of the tasks in which a language model answers questions."""

@@ -1,8 +1,9 @@
-"""Number agreement: is the right form of a verb more probable than the other number's?
+"""Number agreement: a model chooses between the singular and the plural form of a verb.
 
-Linzen, Dupoux and Goldberg (2016) ask it of a sentence's beginning up to the verb; between subject and verb
-stand attractors, nouns of the other number, and the more there are the longer a model has to remember
-(Yogatama et al. 2018, section 4.2). A question can be asked when both forms are in the vocabulary and differ.
+Linzen, Dupoux and Goldberg (2016) compare the probabilities of both forms after the words before the verb.
+Attractors are nouns of the other number between subject and verb. With more attractors the model must
+remember the subject for longer (Yogatama et al. 2018, section 4.2). A question counts only if both forms are
+in the vocabulary and differ.
 
 Shapes: Q questions, B batch, T time.
 """
@@ -16,19 +17,20 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.protocols import Protocol, TreeProtocol, shifted
-from memtune.corpora.store import Corpus
-from memtune.corpora.trees import BOUNDARY
+from memtune.corpora.batching.batches import shift_targets
+from memtune.corpora.batching.protocols import Protocol, TreeProtocol
+from memtune.corpora.batching.treebank import BOUNDARY
+from memtune.corpora.store.corpus import Corpus
 from memtune.errors import ConfigurationError
-from memtune.models.interface import LanguageModel, State
+from memtune.models.architecture import LanguageModel, RecurrentState
 from memtune.objective import Objective
-from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, by_length
+from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, batch_by_length
 
 __all__ = ["Agreement", "AgreementConfig"]
 
 Context = Literal["sentence", "text"]
-PIECE = 256
-"""Tokens of a text read at once."""
+CHUNK_TOKENS = 256
+"""Tokens of a text in one forward pass."""
 
 
 class AgreementConfig(QuestionTaskConfig):
@@ -37,18 +39,18 @@ class AgreementConfig(QuestionTaskConfig):
     kind: Literal["agreement"] = "agreement"
     context: Context = Field(
         "sentence",
-        description='What a verb is chosen after: its "sentence" alone, or the whole "text" of the '
-        "questions, the state carried from one to the next",
+        description='The context before a verb: its "sentence" alone, or the whole "text" of the '
+        "questions, with the state carried from one sentence to the next",
     )
 
     @property
     @override
     def label(self) -> str:
-        kept = self.kind if self.context == "sentence" else f"{self.kind} context={self.context}"
-        return f"{kept} by {self.objective}"
+        variant = self.kind if self.context == "sentence" else f"{self.kind} context={self.context}"
+        return f"{variant} by {self.objective}"
 
     @override
-    def ask(self, corpus: Corpus, protocol: Protocol) -> "Agreement":
+    def open_questions(self, corpus: Corpus, protocol: Protocol) -> "Agreement":
         return Agreement(corpus, protocol, self.objective, self.context)
 
 
@@ -56,82 +58,84 @@ class Agreement(QuestionTask):
     """Number agreement on a corpus."""
 
     kind = "agreement"
-    unaskable = "of no verb are both forms in its vocabulary; ask about verbs that the text has"
+    unanswerable_reason = (
+        "its vocabulary has both forms of no verb; import questions about verbs that the text contains"
+    )
 
     def __init__(self, corpus: Corpus, protocol: Protocol, objective: Objective, context: Context) -> None:
         super().__init__(corpus, protocol, objective)
         self._context = context
         if isinstance(protocol, TreeProtocol):
             raise ConfigurationError(
-                "agreement is asked from left to right, where no tree is known yet; take protocol.kind = "
-                '"sentence" or "stream"'
+                "agreement questions are read from left to right, before a tree is known; set "
+                'protocol.kind = "sentence" or "stream"'
             )
 
     @override
-    def askable(self, split: str) -> NDArray[np.bool_]:
-        forms_Q2 = self._forms(split)
+    def is_answerable(self, split: str) -> NDArray[np.bool_]:
+        forms_Q2 = self._verb_forms(split)
         return np.asarray(self.known_V[forms_Q2].all(axis=1) & (forms_Q2[:, 0] != forms_Q2[:, 1]))
 
     @override
     @torch.no_grad()
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:
-        rows, forms_Q2 = self.rows(split), self._forms(split)
+        rows, forms_Q2 = self.question_table(split), self._verb_forms(split)
         training = model.training
         model.eval()
-        ask = self._by_sentence if self._context == "sentence" else self._through_text
-        nats_Q2 = ask(model, split, self.ids_V[forms_Q2], torch.device(device))
+        score = self._score_by_sentence if self._context == "sentence" else self._score_through_text
+        nats_Q2 = score(model, split, self.ids_V[forms_Q2], torch.device(device))
         model.train(training)
         sentences, verbs = (rows.column(name).to_pylist() for name in ("sentence", "verb"))
-        names = tuple(f"{split}:{place}:{verb}" for place, verb in zip(sentences, verbs, strict=True))
+        names = tuple(f"{split}:{sentence}:{verb}" for sentence, verb in zip(sentences, verbs, strict=True))
         attractors_Q = rows.column("attractors").to_numpy().astype(np.int64)
         answers_Q = np.zeros(len(names), np.int64)
-        return Answers(self.kind, names, nats_Q2, answers_Q, self.askable(split), attractors_Q)
+        return Answers(self.kind, names, nats_Q2, answers_Q, self.is_answerable(split), attractors_Q)
 
-    def _forms(self, split: str) -> NDArray[np.int64]:
+    def _verb_forms(self, split: str) -> NDArray[np.int64]:
         """The right and the wrong form of each verb, in the questions' vocabulary, (Q, 2)."""
-        rows = self.rows(split)
+        rows = self.question_table(split)
         return np.stack([rows.column(name).to_numpy() for name in ("right", "wrong")], axis=1)
 
-    def _by_sentence(
-        self, model: LanguageModel, split: str, forms_Q2: NDArray[np.int64], place: torch.device
+    def _score_by_sentence(
+        self, model: LanguageModel, split: str, forms_Q2: NDArray[np.int64], device: torch.device
     ) -> NDArray[np.float64]:
-        """Each sentence's beginning is read from a zero state, up to the word before the verb."""
-        rows, asked = self.rows(split), self.asked[split]
+        """Nats of both forms, (Q, 2); a sentence is read from a zero state up to the word before the verb."""
+        rows, text = self.question_table(split), self.question_corpus[split]
         sentences, verbs = (rows.column(name).to_numpy() for name in ("sentence", "verb"))
         nats_Q2 = np.empty(forms_Q2.shape)
-        for batch in by_length(verbs + 1):
+        for batch in batch_by_length(verbs + 1):
             last = int(verbs[batch].max()) + 1
-            targets_BT, _ = self.targets(asked, sentences[batch])
-            inputs_BT = shifted(targets_BT)[:, :last]
-            asked_BT = np.arange(last) == verbs[batch][:, None]
-            inputs, where, forms = _sent(place, inputs_BT, asked_BT, forms_Q2[batch])
-            found, _ = model.candidate_nats(inputs, where, forms, model.initial_state(len(batch)))
-            nats_Q2[batch] = found.cpu().double().numpy()
+            targets_BT, _ = self.gather_targets(text, sentences[batch])
+            inputs_BT = shift_targets(targets_BT)[:, :last]
+            is_verb_BT = np.arange(last) == verbs[batch][:, None]
+            inputs, positions, forms = _to_device(device, inputs_BT, is_verb_BT, forms_Q2[batch])
+            nats, _ = model.candidate_nats(inputs, positions, forms, model.initial_state(len(batch)))
+            nats_Q2[batch] = nats.cpu().double().numpy()
         return nats_Q2
 
-    def _through_text(
-        self, model: LanguageModel, split: str, forms_Q2: NDArray[np.int64], place: torch.device
+    def _score_through_text(
+        self, model: LanguageModel, split: str, forms_Q2: NDArray[np.int64], device: torch.device
     ) -> NDArray[np.float64]:
-        """The sentences are one text; verbs are asked for as it goes by."""
-        rows, asked = self.rows(split), self.asked[split]
-        verbs = asked.starts[rows.column("sentence").to_numpy()] + rows.column("verb").to_numpy()
+        """Nats of both forms, (Q, 2); the sentences are read as one text, with the state carried over."""
+        rows, text = self.question_table(split), self.question_corpus[split]
+        verbs = text.starts[rows.column("sentence").to_numpy()] + rows.column("verb").to_numpy()
         order = np.argsort(verbs, kind="stable")
         nats_Q2 = np.empty(forms_Q2.shape)
-        state: State = model.initial_state(1)
-        before = BOUNDARY
-        for start in range(0, asked.token_count, PIECE):
-            stop = min(start + PIECE, asked.token_count)
-            text = self.ids_V[asked.tokens(start, stop)]
-            inputs_BT = np.concatenate(([before], text[:-1]))[None]
-            here = order[np.searchsorted(verbs[order], start) : np.searchsorted(verbs[order], stop)]
-            asked_BT = np.isin(np.arange(start, stop), verbs[here])[None]
-            inputs, where, forms = _sent(place, inputs_BT, asked_BT, forms_Q2[here])
-            found, state = model.candidate_nats(inputs, where, forms, state)
-            nats_Q2[here] = found.cpu().double().numpy()
-            before = int(text[-1])
+        state: RecurrentState = model.initial_state(1)
+        previous_word = BOUNDARY
+        for start in range(0, text.token_count, CHUNK_TOKENS):
+            stop = min(start + CHUNK_TOKENS, text.token_count)
+            words = self.ids_V[text.read_tokens(start, stop)]
+            inputs_BT = np.concatenate(([previous_word], words[:-1]))[None]
+            questions = order[np.searchsorted(verbs[order], start) : np.searchsorted(verbs[order], stop)]
+            is_verb_BT = np.isin(np.arange(start, stop), verbs[questions])[None]
+            inputs, positions, forms = _to_device(device, inputs_BT, is_verb_BT, forms_Q2[questions])
+            nats, state = model.candidate_nats(inputs, positions, forms, state)
+            nats_Q2[questions] = nats.cpu().double().numpy()
+            previous_word = int(words[-1])
         return nats_Q2
 
 
-def _sent(place: torch.device, *arrays: NDArray[Any]) -> tuple[Tensor, ...]:
-    """Arrays as tensors on a device."""
-    return tuple(torch.from_numpy(np.ascontiguousarray(array)).to(place) for array in arrays)
+def _to_device(device: torch.device, *arrays: NDArray[Any]) -> tuple[Tensor, ...]:
+    """Copy arrays to tensors on a device."""
+    return tuple(torch.from_numpy(np.ascontiguousarray(array)).to(device) for array in arrays)

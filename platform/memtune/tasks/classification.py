@@ -1,9 +1,10 @@
-"""Tasks that ask for a class: batches of labelled examples, their loss, and the share of right answers.
+"""Classification: batches of labelled examples, their loss and their accuracy.
 
-Batches hold examples of similar length, so that little is padding; in training examples share a batch by
-chance, and batches come in random order, both anew in each epoch. Every example is read once an epoch.
+A batch holds examples of similar length, which keeps the padding small. Each training epoch shuffles the
+examples within and between batches and reads every example once.
 
-Shapes: those of a batch's tensors are as the classifiers have them.
+Shapes: E examples, N labels, C classes, B sentences, T time. The classifiers define the shapes of a batch's
+other tensors.
 """
 
 from abc import ABC, abstractmethod
@@ -18,71 +19,72 @@ from torch.nn.functional import cross_entropy
 from torch.utils.hooks import RemovableHandle
 from typing_extensions import override
 
-from memtune.corpora.protocols import Protocol, SentenceProtocol
-from memtune.corpora.store import Corpus, Split
-from memtune.corpora.trees import sent
+from memtune.corpora.batching.protocols import Protocol, SentenceProtocol
+from memtune.corpora.batching.treebank import send_to_device
+from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import ConfigurationError, CorpusError
+from memtune.models.architecture import LanguageModelConfig, NeuralLanguageModelConfig, RecurrentState
 from memtune.models.classifiers import Classifier
-from memtune.models.interface import Architecture, LanguageModelConfig, State
 from memtune.objective import Objective
-from memtune.tasks.interface import Metrics, Task
+from memtune.tasks.choice_credits import count_best_candidates, credit_choices
 from memtune.tasks.language_modelling import perplexity
-from memtune.tasks.pretrained import Pretrained
+from memtune.tasks.pretrained_embeddings import PretrainedVectors
+from memtune.tasks.task import Metrics, Task
 
 __all__ = [
     "Classification",
     "Examples",
+    "IntArray",
     "LabelledBatch",
-    "Positions",
-    "annotated_splits",
-    "network",
-    "padded_words",
-    "word_counts",
+    "count_words",
+    "find_annotated_splits",
+    "pad_words",
+    "require_network",
 ]
 
-Positions = NDArray[np.int64]
+IntArray = NDArray[np.int64]
 
-POOL_BATCHES = 64
-"""Batches' worth of shuffled examples that are sorted by length together."""
+SORTING_POOL_BATCHES = 64
+"""Number of batches in a pool; shuffled examples are sorted by length within a pool."""
 
-EVALUATION_WORDS = 4096
-"""Words read at once in an evaluation, padding included."""
+EVALUATION_BATCH_WORDS = 4096
+"""Largest number of words in an evaluation batch, padding included."""
 
 
 @dataclass(frozen=True)
 class LabelledBatch:
-    """What a classifier is called with, and the right classes."""
+    """The arguments of a classifier and the correct classes."""
 
     arguments: tuple[Tensor, ...]
     labels_N: Tensor
-    """int64."""
+    """Correct class of each label, int64."""
     rows: int
-    """Examples: sentences, or pairs of them."""
+    """Number of examples: sentences, or pairs of sentences."""
     learning_rate_scale: float = 1.0
 
     @property
     def token_count(self) -> int:
-        """Labels."""
+        """Number of labels."""
         return len(self.labels_N)
 
     def to(self, device: torch.device) -> "LabelledBatch":
-        """The same batch on a device; to a GPU without making the host wait."""
+        """The same batch on a device; the copy to a GPU is asynchronous."""
         if device.type == "cpu":
             return self
-        *arguments, labels_N = (sent(tensor, device) for tensor in (*self.arguments, self.labels_N))
+        *arguments, labels_N = (send_to_device(tensor, device) for tensor in (*self.arguments, self.labels_N))
         return replace(self, arguments=tuple(arguments), labels_N=labels_N)
 
 
 class Examples(ABC):
     """The labelled examples of a split."""
 
-    lengths_E2: Positions
-    """Words of each example's longest reading and, of a pair, of its other sentence."""
+    lengths_E2: IntArray
+    """Words of the longer and of the shorter sentence of each pair; 0 in column 2 for a single sentence."""
     label_count: int
 
     @abstractmethod
-    def batch(self, chosen: Positions) -> LabelledBatch:
-        """Some of the examples, by their indices."""
+    def batch(self, indices: IntArray) -> LabelledBatch:
+        """The batch of the examples at these indices."""
 
     def __len__(self) -> int:
         return len(self.lengths_E2)
@@ -95,79 +97,92 @@ class Classification(Task[Classifier, LabelledBatch]):
 
     def __init__(
         self,
-        training: Examples,
-        evaluated: Mapping[str, Examples],
-        choices: int,
+        training_examples: Examples,
+        evaluation_examples: Mapping[str, Examples],
+        outcome_count: int,
         batch_size: int,
-        pretrained: Pretrained | None = None,
+        pretrained: PretrainedVectors | None = None,
     ) -> None:
-        self.training, self.evaluated, self.choices = training, evaluated, choices
+        self.training_examples = training_examples
+        self.evaluation_examples = evaluation_examples
+        self.outcome_count = outcome_count
         self._batch_size = batch_size
         self._pretrained = pretrained
-        self._held_back: list[RemovableHandle] = []
+        self._gradient_hooks: list[RemovableHandle] = []
 
     @property
     @override
     def epoch_tokens(self) -> int:
-        return self.training.label_count
+        return self.training_examples.label_count
 
     @override
-    def prepare(self, model: Classifier) -> None:
+    def initialise_model(self, model: Classifier) -> None:
         if self._pretrained is not None:
-            self._pretrained.start(model)
+            self._pretrained.initialise_embeddings(model)
 
     @override
-    def enter_epoch(self, model: Classifier, epoch: int) -> None:
-        for handle in self._held_back:
+    def on_epoch_start(self, model: Classifier, epoch: int) -> None:
+        for handle in self._gradient_hooks:
             handle.remove()
-        self._held_back = []
+        self._gradient_hooks = []
         if self._pretrained is not None and epoch == 0:
-            self._held_back = self._pretrained.hold_back(model)
+            self._gradient_hooks = self._pretrained.scale_gradients(model)
 
     @override
     def training_plan(self, seed: int, epoch: int) -> "_ExamplePlan":
         random = np.random.default_rng((seed, epoch))
-        shuffled = random.permutation(len(self.training))
-        order = _alike_together(self.training.lengths_E2, shuffled, self._batch_size * POOL_BATCHES)
+        shuffled = random.permutation(len(self.training_examples))
+        order = _sort_within_pools(
+            self.training_examples.lengths_E2, shuffled, self._batch_size * SORTING_POOL_BATCHES
+        )
         bounds = [*range(0, len(order), self._batch_size), len(order)]
-        return _ExamplePlan(self.training, order, bounds, random.permutation(len(bounds) - 1))
+        return _ExamplePlan(self.training_examples, order, bounds, random.permutation(len(bounds) - 1))
 
     @override
-    def loss(self, model: Classifier, batch: LabelledBatch, state: State | None) -> tuple[Tensor, State]:
+    def loss(
+        self, model: Classifier, batch: LabelledBatch, state: RecurrentState | None
+    ) -> tuple[Tensor, RecurrentState]:
         logits_NC = model(*batch.arguments)
         return cross_entropy(logits_NC.float(), batch.labels_N, reduction="sum"), {}
 
     @override
     @torch.inference_mode()
     def evaluate(self, model: Classifier, split: str, device: str | torch.device = "cpu") -> Metrics:
-        """The metrics of a split; they do not depend on the batch size."""
-        if split not in self.evaluated:
-            raise CorpusError(f'the corpus has no labels for "{split}"; it has {", ".join(self.evaluated)}')
-        plan, place = _evaluation_plan(self.evaluated[split]), torch.device(device)
-        nats, right = (torch.zeros((), dtype=torch.float64, device=place) for _ in range(2))
+        """The metrics of a split; they do not depend on the batch size.
+
+        Raises CorpusError for a split without labels.
+        """
+        if split not in self.evaluation_examples:
+            raise CorpusError(
+                f'the corpus has no labels for "{split}"; it has {", ".join(self.evaluation_examples)}'
+            )
+        plan, place = _build_evaluation_plan(self.evaluation_examples[split]), torch.device(device)
+        nats, credit, ties = (torch.zeros((), dtype=torch.float64, device=place) for _ in range(3))
         training = model.training
         model.eval()
         for index in range(len(plan)):
             batch = plan.batch(index).to(place)
             logits_NC = model(*batch.arguments).double()
             nats += cross_entropy(logits_NC, batch.labels_N, reduction="sum")
-            right += (logits_NC.argmax(1) == batch.labels_N).sum()
+            credit += credit_choices(-logits_NC, batch.labels_N).sum()
+            ties += (count_best_candidates(-logits_NC) > 1).sum()
         model.train(training)
-        asked = plan.token_count
-        loss = nats.item() / asked
+        labels = plan.token_count
+        loss = nats.item() / labels
         return Metrics(
             loss=loss,
             perplexity=perplexity(loss),
-            tokens=asked,
-            accuracy=right.item() / asked,
-            questions=asked,
+            tokens=labels,
+            accuracy=credit.item() / labels,
+            questions=labels,
+            ties=int(ties.item()),
         )
 
 
 class _ExamplePlan:
-    """Batches between bounds of an order of the examples, themselves in an order."""
+    """Batches of consecutive examples: `bounds` cut `order` into batches, `batches` is their order."""
 
-    def __init__(self, examples: Examples, order: Positions, bounds: list[int], batches: Positions) -> None:
+    def __init__(self, examples: Examples, order: IntArray, bounds: list[int], batches: IntArray) -> None:
         self._examples, self._order, self._bounds, self._batches = examples, order, bounds, batches
 
     @property
@@ -179,77 +194,77 @@ class _ExamplePlan:
         return len(self._batches)
 
     def batch(self, index: int) -> LabelledBatch:
-        """The batch at an index from 0, made without those before it."""
-        place = self._batches[index]
-        return self._examples.batch(self._order[self._bounds[place] : self._bounds[place + 1]])
+        """The batch at an index from 0; it does not read the earlier batches."""
+        batch = self._batches[index]
+        return self._examples.batch(self._order[self._bounds[batch] : self._bounds[batch + 1]])
 
 
-def _alike_together(lengths_E2: Positions, shuffled: Positions, pool: int) -> Positions:
-    """The examples by length, within each pool of shuffled ones."""
+def _sort_within_pools(lengths_E2: IntArray, shuffled: IntArray, pool: int) -> IntArray:
+    """Shuffled examples sorted by length within each pool of `pool` examples."""
     pools = np.arange(len(shuffled)) // pool
     longest, other = lengths_E2[shuffled].T
     return shuffled[np.lexsort((other, longest, pools))]
 
 
-def _evaluation_plan(examples: Examples) -> _ExamplePlan:
-    """All examples by length, as many in a batch as words are allowed, at least one."""
-    order = _alike_together(examples.lengths_E2, np.arange(len(examples)), len(examples))
+def _build_evaluation_plan(examples: Examples) -> _ExamplePlan:
+    """All examples sorted by length, in batches of at most EVALUATION_BATCH_WORDS words or of one example."""
+    order = _sort_within_pools(examples.lengths_E2, np.arange(len(examples)), len(examples))
     bounds = [0]
     longest = examples.lengths_E2[order, 0]
     while bounds[-1] < len(order):
-        # Lengths ascend: the last example of a batch says how wide it is.
+        # Lengths ascend, so the last example of a batch determines its width.
         first = bounds[-1]
         words = longest[first:] * np.arange(1, len(order) - first + 1)
-        bounds.append(first + max(1, int(np.searchsorted(words, EVALUATION_WORDS, side="right"))))
+        bounds.append(first + max(1, int(np.searchsorted(words, EVALUATION_BATCH_WORDS, side="right"))))
     return _ExamplePlan(examples, order, bounds, np.arange(len(bounds) - 1))
 
 
-def annotated_splits(corpus: Corpus, kind: str, protocol: Protocol) -> list[str]:
-    """The splits with annotations of a kind, those to train on and to validate on among them.
+def find_annotated_splits(corpus: Corpus, kind: str, protocol: Protocol) -> list[str]:
+    """The splits with annotations of a kind, `train` and `valid` included.
 
-    Raises CorpusError where these are lacking, ConfigurationError for a protocol that does not read sentence
-    by sentence.
+    Raises CorpusError when `train` or `valid` has none, and ConfigurationError for a protocol that does not
+    read complete sentences.
     """
     if not isinstance(protocol, SentenceProtocol) or protocol.variant != "complete":
         raise ConfigurationError(
-            f"{kind} is asked of whole sentences, each read from its start; take protocol.kind = "
+            f"{kind} classifies whole sentences, each read from its start; set protocol.kind = "
             f'"sentence" with variant = "complete"'
         )
-    found = list(corpus.annotations.get(kind, {}))
+    splits = list(corpus.annotations.get(kind, {}))
     for split in ("train", "valid"):
-        if split not in found:
+        if split not in splits:
             raise CorpusError(
-                f'corpus "{corpus.name}" has no {kind} labels in its {split} split; import one that has '
-                f"(memtune corpus import --help lists the formats)"
+                f'corpus "{corpus.name}" has no {kind} labels in its {split} split; import a corpus with '
+                f"labels (memtune corpus import --help lists the formats)"
             )
-    return found
+    return splits
 
 
-def network(model: LanguageModelConfig, task: str) -> Architecture:
-    """A family whose hidden states a head can read; a ConfigurationError for one that only counts."""
-    if isinstance(model, Architecture):
+def require_network(model: LanguageModelConfig, task: str) -> NeuralLanguageModelConfig:
+    """The model's configuration as that of a network; raises ConfigurationError for an n-gram model."""
+    if isinstance(model, NeuralLanguageModelConfig):
         return model
     raise ConfigurationError(
-        f'task.kind = "{task}" needs hidden states, family = "{model.family}" counts; take a network, as '
-        f'family = "lstmn"'
+        f'task.kind = "{task}" needs hidden states, and family = "{model.family}" has none; take a network, '
+        f'such as family = "lstmn"'
     )
 
 
-def word_counts(split: Split, sentences: Positions) -> Positions:
-    """Words of sentences, `<eos>` not counted; a CorpusError for one that has none."""
+def count_words(split: Split, sentences: IntArray) -> IntArray:
+    """Words of each sentence without `<eos>`; raises CorpusError for an empty sentence."""
     counts = split.lengths[sentences].astype(np.int64) - 1
     if not counts.all():
         empty = int(sentences[counts.argmin()])
         raise CorpusError(
-            f"sentence {empty} of {split.name} has labels and no words; leave it out of the import"
+            f"sentence {empty} of {split.name} has a label but no words; remove it from the imported file"
         )
     return counts
 
 
-def padded_words(split: Split, sentences: Positions) -> tuple[Tensor, Tensor]:
-    """words_BT of sentences without their `<eos>`, padded on the right, and how many words_B each has."""
+def pad_words(split: Split, sentences: IntArray) -> tuple[Tensor, Tensor]:
+    """Words of sentences without `<eos>`, (B, T) with padding on the right, and their lengths, (B,)."""
     lengths = split.lengths[sentences].astype(np.int64) - 1
     columns = np.arange(lengths.max())
-    held_BT = columns < lengths[:, None]
-    words_BT = split.gather(split.starts[sentences][:, None] + np.where(held_BT, columns, 0))
+    mask_BT = columns < lengths[:, None]
+    words_BT = split.gather(split.starts[sentences][:, None] + np.where(mask_BT, columns, 0))
     return torch.from_numpy(words_BT), torch.from_numpy(lengths)

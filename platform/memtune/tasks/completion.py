@@ -1,11 +1,13 @@
-"""Sentence completion: which of five words was taken out of a sentence?
+"""Sentence completion: a model chooses the word that was removed from a sentence.
 
-The sentence is completed with each candidate, and the one whose whole sentence is most probable is the
-answer (Zweig and Burges 2012; Tran et al. 2016, section 6; Mirowski and Vlachos 2015, section 4).
+Each candidate word completes the sentence. The answer is the candidate whose whole sentence is most probable
+(Zweig and Burges 2012; Tran et al. 2016, section 6; Mirowski and Vlachos 2015, section 4).
 
 Shapes: Q questions, C candidates, B batch, T time, N predicted words.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -14,38 +16,39 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from memtune.corpora.protocols import Protocol, TreeProtocol, shifted
-from memtune.corpora.store import Corpus
-from memtune.corpora.trees import Treebank
+from memtune.corpora.batching.batches import shift_targets
+from memtune.corpora.batching.protocols import Protocol, TreeProtocol
+from memtune.corpora.batching.treebank import Treebank
+from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import CorpusError
-from memtune.models.interface import LanguageModel
+from memtune.models.architecture import LanguageModel
 from memtune.objective import Objective
-from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, by_length
+from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, batch_by_length
 from memtune.tasks.tree_modelling import nats_by_sentence
 
 __all__ = ["Completion", "CompletionConfig"]
 
-Unknown = Literal["count", "skip"]
+UnknownWords = Literal["count", "skip"]
 
 
 class CompletionConfig(QuestionTaskConfig):
     """Model a text and complete sentences."""
 
     kind: Literal["completion"] = "completion"
-    unknown: Unknown = Field(
+    unknown: UnknownWords = Field(
         "count",
-        description='Words outside of the vocabulary: "count" them as `<unk>`, or "skip" them in a '
+        description='Words outside the vocabulary: "count" them as `<unk>`, or "skip" them in a '
         "sentence's probability, as Mirowski and Vlachos (2015) do; they are read as `<unk>` either way",
     )
 
     @property
     @override
     def label(self) -> str:
-        kept = self.kind if self.unknown == "count" else f"{self.kind} unknown={self.unknown}"
-        return f"{kept} by {self.objective}"
+        variant = self.kind if self.unknown == "count" else f"{self.kind} unknown={self.unknown}"
+        return f"{variant} by {self.objective}"
 
     @override
-    def ask(self, corpus: Corpus, protocol: Protocol) -> "Completion":
+    def open_questions(self, corpus: Corpus, protocol: Protocol) -> "Completion":
         return Completion(corpus, protocol, self.objective, self.unknown)
 
 
@@ -53,65 +56,102 @@ class Completion(QuestionTask):
     """Sentence completion on a corpus."""
 
     kind = "completion"
-    unaskable = "nobody says which candidate is right; import them with their answers, --option answers=FILE"
+    unanswerable_reason = "their correct candidates are not known; import them with --option answers=FILE"
 
-    def __init__(self, corpus: Corpus, protocol: Protocol, objective: Objective, unknown: Unknown) -> None:
+    def __init__(
+        self, corpus: Corpus, protocol: Protocol, objective: Objective, unknown: UnknownWords
+    ) -> None:
         super().__init__(corpus, protocol, objective)
-        self._skip = unknown == "skip"
+        self._skip_unknown = unknown == "skip"
         if isinstance(protocol, TreeProtocol):
-            for split in self.asked.annotations[self.kind]:
-                Treebank.asked(corpus, split)  # what is lacking is told now
+            for split in self.question_corpus.annotations[self.kind]:
+                Treebank.from_questions(corpus, split)  # raises CorpusError if trees are missing
 
     @override
-    def askable(self, split: str) -> NDArray[np.bool_]:
-        return np.asarray(self.rows(split).column("answer").to_numpy() >= 0)
+    def is_answerable(self, split: str) -> NDArray[np.bool_]:
+        return np.asarray(self.question_table(split).column("answer").to_numpy() >= 0)
 
     @override
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:
-        rows = self.rows(split)
+        rows = self.question_table(split)
         first_Q = rows.column("first").to_numpy()
-        offered = rows.column("candidates").to_numpy()
-        if offered.min() != offered.max():
+        counts_Q = rows.column("candidates").to_numpy()
+        if counts_Q.min() != counts_Q.max():
             raise CorpusError(
-                f'"{self.asked.name}" offers {offered.min()} candidates in one question of {split} and '
-                f"{offered.max()} in another; import questions with one number of candidates"
+                f'"{self.question_corpus.name}" has {counts_Q.min()} candidates in one question of {split} '
+                f"and {counts_Q.max()} in another; import questions with equal numbers of candidates"
             )
-        candidates = int(offered[0])
+        candidates = int(counts_Q[0])
         sentences = (first_Q[:, None] + np.arange(candidates)).ravel()
         nats_QC = self.sentence_nats(model, split, sentences, device).reshape(-1, candidates)
         answers_Q = rows.column("answer").to_numpy().astype(np.int64)
         names = tuple(rows.column("question").to_pylist())
-        asked_Q = self.askable(split)
+        asked_Q = self.is_answerable(split)
         return Answers(self.kind, names, nats_QC, answers_Q, asked_Q, np.zeros_like(answers_Q))
 
     @torch.no_grad()
     def sentence_nats(
         self, model: LanguageModel, split: str, sentences: NDArray[np.int64], device: str | torch.device
     ) -> NDArray[np.float64]:
-        """Nats of whole sentences of the questions' split.
+        """Nats of whole sentences of the questions' split, (sentences,).
 
-        Sentences are read from left to right with their `<eos>`, or down their trees without.
+        Sentences are read from left to right with `<eos>`, or down their trees without it.
         """
+        # A model reads equal sentences (two candidates outside the vocabulary) once: the rounding of a
+        # batched matrix product may depend on the row and the batch, and would hide their tie.
+        questions = self.question_corpus[split]
         if isinstance(self.protocol, TreeProtocol):
-            protocol = self.protocol.model_copy(update={"count_unknown": not self._skip})
-            found = nats_by_sentence(model, Treebank.asked(self.corpus, split), protocol, device)
-            return found[sentences]
-        asked, place = self.asked[split], torch.device(device)
+            trees = Treebank.from_questions(self.corpus, split)
+            different, inverse = _find_different(sentences, partial(_tree_key, trees))
+            protocol = self.protocol.model_copy(update={"count_unknown": not self._skip_unknown})
+            return nats_by_sentence(model, trees, protocol, device)[different][inverse]
+        different, inverse = _find_different(sentences, partial(self._sentence_key, questions))
+        return self._read_sentences(model, questions, different, torch.device(device))[inverse]
+
+    def _sentence_key(self, questions: Split, sentence: int) -> bytes:
+        """The ids of a sentence's words in the text's vocabulary, as bytes."""
+        start = int(questions.starts[sentence])
+        return self.ids_V[questions.read_tokens(start, start + int(questions.lengths[sentence]))].tobytes()
+
+    def _read_sentences(
+        self, model: LanguageModel, questions: Split, sentences: NDArray[np.int64], device: torch.device
+    ) -> NDArray[np.float64]:
+        """Nats of sentences, (sentences,), each read from left to right from an initial state."""
         nats = np.empty(len(sentences))
         training = model.training
         model.eval()
-        for batch in by_length(asked.lengths[sentences]):
-            targets_BT, counted_BT = self.targets(asked, sentences[batch])
-            if self._skip:
-                counted_BT &= targets_BT != (-1 if self.unknown is None else self.unknown)
-            inputs_BT, counts_BT = torch.from_numpy(shifted(targets_BT)), torch.from_numpy(counted_BT)
+        for batch in batch_by_length(questions.lengths[sentences]):
+            targets_BT, counted_BT = self.gather_targets(questions, sentences[batch])
+            if self._skip_unknown:
+                counted_BT &= targets_BT != (-1 if self.unknown_id is None else self.unknown_id)
+            inputs_BT, counts_BT = torch.from_numpy(shift_targets(targets_BT)), torch.from_numpy(counted_BT)
             candidates_N1 = torch.from_numpy(targets_BT[counted_BT][:, None])
             state = model.initial_state(len(batch))
             nats_N1, _ = model.candidate_nats(
-                inputs_BT.to(place), counts_BT.to(place), candidates_N1.to(place), state
+                inputs_BT.to(device), counts_BT.to(device), candidates_N1.to(device), state
             )
             nats_BT = torch.zeros(counts_BT.shape, dtype=torch.float64)
             nats_BT[counts_BT] = nats_N1[:, 0].cpu().double()
-            nats[batch] = nats_BT.sum(1).numpy()
+            # cumsum adds from left to right. The order in sum() depends on the padding, so its rounding
+            # could make equal sums of two batches differ.
+            nats[batch] = nats_BT.cumsum(1)[:, -1].numpy()
         model.train(training)
         return nats
+
+
+def _tree_key(trees: Treebank, sentence: int) -> bytes:
+    """The words of a sentence in the text's ids, their heads and their labels, as bytes."""
+    tree = trees.batch(np.array([sentence]))
+    return b"".join(column.numpy().tobytes() for column in (tree.words_N, tree.parents_N, tree.labels_N))
+
+
+def _find_different(
+    sentences: NDArray[np.int64], make_key: Callable[[int], bytes]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first sentence with each key, and for each given sentence the index of its key's first sentence."""
+    index_by_key: dict[bytes, int] = {}
+    inverse = [
+        index_by_key.setdefault(make_key(sentence), len(index_by_key)) for sentence in sentences.tolist()
+    ]
+    _, first = np.unique(inverse, return_index=True)
+    return sentences[first], np.array(inverse, np.int64)

@@ -1,17 +1,17 @@
-"""The continuous cache: words said shortly before are more probable where they were said in a like place.
+"""The continuous cache: recent words become more probable after similar hidden states.
 
 Grave, Joulin and Usunier (2017), "Improving Neural Language Models with a Continuous Cache", sections 3, 4.
-Nothing is trained. The cache holds the last hidden states h_i, each with the word x_{i+1} that came after it;
-that word gets the share of h_i in a softmax over all of them:
+The cache has no trained parameters. It holds the last hidden states h_i, each with its next word x_{i+1}.
+A softmax over the similarities of the states gives the probability of each next word:
 
     p(w | h_t) = (1 - weight) p_model(w | h_t) + weight p_cache(w | h_t),
     p_cache(w | h_t) = sum of exp(flatness h_t . h_i) where x_{i+1} is w / sum of exp(flatness h_t . h_i).
 
-A split is read as one text, in its order, whatever the protocol of training: in `stream` the model's state
-goes on and on, in `sentence` it starts anew with each sentence while the cache is carried over. Before the
-first word the cache is empty, and the model alone predicts.
+A split is read as one text in its order. Under the protocol `stream` the model's state is carried through
+the whole text; under `sentence` it is reset at each sentence, and only the cache is carried over. The cache
+is empty before the first word, which the model predicts alone.
 
-Shapes: N words of a block, M slots they see, H hidden width, F flatnesses, W weights.
+Shapes: B batch, T time, N words of a block, M cache slots, H hidden width, F flatnesses, W weights.
 """
 
 import math
@@ -22,22 +22,24 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from memtune.corpora.protocols import Plan, Protocol, TreeProtocol
-from memtune.corpora.store import Corpus, Split
+from memtune.corpora.batching.protocols import Plan, Protocol, TreeProtocol
+from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import ConfigurationError
-from memtune.models.interface import LanguageModel, NeuralLanguageModel, State
-from memtune.tasks.interface import Metrics
+from memtune.models.architecture import LanguageModel, NeuralLanguageModel, RecurrentState
 from memtune.tasks.language_modelling import perplexity
+from memtune.tasks.task import Metrics
 from memtune.values import Value
 
 __all__ = ["CacheGrid", "ContinuousCache", "evaluate_with_cache", "tune_cache"]
 
-BLOCK = 256
-"""Words whose products with the cache are computed at once, at least: all slots are read once for so many."""
+BLOCK_WORDS = 256
+"""Smallest number of words in a block; one matrix product compares a block with all cache slots."""
 
-Size = Annotated[int, Field(ge=1, description="words remembered")]
-Flatness = Annotated[float, Field(ge=0, description="how much likeness counts; at 0 every slot counts alike")]
-Weight = Annotated[float, Field(ge=0, lt=1, description="share of the cache in the probability")]
+Size = Annotated[int, Field(ge=1, description="number of words in the cache")]
+Flatness = Annotated[
+    float, Field(ge=0, description="factor of the similarities in the softmax; 0 weights all slots equally")
+]
+Weight = Annotated[float, Field(ge=0, lt=1, description="weight of the cache in the mixed probability")]
 
 
 class ContinuousCache(Value):
@@ -49,12 +51,12 @@ class ContinuousCache(Value):
 
     @property
     def label(self) -> str:
-        """A name in which records of evaluations under other settings differ."""
+        """Name of the settings in records of evaluations; different settings have different names."""
         return f"cache_{self.size}_{self.flatness:g}_{self.weight:g}"
 
 
 class CacheGrid(Value):
-    """Settings to choose from, on validation."""
+    """Grid of settings for `tune_cache`."""
 
     size: Size = 2000
     flatnesses: tuple[Flatness, ...] = Field((0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0), min_length=1)
@@ -73,8 +75,10 @@ def evaluate_with_cache(
 
     Raises ConfigurationError for a model without hidden states.
     """
-    plan = _text_plan(protocol, corpus[split])
-    ((loss,),) = _losses(_network(model), plan, cache.size, [cache.flatness], [cache.weight], device)
+    plan = _build_text_plan(protocol, corpus[split])
+    ((loss,),) = _compute_losses(
+        _require_network(model), plan, cache.size, [cache.flatness], [cache.weight], device
+    )
     return Metrics(loss=loss, perplexity=perplexity(loss), tokens=plan.token_count)
 
 
@@ -89,8 +93,8 @@ def tune_cache(
 
     Raises ConfigurationError for a model without hidden states.
     """
-    plan = _text_plan(protocol, corpus["valid"])
-    losses = _losses(_network(model), plan, grid.size, grid.flatnesses, grid.weights, device)
+    plan = _build_text_plan(protocol, corpus["valid"])
+    losses = _compute_losses(_require_network(model), plan, grid.size, grid.flatnesses, grid.weights, device)
     settings = (
         (loss, flatness, weight)
         for row, flatness in zip(losses, grid.flatnesses, strict=True)
@@ -100,22 +104,25 @@ def tune_cache(
     return ContinuousCache(size=grid.size, flatness=flatness, weight=weight)
 
 
-def _text_plan(protocol: Protocol, split: Split) -> Plan:
+def _build_text_plan(protocol: Protocol, split: Split) -> Plan:
     if isinstance(protocol, TreeProtocol):
-        raise ConfigurationError("a cache remembers a text in its order; the protocol tree has none")
+        raise ConfigurationError(
+            "a cache needs a text in its order, and protocol tree has none; evaluate it without a cache"
+        )
     return protocol.text_plan(split)
 
 
-def _network(model: LanguageModel) -> NeuralLanguageModel:
+def _require_network(model: LanguageModel) -> NeuralLanguageModel:
     if isinstance(model, NeuralLanguageModel):
         return model
     raise ConfigurationError(
-        f'a cache remembers hidden states, and family = "{model.config.family}" has none; evaluate it without'
+        f'a cache needs hidden states, and family = "{model.config.family}" has none; evaluate it without '
+        "a cache"
     )
 
 
 @torch.inference_mode()
-def _losses(
+def _compute_losses(
     model: NeuralLanguageModel,
     plan: Plan,
     size: int,
@@ -123,72 +130,76 @@ def _losses(
     weights: Sequence[float],
     device: str | torch.device,
 ) -> list[list[float]]:
-    """Nats per token for each flatness and, within it, each weight."""
+    """Nats per token for each flatness (outer list) and each weight (inner lists)."""
     place = torch.device(device)
     weights_W = torch.tensor(weights, dtype=torch.float64, device=place)
     total_FW = torch.zeros(len(flatnesses), len(weights), dtype=torch.float64, device=place)
-    memory = _Memory(size)
+    slots = _CacheSlots(size)
     training = model.training
     model.eval()
-    for hidden_NH, words_N in _blocks(model, plan, place):
+    for hidden_NH, words_N in _iterate_blocks(model, plan, place):
         _, nats_N = model.output.negative_log_likelihood_by_row(hidden_NH, words_N)
-        shares_FN = memory.shares(hidden_NH, words_N, flatnesses)
-        for total_W, share_N in zip(total_FW, shares_FN, strict=True):
-            total_W += _mixed(nats_N.double(), share_N.double(), weights_W)
+        probabilities_FN = slots.cache_probabilities(hidden_NH, words_N, flatnesses)
+        for total_W, cache_N in zip(total_FW, probabilities_FN, strict=True):
+            total_W += _mix_losses(nats_N.double(), cache_N.double(), weights_W)
     model.train(training)
     losses: list[list[float]] = (total_FW / plan.token_count).tolist()
     return losses
 
 
-def _mixed(nats_N: Tensor, share_N: Tensor, weights_W: Tensor) -> Tensor:
-    """Summed nats for each weight; a share that is not a number tells of an empty cache."""
+def _mix_losses(nats_N: Tensor, cache_N: Tensor, weights_W: Tensor) -> Tensor:
+    """Summed nats of the mixture for each weight, (W,); p_cache is NaN where the cache is empty."""
     weights_W1 = weights_W.unsqueeze(1)
-    mixed_WN = torch.logaddexp((-weights_W1).log1p() - nats_N, weights_W1.log() + share_N.log())
-    return torch.where(share_N.isnan(), nats_N, -mixed_WN).sum(1)
+    mixed_WN = torch.logaddexp((-weights_W1).log1p() - nats_N, weights_W1.log() + cache_N.log())
+    return torch.where(cache_N.isnan(), nats_N, -mixed_WN).sum(1)
 
 
-def _blocks(model: NeuralLanguageModel, plan: Plan, place: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """What the output layer reads, (N, H), and the words that come, (N,), in the order of the text."""
+def _iterate_blocks(
+    model: NeuralLanguageModel, plan: Plan, place: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Inputs of the output layer, (N, H), and the words to predict, (N,), in the order of the text."""
     hidden: list[Tensor] = []
     words: list[Tensor] = []
-    state: State | None = None
+    state: RecurrentState | None = None
     for index in range(len(plan)):
         batch = plan.batch(index).to(place)
-        before = state if batch.carried and state else model.initial_state(len(batch.inputs_BT))
-        hidden_BTH, state = model.encode(batch.inputs_BT, before)
+        initial = state if batch.carries_state and state else model.initial_state(len(batch.inputs_BT))
+        hidden_BTH, state = model.encode(batch.inputs_BT, initial)
         counts_BT = (
             torch.ones_like(batch.inputs_BT, dtype=torch.bool) if batch.mask_BT is None else batch.mask_BT
         )
         hidden.append(hidden_BTH[counts_BT])
         words.append(batch.targets_BT[counts_BT])
-        if sum(map(len, words)) >= BLOCK or index == len(plan) - 1:
+        if sum(map(len, words)) >= BLOCK_WORDS or index == len(plan) - 1:
             yield torch.cat(hidden), torch.cat(words)
             hidden, words = [], []
 
 
-class _Memory:
-    """The last hidden states, each with the word after it."""
+class _CacheSlots:
+    """The last hidden states and the next word of each."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._hidden: Tensor | None = None
         self._words: Tensor | None = None
 
-    def shares(self, hidden_NH: Tensor, words_N: Tensor, flatnesses: Sequence[float]) -> Iterator[Tensor]:
-        """p_cache of each word for each flatness, not a number while the cache is empty; then remember them.
+    def cache_probabilities(
+        self, hidden_NH: Tensor, words_N: Tensor, flatnesses: Sequence[float]
+    ) -> Iterator[Tensor]:
+        """Yield p_cache of each word, (N,), for each flatness, and add the words to the cache.
 
-        All N words share one product with the M slots that any of them sees; each sees those of the `size`
-        words before it.
+        A word reads the slots of the `size` words before it; p_cache is NaN while the cache is empty. All N
+        words share one matrix product with the M slots that at least one of them reads.
         """
         hidden_MH, words_M = hidden_NH, words_N
         if self._hidden is not None and self._words is not None:
             hidden_MH, words_M = torch.cat([self._hidden, hidden_NH]), torch.cat([self._words, words_N])
         self._hidden, self._words = hidden_MH[-self._size :], words_M[-self._size :]
         slots_M = torch.arange(len(words_M), device=words_M.device)
-        own_N1 = slots_M[-len(words_N) :].unsqueeze(1)
-        unseen_NM = (slots_M >= own_N1) | (slots_M < own_N1 - self._size)
+        position_N1 = slots_M[-len(words_N) :].unsqueeze(1)
+        hidden_slot_NM = (slots_M >= position_N1) | (slots_M < position_N1 - self._size)
         other_NM = words_M != words_N.unsqueeze(1)
-        likeness_NM = hidden_NH @ hidden_MH.t()
+        similarity_NM = hidden_NH @ hidden_MH.t()
         for flatness in flatnesses:
-            scores_NM = (likeness_NM * flatness).masked_fill_(unseen_NM, -math.inf)
+            scores_NM = (similarity_NM * flatness).masked_fill_(hidden_slot_NM, -math.inf)
             yield scores_NM.softmax(1).masked_fill_(other_NM, 0.0).sum(1)

@@ -1,7 +1,8 @@
-"""Natural language inference: does a premise entail its hypothesis, contradict it, or neither.
+"""Natural language inference: a premise entails its hypothesis, contradicts it, or is neutral.
 
-Cheng, Dong and Lapata (2016), section 5.3, on the Stanford corpus (Bowman et al. 2015). Two sentences are
-read apart by a body of any family, or by two LSTM-networks in shallow or deep fusion (section 4).
+Cheng, Dong and Lapata (2016), section 5.3, on the Stanford corpus (Bowman et al. 2015). A network of any
+family reads the two sentences separately, or two LSTM-networks read them in shallow or deep fusion
+(section 4).
 """
 
 from typing import Literal
@@ -11,46 +12,51 @@ import torch
 from pydantic import Field
 from typing_extensions import override
 
-from memtune.corpora.protocols import Protocol
-from memtune.corpora.store import Corpus
+from memtune.corpora.batching.protocols import Protocol
+from memtune.corpora.store.corpus import Corpus
+from memtune.models.architecture import LanguageModelConfig
 from memtune.models.classifiers import Classifier, ClassifierConfig
-from memtune.models.fused_pairs import PairReading
-from memtune.models.interface import LanguageModelConfig
+from memtune.models.fused_pairs import PairReadingConfig
 from memtune.tasks.classification import (
     Classification,
     Examples,
+    IntArray,
     LabelledBatch,
-    Positions,
-    annotated_splits,
-    network,
-    padded_words,
-    word_counts,
+    count_words,
+    find_annotated_splits,
+    pad_words,
+    require_network,
 )
-from memtune.tasks.interface import TaskConfig
-from memtune.tasks.pretrained import pretrained
+from memtune.tasks.pretrained_embeddings import find_pretrained_vectors
+from memtune.tasks.task import TaskConfig
 
 __all__ = ["InferenceConfig"]
 
-CLASSES = 3
+CLASS_COUNT = 3
 
 
-class InferenceConfig(TaskConfig, PairReading):
-    """Tell entailment, neutrality and contradiction of two sentences apart."""
+class InferenceConfig(TaskConfig, PairReadingConfig):
+    """Classify pairs of sentences as entailment, neutral or contradiction."""
 
     kind: Literal["inference"] = "inference"
     objective: Literal["accuracy"] = "accuracy"
+    prediction_unit = "examples"
     classifier_layers: int = Field(
-        2, ge=0, description="Layers of ReLU below the last, linear one: 3 d^2 of the printed sizes"
+        2,
+        ge=0,
+        description="Number of ReLU layers before the linear output layer: 3 d^2 of the published sizes",
     )
-    dropout: float = Field(0.2, ge=0, lt=1, description="Of the classifier; Cheng chose from 0.1 to 0.4")
+    dropout: float = Field(
+        0.2, ge=0, lt=1, description="Dropout of the classifier; Cheng et al. searched from 0.1 to 0.4"
+    )
     pretrained_vectors: bool = Field(
-        True, description="Whether embeddings start as the corpus' pretrained vectors, where it has some"
+        True, description="Whether the corpus' pretrained vectors initialise the embeddings, if it has any"
     )
     first_epoch_scale: float = Field(
         0.0,
         ge=0,
-        description="What the gradient of pretrained words is multiplied by in the first epoch: 0 leaves "
-        "them as they are, but for weight decay",
+        description="Factor of the gradients of pretrained words in the first epoch; with 0 only weight "
+        "decay changes them",
     )
 
     @property
@@ -61,30 +67,34 @@ class InferenceConfig(TaskConfig, PairReading):
     @property
     def head(self) -> ClassifierConfig:
         """The classifier over the two means."""
-        return ClassifierConfig(classes=CLASSES, layers=self.classifier_layers, dropout=self.dropout)
+        return ClassifierConfig(classes=CLASS_COUNT, layers=self.classifier_layers, dropout=self.dropout)
 
     @override
     def build(self, model: LanguageModelConfig, vocabulary_size: int) -> Classifier:
-        return self.classifier(network(model, self.kind), vocabulary_size, self.head)
+        return self.build_classifier(require_network(model, self.kind), vocabulary_size, self.head)
 
     @override
     def parameter_count(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        return self.pair_parameter_count(network(model, self.kind), vocabulary_size, self.head)
+        return self.pair_parameter_count(require_network(model, self.kind), vocabulary_size, self.head)
 
     @override
     def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        return self.pair_multiply_adds(network(model, self.kind), self.head)
+        return self.pair_multiply_adds(require_network(model, self.kind), self.head)
+
+    @override
+    def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
+        return split in corpus.annotations.get(self.kind, {})
 
     @override
     def open(self, corpus: Corpus, protocol: Protocol) -> Classification:
-        splits = annotated_splits(corpus, self.kind, protocol)
-        evaluated = {split: _Pairs(corpus, split) for split in splits}
-        start = pretrained(corpus, self.first_epoch_scale) if self.pretrained_vectors else None
-        return Classification(evaluated["train"], evaluated, CLASSES, protocol.batch_size, start)
+        splits = find_annotated_splits(corpus, self.kind, protocol)
+        pairs = {split: _Pairs(corpus, split) for split in splits}
+        vectors = find_pretrained_vectors(corpus, self.first_epoch_scale) if self.pretrained_vectors else None
+        return Classification(pairs["train"], pairs, CLASS_COUNT, protocol.batch_size, vectors)
 
 
 class _Pairs(Examples):
-    """Pairs of sentences, each with its label."""
+    """The labelled pairs of sentences of a split."""
 
     def __init__(self, corpus: Corpus, split: str) -> None:
         table = corpus.annotations["inference"][split]
@@ -93,12 +103,12 @@ class _Pairs(Examples):
         )
         self._split = corpus[split]
         self._premises, self._hypotheses, self._labels = premises, hypotheses, labels
-        lengths = [word_counts(self._split, sentences) for sentences in (premises, hypotheses)]
+        lengths = [count_words(self._split, sentences) for sentences in (premises, hypotheses)]
         self.lengths_E2 = np.sort(np.stack(lengths, axis=1), axis=1)[:, ::-1]
         self.label_count = len(labels)
 
     @override
-    def batch(self, chosen: Positions) -> LabelledBatch:
-        premises = padded_words(self._split, self._premises[chosen])
-        hypotheses = padded_words(self._split, self._hypotheses[chosen])
-        return LabelledBatch((*premises, *hypotheses), torch.from_numpy(self._labels[chosen]), len(chosen))
+    def batch(self, indices: IntArray) -> LabelledBatch:
+        premises = pad_words(self._split, self._premises[indices])
+        hypotheses = pad_words(self._split, self._hypotheses[indices])
+        return LabelledBatch((*premises, *hypotheses), torch.from_numpy(self._labels[indices]), len(indices))

@@ -1,7 +1,7 @@
 """Language modelling: predict each token of a text from those before it.
 
-The loss is the negative log likelihood in nats; the metric is its mean over every predicted token of a split
-and the exponential of that, the perplexity.
+The loss is the negative log likelihood in nats per predicted token; perplexity is its exponential. Both are
+lower for better models.
 """
 
 from typing import Literal
@@ -10,30 +10,36 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.protocols import Batch, Plan, Protocol, TextProtocol, TreeProtocol
-from memtune.corpora.store import Corpus
+from memtune.corpora.batching.protocols import Batch, Plan, Protocol, TextProtocol, TreeProtocol
+from memtune.corpora.store.corpus import Corpus
 from memtune.errors import CorpusError
-from memtune.models.interface import (
+from memtune.models.architecture import (
     LanguageModel,
     LanguageModelConfig,
-    NeuralLanguageModel,
-    State,
+    RecurrentState,
     negative_log_likelihood,
 )
-from memtune.objective import Objective, figure
-from memtune.tasks.interface import Metrics, Task, TaskConfig
+from memtune.objective import Objective, compute_figure
+from memtune.tasks.task import Metrics, Task, TaskConfig
 from memtune.tasks.tree_modelling import TreeModelling
 
 __all__ = ["LanguageModelling", "LanguageModellingConfig", "TextTaskConfig", "perplexity"]
 
 
 def perplexity(loss: float) -> float:
-    """exp of nats per token; infinite where that overflows."""
-    return figure("perplexity", loss)
+    """exp of nats per token, lower is better; infinite where exp overflows."""
+    return compute_figure("perplexity", loss)
 
 
 class TextTaskConfig(TaskConfig):
-    """What is asked of a language model, which a text trains."""
+    """A task whose language model is trained on a text."""
+
+    prediction_unit = "tokens"
+
+    @override
+    def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
+        has_trees = split in corpus.annotations.get("trees", {})
+        return split in corpus.splits and (has_trees or not isinstance(protocol, TreeProtocol))
 
     @override
     def build(self, model: LanguageModelConfig, vocabulary_size: int) -> LanguageModel:
@@ -64,12 +70,12 @@ class LanguageModellingConfig(TextTaskConfig):
         for split in ("train", "valid"):
             if split not in corpus.splits:
                 raise CorpusError(
-                    f'corpus "{corpus.name}" has no {split} split to model; name a text first, as in '
+                    f'corpus "{corpus.name}" has no {split} split to train on; name a text first, as in '
                     f'"ptb+{corpus.name}"'
                 )
         if isinstance(protocol, TreeProtocol):
             return TreeModelling(corpus, protocol)
-        protocol.evaluation_plan(corpus["valid"])  # what it refuses, it refuses now
+        protocol.evaluation_plan(corpus["valid"])  # raises early for a split that it cannot read
         return LanguageModelling(corpus, protocol)
 
 
@@ -81,7 +87,7 @@ class LanguageModelling(Task[LanguageModel, Batch]):
     def __init__(self, corpus: Corpus, protocol: TextProtocol) -> None:
         self.corpus = corpus
         self.protocol = protocol
-        self.choices = len(corpus.vocabulary)
+        self.outcome_count = len(corpus.vocabulary)
 
     @property
     @override
@@ -89,17 +95,18 @@ class LanguageModelling(Task[LanguageModel, Batch]):
         return self.corpus["train"].token_count
 
     @override
-    def prepare(self, model: LanguageModel) -> None:
-        if isinstance(model, NeuralLanguageModel):
-            model.output.learn_counts(self.corpus.vocabulary.counts)
+    def initialise_model(self, model: LanguageModel) -> None:
+        model.set_word_counts(self.corpus.vocabulary.counts)
 
     @override
     def training_plan(self, seed: int, epoch: int) -> Plan:
         return self.protocol.training_plan(self.corpus["train"], seed, epoch)
 
     @override
-    def loss(self, model: LanguageModel, batch: Batch, state: State | None) -> tuple[Tensor, State]:
-        carried = state if batch.carried else None
+    def loss(
+        self, model: LanguageModel, batch: Batch, state: RecurrentState | None
+    ) -> tuple[Tensor, RecurrentState]:
+        carried = state if batch.carries_state else None
         summed, after = negative_log_likelihood(
             model, batch.inputs_BT, batch.targets_BT, batch.mask_BT, carried
         )
@@ -111,7 +118,7 @@ class LanguageModelling(Task[LanguageModel, Batch]):
         plan = self.protocol.evaluation_plan(self.corpus[split])
         place = torch.device(device)
         total = torch.zeros((), dtype=torch.float64, device=place)
-        state: State | None = None
+        state: RecurrentState | None = None
         training = model.training
         model.eval()
         for index in range(len(plan)):

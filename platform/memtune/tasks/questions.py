@@ -1,8 +1,8 @@
-"""Questions that a language model answers by its probabilities, beside modelling a text.
+"""Questions that a language model answers with its probabilities, in addition to modelling a text.
 
-A question has candidates; the model chooses the one it finds most probable. The text trains it, the questions
-never do. They belong to the text itself or to another corpus, joined to it as "text+questions", whose words
-are then looked up in the text's vocabulary.
+A question has candidates; the model chooses the most probable one. The model is trained on the text and never
+on the questions. The questions belong to the text's corpus or to another corpus, joined as "text+questions",
+whose words are looked up in the text's vocabulary.
 
 Shapes: Q questions, C candidates, B batch, T time, V words of the questions' vocabulary.
 """
@@ -11,6 +11,7 @@ import csv
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,219 +21,258 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.protocols import Protocol
-from memtune.corpora.store import Corpus, Split
-from memtune.corpora.trees import BOUNDARY
-from memtune.corpora.vocabulary import UNK
+from memtune.corpora.batching.protocols import Protocol
+from memtune.corpora.batching.treebank import BOUNDARY
+from memtune.corpora.store.corpus import Corpus, Split
+from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import CorpusError
-from memtune.models.interface import LanguageModel, State
+from memtune.models.architecture import LanguageModel, RecurrentState
 from memtune.objective import Objective
-from memtune.tasks.interface import AnyTask, Metrics, Plan, Task
+from memtune.tasks.choice_credits import count_best_candidates, credit_choices
 from memtune.tasks.language_modelling import LanguageModellingConfig, TextTaskConfig
+from memtune.tasks.task import AnyTask, Metrics, Plan, Task
 
-__all__ = ["Answers", "QuestionTask", "QuestionTaskConfig", "choose"]
+__all__ = ["Answers", "QuestionTask", "QuestionTaskConfig"]
 
-RESAMPLES = 10_000
-LEVEL = 0.95
+BOOTSTRAP_RESAMPLES = 10_000
+CONFIDENCE_LEVEL = 0.95
 BATCH_TOKENS = 4096
-READ_TOKENS = 2**20
-
-
-def choose(nats_QC: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
-    """The candidate with the fewest nats of each question, the first of equals."""
-    return np.asarray(nats_QC.argmin(axis=1), dtype=np.int64)
+"""Largest number of tokens in a batch of questions, padding included."""
+CHUNK_TOKENS = 2**20
+"""Tokens read from disk at once."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model made of a split's questions."""
+    """A model's answers to the questions of a split.
+
+    A tie among the k best candidates counts 1 / k (`memtune.tasks.choice_credits`).
+    """
 
     kind: str
     names: tuple[str, ...]
-    """Of each question, the same whatever model answers."""
+    """Name of each question, the same for every model."""
     nats_QC: NDArray[np.float64]
-    """Of each candidate."""
+    """-log probability of each candidate, lower is better."""
     answers_Q: NDArray[np.int64]
-    """The right candidate; -1 where nobody says."""
+    """Index of the correct candidate; -1 where it is not known."""
     asked_Q: NDArray[np.bool_]
-    """Whether the model could be asked: it knows the words and somebody knows the answer."""
+    """Whether the question counts: the model's vocabulary has its words, and the answer is known."""
     groups_Q: NDArray[np.int64]
-    """What questions are counted by: attractors; zeros where nothing tells them apart."""
+    """Group of each question in tables: number of attractors; zeros for tasks without groups."""
+
+    @cached_property
+    def credits(self) -> NDArray[np.float64]:
+        """Credit of each question: 1 if correct, 1 / k in a tie among k, 0 if wrong or not asked, (Q,)."""
+        answers_Q = torch.from_numpy(self.answers_Q.clip(min=0))
+        credits_Q = credit_choices(torch.from_numpy(self.nats_QC), answers_Q).numpy()
+        return np.where(self.asked_Q, credits_Q, 0.0)
+
+    @cached_property
+    def best_counts(self) -> NDArray[np.int64]:
+        """Number of candidates that share the lowest cost of each question, (Q,)."""
+        return count_best_candidates(torch.from_numpy(self.nats_QC)).numpy()
 
     @property
-    def right(self) -> NDArray[np.bool_]:
-        """Whether each question was asked and answered rightly, (Q,)."""
-        return np.asarray(self.asked_Q & (choose(self.nats_QC) == self.answers_Q))
-
-    @property
-    def questions(self) -> int:
-        """How many were asked."""
+    def question_count(self) -> int:
+        """Number of questions that count."""
         return int(self.asked_Q.sum())
 
     @property
-    def accuracy(self) -> float:
-        """Share of right answers among those asked; not a number where none was."""
-        return float(self.right.sum() / self.questions) if self.questions else float("nan")
+    def tie_count(self) -> int:
+        """Number of questions that count and whose best candidates tie, with or without the correct one."""
+        return int((self.asked_Q & (self.best_counts > 1)).sum())
 
-    def group(self, low: int, high: int | None = None) -> "Answers":
+    @property
+    def accuracy(self) -> float:
+        """Mean credit of the questions that count, higher is better; NaN where none counts."""
+        return float(self.credits.sum() / self.question_count) if self.question_count else float("nan")
+
+    def select_groups(self, low: int, high: int | None = None) -> "Answers":
         """The questions of groups `low` to `high`, both included; without `high` all from `low` on."""
         kept_Q = (self.groups_Q >= low) & (self.groups_Q <= (self.groups_Q.max() if high is None else high))
         names = tuple(name for name, kept in zip(self.names, kept_Q, strict=True) if kept)
         nats_QC, answers_Q = self.nats_QC[kept_Q], self.answers_Q[kept_Q]
         return Answers(self.kind, names, nats_QC, answers_Q, self.asked_Q[kept_Q], self.groups_Q[kept_Q])
 
-    def interval(self) -> tuple[float, float]:
+    def confidence_interval(self) -> tuple[float, float]:
         """Bootstrap interval of the accuracy at 95 %, from 10,000 resamples under a fixed seed."""
-        right = self.right[self.asked_Q]
-        if not len(right):
+        credits = self.credits[self.asked_Q]
+        if not len(credits):
             return float("nan"), float("nan")
-        # A resample of yes and no is a binomial draw.
-        drawn = np.random.default_rng(0).binomial(len(right), right.mean(), RESAMPLES) / len(right)
-        low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        # Few different credits exist (1, 1/2, ... 1/C, 0), so a resample is a multinomial draw of their
+        # counts. Credit 1 comes first: without ties the draws are binomial draws of the correct answers.
+        values, counts = np.unique(credits, return_counts=True)
+        draws = np.random.default_rng(0).multinomial(
+            len(credits), counts[::-1] / len(credits), BOOTSTRAP_RESAMPLES
+        )
+        accuracies = draws @ values[::-1] / len(credits)
+        low, high = np.quantile(accuracies, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
         return float(low), float(high)
 
-    def write(self, path: Path) -> None:
-        """Write a line a question: its name, group, answer, choice, whether right ("" where not asked), nats.
+    def write_tsv(self, path: Path) -> None:
+        """Write one line for each question.
 
-        Raises CorpusError when the file cannot be written.
+        Columns: name, group, index of the correct candidate, index of the first best candidate, number of
+        best candidates (more than 1 is a tie), credit ("" where the question does not count), nats of each
+        candidate. Raises CorpusError when the file cannot be written.
         """
-        choices, right = choose(self.nats_QC), self.right
         try:
             with path.open("w", encoding="utf-8", newline="") as file:
                 table = csv.writer(file, delimiter="\t", lineterminator="\n")
-                columns = [f"nats_{number}" for number in range(self.nats_QC.shape[1])]
-                table.writerow(["question", "group", "answer", "choice", "right", *columns])
-                for row, name in enumerate(self.names):
-                    verdict = str(int(right[row])) if self.asked_Q[row] else ""
-                    nats = [f"{value:.6f}" for value in self.nats_QC[row]]
-                    told = [int(self.groups_Q[row]), int(self.answers_Q[row]), int(choices[row])]
-                    table.writerow([name, *told, verdict, *nats])
+                nats_columns = [f"nats_{number}" for number in range(self.nats_QC.shape[1])]
+                table.writerow(["question", "group", "answer", "choice", "tied", "right", *nats_columns])
+                table.writerows(self._make_row(row) for row in range(len(self.names)))
         except OSError as error:
             raise CorpusError(f"cannot write answers to {path}: {error.strerror}") from None
+
+    def _make_row(self, row: int) -> list[str | int]:
+        nats_C = self.nats_QC[row]
+        credit = f"{self.credits[row]:.6g}" if self.asked_Q[row] else ""
+        numbers = (self.groups_Q[row], self.answers_Q[row], nats_C.argmin(), self.best_counts[row])
+        return [self.names[row], *map(int, numbers), credit, *(f"{value:.6f}" for value in nats_C)]
 
 
 class QuestionTaskConfig(TextTaskConfig):
     """A text to model and questions to answer."""
 
     objective: Objective = "accuracy"
-    """What trials compare by, stop early by and anneal by: the answers, or the text's perplexity."""
+    """The figure that compares trials, stops them early and anneals the learning rate."""
+
+    @override
+    def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
+        has_questions = corpus.questions is not None and split in corpus.questions.annotations.get(
+            self.kind, {}
+        )
+        return has_questions and super().is_evaluable(corpus, protocol, split)
 
     @abstractmethod
-    def ask(self, corpus: Corpus, protocol: Protocol) -> "QuestionTask":
-        """The questions of a corpus; raises CorpusError or ConfigurationError that says what is lacking."""
+    def open_questions(self, corpus: Corpus, protocol: Protocol) -> "QuestionTask":
+        """The questions of a corpus; raises CorpusError or ConfigurationError that names what is missing."""
 
     @override
     def open(self, corpus: Corpus, protocol: Protocol) -> "QuestionTask":
-        """The same for models to be judged by: raises CorpusError, too, where no validation question can be
-        asked.
-        """
-        task = self.ask(corpus, protocol)
-        task.refuse_unaskable("valid")
+        """The task for training; raises CorpusError also if no validation question can be answered."""
+        task = self.open_questions(corpus, protocol)
+        task.check_answerable("valid")
         return task
 
 
 class QuestionTask(Task[LanguageModel, Any]):
-    """A text that trains, and questions at every evaluation. Raises CorpusError where there are none."""
+    """A text for training and questions for evaluation; raises CorpusError for a corpus without questions."""
 
     kind: str
-    unaskable: str
-    """Why not one question of a split can be asked, where that is so, and what helps."""
+    unanswerable_reason: str
+    """End of the error for a split without answerable questions: the reason and the fix."""
 
     def __init__(self, corpus: Corpus, protocol: Protocol, objective: Objective) -> None:
-        self.text: AnyTask = LanguageModellingConfig().open(corpus, protocol)
-        self.choices = self.text.choices
+        self.text_task: AnyTask = LanguageModellingConfig().open(corpus, protocol)
+        self.outcome_count = self.text_task.outcome_count
         self.objective = objective
         self.corpus, self.protocol = corpus, protocol
-        self.asked = _asked(corpus, self.kind)
-        self.ids_V = corpus.asked_ids()
+        self.question_corpus = _find_question_corpus(corpus, self.kind)
+        self.ids_V = corpus.map_question_ids()
         self.known_V = self.ids_V >= 0
-        self.unknown = corpus.vocabulary.id_of(UNK) if UNK in corpus.vocabulary else None
-        if self.unknown is None:
-            self._refuse_unknown()
+        self.unknown_id = corpus.vocabulary.get_id(UNK) if UNK in corpus.vocabulary else None
+        if self.unknown_id is None:
+            self._check_unknown_words()
         else:
-            self.known_V &= self.ids_V != self.unknown
-            self.ids_V = np.where(self.ids_V < 0, self.unknown, self.ids_V)
+            self.known_V &= self.ids_V != self.unknown_id
+            self.ids_V = np.where(self.ids_V < 0, self.unknown_id, self.ids_V)
 
-    def _refuse_unknown(self) -> None:
-        """Raise CorpusError for words that the text lacks and cannot read as `<unk>` either."""
-        words = zip(self.asked.vocabulary.tokens, self.asked.vocabulary.counts, self.known_V, strict=True)
-        strange = [word for word, count, known in words if not known and (count or word != UNK)]
-        if strange:
+    def _check_unknown_words(self) -> None:
+        """Raise CorpusError if the text's vocabulary lacks words of the questions; it has no `<unk>`."""
+        words = zip(
+            self.question_corpus.vocabulary.tokens,
+            self.question_corpus.vocabulary.counts,
+            self.known_V,
+            strict=True,
+        )
+        missing = [word for word, count, known in words if not known and (count or word != UNK)]
+        if missing:
             raise CorpusError(
-                f'"{self.asked.name}" asks with {len(strange):,} words that the text lacks, such as '
-                f'"{strange[0]}", and the text\'s vocabulary has no {UNK}; ask in its words, or, if it is of '
-                "files, import it with --unknown map"
+                f'the questions of "{self.question_corpus.name}" have {len(missing):,} words that the text '
+                f'lacks, such as "{missing[0]}", and the text\'s vocabulary has no {UNK}; use questions in '
+                "the text's words, or import the text with --unknown map"
             )
 
-    def refuse_unaskable(self, split: str) -> None:
-        """Raise CorpusError where a split has no questions, or none that a model of the text can be asked."""
-        asked_Q = self.askable(split)
-        if not asked_Q.any():
+    def check_answerable(self, split: str) -> None:
+        """Raise CorpusError for a split without questions, or without answerable questions."""
+        is_answerable_Q = self.is_answerable(split)
+        if not is_answerable_Q.any():
             raise CorpusError(
-                f'"{self.asked.name}" has {len(asked_Q):,} {self.kind} questions for {split}, and none can '
-                f'be asked of "{self.corpus.name.partition("+")[0]}": {self.unaskable}'
+                f'"{self.question_corpus.name}" has {len(is_answerable_Q):,} {self.kind} questions for '
+                f'{split}, and a model of "{self.corpus.name.partition("+")[0]}" can answer none: '
+                f"{self.unanswerable_reason}"
             )
 
     @abstractmethod
-    def askable(self, split: str) -> NDArray[np.bool_]:
-        """Whether each question of a split can be asked, (Q,). Raises CorpusError where it has none."""
+    def is_answerable(self, split: str) -> NDArray[np.bool_]:
+        """Whether each question of a split counts, (Q,); raises CorpusError for a split without questions."""
 
     @abstractmethod
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:
-        """What a model on `device` makes of a split's questions. Raises CorpusError where it has none."""
+        """The answers of a model on `device` to a split's questions.
+
+        Raises CorpusError for a split without questions.
+        """
 
     @property
     @override
     def epoch_tokens(self) -> int:
-        return self.text.epoch_tokens
+        return self.text_task.epoch_tokens
 
     @override
-    def prepare(self, model: LanguageModel) -> None:
-        self.text.prepare(model)
+    def initialise_model(self, model: LanguageModel) -> None:
+        self.text_task.initialise_model(model)
 
     @override
     def training_plan(self, seed: int, epoch: int) -> Plan[Any]:
-        return self.text.training_plan(seed, epoch)
+        return self.text_task.training_plan(seed, epoch)
 
     @override
-    def loss(self, model: LanguageModel, batch: Any, state: State | None) -> tuple[Tensor, State]:
-        return self.text.loss(model, batch, state)
+    def loss(
+        self, model: LanguageModel, batch: Any, state: RecurrentState | None
+    ) -> tuple[Tensor, RecurrentState]:
+        return self.text_task.loss(model, batch, state)
 
     @override
     def evaluate(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Metrics:
-        """The metrics of the text's split, with the accuracy of the answers to the questions of that name."""
-        return self.judged(self.text.evaluate(model, split, device), model, split, device)
+        """The metrics of the text's split, with the accuracy on the questions' split of the same name."""
+        return self.add_accuracy(self.text_task.evaluate(model, split, device), model, split, device)
 
-    def judged(
+    @override
+    def add_accuracy(
         self, metrics: Metrics, model: LanguageModel, split: str, device: str | torch.device = "cpu"
     ) -> Metrics:
-        """The metrics of a text, however it was read, with the accuracy of the answers."""
         answers = self.answer(model, split, device)
-        accuracy = answers.accuracy if answers.questions else None
-        return metrics.model_copy(update={"accuracy": accuracy, "questions": answers.questions})
+        accuracy = answers.accuracy if answers.question_count else None
+        return metrics.model_copy(
+            update={"accuracy": accuracy, "questions": answers.question_count, "ties": answers.tie_count}
+        )
 
     def unknown_rate(self, split: str) -> float:
-        """Share of the words of a split's questions that are not in the text's vocabulary."""
-        asked = self.asked[split]
-        starts = range(0, asked.token_count, READ_TOKENS)
-        pieces = (asked.tokens(start, min(start + READ_TOKENS, asked.token_count)) for start in starts)
-        unknown = sum(int(np.count_nonzero(~self.known_V[tokens])) for tokens in pieces)
-        return unknown / (asked.token_count - asked.sentence_count)
+        """Share of the words of a split's questions that are not in the text's vocabulary, from 0 to 1."""
+        text = self.question_corpus[split]
+        starts = range(0, text.token_count, CHUNK_TOKENS)
+        chunks = (text.read_tokens(start, min(start + CHUNK_TOKENS, text.token_count)) for start in starts)
+        unknown = sum(int(np.count_nonzero(~self.known_V[tokens])) for tokens in chunks)
+        return unknown / (text.token_count - text.sentence_count)  # without the <eos> of each sentence
 
-    def rows(self, split: str) -> Any:
-        """The split's questions, an Arrow table; raises CorpusError where there are none."""
-        tables = self.asked.annotations[self.kind]
+    def question_table(self, split: str) -> Any:
+        """The split's questions as an Arrow table; raises CorpusError for a split without questions."""
+        tables = self.question_corpus.annotations[self.kind]
         if split not in tables:
             raise CorpusError(
-                f'corpus "{self.asked.name}" has no {self.kind} questions for {split}; it has them for '
-                f"{', '.join(tables)}"
+                f'corpus "{self.question_corpus.name}" has no {self.kind} questions for {split}; it has '
+                f"them for {', '.join(tables)}"
             )
         return tables[split]
 
-    def targets(
+    def gather_targets(
         self, split: Split, sentences: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """targets_BT of sentences in the text's ids, filled up with the boundary, and which are theirs."""
+        """Words of sentences in the text's ids, padded with BOUNDARY, and the mask of the words, (B, T)."""
         lengths = split.lengths[sentences]
         columns = np.arange(lengths.max())
         mask_BT = columns < lengths[:, None]
@@ -240,8 +280,8 @@ class QuestionTask(Task[LanguageModel, Any]):
         return np.where(mask_BT, self.ids_V[words_BT], BOUNDARY), mask_BT
 
 
-def by_length(lengths: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64]]:
-    """Indices in batches of like length, of about 4,096 tokens each."""
+def batch_by_length(lengths: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64]]:
+    """Indices in batches of similar length, of at most BATCH_TOKENS tokens or of one row."""
     order = np.argsort(lengths, kind="stable")
     start = 0
     while start < len(order):
@@ -251,12 +291,12 @@ def by_length(lengths: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64]]:
         start = stop
 
 
-def _asked(corpus: Corpus, kind: str) -> Corpus:
-    asked = corpus.questions
-    if asked is None or kind not in asked.annotations:
-        has = ", ".join(asked.annotations) if asked else "nothing"
+def _find_question_corpus(corpus: Corpus, kind: str) -> Corpus:
+    questions = corpus.questions
+    if questions is None or kind not in questions.annotations:
+        kinds = ", ".join(questions.annotations) if questions else "nothing"
         raise CorpusError(
-            f'corpus "{corpus.name}" has no {kind} questions, it has {has}; join a corpus that has them: '
+            f'corpus "{corpus.name}" has no {kind} questions, it has {kinds}; join a corpus that has them: '
             f'corpus = "{corpus.name.partition("+")[0]}+QUESTIONS"'
         )
-    return asked
+    return questions

@@ -1,9 +1,9 @@
-"""Sentiment of sentences and phrases: five classes, or two without the neutral ones.
+"""Sentiment of sentences and phrases in five classes, or in two classes without neutral examples.
 
 Cheng, Dong and Lapata (2016), section 5.2, on the Stanford Sentiment Treebank (Socher et al. 2013). The
-states after the words of a phrase are averaged and classified; a phrase is read in its sentence, so its
-states know the words before it. Two classes leave out sentences whose own label is neutral, and neutral
-phrases.
+mean of the hidden states over the words of a phrase is classified. A phrase is read within its sentence, so
+its states depend on the words before it. With two classes, neutral phrases and sentences with a neutral label
+are left out.
 
 Shapes: B sentences, T time, N labelled phrases.
 """
@@ -16,52 +16,55 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from memtune.corpora.protocols import Protocol
-from memtune.corpora.store import Corpus, Split
-from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, bare, hidden_width
-from memtune.models.interface import LanguageModelConfig
+from memtune.corpora.batching.protocols import Protocol
+from memtune.corpora.store.corpus import Corpus, Split
+from memtune.models.architecture import LanguageModelConfig
+from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, strip_output_layer
 from memtune.tasks.classification import (
     Classification,
     Examples,
+    IntArray,
     LabelledBatch,
-    Positions,
-    annotated_splits,
-    network,
-    padded_words,
-    word_counts,
+    count_words,
+    find_annotated_splits,
+    pad_words,
+    require_network,
 )
-from memtune.tasks.interface import TaskConfig
-from memtune.tasks.pretrained import pretrained
+from memtune.tasks.pretrained_embeddings import find_pretrained_vectors
+from memtune.tasks.task import TaskConfig
 
 __all__ = ["SentimentConfig"]
 
-MEAN_WORDS = 19
-"""Words a sentence (section 5.2)."""
-CLASSES = {5: (0, 1, 2, 3, 4), 2: (0, 0, -1, 1, 1)}
-"""By number of classes: the class of each label, from very negative to very positive; -1 is left out."""
+MEAN_SENTENCE_WORDS = 19
+"""Mean number of words in a sentence (section 5.2)."""
+CLASS_BY_LABEL = {5: (0, 1, 2, 3, 4), 2: (0, 0, -1, 1, 1)}
+"""Number of classes -> class of each label, from very negative to very positive; -1 leaves it out."""
 
 
 class SentimentConfig(TaskConfig):
-    """Tell how positive a sentence is."""
+    """Classify sentences by how positive they are."""
 
     kind: Literal["sentiment"] = "sentiment"
     objective: Literal["accuracy"] = "accuracy"
+    prediction_unit = "examples"
     classes: Literal[5, 2] = Field(5, description="Five classes, or positive against negative")
     phrases: Literal["root", "all"] = Field(
         "root",
-        description='What training learns from: "root", whole sentences, or "all" labelled phrases too; '
-        "evaluation is of whole sentences",
+        description='Labels used in training: "root", those of whole sentences, or "all", also those of '
+        "phrases; evaluation uses whole sentences",
     )
-    classifier_layers: int = Field(2, ge=0, description="Layers of ReLU below the last, linear one")
-    dropout: float = Field(0.5, ge=0, lt=1, description="Of the classifier (section 5.2)")
+    classifier_layers: int = Field(
+        2, ge=0, description="Number of ReLU layers before the linear output layer"
+    )
+    dropout: float = Field(0.5, ge=0, lt=1, description="Dropout of the classifier (section 5.2)")
     pretrained_vectors: bool = Field(
-        True, description="Whether embeddings start as the corpus' pretrained vectors, where it has some"
+        True, description="Whether the corpus' pretrained vectors initialise the embeddings, if it has any"
     )
     first_epoch_scale: float = Field(
         0.35,
         ge=0,
-        description="What the gradient of pretrained words is multiplied by in the first epoch; Adam cancels "
-        "a constant factor but for its epsilon and weight decay",
+        description="Factor of the gradients of pretrained words in the first epoch; Adam cancels a constant "
+        "factor except for its epsilon and weight decay",
     )
 
     @property
@@ -76,35 +79,44 @@ class SentimentConfig(TaskConfig):
 
     @override
     def build(self, model: LanguageModelConfig, vocabulary_size: int) -> SentenceClassifier:
-        return SentenceClassifier(network(model, self.kind), vocabulary_size, self.head)
+        return SentenceClassifier(require_network(model, self.kind), vocabulary_size, self.head)
 
     @override
     def parameter_count(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        body = network(model, self.kind)
-        width = hidden_width(body)
-        return bare(body).parameter_count(vocabulary_size) + self.head.parameter_count(width, width)
+        body = require_network(model, self.kind)
+        width = body.hidden_width
+        return strip_output_layer(body).parameter_count(vocabulary_size) + self.head.parameter_count(
+            width, width
+        )
 
     @override
     def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        body = network(model, self.kind)
-        width = hidden_width(body)
-        return bare(body).multiply_adds(1) + self.head.multiply_adds(width, width) // MEAN_WORDS
+        body = require_network(model, self.kind)
+        width = body.hidden_width
+        return (
+            strip_output_layer(body).multiply_adds(1)
+            + self.head.multiply_adds(width, width) // MEAN_SENTENCE_WORDS
+        )
+
+    @override
+    def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
+        return split in corpus.annotations.get(self.kind, {})
 
     @override
     def open(self, corpus: Corpus, protocol: Protocol) -> Classification:
-        splits = annotated_splits(corpus, self.kind, protocol)
+        splits = find_annotated_splits(corpus, self.kind, protocol)
         return Classification(
-            self._examples(corpus, "train", self.phrases),
-            {split: self._examples(corpus, split, "root") for split in splits},
+            self._select_examples(corpus, "train", self.phrases),
+            {split: self._select_examples(corpus, split, "root") for split in splits},
             self.classes,
             protocol.batch_size,
-            pretrained(corpus, self.first_epoch_scale) if self.pretrained_vectors else None,
+            find_pretrained_vectors(corpus, self.first_epoch_scale) if self.pretrained_vectors else None,
         )
 
-    def _examples(self, corpus: Corpus, split: str, phrases: str) -> "_Phrases":
+    def _select_examples(self, corpus: Corpus, split: str, phrases: str) -> "_Phrases":
         table = corpus.annotations["sentiment"][split]
         columns = {name: table.column(name).to_numpy() for name in table.column_names}
-        classes = np.array(CLASSES[self.classes])[columns["label"]]
+        classes = np.array(CLASS_BY_LABEL[self.classes])[columns["label"]]
         roots = columns["root"]
         kept = np.isin(columns["sentence"], columns["sentence"][roots & (classes >= 0)]) & (classes >= 0)
         if phrases == "root":
@@ -115,14 +127,14 @@ class SentimentConfig(TaskConfig):
 
 
 class _Phrases(Examples):
-    """Sentences with the labelled phrases of each."""
+    """Sentences with their labelled phrases."""
 
     def __init__(
         self,
         split: Split,
-        sentences_N: Positions,
-        starts_N: Positions,
-        stops_N: Positions,
+        sentences_N: IntArray,
+        starts_N: IntArray,
+        stops_N: IntArray,
         labels_N: NDArray[np.int64],
     ) -> None:
         order = np.argsort(sentences_N, kind="stable")
@@ -131,16 +143,16 @@ class _Phrases(Examples):
         self._sentences, self._firsts, self._counts = np.unique(
             sentences_N[order], return_index=True, return_counts=True
         )
-        lengths = word_counts(split, self._sentences)
+        lengths = count_words(split, self._sentences)
         self.lengths_E2 = np.stack([lengths, np.zeros_like(lengths)], axis=1)
         self.label_count = len(labels_N)
 
     @override
-    def batch(self, chosen: Positions) -> LabelledBatch:
-        words_BT, _ = padded_words(self._split, self._sentences[chosen])
-        counts = self._counts[chosen]
-        rows = np.repeat(np.arange(len(chosen)), counts)
+    def batch(self, indices: IntArray) -> LabelledBatch:
+        words_BT, _ = pad_words(self._split, self._sentences[indices])
+        counts = self._counts[indices]
+        rows = np.repeat(np.arange(len(indices)), counts)
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        spans = self._spans_3N[:, np.repeat(self._firsts[chosen], counts) + within]
+        spans = self._spans_3N[:, np.repeat(self._firsts[indices], counts) + within]
         starts_N, stops_N, labels_N = (torch.from_numpy(column) for column in spans.copy())
-        return LabelledBatch((words_BT, torch.from_numpy(rows), starts_N, stops_N), labels_N, len(chosen))
+        return LabelledBatch((words_BT, torch.from_numpy(rows), starts_N, stops_N), labels_N, len(indices))

@@ -1,41 +1,48 @@
-"""What happened: runs, lineage, the registry of best models.
+"""Records in MLflow: runs, lineage, and the registry of best models.
 
-The only home of MLflow, which is imported on first use.
+The only package that imports MLflow, on first use.
 """
 
-from memtune.tracking.card import Card, Result
-from memtune.tracking.champions import Champion, best, list_champions
-from memtune.tracking.connection import check_tracking, is_server, sqlite_uri
-from memtune.tracking.entries import CorpusInput
-from memtune.tracking.evaluations import record_evaluation
-from memtune.tracking.leaderboard import Row, leaderboard, varying
-from memtune.tracking.loading import RegisteredModel, load_registered
-from memtune.tracking.pages import comparison_link, experiment_link, serve_pages
-from memtune.tracking.recorder import ALONE, Recorder, Status
-from memtune.tracking.registry import Decision, register_champion
+from memtune.tracking.mlflow_connection import check_tracking, is_server, sqlite_uri
+from memtune.tracking.mlflow_ui import ServedPages, serve_pages
+from memtune.tracking.registry.evaluation_records import record_evaluation
+from memtune.tracking.registry.model_package import ModelCard, ModelResult
+from memtune.tracking.registry.model_registry import Promotion, register_if_better
+from memtune.tracking.registry.model_versions import (
+    RegisteredVersion,
+    find_champion,
+    list_champions,
+    require_registered,
+)
+from memtune.tracking.registry.registered_model import DownloadedModel, load_registered
+from memtune.tracking.runs.leaderboard import LeaderboardRow, find_varying_parameters, read_leaderboard
+from memtune.tracking.runs.recorder import NO_STUDY, Recorder
+from memtune.tracking.runs.run_entries import CorpusInput
+from memtune.tracking.ui_links import comparison_link, experiment_link
 
 __all__ = [
-    "ALONE",
-    "Card",
-    "Champion",
+    "NO_STUDY",
     "CorpusInput",
-    "Decision",
+    "DownloadedModel",
+    "LeaderboardRow",
+    "ModelCard",
+    "ModelResult",
+    "Promotion",
     "Recorder",
-    "RegisteredModel",
-    "Result",
-    "Row",
-    "Status",
-    "best",
+    "RegisteredVersion",
+    "ServedPages",
     "check_tracking",
     "comparison_link",
     "experiment_link",
+    "find_champion",
+    "find_varying_parameters",
     "is_server",
-    "leaderboard",
     "list_champions",
     "load_registered",
+    "read_leaderboard",
     "record_evaluation",
-    "register_champion",
+    "register_if_better",
+    "require_registered",
     "serve_pages",
     "sqlite_uri",
-    "varying",
 ]

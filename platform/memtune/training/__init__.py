@@ -1,46 +1,63 @@
-"""One trial's learning, with no cluster in sight: loop, optimisers, schedules, checkpoints, evaluation."""
+"""Training of one trial, without Ray: loop, optimisers, schedules, checkpoints and evaluation."""
 
-from memtune.training.checkpoint import Record, load_best_model, read_checkpoint
-from memtune.training.configuration import TrainingConfig, TrialConfig
+from memtune.training.checkpoint import CheckpointRecord, load_best_model, read_checkpoint
 from memtune.training.devices import find_device
 from memtune.training.evaluation import evaluate
-from memtune.training.learner import Learner
-from memtune.training.learners import AnyLearner, new_learner, restore_learner
-from memtune.training.memory import MemoryEstimate, available_bytes, estimate, largest_batch, longest_row
-from memtune.training.optimisers import AdamConfig, AdamWConfig, NTASGDConfig, RMSpropConfig, SGDConfig
-from memtune.training.reports import Progress, Report, best_report
-from memtune.training.schedules import ConstantSchedule, InverseSchedule, PlateauSchedule, StepSchedule
-from memtune.training.weights import load_model, save_model
+from memtune.training.gradient_trainer import GradientTrainer
+from memtune.training.memory_footprint import (
+    MemoryEstimate,
+    estimate_memory,
+    find_largest_batch,
+    find_longest_row,
+    measure_available_bytes,
+)
+from memtune.training.optimisation.optimisers import (
+    AdamConfig,
+    AdamWConfig,
+    NTASGDConfig,
+    RMSpropConfig,
+    SGDConfig,
+)
+from memtune.training.optimisation.schedules import (
+    ConstantSchedule,
+    InverseSchedule,
+    PlateauSchedule,
+    StepSchedule,
+)
+from memtune.training.trainers import AnyTrainer, new_trainer, restore_trainer
+from memtune.training.trial_config import TrainingConfig, TrialConfig
+from memtune.training.trial_report import Progress, Report, find_best_report
+from memtune.training.weight_files import load_model, save_model
 
 __all__ = [
     "AdamConfig",
     "AdamWConfig",
-    "AnyLearner",
+    "AnyTrainer",
+    "CheckpointRecord",
     "ConstantSchedule",
+    "GradientTrainer",
     "InverseSchedule",
-    "Learner",
     "MemoryEstimate",
     "NTASGDConfig",
     "PlateauSchedule",
     "Progress",
     "RMSpropConfig",
-    "Record",
     "Report",
     "SGDConfig",
     "StepSchedule",
     "TrainingConfig",
     "TrialConfig",
-    "available_bytes",
-    "best_report",
-    "estimate",
+    "estimate_memory",
     "evaluate",
+    "find_best_report",
     "find_device",
-    "largest_batch",
+    "find_largest_batch",
+    "find_longest_row",
     "load_best_model",
     "load_model",
-    "longest_row",
-    "new_learner",
+    "measure_available_bytes",
+    "new_trainer",
     "read_checkpoint",
-    "restore_learner",
+    "restore_trainer",
     "save_model",
 ]

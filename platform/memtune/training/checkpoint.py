@@ -1,217 +1,304 @@
-"""A checkpoint: a folder that holds all a trial needs to go on as if it had never stopped.
+"""A checkpoint: a folder with the complete state of a trial, from which it resumes exactly.
 
-model.safetensors the weights, best.safetensors those of the best validation report, learner.safetensors the
-optimiser, the random states, the state carried along a stream and what was summed since the last report,
-learner.json the rest: configuration,
-position, curve, and the digest of every file, so that an altered checkpoint is told from a whole one.
+model.safetensors holds the weights and best.safetensors the weights of the best validation report.
+learner.safetensors holds the optimiser state, the random states, the recurrent state of a stream and the sums
+since the last report. learner.json holds the configuration, the position, the curve, and the digest of every
+file, which detects altered files.
+
+A checkpoint may come from storage that other users write to. Only regular files of bounded size inside the
+folder are read, and every problem with their content raises CheckpointError.
 """
 
-import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import ValidationError
+import torch
+from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
-from memtune.corpora.store import Corpus
+from memtune.corpora.store.corpus import Corpus
 from memtune.errors import CheckpointError
-from memtune.models.interface import Model
-from memtune.tasks import build
-from memtune.training.configuration import TrialConfig
-from memtune.training.interval import IntervalRecord
-from memtune.training.reports import Report
-from memtune.training.weights import load_weights, read_tensors, write_tensors
+from memtune.models.architecture import Model
+from memtune.tasks import build_model
+from memtune.training.loop.epoch_batches import Position
+from memtune.training.loop.report_interval import IntervalRecord
+from memtune.training.trial_config import TrialConfig
+from memtune.training.trial_report import Report
+from memtune.training.weight_files import (
+    MAX_DESCRIPTION_BYTES,
+    check_size,
+    check_tensor_file,
+    hash_file,
+    load_weights,
+    read_small_file,
+    read_tensors,
+    write_tensors,
+)
 from memtune.values import Value, digest
 
 __all__ = [
     "Checkpoint",
-    "Position",
-    "Record",
-    "check_origin",
+    "CheckpointRecord",
+    "join_groups",
     "load_best_model",
+    "make_record",
     "read_checkpoint",
     "read_record",
+    "read_trial_checkpoint",
+    "split_groups",
     "write_checkpoint",
 ]
 
 SCHEMA_VERSION = 2
-MODEL = "model.safetensors"
-BEST = "best.safetensors"
-LEARNER = "learner.safetensors"
-RECORD = "learner.json"
+TensorFile = Literal["model.safetensors", "best.safetensors", "learner.safetensors"]
+MODEL_FILE: TensorFile = "model.safetensors"
+BEST_WEIGHTS_FILE: TensorFile = "best.safetensors"
+TRAINER_STATE_FILE: TensorFile = "learner.safetensors"
+RECORD_FILE = "learner.json"
 
 
-class Position(Value):
-    """Where in the data and in its updates a trial is."""
-
-    epoch: int = 0
-    """Epochs begun before this one."""
-    batch: int = 0
-    """Batches of this epoch behind it."""
-    tokens: int = 0
-    """Predicted tokens behind it."""
-    updates: int = 0
-    """Steps behind it."""
-
-
-class Record(Value):
-    """What learner.json tells."""
+class CheckpointRecord(Value):
+    """The content of learner.json without the digests."""
 
     config: TrialConfig
     identity: str
     corpus: str
     corpus_digest: str
-    vocabulary_size: int
+    vocabulary_size: int = Field(ge=1)
     position: Position
     curve: tuple[Report, ...]
     scaler: dict[str, float] | None
     versions: dict[str, str]
     seconds: float | None = None
-    """Spent training and evaluating so far; up to the last report where a record of schema 1 tells none."""
+    """Seconds of training and evaluation so far; None in schema 1 and for models that count."""
     interval: IntervalRecord | None = None
-    """How far the interval to the next report has come; None at a report."""
+    """State of the interval since the last report; None directly after a report."""
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Seconds of training and evaluation so far; without `seconds` those of the last report."""
+        return self.seconds or (self.curve[-1].seconds if self.curve else 0.0)
+
+
+class _SealedRecord(Value):
+    """The content of learner.json: the record, the digests of the files, and a digest of both."""
+
+    digest: str
+    schema_version: int = Field(ge=1, le=SCHEMA_VERSION)
+    record: dict[str, Any]
+    files: dict[TensorFile, str]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What the files of a checkpoint hold, in memory."""
+    """The content of a checkpoint's files, in memory."""
 
-    record: Record
-    model: dict[str, Tensor]
-    best: dict[str, Tensor] | None
-    learner: dict[str, Tensor]
+    record: CheckpointRecord
+    model_weights: dict[str, Tensor]
+    best_weights: dict[str, Tensor] | None
+    trainer_state: dict[str, Tensor]
+
+
+def make_record(
+    config: TrialConfig,
+    corpus: Corpus,
+    position: Position,
+    curve: Sequence[Report],
+    *,
+    scaler: dict[str, float] | None = None,
+    seconds: float | None = None,
+    interval: IntervalRecord | None = None,
+) -> CheckpointRecord:
+    """The record of a trial on a corpus, at a position."""
+    return CheckpointRecord(
+        config=config,
+        identity=config.identity(corpus.digest),
+        corpus=corpus.name,
+        corpus_digest=corpus.digest,
+        vocabulary_size=len(corpus.vocabulary),
+        position=position,
+        curve=tuple(curve),
+        scaler=scaler,
+        versions={"torch": torch.__version__},
+        seconds=seconds,
+        interval=interval,
+    )
+
+
+def join_groups(groups: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Groups of named tensors as one dictionary with names `group/name`."""
+    return {f"{group}/{name}": tensor for group, named in groups.items() for name, tensor in named.items()}
+
+
+def split_groups(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The groups that `join_groups` joined, without empty groups."""
+    groups: dict[str, dict[str, Tensor]] = {}
+    for path, tensor in tensors.items():
+        group, _, name = path.partition("/")
+        groups.setdefault(group, {})[name] = tensor
+    return groups
 
 
 def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write a checkpoint whole or not at all: a sibling of the folder is filled and takes its place."""
-    filled = folder.with_name(f".{folder.name}.writing")
+    """Write a checkpoint atomically: fill a temporary sibling folder, then rename it."""
+    temporary = folder.with_name(f".{folder.name}.writing")
     try:
-        shutil.rmtree(filled, ignore_errors=True)  # of a writer that was killed
-        filled.mkdir(parents=True)
-        _fill(checkpoint, filled)
-        _put_in_place(filled, folder)
+        shutil.rmtree(temporary, ignore_errors=True)  # of an earlier writer that was killed
+        temporary.mkdir(parents=True)
+        _write_files(checkpoint, temporary)
+        _replace_folder(temporary, folder)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(filled, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(f"cannot write a checkpoint to {folder}: {error}") from error
 
 
-def _fill(checkpoint: Checkpoint, folder: Path) -> None:
-    tensors = {MODEL: checkpoint.model, LEARNER: checkpoint.learner}
-    if checkpoint.best is not None:
-        tensors[BEST] = checkpoint.best
+def _write_files(checkpoint: Checkpoint, folder: Path) -> None:
+    tensors = {MODEL_FILE: checkpoint.model_weights, TRAINER_STATE_FILE: checkpoint.trainer_state}
+    if checkpoint.best_weights is not None:
+        tensors[BEST_WEIGHTS_FILE] = checkpoint.best_weights
     for name, group in tensors.items():
         write_tensors(group, folder / name)
     record = checkpoint.record.model_dump(mode="json")
-    files = {name: _file_digest(folder / name) for name in sorted(tensors)}
+    files = {name: hash_file(folder / name) for name in sorted(tensors)}
     content = {"schema_version": SCHEMA_VERSION, "record": record, "files": files}
     sealed = {"digest": digest(content), **content}
-    (folder / RECORD).write_text(json.dumps(sealed, indent=1) + "\n", encoding="utf-8")
+    (folder / RECORD_FILE).write_text(json.dumps(sealed, indent=1) + "\n", encoding="utf-8")
 
 
-def _put_in_place(filled: Path, folder: Path) -> None:
-    """Move a filled folder to its place; a checkpoint already there steps aside until that has happened."""
-    aside = _aside(folder)
+def _replace_folder(new_folder: Path, folder: Path) -> None:
+    """Rename a complete folder; an existing checkpoint is kept as a backup until the rename succeeds."""
+    backup = _backup_folder(folder)
     if folder.exists():
-        shutil.rmtree(aside, ignore_errors=True)
-        os.replace(folder, aside)
-    os.replace(filled, folder)
-    shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(backup, ignore_errors=True)
+        os.replace(folder, backup)
+    os.replace(new_folder, folder)
+    shutil.rmtree(backup, ignore_errors=True)
 
 
-def _aside(folder: Path) -> Path:
+def _backup_folder(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.aside")
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint in a folder; a CheckpointError names what is missing, truncated, altered or too new.
+    """The checkpoint in a folder; raises CheckpointError for missing, truncated, altered or newer files.
 
-    A checkpoint that a writer killed half-way had put aside is read from there.
+    Reads the backup if a writer was killed before it renamed the new checkpoint.
     """
-    folder = _standing(folder)
-    content = _read_content(folder)
-    for name, expected in content["files"].items():
-        _check_file(folder / name, expected)
-    best = read_tensors(folder / BEST) if BEST in content["files"] else None
+    folder = _find_readable_folder(folder)
+    sealed = _read_sealed_record(folder)
+    for name, expected in sealed.files.items():
+        _verify_file(folder / name, expected)
+    best = read_tensors(folder / BEST_WEIGHTS_FILE) if BEST_WEIGHTS_FILE in sealed.files else None
     return Checkpoint(
-        _record(content, folder), read_tensors(folder / MODEL), best, read_tensors(folder / LEARNER)
+        _parse_record(sealed, folder),
+        read_tensors(folder / MODEL_FILE),
+        best,
+        read_tensors(folder / TRAINER_STATE_FILE),
     )
 
 
-def read_record(folder: Path) -> Record:
-    """What the checkpoint in a folder tells of itself, its tensors left unread; raises as read_checkpoint."""
-    folder = _standing(folder)
-    return _record(_read_content(folder), folder)
+def read_record(folder: Path) -> CheckpointRecord:
+    """The record of the checkpoint in a folder, without tensors; raises the errors of `read_checkpoint`."""
+    folder = _find_readable_folder(folder)
+    return _parse_record(_read_sealed_record(folder), folder)
 
 
-def _standing(folder: Path) -> Path:
-    """The folder, or where a writer that was killed half-way had put its checkpoint aside."""
-    return _aside(folder) if not folder.exists() and _aside(folder).exists() else folder
+def read_trial_checkpoint(folder: Path, corpus: Corpus) -> Checkpoint:
+    """The checkpoint in a folder, of a trial on this corpus; raises the errors of `read_checkpoint`.
 
-
-def _record(content: dict[str, Any], folder: Path) -> Record:
-    try:
-        return Record.model_validate(content["record"])
-    except ValidationError as error:
-        raise CheckpointError(f"{folder / RECORD} makes no sense: {error}") from None
-
-
-def check_origin(record: Record, corpus: Corpus, folder: Path) -> None:
-    """CheckpointError unless the record in a folder is of this corpus and of the trial it says."""
-    if record.corpus_digest != corpus.digest:
-        raise CheckpointError(
-            f'the checkpoint in {folder} was trained on corpus "{record.corpus}" with digest '
-            f'{record.corpus_digest[:12]}, not on "{corpus.name}" with {corpus.digest[:12]}; open that'
-        )
-    if record.identity != (now := record.config.identity(corpus.digest)):
-        raise CheckpointError(
-            f"{folder} holds trial {record.identity}, but its configuration is now that of "
-            f"{now}; it was saved by another version of memtune"
-        )
+    Raises CheckpointError also for a checkpoint of another corpus, and for one whose weights do not fit its
+    configuration: building the model of an altered configuration could exhaust the memory.
+    """
+    checkpoint = read_checkpoint(folder)
+    _check_origin(checkpoint.record, corpus, folder)
+    if checkpoint.record.config.model.is_trained_by_gradient:
+        _check_model_size(checkpoint.record, checkpoint.model_weights, folder / MODEL_FILE)
+    return checkpoint
 
 
 def load_best_model(folder: Path) -> Model:
-    """The model of a checkpoint with the weights of its best validation report."""
+    """The model of a checkpoint with the weights of its best validation report.
+
+    Raises the errors of `read_checkpoint`, and CheckpointError before the first validation report.
+    """
     checkpoint = read_checkpoint(folder)
-    if checkpoint.best is None:
+    if checkpoint.best_weights is None:
         raise CheckpointError(f"the trial of {folder} has no validation report yet; train it further")
     config, vocabulary_size = checkpoint.record.config, checkpoint.record.vocabulary_size
-    model = build(config.task, config.model, vocabulary_size, seed=0)
-    load_weights(model, checkpoint.best, folder / BEST)
+    _check_model_size(checkpoint.record, checkpoint.best_weights, folder / BEST_WEIGHTS_FILE)
+    model = build_model(config.task, config.model, vocabulary_size, seed=0)
+    load_weights(model, checkpoint.best_weights, folder / BEST_WEIGHTS_FILE)
     return model
 
 
-def _read_content(folder: Path) -> dict[str, Any]:
-    path = folder / RECORD
+def _find_readable_folder(folder: Path) -> Path:
+    """The folder, or its backup if a writer was killed before it renamed the new folder."""
+    return _backup_folder(folder) if not folder.exists() and _backup_folder(folder).exists() else folder
+
+
+def _parse_record(sealed: _SealedRecord, folder: Path) -> CheckpointRecord:
     try:
-        sealed = json.loads(path.read_bytes())
+        return CheckpointRecord.model_validate(sealed.record)
+    except ValidationError as error:
+        raise CheckpointError(f"{folder / RECORD_FILE} is not the record of a trial: {error}") from None
+
+
+def _check_origin(record: CheckpointRecord, corpus: Corpus, folder: Path) -> None:
+    """Raise CheckpointError for a record of another corpus, or with an identity of another configuration."""
+    if record.corpus_digest != corpus.digest:
+        raise CheckpointError(
+            f'the checkpoint in {folder} was trained on corpus "{record.corpus}" with digest '
+            f'{record.corpus_digest[:12]}, not on "{corpus.name}" with {corpus.digest[:12]}; open the former'
+        )
+    if record.identity != (now := record.config.identity(corpus.digest)):
+        raise CheckpointError(
+            f"{folder} holds trial {record.identity}, but its configuration has identity "
+            f"{now}; resume it with the version of memtune that saved it"
+        )
+
+
+def _check_model_size(record: CheckpointRecord, weights: dict[str, Tensor], path: Path) -> None:
+    check_size(record.config.parameter_count(record.vocabulary_size), weights, path)
+
+
+def _read_sealed_record(folder: Path) -> _SealedRecord:
+    path = folder / RECORD_FILE
+    try:
+        content = json.loads(read_small_file(path, MAX_DESCRIPTION_BYTES))
+        _check_schema(content, path)
+        sealed = _SealedRecord.model_validate(content)
+        unsealed = {name: value for name, value in content.items() if name != "digest"}
+        if sealed.digest != digest(unsealed):
+            raise CheckpointError(f"{path} is altered; resume from an older checkpoint")
     except OSError as error:
-        raise CheckpointError(f"no checkpoint in {folder}: cannot read {RECORD}: {error.strerror}") from None
-    except ValueError:
+        raise CheckpointError(
+            f"no checkpoint in {folder}: cannot read {RECORD_FILE}: {error.strerror}"
+        ) from None
+    except ValidationError:
+        raise CheckpointError(f"{path} is not the record of a checkpoint") from None
+    except (ValueError, RecursionError):  # not UTF-8, not JSON, integers of 4,301 digits; deeply nested JSON
         raise CheckpointError(f"{path} is truncated or altered; resume from an older checkpoint") from None
-    if not isinstance(sealed, dict) or not isinstance(version := sealed.get("schema_version"), int):
+    if not {MODEL_FILE, TRAINER_STATE_FILE} <= sealed.files.keys():
+        raise CheckpointError(f"{path} lacks the digest of a file; resume from an older checkpoint")
+    return sealed
+
+
+def _check_schema(content: Any, path: Path) -> None:
+    if not isinstance(content, dict) or not isinstance(version := content.get("schema_version"), int):
         raise CheckpointError(f"{path} is not the record of a checkpoint")
     if version > SCHEMA_VERSION:
         raise CheckpointError(
-            f"{path} has schema {version}, this memtune reads up to {SCHEMA_VERSION}; update it"
+            f"{path} has schema {version}, this memtune reads up to {SCHEMA_VERSION}; update memtune"
         )
-    content = {name: value for name, value in sealed.items() if name != "digest"}
-    if sealed.get("digest") != digest(content):
-        raise CheckpointError(f"{path} is altered; resume from an older checkpoint")
-    return content
 
 
-def _check_file(path: Path, expected: str) -> None:
-    if not path.exists():
-        raise CheckpointError(f"{path} is missing; resume from an older checkpoint")
-    if _file_digest(path) != expected:
+def _verify_file(path: Path, expected_digest: str) -> None:
+    check_tensor_file(path)
+    if hash_file(path) != expected_digest:
         raise CheckpointError(f"{path} is truncated or altered; resume from an older checkpoint")
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

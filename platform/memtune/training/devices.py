@@ -1,4 +1,4 @@
-"""The device that a name means."""
+"""The torch device of a name."""
 
 import torch
 
@@ -8,7 +8,7 @@ __all__ = ["find_device"]
 
 
 def find_device(name: str) -> torch.device:
-    """The device "cpu", "cuda" or "cuda:1"; a ConfigurationError when it is none, or not there."""
+    """The device "cpu", "cuda" or "cuda:1"; raises ConfigurationError for an unknown or missing device."""
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -16,5 +16,5 @@ def find_device(name: str) -> torch.device:
             f'device must be "cpu", "cuda" or one GPU of several such as "cuda:1", got "{name}"'
         ) from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigurationError(f'device "{name}" is not there: torch sees no GPU; take device = "cpu"')
+        raise ConfigurationError(f'device "{name}" is not available: torch finds no GPU; set device = "cpu"')
     return device

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from memtune.corpora import Imported, ImportOptions, Store, TextFile, import_corpus
+from memtune.corpora import CorpusStore, ImportOptions, ImportResult, TextFile, import_corpus
+from memtune.storage.folder import Folder
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -33,16 +34,18 @@ def cache(tmp_path) -> Path:
 
 
 @pytest.fixture
-def store(tmp_path) -> Store:
-    return Store.at(tmp_path / "store")
+def store(tmp_path) -> CorpusStore:
+    return CorpusStore.open(tmp_path / "store")
 
 
 @pytest.fixture
-def remote_store(tmp_path) -> Store:
+def remote_store(tmp_path) -> CorpusStore:
     """A store that cannot be mapped in place: a file system of its own kind over a local folder."""
     root = tmp_path / "remote"
     root.mkdir()
-    return Store("wrapped://corpora", fs.SubTreeFileSystem(str(root), fs.LocalFileSystem()), "corpora")
+    return CorpusStore(
+        Folder(fs.SubTreeFileSystem(str(root), fs.LocalFileSystem()), "corpora", "wrapped://corpora")
+    )
 
 
 @pytest.fixture
@@ -61,7 +64,7 @@ def write_texts(tmp_path) -> Callable[..., dict[str, TextFile]]:
 
 
 @pytest.fixture
-def import_texts(store, cache, write_texts) -> Callable[..., Imported]:
+def import_texts(store, cache, write_texts) -> Callable[..., ImportResult]:
     """Imports three texts as corpus "small"; keywords that are options of an import become its options."""
 
     def run(train=TRAIN, valid=VALID, test=TEST, kind="text", place=store, name="small", **keywords):
@@ -72,7 +75,7 @@ def import_texts(store, cache, write_texts) -> Callable[..., Imported]:
     return run
 
 
-def files_below(folder: Path) -> dict[str, bytes]:
+def read_store_files(folder: Path) -> dict[str, bytes]:
     """Everything a store holds but its locks."""
     return {
         str(path.relative_to(folder)): path.read_bytes()

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from memtune.corpora import (
-    KINDS,
+    ANNOTATION_KINDS,
     Example,
     ImportOptions,
     import_corpus,
@@ -46,10 +46,10 @@ def bring(store, cache):
     return run
 
 
-def test_rows_speak_of_the_sentences_of_the_whole_split(bring):
+def test_rows_hold_sentence_indices_of_the_whole_split(bring):
     corpus = bring(train=PAIRS * 5000, valid=PAIRS, test=PAIRS)
     table = corpus.annotations["inference"]["train"]
-    assert table.schema == KINDS["inference"].stored
+    assert table.schema == ANNOTATION_KINDS["inference"].stored_schema
     assert table["premise"].to_numpy().tolist() == list(range(0, 20_000, 2))
     assert table["hypothesis"].to_numpy().tolist() == list(range(1, 20_000, 2))
     assert set(table["label"].to_pylist()) == {0, 2}
@@ -64,9 +64,9 @@ def test_forms_become_ids_of_the_vocabulary(bring):
     assert [corpus.vocabulary.tokens[row["right"]] for row in rows] == ["bark", "sleeps"]
 
 
-def test_a_form_no_sentence_has_gets_an_id_and_count_0(bring):
+def test_a_form_that_no_sentence_has_gets_an_id_and_count_0(bring):
     vocabulary = bring(test=AGREEMENT).vocabulary
-    assert vocabulary.counts[vocabulary.id_of("barks")] == 0
+    assert vocabulary.counts[vocabulary.get_id("barks")] == 0
 
 
 def test_forms_outside_a_vocabulary_of_the_training_text_are_unknown(bring):
@@ -74,12 +74,12 @@ def test_forms_outside_a_vocabulary_of_the_training_text_are_unknown(bring):
     assert corpus.annotations["agreement"]["train"]["wrong"].to_pylist() == [1, 1]
 
 
-def test_forms_outside_are_refused_where_unknown_words_are(bring):
+def test_forms_outside_the_vocabulary_are_refused_with_unknown_refuse(bring):
     with pytest.raises(CorpusError, match="questions' text has 2 words outside the vocabulary"):
         bring(train=AGREEMENT, valid=AGREEMENT, options=ImportOptions(unknown="refuse"))
 
 
-def test_forms_are_spelled_as_the_words_are(bring):
+def test_forms_are_normalised_like_the_words(bring):
     example = Example([["Dogs", "Bark"]], {"agreement": [(0, 1, "Bark", "Barks", 0)]})
     corpus = bring(options=ImportOptions(lower_case=True), test=[example])
     (row,) = corpus.annotations["agreement"]["test"].to_pylist()
@@ -103,10 +103,10 @@ def test_trees_for_some_of_the_sentences_are_refused(bring):
 
 def test_a_vocabulary_of_all_counts_every_split(bring):
     vocabulary = bring(options=ImportOptions(vocabulary="all"), train=TREES, valid=TREES).vocabulary
-    assert vocabulary.counts[vocabulary.id_of("hello")] == 2
+    assert vocabulary.counts[vocabulary.get_id("hello")] == 2
 
 
-def test_questions_alone_are_a_corpus_with_all_their_words(bring):
+def test_a_corpus_of_questions_alone_has_all_their_words(bring):
     corpus = bring(test=[QUESTION])
     assert list(corpus.splits) == ["test"]
     assert corpus.manifest.options.vocabulary == "all"
@@ -116,13 +116,13 @@ def test_questions_alone_are_a_corpus_with_all_their_words(bring):
     assert corpus["test"].lengths.tolist() == [4, 4, 4]
 
 
-def test_without_annotations_every_split_must_be_there(bring, store):
+def test_a_corpus_without_annotations_requires_every_split(bring, store):
     with pytest.raises(CorpusError, match="a corpus without annotations has the splits train, valid, test"):
         bring(train=TEXT)
-    assert not store.names()
+    assert not store.list_names()
 
 
-def test_a_table_is_mapped_not_read(bring):
+def test_a_table_is_memory_mapped(bring):
     before = pa.total_allocated_bytes()
     corpus = bring(train=PAIRS * 5000, valid=PAIRS)
     assert corpus.annotations["inference"]["train"].nbytes > 150_000
@@ -150,15 +150,15 @@ def test_the_digest_changes_with_the_labels_of_trees(bring, tmp_path):
     assert bring(train=TREES).digest != bring(place=tmp_path / "b", train=renamed).digest
 
 
-def test_the_digest_of_a_bare_text_is_as_ever(bring):
+def test_the_digest_of_a_text_without_annotations_does_not_change(bring):
     corpus = bring(train=[["a", "b"], ["b"]], valid=[["a"]], test=[["c", "a"]])
     assert corpus.digest == "48fb9f3c56428d296f842eb6b23fc180ddd0578bbc3fcee8c1b3ce6dac8112c8"
 
 
-def test_an_altered_table_is_named(bring, store):
+def test_an_altered_table_is_reported_with_its_file(bring, store):
     corpus = bring(train=PAIRS, valid=PAIRS)
     assert verify_corpus("small", store) == []
-    path = store.local / "small" / corpus.manifest.annotations["inference"].files["valid"].path
+    path = store.local_path / "small" / corpus.manifest.annotations["inference"].files["valid"].path
     content = bytearray(path.read_bytes())
     content[-300] ^= 1
     path.write_bytes(content)
@@ -168,23 +168,23 @@ def test_an_altered_table_is_named(bring, store):
         open_corpus("small", store, path.parent / "fresh")
 
 
-def test_tables_of_a_remote_corpus_are_fetched(bring, remote_store):
+def test_tables_of_a_remote_corpus_are_downloaded(bring, remote_store):
     corpus = bring(place=remote_store, train=PAIRS, valid=PAIRS)
     assert corpus.annotations["inference"]["valid"].num_rows == 2
     assert verify_corpus("small", remote_store) == []
 
 
-def test_replacing_takes_the_old_tables_away(bring, store):
+def test_replacing_deletes_the_old_tables(bring, store):
     bring(train=PAIRS, valid=PAIRS)
     bring(train=TREES, valid=TREES, replace=True)
-    assert not list(store.local.rglob("*inference*"))
+    assert not list(store.local_path.rglob("*inference*"))
     assert list_corpora(store)[0].annotations.keys() == {"trees"}
 
 
 # Joined corpora
 
 
-def test_questions_are_asked_of_another_text(bring, store, cache):
+def test_questions_can_be_joined_with_another_text(bring, store, cache):
     text = bring(train=TEXT, valid=TEXT, test=TEXT)
     questions = bring(name="asked", test=[QUESTION])
     joined = open_corpus("small+asked", store, cache)
@@ -199,18 +199,18 @@ def test_both_parts_of_a_joined_corpus_are_verified(bring, store):
     corpus = bring(train=TEXT, valid=TEXT, test=TEXT)
     bring(name="asked", test=[QUESTION])
     assert verify_corpus("small+asked", store) == []
-    (store.local / "small" / corpus.manifest.vocabulary.path).write_bytes(b"")
-    asked = store.manifest("asked").annotations["completion"].files["test"].path
-    (store.local / "asked" / asked).write_bytes(b"")
+    (store.local_path / "small" / corpus.manifest.vocabulary.path).write_bytes(b"")
+    asked = store.read_manifest("asked").annotations["completion"].files["test"].path
+    (store.local_path / "asked" / asked).write_bytes(b"")
     assert [problem.split("/")[0] for problem in verify_corpus("small+asked", store)] == ["small", "asked"]
 
 
-def test_words_are_found_as_written_then_in_lower_case_then_in_any(bring, store, cache):
+def test_words_are_looked_up_as_written_then_in_lower_case_then_in_any_case(bring, store, cache):
     bring(train=TEXT, valid=TEXT, test=TEXT)
     bring(name="asked", test=[QUESTION])
     joined = open_corpus("small+asked", store, cache)
-    asked = dict(zip(joined.questions.vocabulary.tokens, joined.asked_ids().tolist(), strict=True))
-    here = joined.vocabulary.id_of
+    asked = dict(zip(joined.questions.vocabulary.tokens, joined.map_question_ids().tolist(), strict=True))
+    here = joined.vocabulary.get_id
     assert asked == {
         "<eos>": 0,
         "<unk>": 1,
@@ -222,25 +222,25 @@ def test_words_are_found_as_written_then_in_lower_case_then_in_any(bring, store,
     }
 
 
-def test_words_are_found_as_written_only_where_case_matters(bring, store, cache):
+def test_words_are_looked_up_only_as_written_if_case_matters(bring, store, cache):
     bring(train=TEXT, valid=TEXT, test=TEXT)
     bring(name="asked", test=[QUESTION])
     joined = open_corpus("small+asked", store, cache)
-    found = joined.asked_ids(fold_case=False)
+    found = joined.map_question_ids(fold_case=False)
     tokens = np.array(joined.questions.vocabulary.tokens)
     assert set(tokens[found < 0]) == {"The", "CATS", "rains"}
 
 
-def test_a_corpus_with_annotations_asks_itself(bring):
+def test_a_corpus_with_annotations_is_its_own_question_corpus(bring):
     corpus = bring(train=TREES, valid=TREES)
     assert corpus.questions is corpus
-    assert corpus.asked_ids().tolist() == list(range(len(corpus.vocabulary)))
+    assert corpus.map_question_ids().tolist() == list(range(len(corpus.vocabulary)))
 
 
 def test_a_text_without_annotations_has_no_questions(bring, store, cache):
     corpus = bring(train=TEXT, valid=TEXT, test=TEXT)
     assert corpus.questions is None
-    with pytest.raises(CorpusError, match=r'small has no annotations to ask for; join .*"small\+QUESTIONS"'):
-        corpus.asked_ids()
+    with pytest.raises(CorpusError, match=r'small has no annotations; join .*"small\+QUESTIONS"'):
+        corpus.map_question_ids()
     with pytest.raises(CorpusError, match="small has no annotations, so it cannot be asked of small"):
         open_corpus("small+small", store, cache)

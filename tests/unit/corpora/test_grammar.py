@@ -14,23 +14,23 @@ import pytest
 
 from memtune.corpora import open_corpus
 from memtune.corpora.grammar import (
-    LONGEST,
-    SHORTEST,
+    LONGEST_SENTENCE_WORDS,
+    SHORTEST_SENTENCE_WORDS,
     SPLIT_SIZES,
     WORDS,
     Sentence,
     entropy,
+    generate_sentences,
     ideal_perplexity,
     import_grammar,
     log_probability,
     mean_tokens,
-    next_word,
-    sentences,
+    next_word_probabilities,
 )
-from memtune.corpora.grammar.derivation import read
-from memtune.corpora.grammar.entropy import moments
+from memtune.corpora.grammar.derivation import parse_words
+from memtune.corpora.grammar.entropy import compute_moments
 from memtune.corpora.grammar.lexicon import NAMES, NOUNS, PARTNERS
-from memtune.corpora.grammar.rules import PARTNER, SENTENCE, Production, Symbol, productions
+from memtune.corpora.grammar.productions import PARTNER, SENTENCE, Production, Symbol, list_productions
 from memtune.errors import CorpusError
 
 END = ""
@@ -42,7 +42,7 @@ NOUN_NUMBER = {
 
 @pytest.fixture(scope="module")
 def train() -> list[Sentence]:
-    return list(sentences("train"))
+    return list(generate_sentences("train"))
 
 
 @pytest.fixture(scope="module")
@@ -76,19 +76,19 @@ def words_of(production: Production) -> frozenset[str]:
 @cache
 def first(symbol: Symbol) -> frozenset[str]:
     """Every word a symbol may start with."""
-    return frozenset().union(*(words_of(p) for p in productions(symbol) if p.words))
+    return frozenset().union(*(words_of(p) for p in list_productions(symbol) if p.words))
 
 
 @cache
 def absent(symbol: Symbol) -> bool:
-    return any(p.words is None for p in productions(symbol))
+    return any(p.words is None for p in list_productions(symbol))
 
 
 @cache
 def reachable() -> tuple[Symbol, ...]:
     found, waiting = {SENTENCE}, [SENTENCE]
     while waiting:
-        for production in productions(waiting.pop()):
+        for production in list_productions(waiting.pop()):
             new = set(leaves(production)) - found
             found |= new
             waiting += new
@@ -103,7 +103,7 @@ def follow() -> dict[Symbol, frozenset[str]]:
     while changed:
         changed = False
         for symbol in reachable():
-            for production in productions(symbol):
+            for production in list_productions(symbol):
                 next_set = after[symbol]
                 for left in reversed(leaves(production)):
                     changed |= not next_set <= after[left]
@@ -112,23 +112,23 @@ def follow() -> dict[Symbol, frozenset[str]]:
     return after
 
 
-def test_a_word_has_one_place_in_the_lexicon():
+def test_a_word_is_in_one_lexicon():
     assert len(set(WORDS)) == len(WORDS)
     assert 400 <= len(WORDS) <= 800
 
 
-def test_the_next_word_decides_the_production():
+def test_the_next_word_determines_the_production():
     """LL(1), hence unambiguous: no two productions of a symbol share a word, nor one and what may follow."""
     after = follow()
     for symbol in reachable():
-        starts = [word for p in productions(symbol) if p.words for word in words_of(p)]
+        starts = [word for p in list_productions(symbol) if p.words for word in words_of(p)]
         assert len(starts) == len(set(starts)), symbol
         if absent(symbol):
             assert not first(symbol) & after[symbol], symbol
 
 
 def test_at_most_one_production_of_a_symbol_has_no_word():
-    assert all(sum(p.words is None for p in productions(symbol)) <= 1 for symbol in reachable())
+    assert all(sum(p.words is None for p in list_productions(symbol)) <= 1 for symbol in reachable())
 
 
 # Probabilities
@@ -136,7 +136,7 @@ def test_at_most_one_production_of_a_symbol_has_no_word():
 
 @cache
 def shortest(symbol: Symbol) -> int:
-    return min(cost(production) for production in productions(symbol))
+    return min(cost(production) for production in list_productions(symbol))
 
 
 def cost(production: Production) -> int:
@@ -145,7 +145,7 @@ def cost(production: Production) -> int:
 
 def offered(symbol: Symbol, room: int) -> list[tuple[float, Production]]:
     """Productions whose shortest form fits in `room` words, with their probabilities."""
-    fitting = [p for p in productions(symbol) if cost(p) <= room]
+    fitting = [p for p in list_productions(symbol) if cost(p) <= room]
     total = sum(p.weight for p in fitting)
     return [(p.weight / total, p) for p in fitting]
 
@@ -181,7 +181,7 @@ def shortest_of(pending: tuple[Symbol, ...]) -> int:
 
 def test_a_search_over_all_derivations_finds_one_with_the_stated_probability(some):
     for sentence in some:
-        found = list(derivations((SENTENCE,), sentence.words, LONGEST))
+        found = list(derivations((SENTENCE,), sentence.words, LONGEST_SENTENCE_WORDS))
         assert found == [pytest.approx(sentence.log_probability, rel=1e-12)]
 
 
@@ -190,20 +190,20 @@ def test_the_words_alone_give_the_probability(some):
         assert log_probability(sentence.words) == pytest.approx(sentence.log_probability, rel=1e-12)
 
 
-def test_next_words_sum_to_one_and_multiply_to_the_sentence(some):
+def test_next_word_probabilities_sum_to_one_and_multiply_to_the_sentence_probability(some):
     for sentence in some:
         nats = 0.0
         for position, word in enumerate((*sentence.words, END)):
-            distribution = next_word(sentence.words[:position])
+            distribution = next_word_probabilities(sentence.words[:position])
             assert sum(distribution.values()) == pytest.approx(1.0, rel=1e-12)
             nats -= log(distribution[word])
         assert nats == pytest.approx(-sentence.log_probability, rel=1e-12)
 
 
-def test_a_word_that_is_not_offered_is_impossible():
+def test_a_word_without_a_production_is_impossible():
     prefix = ("the", "teachers")
-    for word in set(WORDS) - set(next_word(prefix)):
-        assert read((*prefix, word)) is None
+    for word in set(WORDS) - set(next_word_probabilities(prefix)):
+        assert parse_words((*prefix, word)) is None
     assert log_probability((*prefix, "sleep")) == -inf
 
 
@@ -227,7 +227,7 @@ def spelled_out(pending: tuple[Symbol, ...], room: int) -> Iterator[tuple[float,
             yield p * tail, nats + tail_nats
 
 
-@pytest.mark.parametrize("slack", [0, 3, 7, LONGEST])
+@pytest.mark.parametrize("slack", [0, 3, 7, LONGEST_SENTENCE_WORDS])
 @pytest.mark.parametrize(
     "symbol",
     [
@@ -240,12 +240,14 @@ def spelled_out(pending: tuple[Symbol, ...], room: int) -> Iterator[tuple[float,
 def test_the_entropy_of_a_phrase_is_that_of_all_its_derivations(symbol, slack):
     ways = list(spelled_out((symbol,), shortest(symbol) + slack))
     assert sum(p for p, _ in ways) == pytest.approx(1.0, rel=1e-12)
-    assert moments(symbol).nats[slack] == pytest.approx(sum(p * nats for p, nats in ways), rel=1e-12)
+    assert compute_moments(symbol).nats[slack] == pytest.approx(sum(p * nats for p, nats in ways), rel=1e-12)
 
 
 def test_every_derivation_ends():
     """From every slack some slack is left: the distribution over sentences is proper."""
-    assert moments(SENTENCE).slack.sum(axis=1) == pytest.approx(np.ones(LONGEST + 1), rel=1e-12)
+    assert compute_moments(SENTENCE).slack.sum(axis=1) == pytest.approx(
+        np.ones(LONGEST_SENTENCE_WORDS + 1), rel=1e-12
+    )
 
 
 def within_four_standard_errors(sample: list[float], expected: float) -> bool:
@@ -258,7 +260,7 @@ def test_sampled_sentences_agree_with_the_exact_entropy_and_length(train):
 
 
 def test_ideal_perplexities_are_those_of_the_sentences_and_near_the_exact_one():
-    valid = list(sentences("valid"))
+    valid = list(generate_sentences("valid"))
     nats = -sum(sentence.log_probability for sentence in valid)
     assert ideal_perplexity("valid") == pytest.approx(exp(nats / sum(len(s.words) + 1 for s in valid)))
     assert ideal_perplexity("valid") == pytest.approx(exp(entropy() / mean_tokens()), rel=0.03)
@@ -269,7 +271,7 @@ def test_ideal_perplexities_are_those_of_the_sentences_and_near_the_exact_one():
 
 def test_the_sentences_never_change():
     """A change here changes every embedded corpus: state it in the changelog."""
-    text = "\n".join(" ".join(s.words) for split in SPLIT_SIZES for s in sentences(split, 500))
+    text = "\n".join(" ".join(s.words) for split in SPLIT_SIZES for s in generate_sentences(split, 500))
     assert (
         sha256(text.encode()).hexdigest()
         == "2516cf00590049a99d191c3e6c525cefd48f7fe4365d8947e36a098bb827dcac"
@@ -277,22 +279,22 @@ def test_the_sentences_never_change():
 
 
 def test_fewer_sentences_are_the_first_of_more():
-    assert list(sentences("valid", 20)) == list(islice(sentences("valid"), 20))
+    assert list(generate_sentences("valid", 20)) == list(islice(generate_sentences("valid"), 20))
 
 
 def test_splits_are_different_sentences(train):
     known = {sentence.words for sentence in train if len(sentence.words) > 12}
-    others = [s for split in ("valid", "test") for s in sentences(split) if len(s.words) > 12]
+    others = [s for split in ("valid", "test") for s in generate_sentences(split) if len(s.words) > 12]
     assert sum(sentence.words in known for sentence in others) < 0.001 * len(others)
 
 
-def test_lengths_fill_the_range(train):
+def test_every_sentence_length_occurs(train):
     lengths = {len(sentence.words) for sentence in train}
-    assert (min(lengths), max(lengths)) == (SHORTEST, LONGEST) == (4, 40)
-    assert lengths == set(range(SHORTEST, LONGEST + 1))
+    assert (min(lengths), max(lengths)) == (SHORTEST_SENTENCE_WORDS, LONGEST_SENTENCE_WORDS) == (4, 40)
+    assert lengths == set(range(SHORTEST_SENTENCE_WORDS, LONGEST_SENTENCE_WORDS + 1))
 
 
-def test_training_holds_every_word_and_frequencies_fall_like_zipf(train):
+def test_training_has_every_word_with_zipf_frequencies(train):
     counts = Counter(word for sentence in train for word in sentence.words)
     assert set(counts) == set(WORDS)
     ranks = np.arange(1, len(counts) + 1)
@@ -304,11 +306,11 @@ def test_training_holds_every_word_and_frequencies_fall_like_zipf(train):
 def heads_and_relations(text: str) -> list[str]:
     """Each word as relation:head."""
     words = text.split()
-    heads, relations = read(words).dependencies()
+    heads, relations = parse_words(words).dependencies()
     return [f"{relation}:{words[head]}" for head, relation in zip(heads, relations, strict=True) if head >= 0]
 
 
-def test_modifiers_hang_on_their_noun_and_the_particle_on_its_verb():
+def test_modifiers_depend_on_their_noun_and_the_particle_on_its_verb():
     found = heads_and_relations("the dogs that Anna feeds dig the old rose near this king up")
     expected = (
         "det:dogs nsubj:dig mark:feeds nsubj:feeds acl:relcl:dogs det:rose amod:rose obj:dig case:king "
@@ -375,7 +377,7 @@ def test_the_wrong_form_is_impossible(some):
             assert log_probability(wrong) == -inf
 
 
-def test_particles_are_their_verbs_and_three_to_fifteen_words_behind(train):
+def test_particles_match_their_verbs_at_three_to_fifteen_words_distance(train):
     distances = Counter()
     for sentence in train:
         for position, relation in enumerate(sentence.relations):
@@ -402,7 +404,7 @@ def test_brackets_close_by_kind_and_nest(train):
     assert deepest == 2
 
 
-def test_a_name_comes_back_in_half_of_the_sentences_and_no_other_would_do(train):
+def test_half_of_the_sentences_repeat_a_name_and_no_other_name_is_possible(train):
     returning = [s for s in train if s.relations.count("conj") or s.relations[0] == "mark"]
     assert len(returning) > len(train) / 2
     for sentence in returning[:200]:
@@ -432,7 +434,7 @@ def test_relative_clauses_nest_up_to_three_deep(train):
 # Requests that make no sense
 
 
-def test_an_unknown_word_is_named_with_the_nearest_known_one():
+def test_an_unknown_word_is_refused_with_the_nearest_known_one():
     with pytest.raises(CorpusError, match='no word "teachr"; did you mean "teacher"'):
         log_probability(["the", "teachr"])
 
@@ -442,20 +444,20 @@ def test_a_text_is_not_a_sequence_of_words():
         log_probability("the teacher")
 
 
-def test_an_unknown_split_is_named():
+def test_an_unknown_split_is_refused():
     with pytest.raises(CorpusError, match='no split "vaild"; did you mean "valid"'):
-        sentences("vaild")
+        generate_sentences("vaild")
 
 
-def test_a_beginning_of_no_sentence_has_no_next_word():
+def test_a_prefix_of_no_sentence_is_refused():
     with pytest.raises(CorpusError, match='no sentence of the grammar begins with "teacher the"'):
-        next_word(["teacher", "the"])
+        next_word_probabilities(["teacher", "the"])
 
 
 # The corpus
 
 
-def test_the_import_keeps_every_sentence_and_the_ideal(tmp_path, train):
+def test_the_import_stores_every_sentence_and_the_ideal_perplexity(tmp_path, train):
     imported = import_grammar("grammar", tmp_path / "store", cache=tmp_path / "cache")
     assert not imported.warnings
     corpus = open_corpus("grammar", tmp_path / "store", cache=tmp_path / "cache")
@@ -465,7 +467,7 @@ def test_the_import_keeps_every_sentence_and_the_ideal(tmp_path, train):
     starts = random.Random(0).sample(range(len(train) - 1), 50)
     for index in starts:
         start, stop = split.starts[index], split.starts[index + 1]
-        assert corpus.vocabulary.decode(split.tokens(start, stop)) == [*train[index].words, "<eos>"]
+        assert corpus.vocabulary.decode(split.read_tokens(start, stop)) == [*train[index].words, "<eos>"]
     assert corpus.manifest.ideal["test"] == pytest.approx(ideal_perplexity("test"))
     labels = corpus.manifest.annotations["trees"].labels
     trees = corpus.annotations["trees"]["train"]

@@ -1,4 +1,4 @@
-"""The embedded grammar's tasks: gold answers and labels, and none that a look at a few words would give."""
+"""The embedded grammar's tasks: gold answers and labels, which a few words alone do not determine."""
 
 from collections import Counter, defaultdict
 from hashlib import sha256
@@ -8,34 +8,34 @@ from math import inf, isfinite
 import pytest
 
 from memtune.corpora import open_corpus
-from memtune.corpora.grammar import WORDS, Sentence, log_probability, sentences
-from memtune.corpora.grammar.completion import questions
-from memtune.corpora.grammar.derivation import read
-from memtune.corpora.grammar.inference import pairs
-from memtune.corpora.grammar.sentiment import labelled, phrases, word_value
-from memtune.corpora.grammar.tasks import TASKS, import_grammar_task
+from memtune.corpora.grammar import WORDS, Sentence, generate_sentences, log_probability
+from memtune.corpora.grammar.completion_questions import generate_questions
+from memtune.corpora.grammar.derivation import parse_words
+from memtune.corpora.grammar.inference_pairs import generate_pairs
+from memtune.corpora.grammar.labelled_phrases import generate_examples, label_phrases, score_word
+from memtune.corpora.grammar.task_corpora import TASKS, import_grammar_task
 from memtune.errors import CorpusError
 
 
 @pytest.fixture(scope="module")
 def text():
-    return [sentence.words for sentence in sentences("train", 10_000)]
+    return [sentence.words for sentence in generate_sentences("train", 10_000)]
 
 
 @pytest.fixture(scope="module")
 def asked():
-    return list(questions("test", 300))
+    return list(generate_questions("test", 300))
 
 
 @pytest.fixture(scope="module")
 def paired():
-    return list(pairs("test", 600))
+    return list(generate_pairs("test", 600))
 
 
 # Completion
 
 
-def test_the_answer_alone_is_a_sentence_of_the_grammar(asked):
+def test_only_the_answer_gives_a_sentence_of_the_grammar(asked):
     for example in asked:
         ((_, candidates, _, answer, _),) = example.rows["completion"]
         scores = [log_probability(sentence) for sentence in example.sentences]
@@ -44,7 +44,7 @@ def test_the_answer_alone_is_a_sentence_of_the_grammar(asked):
         assert scores.count(-inf) == 4
 
 
-def test_candidates_differ_in_the_blank_alone_and_in_frequency_by_no_more_than_twice(asked, text):
+def test_candidates_differ_only_in_the_blank_and_at_most_twofold_in_frequency(asked, text):
     counts = Counter(word for words in text for word in words)
     for example in asked:
         ((_, _, blank, answer, _),) = example.rows["completion"]
@@ -54,7 +54,7 @@ def test_candidates_differ_in_the_blank_alone_and_in_frequency_by_no_more_than_t
         assert all(0.5 <= counts[word] / counts[words[answer]] <= 2 for word in words)
 
 
-def test_every_kind_of_blank_and_place_of_the_answer_occurs(asked):
+def test_every_kind_of_blank_and_position_of_the_answer_occurs(asked):
     rows = [example.rows["completion"][0] for example in asked]
     kinds = Counter(name.split()[0] for *_, name in rows)
     assert kinds.keys() == {"name", "verb", "particle"}
@@ -63,7 +63,7 @@ def test_every_kind_of_blank_and_place_of_the_answer_occurs(asked):
 
 
 def test_the_word_before_the_blank_does_not_give_the_answer(asked, text):
-    """Pairs of words, counted in the training text, choose hardly better than chance, which is 20 %."""
+    """Bigram counts of the training text choose hardly better than chance, which is 20 %."""
     seen = Counter(pair for words in text for pair in pairwise(words))
     right = 0
     for example in asked:
@@ -78,12 +78,12 @@ def test_the_word_before_the_blank_does_not_give_the_answer(asked, text):
 
 def sentence_of(text):
     words = tuple(text.split())
-    return Sentence(words, *read(words).dependencies(), 0.0, None)
+    return Sentence(words, *parse_words(words).dependencies(), 0.0, None)
 
 
 def label_of(text):
     """The label of the whole sentence."""
-    ((start, stop, label, root), *_) = phrases(sentence_of(text))
+    ((start, stop, label, root), *_) = label_phrases(sentence_of(text))
     assert (start, stop, root) == (0, len(text.split()), True)
     return label
 
@@ -103,20 +103,20 @@ def label_of(text):
         ("the lion sleeps daily", 2),
     ],
 )
-def test_values_add_up_and_turn(text, label):
+def test_scores_add_up_and_negations_reverse_them(text, label):
     if log_probability(text.split()) == -inf:
         pytest.fail(f"{text} is no sentence of the grammar")
     assert label_of(text) == label
 
 
-def test_what_turns_a_clause_turns_all_of_it():
+def test_a_negation_reverses_the_whole_clause():
     plain = label_of("the lion bites the cat because the young rose shades the herb")
     turned = label_of("the lion bites the cat although the young rose shades the herb")
     assert (plain, turned) == (3, 0)
 
 
-def test_phrases_are_spans_and_words_have_their_own_values():
-    found = list(phrases(sentence_of("the old dogs that Anna feeds sleep daily")))
+def test_phrases_are_spans_and_words_have_their_own_labels():
+    found = list(label_phrases(sentence_of("the old dogs that Anna feeds sleep daily")))
     spans = {(start, stop): label for start, stop, label, _ in found}
     assert spans[0, 6] == 2  # the old dogs that Anna feeds
     assert spans[3, 6] == 3  # that Anna feeds
@@ -125,108 +125,114 @@ def test_phrases_are_spans_and_words_have_their_own_values():
 
 
 def test_every_label_of_sentences_is_common():
-    roots = Counter(example.rows["sentiment"][0][3] for example in labelled("train", 1000))
+    roots = Counter(example.rows["sentiment"][0][3] for example in generate_examples("train", 1000))
     assert min(roots.values()) > 50
     assert max(roots.values()) < 400
 
 
-def test_valued_words_are_words_of_the_language():
-    values = Counter(word_value(word) for word in WORDS)
+def test_scored_words_are_words_of_the_grammar():
+    values = Counter(score_word(word) for word in WORDS)
     assert min(values[-1], values[1]) > 40
 
 
 # Inference
 
 
-def test_labels_come_in_turn_and_both_sentences_are_of_the_grammar(paired):
+def test_labels_rotate_and_both_sentences_are_in_the_grammar(paired):
     assert [pair.label for pair in paired[:6]] == ["entailment", "neutral", "contradiction"] * 2
     assert all(
         isfinite(log_probability(words)) for pair in paired for words in (pair.premise, pair.hypothesis)
     )
 
 
-def test_the_pair_differs_in_the_modifier_and_in_never(paired):
+def test_a_pair_differs_only_in_the_modifier_and_in_never(paired):
     for pair in paired:
-        longer, shorter = (pair.premise, pair.hypothesis) if pair.longer else (pair.hypothesis, pair.premise)
+        longer, shorter = (
+            (pair.premise, pair.hypothesis) if pair.has_longer_premise else (pair.hypothesis, pair.premise)
+        )
         remaining = iter(longer)
         without_adverb = [word for word in shorter if word != "never"]
-        if pair.denied[0] == pair.denied[1]:
+        if pair.negated[0] == pair.negated[1]:
             assert all(word in remaining for word in shorter)  # in this order
         else:
             assert len(set(without_adverb) - set(longer)) <= 1  # an adverb that the other's never replaced
-        assert ("never" in pair.premise, "never" in pair.hypothesis) == pair.denied
+        assert ("never" in pair.premise, "never" in pair.hypothesis) == pair.negated
 
 
 def subject_of(words):
-    heads, relations = read(words).dependencies()
+    heads, relations = parse_words(words).dependencies()
     root = heads.index(-1)
     return next(i for i, edge in enumerate(zip(heads, relations, strict=True)) if edge == (root, "nsubj"))
 
 
-def test_denial_is_of_the_main_verb(paired):
+def test_never_modifies_the_main_verb(paired):
     for pair in paired:
         for words in (pair.premise, pair.hypothesis):
             if "never" in words:
-                heads, _ = read(words).dependencies()
+                heads, _ = parse_words(words).dependencies()
                 assert heads[words.index("never")] == heads.index(-1)
 
 
 EDGES = [(subject, thing) for subject in (0, 1) for thing in (2, 3)]
 WORLDS = [{edge for bit, edge in enumerate(EDGES) if number >> bit & 1} for number in range(2 ** len(EDGES))]
-"""Every way in which subjects 0 and 1 may do something to objects 2 and 3."""
+"""All relations between subjects 0 and 1 and objects 2 and 3."""
 
 
 def meaning(pair, modified, denied, world):
-    """Whether a sentence is true where subject 0 and object 2 have the property of the modifier."""
+    """Whether a sentence is true in a world in which subject 0 and object 2 have the modifier's property."""
     if pair.role == "obj":
         things = [2] if modified else [2, 3]
         done = [(0, thing) in world for thing in things]
-        said = all(done) if pair.every else any(done)
+        said = all(done) if pair.is_universal else any(done)
         return said != denied
-    subjects = ([0] if modified else [0, 1]) if pair.every else [0]  # the known subject has the property
+    subjects = (
+        ([0] if modified else [0, 1]) if pair.is_universal else [0]
+    )  # the known subject has the property
     return all(((subject, 2) in world) != denied for subject in subjects)
 
 
-def test_labels_are_what_holds_in_every_world(paired):
-    """Entailed is what is true wherever the premise is, contradicted what is false there.
+def test_labels_agree_with_an_enumeration_of_all_models(paired):
+    """A hypothesis is entailed if it is true in every world of the premise, contradicted if false in all.
 
-    Where the subject is known, a hypothesis that says more of it may speak of another one: never decided.
+    With a definite subject, a longer hypothesis may have another referent, so the premise never decides it.
     """
     for pair in paired:
-        possible = [world for world in WORLDS if meaning(pair, pair.longer, pair.denied[0], world)]
-        outcomes = {meaning(pair, not pair.longer, pair.denied[1], world) for world in possible}
-        undecided = pair.role == "nsubj" and not pair.every and not pair.longer
+        possible = [
+            world for world in WORLDS if meaning(pair, pair.has_longer_premise, pair.negated[0], world)
+        ]
+        outcomes = {meaning(pair, not pair.has_longer_premise, pair.negated[1], world) for world in possible}
+        undecided = pair.role == "nsubj" and not pair.is_universal and not pair.has_longer_premise
         expected = {(True,): "entailment", (False,): "contradiction"}.get(tuple(outcomes), "neutral")
         assert pair.label == ("neutral" if undecided else expected)
 
 
-def test_what_is_seen_at_a_glance_leaves_the_label_open(paired):
-    """Which sentence is longer and which has a never: the best guess from these is right in three of four."""
+def test_surface_features_do_not_determine_the_label(paired):
+    """The longer sentence and the "never" alone allow a guess that is right for three of four pairs."""
     by_glance = defaultdict(Counter)
     for pair in paired:
-        by_glance[pair.longer, pair.denied][pair.label] += 1
+        by_glance[pair.has_longer_premise, pair.negated][pair.label] += 1
     assert sum(max(labels.values()) for labels in by_glance.values()) / len(paired) < 0.78
-    hypotheses = Counter((pair.denied[1], pair.label) for pair in paired)
+    hypotheses = Counter((pair.negated[1], pair.label) for pair in paired)
     assert max(hypotheses.values()) / len(paired) < 0.2
 
 
-# All of them
+# All tasks
 
 
-def test_nothing_ever_changes():
-    """A change here changes every corpus of the tasks: state it in the changelog."""
+def test_the_generated_examples_never_change():
+    """A change of these values changes every task corpus: state it in the changelog."""
     text = "\n".join(
         f"{example.sentences} {dict(example.rows)}"
-        for example in (*questions("valid", 20), *labelled("train", 20))
-    ) + "\n".join(f"{pair.premise} {pair.hypothesis} {pair.label}" for pair in pairs("train", 20))
+        for example in (*generate_questions("valid", 20), *generate_examples("train", 20))
+    ) + "\n".join(f"{pair.premise} {pair.hypothesis} {pair.label}" for pair in generate_pairs("train", 20))
     assert (
         sha256(text.encode()).hexdigest()
         == "a8dc917ec0fd3ac623ada8612ca1d6052d4dd64a4a5ec2462c6f4652aceacc00"
     )
 
 
-def test_no_long_sentence_of_a_task_is_one_of_the_text(text):
-    drawn = [example.sentences[0] for example in labelled("test", 300)]
+def test_no_long_sentence_of_a_task_occurs_in_the_text(text):
+    drawn = [example.sentences[0] for example in generate_examples("test", 300)]
     long = [words for words in drawn if len(words) > 12]
     assert not set(text) & set(long)
 
@@ -235,10 +241,13 @@ def test_no_long_sentence_of_a_task_is_one_of_the_text(text):
     ("task", "split"), [("completion", "test"), ("sentiment", "valid"), ("inference", "valid")]
 )
 def test_each_task_is_imported_with_its_annotations(monkeypatch, tmp_path, task, split):
-    for module in ("completion", "sentiment", "inference"):
-        sizes = (
-            {"valid": 20, "test": 20} if module == "completion" else {"train": 60, "valid": 20, "test": 20}
-        )
+    training = {"train": 60, "valid": 20, "test": 20}
+    testing = {"valid": 20, "test": 20}
+    for module, sizes in (
+        ("completion_questions", testing),
+        ("labelled_phrases", training),
+        ("inference_pairs", training),
+    ):
         monkeypatch.setattr(f"memtune.corpora.grammar.{module}.SPLIT_SIZES", sizes)
     import_grammar_task(task, "any", tmp_path / "store", cache=tmp_path / "cache")
     corpus = open_corpus("any", tmp_path / "store", tmp_path / "cache")
@@ -247,7 +256,7 @@ def test_each_task_is_imported_with_its_annotations(monkeypatch, tmp_path, task,
     assert set(corpus.vocabulary.tokens) <= {"<eos>", *WORDS}
 
 
-def test_an_unknown_task_gets_the_nearest_name(tmp_path):
+def test_an_unknown_task_is_refused_with_the_nearest_name(tmp_path):
     assert TASKS == ("completion", "sentiment", "inference")
     with pytest.raises(CorpusError, match='no task "sentimet"; did you mean "sentiment"'):
         import_grammar_task("sentimet", "any", tmp_path)

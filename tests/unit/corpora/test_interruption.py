@@ -1,4 +1,4 @@
-"""Imports that are killed, that run at once, or that are large: with real processes."""
+"""Killed, concurrent and large imports, with real processes."""
 
 import subprocess
 import sys
@@ -9,8 +9,8 @@ import pytest
 
 import memtune
 from memtune.corpora import (
+    CorpusStore,
     ImportOptions,
-    Store,
     import_corpus,
     list_corpora,
     open_corpus,
@@ -24,8 +24,8 @@ SPAWN = get_context("spawn")
 OPTIONS = ImportOptions(shard_tokens=2)
 
 
-class Stopping(Store):
-    """A local store whose user says when it has come to a point, and then goes no further."""
+class Stopping(CorpusStore):
+    """A local store that reports when an import reaches a point and then blocks."""
 
     def stop_at(self, point, reached):
         self.point, self.reached = point, reached
@@ -35,10 +35,10 @@ class Stopping(Store):
         self.reached.set()
         SPAWN.Event().wait()
 
-    def new_file(self, name, path):
+    def create_file(self, name, path):
         if self.point == "shards" and path.endswith("train-00002.arrow"):
             self.stop()
-        return super().new_file(name, path)
+        return super().create_file(name, path)
 
     def commit(self, manifest):
         if self.point == "manifest":
@@ -54,14 +54,14 @@ def sentences_until(point, reached):
 
 
 def import_and_stop(place, point, reached):
-    store = Stopping(place.uri, place._filesystem, place._root).stop_at(point, reached)
+    store = Stopping(place.folder).stop_at(point, reached)
     sources = {"train": [["a"], ["b"], ["c"]], "valid": [["a"]], "test": sentences_until(point, reached)}
     import_corpus("small", sources, store, OPTIONS, replace=True)
 
 
 @pytest.fixture
 def kill_an_import(store):
-    """Starts an import in a process of its own and kills it, with no chance to tidy, at a point."""
+    """Starts an import in a separate process and kills it at a point, without any cleanup."""
 
     def kill(point):
         reached = SPAWN.Event()
@@ -78,7 +78,7 @@ POINTS = pytest.mark.parametrize("point", ["text", "shards", "manifest"])
 
 
 @POINTS
-def test_an_import_killed_half_way_leaves_no_corpus(kill_an_import, store, cache, point):
+def test_a_killed_import_leaves_no_corpus(kill_an_import, store, cache, point):
     kill_an_import(point)
     assert list_corpora(store) == []
     with pytest.raises(CorpusError, match='no corpus "small"'):
@@ -86,7 +86,7 @@ def test_an_import_killed_half_way_leaves_no_corpus(kill_an_import, store, cache
 
 
 @POINTS
-def test_an_import_killed_half_way_leaves_the_old_corpus(kill_an_import, import_texts, store, cache, point):
+def test_a_killed_import_keeps_the_old_corpus(kill_an_import, import_texts, store, cache, point):
     old = import_texts().manifest
     kill_an_import(point)
     assert open_corpus("small", store, cache).digest == old.digest
@@ -94,10 +94,13 @@ def test_an_import_killed_half_way_leaves_the_old_corpus(kill_an_import, import_
 
 
 @POINTS
-def test_the_next_import_cleans_up_after_one_killed(kill_an_import, import_texts, store, point):
+def test_the_next_import_deletes_the_files_of_a_killed_import(kill_an_import, import_texts, store, point):
     kill_an_import(point)
     manifest = import_texts().manifest
-    assert {path.name for path in (store.local / "small").iterdir()} == {"manifest.json", manifest.folder}
+    assert {path.name for path in (store.local_path / "small").iterdir()} == {
+        "manifest.json",
+        manifest.folder,
+    }
     assert verify_corpus("small", store) == []
 
 
@@ -108,7 +111,7 @@ def import_together(place, word, barrier):
         import_corpus("small", sentences, place, ImportOptions(shard_tokens=30), replace=True)
 
 
-def test_imports_of_one_name_at_once_leave_one_of_them_whole(store, cache):
+def test_concurrent_imports_of_one_name_leave_one_intact_corpus(store, cache):
     barrier = SPAWN.Barrier(3)
     processes = [SPAWN.Process(target=import_together, args=(store, word, barrier)) for word in "abc"]
     for process in processes:
@@ -119,8 +122,8 @@ def test_imports_of_one_name_at_once_leave_one_of_them_whole(store, cache):
     assert verify_corpus("small", store) == []
     corpus = open_corpus("small", store, cache)
     word = corpus.vocabulary.tokens[2]
-    assert corpus.vocabulary.decode(corpus["test"].tokens(0, 3)) == [word, "0", "<eos>"]
-    assert len(list((store.local / "small").iterdir())) == 2
+    assert corpus.vocabulary.decode(corpus["test"].read_tokens(0, 3)) == [word, "0", "<eos>"]
+    assert len(list((store.local_path / "small").iterdir())) == 2
 
 
 PEAK = """
@@ -136,15 +139,15 @@ print(status[status.index("VmHWM:") + 1])  # ru_maxrss would count the process t
 
 
 def peak_megabytes(text, small, folder):
-    """The most memory that an import of the text needed, in a fresh process."""
+    """Peak memory of an import of the text in a new process."""
     command = [sys.executable, "-c", PEAK, text, small, folder / "stores"]
     path = {"PYTHONPATH": str(Path(memtune.__file__).parents[1])}
     done = subprocess.run(command, env=path, check=True, capture_output=True, text=True)
     return int(done.stdout) / 1024
 
 
-def test_memory_does_not_follow_the_length_of_the_text(tmp_path):
-    """Both texts fill blocks and shards to their largest; what is left to grow is a few numbers a block."""
+def test_memory_does_not_grow_with_the_length_of_the_text(tmp_path):
+    """Both texts fill blocks and shards completely; only a few numbers per block still grow."""
     piece = "".join(
         " ".join(f"w{(number * factor) % 99_991}" for factor in range(1, 24)) + "\n"
         for number in range(12_000)

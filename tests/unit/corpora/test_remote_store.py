@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from memtune.corpora import Store, list_corpora, open_corpus, verify_corpus
+from memtune.corpora import CorpusStore, list_corpora, open_corpus, verify_corpus
 from memtune.errors import CorpusError, StorageError
+from memtune.storage.folder import Folder
 
 
 @pytest.fixture
@@ -23,13 +24,13 @@ def imported(import_texts, remote_store):
     return import_texts(place=remote_store, shard_tokens=5).manifest
 
 
-def test_a_remote_corpus_is_the_local_one(imported, import_texts, store, remote_store, cache):
+def test_a_remote_corpus_equals_the_local_one(imported, import_texts, store, remote_store, cache):
     assert imported.digest == import_texts(place=store).manifest.digest
     remote, local = open_corpus("small", remote_store, cache), open_corpus("small", store, cache)
     assert remote.vocabulary == local.vocabulary
     for split in ("train", "valid", "test"):
         count = local[split].token_count
-        assert remote[split].tokens(0, count).tolist() == local[split].tokens(0, count).tolist()
+        assert remote[split].read_tokens(0, count).tolist() == local[split].read_tokens(0, count).tolist()
 
 
 def test_a_remote_corpus_is_read_from_the_cache(imported, remote_store, remote_folder, cache):
@@ -42,7 +43,9 @@ def test_a_remote_corpus_is_read_from_the_cache(imported, remote_store, remote_f
 
 
 @pytest.mark.parametrize("size", [-1, 0], ids=["truncated", "altered"])
-def test_a_damaged_remote_shard_is_named_and_not_kept(imported, remote_store, remote_folder, cache, size):
+def test_a_damaged_remote_shard_is_reported_and_not_cached(
+    imported, remote_store, remote_folder, cache, size
+):
     shard = imported.splits["train"].shards[1]
     path = remote_folder / "small" / shard.path
     path.write_bytes(bytes(shard.bytes + size))
@@ -52,14 +55,14 @@ def test_a_damaged_remote_shard_is_named_and_not_kept(imported, remote_store, re
     assert any(shard.path in problem for problem in verify_corpus("small", remote_store))
 
 
-def test_a_missing_remote_shard_is_named(imported, remote_store, remote_folder, cache):
+def test_a_missing_remote_shard_is_reported(imported, remote_store, remote_folder, cache):
     shard = imported.splits["train"].shards[1]
     (remote_folder / "small" / shard.path).unlink()
     with pytest.raises(CorpusError, match=f"small/{shard.path} is missing"):
         open_corpus("small", remote_store, cache)
 
 
-def test_a_file_damaged_in_the_cache_is_fetched_again(imported, remote_store, cache):
+def test_a_file_damaged_in_the_cache_is_downloaded_again(imported, remote_store, cache):
     open_corpus("small", remote_store, cache)
     (copy,) = cache.rglob("train-00000.arrow")
     content = copy.read_bytes()
@@ -68,7 +71,7 @@ def test_a_file_damaged_in_the_cache_is_fetched_again(imported, remote_store, ca
     assert copy.read_bytes() == content
 
 
-def test_a_cache_that_is_full_is_named_and_nothing_half_written_stays(imported, remote_store, cache):
+def test_a_full_cache_is_reported_and_keeps_no_partial_file(imported, remote_store, cache):
     """No file may grow beyond a few bytes, as on a disk that is full; then it may again."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
@@ -82,31 +85,35 @@ def test_a_cache_that_is_full_is_named_and_nothing_half_written_stays(imported, 
     assert open_corpus("small", remote_store, cache)["train"].token_count == tokens
 
 
-def test_a_replaced_corpus_gets_its_own_place_in_the_cache(imported, import_texts, remote_store, cache):
+def test_a_replaced_corpus_has_its_own_cache_folder(imported, import_texts, remote_store, cache):
     old = open_corpus("small", remote_store, cache)
     import_texts(place=remote_store, test="the dog\n", replace=True)
     new = open_corpus("small", remote_store, cache)
-    assert old["test"].tokens(0, 6).tolist() != new["test"].tokens(0, 3).tolist()
+    assert old["test"].read_tokens(0, 6).tolist() != new["test"].read_tokens(0, 3).tolist()
     assert new["test"].token_count == 3
 
 
-def test_replacing_removes_the_data_replaced(imported, import_texts, remote_store, remote_folder):
+def test_replacing_deletes_the_old_data(imported, import_texts, remote_store, remote_folder):
     new = import_texts(place=remote_store, test="the dog\n", replace=True).manifest
     assert {path.name for path in (remote_folder / "small").iterdir()} == {"manifest.json", new.folder}
 
 
-def test_an_import_refused_leaves_no_data(imported, import_texts, remote_store, remote_folder):
-    with pytest.raises(CorpusError, match="has another corpus"):
+def test_a_refused_import_leaves_no_data(imported, import_texts, remote_store, remote_folder):
+    with pytest.raises(CorpusError, match="has a different corpus"):
         import_texts(place=remote_store, test="the dog\n")
     assert {path.name for path in (remote_folder / "small").iterdir()} == {"manifest.json", imported.folder}
 
 
-def test_the_same_content_again_leaves_no_second_data(imported, import_texts, remote_store, remote_folder):
+def test_importing_the_same_content_again_stores_no_second_copy(
+    imported, import_texts, remote_store, remote_folder
+):
     assert import_texts(place=remote_store).unchanged
     assert {path.name for path in (remote_folder / "small").iterdir()} == {"manifest.json", imported.folder}
 
 
-def test_only_data_left_for_a_day_is_taken_for_dead(imported, import_texts, remote_store, remote_folder):
+def test_only_data_unchanged_for_a_day_counts_as_abandoned(
+    imported, import_texts, remote_store, remote_folder
+):
     for name, age in (("data-living", 3600), ("data-dead", 2 * 24 * 3600)):
         left = remote_folder / "small" / name / "train-00000.arrow"
         left.parent.mkdir()
@@ -122,11 +129,10 @@ def test_remote_corpora_are_listed(imported, remote_store):
     assert list_corpora(remote_store) == [imported]
 
 
-def test_a_remote_store_that_fails_is_named(tmp_path, import_texts):
+def test_a_failing_remote_store_is_reported_with_its_uri(tmp_path, import_texts):
     (tmp_path / "file").write_text("")
-    broken = Store(
-        "wrapped://broken", fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "file/corpora"
-    )
+    files = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    broken = CorpusStore(Folder(files, "file/corpora", "wrapped://broken"))
     with pytest.raises(StorageError, match=r"cannot .* wrapped://broken"):
         import_texts(place=broken)
 
@@ -134,21 +140,22 @@ def test_a_remote_store_that_fails_is_named(tmp_path, import_texts):
 def open_counted(root, cache, barrier, results):
     """Opens the corpus together with others and tells how many files it fetched itself."""
 
-    class Counting(Store):
+    class Counting(CorpusStore):
         fetched = 0
 
         def open_file(self, name, path):
             self.fetched += 1
             return super().open_file(name, path)
 
-    place = Counting("wrapped://corpora", fs.SubTreeFileSystem(root, fs.LocalFileSystem()), "corpora")
+    files = fs.SubTreeFileSystem(root, fs.LocalFileSystem())
+    place = Counting(Folder(files, "corpora", "wrapped://corpora"))
     barrier.wait()
     corpus = open_corpus("small", place, Path(cache))
     results.put((place.fetched, corpus["train"].token_count))
 
 
 @pytest.mark.cluster
-def test_processes_of_one_node_fetch_each_file_once(imported, remote_folder, cache):
+def test_the_processes_of_one_node_download_each_file_once(imported, remote_folder, cache):
     context = get_context("spawn")
     barrier, results = context.Barrier(3), context.Queue()
     arguments = (str(remote_folder.parent), str(cache), barrier, results)

@@ -11,36 +11,36 @@ def vocabulary():
     return Vocabulary(["<eos>", "<unk>", "the", "cat"], [3, 1, 7, 2])
 
 
-def test_an_id_is_the_place_of_its_token(vocabulary):
-    assert [vocabulary.id_of(token) for token in vocabulary.tokens] == [0, 1, 2, 3]
+def test_an_id_is_the_index_of_its_token(vocabulary):
+    assert [vocabulary.get_id(token) for token in vocabulary.tokens] == [0, 1, 2, 3]
 
 
-def test_words_it_has_not_become_unk(vocabulary):
+def test_unknown_words_become_unk(vocabulary):
     assert vocabulary.encode(["the", "dog", "cat"]).tolist() == [2, 1, 3]
 
 
-def test_without_unk_an_unknown_word_is_refused_by_name():
+def test_without_unk_an_unknown_word_is_refused():
     with pytest.raises(CorpusError, match='"dog" is not among the 2 tokens'):
-        Vocabulary(["<eos>", "the"], [1, 1]).id_of("dog")
+        Vocabulary(["<eos>", "the"], [1, 1]).get_id("dog")
 
 
-def test_decoding_gives_the_words_back(vocabulary):
+def test_decoding_reverses_encoding(vocabulary):
     assert vocabulary.decode(np.array([2, 3, 0])) == ["the", "cat", "<eos>"]
 
 
-def test_it_knows_its_tokens_and_size(vocabulary):
+def test_a_vocabulary_has_a_size_and_contains_its_tokens(vocabulary):
     assert "cat" in vocabulary
     assert "dog" not in vocabulary
     assert len(vocabulary) == 4
 
 
-def test_it_is_equal_and_hashes_by_content(vocabulary):
+def test_vocabularies_with_the_same_content_are_equal_and_hash_equally(vocabulary):
     same = Vocabulary(["<eos>", "<unk>", "the", "cat"], [3, 1, 7, 2])
     other = Vocabulary(["<eos>", "<unk>", "the", "dog"], [3, 1, 7, 2])
     assert (vocabulary == same, hash(vocabulary) == hash(same), vocabulary == other) == (True, True, False)
 
 
-def test_its_digest_changes_with_the_order_of_tokens(vocabulary):
+def test_the_digest_changes_with_the_order_of_tokens(vocabulary):
     other = Vocabulary(["<eos>", "<unk>", "cat", "the"], [3, 1, 7, 2])
     assert vocabulary.digest != other.digest
 

@@ -1,20 +1,17 @@
-from itertools import product
-
 import pytest
 import torch
 
 from memtune.errors import ConfigurationError
 from memtune.models import AttentionLSTMConfig, build_model, logits
-from tests.oracles.agreement import assert_agreement, assert_near
-from tests.oracles.attention_lstm import attention_lstm_logits, attention_lstm_weights
+from tests.oracles.agreement import assert_near
+from tests.oracles.attention_lstm import attention_lstm_weights
 
 WORDS = 23
 SCORES = ["additive", "bilinear", "printed"]
-SPLITS = ["none", "key_value_predict"]
 
 
 def small(**fields) -> AttentionLSTMConfig:
-    """Wide initial values: attention far from even, so that a wrong slot shows."""
+    """Wide initial values make attention uneven, so that reading a wrong slot changes the result."""
     return AttentionLSTMConfig(**{"width": 7, "memory_size": 4, "initial_range": 0.8, **fields})
 
 
@@ -24,40 +21,6 @@ def text(length: int) -> torch.Tensor:
 
 def double(config: AttentionLSTMConfig):
     return build_model(config, WORDS, seed=1).double()
-
-
-@pytest.mark.parametrize(("score", "split"), [*product(SCORES, SPLITS)])
-@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
-def test_every_reading_agrees_with_its_equations(score, split, length):
-    config = small(score=score, split=split, memory_size=15)
-    assert_agreement(double(config), attention_lstm_logits, text(length), tolerance=1e-9)
-
-
-@pytest.mark.parametrize("fields", [{"layers": 3}, {"tie_output": False}, {"memory_size": 2}], ids=str)
-def test_depth_tables_and_window_agree_with_the_equations(fields):
-    assert_agreement(double(small(**fields)), attention_lstm_logits, text(8), tolerance=1e-9)
-
-
-@pytest.mark.parametrize(("score", "split"), [*product(SCORES, SPLITS)])
-def test_single_precision_agrees_to_rounding(score, split):
-    model = build_model(small(score=score, split=split), WORDS, seed=1)
-    assert_agreement(model, attention_lstm_logits, text(63), tolerance=1e-5)
-
-
-@pytest.mark.parametrize("carried_from", [1, 3, 4, 5, 19])
-@pytest.mark.parametrize(("score", "split"), [*product(SCORES, SPLITS)])
-def test_carried_state_agrees_with_reading_the_whole_text(score, split, carried_from):
-    """Cuts inside, at the end of and after the first window of 4."""
-    model = double(small(score=score, split=split))
-    assert_agreement(model, attention_lstm_logits, text(21), tolerance=1e-9, carried_from=carried_from)
-
-
-@pytest.mark.parametrize(("length", "memory_size"), [(131, 15), (193, 64), (131, 1)])
-@pytest.mark.parametrize("score", SCORES)
-def test_long_texts_cut_into_blocks_agree_with_the_equations(length, memory_size, score):
-    """Uneven blocks, windows as long as a block, and of one state."""
-    config = small(width=3, memory_size=memory_size, score=score)
-    assert_agreement(double(config), attention_lstm_logits, text(length)[:1], tolerance=1e-9)
 
 
 @pytest.mark.parametrize("length", [1, 4, 9, 130])
@@ -112,7 +75,7 @@ def test_state_remembers_only_what_a_window_can_reach():
     assert logits(model, words_BT)[1]["memory"].shape == (2, 4, 4)
 
 
-def test_dropout_reaches_the_embedding_and_what_the_output_layer_reads():
+def test_dropout_applies_to_the_embedding_and_the_input_of_the_output_layer():
     model = build_model(AttentionLSTMConfig(width=64, dropout=0.5), WORDS, seed=1)
     dropped = []
     model.stack.register_forward_pre_hook(lambda _, arguments: dropped.append(arguments[0]))

@@ -2,22 +2,13 @@ import pytest
 import torch
 
 from memtune.models import AWDLSTMConfig, build_model, logits, negative_log_likelihood
-from tests.oracles.agreement import assert_agreement, assert_same_gradients
+from tests.oracles.agreement import assert_same_gradients
 from tests.oracles.awd_lstm import activation_regularisation, awd_lstm_logits, awd_lstm_outputs
 
 WORDS = 23
 SIZE = {"embedding_width": 5, "width": 7, "initial_range": 0.5}
-UNPENALISED = {"activation_regularisation": 0.0, "temporal_regularisation": 0.0}
 DROPS = ("weight_drop", "embedding_dropout", "input_dropout", "hidden_dropout", "output_dropout")
 NOTHING = dict.fromkeys(DROPS, 0.0)
-CONFIGS = {
-    "as released": {},
-    "weight drop alone": NOTHING | {"weight_drop": 0.5},
-    "word dropout alone": NOTHING | {"embedding_dropout": 0.5},
-    "two untied layers": {"layers": 2, "tie_output": False},
-    "one layer": {"layers": 1},
-}
-every_config = pytest.mark.parametrize("options", CONFIGS.values(), ids=CONFIGS)
 
 
 def text(length: int) -> torch.Tensor:
@@ -28,40 +19,9 @@ def model_of(**options):
     return build_model(AWDLSTMConfig(**SIZE | options), WORDS, seed=1).double()
 
 
-def drawn_alike(model):
-    """The oracle under the masks that the model draws next."""
-
-    def oracle(config, parameters, tokens_BT):
-        return awd_lstm_logits(config, parameters, tokens_BT, model._draw_masks(len(tokens_BT)))
-
-    return oracle
-
-
-@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
-@every_config
-def test_agrees_with_its_equations_under_the_masks_drawn(options, length):
-    model = model_of(**UNPENALISED, **options)
-    assert_agreement(model, drawn_alike(model), text(length), tolerance=1e-9, seed=length)
-
-
-@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
-@every_config
-def test_evaluation_drops_and_penalises_nothing(options, length):
-    model = model_of(**options).eval()
-    masks = model._draw_masks(3)
+def test_evaluation_draws_no_mask():
+    masks = model_of().eval()._draw_masks(3)
     assert all(mask is None for mask in [masks.words_V, *masks.recurrent_GH, *masks.read_B1H])
-    assert_agreement(model, drawn_alike(model), text(length), tolerance=1e-9)
-
-
-@pytest.mark.parametrize("carried_from", [1, 7, 15])
-def test_carried_state_agrees_with_reading_the_whole_text(carried_from):
-    model = model_of().eval()
-    assert_agreement(model, drawn_alike(model), text(16), tolerance=1e-9, carried_from=carried_from)
-
-
-def test_agrees_in_single_precision():
-    model = build_model(AWDLSTMConfig(**SIZE, **UNPENALISED), WORDS, seed=1)
-    assert_agreement(model, drawn_alike(model), text(16), tolerance=1e-5, seed=2)
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["all words", "rows of unequal length"])
@@ -89,7 +49,7 @@ def test_activation_regularisation_is_in_the_gradient_and_not_in_the_loss(length
     assert_same_gradients(model, loss, parameters, penalised, tolerance=1e-9)
 
 
-def test_a_dropped_word_is_dropped_wherever_it_stands():
+def test_a_dropped_word_is_dropped_at_all_its_positions():
     model = model_of(**NOTHING | {"embedding_dropout": 0.5, "tie_output": False})
     torch.manual_seed(0)
     words_V = model._draw_masks(1).words_V
@@ -114,7 +74,7 @@ def test_cost_per_word_by_hand():
     assert AWDLSTMConfig(**SIZE).multiply_adds(WORDS) == layers + 5 * WORDS
 
 
-def test_layers_start_in_the_range_of_their_width_and_tables_in_their_own():
+def test_layers_start_in_a_range_that_depends_on_their_width_and_tables_in_initial_range():
     model = build_model(AWDLSTMConfig(embedding_width=16, width=64, initial_range=0.01), WORDS, seed=1)
     assert model.embedding.weight.abs().max() <= 0.01
     for layer, width in zip(model.layers, [64, 64, 16], strict=True):

@@ -6,12 +6,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memtune.errors import ConfigurationError
-from memtune.models import ClassFactoredConfig, LSTMConfig, RNNConfig, build_model, logits
-from memtune.models.layers.word_classes import class_borders, zipf_counts
-from tests.oracles.agreement import assert_agreement
-from tests.oracles.lstm import lstm_logits
-from tests.oracles.output_layers import word_classes
-from tests.oracles.rnn import rnn_logits
+from memtune.models import ClassFactoredConfig, LSTMConfig, build_model, logits
+from memtune.models.outputs.word_classes import class_borders, zipf_counts
+from tests.oracles.output_layers import assign_word_classes
 
 ROWS, WIDTH, WORDS = 40, 6, 29
 CONFIGS = {
@@ -32,27 +29,6 @@ def lstm(output: ClassFactoredConfig, **fields):
     return build_model(LSTMConfig(width=5, initial_range=0.5, output=output, **fields), WORDS, seed=1)
 
 
-@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
-@every_config
-def test_agrees_with_its_equation(output, length):
-    assert_agreement(lstm(output).double(), lstm_logits, text(length), tolerance=1e-9)
-
-
-@every_config
-def test_agrees_in_single_precision(output):
-    assert_agreement(lstm(output), lstm_logits, text(16), tolerance=1e-5)
-
-
-def test_agrees_with_words_tied_to_the_embedding():
-    model = lstm(ClassFactoredConfig(), tie_output=True).double()
-    assert_agreement(model, lstm_logits, text(16), tolerance=1e-9, carried_from=7)
-
-
-def test_agrees_above_another_family():
-    config = RNNConfig(width=6, layers=2, initial_range=0.5, output=ClassFactoredConfig(classes=3))
-    assert_agreement(build_model(config, WORDS, seed=1).double(), rnn_logits, text(16), tolerance=1e-9)
-
-
 @pytest.fixture
 def layer():
     """A layer in double precision, whose classes are those of uneven counts."""
@@ -61,7 +37,7 @@ def layer():
     with torch.no_grad():
         for parameter in built.parameters():
             parameter.normal_(generator=generator)
-    built.learn_counts([1000, 300, *range(WORDS - 2, 0, -1)])
+    built.set_word_counts([1000, 300, *range(WORDS - 2, 0, -1)])
     return built
 
 
@@ -81,7 +57,7 @@ def test_the_words_probabilities_sum_to_one(layer):
     torch.testing.assert_close(total, torch.ones_like(total), **EXACT)
 
 
-def test_rows_count_by_their_weight_and_gradients_are_scaled_by_the_one_that_comes_in(layer):
+def test_rows_are_weighted_and_gradients_are_scaled_by_the_incoming_gradient(layer):
     hidden_NH, targets_N = problem()
     weights_N = torch.rand(ROWS, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     loss = layer.negative_log_likelihood(hidden_NH, targets_N, weights_N) / 7
@@ -93,7 +69,7 @@ def test_rows_count_by_their_weight_and_gradients_are_scaled_by_the_one_that_com
     )
 
 
-def test_each_row_is_told_its_own_nats_in_the_order_of_the_rows(layer):
+def test_nats_by_row_are_in_the_order_of_the_rows(layer):
     hidden_NH, targets_N = problem()
     mask_N = torch.arange(ROWS) < 5
     _, nats_N = layer.negative_log_likelihood_by_row(hidden_NH, targets_N, mask_N)
@@ -102,7 +78,7 @@ def test_each_row_is_told_its_own_nats_in_the_order_of_the_rows(layer):
 
 
 @pytest.mark.parametrize("frozen", ["hidden", "words.weight", "words.bias"])
-def test_a_frozen_leaf_gets_no_gradient_and_the_others_theirs(layer, frozen):
+def test_only_leaves_that_require_a_gradient_get_one(layer, frozen):
     hidden_NH, targets_N = problem()
     leaves = {"hidden": hidden_NH, **dict(layer.named_parameters())}
     leaves.pop(frozen).requires_grad_(False)
@@ -116,7 +92,7 @@ def test_a_frozen_leaf_gets_no_gradient_and_the_others_theirs(layer, frozen):
     )
 
 
-def test_words_of_classes_that_are_no_target_get_no_gradient(layer):
+def test_words_of_classes_without_a_target_get_no_gradient(layer):
     hidden_NH, _ = problem()
     first, end = layer.borders[2:4].tolist()
     targets_N = torch.arange(ROWS) % (end - first) + first
@@ -135,7 +111,7 @@ def test_without_gradients_the_loss_is_the_same(layer):
     torch.testing.assert_close(loss, reference(layer, hidden_NH, targets_N).sum().detach(), **EXACT)
 
 
-def test_no_rows_cost_nothing(layer):
+def test_the_loss_of_no_rows_is_zero(layer):
     hidden_NH, targets_N = problem(rows=0)
     nats, nats_N = layer.negative_log_likelihood_by_row(hidden_NH, targets_N)
     nats.backward()
@@ -183,7 +159,7 @@ class LargestResult(TorchDispatchMode):
         return result
 
 
-def test_the_logits_of_all_words_are_never_made():
+def test_no_tensor_is_as_large_as_the_logits_of_all_words():
     """Rows over all words would be 400,000 numbers; the gradient of the words' rows is 12,000."""
     layer = ClassFactoredConfig().build(WIDTH, 2000)
     for parameter in layer.parameters():
@@ -200,8 +176,8 @@ def test_more_classes_than_words_are_refused():
 
 
 @pytest.mark.parametrize(("words", "classes"), [(1, 1), (2, 2), (25, 5), (26, 6), (10_000, 100)])
-def test_there_are_as_many_classes_as_the_root_of_the_vocabulary(words, classes):
-    assert ClassFactoredConfig().class_count(words) == classes
+def test_the_default_number_of_classes_is_the_root_of_the_vocabulary(words, classes):
+    assert ClassFactoredConfig().resolve_class_count(words) == classes
 
 
 def test_size_by_hand():
@@ -236,23 +212,23 @@ def test_shares_of_square_roots_make_the_last_classes_smaller():
 @pytest.mark.parametrize(("words", "classes"), [(29, 6), (300, 18), (300, 150)])
 def test_classes_of_a_zipfian_text_are_those_of_the_definition(words, classes, mass):
     borders = class_borders(zipf_counts(words), classes, mass)
-    expected = word_classes(zipf_counts(words), classes, mass)
+    expected = assign_word_classes(zipf_counts(words), classes, mass)
     assert [list(range(first, end)) for first, end in pairwise(borders)] == expected
 
 
 @pytest.mark.parametrize("mass", ["frequency", "square_root"])
-def test_cost_counts_the_words_a_row_of_a_zipfian_text_meets(mass):
+def test_cost_is_the_mean_over_a_zipfian_text(mass):
     config = ClassFactoredConfig(classes=3, mass=mass)
-    words_of_class = [len(members) for members in word_classes(zipf_counts(50), 3, mass)]
+    words_of_class = [len(members) for members in assign_word_classes(zipf_counts(50), 3, mass)]
     counts = iter(zipf_counts(50))
     met = sum(size * sum(next(counts) for _ in range(size)) for size in words_of_class)
     assert config.multiply_adds(7, 50) == 7 * (3 + math.ceil(met / sum(zipf_counts(50))))
 
 
-def test_counts_change_the_classes_and_no_parameter():
+def test_word_counts_change_the_classes_but_no_parameter():
     model = lstm(ClassFactoredConfig(classes=4))
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    model.output.learn_counts([50, *range(WORDS - 1, 0, -1)])
+    model.output.set_word_counts([50, *range(WORDS - 1, 0, -1)])
     changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {"output.borders"}
     assert not torch.equal(
@@ -266,6 +242,6 @@ def test_uniform_parameters_give_equal_words_of_a_class_equal_probabilities():
     torch.nn.init.zeros_(layer.classes.bias)
     torch.nn.init.zeros_(layer.words.weight)
     torch.nn.init.zeros_(layer.words.bias)
-    layer.learn_counts([4, 1, 1, 1, 1])
+    layer.set_word_counts([4, 1, 1, 1, 1])
     expected = [math.log(1 / 2), *[math.log(1 / 8)] * 4]
     assert layer(torch.ones(3)).tolist() == pytest.approx(expected, rel=1e-6)

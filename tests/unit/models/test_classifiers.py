@@ -8,39 +8,39 @@ from memtune.errors import ConfigurationError
 from memtune.models import (
     MODELS,
     AdaptiveConfig,
-    Architecture,
     AWDLSTMConfig,
     LSTMConfig,
     LSTMNConfig,
     MaximumEntropyConfig,
+    NeuralLanguageModelConfig,
     ResidualMemoryConfig,
     StackLSTMConfig,
 )
-from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, bare, hidden_width
-from memtune.models.fused_pairs import PairReading
-from memtune.models.layers.pooling import Spans, span_means
+from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, strip_output_layer
+from memtune.models.fused_pairs import PairReadingConfig
+from memtune.models.layers.pooling import Spans, average_spans
 from tests.oracles.agreement import assert_near
-from tests.oracles.classifiers import fusion_as_written, pair_logits, phrase_logits
+from tests.oracles.classifiers import pair_logits, phrase_logits, reference_fusion
 
 WORDS = 23
 EXACT = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
 HEAD = ClassifierConfig(classes=3)
 READINGS = {
-    "apart": PairReading(),
-    "apart, two readers": PairReading(shared_reader=False),
-    "shallow": PairReading(fusion="shallow"),
-    "shallow, two readers": PairReading(fusion="shallow", shared_reader=False),
-    "shallow, recurrent": PairReading(fusion="shallow", previous_source_attention=True),
-    "deep": PairReading(fusion="deep"),
-    "deep, two readers": PairReading(fusion="deep", shared_reader=False, first_slot="premise"),
-    "deep, no recurrence": PairReading(fusion="deep", previous_source_attention=False),
-    "deep, from the premise": PairReading(fusion="deep", first_slot="premise"),
+    "apart": PairReadingConfig(),
+    "apart, two readers": PairReadingConfig(shared_reader=False),
+    "shallow": PairReadingConfig(fusion="shallow"),
+    "shallow, two readers": PairReadingConfig(fusion="shallow", shared_reader=False),
+    "shallow, recurrent": PairReadingConfig(fusion="shallow", previous_source_attention=True),
+    "deep": PairReadingConfig(fusion="deep"),
+    "deep, two readers": PairReadingConfig(fusion="deep", shared_reader=False, first_slot="premise"),
+    "deep, no recurrence": PairReadingConfig(fusion="deep", previous_source_attention=False),
+    "deep, from the premise": PairReadingConfig(fusion="deep", first_slot="premise"),
 }
 every_reading = pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS)
 
 
 def small(**fields) -> LSTMNConfig:
-    """Wide initial values: attention far from even, so that a wrong slot shows."""
+    """Wide initial values make attention uneven, so that reading a wrong slot changes the result."""
     return LSTMNConfig(**{"width": 5, "embedding_width": 4, "initial_range": 0.8, **fields})
 
 
@@ -50,11 +50,13 @@ def seeded(build):
         return build()
 
 
-def pair_model(reading: PairReading, config: Architecture | None = None, head: ClassifierConfig = HEAD):
-    return seeded(lambda: reading.classifier(config or small(), WORDS, head)).double().eval()
+def pair_model(
+    reading: PairReadingConfig, config: NeuralLanguageModelConfig | None = None, head: ClassifierConfig = HEAD
+):
+    return seeded(lambda: reading.build_classifier(config or small(), WORDS, head)).double().eval()
 
 
-def sentence_model(config: Architecture | None = None, head: ClassifierConfig = HEAD):
+def sentence_model(config: NeuralLanguageModelConfig | None = None, head: ClassifierConfig = HEAD):
     return seeded(lambda: SentenceClassifier(config or small(), WORDS, head)).double().eval()
 
 
@@ -127,10 +129,10 @@ def test_phrases_agree_with_their_equations(tolerance, kind):
 
 
 @pytest.mark.parametrize("fusion", ["shallow", "deep"])
-def test_the_slow_side_of_the_benchmark_is_the_same_model(fusion):
-    model = pair_model(PairReading(fusion=fusion, previous_source_attention=True))
+def test_the_reference_of_the_benchmark_computes_the_same_model(fusion):
+    model = pair_model(PairReadingConfig(fusion=fusion, previous_source_attention=True))
     premises, hypotheses = padded(sentences([9, 9])), padded(sentences([6, 6], seed=1))
-    slow_BC = fusion_as_written(model, premises[0], hypotheses[0])
+    slow_BC = reference_fusion(model, premises[0], hypotheses[0])
     assert_near(model(*premises, *hypotheses), slow_BC, 1e-12, "logits")
 
 
@@ -142,7 +144,7 @@ def loss_and_gradients(model, logits_BC):
 
 @pytest.mark.parametrize(("beyond", "other"), [(1, 0), (0, 1), (3, 40), (40, 3)])
 @every_reading
-def test_padding_of_any_length_changes_nothing_of_a_pair(reading, beyond, other):
+def test_padding_changes_no_logit_of_a_pair(reading, beyond, other):
     """Neither attended to nor averaged, whatever word stands there."""
     model = pair_model(reading)
     premises, hypotheses = sentences([4, 9, 1]), sentences([6, 1, 3], seed=1)
@@ -173,7 +175,7 @@ every_body = pytest.mark.parametrize("config", BODIES, ids=[body.family for body
 
 @pytest.mark.parametrize("beyond", [1, 33])
 @every_body
-def test_padding_of_any_length_changes_nothing_of_a_sentence(config, beyond):
+def test_padding_changes_no_logit_of_a_sentence(config, beyond):
     model, rows = sentence_model(config), sentences([7, 1, 4])
     spans = Spans(*torch.tensor(SPANS).t())
     plain = loss_and_gradients(model, model(padded(rows)[0], *spans))
@@ -182,9 +184,9 @@ def test_padding_of_any_length_changes_nothing_of_a_sentence(config, beyond):
 
 
 @every_body
-def test_examples_of_a_batch_are_as_if_each_were_alone(config):
+def test_the_other_examples_of_a_batch_change_no_logit(config):
     model, (premises, hypotheses) = (
-        pair_model(PairReading(), config),
+        pair_model(PairReadingConfig(), config),
         (sentences([6, 1]), sentences([2, 9], 1)),
     )
     together_BC = model(*padded(premises), *padded(hypotheses))
@@ -196,10 +198,10 @@ def test_examples_of_a_batch_are_as_if_each_were_alone(config):
 
 
 @every_body
-def test_any_body_has_the_size_that_the_formula_gives(config):
-    width = hidden_width(config)
+def test_the_formula_counts_the_parameters_of_a_classifier_over_any_body(config):
+    width = config.hidden_width
     model = sentence_model(config)
-    expected = bare(config).parameter_count(WORDS) + HEAD.parameter_count(width, width)
+    expected = strip_output_layer(config).parameter_count(WORDS) + HEAD.parameter_count(width, width)
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
     assert (
         model.readers[0].encode(torch.tensor([[1]]), model.readers[0].initial_state(1))[0].shape[2] == width
@@ -207,7 +209,7 @@ def test_any_body_has_the_size_that_the_formula_gives(config):
 
 
 @every_reading
-def test_a_pair_has_the_size_that_the_formula_gives(reading):
+def test_the_formula_counts_the_parameters_of_a_pair_classifier(reading):
     config = small()
     built = sum(parameter.numel() for parameter in pair_model(reading, config).parameters())
     assert reading.pair_parameter_count(config, WORDS, HEAD) == built
@@ -220,7 +222,7 @@ PRINTED = {"shallow": (280e3, 1.4e6, 2.8e6), "deep": (330e3, 1.7e6, 3.4e6)}
 def test_sizes_of_the_papers_fusions(fusion, row):
     """Table 3 to the digits printed; matrices of 10 d^2 + 6 d E and 12 d^2 + 7 d E, E = 300."""
     d, printed = (100, 300, 450)[row], PRINTED[fusion][row]
-    config, reading = LSTMNConfig(width=d, embedding_width=300), PairReading(fusion=fusion)
+    config, reading = LSTMNConfig(width=d, embedding_width=300), PairReadingConfig(fusion=fusion)
     size = reading.pair_parameter_count(config, 0, HEAD)
     matrices = {"shallow": 10 * d * d + 6 * d * 300, "deep": 12 * d * d + 7 * d * 300}[fusion]
     vectors = 4 * d + d + d + d * (fusion == "deep") + 2 * d + d * 3 + 3  # biases, v, u and the last layer
@@ -230,15 +232,15 @@ def test_sizes_of_the_papers_fusions(fusion, row):
 
 
 @pytest.mark.parametrize(("d", "size"), [(100, 541e3), (300, 2.70e6), (450, 5.27e6)])
-def test_two_readers_are_far_from_the_printed_sizes(d, size):
+def test_two_readers_do_not_have_the_printed_sizes(d, size):
     config = LSTMNConfig(width=d, embedding_width=300)
-    reading = PairReading(fusion="deep", shared_reader=False)
+    reading = PairReadingConfig(fusion="deep", shared_reader=False)
     assert reading.pair_parameter_count(config, 0, HEAD) == pytest.approx(size, rel=2e-3)
 
 
 @pytest.mark.parametrize("fusion", ["none", "shallow", "deep"])
 def test_long_and_short_sentences_are_read(fusion):
-    model = pair_model(PairReading(fusion=fusion)).float()
+    model = pair_model(PairReadingConfig(fusion=fusion)).float()
     logits_BC = model(*padded(sentences([640, 1])), *padded(sentences([1, 640], seed=1)))
     loss, gradients = loss_and_gradients(model, logits_BC)
     assert loss.isfinite()
@@ -246,7 +248,7 @@ def test_long_and_short_sentences_are_read(fusion):
 
 
 @every_reading
-def test_reduced_precision_gives_nearly_the_same_and_trains(reading):
+def test_reduced_precision_agrees_to_rounding_and_trains(reading):
     model = pair_model(reading).float()
     premises, hypotheses = padded(sentences([16, 3])), padded(sentences([5, 12], seed=1))
     with torch.autocast("cpu", torch.bfloat16):
@@ -257,7 +259,7 @@ def test_reduced_precision_gives_nearly_the_same_and_trains(reading):
 
 @pytest.mark.parametrize("fusion", ["shallow", "deep"])
 def test_alignment_is_a_distribution_over_the_words_of_the_premise(fusion):
-    model = pair_model(PairReading(fusion=fusion))
+    model = pair_model(PairReadingConfig(fusion=fusion))
     premises, hypotheses = padded(sentences([4, 9, 1])), padded(sentences([6, 1, 3], seed=1))
     weights_BTS = model.alignment(*premises, hypotheses[0])
     assert weights_BTS.shape == (3, 6, 9)
@@ -267,9 +269,9 @@ def test_alignment_is_a_distribution_over_the_words_of_the_premise(fusion):
 
 
 @pytest.mark.parametrize("fusion", ["shallow", "deep"])
-def test_a_hypothesis_sees_its_premise_in_fusion(fusion):
+def test_a_hypothesis_depends_on_its_premise_only_in_fusion(fusion):
     """The state after a hypothesis changes with the premise where they are fused, and only there."""
-    model = pair_model(PairReading(fusion=fusion), head=ClassifierConfig(classes=5, layers=0))
+    model = pair_model(PairReadingConfig(fusion=fusion), head=ClassifierConfig(classes=5, layers=0))
     with torch.no_grad():
         model.head[-1].weight[:, :5] = 0  # only the mean of the hypothesis counts
     hypothesis = padded(sentences([4], seed=1))
@@ -280,22 +282,22 @@ def test_a_hypothesis_sees_its_premise_in_fusion(fusion):
 def test_a_mean_of_one_word_at_the_end_of_a_long_sentence_keeps_its_digits():
     hidden_BTH = torch.rand(1, 640, 4, generator=torch.Generator().manual_seed(0))
     spans = Spans(*torch.tensor([[0, 639, 640], [0, 0, 640]]).t())
-    means_NH = span_means(hidden_BTH, spans)
+    means_NH = average_spans(hidden_BTH, spans)
     torch.testing.assert_close(means_NH[0], hidden_BTH[0, 639], rtol=1e-6, atol=0)
     torch.testing.assert_close(means_NH[1], hidden_BTH[0].double().mean(0).float(), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize(("layers", "dropout"), [(0, 0.0), (1, 0.3), (3, 0.5)])
-def test_dropout_and_the_layers_of_a_head_are_those_asked_for(layers, dropout):
+def test_a_head_has_the_configured_layers_and_dropout(layers, dropout):
     head = ClassifierConfig(classes=4, layers=layers, dropout=dropout).build(6, 5)
     assert [type(part).__name__ for part in head] == ["Linear", "ReLU"] * layers + ["Dropout", "Linear"]
     assert head[-2].p == dropout
 
 
-def test_the_head_alone_drops_out_in_training():
+def test_head_dropout_applies_only_in_training():
     model = sentence_model(head=ClassifierConfig(classes=3, dropout=0.5))
     words_BT, lengths_B = padded(sentences([5]))
-    spans = Spans.from_the_start(lengths_B)
+    spans = Spans.from_lengths(lengths_B)
     assert torch.equal(model(words_BT, *spans), model(words_BT, *spans))
     model.train()
     with torch.random.fork_rng():
@@ -314,26 +316,26 @@ def test_the_head_alone_drops_out_in_training():
     ],
     ids=lambda value: "" if isinstance(value, str) else value.family,
 )
-def test_what_a_head_could_make_no_use_of_is_refused(config, message):
+def test_fields_that_a_classifier_does_not_use_are_refused(config, message):
     with pytest.raises(ConfigurationError, match=message):
         SentenceClassifier(config, WORDS, HEAD)
 
 
 @pytest.mark.parametrize("config", [LSTMConfig(), LSTMNConfig(layers=2)], ids=["lstm", "two layers"])
-def test_fusion_asks_for_lstm_networks_of_one_layer(config):
+def test_fusion_requires_lstm_networks_of_one_layer(config):
     with pytest.raises(ConfigurationError, match='take family = "lstmn" with layers = 1, or fusion = "none"'):
-        PairReading(fusion="deep").classifier(config, WORDS, HEAD)
+        PairReadingConfig(fusion="deep").build_classifier(config, WORDS, HEAD)
 
 
 def test_a_body_without_output_predicts_no_words():
-    body = bare(AWDLSTMConfig(width=4, embedding_width=4)).build(WORDS)
+    body = strip_output_layer(AWDLSTMConfig(width=4, embedding_width=4)).build(WORDS)
     words_BT = torch.tensor([[1, 2]])
     with pytest.raises(ConfigurationError, match="leave output out"):
         body.logits(words_BT, body.initial_state(1))
 
 
-def test_a_classifier_knows_the_tables_of_its_readers():
-    two = pair_model(PairReading(shared_reader=False))
-    assert [table.weight.shape for table in two.tables()] == [(WORDS, 4), (WORDS, 4)]
-    with pytest.raises(ConfigurationError, match="no one table of word embeddings"):
-        sentence_model(BODIES[-1]).tables()
+def test_a_classifier_finds_the_embedding_tables_of_its_readers():
+    two = pair_model(PairReadingConfig(shared_reader=False))
+    assert [table.weight.shape for table in two.find_embedding_tables()] == [(WORDS, 4), (WORDS, 4)]
+    with pytest.raises(ConfigurationError, match="no single table of word embeddings"):
+        sentence_model(BODIES[-1]).find_embedding_tables()

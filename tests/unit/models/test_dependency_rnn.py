@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from memtune.models import ClassFactoredConfig, DependencyRNNConfig, MaximumEntropyConfig, build_model
-from tests.golden.tiny_trees import LABELS, Sentence, treebank, trees_of_every_shape
-from tests.oracles.agreement import assert_agreement, assert_near, assert_same_gradients
-from tests.oracles.dependency_rnn import dependency_rnn_logits, discounted_nats, path_nats
+from tests.golden.tiny_trees import LABEL_COUNT, Sentence, make_treebank, make_trees_of_every_shape
+from tests.oracles.agreement import assert_near, assert_same_gradients
+from tests.oracles.dependency_rnn import discounted_nats, path_nats
 
 WORDS = 23
 WIDE = {"width": 6, "initial_range": 0.8}
@@ -23,14 +23,14 @@ UNLABELLED = {
     ),
 }
 LABELLED = {
-    "labels to the hidden layer": DependencyRNNConfig(**WIDE, labels=LABELS, label_features="hidden"),
-    "labels to the output layer": DependencyRNNConfig(**WIDE, labels=LABELS, label_features="output"),
-    "more labels than there are, to both": DependencyRNNConfig(**WIDE, labels=LABELS + 2),
-    "labels that stay on": DependencyRNNConfig(**WIDE, labels=LABELS, label_decay=0.5),
+    "labels to the hidden layer": DependencyRNNConfig(**WIDE, labels=LABEL_COUNT, label_features="hidden"),
+    "labels to the output layer": DependencyRNNConfig(**WIDE, labels=LABEL_COUNT, label_features="output"),
+    "more labels than there are, to both": DependencyRNNConfig(**WIDE, labels=LABEL_COUNT + 2),
+    "labels that stay on": DependencyRNNConfig(**WIDE, labels=LABEL_COUNT, label_decay=0.5),
     "everything": DependencyRNNConfig(
         **WIDE,
         initial_state="ones",
-        labels=LABELS,
+        labels=LABEL_COUNT,
         label_decay=1.1,
         output=ClassFactoredConfig(classes=4),
         maximum_entropy=MaximumEntropyConfig(order=3, size=300),
@@ -42,7 +42,7 @@ unlabelled = pytest.mark.parametrize("config", UNLABELLED.values(), ids=UNLABELL
 
 
 def model_of(config):
-    """Weights of n-grams start at zero: they are given values."""
+    """A model whose n-gram weights, which start at zero, have random values."""
     model = build_model(config, WORDS, seed=1)
     generator = torch.Generator().manual_seed(2)
     for parameter in model.parameters():
@@ -52,8 +52,8 @@ def model_of(config):
 
 
 def batch_of(sentences: list[Sentence]):
-    trees = treebank(sentences)
-    return trees.batch(trees.sentences)
+    trees = make_treebank(sentences)
+    return trees.batch(trees.nonempty_sentences)
 
 
 def assert_agreement_on_trees(model, sentences: list[Sentence], tolerance: float) -> None:
@@ -65,27 +65,13 @@ def assert_agreement_on_trees(model, sentences: list[Sentence], tolerance: float
 
 
 @every_config
-def test_agrees_with_its_paths_and_their_discount(config):
-    assert_agreement_on_trees(model_of(config).double(), trees_of_every_shape(WORDS), tolerance=1e-12)
+def test_the_model_agrees_with_its_paths_and_their_discount(config):
+    assert_agreement_on_trees(model_of(config).double(), make_trees_of_every_shape(WORDS), tolerance=1e-12)
 
 
 @every_config
-def test_agrees_in_single_precision(config):
-    assert_agreement_on_trees(model_of(config), trees_of_every_shape(WORDS), tolerance=1e-6)
-
-
-@pytest.mark.parametrize("length", [1, 2, 15, 63])
-@unlabelled
-def test_reads_a_text_as_a_tree_of_one_word_a_level(config, length):
-    words_BT = torch.randint(WORDS, (3, length + 1), generator=torch.Generator().manual_seed(length))
-    assert_agreement(model_of(config).double(), dependency_rnn_logits, words_BT, tolerance=1e-9)
-
-
-@unlabelled
-def test_carried_state_agrees_with_reading_the_whole_text(config):
-    words_BT = torch.randint(WORDS, (3, 17), generator=torch.Generator().manual_seed(0))
-    model = model_of(config).double()
-    assert_agreement(model, dependency_rnn_logits, words_BT, tolerance=1e-9, carried_from=7)
+def test_the_model_agrees_with_its_paths_in_single_precision(config):
+    assert_agreement_on_trees(model_of(config), make_trees_of_every_shape(WORDS), tolerance=1e-6)
 
 
 @unlabelled
@@ -100,8 +86,8 @@ def test_a_sentence_is_a_chain_shaped_tree(config):
 
 
 @every_config
-def test_a_node_has_the_nats_it_has_on_any_path(config):
-    sentences = trees_of_every_shape(WORDS)
+def test_a_node_has_the_nats_of_each_of_its_paths(config):
+    sentences = make_trees_of_every_shape(WORDS)
     model = model_of(config).double()
     parameters = dict(model.named_parameters())
     for sentence in sentences[-3:]:
@@ -116,8 +102,8 @@ def test_a_node_has_the_nats_it_has_on_any_path(config):
 
 
 @every_config
-def test_sentences_beside_it_change_nothing_for_a_sentence(config):
-    sentences = trees_of_every_shape(WORDS)
+def test_the_other_sentences_of_a_batch_change_no_state(config):
+    sentences = make_trees_of_every_shape(WORDS)
     model = model_of(config).double()
     batch = batch_of(sentences)
     _, nats_N = model.tree_nats(batch)
@@ -127,8 +113,8 @@ def test_sentences_beside_it_change_nothing_for_a_sentence(config):
 
 
 @every_config
-def test_weights_of_nodes_scale_what_they_teach(config):
-    model, batch = model_of(config).double(), batch_of(trees_of_every_shape(WORDS))
+def test_weights_of_nodes_scale_their_loss_and_gradients(config):
+    model, batch = model_of(config).double(), batch_of(make_trees_of_every_shape(WORDS))
     weights_N = torch.rand(len(batch.words_N) - 1, generator=torch.Generator().manual_seed(3)).double()
     weighted, nats_N = model.tree_nats(batch, weights_N)
     torch.testing.assert_close(weighted.detach(), nats_N @ weights_N)
@@ -136,7 +122,7 @@ def test_weights_of_nodes_scale_what_they_teach(config):
 
 
 @pytest.mark.parametrize("config", LABELLED.values(), ids=LABELLED)
-def test_a_label_tells_of_its_own_word_and_of_those_below(config):
+def test_a_label_affects_its_own_word_and_its_descendants(config):
     """Words 0 and 1 hang from the root, 2 from word 1: another label of word 1 leaves word 0 alone."""
     model = model_of(config).double()
     nats = []
@@ -149,10 +135,10 @@ def test_a_label_tells_of_its_own_word_and_of_those_below(config):
     assert unchanged == ({5, 8} if heard_below else {5, 7, 8})
 
 
-def test_a_word_whose_label_is_not_known_is_read_without_one():
+def test_a_word_with_an_unknown_label_is_read_without_a_label():
     config = LABELLED["more labels than there are, to both"]
     model = model_of(config).double()
-    sentences = [(words, heads, [-1] * len(words)) for words, heads, _ in trees_of_every_shape(WORDS)]
+    sentences = [(words, heads, [-1] * len(words)) for words, heads, _ in make_trees_of_every_shape(WORDS)]
     expected = discounted_nats(config, dict(model.named_parameters()), sentences)
     assert_near(model.tree_nats(batch_of(sentences))[0], expected, 1e-12, "loss")
 
@@ -187,6 +173,6 @@ def test_sizes_by_hand():
 
 
 @every_config
-def test_the_formula_counts_what_is_built(config):
+def test_the_formula_counts_the_built_model(config):
     built = sum(parameter.numel() for parameter in build_model(config, WORDS, seed=0).parameters())
     assert config.parameter_count(WORDS) == built

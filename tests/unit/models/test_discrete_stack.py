@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from memtune.models import StackLSTMConfig, build_model, logits, negative_log_likelihood
-from memtune.models.layers.discrete_stack import reinforcement
+from memtune.models.memories.discrete_stack import compute_reinforce_loss
 from tests.oracles.agreement import assert_near, assert_same_gradients
 from tests.oracles.stack_lstm import (
     reinforce_objective,
@@ -36,7 +36,7 @@ def text(length: int) -> torch.Tensor:
 
 
 def model_of(config: StackLSTMConfig):
-    """For evaluation, with a policy so far from even that its most probable action changes often."""
+    """A model in evaluation with an uneven policy, whose most probable action changes often."""
     model = build_model(config, WORDS, seed=3).eval()
     policy = model.stack.policy
     with torch.no_grad():
@@ -56,7 +56,7 @@ def doubles(model) -> dict[str, torch.Tensor]:
 
 
 def force(model, actions_BT: torch.Tensor, monkeypatch) -> None:
-    """Noise so large that it is what decides."""
+    """Replace the noise by values so large that they determine the actions."""
     noise_BT3 = torch.nn.functional.one_hot(actions_BT, 3) * 1e9
     monkeypatch.setattr(model.stack, "noise", lambda zeros_BT3: zeros_BT3 + noise_BT3)
 
@@ -64,7 +64,7 @@ def force(model, actions_BT: torch.Tensor, monkeypatch) -> None:
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
 @pytest.mark.parametrize("policy_reads", ["word", "hidden"])
 @pytest.mark.parametrize("discount", [0.0, 0.7, 1.0])
-def test_evaluation_takes_the_most_probable_action_and_its_gradient_is_reinforces(
+def test_evaluation_takes_the_most_probable_action_and_has_the_reinforce_gradient(
     length, policy_reads, discount
 ):
     model, words_BT = double(small(policy_reads=policy_reads, discount=discount)), text(length)
@@ -111,7 +111,7 @@ def test_carried_stack_agrees_with_reading_the_whole_text(carried_from):
 @pytest.mark.parametrize("length", [1, 9, 70])
 def test_actions_and_contribution_agree_with_the_equations(length):
     model, words_BT = double(small()), text(length)[:, 1:]
-    use = model.stack_use(words_BT, model.initial_state(2))
+    use = model.measure_stack_use(words_BT, model.initial_state(2))
     parameters = dict(model.named_parameters())
     for name, oracle in [("actions_BTA", stack_lstm_actions), ("contribution_BT", stack_lstm_contributions)]:
         expected = torch.stack([torch.stack(row) for row in oracle(model.config, parameters, words_BT)])
@@ -120,13 +120,13 @@ def test_actions_and_contribution_agree_with_the_equations(length):
 
 @pytest.mark.parametrize("policy_reads", ["word", "hidden"])
 def test_all_three_actions_are_taken_in_the_texts_of_these_tests(policy_reads):
-    """Else agreement with the equations would say little."""
+    """Otherwise the comparisons with the equations would not cover every action."""
     model, words_BT = double(small(policy_reads=policy_reads)), text(63)
-    actions_BT = model.stack_use(words_BT, model.initial_state(2)).actions_BTA.argmax(2)
+    actions_BT = model.measure_stack_use(words_BT, model.initial_state(2)).actions_BTA.argmax(2)
     assert set(actions_BT.flatten().tolist()) == {STAY, PUSH, POP}
 
 
-def test_drawn_actions_agree_with_the_equations(monkeypatch):
+def test_sampled_actions_agree_with_the_equations(monkeypatch):
     model, words_BT = double(small()), text(15)
     actions_BT = torch.randint(3, (2, 15), generator=torch.Generator().manual_seed(0))
     force(model, actions_BT, monkeypatch)
@@ -138,7 +138,7 @@ def test_drawn_actions_agree_with_the_equations(monkeypatch):
 
 
 def test_gradient_averaged_over_all_draws_is_that_of_the_expected_loss(monkeypatch):
-    """What REINFORCE promises, baseline or not: by counting out all 27 ways through three words."""
+    """REINFORCE is unbiased, with any baseline: a sum over all 27 sequences of actions for three words."""
     model, words_BT = double(small(discount=1.0)), text(3)[:1]
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
     taught = {name: value for name, value in model.named_parameters() if "baseline" not in name}
@@ -162,16 +162,16 @@ def test_gradient_averaged_over_all_draws_is_that_of_the_expected_loss(monkeypat
 
 def probability_of_forced(model, inputs_BT: torch.Tensor) -> torch.Tensor:
     state = model.initial_state(len(inputs_BT))
-    reading_BTH, hidden_BTH, _ = model._read(inputs_BT, state)
+    reading_BTH, hidden_BTH, _ = model._run_lstm(inputs_BT, state)
     return model.stack.decide(reading_BTH, hidden_BTH, state["stack"]).log_likelihood().sum().exp()
 
 
-def test_training_draws_each_action_as_often_as_the_policy_says():
+def test_training_samples_each_action_with_its_probability():
     model, words_BT = build_model(small(), WORDS, seed=1), torch.full((40_000, 1), 7)
     state = model.initial_state(40_000)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        reading_BTH, hidden_BTH, _ = model._read(words_BT, state)
+        reading_BTH, hidden_BTH, _ = model._run_lstm(words_BT, state)
         decisions = model.stack.decide(reading_BTH, hidden_BTH, state["stack"])
     share_3 = decisions.taken_BT.flatten().bincount(minlength=3) / 40_000
     policy_3 = decisions.logarithms_BT3[0, 0].exp()
@@ -190,25 +190,25 @@ def test_the_loss_is_the_likelihood_of_the_words_under_the_drawn_actions(monkeyp
     torch.testing.assert_close(loss, expected)
 
 
-def test_the_baseline_starts_at_the_cost_of_knowing_nothing():
+def test_the_baseline_starts_at_the_cost_of_a_uniform_distribution():
     assert build_model(small(), WORDS, seed=1).baseline.bias.item() == pytest.approx(math.log(WORDS))
 
 
-def test_words_that_do_not_count_blame_no_action():
-    """Two steps, the second not counted: it is judged by nothing, and the first by its own cost alone."""
+def test_masked_words_add_nothing_to_the_return_of_an_action():
+    """Of two steps the second is masked: its action has no return, the first has only its own cost."""
     logarithms_BT = torch.tensor([[-1.0, -2.0]], requires_grad=True)
     expected_BT = torch.tensor([[3.0, 3.0]], requires_grad=True)
     costs_BT, weights_BT = torch.tensor([[5.0, 7.0]]), torch.tensor([[1.0, 0.0]])
-    reinforcement(costs_BT, weights_BT, logarithms_BT, expected_BT, discount=0.5).backward()
+    compute_reinforce_loss(costs_BT, weights_BT, logarithms_BT, expected_BT, discount=0.5).backward()
     assert logarithms_BT.grad.tolist() == [[5 - 3, 0]]
     assert expected_BT.grad.tolist() == [[3 - 5, 0]]
 
 
-def test_an_action_is_blamed_for_later_words_by_the_discount():
+def test_the_return_of_an_action_discounts_the_costs_of_later_words():
     """Costs 5 and 7 at a discount of a half: 8.5 over a weight of 1.5 for the first action."""
     logarithms_BT = torch.tensor([[-1.0, -2.0]], requires_grad=True)
     expected_BT = torch.tensor([[3.0, 3.0]], requires_grad=True)
     costs_BT, weights_BT = torch.tensor([[5.0, 7.0]]), torch.ones(1, 2)
-    reinforcement(costs_BT, weights_BT, logarithms_BT, expected_BT, discount=0.5).backward()
+    compute_reinforce_loss(costs_BT, weights_BT, logarithms_BT, expected_BT, discount=0.5).backward()
     assert logarithms_BT.grad.tolist() == [[8.5 - 1.5 * 3, 7 - 3]]
     assert expected_BT.grad[0].tolist() == pytest.approx([3 - 8.5 / 1.5, 3 - 7])

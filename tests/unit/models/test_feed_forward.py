@@ -4,8 +4,6 @@ import pytest
 import torch
 
 from memtune.models import FeedForwardConfig, build_model, logits
-from tests.oracles.agreement import assert_agreement
-from tests.oracles.feed_forward import feed_forward_logits
 
 WORDS = 23
 READINGS = [*product([2, 3, 6], [False, True])]
@@ -21,26 +19,6 @@ def text(length: int) -> torch.Tensor:
 
 def double(config: FeedForwardConfig):
     return build_model(config, WORDS, seed=1).double()
-
-
-@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
-@pytest.mark.parametrize(("order", "direct"), READINGS)
-def test_agrees_with_its_equation(order, direct, length):
-    model = double(small(order=order, direct=direct))
-    assert_agreement(model, feed_forward_logits, text(length), tolerance=1e-9)
-
-
-@pytest.mark.parametrize(("order", "direct"), READINGS)
-def test_agrees_in_single_precision(order, direct):
-    model = build_model(small(order=order, direct=direct), WORDS, seed=1)
-    assert_agreement(model, feed_forward_logits, text(16), tolerance=1e-5)
-
-
-@pytest.mark.parametrize("carried_from", [1, 3, 4, 5, 15])
-@pytest.mark.parametrize(("order", "direct"), READINGS)
-def test_carried_state_agrees_with_reading_the_whole_text(order, direct, carried_from):
-    model = double(small(order=order, direct=direct))
-    assert_agreement(model, feed_forward_logits, text(16), tolerance=1e-9, carried_from=carried_from)
 
 
 @pytest.mark.parametrize(("order", "direct"), READINGS)

@@ -3,32 +3,16 @@ from itertools import product
 import pytest
 import torch
 
-from memtune.errors import ConfigurationError
 from memtune.models import LSTMNConfig, build_model, logits, negative_log_likelihood
-from memtune.values import parse
-from tests.oracles.agreement import assert_agreement, assert_near
-from tests.oracles.lstmn import layer_as_written, lstmn_attention, lstmn_logits
+from tests.oracles.agreement import assert_near
+from tests.oracles.lstmn import lstmn_attention, reference_layer
 
 WORDS = 23
 
 
 def small(**fields) -> LSTMNConfig:
-    """Wide initial values: attention far from even, so that a wrong slot shows."""
+    """Wide initial values make attention uneven, so that reading a wrong slot changes the result."""
     return LSTMNConfig(**{"width": 5, "initial_range": 0.8, **fields})
-
-
-READINGS = {
-    "one layer": small(),
-    "narrow embeddings": small(embedding_width=3),
-    "three layers": small(layers=3),
-    "three layers handing up h": small(layers=3, handed_up="hidden"),
-    "projected skip": small(layers=3, embedding_width=4),
-    "without the previous attention": small(layers=2, previous_attention=False),
-    "tape of four": small(layers=2, tape_size=4),
-    "tape of one": small(tape_size=1),
-    "tied": small(tie_output=True),
-}
-every_reading = pytest.mark.parametrize("config", READINGS.values(), ids=READINGS)
 
 
 def text(length: int, rows: int = 2) -> torch.Tensor:
@@ -39,41 +23,11 @@ def double(config: LSTMNConfig):
     return build_model(config, WORDS, seed=1).double()
 
 
-@pytest.mark.parametrize("length", [1, 2, 15, 16])
-@every_reading
-def test_every_reading_agrees_with_its_equations(config, length):
-    assert_agreement(double(config), lstmn_logits, text(length), tolerance=1e-9)
-
-
-@pytest.mark.parametrize("tape_size", [None, 15])
-def test_a_long_sentence_agrees_with_its_equations(tape_size):
-    config = small(width=3, layers=2, tape_size=tape_size)
-    assert_agreement(double(config), lstmn_logits, text(63, rows=1), tolerance=1e-9)
-
-
-@every_reading
-def test_single_precision_agrees_to_rounding(config):
-    assert_agreement(build_model(config, WORDS, seed=1), lstmn_logits, text(16), tolerance=1e-5)
-
-
-def test_single_precision_agrees_to_rounding_over_a_long_sentence():
-    config = small(width=8, initial_range=0.5)
-    assert_agreement(build_model(config, WORDS, seed=1), lstmn_logits, text(63), tolerance=1e-5)
-
-
-def test_the_slow_side_of_the_benchmark_is_the_same_layer():
+def test_the_reference_of_the_benchmark_computes_the_same_layer():
     model, words_BT = double(small()), text(9)
     hidden_BTH, _ = model.encode(words_BT, model.initial_state(2))
-    slow_BTH = layer_as_written(model.layers[0], model.embedding(words_BT))
+    slow_BTH = reference_layer(model.layers[0], model.embedding(words_BT))
     assert_near(hidden_BTH, slow_BTH, 1e-12, "hidden")
-
-
-@pytest.mark.parametrize("carried_from", [1, 3, 4, 10, 15])
-@pytest.mark.parametrize("tape_size", [None, 4])
-def test_carried_state_agrees_with_reading_the_whole_text(tape_size, carried_from):
-    """Cuts inside, at the end of and after the first tape of 4 slots."""
-    config = small(layers=2, tape_size=tape_size)
-    assert_agreement(double(config), lstmn_logits, text(16), tolerance=1e-9, carried_from=carried_from)
 
 
 @pytest.mark.parametrize("layer", [0, 1, -1])
@@ -133,7 +87,7 @@ def test_the_carried_tape_holds_every_slot_up_to_its_limit():
     assert logits(double(small(layers=2, tape_size=4)), text(8))[1]["tape"].shape == (2, 2, 4, 10)
 
 
-def test_without_the_previous_attention_nothing_else_of_the_past_enters_the_scores():
+def test_without_previous_attention_the_scores_ignore_the_attended_vector():
     model, words_BT = double(small(previous_attention=False)), text(6)
     _, state = logits(model, words_BT[:, :3])
     forgotten = {**state, "attended": torch.zeros_like(state["attended"])}
@@ -165,17 +119,12 @@ def test_dropout_reaches_the_top_only_after_each_layer(placement, share):
     assert not torch.equal(hidden_BTH, again_BTH)
 
 
-def test_forget_bias_is_written_to_the_gates_of_every_layer():
+def test_forget_bias_is_set_in_every_layer():
     model = build_model(LSTMNConfig(width=4, layers=2, forget_bias=1.5), WORDS, seed=1)
     for layer in model.layers:
         assert layer.gates_input.bias[8:12].eq(1.5).all()
         assert layer.gates_input.bias[:8].abs().le(0.05).all()
         assert layer.gates_input.bias[12:].abs().le(0.05).all()
-
-
-def test_tying_tables_of_two_widths_is_refused():
-    with pytest.raises(ConfigurationError, match="leave embedding_width out"):
-        parse(LSTMNConfig, {"tie_output": True, "width": 8, "embedding_width": 4}, "test")
 
 
 def test_sizes_of_the_papers_models_on_penn_treebank():
@@ -188,7 +137,7 @@ def test_sizes_of_the_papers_models_on_penn_treebank():
     assert LSTMNConfig(embedding_width=150, layers=3).parameter_count(V) == one + 2 * upper + d * e + rest
 
 
-def test_layer_meets_the_printed_sizes_of_two_sentence_readers():
+def test_the_layer_has_the_printed_sizes_of_two_sentence_readers():
     """Deep fusion in table 3 adds 6 d^2 + 2 d e to the one LSTMN that reads both sentences."""
     for d, printed in ((100, 330e3), (300, 1.7e6), (450, 3.4e6)):
         config = LSTMNConfig(width=d, embedding_width=300)

@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from memtune.models.layers.output import SoftmaxOutput, chunked_negative_log_likelihood
+from memtune.models.outputs.output_layer import SoftmaxOutput, chunked_negative_log_likelihood
 
 ROWS, WIDTH, WORDS = 11, 6, 29
 
@@ -51,7 +51,7 @@ def test_loss_and_gradients_are_those_of_cross_entropy_for_any_chunk(problem, ro
     )
 
 
-def test_rows_count_by_their_weight(problem):
+def test_rows_are_weighted(problem):
     weights = torch.rand(ROWS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     loss = chunked_negative_log_likelihood(*problem, weights, rows=4)
     expected = reference(*problem, weights)
@@ -59,14 +59,14 @@ def test_rows_count_by_their_weight(problem):
     torch.testing.assert_close(gradients(loss, problem), gradients(expected, problem), rtol=1e-9, atol=1e-12)
 
 
-def test_masked_rows_count_nothing_and_get_no_gradient(problem):
+def test_masked_rows_have_no_loss_and_no_gradient(problem):
     mask = torch.arange(ROWS) < 7
     loss = chunked_negative_log_likelihood(*problem, mask, rows=4)
     torch.testing.assert_close(loss, reference(*problem, mask), rtol=1e-12, atol=0)
     assert gradients(loss, problem)[0][7:].eq(0).all()
 
 
-def test_gradients_are_scaled_by_the_one_that_comes_in(problem):
+def test_gradients_are_scaled_by_the_incoming_gradient(problem):
     loss = chunked_negative_log_likelihood(*problem) / 7
     torch.testing.assert_close(
         gradients(loss, problem), gradients(reference(*problem) / 7, problem), rtol=1e-9, atol=1e-12
@@ -82,7 +82,7 @@ def test_extreme_logits_stay_finite_and_exact(problem, size):
 
 
 @pytest.mark.parametrize("frozen", [0, 1, 2])
-def test_a_frozen_leaf_gets_no_gradient_and_the_others_theirs(problem, frozen):
+def test_only_leaves_that_require_a_gradient_get_one(problem, frozen):
     leaves = [leaf.detach() if i == frozen else leaf for i, leaf in enumerate(problem)]
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
     loss = chunked_negative_log_likelihood(*leaves)
@@ -90,7 +90,7 @@ def test_a_frozen_leaf_gets_no_gradient_and_the_others_theirs(problem, frozen):
     torch.testing.assert_close(torch.autograd.grad(loss, wanted), expected, rtol=1e-9, atol=1e-12)
 
 
-def test_nothing_as_large_as_all_logits_is_ever_made():
+def test_no_tensor_is_as_large_as_the_logits_of_all_rows():
     hidden = torch.randn(64, WIDTH, requires_grad=True)
     layer = SoftmaxOutput(WIDTH, WORDS)
     torch.nn.init.normal_(layer.weight)
@@ -132,7 +132,7 @@ def test_autocast_keeps_sums_and_gradients_in_single_precision(problem, narrow):
         assert (own - expected).norm() <= tolerance * expected.norm()
 
 
-def test_half_precision_holds_with_a_vocabulary_beyond_its_range():
+def test_half_precision_is_finite_with_a_vocabulary_beyond_its_range():
     """Even logits over 70,000 words: their exponentials sum to more than float16 can hold."""
     hidden = torch.zeros(3, 2, requires_grad=True)
     weight, bias = torch.ones(70_000, 2), torch.zeros(70_000, requires_grad=True)
@@ -144,7 +144,7 @@ def test_half_precision_holds_with_a_vocabulary_beyond_its_range():
     assert hidden.grad.isfinite().all()
 
 
-def test_tied_layer_trains_the_embedding_by_both_uses():
+def test_a_tied_embedding_gets_the_gradients_of_both_uses():
     embedding = torch.nn.Embedding(WORDS, WIDTH)
     layer = SoftmaxOutput(WIDTH, WORDS, tied_to=embedding)
     assert layer.weight is embedding.weight

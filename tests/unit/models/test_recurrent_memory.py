@@ -1,5 +1,3 @@
-from itertools import product
-
 import pytest
 import torch
 from torch.nn import functional
@@ -8,16 +6,14 @@ from memtune.errors import ConfigurationError
 from memtune.models import RecurrentMemoryConfig, build_model, logits
 from memtune.training import TrialConfig
 from memtune.values import parse
-from tests.oracles.agreement import assert_agreement, assert_near
-from tests.oracles.recurrent_memory import recurrent_memory_attention, recurrent_memory_logits
+from tests.oracles.agreement import assert_near
+from tests.oracles.recurrent_memory import recurrent_memory_attention
 
 WORDS = 23
-TEMPORAL = [("none", "right"), ("keys", "right"), ("keys", "left"), ("both", "right"), ("both", "left")]
-COMPOSITIONS = ["sum", "projected_sum", "gate", "gate_biased"]
 
 
 def small(**fields) -> RecurrentMemoryConfig:
-    """Wide initial values: attention far from even, so that a wrong slot shows."""
+    """Wide initial values make attention uneven, so that reading a wrong slot changes the result."""
     return RecurrentMemoryConfig(**{"width": 5, "initial_range": 0.8, **fields})
 
 
@@ -27,68 +23,6 @@ def text(length: int) -> torch.Tensor:
 
 def double(config: RecurrentMemoryConfig):
     return build_model(config, WORDS, seed=1).double()
-
-
-@pytest.mark.parametrize(("temporal", "composition"), [*product(TEMPORAL, COMPOSITIONS)])
-def test_every_reading_agrees_with_its_equations(temporal, composition):
-    tables, alignment = temporal
-    config = small(
-        memory_size=4, temporal=tables, temporal_alignment=alignment, composition=composition, layers_above=1
-    )
-    assert_agreement(double(config), recurrent_memory_logits, text(9), tolerance=1e-9)
-
-
-@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
-@pytest.mark.parametrize("temporal", TEMPORAL)
-def test_agrees_at_lengths_around_the_window(temporal, length):
-    tables, alignment = temporal
-    config = small(memory_size=15, temporal=tables, temporal_alignment=alignment)
-    assert_agreement(double(config), recurrent_memory_logits, text(length), tolerance=1e-9)
-
-
-@pytest.mark.parametrize(("layers", "layers_above"), [(2, 0), (1, 2), (2, 1)])
-def test_depth_below_and_above_agrees_with_the_equations(layers, layers_above):
-    config = small(layers=layers, layers_above=layers_above, memory_size=3)
-    assert_agreement(double(config), recurrent_memory_logits, text(8), tolerance=1e-9)
-
-
-@pytest.mark.parametrize(("memory_input", "memory_output", "output"), [*product([False, True], repeat=3)])
-def test_shared_tables_agree_with_the_equations(memory_input, memory_output, output):
-    config = small(
-        memory_size=3, tie_memory_input=memory_input, tie_memory_output=memory_output, tie_output=output
-    )
-    assert_agreement(double(config), recurrent_memory_logits, text(8), tolerance=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("temporal", "composition"), [*product(TEMPORAL, ["gate"]), (("both", "right"), "sum")]
-)
-def test_single_precision_agrees_to_rounding(temporal, composition):
-    tables, alignment = temporal
-    config = small(memory_size=15, temporal=tables, temporal_alignment=alignment, composition=composition)
-    model = build_model(config, WORDS, seed=1)
-    assert_agreement(model, recurrent_memory_logits, text(63), tolerance=1e-5)
-
-
-@pytest.mark.parametrize("carried_from", [1, 3, 4, 10, 19])
-@pytest.mark.parametrize("temporal", TEMPORAL)
-def test_carried_state_agrees_with_reading_the_whole_text(temporal, carried_from):
-    """Cuts inside, at the end of and after the first window of 5."""
-    tables, alignment = temporal
-    config = small(memory_size=5, temporal=tables, temporal_alignment=alignment, layers_above=1)
-    assert_agreement(
-        double(config), recurrent_memory_logits, text(20), tolerance=1e-9, carried_from=carried_from
-    )
-
-
-@pytest.mark.parametrize(("length", "memory_size"), [(128, 15), (131, 15), (193, 64), (170, 80), (131, 1)])
-@pytest.mark.parametrize("alignment", ["right", "left"])
-def test_long_texts_cut_into_blocks_agree_with_the_equations(length, memory_size, alignment):
-    """Even and uneven blocks, windows as long as a block, and of one word."""
-    config = small(
-        width=3, memory_size=memory_size, temporal="both", temporal_alignment=alignment, composition="sum"
-    )
-    assert_agreement(double(config), recurrent_memory_logits, text(length)[:1], tolerance=1e-9)
 
 
 @pytest.mark.parametrize("length", [1, 4, 9, 130])
@@ -125,7 +59,7 @@ def test_one_slot_with_a_sum_adds_the_current_words_output_memory():
     torch.testing.assert_close(composed_BTH, hidden_BTH + model.memory.output_table(words_BT))
 
 
-def test_equal_memories_are_attended_evenly():
+def test_equal_memories_get_equal_attention():
     model, words_BT = double(small(memory_size=4, temporal="none")), torch.full((1, 6), 7)
     weights_BTn = model.attention(words_BT, model.initial_state(1))
     for t in range(6):
@@ -149,7 +83,7 @@ def test_state_remembers_only_the_last_words_that_a_window_can_reach():
     assert logits(model, words_BT)[1]["words"].tolist() == words_BT[:, -3:].tolist()
 
 
-def test_dropout_between_layers_leaves_the_memory_and_the_output_whole():
+def test_dropout_between_layers_changes_neither_the_memory_nor_the_output():
     model = build_model(RecurrentMemoryConfig(width=64, layers_above=1, dropout=0.5), WORDS, seed=1)
     first_BTH, _ = model.encode(text(9), model.initial_state(2))
     again_BTH, _ = model.encode(text(9), model.initial_state(2))
@@ -190,13 +124,6 @@ def test_cost_per_word_by_hand():
     assert deeper.multiply_adds(V) == (3 * 8 + 1) * d * d + 4 * n * d + d * V
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 15, 16, 63])
-@pytest.mark.parametrize("temporal", ["none", "keys", "both"])
-def test_a_bidirectional_memory_agrees_with_its_equations(temporal, length):
-    config = small(memory_size=7, temporal=temporal, bidirectional=True)
-    assert_agreement(double(config), recurrent_memory_logits, text(length), tolerance=1e-9)
-
-
 def test_a_bidirectional_memory_does_not_see_the_word_to_predict():
     model, words = double(small(memory_size=3, bidirectional=True)), text(9)[:, :-1].clamp(min=1)
     changed = words.clone()
@@ -208,13 +135,13 @@ def test_a_bidirectional_memory_does_not_see_the_word_to_predict():
     assert not unlike[0], "three words ahead are seen, and no further"
 
 
-def test_filling_up_a_row_changes_nothing_before_it():
+def test_padding_a_row_changes_no_earlier_logit():
     model, words = double(small(memory_size=4, bidirectional=True)), text(6)[:, :-1].clamp(min=1)
     padded = functional.pad(words, (0, 9))
     assert_near(logits(model, padded)[0][:, : words.shape[1]], logits(model, words)[0], 1e-12, "logits")
 
 
-def test_the_weights_of_a_bidirectional_memory_are_those_of_its_two_sides():
+def test_bidirectional_attention_has_one_weight_per_slot_of_both_sides():
     config, words = small(memory_size=3, bidirectional=True), text(6)[:, :-1].clamp(min=1)
     model = double(config)
     weights = model.attention(words, model.initial_state(len(words)))
@@ -225,7 +152,7 @@ def test_the_weights_of_a_bidirectional_memory_are_those_of_its_two_sides():
             assert_near(weights[b, t][weights[b, t] != 0], p, 1e-9, "weights")
 
 
-def test_a_text_in_pieces_is_no_text_for_a_bidirectional_memory():
+def test_a_bidirectional_memory_refuses_a_text_in_pieces():
     trial = {"model": {"family": "recurrent_memory", "bidirectional": True}, "training": {"epochs": 1}}
     with pytest.raises(ConfigurationError, match="sentence"):
         parse(TrialConfig, {**trial, "protocol": {"kind": "stream"}}, "trial")

@@ -4,43 +4,12 @@ import pytest
 import torch
 
 from memtune.models import RNNConfig, build_model, logits
-from tests.oracles.agreement import assert_agreement
-from tests.oracles.rnn import regularised_rnn_logits, rnn_logits
 
 WORDS = 23
-CONFIGS = {
-    "tanh": RNNConfig(width=6, initial_range=0.5),
-    "sigmoid": RNNConfig(width=6, activation="sigmoid", initial_range=0.8),
-    "relu": RNNConfig(width=6, activation="relu", initial_range=0.5),
-    "three layers of tanh": RNNConfig(width=5, layers=3, initial_range=0.5),
-    "two layers of sigmoid, tied": RNNConfig(
-        width=5, layers=2, activation="sigmoid", tie_output=True, initial_range=0.8
-    ),
-}
-every_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
 def text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (3, length + 1), generator=torch.Generator().manual_seed(length))
-
-
-@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
-@every_config
-def test_agrees_with_its_equation(config, length):
-    model = build_model(config, WORDS, seed=1).double()
-    assert_agreement(model, rnn_logits, text(length), tolerance=1e-9)
-
-
-@every_config
-def test_agrees_in_single_precision(config):
-    assert_agreement(build_model(config, WORDS, seed=1), rnn_logits, text(16), tolerance=1e-5)
-
-
-@pytest.mark.parametrize("carried_from", [1, 7, 15])
-@every_config
-def test_carried_state_agrees_with_reading_the_whole_text(config, carried_from):
-    model = build_model(config, WORDS, seed=1).double()
-    assert_agreement(model, rnn_logits, text(16), tolerance=1e-9, carried_from=carried_from)
 
 
 WITHIN = {
@@ -60,25 +29,7 @@ WITHIN = {
 each_within = pytest.mark.parametrize("options", WITHIN.values(), ids=WITHIN)
 
 
-def drawn_alike(model):
-    """The oracle under the masks that the model draws next."""
-
-    def oracle(config, parameters, tokens_BT):
-        masks = model._draw_masks(model.embedding(tokens_BT))
-        return regularised_rnn_logits(config, parameters, tokens_BT, masks)
-
-    return oracle
-
-
-@pytest.mark.parametrize("length", [1, 2, 15, 16, 63])
-@each_within
-def test_agrees_with_its_equation_under_the_masks_drawn(options, length):
-    model = build_model(RNNConfig(width=6, initial_range=0.5, **options), WORDS, seed=1).double()
-    assert_agreement(model, drawn_alike(model), text(length), tolerance=1e-9, seed=length)
-
-
-@pytest.mark.parametrize("carried_from", [1, 7, 15])
-def test_evaluation_drops_nothing_and_takes_the_mean_of_zoneout(carried_from):
+def test_evaluation_drops_nothing_and_uses_the_mean_of_zoneout():
     config = RNNConfig(width=6, initial_range=0.5, **WITHIN["all of them"])
     model = build_model(config, WORDS, seed=1).double().eval()
     layers, output = model._draw_masks(model.embedding(text(2)))
@@ -86,7 +37,6 @@ def test_evaluation_drops_nothing_and_takes_the_mean_of_zoneout(carried_from):
     for masks in layers:
         assert masks.kept_hidden_TBH.eq(0.5).all()
         assert masks.input_B1E is masks.state_BH is masks.candidate_TBH is None
-    assert_agreement(model, drawn_alike(model), text(16), tolerance=1e-9, carried_from=carried_from)
 
 
 def test_dropout_around_the_layers_drops_from_the_embeddings_too():
@@ -115,7 +65,7 @@ def test_one_unit_by_hand(activation, first, second):
     assert state["hidden"].flatten().tolist() == pytest.approx([second], rel=1e-12)
 
 
-def test_dropout_between_layers_leaves_the_last_layer_whole():
+def test_dropout_between_layers_does_not_drop_from_the_last_layer():
     model = build_model(RNNConfig(width=64, layers=2, dropout=0.5), WORDS, seed=1)
     first_BTH, _ = model.encode(text(20), model.initial_state(3))
     again_BTH, _ = model.encode(text(20), model.initial_state(3))

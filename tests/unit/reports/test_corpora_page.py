@@ -1,21 +1,21 @@
-"""The page on corpora names every format as it is."""
+"""docs/corpora.md lists every format with its options."""
 
 from pathlib import Path
 
 import pytest
 
-from memtune.corpora.grammar.tasks import TASKS
-from memtune.reports.corpora import format_rows
+from memtune.corpora.grammar.task_corpora import TASKS
+from memtune.reports.corpus_tables import list_format_rows
 
 PAGE = (Path(__file__).parents[3] / "docs" / "corpora.md").read_text()
 
 
-@pytest.mark.parametrize(("name", "summary", "annotations", "options"), list(format_rows()))
+@pytest.mark.parametrize(("name", "summary", "annotations", "options"), list(list_format_rows()))
 def test_the_page_has_a_row_for_each_format(name: str, summary: str, annotations: str, options: str) -> None:
-    shown = " ".join(f"`{option}`" for option in options.split()) if options != "-" else "-"
-    assert f"| `{name}` | {summary} | {annotations} | {shown} |" in PAGE
+    cell = " ".join(f"`{option}`" for option in options.split()) if options != "-" else "-"
+    assert f"| `{name}` | {summary} | {annotations} | {cell} |" in PAGE
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_page_says_what_each_task_of_the_grammar_asks(task: str) -> None:
+def test_the_page_describes_each_task_of_the_grammar(task: str) -> None:
     assert f"**{task}**" in PAGE

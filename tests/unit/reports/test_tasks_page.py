@@ -1,13 +1,13 @@
-"""docs/tasks.md says of the tasks' options what is so."""
+"""docs/tasks.md agrees with the options of the tasks."""
 
 import json
 import re
 from pathlib import Path
 
 from memtune.corpora import open_corpus
-from memtune.execution.settings import Settings
-from memtune.execution.study import ReadyStudy, check_spaces, load_study
-from memtune.spaces import RandomChooser, combine
+from memtune.settings import Settings
+from memtune.spaces import RandomChooser, combine_spaces
+from memtune.studies.study import ResolvedStudy, check_spaces, load_study
 from memtune.tasks import TASKS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text(encoding="utf-8")
@@ -26,12 +26,12 @@ epochs = 1
 
 def test_the_page_has_the_options_of_every_task_with_their_defaults() -> None:
     table = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| `(\w+)` \| (`\S+`|not given) \|", PAGE, re.MULTILINE)
-    told = {
+    documented = {
         (kind, option): None if default == "not given" else json.loads(default.strip("`"))
         for kinds, option, default in table
         for kind in re.findall(r"\w+", kinds)
     }
-    assert told == {
+    assert documented == {
         (kind, option): field.default
         for kind, config in TASKS.items()
         for option, field in config.model_fields.items()
@@ -39,18 +39,18 @@ def test_the_page_has_the_options_of_every_task_with_their_defaults() -> None:
     }
 
 
-def test_any_network_may_be_the_body_of_a_classifier_as_the_page_says(
+def test_with_the_documented_setting_every_network_can_be_the_body_of_a_classifier(
     study_file: Path, settings: Settings
 ) -> None:
     def refusals() -> set[str]:
-        study, corpus = load_study(study_file), open_corpus("tiny", settings.store)
-        space = combine(check_spaces(study_file, study, len(corpus.vocabulary)))
-        ready = ReadyStudy(study, space, corpus, settings)
-        drawn = (ready.sample(RandomChooser(seed)).model_dump(mode="json") for seed in range(120))
-        return {reason for reason in map(ready.refuse, drawn) if reason}
+        study, corpus = load_study(study_file), open_corpus("tiny", settings.corpus_store)
+        space = combine_spaces(check_spaces(study_file, study, len(corpus.vocabulary)))
+        resolved = ResolvedStudy(study, space, corpus, settings)
+        samples = (resolved.sample(RandomChooser(seed)).model_dump(mode="json") for seed in range(120))
+        return {reason for reason in map(resolved.get_refusal_reason, samples) if reason}
 
     study_file.write_text(STUDY)
     assert len(refusals()) == 3
-    (said,) = re.findall(r"```toml\n(\[model\]\noutput.*?)```", PAGE, re.DOTALL)
-    study_file.write_text(f"{STUDY}\n{said}")
+    (setting,) = re.findall(r"```toml\n(\[model\]\noutput.*?)```", PAGE, re.DOTALL)
+    study_file.write_text(f"{STUDY}\n{setting}")
     assert refusals() == set()

@@ -7,10 +7,10 @@ import pytest
 from optuna.storages.journal import JournalFileBackend
 
 from memtune.search import Proposals, SamplerConfig
-from memtune.spaces import Space, combine, read_space
+from memtune.spaces import Space, combine_spaces, read_space
 from memtune.values import digest
 
-SPACES = {
+SPACE_TOMLS = {
     "continuous": (
         "[model]\nmemory_size = { int = [1, 20] }\n"
         '[optimiser]\none_of = "kind"\n'
@@ -22,11 +22,11 @@ SPACES = {
 FAMILIES = ("lstm", "rnn", "scrn", "lstmn")
 
 
-def space_named(name: str) -> Space:
+def make_space(name: str) -> Space:
     if name != "families":
-        return read_space(SPACES[name], "space.toml")
+        return read_space(SPACE_TOMLS[name], "space.toml")
     texts = {family: f'[model]\nfamily = "{family}"\nwidth = {{ int = [1, 99] }}\n' for family in FAMILIES}
-    return combine(read_space(text, family) for family, text in texts.items())
+    return combine_spaces(read_space(text, family) for family, text in texts.items())
 
 
 @pytest.fixture
@@ -60,6 +60,6 @@ def open_study(storage: str) -> Callable[..., Proposals]:
         guard: Callable[[], None] = lambda: None,
     ) -> Proposals:
         sampler = SamplerConfig(kind=kind, seed=seed, startup_trials=4)
-        return Proposals(url, name, space_named(space), sampler, identify, refuse, guard=guard)
+        return Proposals(url, name, make_space(space), sampler, identify, refuse, guard=guard)
 
     return open_study

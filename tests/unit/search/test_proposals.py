@@ -2,9 +2,13 @@ import math
 
 import optuna
 import pytest
-from optuna.trial import TrialState
+from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import ConfigurationError, StudyError
+from memtune.trial_state import StopReason, TrialEnd, TrialState
+
+STOPPED_EARLY = TrialEnd(reason=StopReason.EARLY_STOPPING, detail="not among the best third")
+OUT_OF_MEMORY = TrialEnd(reason=StopReason.ERROR, detail="out of memory")
 
 ALL = pytest.mark.parametrize("kind", ["random", "tpe", "gp"])
 
@@ -34,20 +38,20 @@ def test_a_completed_trial_keeps_its_curve_and_value(open_study, optuna_trials):
     proposals.report(number, 200, 4.0)
     proposals.report(number, 100, 5.0)
     proposals.complete(number, 3.5)
-    (outcome,) = proposals.finished()
-    assert (outcome.state, outcome.value, outcome.reason) == ("complete", 3.5, None)
+    (outcome,) = proposals.list_finished()
+    assert (outcome.state, outcome.value, outcome.end) == (TrialState.COMPLETE, 3.5, None)
     assert list(outcome.curve.items()) == [(100, 5.0), (200, 4.0)]
-    assert optuna_trials()[0].state is TrialState.COMPLETE
+    assert optuna_trials()[0].state is OptunaState.COMPLETE
 
 
 def test_a_stopped_trial_is_pruned_with_its_last_value(open_study, optuna_trials):
     proposals = open_study()
     number = proposals.ask().number
     proposals.report(number, 100, 5.0)
-    proposals.prune(number, "not among the best third")
-    (outcome,) = proposals.finished()
-    assert (outcome.state, outcome.value, outcome.reason) == ("pruned", 5.0, "not among the best third")
-    assert optuna_trials()[0].state is TrialState.PRUNED
+    proposals.prune(number, STOPPED_EARLY)
+    (outcome,) = proposals.list_finished()
+    assert (outcome.state, outcome.value, outcome.end) == (TrialState.STOPPED, 5.0, STOPPED_EARLY)
+    assert optuna_trials()[0].state is OptunaState.PRUNED
     assert optuna_trials()[0].intermediate_values == {100: 5.0}
 
 
@@ -55,33 +59,33 @@ def test_a_trial_is_pruned_together_with_the_report_that_condemned_it(open_study
     proposals = open_study()
     number = proposals.ask().number
     proposals.report(number, 100, 5.0)
-    proposals.prune(number, "not among the best third", 200, 4.0)
-    (outcome,) = proposals.finished()
+    proposals.prune(number, STOPPED_EARLY, 200, 4.0)
+    (outcome,) = proposals.list_finished()
     assert (outcome.value, outcome.curve) == (4.0, {100: 5.0, 200: 4.0})
 
 
 def test_a_failed_trial_keeps_its_reason(open_study, optuna_trials):
     proposals = open_study()
-    proposals.fail(proposals.ask().number, "out of memory")
-    (outcome,) = proposals.finished()
-    assert (outcome.state, outcome.value, outcome.reason) == ("failed", None, "out of memory")
-    assert optuna_trials()[0].state is TrialState.FAIL
+    proposals.fail(proposals.ask().number, OUT_OF_MEMORY)
+    (outcome,) = proposals.list_finished()
+    assert (outcome.state, outcome.value, outcome.end) == (TrialState.FAILED, None, OUT_OF_MEMORY)
+    assert optuna_trials()[0].state is OptunaState.FAIL
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_value_that_is_no_number_is_a_failure(open_study, optuna_trials, value):
     proposals = open_study()
     proposals.complete(proposals.ask().number, value)
-    assert proposals.finished()[0].reason == f"the objective is {value}"
-    assert optuna_trials()[0].state is TrialState.FAIL
+    assert proposals.list_finished()[0].end.detail == f"the objective is {value}"
+    assert optuna_trials()[0].state is OptunaState.FAIL
 
 
 def test_a_curve_may_hold_what_is_no_number(open_study):
     proposals = open_study()
     number = proposals.ask().number
     proposals.report(number, 100, math.nan)
-    proposals.prune(number, "diverged")
-    (outcome,) = open_study().finished()
+    proposals.prune(number, STOPPED_EARLY)
+    (outcome,) = open_study().list_finished()
     assert outcome.value is None
     assert math.isnan(outcome.curve[100])
 
@@ -91,16 +95,20 @@ def test_the_first_report_at_a_number_of_tokens_stays(open_study):
     number = proposals.ask().number
     proposals.report(number, 100, 5.0)
     proposals.report(number, 100, 6.0)
-    assert proposals.outcomes()[0].curve == {100: 5.0}
+    assert proposals.list_outcomes()[0].curve == {100: 5.0}
 
 
 def test_only_what_runs_is_unfinished(open_study):
     proposals = open_study()
     first, second, third = (proposals.ask() for _ in range(3))
     proposals.complete(first.number, 1.0)
-    proposals.fail(third.number, "out of memory")
-    assert proposals.unfinished() == [second]
-    assert [outcome.state for outcome in proposals.outcomes()] == ["complete", "running", "failed"]
+    proposals.fail(third.number, OUT_OF_MEMORY)
+    assert proposals.list_unfinished() == [second]
+    assert [outcome.state for outcome in proposals.list_outcomes()] == [
+        TrialState.COMPLETE,
+        TrialState.RUNNING,
+        TrialState.FAILED,
+    ]
 
 
 def test_an_ended_trial_takes_no_more_reports(open_study):
@@ -110,10 +118,10 @@ def test_an_ended_trial_takes_no_more_reports(open_study):
     with pytest.raises(StudyError, match=r"trial 0 has ended \(complete\)"):
         proposals.report(number, 100, 1.0)
     with pytest.raises(StudyError, match="trial 0 has ended"):
-        proposals.prune(number, "late")
+        proposals.prune(number, STOPPED_EARLY)
 
 
-def test_an_unknown_trial_is_told(open_study):
+def test_an_unknown_trial_is_an_error(open_study):
     with pytest.raises(StudyError, match="the study has no trial 7"):
         open_study().complete(7, 1.0)
 
@@ -128,22 +136,22 @@ def test_a_driver_that_loses_its_study_while_it_draws_proposes_nothing(open_stud
     proposals = open_study(identify=lambda configuration: lost.append(True) or "drawn", guard=guard)
     with pytest.raises(StudyError, match="another driver"):
         proposals.ask()
-    assert open_study().outcomes() == []
+    assert open_study().list_outcomes() == []
 
 
 @ALL
-def test_every_turn_of_the_sampler_draws_anew(open_study, kind):
+def test_every_ask_draws_a_new_sample(open_study, kind):
     proposals = open_study(kind=kind)
     for _ in range(10):
         proposals.complete(proposals.ask().number, 1.0)
-    assert proposals.rejected() == []
+    assert proposals.list_rejected() == []
 
 
 @ALL
 def test_each_point_of_a_finite_space_is_proposed_once(open_study, optuna_trials, kind):
     found = exhaust(open_study("four points", kind))
     assert len(found) == len({repr(configuration) for configuration in found}) == 4
-    assert not [trial for trial in optuna_trials() if trial.state is TrialState.RUNNING]
+    assert not [trial for trial in optuna_trials() if trial.state is OptunaState.RUNNING]
 
 
 @ALL
@@ -171,36 +179,36 @@ def test_a_space_in_which_nothing_is_new_is_exhausted(open_study):
 def test_a_duplicate_gets_the_known_value_and_says_whose(open_study, optuna_trials):
     proposals = open_study("continuous", identify=lambda found: str(found["model"]["memory_size"] % 2))
     exhaust(proposals)
-    known = {outcome.identity: outcome for outcome in proposals.finished()}
-    duplicates = proposals.rejected()
+    known = {outcome.identity: outcome for outcome in proposals.list_finished()}
+    duplicates = proposals.list_rejected()
     assert len(known) == 2
     assert duplicates
     trials = optuna_trials()
     for duplicate in duplicates:
         original = known[duplicate.identity]
         assert duplicate.state == "duplicate"
-        assert duplicate.reason == f"the same configuration as trial {original.number}"
-        assert trials[duplicate.number].state is TrialState.COMPLETE
+        assert duplicate.remark == f"the same configuration as trial {original.number}"
+        assert trials[duplicate.number].state is OptunaState.COMPLETE
         assert duplicate.value == original.value
 
 
-def test_a_duplicate_of_a_stopped_trial_is_told_as_stopped_there(open_study, optuna_trials):
+def test_a_duplicate_of_a_stopped_trial_is_stopped_at_the_same_point(open_study, optuna_trials):
     proposals = open_study("continuous", identify=lambda configuration: "the same for all")
     number = proposals.ask().number
     proposals.report(number, 100, 5.0)
     proposals.report(number, 200, 4.0)
-    proposals.prune(number, "stopped")
+    proposals.prune(number, STOPPED_EARLY)
     assert proposals.ask() is None
     duplicate = optuna_trials()[1]
-    assert (duplicate.state, duplicate.intermediate_values) == (TrialState.PRUNED, {200: 4.0})
+    assert (duplicate.state, duplicate.intermediate_values) == (OptunaState.PRUNED, {200: 4.0})
 
 
-def test_a_duplicate_of_a_running_or_failed_trial_teaches_nothing(open_study, optuna_trials):
+def test_a_duplicate_of_a_running_or_failed_trial_is_failed(open_study, optuna_trials):
     proposals = open_study("continuous", identify=lambda configuration: "the same for all")
     number = proposals.ask().number
     assert proposals.ask() is None
-    proposals.fail(number, "out of memory")
-    assert {trial.state for trial in optuna_trials()} == {TrialState.FAIL}
+    proposals.fail(number, OUT_OF_MEMORY)
+    assert {trial.state for trial in optuna_trials()} == {OptunaState.FAIL}
 
 
 def test_a_refused_configuration_is_recorded_with_its_reason_and_never_returned(open_study, optuna_trials):
@@ -210,13 +218,13 @@ def test_a_refused_configuration_is_recorded_with_its_reason_and_never_returned(
 
     proposals = open_study(refuse=refuse)
     assert all(proposals.ask().configuration["model"]["memory_size"] <= 10 for _ in range(10))
-    refused = proposals.rejected()
+    refused = proposals.list_rejected()
     assert refused
     for outcome in refused:
         assert outcome.state == "refused"
-        assert outcome.reason == f"{outcome.configuration['model']['memory_size']} slots are too many"
+        assert outcome.remark == f"{outcome.configuration['model']['memory_size']} slots are too many"
     trial = optuna_trials()[refused[0].number]
-    assert trial.state is TrialState.PRUNED
+    assert trial.state is OptunaState.PRUNED
     assert trial.constraints == {"refused": 1.0}
 
 
@@ -227,7 +235,7 @@ def test_refused_points_of_a_finite_space_leave_the_others(open_study):
     assert len(exhaust(proposals)) == 2
 
 
-def test_what_cannot_be_a_configuration_is_refused_with_the_message(open_study):
+def test_an_invalid_configuration_is_refused_with_the_message(open_study):
     def identify(configuration):
         if configuration["optimiser"]["kind"] == "adam":
             raise ConfigurationError("adam goes with no memory")
@@ -235,10 +243,10 @@ def test_what_cannot_be_a_configuration_is_refused_with_the_message(open_study):
 
     proposals = open_study(identify=identify)
     assert all(proposals.ask().configuration["optimiser"]["kind"] == "sgd" for _ in range(6))
-    assert {outcome.reason for outcome in proposals.rejected()} == {"adam goes with no memory"}
+    assert {outcome.remark for outcome in proposals.list_rejected()} == {"adam goes with no memory"}
 
 
-def test_a_rare_configuration_is_found_though_the_sampler_misses_it(open_study):
+def test_a_rare_configuration_is_found_although_the_sampler_misses_it(open_study):
     """One in some thousand: the sampler gets twenty tries, the search beyond it four thousand."""
 
     def refuse(configuration):
@@ -247,22 +255,22 @@ def test_a_rare_configuration_is_found_though_the_sampler_misses_it(open_study):
 
     proposals = open_study(refuse=refuse)
     assert 0.5 < proposals.ask().configuration["optimiser"]["learning_rate"] < 0.505
-    assert len(proposals.rejected()) == 20
+    assert len(proposals.list_rejected()) == 20
 
 
-def test_two_studies_of_one_storage_know_nothing_of_each_other(open_study):
+def test_two_studies_of_one_storage_are_separate(open_study):
     first, second = open_study(name="a"), open_study(name="b")
     exhausted = first.ask()
-    assert second.outcomes() == []
+    assert second.list_outcomes() == []
     assert second.ask().configuration == exhausted.configuration
 
 
-def test_tpe_learns_where_the_good_ones_are(open_study):
+def test_tpe_learns_the_best_region(open_study):
     proposals = open_study(kind="tpe")
     for _ in range(40):
         proposal = proposals.ask()
         proposals.complete(proposal.number, abs(proposal.configuration["model"]["memory_size"] - 7.0))
-    late = [outcome.configuration["model"]["memory_size"] for outcome in proposals.finished()[20:]]
+    late = [outcome.configuration["model"]["memory_size"] for outcome in proposals.list_finished()[20:]]
     assert sum(abs(size - 7) <= 3 for size in late) > 12
 
 
@@ -297,5 +305,5 @@ def test_a_family_that_is_refused_is_tried_again_a_few_times(open_study):
 
     proposals = open_study("families", refuse=refuse)
     assert {proposals.ask().configuration["model"]["family"] for _ in range(3)} == FAMILIES - {"scrn"}
-    refused = [outcome.configuration["model"]["family"] for outcome in proposals.rejected()]
+    refused = [outcome.configuration["model"]["family"] for outcome in proposals.list_rejected()]
     assert refused.count("scrn") == 5

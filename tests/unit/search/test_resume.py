@@ -1,4 +1,4 @@
-"""A driver that is killed and started again goes on as if nothing had happened."""
+"""A resumed study is the same as an uninterrupted one."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from optuna.trial import TrialState
 
 from memtune.search import HalvingConfig, Outcome, SuccessiveHalving
+from memtune.trial_state import StopReason, TrialEnd
+
+STOPPED = TrialEnd(reason=StopReason.EARLY_STOPPING)
 
 TRIALS = 9
 
@@ -22,10 +25,10 @@ def value(configuration: dict, tokens: int) -> float:
 
 def drive(proposals, trials: int = TRIALS) -> None:
     """One trial after another, unfinished ones first, with halving: a driver without workers."""
-    rule = SuccessiveHalving(HalvingConfig(grace=10), budget=100)
-    rule.replay(proposals.outcomes())
-    waiting = proposals.unfinished()
-    while waiting or len(proposals.outcomes()) < trials:
+    rule = SuccessiveHalving(HalvingConfig(grace=10), budget_tokens=100)
+    rule.replay(proposals.list_outcomes())
+    waiting = proposals.list_unfinished()
+    while waiting or len(proposals.list_outcomes()) < trials:
         proposal = waiting.pop(0) if waiting else proposals.ask()
         if proposal is None:
             return
@@ -37,18 +40,18 @@ def train(proposals, rule, proposal) -> None:
     for tokens in (10, 30, 100):
         reported = value(proposal.configuration, tokens)
         if not rule.decide(proposal.number, tokens, reported):
-            return proposals.prune(proposal.number, "stopped", tokens, reported)
+            return proposals.prune(proposal.number, STOPPED, tokens, reported)
         proposals.report(proposal.number, tokens, reported)
     return proposals.complete(proposal.number, reported)
 
 
 def results(proposals) -> list[Outcome]:
     """All but the numbers, of which a kill may skip some."""
-    return [replace(found, number=0) for found in proposals.outcomes()]
+    return [replace(found, number=0) for found in proposals.list_outcomes()]
 
 
 @pytest.mark.parametrize("kind", ["random", "tpe", "gp"])
-def test_a_study_opened_anew_before_each_trial_proposes_the_same(open_study, tmp_path, kind):
+def test_a_study_reopened_before_each_trial_proposes_the_same(open_study, tmp_path, kind):
     whole, again = f"journal://{tmp_path}/whole", f"journal://{tmp_path}/again"
     drive(open_study(kind=kind, url=whole))
     for trials in range(1, TRIALS + 1):
@@ -71,7 +74,7 @@ def test_a_driver_killed_at_any_write_ends_with_the_same_trials(open_study, tmp_
     drive(open_study(space, "tpe", url=f"journal://{killed}"))
     resumed = open_study(space, "tpe", url=f"journal://{killed}")
     assert results(resumed) == results(open_study(space, "tpe", url=f"journal://{whole}"))
-    assert resumed.unfinished() == []
+    assert resumed.list_unfinished() == []
 
 
 def cuts(journal: Path, before: int) -> list[str]:
@@ -90,10 +93,10 @@ def test_a_kill_while_a_trial_is_being_stopped_leaves_it_stopped(open_study, tmp
     proposals = open_study(url=f"journal://{journal}")
     number = proposals.ask().number
     before = len(journal.read_bytes().splitlines())
-    proposals.prune(number, "not among the best third", 100, 5.0)
-    found = [open_study(url=url).outcomes() for url in cuts(journal, before)]
+    proposals.prune(number, STOPPED, 100, 5.0)
+    found = [open_study(url=url).list_outcomes() for url in cuts(journal, before)]
     assert len(found) > 1
-    assert all(outcomes == proposals.outcomes() for outcomes in found)
+    assert all(outcomes == proposals.list_outcomes() for outcomes in found)
 
 
 @pytest.mark.parametrize("why", ["duplicate", "refused"])
@@ -110,7 +113,7 @@ def test_a_kill_while_a_sample_is_being_rejected_leaves_none_running(
     for url in cuts(journal, before)[:25]:
         reopened = open_study(url=url, **rules)
         assert not [trial for trial in optuna_trials(url) if trial.state is TrialState.RUNNING]
-        assert len(reopened.outcomes()) == len(proposals.outcomes())
+        assert len(reopened.list_outcomes()) == len(proposals.list_outcomes())
 
 
 def test_a_kill_while_an_untried_point_is_proposed_proposes_it_again(open_study, optuna_trials, tmp_path):
@@ -122,7 +125,7 @@ def test_a_kill_while_an_untried_point_is_proposed_proposes_it_again(open_study,
     writes = len(journal.read_bytes().splitlines())
     for url in cuts(journal, writes - 12):
         reopened = open_study(url=url, refuse=refuse)
-        (again,) = reopened.unfinished() or [reopened.ask()]
+        (again,) = reopened.list_unfinished() or [reopened.ask()]
         assert again.configuration == proposal.configuration
         assert [trial.state for trial in optuna_trials(url)].count(TrialState.RUNNING) == 1
         assert TrialState.WAITING not in [trial.state for trial in optuna_trials(url)]
@@ -133,8 +136,8 @@ def test_unfinished_trials_come_back_as_they_were_proposed(open_study):
     asked = [proposals.ask() for _ in range(3)]
     proposals.report(asked[0].number, 10, 5.0)
     reopened = open_study()
-    assert reopened.unfinished() == asked
-    assert reopened.outcomes()[0].curve == {10: 5.0}
+    assert reopened.list_unfinished() == asked
+    assert reopened.list_outcomes()[0].curve == {10: 5.0}
 
 
 def test_another_seed_proposes_something_else(open_study, tmp_path):

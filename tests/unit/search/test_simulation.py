@@ -9,6 +9,7 @@ import pytest
 
 from memtune.search import HalvingConfig, Outcome, Proposals, SamplerConfig, SuccessiveHalving
 from memtune.spaces import read_space
+from memtune.trial_state import StopReason, TrialEnd, TrialState
 
 WORKERS = 4
 REPORTS = (10, 30, 90, 270)
@@ -60,7 +61,7 @@ def simulate(
         tokens, value = REPORTS[rung], loss(running[number].configuration, REPORTS[rung])
         read += tokens - (REPORTS[rung - 1] if rung else 0)
         if rule and not rule.decide(number, tokens, value):
-            proposals.prune(number, "halving", tokens, value)
+            proposals.prune(number, TrialEnd(reason=StopReason.EARLY_STOPPING), tokens, value)
             start(now)
         elif tokens == REPORTS[-1]:
             proposals.report(number, tokens, value)
@@ -69,7 +70,7 @@ def simulate(
         else:
             proposals.report(number, tokens, value)
             heapq.heappush(events, (now + REPORTS[rung + 1] - tokens, number, rung + 1))
-    return proposals.finished(), read
+    return proposals.list_finished(), read
 
 
 def study(kind: str, seed: int) -> Proposals:
@@ -79,12 +80,12 @@ def study(kind: str, seed: int) -> Proposals:
         read_space(SPACE, "simulated"),
         SamplerConfig(kind=kind, seed=seed),
         identify=repr,
-        refuse=lambda configuration: None,
+        get_refusal_reason=lambda configuration: None,
     )
 
 
 def best(outcomes: list[Outcome]) -> float:
-    return min(outcome.value for outcome in outcomes if outcome.state == "complete")
+    return min(outcome.value for outcome in outcomes if outcome.state is TrialState.COMPLETE)
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +105,8 @@ def searched() -> list[tuple[list[Outcome], int]]:
 def test_every_trial_ends_and_most_are_stopped_early(searched):
     for outcomes, read in searched:
         states = [outcome.state for outcome in outcomes]
-        assert set(states) == {"complete", "pruned"}
-        assert states.count("pruned") > len(states) / 2
+        assert set(states) == {TrialState.COMPLETE, TrialState.STOPPED}
+        assert states.count(TrialState.STOPPED) > len(states) / 2
         assert read == sum(max(outcome.curve) for outcome in outcomes)
         assert read < len(outcomes) * REPORTS[-1] / 2
 

@@ -32,7 +32,7 @@ def test_the_solution_is_the_nearest_of_all_integers(target, linear, square):
         assert distance <= abs(count(width + 1) - target)
 
 
-def test_of_two_integers_as_near_the_smaller_is_taken():
+def test_of_two_equally_near_integers_the_smaller_is_chosen():
     assert FittedParameters(25).solve(lambda width: 10 * width) == 2
 
 
@@ -50,11 +50,11 @@ def test_a_fitted_field_needs_a_count():
         read_space(SPACE.format(9), "s.toml").sample(RandomChooser(0))
 
 
-def test_a_target_below_the_smallest_model_is_told():
-    with pytest.raises(SpaceError, match=r"s\.toml: \[width\] fit_parameters = 5 is out of reach: 1 makes"):
+def test_a_target_below_the_smallest_model_is_refused():
+    with pytest.raises(SpaceError, match=r"s\.toml: \[width\] fit_parameters = 5 is out of reach: 1 gives"):
         read_space(SPACE.format(5), "s.toml").sample(RandomChooser(0), parameters)
 
 
-def test_a_field_that_changes_no_count_is_told():
+def test_a_field_that_changes_no_count_is_refused():
     with pytest.raises(SpaceError, match="fit_parameters = 9 is out of reach"):
         read_space(SPACE.format(9), "s.toml").sample(RandomChooser(0), lambda configuration: 3)

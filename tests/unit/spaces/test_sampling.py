@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtune.errors import SpaceError
-from memtune.spaces import PinnedChooser, RandomChooser, combine, read_space
+from memtune.spaces import PinnedChooser, RandomChooser, combine_spaces, read_space
 
 SPACE = """
 [model]
@@ -62,7 +62,7 @@ def test_only_the_chosen_option_is_sampled_and_its_name_is_written(seed):
         assert 1e-4 <= optimiser["learning_rate"] <= 1e-2
 
 
-def test_a_logarithmic_integer_owns_the_interval_of_half_a_unit_around_it():
+def test_a_logarithmic_integer_stands_for_the_interval_of_half_a_unit_around_it():
     """As in Optuna: the share of 1 in 1 to 2 is log(1.5 / 0.5) of log(2.5 / 0.5)."""
     space = read_space("[model]\nlayers = { int = [1, 2], log = true }", "s")
     chooser = RandomChooser(0)
@@ -71,24 +71,24 @@ def test_a_logarithmic_integer_owns_the_interval_of_half_a_unit_around_it():
 
 
 def test_options_never_share_a_parameter_name():
-    names = [leaf.name for leaf in read_space(SPACE, "s").leaves()]
+    names = [leaf.name for leaf in read_space(SPACE, "s").parameters()]
     assert "training.optimiser.sgd.learning_rate" in names
     assert "training.optimiser.adam.learning_rate" in names
     assert len(names) == len(set(names))
 
 
-def test_a_leaf_knows_its_field_and_what_opens_it():
-    leaves = {leaf.name: leaf for leaf in read_space(SPACE, "s").leaves()}
+def test_a_parameter_holds_its_field_and_its_conditions():
+    leaves = {leaf.name: leaf for leaf in read_space(SPACE, "s").parameters()}
     leaf = leaves["training.optimiser.adam.epsilon"]
     assert leaf.field == "training.optimiser.epsilon"
-    assert leaf.opened_by == {"training.optimiser.kind": "adam"}
+    assert leaf.conditions == {"training.optimiser.kind": "adam"}
 
 
 def test_the_size_of_a_tree_is_the_product_of_its_groups_and_the_sum_of_its_branches():
     assert read_space(FINITE, "s").size() == 2 * (4 + 1)
 
 
-def test_a_continuum_has_no_size():
+def test_a_continuous_space_has_no_size():
     assert read_space(SPACE, "s").size() is None
 
 
@@ -101,7 +101,7 @@ def test_the_points_of_a_finite_space_are_all_of_its_configurations():
     assert distinct == {repr(space.sample(RandomChooser(seed))) for seed in range(300)}
 
 
-def test_a_number_on_a_grid_is_the_same_whoever_chooses_it():
+def test_a_number_on_a_grid_is_the_same_for_every_chooser():
     """0.1 + 2 * 0.1 is not 0.3: without rounding, one configuration would have two identities."""
     space = read_space("[model]\ndropout = { float = [0.1, 0.7], step = 0.1 }", "s")
     drawn = {space.sample(RandomChooser(seed))["model"]["dropout"] for seed in range(200)}
@@ -123,7 +123,7 @@ def test_pinned_values_are_kept_and_the_others_recorded():
     assert chooser.parameters["training.clip_norm"] == configuration["training"]["clip_norm"]
 
 
-def test_equal_trees_are_described_equally_whatever_they_ask():
+def test_equal_trees_are_described_equally_without_their_question():
     assert read_space(SPACE, "a").describe() == read_space('question = "?"\n' + SPACE, "b").describe()
     assert read_space(SPACE, "a").describe() != read_space(SPACE.replace("20]", "21]"), "a").describe()
 
@@ -133,14 +133,14 @@ def family(name: str, text: str = "width = { int = [1, 2] }") -> str:
 
 
 def test_combined_families_are_chosen_first_and_share_no_parameter():
-    space = combine([read_space(family("lstm"), "a.toml"), read_space(family("memory"), "b.toml")])
-    assert [leaf.name for leaf in space.leaves()] == ["family", "lstm.model.width", "memory.model.width"]
+    space = combine_spaces([read_space(family("lstm"), "a.toml"), read_space(family("memory"), "b.toml")])
+    assert [leaf.name for leaf in space.parameters()] == ["family", "lstm.model.width", "memory.model.width"]
     assert space.question == "Is lstm good? Is memory good?"
     assert space.source == "a.toml + b.toml"
 
 
 def test_a_combined_space_samples_one_family_as_its_own_space_would():
-    space = combine([read_space(family("lstm"), "a.toml"), read_space(family("memory"), "b.toml")])
+    space = combine_spaces([read_space(family("lstm"), "a.toml"), read_space(family("memory"), "b.toml")])
     configuration = space.sample(
         PinnedChooser({"family": "memory", "memory.model.width": 2}, RandomChooser(0))
     )
@@ -149,19 +149,19 @@ def test_a_combined_space_samples_one_family_as_its_own_space_would():
 
 def test_one_space_combined_is_itself():
     space = read_space(SPACE, "s")
-    assert combine([space]) is space
+    assert combine_spaces([space]) is space
 
 
 def test_two_spaces_of_one_family_are_not_combined():
     with pytest.raises(SpaceError, match=r'b\.toml: another space of the study is of family "lstm"'):
-        combine([read_space(family("lstm"), "a.toml"), read_space(family("lstm"), "b.toml")])
+        combine_spaces([read_space(family("lstm"), "a.toml"), read_space(family("lstm"), "b.toml")])
 
 
 def test_a_space_without_a_family_is_not_combined():
     with pytest.raises(SpaceError, match=r'b\.toml: .* such as family = "lstm" under \[model\]'):
-        combine([read_space(family("lstm"), "a.toml"), read_space("[model]\nwidth = 3", "b.toml")])
+        combine_spaces([read_space(family("lstm"), "a.toml"), read_space("[model]\nwidth = 3", "b.toml")])
 
 
 def test_no_space_at_all_is_refused():
     with pytest.raises(SpaceError, match="at least one search space"):
-        combine([])
+        combine_spaces([])

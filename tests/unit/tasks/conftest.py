@@ -16,17 +16,17 @@ TEXT = [
 ] * 3
 
 
-def split(lines: Sequence[str]) -> list[list[str]]:
+def split_words(lines: Sequence[str]) -> list[list[str]]:
     return [line.split() for line in lines]
 
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Callable[..., Corpus]:
-    """Imports a text and questions about it, each under its own name, and opens them joined."""
+    """A function that imports a text and questions as two corpora and opens them joined."""
 
     def run(questions: Sequence[Example], text: Sequence[str] = TEXT, **options: Any) -> Corpus:
         store, cache = tmp_path / "store", tmp_path / "cache"
-        lines = split(text)
+        lines = split_words(text)
         import_corpus(
             "text",
             dict.fromkeys(("train", "valid"), lines) | {"test": lines},
@@ -41,7 +41,7 @@ def opened(tmp_path: Path) -> Callable[..., Corpus]:
 
 @pytest.fixture
 def model() -> Callable[[Corpus], NeuralLanguageModel]:
-    """A network over a corpus' words that has learnt nothing, but not that every word is alike."""
+    """A function that builds an untrained network whose words have different probabilities."""
 
     def build(corpus: Corpus) -> NeuralLanguageModel:
         return build_model(LSTMConfig(width=12, initial_range=0.7), len(corpus.vocabulary), 5).eval()

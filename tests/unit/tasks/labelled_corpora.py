@@ -1,4 +1,4 @@
-"""Small labelled corpora that are the same everywhere, with something to learn."""
+"""Small labelled corpora, equal on every machine, whose labels can be learned."""
 
 from pathlib import Path
 
@@ -6,21 +6,21 @@ import numpy as np
 
 from memtune.corpora import Corpus, Example, import_corpus, open_corpus
 
-GOOD, BAD, PLAIN = ["good", "fine", "great"], ["bad", "poor", "awful"], ["a", "film", "plot", "is", "the"]
+GOOD, BAD, NEUTRAL = ["good", "fine", "great"], ["bad", "poor", "awful"], ["a", "film", "plot", "is", "the"]
 
 
-def sentiment_corpus(folder: Path, train: int = 60) -> Corpus:
-    """Sentences of 1 to 9 words with every word and the whole labelled; the whole is the sum of its words."""
+def make_sentiment_corpus(folder: Path, train: int = 60) -> Corpus:
+    """Sentences of 1 to 9 words with a label for each word and the sentence: the sum of its words."""
     splits = {
-        split: [_sentence(np.random.default_rng((seed, index))) for index in range(count)]
+        split: [_make_sentence(np.random.default_rng((seed, index))) for index in range(count)]
         for seed, (split, count) in enumerate({"train": train, "valid": 20, "test": 20}.items())
     }
     import_corpus("mood", splits, folder / "store", cache=folder / "cache")
     return open_corpus("mood", folder / "store", folder / "cache")
 
 
-def _sentence(random: np.random.Generator) -> Example:
-    words = random.choice(GOOD + BAD + PLAIN, size=random.integers(1, 10)).tolist()
+def _make_sentence(random: np.random.Generator) -> Example:
+    words = random.choice(GOOD + BAD + NEUTRAL, size=random.integers(1, 10)).tolist()
     value = [(word in GOOD) - (word in BAD) for word in words]
     rows = [(0, 0, len(words), int(np.clip(2 + sum(value), 0, 4)), True)]
     if len(words) > 1:
@@ -28,17 +28,17 @@ def _sentence(random: np.random.Generator) -> Example:
     return Example([words], {"sentiment": rows})
 
 
-def inference_corpus(folder: Path, train: int = 60) -> Corpus:
-    """Pairs of 1 to 8 words: a word of the premise, "not" and one, or a word of another premise."""
+def make_inference_corpus(folder: Path, train: int = 60) -> Corpus:
+    """Premises of 1 to 8 words; a hypothesis is a word of it, "not" and such a word, or another word."""
     splits = {
-        split: [_pair(np.random.default_rng((seed, index))) for index in range(count)]
+        split: [_make_pair(np.random.default_rng((seed, index))) for index in range(count)]
         for seed, (split, count) in enumerate({"train": train, "valid": 20, "test": 20}.items())
     }
     import_corpus("pairs", splits, folder / "store", cache=folder / "cache")
     return open_corpus("pairs", folder / "store", folder / "cache")
 
 
-def _pair(random: np.random.Generator) -> Example:
+def _make_pair(random: np.random.Generator) -> Example:
     words = [f"w{index}" for index in random.permutation(12)]
     premise, label = words[: random.integers(1, 9)], int(random.integers(3))
     named = words[-1] if label == 1 else premise[0]

@@ -1,4 +1,4 @@
-"""Sentence completion: the candidate whose sentence is most probable, and what is made of unknown words."""
+"""Sentence completion: the candidate with the most probable sentence, and unknown words."""
 
 import os
 from pathlib import Path
@@ -8,19 +8,19 @@ import pytest
 import torch
 
 from memtune.corpora import Example
-from memtune.corpora.protocols import SentenceProtocol
+from memtune.corpora.batching.protocols import SentenceProtocol
 from memtune.errors import CorpusError
 from memtune.models import KneserNeyConfig, negative_log_likelihood
-from memtune.tasks import CompletionConfig, ContinuousCache, choose
+from memtune.tasks import Answers, CompletionConfig, ContinuousCache
 from memtune.training import evaluate
 
 
 def question(name: str, sentence: str, candidates: str, answer: int) -> Example:
-    """A question in whose sentence "_" stands for the candidates."""
-    words, offered = sentence.split(), candidates.split()
+    """A question whose sentence has "_" in the place of the candidates."""
+    words, choices = sentence.split(), candidates.split()
     blank = words.index("_")
-    completed = [[*words[:blank], word, *words[blank + 1 :]] for word in offered]
-    return Example(completed, {"completion": [(0, len(offered), blank, answer, name)]})
+    completed = [[*words[:blank], word, *words[blank + 1 :]] for word in choices]
+    return Example(completed, {"completion": [(0, len(choices), blank, answer, name)]})
 
 
 QUESTIONS = [
@@ -31,24 +31,24 @@ QUESTIONS = [
 
 
 def nats_of(model, corpus, words):
-    """One sentence alone, read word by word."""
-    ids = [corpus.vocabulary.id_of(word) for word in words]
+    """Nats of one sentence, read alone."""
+    ids = [corpus.vocabulary.get_id(word) for word in words]
     text = torch.tensor([[0, *ids, 0]])
     with torch.no_grad():
         return float(negative_log_likelihood(model, text[:, :-1], text[:, 1:])[0])
 
 
-def test_each_candidate_costs_what_its_whole_sentence_costs(opened, model):
+def test_the_cost_of_a_candidate_is_that_of_its_whole_sentence(opened, model):
     corpus = opened(QUESTIONS)
     network = model(corpus)
     answers = CompletionConfig().open(corpus, SentenceProtocol()).answer(network, "valid")
-    for row, asked in enumerate(QUESTIONS[:2]):
-        expected = [nats_of(network, corpus, sentence) for sentence in asked.sentences]
+    for row, example in enumerate(QUESTIONS[:2]):
+        expected = [nats_of(network, corpus, sentence) for sentence in example.sentences]
         assert answers.nats_QC[row] == pytest.approx(expected, rel=1e-5)
     assert answers.names == ("1", "2", "3")
 
 
-def test_questions_in_another_case_are_read_in_that_of_the_text(opened, model):
+def test_questions_in_another_case_are_read_in_the_case_of_the_text(opened, model):
     corpus = opened(QUESTIONS)
     network = model(corpus)
     answers = CompletionConfig().open(corpus, SentenceProtocol()).answer(network, "valid")
@@ -65,10 +65,10 @@ def test_an_n_gram_model_completes_sentences_too(opened):
     answers = task.answer(fitted, "valid")
     expected = [nats_of(fitted, corpus, sentence) for sentence in QUESTIONS[0].sentences]
     assert answers.nats_QC[0] == pytest.approx(expected, rel=1e-9)
-    assert choose(answers.nats_QC)[0] == 0
+    assert answers.credits[0] == 1
 
 
-def test_the_metrics_are_those_of_the_text_with_the_accuracy_of_the_answers(opened, model):
+def test_the_metrics_combine_those_of_the_text_with_the_accuracy_of_the_answers(opened, model):
     corpus = opened(QUESTIONS)
     network, task = model(corpus), CompletionConfig().open(corpus, SentenceProtocol())
     metrics, answers = task.evaluate(network, "valid"), task.answer(network, "valid")
@@ -78,15 +78,15 @@ def test_the_metrics_are_those_of_the_text_with_the_accuracy_of_the_answers(open
 
 
 def test_words_outside_the_vocabulary_are_counted_or_left_out(opened, model):
-    asked = [question("1", "the zebra _", "barks sleeps", 0)]
-    corpus = opened(asked, min_count=3, text=[*["the dog barks", "a dog sleeps"] * 3, "unseen"])
+    questions = [question("1", "the zebra _", "barks sleeps", 0)]
+    corpus = opened(questions, min_count=3, text=[*["the dog barks", "a dog sleeps"] * 3, "unseen"])
     network = model(corpus)
     counted, skipped = (
         CompletionConfig(unknown=unknown).open(corpus, SentenceProtocol()).answer(network, "valid")
         for unknown in ("count", "skip")
     )
     whole = nats_of(network, corpus, ["the", "zebra", "barks"])
-    text = torch.tensor([[0, *(corpus.vocabulary.id_of(word) for word in ("the", "zebra", "barks")), 0]])
+    text = torch.tensor([[0, *(corpus.vocabulary.get_id(word) for word in ("the", "zebra", "barks")), 0]])
     mask = torch.tensor([[True, False, True, True]])
     with torch.no_grad():
         rest = float(negative_log_likelihood(network, text[:, :-1], text[:, 1:], mask)[0])
@@ -94,27 +94,23 @@ def test_words_outside_the_vocabulary_are_counted_or_left_out(opened, model):
     assert skipped.nats_QC[0, 0] == pytest.approx(rest, rel=1e-5)
 
 
-def test_unknown_words_without_a_sign_for_them_are_refused(opened):
+def test_unknown_words_are_refused_by_a_vocabulary_without_unk(opened):
     corpus = opened([question("1", "the zebra _", "barks sleeps", 0)], unknown="refuse")
     with pytest.raises(CorpusError, match=r"zebra.*--unknown map"):
         CompletionConfig().open(corpus, SentenceProtocol())
 
 
-def test_a_text_without_questions_says_how_to_join_some(opened):
+def test_the_error_for_a_text_without_questions_explains_how_to_join_them(opened):
     agreement = [Example([["the", "dog", "barks"]], {"agreement": [(0, 2, "barks", "bark", 0)]})]
     with pytest.raises(CorpusError, match=r"has no completion questions.*text\+QUESTIONS"):
         CompletionConfig().open(opened(agreement), SentenceProtocol())
 
 
-def test_questions_with_unlike_numbers_of_candidates_are_refused(opened, model):
+def test_questions_with_unequal_numbers_of_candidates_are_refused(opened, model):
     corpus = opened([QUESTIONS[0], question("4", "the _", "dog cat", 0)])
     task = CompletionConfig().open(corpus, SentenceProtocol())
-    with pytest.raises(CorpusError, match="one number of candidates"):
+    with pytest.raises(CorpusError, match="equal numbers of candidates"):
         task.answer(model(corpus), "valid")
-
-
-def test_the_first_of_equal_candidates_is_chosen():
-    assert choose(np.array([[2.0, 1.0, 1.0]])).tolist() == [1]
 
 
 @pytest.mark.parametrize(("scores", "accuracy"), [("dep-rnn-4g-h100", 0.5404), ("seq-rnn-h200", 0.3)])
@@ -126,20 +122,26 @@ def test_published_scores_give_their_published_accuracy(scores, accuracy):
         pytest.skip(f"no {folder}")
     logs_QC = np.loadtxt(folder / f"scores.dev.{scores}.txt").reshape(-1, 5)
     labels_Q = np.loadtxt(folder / "dev.labels", dtype=int)
-    assert round(float((choose(-logs_QC) == labels_Q).mean()), 4) == accuracy
+    asked_Q = np.ones(len(labels_Q), bool)
+    answers = Answers(
+        "completion", ("",) * len(labels_Q), -logs_QC, labels_Q, asked_Q, np.zeros_like(labels_Q)
+    )
+    assert (round(answers.accuracy, 4), answers.tie_count) == (accuracy, 0)
 
 
-def test_questions_without_answers_judge_no_model_but_can_be_put_to_one(opened, model):
+def test_questions_without_answers_can_be_scored_but_give_no_accuracy(opened, model):
     unanswered = [question(f"{number}", "the _ barks", "dog cat", -1) for number in range(3)]
     corpus = opened(unanswered)
-    with pytest.raises(CorpusError, match=r'"asked" has 3 .* for valid, and none .* of "text".*--option ans'):
+    with pytest.raises(
+        CorpusError, match=r'"asked" has 3 .* for valid, and a model of "text" can answer none.*--option ans'
+    ):
         CompletionConfig(objective="perplexity").open(corpus, SentenceProtocol())
-    task = CompletionConfig().ask(corpus, SentenceProtocol())
+    task = CompletionConfig().open_questions(corpus, SentenceProtocol())
     assert task.answer(model(corpus), "valid").nats_QC.shape == (3, 2)
     assert task.evaluate(model(corpus), "valid").accuracy is None
 
 
-def test_answers_are_given_beside_a_text_that_is_read_under_a_cache(opened, model):
+def test_an_evaluation_with_a_cache_answers_questions_without_it(opened, model):
     corpus = opened(QUESTIONS)
     network, task, protocol = model(corpus), CompletionConfig(), SentenceProtocol()
     plain = evaluate(network, corpus, protocol, "valid", task=task)

@@ -1,11 +1,11 @@
-"""The continuous cache against its equations a word at a time, and in cases with a known answer."""
+"""The continuous cache against its equations word by word, and in cases with a known answer."""
 
 import math
 
 import pytest
 import torch
 
-from memtune.corpora.protocols import SentenceProtocol, StreamProtocol
+from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
 from memtune.errors import ConfigurationError
 from memtune.models import (
     FeedForwardConfig,
@@ -23,7 +23,7 @@ from memtune.tasks import (
     tune_cache,
 )
 from memtune.values import parse
-from tests.golden.tiny_corpus import tiny_corpus
+from tests.golden.tiny_corpus import make_tiny_corpus
 from tests.oracles.continuous_cache import cached_nats
 
 WIDE = {"width": 8, "initial_range": 0.5}
@@ -42,7 +42,7 @@ each_protocol = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    return tiny_corpus(tmp_path_factory.mktemp("corpus"))
+    return make_tiny_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def model_of(config, corpus):
@@ -50,11 +50,11 @@ def model_of(config, corpus):
 
 
 def texts_of(corpus, protocol) -> list[list[int]]:
-    """The texts of the validation split in which the state goes on, in order."""
+    """The texts of the validation split, in order; the state is carried within a text."""
     split = corpus["valid"]
     if protocol is STREAM:
-        return [split.tokens(0, split.token_count).tolist()]
-    texts = [split.tokens(a, a + n).tolist() for a, n in zip(split.starts, split.lengths, strict=True)]
+        return [split.read_tokens(0, split.token_count).tolist()]
+    texts = [split.read_tokens(a, a + n).tolist() for a, n in zip(split.starts, split.lengths, strict=True)]
     if protocol is SENTENCE:
         return texts
     kept: dict[int, list[int]] = {}
@@ -67,7 +67,7 @@ def texts_of(corpus, protocol) -> list[list[int]]:
 @each_model
 @each_protocol
 @pytest.mark.parametrize("size", [1, 7, 100, 5000])
-def test_the_loss_is_that_of_the_equations(corpus, config, protocol, size):
+def test_the_loss_matches_the_equations(corpus, config, protocol, size):
     model, cache = model_of(config, corpus), ContinuousCache(size=size, flatness=0.7, weight=0.2)
     with torch.no_grad():
         expected = cached_nats(model, texts_of(corpus, protocol), size, 0.7, 0.2)
@@ -79,10 +79,10 @@ def test_the_loss_is_that_of_the_equations(corpus, config, protocol, size):
 
 @each_protocol
 @pytest.mark.parametrize("block", [1, 100_000])
-def test_the_loss_does_not_depend_on_how_the_text_is_cut(corpus, monkeypatch, protocol, block):
+def test_the_loss_does_not_depend_on_the_block_size(corpus, monkeypatch, protocol, block):
     model, cache = model_of(MODELS[0], corpus), ContinuousCache(size=300, flatness=0.7, weight=0.2)
     expected = evaluate_with_cache(model, corpus, protocol, "train", cache).loss
-    monkeypatch.setattr(continuous_cache, "BLOCK", block)
+    monkeypatch.setattr(continuous_cache, "BLOCK_WORDS", block)
     found = evaluate_with_cache(model, corpus, protocol, "train", cache).loss
     assert found == pytest.approx(expected, rel=1e-12)
 
@@ -97,21 +97,21 @@ def test_a_weight_of_zero_gives_the_plain_perplexity(corpus, config, protocol):
     assert found.loss == pytest.approx(plain.loss, rel=1e-12)
 
 
-def test_states_that_are_all_alike_count_the_last_words(corpus):
-    """Zeros everywhere: the model's share is even, the cache's that of the word among the last ten."""
+def test_equal_states_give_the_frequencies_of_the_last_words(corpus):
+    """With zero weights the model is uniform and the cache gives frequencies among the last ten words."""
     text = texts_of(corpus, STREAM)[0]
     model = model_of(LSTMConfig(width=3, initial_range=0.0), corpus)
-    even = 1 / len(corpus.vocabulary)
-    expected = -math.log(even)
+    uniform = 1 / len(corpus.vocabulary)
+    expected = -math.log(uniform)
     for place in range(1, len(text)):
         last = text[max(0, place - 10) : place]
-        expected -= math.log(0.4 * even + 0.6 * last.count(text[place]) / len(last))
+        expected -= math.log(0.4 * uniform + 0.6 * last.count(text[place]) / len(last))
     cache = ContinuousCache(size=10, flatness=5.0, weight=0.6)
     found = evaluate_with_cache(model, corpus, STREAM, "valid", cache)
     assert found.loss == pytest.approx(expected / len(text), rel=1e-12)
 
 
-def test_the_best_of_the_grid_is_the_best_one_by_one(corpus):
+def test_tune_cache_chooses_the_setting_with_the_lowest_loss(corpus):
     model = model_of(MODELS[0], corpus)
     grid = CacheGrid(size=30, flatnesses=(0.0, 0.5, 2.0), weights=(0.0, 0.1, 0.4))
     losses = {
@@ -130,7 +130,7 @@ def test_the_best_of_the_grid_is_the_best_one_by_one(corpus):
     assert chosen.size == 30
 
 
-def test_an_evaluation_leaves_training_mode_as_it_was(corpus):
+def test_an_evaluation_restores_training_mode(corpus):
     model = model_of(MODELS[0], corpus).train()
     evaluate_with_cache(model, corpus, STREAM, "valid", ContinuousCache())
     assert model.training
@@ -145,6 +145,6 @@ def test_a_model_without_hidden_states_is_refused(corpus):
 
 
 @pytest.mark.parametrize("wrong", [{"size": 0}, {"flatness": -0.1}, {"weight": 1.0}, {"weight": -0.1}])
-def test_settings_that_make_no_sense_are_refused(wrong):
+def test_invalid_settings_are_refused(wrong):
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         parse(ContinuousCache, wrong, "cache")

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from memtune.corpora.protocols import SentenceProtocol, StreamProtocol
+from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
 from memtune.models import LSTMConfig, RecurrentMemoryConfig, build_model, logits
 from memtune.tasks import LanguageModelling, perplexity
-from tests.golden.tiny_corpus import tiny_corpus
+from tests.golden.tiny_corpus import make_tiny_corpus
 
 MODELS = [LSTMConfig(width=8, layers=2, dropout=0.5), RecurrentMemoryConfig(width=8, memory_size=4)]
 each_model = pytest.mark.parametrize("config", MODELS, ids=lambda config: config.family)
@@ -16,7 +16,7 @@ each_model = pytest.mark.parametrize("config", MODELS, ids=lambda config: config
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    return tiny_corpus(tmp_path_factory.mktemp("corpus"))
+    return make_tiny_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def _model(config, corpus):
@@ -35,7 +35,7 @@ def _nats(model, inputs_T, targets_T) -> float:
 @each_model
 def test_sentences_are_scored_as_if_read_one_by_one(corpus, config):
     model, split = _model(config, corpus), corpus["valid"]
-    texts = [split.tokens(a, a + n).tolist() for a, n in zip(split.starts, split.lengths, strict=True)]
+    texts = [split.read_tokens(a, a + n).tolist() for a, n in zip(split.starts, split.lengths, strict=True)]
     expected = sum(_nats(model, [0, *text[:-1]], text) for text in texts)
     metrics = LanguageModelling(corpus, SentenceProtocol()).evaluate(model, "valid")
     assert metrics.tokens == split.token_count
@@ -46,7 +46,7 @@ def test_sentences_are_scored_as_if_read_one_by_one(corpus, config):
 @each_model
 @pytest.mark.parametrize("split", ["valid", "train"])
 def test_a_stream_is_scored_as_if_read_at_once(corpus, config, split):
-    model, text = _model(config, corpus), corpus[split].tokens(0, corpus[split].token_count).tolist()
+    model, text = _model(config, corpus), corpus[split].read_tokens(0, corpus[split].token_count).tolist()
     expected = _nats(model, [0, *text[:-1]], text) / len(text)
     metrics = LanguageModelling(corpus, StreamProtocol()).evaluate(model, split)
     assert metrics.loss == pytest.approx(expected, rel=1e-12)

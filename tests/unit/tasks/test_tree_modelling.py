@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from memtune.corpora import Corpus, Example, ImportOptions, import_corpus, open_corpus
-from memtune.corpora.protocols import SentenceProtocol, TreeProtocol
-from memtune.corpora.trees import Treebank
+from memtune.corpora.batching.protocols import SentenceProtocol, TreeProtocol
+from memtune.corpora.batching.treebank import Treebank
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import DependencyRNNConfig, LSTMConfig, MaximumEntropyConfig, build_model
 from memtune.tasks import LanguageModellingConfig, TreeModelling, nats_by_sentence
-from memtune.training import Learner, TrialConfig, evaluate
-from memtune.training.memory import estimate, longest_row
+from memtune.training import GradientTrainer, TrialConfig, evaluate
+from memtune.training.memory_footprint import estimate_memory, find_longest_row
 from memtune.values import parse
-from tests.golden.tiny_corpus import tiny_corpus
-from tests.golden.tiny_trees import tree_corpus
+from tests.golden.tiny_corpus import make_tiny_corpus
+from tests.golden.tiny_trees import make_tree_corpus
 from tests.oracles.dependency_rnn import discounted_nats
 
 MODEL = DependencyRNNConfig(
@@ -27,7 +27,7 @@ KNOWN_ONLY = TreeProtocol(count_unknown=False)
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Corpus:
-    return tree_corpus(tmp_path_factory.mktemp("trees"))
+    return make_tree_corpus(tmp_path_factory.mktemp("trees"))
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +42,17 @@ def task_of(corpus, protocol=KNOWN_ONLY) -> TreeModelling:
 
 
 def sentences_of(corpus, split):
-    """Words, heads and labels as the corpus has them."""
+    """Yield the words, heads and labels of each sentence of a split, read from its tables."""
     table, opened = corpus.annotations["trees"][split].to_pylist(), corpus[split]
     for start, length, row in zip(opened.starts, opened.lengths, table, strict=True):
         labels = [
             -1 if head < 0 else label for head, label in zip(row["heads"], row["relations"], strict=True)
         ]
-        yield opened.tokens(start, start + length - 1).tolist(), row["heads"], labels
+        yield opened.read_tokens(start, start + length - 1).tolist(), row["heads"], labels
 
 
-def test_a_sentence_comes_to_what_its_paths_come_to(corpus, model):
-    found = nats_by_sentence(model, Treebank.of(corpus, "valid"), TreeProtocol())
+def test_the_nats_of_a_sentence_match_those_of_its_paths(corpus, model):
+    found = nats_by_sentence(model, Treebank.from_corpus(corpus, "valid"), TreeProtocol())
     parameters = dict(model.named_parameters())
     expected = [
         discounted_nats(model.config, parameters, [sentence]).item()
@@ -61,9 +61,9 @@ def test_a_sentence_comes_to_what_its_paths_come_to(corpus, model):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_words_that_do_not_count_are_left_out_of_a_sentence(corpus, model):
-    trees = Treebank.of(corpus, "valid")
-    batch = trees.batch(trees.sentences)
+def test_words_that_do_not_count_are_left_out_of_the_nats_of_a_sentence(corpus, model):
+    trees = Treebank.from_corpus(corpus, "valid")
+    batch = trees.batch(trees.nonempty_sentences)
     _, nats_W = model.tree_nats(batch)
     known_W = batch.words_N[1:] != 1
     assert not known_W.all()
@@ -72,12 +72,12 @@ def test_words_that_do_not_count_are_left_out_of_a_sentence(corpus, model):
     np.testing.assert_allclose(nats_by_sentence(model, trees, KNOWN_ONLY), expected, rtol=1e-12)
 
 
-def test_an_evaluation_is_the_mean_over_the_words_that_count(corpus, model):
+def test_the_loss_of_an_evaluation_is_the_mean_over_the_words_that_count(corpus, model):
     for protocol, counts in ((TreeProtocol(), True), (KNOWN_ONLY, False)):
         metrics = task_of(corpus, protocol).evaluate(model, "valid")
         words = [word for words, _, _ in sentences_of(corpus, "valid") for word in words]
         assert metrics.tokens == sum(counts or word != 1 for word in words)
-        total = nats_by_sentence(model, Treebank.of(corpus, "valid"), protocol).sum()
+        total = nats_by_sentence(model, Treebank.from_corpus(corpus, "valid"), protocol).sum()
         assert metrics.loss == pytest.approx(total / metrics.tokens)
         assert metrics.perplexity == pytest.approx(math.exp(metrics.loss))
 
@@ -108,62 +108,62 @@ def trial(model: dict, **training) -> TrialConfig:
     )
 
 
-def test_a_trial_learns_and_ends_alike_when_it_is_taken_up_again(corpus, tmp_path):
+def test_a_resumed_trial_ends_like_an_uninterrupted_one(corpus, tmp_path):
     config = trial(MODEL.model_dump(), epochs=4)
-    through = Learner(config, corpus)
-    while not through.finished:
-        through.advance()
-    losses = [report.valid_loss for report in through.curve]
+    uninterrupted = GradientTrainer(config, corpus)
+    while not uninterrupted.finished:
+        uninterrupted.advance()
+    losses = [report.valid_loss for report in uninterrupted.curve]
     assert losses[-1] < losses[0]
-    again = Learner(config, corpus)
-    again.advance()
-    again.advance()
-    again.save(tmp_path / "checkpoint")
-    again = Learner.restore(tmp_path / "checkpoint", corpus)
-    while not again.finished:
-        again.advance()
-    assert [report.valid_loss for report in again.curve] == losses
-    assert evaluate(through.model, corpus, config.protocol, "valid").loss == losses[-1]
+    resumed = GradientTrainer(config, corpus)
+    resumed.advance()
+    resumed.advance()
+    resumed.save(tmp_path / "checkpoint")
+    resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
+    while not resumed.finished:
+        resumed.advance()
+    assert [report.valid_loss for report in resumed.curve] == losses
+    assert evaluate(uninterrupted.model, corpus, config.protocol, "valid").loss == losses[-1]
 
 
-def test_a_family_that_reads_no_trees_is_refused_before_anything_starts():
+def test_the_configuration_refuses_a_family_that_cannot_read_trees():
     message = 'protocol.kind = "tree" needs a family that reads trees, not "lstm"; take "dependency_rnn"'
     with pytest.raises(ConfigurationError, match=message):
         trial({"family": "lstm"}, epochs=1)
 
 
-def test_a_model_that_reads_no_trees_is_not_evaluated_on_them(corpus):
+def test_an_evaluation_refuses_a_model_that_cannot_read_trees(corpus):
     model = build_model(LSTMConfig(width=4), len(corpus.vocabulary), seed=0)
-    with pytest.raises(ConfigurationError, match='family = "lstm" reads no trees'):
+    with pytest.raises(ConfigurationError, match='family = "lstm" cannot read trees'):
         evaluate(model, corpus, TreeProtocol(), "valid")
 
 
-def test_a_model_of_trees_reads_the_text_too(corpus, model):
+def test_a_tree_model_can_be_evaluated_on_text(corpus, model):
     metrics = evaluate(model, corpus, SentenceProtocol(), "valid")
     assert metrics.tokens == corpus["valid"].token_count
 
 
-def test_too_few_labels_are_refused_with_their_number(corpus):
+def test_the_error_for_too_few_labels_names_their_number(corpus):
     few = MODEL.model_copy(update={"labels": 3})
     needed = len(corpus.manifest.annotations["trees"].labels)
     message = f'model.labels must be at least the {needed} labels of corpus "trees", got 3'
     with pytest.raises(ConfigurationError, match=message):
-        Learner(trial(few.model_dump(), epochs=1), corpus)
+        GradientTrainer(trial(few.model_dump(), epochs=1), corpus)
 
 
-def test_a_row_of_memory_is_the_longest_sentence(corpus):
+def test_the_longest_row_of_the_memory_estimate_is_the_longest_sentence(corpus):
     config = trial(MODEL.model_dump(), epochs=1)
-    assert longest_row(config.protocol, corpus["train"]) == corpus["train"].lengths.max()
-    assert estimate(config, len(corpus.vocabulary), 20).total > 0
+    assert find_longest_row(config.protocol, corpus["train"]) == corpus["train"].lengths.max()
+    assert estimate_memory(config, len(corpus.vocabulary), 20).total > 0
 
 
 def test_a_corpus_without_trees_is_refused(tmp_path):
     with pytest.raises(CorpusError, match=r'"tiny" has no dependency trees for "train".*--format conllu'):
-        LanguageModellingConfig().open(tiny_corpus(tmp_path), TreeProtocol())
+        LanguageModellingConfig().open(make_tiny_corpus(tmp_path), TreeProtocol())
 
 
-def asked(corpus, tmp_path, words, relations=("nsubj", "root")) -> Corpus:
-    """The corpus with one tree of two words to be asked of it."""
+def join_question(corpus, tmp_path, words, relations=("nsubj", "root")) -> Corpus:
+    """The corpus joined with one question: a tree of two words."""
     store = tmp_path / "store"
     example = Example([words], {"trees": [((1, -1), relations)]})
     import_corpus("asked", {"valid": [example]}, store, ImportOptions(vocabulary="all"), cache=tmp_path)
@@ -173,17 +173,17 @@ def asked(corpus, tmp_path, words, relations=("nsubj", "root")) -> Corpus:
 
 def test_questions_are_read_in_the_words_and_labels_of_the_corpus(corpus, model, tmp_path):
     words = [corpus.vocabulary.tokens[number] for number in (5, 9)]
-    joined = asked(corpus, tmp_path, [words[0], words[1].upper()])
+    joined = join_question(corpus, tmp_path, [words[0], words[1].upper()])
     label = corpus.manifest.annotations["trees"].labels.index("nsubj")
     expected = discounted_nats(model.config, dict(model.named_parameters()), [([5, 9], [1, -1], [label, -1])])
-    found = nats_by_sentence(model, Treebank.asked(joined, "valid"), TreeProtocol())
+    found = nats_by_sentence(model, Treebank.from_questions(joined, "valid"), TreeProtocol())
     assert found.tolist() == pytest.approx([expected.item()])
 
 
-def test_words_and_labels_that_the_corpus_does_not_have_are_unknown(corpus, model, tmp_path):
+def test_words_and_labels_outside_the_corpus_are_unknown(corpus, model, tmp_path):
     known = corpus.vocabulary.tokens[5]
-    joined = asked(corpus, tmp_path, [known, "xylophone"], ("obscure", "root"))
-    trees = Treebank.asked(joined, "valid")
+    joined = join_question(corpus, tmp_path, [known, "xylophone"], ("obscure", "root"))
+    trees = Treebank.from_questions(joined, "valid")
     parameters = dict(model.named_parameters())
     expected = discounted_nats(model.config, parameters, [([5, 1], [1, -1], [-1, -1])])
     assert nats_by_sentence(model, trees, TreeProtocol()).tolist() == pytest.approx([expected.item()])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memtune.tracking.connection import connect, sqlite_uri
+from memtune.tracking.mlflow_connection import connect, sqlite_uri
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,11 @@
 
 import pytest
 
-from memtune.tracking import Recorder, leaderboard, varying
+from memtune.tracking import Recorder, find_varying_parameters, read_leaderboard
+from memtune.trial_state import StopReason, TrialEnd, TrialState
+
+STALLED = TrialEnd(reason=StopReason.NO_IMPROVEMENT, detail="no improvement in 2 reports")
+OUT_OF_MEMORY = TrialEnd(reason=StopReason.ERROR, detail="out of memory")
 
 
 def report(tokens, perplexity):
@@ -24,54 +28,54 @@ def recorded(tracking_uri):
         recorder.start_study("s1", "study", {})
         recorder.start_trial("a", "lstm #0", configuration(128), {"family": "lstm", "protocol": "stream"})
         recorder.log_reports("a", [report(100, 300.0), report(200, 200.0), report(300, 250.0)])
-        recorder.finish_trial("a", "FINISHED", "no improvement")
+        recorder.finish_trial("a", TrialState.COMPLETE, STALLED)
         recorder.start_trial("b", "lstm #1", configuration(256), {"family": "lstm", "protocol": "stream"})
         recorder.log_reports("b", [report(100, 190.0)])
         recorder.start_trial("c", "lstm #2", configuration(512), {"family": "lstm", "protocol": "sentence"})
-        recorder.finish_trial("c", "FAILED", "out of memory")
+        recorder.finish_trial("c", TrialState.FAILED, OUT_OF_MEMORY)
         assert recorder.flush(60)
     return tracking_uri
 
 
 def test_the_best_comes_first_and_no_figure_last(recorded):
-    assert [row.trial for row in leaderboard(recorded, "ptb")] == ["b", "a", "c"]
+    assert [row.trial for row in read_leaderboard(recorded, "ptb")] == ["b", "a", "c"]
 
 
 def test_a_trial_counts_by_its_best_validation(recorded):
-    row = next(row for row in leaderboard(recorded, "ptb") if row.trial == "a")
+    row = next(row for row in read_leaderboard(recorded, "ptb") if row.trial == "a")
     assert (row.figure, row.tokens) == (200.0, 300)
 
 
 def test_a_row_says_what_became_of_its_trial(recorded):
-    states = {row.trial: (row.state, row.reason) for row in leaderboard(recorded, "ptb")}
+    states = {row.trial: (row.state, row.end) for row in read_leaderboard(recorded, "ptb")}
     assert states == {
-        "a": ("finished", "no improvement"),
-        "b": ("running", ""),
-        "c": ("failed", "out of memory"),
+        "a": (TrialState.COMPLETE, STALLED),
+        "b": (TrialState.RUNNING, None),
+        "c": (TrialState.FAILED, OUT_OF_MEMORY),
     }
 
 
 def test_parameters_keep_their_types(recorded):
-    row = leaderboard(recorded, "ptb")[0]
+    row = read_leaderboard(recorded, "ptb")[0]
     assert row.parameters["model.width"] == 256
     assert row.parameters["training.clip_norm"] is None
     assert row.parameter_count == 2560
 
 
 def test_one_protocol_can_be_kept(recorded):
-    assert [row.trial for row in leaderboard(recorded, "ptb", "sentence")] == ["c"]
+    assert [row.trial for row in read_leaderboard(recorded, "ptb", "sentence")] == ["c"]
 
 
 def test_the_columns_worth_showing_are_those_that_vary(recorded):
-    assert varying(leaderboard(recorded, "ptb", "stream")) == ["model.width"]
+    assert find_varying_parameters(read_leaderboard(recorded, "ptb", "stream")) == ["model.width"]
 
 
 def test_an_unknown_corpus_has_no_rows(tracking_uri):
-    assert leaderboard(tracking_uri, "nothing") == []
+    assert read_leaderboard(tracking_uri, "nothing") == []
 
 
 def test_the_best_validation_is_a_metric_for_the_pages(recorded, client):
-    row = next(row for row in leaderboard(recorded, "ptb") if row.trial == "a")
+    row = next(row for row in read_leaderboard(recorded, "ptb") if row.trial == "a")
     assert [(m.step, m.value) for m in client.get_metric_history(row.run_id, "best_valid_perplexity")] == [
         (200, 200.0)
     ]
@@ -85,5 +89,5 @@ def test_trials_judged_by_accuracy_come_highest_first(tracking_uri):
             reports = [{"tokens": 9 * n, "valid_accuracy": a} for n, a in enumerate(accuracies, start=1)]
             recorder.log_reports(trial, reports)
         assert recorder.flush(60)
-    rows = leaderboard(tracking_uri, "sst")
+    rows = read_leaderboard(tracking_uri, "sst")
     assert [(row.trial, row.figure) for row in rows] == [("b", 0.5), ("a", 0.4)]

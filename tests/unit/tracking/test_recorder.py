@@ -9,6 +9,7 @@ import pytest
 
 from memtune.errors import TrackingError
 from memtune.tracking import CorpusInput, Recorder
+from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Value
 
 DATASET = CorpusInput(
@@ -33,18 +34,21 @@ def reports(*tokens):
     return [Report(tokens=t, train_perplexity=1e6 / t, valid_perplexity=2e6 / t) for t in tokens]
 
 
+BUDGET = TrialEnd(reason=StopReason.BUDGET)
+
+
 @pytest.fixture
 def record(tracking_uri):
     """A function that records one trial of one study with a recorder of its own."""
 
-    def run(*tokens, identity="t1", status="FINISHED", reason="budget"):
+    def run(*tokens, identity="t1", state=TrialState.COMPLETE, end=BUDGET):
         with Recorder(tracking_uri, "ptb") as recorder:
             recorder.start_study("s1", "study one", {"sampler": "tpe"}, {"space": "lstm"})
             parameters = {"model": {"family": "lstm", "width": 128}, "clip": None}
             recorder.start_trial(identity, "lstm #0", parameters, {"family": "lstm"}, DATASET)
             recorder.log_reports(identity, reports(*tokens))
-            if status:
-                recorder.finish_trial(identity, status, reason)
+            if state:
+                recorder.finish_trial(identity, state, end)
                 recorder.finish_study()
             assert recorder.flush(60)
             assert recorder.problems == []
@@ -133,16 +137,33 @@ def test_the_corpus_is_the_input_of_the_trial(record, find):
 
 
 def test_a_finished_trial_tells_why(record, find):
-    record(100, status="KILLED", reason="stopped at 100 tokens")
+    end = TrialEnd(reason=StopReason.ERROR, detail="the disk is full")
+    record(100, state=TrialState.FAILED, end=end)
     (trial,) = find()
-    assert (trial.info.status, trial.data.tags["memtune.reason"]) == ("KILLED", "stopped at 100 tokens")
+    assert (trial.info.status, trial.data.tags["memtune.reason"]) == ("FAILED", "the disk is full")
+    assert (trial.data.tags["memtune.state"], trial.data.tags["memtune.stop_reason"]) == ("failed", "error")
 
 
 def test_a_finished_trial_has_a_learning_curve(record, find, client, tmp_path):
-    record(100, 200)
+    record(100, 200, 300, 400, 500)
     path = client.download_artifacts(find()[0].info.run_id, "learning_curve.png", str(tmp_path))
     with open(path, "rb") as file:
         assert file.read(8) == b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_short_trial_has_no_learning_curve(record, find, client):
+    record(100, 200, 300, 400)
+    assert client.list_artifacts(find()[0].info.run_id) == []
+
+
+def test_a_trial_that_reports_after_its_end_keeps_its_run(record, tracking_uri, find, client):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("t1", "lstm #0", {})
+        recorder.log_reports("t1", reports(100))
+        recorder.finish_trial("t1", TrialState.COMPLETE)
+        assert recorder.flush(60)
+        recorder.log_reports("t1", reports(100, 200))
+    assert steps(client, find()[0]) == [100, 200]
 
 
 def test_files_are_artifacts(tracking_uri, find, client, tmp_path):
@@ -173,7 +194,7 @@ def test_many_parameters_and_reports_go_in_several_requests(tracking_uri, find, 
 
 
 def test_a_trial_that_goes_on_keeps_its_run(record, find, client):
-    record(100, 200, status=None)
+    record(100, 200, state=None)
     record(200, 300)
     (trial,) = find()
     assert steps(client, trial) == [100, 200, 300]
@@ -225,7 +246,7 @@ def test_a_diverged_trial_keeps_its_curve(tracking_uri, find, client):
         recorder.start_trial("t1", "alone", {})
         bad = Report(tokens=200, train_perplexity=float("nan"), valid_perplexity=float("inf"))
         recorder.log_reports("t1", [*reports(100), bad])
-        recorder.finish_trial("t1", "FAILED", "diverged")
+        recorder.finish_trial("t1", TrialState.FAILED, TrialEnd(reason=StopReason.DIVERGED))
         assert recorder.flush(60)
         assert recorder.problems == []
     assert steps(client, find()[0], "train_perplexity") == [100, 200]
@@ -260,31 +281,31 @@ def test_an_unknown_kind_of_store_is_refused():
 
 
 def test_reconciling_ends_what_only_claims_to_run(record, tracking_uri, find):
-    record(100, identity="ended", status=None)
-    record(100, identity="lost", status=None)
+    record(100, identity="ended", state=None)
+    record(100, identity="lost", state=None)
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_study("s1", "study one", {})
-        recorder.reconcile({"ended": "FINISHED"})
+        recorder.reconcile({"ended": TrialState.COMPLETE})
     states = {run.data.tags["memtune.trial"]: run.info.status for run in find()}
     assert states == {"ended": "FINISHED", "lost": "KILLED"}
 
 
 def test_reconciling_makes_one_run_of_a_doubled_one(record, tracking_uri, find, client):
-    record(100, 200, status=None)
+    record(100, 200, state=None)
     (first,) = find()
     double = client.create_run(first.info.experiment_id, tags=first.data.tags)
     for step in (200, 300):
         client.log_metric(double.info.run_id, "valid_perplexity", 5.0, step=step)
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_study("s1", "study one", {})
-        recorder.reconcile({"t1": "FINISHED"})
+        recorder.reconcile({"t1": TrialState.COMPLETE})
     (kept,) = find()
     assert kept.info.run_id == first.info.run_id
     assert steps(client, kept) == [100, 200, 300]
 
 
 def test_reconciling_leaves_other_studies_alone(record, tracking_uri, find):
-    record(100, status=None)
+    record(100, state=None)
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_study("s2", "another", {})
         recorder.reconcile({})

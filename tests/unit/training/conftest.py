@@ -9,7 +9,7 @@ import pytest
 from memtune.corpora import Corpus
 from memtune.training import TrialConfig
 from memtune.values import parse
-from tests.golden.tiny_corpus import tiny_corpus
+from tests.golden.tiny_corpus import make_tiny_corpus
 
 LSTM = {"family": "lstm", "width": 12, "layers": 2, "dropout": 0.3}
 MEMORY = {"family": "recurrent_memory", "width": 12, "memory_size": 4, "layers": 2, "dropout": 0.3}
@@ -19,16 +19,16 @@ STREAM = {"kind": "stream", "batch_size": 8, "length": 7}
 
 @pytest.fixture(scope="session")
 def corpus_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the store and the cache of the tiny corpus are."""
+    """The folder with the store and the cache of the tiny corpus."""
     return tmp_path_factory.mktemp("corpus")
 
 
 @pytest.fixture(scope="session")
 def corpus(corpus_folder: Path) -> Corpus:
-    return tiny_corpus(corpus_folder)
+    return make_tiny_corpus(corpus_folder)
 
 
-def trial(
+def new_trial(
     model: dict[str, Any] | None = None,
     protocol: dict[str, Any] | None = None,
     seed: int = 3,
@@ -42,5 +42,5 @@ def trial(
 
 @pytest.fixture(scope="session")
 def make_trial() -> Callable[..., TrialConfig]:
-    """A trial from what matters to a test; the rest is small."""
-    return trial
+    """A function that makes a small trial with the given fields."""
+    return new_trial

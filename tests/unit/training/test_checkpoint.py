@@ -1,4 +1,4 @@
-"""Checkpoints are whole or named as not; models and their weights travel without code."""
+"""Checkpoints are complete or refused by name; models and weights are stored without code."""
 
 import json
 from dataclasses import replace
@@ -8,7 +8,7 @@ import torch
 
 from memtune.errors import CheckpointError
 from memtune.models import LSTMConfig, RecurrentMemoryConfig, build_model, logits
-from memtune.training import Learner, load_best_model, load_model, save_model
+from memtune.training import GradientTrainer, load_best_model, load_model, save_model
 from memtune.values import digest
 
 FILES = ["model.safetensors", "best.safetensors", "learner.safetensors", "learner.json"]
@@ -16,35 +16,35 @@ TIED = RecurrentMemoryConfig(width=8, tie_memory_input=True, tie_memory_output=T
 
 
 @pytest.fixture(scope="module")
-def learner(corpus, make_trial) -> Learner:
-    learner = Learner(make_trial(epochs=2), corpus)
-    learner.advance()
-    return learner
+def trainer(corpus, make_trial) -> GradientTrainer:
+    trainer = GradientTrainer(make_trial(epochs=2), corpus)
+    trainer.advance()
+    return trainer
 
 
 @pytest.fixture
-def folder(learner, tmp_path):
-    learner.save(tmp_path / "checkpoint")
+def folder(trainer, tmp_path):
+    trainer.save(tmp_path / "checkpoint")
     return tmp_path / "checkpoint"
 
 
-def test_a_checkpoint_is_these_files(folder):
+def test_a_checkpoint_consists_of_four_files(folder):
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
 
 
-def test_the_record_can_be_read_by_eye(folder, learner):
+def test_the_record_is_readable_json(folder, trainer):
     record = json.loads((folder / "learner.json").read_text())["record"]
-    assert record["identity"] == learner.identity
+    assert record["identity"] == trainer.identity
     assert record["config"]["model"]["family"] == "lstm"
-    assert record["curve"][0]["valid_loss"] == learner.curve[0].valid_loss
+    assert record["curve"][0]["valid_loss"] == trainer.curve[0].valid_loss
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_named(folder, corpus, name):
     (folder / name).unlink()
     with pytest.raises(CheckpointError, match=name):
-        Learner.restore(folder, corpus)
+        GradientTrainer.restore(folder, corpus)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -52,11 +52,11 @@ def test_a_truncated_file_is_named(folder, corpus, name):
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(CheckpointError, match=f"{name} is truncated or altered"):
-        Learner.restore(folder, corpus)
+        GradientTrainer.restore(folder, corpus)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_one_altered_byte_is_noticed(folder, corpus, name):
+def test_one_altered_byte_is_detected(folder, corpus, name):
     """In the record the byte is a digit of a number, so that it is still JSON."""
     content = bytearray((folder / name).read_bytes())
     mark = b'"valid_loss": 3.'
@@ -66,25 +66,25 @@ def test_one_altered_byte_is_noticed(folder, corpus, name):
     if name == "learner.json":
         json.loads(content)
     with pytest.raises(CheckpointError, match=f"{name} is (truncated or )?altered"):
-        Learner.restore(folder, corpus)
+        GradientTrainer.restore(folder, corpus)
 
 
-def test_a_folder_without_a_checkpoint_is_told(corpus, tmp_path):
+def test_a_folder_without_a_checkpoint_is_refused(corpus, tmp_path):
     with pytest.raises(CheckpointError, match=r"no checkpoint in .*nothing"):
-        Learner.restore(tmp_path / "nothing", corpus)
+        GradientTrainer.restore(tmp_path / "nothing", corpus)
 
 
-def test_a_newer_schema_is_told(folder, corpus):
+def test_a_newer_schema_is_refused(folder, corpus):
     path = folder / "learner.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 99}))
     with pytest.raises(CheckpointError, match="has schema 99, this memtune reads up to 2"):
-        Learner.restore(folder, corpus)
+        GradientTrainer.restore(folder, corpus)
 
 
 def test_another_corpus_is_refused(folder, corpus):
     other = replace(corpus, name="other", digest="0" * 64)
     with pytest.raises(CheckpointError, match=r'was trained on corpus "tiny".*not on "other"'):
-        Learner.restore(folder, other)
+        GradientTrainer.restore(folder, other)
 
 
 def test_a_record_of_another_configuration_is_refused(folder, corpus):
@@ -93,41 +93,41 @@ def test_a_record_of_another_configuration_is_refused(folder, corpus):
     content["record"]["config"]["seed"] = 1234
     del content["digest"]
     path.write_text(json.dumps({"digest": digest(content), **content}))
-    with pytest.raises(CheckpointError, match="its configuration is now that of"):
-        Learner.restore(folder, corpus)
+    with pytest.raises(CheckpointError, match="its configuration has identity"):
+        GradientTrainer.restore(folder, corpus)
 
 
 def test_saving_again_replaces_the_checkpoint(folder, corpus):
-    learner = Learner.restore(folder, corpus)
-    learner.advance()
-    learner.save(folder)
-    assert Learner.restore(folder, corpus).curve == learner.curve
+    trainer = GradientTrainer.restore(folder, corpus)
+    trainer.advance()
+    trainer.save(folder)
+    assert GradientTrainer.restore(folder, corpus).curve == trainer.curve
     assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
 
 
-def test_a_checkpoint_put_aside_by_a_killed_writer_is_still_found(folder, corpus, learner):
-    """What a kill between the two renames leaves: the old one aside, the new one under its working name."""
+def test_the_backup_of_a_killed_writer_is_restored(folder, corpus, trainer):
+    """A kill between the two renames leaves the old checkpoint under its backup name."""
     folder.rename(folder.with_name(".checkpoint.aside"))
-    assert Learner.restore(folder, corpus).curve == learner.curve
-    learner.save(folder)
-    assert Learner.restore(folder, corpus).curve == learner.curve
+    assert GradientTrainer.restore(folder, corpus).curve == trainer.curve
+    trainer.save(folder)
+    assert GradientTrainer.restore(folder, corpus).curve == trainer.curve
     assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
 
 
-def test_a_folder_that_cannot_be_written_is_told(learner, tmp_path):
+def test_a_folder_that_cannot_be_written_is_an_error(trainer, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="cannot write a checkpoint"):
-        learner.save(tmp_path / "file" / "checkpoint")
+        trainer.save(tmp_path / "file" / "checkpoint")
 
 
-def test_the_best_model_is_that_of_the_best_report(folder, corpus, learner):
+def test_the_best_model_has_the_loss_of_the_best_report(folder, corpus, trainer):
     best = load_best_model(folder)
-    found = learner._task.evaluate(best, "valid")
-    assert found.loss == learner.best.valid_loss
+    found = trainer._task.evaluate(best, "valid")
+    assert found.loss == trainer.best.valid_loss
 
 
 def test_a_trial_without_a_report_has_no_best_model(corpus, make_trial, tmp_path):
-    Learner(make_trial(), corpus).save(tmp_path / "new")
+    GradientTrainer(make_trial(), corpus).save(tmp_path / "new")
     with pytest.raises(CheckpointError, match="no validation report yet"):
         load_best_model(tmp_path / "new")
 
@@ -160,7 +160,7 @@ def test_a_shared_table_is_written_once_and_shared_again(tmp_path):
         ("model.safetensors", "junk", r"model.safetensors is truncated or altered"),
     ],
 )
-def test_a_model_that_is_not_whole_is_told(tmp_path, name, content, message):
+def test_an_incomplete_model_is_refused(tmp_path, name, content, message):
     save_model(build_model(LSTMConfig(width=4), 20, seed=5), tmp_path)
     (tmp_path / name).unlink()
     if content is not None:
@@ -177,7 +177,7 @@ def test_a_model_that_is_not_whole_is_told(tmp_path, name, content, message):
         (LSTMConfig(width=4, tie_output=True), "output.weight is missing"),
     ],
 )
-def test_weights_of_another_configuration_are_named(tmp_path, saved, message):
+def test_weights_of_another_configuration_are_refused_by_name(tmp_path, saved, message):
     save_model(build_model(LSTMConfig(width=4), 20, seed=5), tmp_path / "right")
     save_model(build_model(saved, 20, seed=5), tmp_path / "wrong")
     (tmp_path / "wrong" / "model.safetensors").rename(tmp_path / "right" / "model.safetensors")

@@ -1,27 +1,27 @@
-"""Evaluation of a model that is already trained."""
+"""Evaluation of a trained model."""
 
 import pytest
 
-from memtune.corpora.protocols import SentenceProtocol, StreamProtocol
+from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
 from memtune.errors import CheckpointError
 from memtune.models import LSTMConfig, build_model
-from memtune.training import Learner, evaluate, load_best_model, save_model
+from memtune.training import GradientTrainer, evaluate, load_best_model, save_model
 from tests.unit.training.conftest import SENTENCE, STREAM
 
 
 @pytest.mark.parametrize("protocol", [SENTENCE, STREAM], ids=lambda protocol: protocol["kind"])
 def test_the_saved_best_model_reproduces_the_logged_perplexity(corpus, make_trial, tmp_path, protocol):
     config = make_trial(protocol=protocol, epochs=2)
-    learner = Learner(config, corpus)
-    while not learner.finished:
-        learner.advance()
-    learner.save(tmp_path / "checkpoint")
+    trainer = GradientTrainer(config, corpus)
+    while not trainer.finished:
+        trainer.advance()
+    trainer.save(tmp_path / "checkpoint")
     save_model(load_best_model(tmp_path / "checkpoint"), tmp_path / "model")
     metrics = evaluate(tmp_path / "model", corpus, config.protocol, "valid")
-    assert metrics.perplexity == pytest.approx(learner.best.valid_perplexity, rel=1e-6)
+    assert metrics.perplexity == pytest.approx(trainer.best.valid_perplexity, rel=1e-6)
 
 
-def test_protocols_disagree_and_splits_too(corpus):
+def test_protocols_and_splits_give_different_losses(corpus):
     model = build_model(LSTMConfig(width=8), len(corpus.vocabulary), seed=1)
     found = {
         evaluate(model, corpus, protocol, split).loss
@@ -33,5 +33,5 @@ def test_protocols_disagree_and_splits_too(corpus):
 
 def test_a_model_of_another_vocabulary_is_refused(corpus):
     model = build_model(LSTMConfig(width=8), 7, seed=1)
-    with pytest.raises(CheckpointError, match=r'knows 7 words, corpus "tiny" has'):
+    with pytest.raises(CheckpointError, match=r'has a vocabulary of 7 words, corpus "tiny" of'):
         evaluate(model, corpus, SentenceProtocol(), "valid")

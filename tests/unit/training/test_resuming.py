@@ -1,4 +1,4 @@
-"""A trial that was interrupted ends with the bits of one that was not."""
+"""A resumed trial ends with the same bits as an uninterrupted one."""
 
 import math
 import os
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import memtune
-from memtune.training import Learner, Report
+from memtune.training import GradientTrainer, Report
 from tests.unit.training.conftest import LSTM, MEMORY, SENTENCE, STREAM
 
 SGD = {"kind": "sgd", "learning_rate": 1.0}
@@ -45,73 +45,73 @@ TIMES = {"seconds", "tokens_per_second", "peak_memory_bytes"}
 
 
 def _trial(make_trial, case):
-    """An epoch and a half, reported at places that are not the ends of epochs."""
+    """A trial of an epoch and a half whose reports are not at the ends of epochs."""
     model, protocol, optimiser, schedule = case
     return make_trial(model, protocol, optimiser=optimiser, schedule=schedule, tokens=3400, report_every=700)
 
 
-def _curve(learner: Learner) -> list[Report]:
-    return [report.model_dump(exclude=TIMES) for report in learner.curve]
+def _curve(trainer: GradientTrainer) -> list[Report]:
+    return [report.model_dump(exclude=TIMES) for report in trainer.curve]
 
 
-def _finish(learner: Learner) -> Learner:
-    while not learner.finished:
-        learner.advance()
-    return learner
+def _finish(trainer: GradientTrainer) -> GradientTrainer:
+    while not trainer.finished:
+        trainer.advance()
+    return trainer
 
 
-def _assert_same(resumed: Learner, whole: Learner, folder: Path) -> None:
+def _assert_same(resumed: GradientTrainer, whole: GradientTrainer, folder: Path) -> None:
     assert _curve(resumed) == _curve(whole)
     assert resumed.best.tokens == whole.best.tokens
     weights = resumed.model.state_dict()
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(weights[name], tensor), name
-    for learner, name in ((resumed, "resumed"), (whole, "whole")):
-        learner.save(folder / name)
+    for trainer, name in ((resumed, "resumed"), (whole, "whole")):
+        trainer.save(folder / name)
     for file in ("model.safetensors", "best.safetensors", "learner.safetensors"):
         assert (folder / "resumed" / file).read_bytes() == (folder / "whole" / file).read_bytes()
 
 
 @each_case
-def test_resumed_after_any_report_it_ends_bit_for_bit(corpus, make_trial, tmp_path, case):
-    whole = Learner(_trial(make_trial, case), corpus)
+def test_a_trial_resumed_after_any_report_ends_with_the_same_bits(corpus, make_trial, tmp_path, case):
+    whole = GradientTrainer(_trial(make_trial, case), corpus)
     while not whole.finished:
         whole.save(tmp_path / str(len(whole.curve)))
         whole.advance()
     assert len(whole.curve) == REPORTS
     for reports in range(REPORTS):
-        resumed = Learner.restore(tmp_path / str(reports), corpus)
+        resumed = GradientTrainer.restore(tmp_path / str(reports), corpus)
         assert len(resumed.curve) == reports
         _assert_same(_finish(resumed), whole, tmp_path)
 
 
-def test_the_case_that_is_to_average_its_weights_does_so_before_its_last_report(corpus, make_trial):
-    learner = _finish(Learner(_trial(make_trial, CASES[-1]), corpus))
-    losses = [report.valid_loss for report in learner.curve]
-    assert learner.config.training.optimiser.averages(losses[:-1])
+def test_the_nt_asgd_case_starts_to_average_before_its_last_report(corpus, make_trial):
+    trainer = _finish(GradientTrainer(_trial(make_trial, CASES[-1]), corpus))
+    losses = [report.valid_loss for report in trainer.curve]
+    assert trainer.config.training.optimiser.should_average(losses[:-1])
 
 
-def test_resumed_after_every_report_it_ends_bit_for_bit(corpus, make_trial, tmp_path):
-    whole = _finish(Learner(_trial(make_trial, CASES[1]), corpus))
-    resumed = Learner(_trial(make_trial, CASES[1]), corpus)
+def test_a_trial_resumed_after_every_report_ends_with_the_same_bits(corpus, make_trial, tmp_path):
+    whole = _finish(GradientTrainer(_trial(make_trial, CASES[1]), corpus))
+    resumed = GradientTrainer(_trial(make_trial, CASES[1]), corpus)
     while not resumed.finished:
         resumed.advance()
         resumed.save(tmp_path / "checkpoint")
-        resumed = Learner.restore(tmp_path / "checkpoint", corpus)
+        resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
     _assert_same(resumed, whole, tmp_path)
 
 
 @each_case
-def test_resumed_between_any_two_steps_it_ends_bit_for_bit(corpus, make_trial, tmp_path, case):
-    whole = _finish(Learner(_trial(make_trial, case), corpus))
-    resumed = Learner(_trial(make_trial, case), corpus)
+def test_a_trial_resumed_between_any_two_steps_ends_with_the_same_bits(corpus, make_trial, tmp_path, case):
+    whole = _finish(GradientTrainer(_trial(make_trial, case), corpus))
+    resumed = GradientTrainer(_trial(make_trial, case), corpus)
     pauses = 0
     while not resumed.finished:
         while not resumed.train_for(0.0):
             pauses += 1
             if pauses % 3 == 0:
                 resumed.save(tmp_path / "checkpoint")
-                resumed = Learner.restore(tmp_path / "checkpoint", corpus)
+                resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
         resumed.advance()
     assert pauses > 3 * REPORTS
     _assert_same(resumed, whole, tmp_path)
@@ -120,17 +120,17 @@ def test_resumed_between_any_two_steps_it_ends_bit_for_bit(corpus, make_trial, t
 def test_resumed_at_a_milestone_before_its_report_it_ends_bit_for_bit(corpus, make_trial, tmp_path):
     """With a report an epoch: the next epoch has begun, and the report of this one is still due."""
     config = make_trial(LSTM, STREAM, epochs=2)
-    resumed = Learner(config, corpus)
+    resumed = GradientTrainer(config, corpus)
     assert resumed.train_for(math.inf)
     resumed.save(tmp_path / "checkpoint")
-    resumed = Learner.restore(tmp_path / "checkpoint", corpus)
+    resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
     assert resumed.train_for(math.inf), "nothing is left to train"
-    _assert_same(_finish(resumed), _finish(Learner(config, corpus)), tmp_path)
+    _assert_same(_finish(resumed), _finish(GradientTrainer(config, corpus)), tmp_path)
 
 
 def test_divergence_between_two_reports_ends_a_trial_that_was_paused_as_one_that_was_not(corpus, make_trial):
     config = make_trial(optimiser=SGD | {"learning_rate": 1e39}, clip_norm=None)
-    paused, whole = Learner(config, corpus), Learner(config, corpus)
+    paused, whole = GradientTrainer(config, corpus), GradientTrainer(config, corpus)
     while not paused.train_for(0.0):
         pass
     assert paused.tokens < corpus["train"].token_count
@@ -160,9 +160,9 @@ def test_a_trial_killed_while_it_trains_resumes_bit_for_bit(corpus, make_trial, 
         child.send_signal(signal.SIGKILL)
     assert len(saved) == 2 * len(configs)
     for identity, config in configs.items():
-        resumed = Learner.restore(tmp_path / identity, corpus)
+        resumed = GradientTrainer.restore(tmp_path / identity, corpus)
         assert 2 <= len(resumed.curve) < REPORTS
-        _assert_same(_finish(resumed), _finish(Learner(config, corpus)), tmp_path)
+        _assert_same(_finish(resumed), _finish(GradientTrainer(config, corpus)), tmp_path)
 
 
 def _lines_until_saved_twice(child: subprocess.Popen, trials: int) -> list[str]:
@@ -172,22 +172,22 @@ def _lines_until_saved_twice(child: subprocess.Popen, trials: int) -> list[str]:
     return lines
 
 
-def test_a_restored_learner_tells_where_it_is(corpus, make_trial, tmp_path):
-    learner = Learner(make_trial(epochs=2), corpus)
-    learner.advance()
-    learner.save(tmp_path / "checkpoint")
-    restored = Learner.restore(tmp_path / "checkpoint", corpus)
-    assert restored.identity == learner.identity
-    assert restored.config == learner.config
-    assert restored.tokens == learner.tokens
-    assert restored.curve == learner.curve
-    assert restored.best == learner.best
+def test_a_restored_trainer_has_the_position_of_the_saved_one(corpus, make_trial, tmp_path):
+    trainer = GradientTrainer(make_trial(epochs=2), corpus)
+    trainer.advance()
+    trainer.save(tmp_path / "checkpoint")
+    restored = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
+    assert restored.identity == trainer.identity
+    assert restored.config == trainer.config
+    assert restored.tokens == trainer.tokens
+    assert restored.curve == trainer.curve
+    assert restored.best == trainer.best
     assert not restored.finished
 
 
 def test_a_finished_trial_stays_finished(corpus, make_trial, tmp_path):
-    learner = _finish(Learner(make_trial(epochs=1), corpus))
-    learner.save(tmp_path / "checkpoint")
-    restored = Learner.restore(tmp_path / "checkpoint", corpus)
+    trainer = _finish(GradientTrainer(make_trial(epochs=1), corpus))
+    trainer.save(tmp_path / "checkpoint")
+    restored = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
     assert restored.finished
-    assert restored.advance() == learner.curve[-1]
+    assert restored.advance() == trainer.curve[-1]

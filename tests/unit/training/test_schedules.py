@@ -2,17 +2,17 @@
 
 import pytest
 
-from memtune.training.schedules import (
+from memtune.training.optimisation.schedules import (
     ConstantSchedule,
     InverseSchedule,
     PlateauSchedule,
-    Standing,
+    SchedulePosition,
     StepSchedule,
 )
 
 
 def _by_epoch(schedule, epochs: int) -> list[float]:
-    return [schedule.scale(Standing(epoch, 0, [])) for epoch in range(1, epochs + 1)]
+    return [schedule.scale(SchedulePosition(epoch, 0, [])) for epoch in range(1, epochs + 1)]
 
 
 def test_halved_at_each_epoch_after_the_fourth():
@@ -30,11 +30,11 @@ def test_a_constant_rate_stays():
 def test_a_plateau_lowers_the_rate_once_per_report_without_a_best():
     schedule = PlateauSchedule(factor=0.25)
     losses = [5.0, 4.0, 4.5, 4.0, 3.0, 3.5]
-    scales = [schedule.scale(Standing(1, 0, losses[:count])) for count in range(len(losses) + 1)]
+    scales = [schedule.scale(SchedulePosition(1, 0, losses[:count])) for count in range(len(losses) + 1)]
     assert scales == [1, 1, 1, 0.25, 0.25**2, 0.25**2, 0.25**3]
 
 
 def test_inverse_decay_divides_by_the_updates():
     schedule = InverseSchedule(decay=0.1)
-    scales = [schedule.scale(Standing(1, updates, [])) for updates in (0, 10, 90)]
+    scales = [schedule.scale(SchedulePosition(1, updates, [])) for updates in (0, 10, 90)]
     assert scales == pytest.approx([1.0, 0.5, 0.1])

@@ -11,14 +11,15 @@ from pathlib import Path
 import torch
 
 from memtune.corpora import open_corpus
-from memtune.training import Learner, TrialConfig, learner
+from memtune.training import GradientTrainer, TrialConfig
+from memtune.training.loop import progress_meter
 
 if __name__ == "__main__":
     store, cache, threads, checkpoints = sys.argv[1:]
     torch.set_num_threads(int(threads))
-    learner.PROGRESS_SECONDS = 0.0
+    progress_meter.PROGRESS_SECONDS = 0.0
     corpus = open_corpus("tiny", store, Path(cache))
-    trials = [Learner(TrialConfig.model_validate_json(line), corpus) for line in sys.stdin]
+    trials = [GradientTrainer(TrialConfig.model_validate_json(line), corpus) for line in sys.stdin]
     while True:
         for trial in trials:
             trial.advance(lambda glance: print("training", flush=True))

@@ -1,9 +1,10 @@
-"""Text formats, a module each: what counts as a sentence in the lines of a file."""
+"""Text formats, one module each: they parse the lines of a file into sentences and annotations."""
 
 from collections.abc import Mapping
 
 from memtune.corpora.formats import (
-    agreement,
+    agreement_lines,
+    agreement_prefixes,
     conllu,
     gutenberg,
     linzen_tsv,
@@ -15,7 +16,7 @@ from memtune.corpora.formats import (
     text,
     wikitext,
 )
-from memtune.corpora.sources import Format
+from memtune.corpora.importing.text_blocks import Format
 
 __all__ = ["FORMATS"]
 
@@ -25,11 +26,12 @@ FORMATS: Mapping[str, Format] = {
     "wikitext": wikitext.FORMAT,
     "gutenberg": gutenberg.FORMAT,
     "msr-completion": msr_completion.FORMAT,
-    "agreement": agreement.FORMAT,
+    "agreement": agreement_lines.FORMAT,
+    "agreement-prefix": agreement_prefixes.FORMAT,
     "linzen-tsv": linzen_tsv.FORMAT,
     "sst": sst.FORMAT,
     "snli": snli.FORMAT,
     "snli-tsv": snli_tsv.FORMAT,
     "conllu": conllu.FORMAT,
 }
-"""Format name -> what reads it."""
+"""Formats by name."""

@@ -1,6 +1,6 @@
 """CoNLL-U: sentences with dependency trees, ten TAB-separated columns a word, a blank line after a sentence.
 
-The words are the syntactic ones: lines of multiword tokens (`4-5`) and empty nodes (`8.1`) are left out.
+Lines of multiword tokens (`4-5`) and empty nodes (`8.1`) are left out, so the words are the syntactic ones.
 A tree has one root and no cycle; edges may cross. Whitespace within a form becomes "_".
 """
 
@@ -8,26 +8,26 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
-from memtune.corpora.examples import Example, parsed_blocks
-from memtune.corpora.sources import BadLineError, Block, Format, LineReader
+from memtune.corpora.importing.example_blocks import Example, parse_blocks
+from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.text_blocks import BadLineError, Block, Format, parse_number
 from memtune.errors import CorpusError
 from memtune.values import Value
 
-__all__ = ["FORMAT", "Tree", "parsed_sentences", "without_punctuation"]
+__all__ = ["FORMAT", "DependencyTree", "drop_punctuation", "read_parsed_sentences"]
 
-PUNCTUATION = "punct"
+PUNCTUATION_RELATION = "punct"
 
-_COLUMNS = 10
+_COLUMN_COUNT = 10
 
-Lines = list[tuple[int, str]]
-Tree = tuple[tuple[int, ...], tuple[str, ...]]
+NumberedLines = list[tuple[int, str]]
+DependencyTree = tuple[tuple[int, ...], tuple[str, ...]]
 """The head of each word, -1 for the root's, and its relation."""
 
 
 class ConlluOptions(Value):
-    """What becomes of punctuation (words with the relation `punct`) and of the subtypes of relations.
-
-    The dependents of a word that is dropped hang on its nearest ancestor that stays.
+    """`punctuation` keeps or drops words with the relation `punct`; `subtypes` keeps or strips the part of a
+    relation after its colon. The dependents of a dropped word get its nearest kept ancestor as head.
     """
 
     punctuation: Literal["keep", "drop"] = "keep"
@@ -44,13 +44,13 @@ class _Word(NamedTuple):
 
 
 def _read(reader: LineReader, options: ConlluOptions) -> Iterator[Block]:
-    return parsed_blocks(reader, _sentences(reader), partial(_example, options))
+    return parse_blocks(reader, _group_sentences(reader), partial(_parse_example, options))
 
 
-def _sentences(reader: LineReader) -> Iterator[tuple[int, Lines]]:
+def _group_sentences(reader: LineReader) -> Iterator[tuple[int, NumberedLines]]:
     """The lines of each sentence, comments left out."""
-    lines: Lines = []
-    for number, line in reader.lines():
+    lines: NumberedLines = []
+    for number, line in reader.read_lines():
         if line.strip():
             if not line.startswith("#"):
                 lines.append((number, line))
@@ -61,42 +61,44 @@ def _sentences(reader: LineReader) -> Iterator[tuple[int, Lines]]:
         yield lines[0][0], lines
 
 
-def parsed_sentences(reader: LineReader) -> Iterator[Example]:
-    """The sentences of a file with their trees as they are; a CorpusError for a bad line."""
-    for number, lines in _sentences(reader):
+def read_parsed_sentences(reader: LineReader) -> Iterator[Example]:
+    """The sentences of a file with their complete trees; a CorpusError for a bad line."""
+    for number, lines in _group_sentences(reader):
         try:
-            yield _example(ConlluOptions(), lines)
+            yield _parse_example(ConlluOptions(), lines)
         except BadLineError as error:
             raise CorpusError(f"{reader.path}: line {error.line or number}: {error.reason}") from None
 
 
-def without_punctuation(sentence: Sequence[str], tree: Tree) -> tuple[list[str], Tree]:
+def drop_punctuation(sentence: Sequence[str], tree: DependencyTree) -> tuple[list[str], DependencyTree]:
     """A sentence and its tree without punctuation."""
     rows = zip(sentence, *tree, strict=True)
-    kept = _without([_Word(form, head, relation, 0) for form, head, relation in rows], PUNCTUATION)
-    return [word.form for word in kept], _tree(kept)
+    kept = _drop_relation(
+        [_Word(form, head, relation, 0) for form, head, relation in rows], PUNCTUATION_RELATION
+    )
+    return [word.form for word in kept], _make_tree(kept)
 
 
-def _example(options: ConlluOptions, lines: Lines) -> Example:
-    words = list(_words(lines))
+def _parse_example(options: ConlluOptions, lines: NumberedLines) -> Example:
+    words = list(_parse_words(lines))
     _check_tree(words)
     if options.punctuation == "drop":
-        words = _without(words, PUNCTUATION)
+        words = _drop_relation(words, PUNCTUATION_RELATION)
     if options.subtypes == "strip":
         words = [word._replace(relation=word.relation.split(":")[0]) for word in words]
-    return Example([[word.form for word in words]], {"trees": [_tree(words)]})
+    return Example([[word.form for word in words]], {"trees": [_make_tree(words)]})
 
 
-def _tree(words: Sequence[_Word]) -> Tree:
+def _make_tree(words: Sequence[_Word]) -> DependencyTree:
     return tuple(word.head for word in words), tuple(word.relation for word in words)
 
 
-def _words(lines: Lines) -> Iterator[_Word]:
+def _parse_words(lines: NumberedLines) -> Iterator[_Word]:
     position = 0
     for number, line in lines:
         columns = line.split("\t")
-        if len(columns) != _COLUMNS:
-            raise BadLineError(f"{len(columns)} TAB-separated columns instead of {_COLUMNS}", number)
+        if len(columns) != _COLUMN_COUNT:
+            raise BadLineError(f"{len(columns)} TAB-separated columns instead of {_COLUMN_COUNT}", number)
         identifier, form, head, relation = columns[0], columns[1], columns[6], columns[7]
         if "-" in identifier or "." in identifier:
             continue
@@ -105,9 +107,14 @@ def _words(lines: Lines) -> Iterator[_Word]:
             raise BadLineError(f'word "{identifier}" where {position} should be', number)
         if not form.split() or not relation.strip():
             raise BadLineError("a word without a form or a relation", number)
-        if not head.isdecimal():
-            raise BadLineError(f'the head "{head}" is no number', number)
-        yield _Word("_".join(form.split()), int(head) - 1, relation.strip(), number)
+        yield _Word("_".join(form.split()), _parse_head(head, number), relation.strip(), number)
+
+
+def _parse_head(text: str, line: int) -> int:
+    try:
+        return parse_number(text, "the head") - 1
+    except BadLineError as error:
+        raise BadLineError(error.reason, line) from None
 
 
 def _check_tree(words: Sequence[_Word]) -> None:
@@ -129,8 +136,8 @@ def _check_tree(words: Sequence[_Word]) -> None:
         safe.update(path)
 
 
-def _without(words: Sequence[_Word], relation: str) -> list[_Word]:
-    """The words but those of a relation; the root is never one of them."""
+def _drop_relation(words: Sequence[_Word], relation: str) -> list[_Word]:
+    """The words without those of a relation; the root is always kept."""
     places = {-1: -1}
     kept: list[_Word] = []
     for position, word in enumerate(words):
@@ -139,8 +146,12 @@ def _without(words: Sequence[_Word], relation: str) -> list[_Word]:
             kept.append(word)
 
     def place(position: int) -> int:
+        path = []
         while position not in places:
+            path.append(position)
             position = words[position].head
+        # Each dropped word is climbed over once, or a long chain of them would take quadratic time.
+        places.update(dict.fromkeys(path, places[position]))
         return places[position]
 
     return [word._replace(head=place(word.head)) for word in kept]

@@ -9,22 +9,23 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from memtune.corpora.sources import Block, Format, LineReader, split_lines
+from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.text_blocks import Block, Format, split_lines
 from memtune.values import Value
 
 __all__ = ["FORMAT"]
 
-_BLANK = 'a blank line; format "text" skips those, "wikitext" counts an <eos> for each'
+_BLANK_LINE_REASON = 'a blank line; format "text" skips those, "wikitext" counts an <eos> for each'
 
 
 def _read(reader: LineReader, _: Value) -> Iterator[Block]:
     """Every line is a sentence; a blank one is bad."""
-    for lines in reader.blocks():
+    for lines in reader.read_blocks():
         block = split_lines(lines)
         blank = np.flatnonzero(block.lengths == 1)
-        reader.good(len(lines) - len(blank))
+        reader.count_good(len(lines) - len(blank))
         for index in blank:
-            reader.bad(reader.line_number(int(index)), _BLANK)
+            reader.report_bad(reader.line_number(int(index)), _BLANK_LINE_REASON)
         yield split_lines(lines.filter(pa.array(block.lengths > 1))) if len(blank) else block
 
 

@@ -5,31 +5,32 @@ Words are separated by whitespace.
 
 from collections.abc import Iterator
 
-from memtune.corpora.annotations import INFERENCES
-from memtune.corpora.examples import Example, parsed_blocks
-from memtune.corpora.formats.snli import pair
-from memtune.corpora.sources import BadLineError, Block, Format, LineReader
+from memtune.corpora.formats.snli import make_pair
+from memtune.corpora.importing.example_blocks import Example, parse_blocks
+from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.text_blocks import BadLineError, Block, Format
+from memtune.corpora.store.annotations import INFERENCE_LABELS
 from memtune.values import Value
 
 __all__ = ["FORMAT"]
 
-_COLUMNS = 3
-_LABELS = {str(index): index for index in range(len(INFERENCES))}
+_COLUMN_COUNT = 3
+_LABEL_INDICES = {str(index): index for index in range(len(INFERENCE_LABELS))}
 
 
 def _read(reader: LineReader, _: Value) -> Iterator[Block]:
-    lines = ((number, line) for number, line in reader.lines() if line.strip())
-    return parsed_blocks(reader, lines, _example)
+    lines = ((number, line) for number, line in reader.read_lines() if line.strip())
+    return parse_blocks(reader, lines, _parse_example)
 
 
-def _example(line: str) -> Example:
+def _parse_example(line: str) -> Example:
     columns = line.split("\t")
-    if len(columns) != _COLUMNS:
-        raise BadLineError(f"{len(columns)} TAB-separated columns instead of {_COLUMNS}")
+    if len(columns) != _COLUMN_COUNT:
+        raise BadLineError(f"{len(columns)} TAB-separated columns instead of {_COLUMN_COUNT}")
     premise, hypothesis, label = columns
-    if label.strip() not in _LABELS:
-        raise BadLineError(f'the label "{label}" is none of {", ".join(_LABELS)}')
-    return pair(premise.split(), hypothesis.split(), _LABELS[label.strip()])
+    if label.strip() not in _LABEL_INDICES:
+        raise BadLineError(f'the label "{label}" is none of {", ".join(_LABEL_INDICES)}')
+    return make_pair(premise.split(), hypothesis.split(), _LABEL_INDICES[label.strip()])
 
 
 FORMAT = Format(

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pyarrow.compute as pc
 
-from memtune.corpora.sources import Block, Format, LineReader, split_lines
+from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.text_blocks import Block, Format, split_lines
 from memtune.values import Value
 
 __all__ = ["FORMAT"]
@@ -12,7 +13,7 @@ __all__ = ["FORMAT"]
 
 def _read(reader: LineReader, _: Value) -> Iterator[Block]:
     """Every line that has a word is a sentence."""
-    for lines in reader.blocks():
+    for lines in reader.read_blocks():
         blank = pc.utf8_is_space(lines)
         yield split_lines(lines.filter(pc.invert(blank)) if pc.any(blank).as_py() else lines)
 

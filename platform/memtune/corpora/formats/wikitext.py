@@ -6,7 +6,8 @@ with an `<eos>`, so a blank line is one `<eos>` alone; headings are text like an
 
 from collections.abc import Iterator
 
-from memtune.corpora.sources import Block, Format, LineReader, split_lines
+from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.text_blocks import Block, Format, split_lines
 from memtune.values import Value
 
 __all__ = ["FORMAT"]
@@ -14,7 +15,7 @@ __all__ = ["FORMAT"]
 
 def _read(reader: LineReader, _: Value) -> Iterator[Block]:
     """Every line is a sentence, a blank one too."""
-    for lines in reader.blocks():
+    for lines in reader.read_blocks():
         yield split_lines(lines)
 
 

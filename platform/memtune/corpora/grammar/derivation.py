@@ -1,12 +1,13 @@
-"""Deriving sentences of the embedded corpus: drawing, reading and continuing them.
+"""Derivations of the embedded grammar: sample sentences, parse words, and predict the next word.
 
-A sentence has at most LONGEST words. `slack` is what is left of that when every symbol still to be
-rewritten takes its shortest form; a production costs its shortest form less that of its symbol, and is only
-offered where the slack pays for it, the others sharing its probability. So no derivation is ever cut or
-rejected, and the probabilities of all sentences sum to one.
+A sentence has at most LONGEST_SENTENCE_WORDS words. The slack of a derivation is the number of words left
+over if every pending symbol takes its shortest form. The cost of a production is the length of its shortest
+form minus that of its symbol. A production is available only if its cost is at most the slack; the available
+productions are renormalised. No derivation is therefore cut or rejected, and the probabilities of all
+sentences sum to one.
 
-Probabilities use only sums, products and quotients, drawing only comparisons: the same words on every
-machine. Logarithms are natural.
+Probabilities use only sums, products and quotients, and sampling only comparisons, so every machine gives the
+same words. Logarithms are natural.
 """
 
 import random
@@ -18,41 +19,50 @@ from itertools import accumulate
 from math import fsum, inf, log
 
 from memtune.corpora.grammar.lexicon import PARTNERS, Lexicon
-from memtune.corpora.grammar.rules import PARTNER, SENTENCE, Production, Symbol, productions
+from memtune.corpora.grammar.productions import PARTNER, SENTENCE, Production, Symbol, list_productions
 
-__all__ = ["LONGEST", "SHORTEST", "Choice", "Derivation", "State", "draw", "read", "state_of"]
+__all__ = [
+    "LONGEST_SENTENCE_WORDS",
+    "SHORTEST_SENTENCE_WORDS",
+    "Choice",
+    "Derivation",
+    "SymbolExpansion",
+    "expand_symbol",
+    "parse_words",
+    "sample_derivation",
+]
 
-LONGEST = 40
-"""Words of the longest sentence; the sign of the sentence's end is not counted."""
+LONGEST_SENTENCE_WORDS = 40
+"""Number of words of the longest sentence, without the sentence end."""
 
 
 @dataclass(eq=False)
 class Frame:
-    """A phrase: where its head stands, once known, and how it depends on the phrase around it."""
+    """A phrase: the position of its head (-1 until known) and its relation to the parent phrase."""
 
-    around: "Frame | None"
+    parent: "Frame | None"
     relation: str
     head: int = -1
 
 
 @dataclass
 class Derivation:
-    """The words so far, what is still to be said (last first), and what each word depends on."""
+    """A partial derivation: words so far, pending symbols (the next one is last), placement of each word."""
 
     words: list[str] = field(default_factory=list)
     log_probability: float = 0.0
     slack: int = 0
-    pending: list[tuple["State", Frame]] = field(default_factory=list)
-    placed: list[tuple[Frame, str]] = field(default_factory=list)
+    pending: list[tuple["SymbolExpansion", Frame]] = field(default_factory=list)
+    placements: list[tuple[Frame, str]] = field(default_factory=list)
 
     @classmethod
     def start(cls) -> "Derivation":
-        """Nothing said, a whole sentence to say."""
-        state = state_of(SENTENCE)
-        return cls(slack=LONGEST - state.shortest, pending=[(state, Frame(None, "root"))])
+        """The derivation without words and with the sentence symbol pending."""
+        state = expand_symbol(SENTENCE)
+        return cls(slack=LONGEST_SENTENCE_WORDS - state.shortest, pending=[(state, Frame(None, "root"))])
 
     def step(self, choice: "Choice", word: str, log_probability: float) -> None:
-        """Rewrites the last pending symbol by one of its choices."""
+        """Rewrites the next pending symbol by one of its choices."""
         self.log_probability += log_probability
         self.slack -= choice.cost
         _, frame = self.pending.pop()
@@ -62,83 +72,86 @@ class Derivation:
             frame = Frame(frame, relation)
         if not choice.relation:
             frame.head = len(self.words)
-        self.placed.append((frame, choice.relation))
+        self.placements.append((frame, choice.relation))
         self.words.append(word)
-        self.pending.extend((state, _climb(frame, up)) for state, up in choice.after(word))
+        self.pending.extend((state, _find_ancestor(frame, up)) for state, up in choice.list_next_states(word))
 
     def end_log_probability(self) -> float:
-        """Log probability that nothing more is said, -inf where something must be."""
+        """Log probability that the sentence ends here, -inf if a pending symbol requires a word."""
         total = 0.0
         for state, _ in reversed(self.pending):
-            offer = state.offer(self.slack)
-            if "" not in offer.by_word:
+            distribution = state.get_distribution(self.slack)
+            if "" not in distribution.by_word:
                 return -inf
-            total += offer.logs[offer.by_word[""]]
+            total += distribution.logs[distribution.by_word[""]]
         return total
 
     def next_words(self) -> dict[str, float]:
-        """Probability of each word that may come next; "" is the end of the sentence."""
+        """Probability of each possible next word; "" is the sentence end."""
         words: dict[str, float] = {}
-        absent = 1.0
+        skipped = 1.0  # probability that all symbols so far end without a word
         for state, _ in reversed(self.pending):
-            offer = state.offer(self.slack)
-            for choice, share in zip(offer.choices, offer.probabilities, strict=True):
-                words |= {word: absent * share * p for word, p in choice.word_probabilities()}
-            if "" not in offer.by_word:
+            distribution = state.get_distribution(self.slack)
+            for choice, share in zip(distribution.choices, distribution.probabilities, strict=True):
+                words |= {word: skipped * share * p for word, p in choice.word_probabilities()}
+            if "" not in distribution.by_word:
                 return words
-            absent *= offer.probabilities[offer.by_word[""]]
-        return {**words, "": absent}
+            skipped *= distribution.probabilities[distribution.by_word[""]]
+        return {**words, "": skipped}
 
     def dependencies(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """Position of every word's head (-1 for the root's), and its relation to it."""
+        """For each word the position of its head, -1 for the root, and its relation to the head."""
         heads, relations = [], []
-        for frame, relation in self.placed:
-            governor = frame if relation else frame.around
+        for frame, relation in self.placements:
+            governor = frame if relation else frame.parent
             heads.append(governor.head if governor else -1)
             relations.append(relation or frame.relation)
         return tuple(heads), tuple(relations)
 
 
-def _climb(frame: Frame, up: int) -> Frame:
+def _find_ancestor(frame: Frame, up: int) -> Frame:
     for _ in range(up):
-        assert frame.around is not None
-        frame = frame.around
+        assert frame.parent is not None
+        frame = frame.parent
     return frame
 
 
 class Choice:
-    """A production made ready: its cost in slack, and the states it leaves, last first."""
+    """A production with its cost in words of slack and the states of the symbols it leaves."""
 
     def __init__(self, production: Production, shortest: int) -> None:
         self.words, self.relation, self.enter = production.words, production.relation, production.enter
         self.weight = production.weight
-        self.cost = _shortest_production(production) - shortest
-        self.then = tuple(symbol for symbol, _ in production.then)
-        self._last_first = tuple(reversed(production.then))
-        self._partnered = any(symbol.word == PARTNER for symbol in self.then)
-        self._after: dict[str, tuple[tuple[State, int], ...]] = {}
+        self.cost = _find_shortest_production(production) - shortest
+        self.symbols = tuple(symbol for symbol, _ in production.then)
+        self._symbols_last_first = tuple(reversed(production.then))
+        self._has_partner = any(symbol.word == PARTNER for symbol in self.symbols)
+        self._next_states: dict[str, tuple[tuple[SymbolExpansion, int], ...]] = {}
 
-    def after(self, word: str) -> tuple[tuple["State", int], ...]:
-        """The states left when `word` was said, and how many frames up each belongs."""
-        key = word if self._partnered else ""
-        if key not in self._after:
-            self._after[key] = tuple((state_of(_answer(symbol, word)), up) for symbol, up in self._last_first)
-        return self._after[key]
+    def list_next_states(self, word: str) -> tuple[tuple["SymbolExpansion", int], ...]:
+        """The states after `word`, last first, each with the number of frames it is above the current one."""
+        key = word if self._has_partner else ""
+        if key not in self._next_states:
+            self._next_states[key] = tuple(
+                (expand_symbol(_substitute_partner(symbol, word)), up)
+                for symbol, up in self._symbols_last_first
+            )
+        return self._next_states[key]
 
     def word_probabilities(self) -> Iterator[tuple[str, float]]:
-        """Every word of the choice and its probability, given the choice."""
+        """Yields every word of the choice and its probability given the choice."""
         if self.words:
             yield from zip(self.words.words, self.words.probabilities, strict=True)
 
     @cached_property
     def word_logs(self) -> dict[str, float]:
-        """Log probability of every word, given the choice; where there are none, of the empty word."""
+        """Log probability of every word given the choice; a choice without words has the word ""."""
         return {word: log(p) for word, p in self.word_probabilities()} or {"": 0.0}
 
 
 @dataclass(frozen=True)
-class Offer:
-    """The choices a slack pays for."""
+class ChoiceDistribution:
+    """The choices available at one slack; `by_word` maps each first word to the index of its choice."""
 
     choices: tuple[Choice, ...]
     probabilities: tuple[float, ...]
@@ -147,90 +160,98 @@ class Offer:
     by_word: Mapping[str, int]
 
 
-class State:
-    """A symbol made ready: what it offers at each slack."""
+class SymbolExpansion:
+    """A symbol with its choices and their distribution at each slack."""
 
     def __init__(self, symbol: Symbol) -> None:
-        self.shortest = _shortest(symbol)
-        self.choices = tuple(Choice(production, self.shortest) for production in productions(symbol))
-        self._dearest = max(choice.cost for choice in self.choices)
-        self._offers: dict[int, Offer] = {}
+        self.shortest = _find_shortest(symbol)
+        self.choices = tuple(Choice(production, self.shortest) for production in list_productions(symbol))
+        self._max_cost = max(choice.cost for choice in self.choices)
+        self._distributions: dict[int, ChoiceDistribution] = {}
 
-    def offer(self, slack: int) -> Offer:
-        """The choices there are at this slack."""
-        slack = min(slack, self._dearest)
-        if slack not in self._offers:
-            self._offers[slack] = _offer([choice for choice in self.choices if choice.cost <= slack])
-        return self._offers[slack]
+    def get_distribution(self, slack: int) -> ChoiceDistribution:
+        """The distribution of the choices whose cost is at most `slack`."""
+        slack = min(slack, self._max_cost)
+        if slack not in self._distributions:
+            self._distributions[slack] = _build_distribution(
+                [choice for choice in self.choices if choice.cost <= slack]
+            )
+        return self._distributions[slack]
 
 
-def _offer(choices: list[Choice]) -> Offer:
+def _build_distribution(choices: list[Choice]) -> ChoiceDistribution:
     total = fsum(choice.weight for choice in choices)
     probabilities = tuple(choice.weight / total for choice in choices)
     by_word = {word: index for index, choice in enumerate(choices) for word in choice.word_logs}
     cumulative = (*accumulate(probabilities[:-1]), 1.0)
-    return Offer(tuple(choices), probabilities, cumulative, tuple(map(log, probabilities)), by_word)
+    return ChoiceDistribution(
+        tuple(choices), probabilities, cumulative, tuple(map(log, probabilities)), by_word
+    )
 
 
-def _answer(symbol: Symbol, word: str) -> Symbol:
+def _substitute_partner(symbol: Symbol, word: str) -> Symbol:
     return symbol._replace(word=PARTNERS[word]) if symbol.word == PARTNER else symbol
 
 
 @cache
-def state_of(symbol: Symbol) -> State:
-    """The state of a symbol: one object for equal symbols."""
-    return State(symbol)
+def expand_symbol(symbol: Symbol) -> SymbolExpansion:
+    """The expansion of a symbol; equal symbols share one object."""
+    return SymbolExpansion(symbol)
 
 
 @cache
-def _shortest(symbol: Symbol) -> int:
-    return min(_shortest_production(production) for production in productions(symbol))
+def _find_shortest(symbol: Symbol) -> int:
+    return min(_find_shortest_production(production) for production in list_productions(symbol))
 
 
-def _shortest_production(production: Production) -> int:
-    return (production.words is not None) + sum(_shortest(symbol) for symbol, _ in production.then)
+def _find_shortest_production(production: Production) -> int:
+    return (production.words is not None) + sum(_find_shortest(symbol) for symbol, _ in production.then)
 
 
-SHORTEST = _shortest(SENTENCE)
-"""Words of the shortest sentence."""
+SHORTEST_SENTENCE_WORDS = _find_shortest(SENTENCE)
+"""Number of words of the shortest sentence."""
 
 
-def draw(source: random.Random) -> Derivation:
-    """One sentence. Only source.random() is called, whose sequence Python keeps stable for a seed."""
+def sample_derivation(rng: random.Random) -> Derivation:
+    """Samples the derivation of one sentence.
+
+    It calls only rng.random(), whose sequence for a seed is stable across Python versions.
+    """
     derivation = Derivation.start()
     while derivation.pending:
-        offer = derivation.pending[-1][0].offer(derivation.slack)
-        index = bisect_right(offer.cumulative, source.random())
-        choice = offer.choices[index]
-        word = _draw_word(choice.words, source) if choice.words else ""
-        derivation.step(choice, word, offer.logs[index] + choice.word_logs[word])
+        distribution = derivation.pending[-1][0].get_distribution(derivation.slack)
+        index = bisect_right(distribution.cumulative, rng.random())
+        choice = distribution.choices[index]
+        word = _sample_word(choice.words, rng) if choice.words else ""
+        derivation.step(choice, word, distribution.logs[index] + choice.word_logs[word])
     return derivation
 
 
-def _draw_word(words: Lexicon, source: random.Random) -> str:
+def _sample_word(words: Lexicon, rng: random.Random) -> str:
     if len(words.words) == 1:
         return words.words[0]
-    return words.words[bisect_right(words.cumulative, source.random())]
+    return words.words[bisect_right(words.cumulative, rng.random())]
 
 
-def read(words: Sequence[str]) -> Derivation | None:
-    """The derivation of the words, which may be a beginning only; None if no sentence begins with them."""
+def parse_words(words: Sequence[str]) -> Derivation | None:
+    """The derivation of a sentence or of its first words, or None if no sentence begins with the words."""
     derivation = Derivation.start()
     for word in words:
-        if not _read_word(derivation, word):
+        if not _parse_word(derivation, word):
             return None
     return derivation
 
 
-def _read_word(derivation: Derivation, word: str) -> bool:
+def _parse_word(derivation: Derivation, word: str) -> bool:
+    """Advances the derivation past the word; returns false if the word cannot come next."""
     while derivation.pending:
-        offer = derivation.pending[-1][0].offer(derivation.slack)
-        index = offer.by_word.get(word, offer.by_word.get(""))
+        distribution = derivation.pending[-1][0].get_distribution(derivation.slack)
+        index = distribution.by_word.get(word, distribution.by_word.get(""))
         if index is None:
             return False
-        choice = offer.choices[index]
-        said = word if choice.words else ""
-        derivation.step(choice, said, offer.logs[index] + choice.word_logs[said])
-        if said:
+        choice = distribution.choices[index]
+        emitted = word if choice.words else ""
+        derivation.step(choice, emitted, distribution.logs[index] + choice.word_logs[emitted])
+        if emitted:
             return True
     return False

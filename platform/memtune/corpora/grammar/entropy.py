@@ -1,9 +1,9 @@
 """Exact entropy and mean length of the sentences of the embedded corpus.
 
-By the chain rule the entropy of what a symbol becomes is that of its own choice plus the expected entropy
-of what the choice leaves (Soule, 1974, "Entropies of probabilistic grammars"). Here it also depends on the
-slack, so each symbol has one value for every slack it may start with, and a distribution of the slack it
-leaves.
+By the chain rule the entropy of a symbol's expansion is the entropy of its choice plus the expected entropy
+of the symbols that the choice leaves (Soule, 1974, "Entropies of probabilistic grammars"). In this grammar
+the entropy also depends on the slack (see derivation.py). Each symbol therefore has one entropy for every
+slack before it, and a distribution of the slack after it.
 
 Shapes: S slack, from 0 to the longest sentence.
 """
@@ -15,69 +15,75 @@ from math import log
 import numpy as np
 import numpy.typing as npt
 
-from memtune.corpora.grammar.derivation import LONGEST, SHORTEST, Choice, State, state_of
-from memtune.corpora.grammar.rules import SENTENCE, Symbol
+from memtune.corpora.grammar.derivation import (
+    LONGEST_SENTENCE_WORDS,
+    SHORTEST_SENTENCE_WORDS,
+    Choice,
+    SymbolExpansion,
+    expand_symbol,
+)
+from memtune.corpora.grammar.productions import SENTENCE, Symbol
 
-__all__ = ["Moments", "entropy", "mean_tokens", "moments"]
+__all__ = ["Moments", "compute_moments", "entropy", "mean_tokens"]
 
 Array = npt.NDArray[np.float64]
-_SLACKS = LONGEST + 1
+_SLACK_COUNT = LONGEST_SENTENCE_WORDS + 1
 
 
 def entropy() -> float:
     """Expected -log probability of a sentence, its end included: nats per sentence, exact up to rounding."""
-    return float(moments(SENTENCE).nats[LONGEST - SHORTEST])
+    return float(compute_moments(SENTENCE).nats[LONGEST_SENTENCE_WORDS - SHORTEST_SENTENCE_WORDS])
 
 
 def mean_tokens() -> float:
     """Expected number of tokens of a sentence, its end included."""
-    slack_after_S = moments(SENTENCE).slack[LONGEST - SHORTEST]
-    return float(LONGEST - slack_after_S @ np.arange(_SLACKS)) + 1.0
+    slack_after_S = compute_moments(SENTENCE).slack[LONGEST_SENTENCE_WORDS - SHORTEST_SENTENCE_WORDS]
+    return float(LONGEST_SENTENCE_WORDS - slack_after_S @ np.arange(_SLACK_COUNT)) + 1.0
 
 
 @dataclass(frozen=True)
 class Moments:
-    """What a symbol, or several, adds to a sentence.
+    """The contribution of one or more symbols to a sentence.
 
-    nats: expected, (S,) by the slack before; slack: distribution of the slack after, (S, S), rows by the
-    slack before.
+    nats: expected -log probability by slack before the symbols, (S,). slack: distribution of the slack after
+    them, (S before, S after).
     """
 
     nats: Array
     slack: Array
 
-    def then(self, other: "Moments") -> "Moments":
-        """Of both, the other after this one."""
+    def chain(self, other: "Moments") -> "Moments":
+        """The moments of this expansion followed by the other."""
         return Moments(self.nats + self.slack @ other.nats, self.slack @ other.slack)
 
 
 @cache
-def moments(symbol: Symbol) -> Moments:
-    """The moments of all that a symbol becomes."""
-    state = state_of(symbol)
-    nats_S, slack_SS = np.zeros(_SLACKS), np.zeros((_SLACKS, _SLACKS))
-    for choice, share_S in zip(state.choices, _shares(state), strict=True):
-        after = _of_choice(choice)
+def compute_moments(symbol: Symbol) -> Moments:
+    """The moments of the full expansion of a symbol."""
+    state = expand_symbol(symbol)
+    nats_S, slack_SS = np.zeros(_SLACK_COUNT), np.zeros((_SLACK_COUNT, _SLACK_COUNT))
+    for choice, share_S in zip(state.choices, _compute_choice_probabilities(state), strict=True):
+        after = _compute_choice_moments(choice)
         surprise_S = -np.log(np.where(share_S > 0, share_S, 1.0))
         nats_S += share_S * (surprise_S + after.nats)
         slack_SS += share_S[:, None] * after.slack
     return Moments(nats_S, slack_SS)
 
 
-def _shares(state: State) -> list[Array]:
-    """For each choice of the state its probability at every slack, 0 where the slack does not pay for it."""
-    shares = [np.zeros(_SLACKS) for _ in state.choices]
-    for slack in range(_SLACKS):
-        offer = state.offer(slack)
-        of_choice = dict(zip(offer.choices, offer.probabilities, strict=True))
+def _compute_choice_probabilities(state: SymbolExpansion) -> list[Array]:
+    """For each choice of the state its probability at every slack, 0 where it costs more than the slack."""
+    shares = [np.zeros(_SLACK_COUNT) for _ in state.choices]
+    for slack in range(_SLACK_COUNT):
+        distribution = state.get_distribution(slack)
+        probabilities = dict(zip(distribution.choices, distribution.probabilities, strict=True))
         for share_S, choice in zip(shares, state.choices, strict=True):
-            share_S[slack] = of_choice.get(choice, 0.0)
+            share_S[slack] = probabilities.get(choice, 0.0)
     return shares
 
 
-def _of_choice(choice: Choice) -> Moments:
+def _compute_choice_moments(choice: Choice) -> Moments:
     word_nats = -sum(p * log(p) for _, p in choice.word_probabilities())
-    after = Moments(np.full(_SLACKS, word_nats), np.eye(_SLACKS, k=-choice.cost))
-    for symbol in choice.then:
-        after = after.then(moments(symbol))
+    after = Moments(np.full(_SLACK_COUNT, word_nats), np.eye(_SLACK_COUNT, k=-choice.cost))
+    for symbol in choice.symbols:
+        after = after.chain(compute_moments(symbol))
     return after

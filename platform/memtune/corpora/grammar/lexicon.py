@@ -1,9 +1,9 @@
-"""The words of the embedded corpus: what each can do, and how often.
+"""The words of the embedded corpus, their categories and their probabilities.
 
-Every word belongs to one lexicon only, so a word alone says its category. Nouns come in four categories; a
-verb's lemma says the category of its subject and, if it is transitive, of its object. Within a lexicon the
-word of rank r (from 0) has a weight of 1 / (r + flatness), which is Zipf's law at flatness 1; sums and
-quotients only, exactly rounded, so that the probabilities are the same on every machine.
+Every word belongs to exactly one lexicon, so a word determines its category. Nouns have four categories. A
+verb's lemma determines the category of its subject and, if it is transitive, of its object. Within a lexicon
+the word of rank r (from 0) has the weight 1 / (r + zipf_offset), which is Zipf's law for an offset of 1. The
+weights use only exactly rounded sums and quotients, so the probabilities are the same on every machine.
 """
 
 from dataclasses import dataclass
@@ -43,35 +43,35 @@ NUMBERS = ("singular", "plural")
 
 @dataclass(frozen=True, eq=False)
 class Lexicon:
-    """Words of one kind, from the most to the least frequent, with their probabilities."""
+    """Words of one kind in descending order of frequency, with their probabilities."""
 
     words: tuple[str, ...]
-    flatness: float = 1.0
+    zipf_offset: float = 1.0
 
     @classmethod
-    def of(cls, words: str, flatness: float = 1.0) -> "Lexicon":
-        """A lexicon of words written with blanks between them."""
-        return cls(tuple(words.split()), flatness)
+    def from_text(cls, words: str, zipf_offset: float = 1.0) -> "Lexicon":
+        """A lexicon of words separated by whitespace."""
+        return cls(tuple(words.split()), zipf_offset)
 
     @cached_property
     def probabilities(self) -> tuple[float, ...]:
         """Probability of each word."""
-        weights = [1.0 / (rank + self.flatness) for rank in range(len(self.words))]
+        weights = [1.0 / (rank + self.zipf_offset) for rank in range(len(self.words))]
         total = fsum(weights)
         return tuple(weight / total for weight in weights)
 
     @cached_property
     def cumulative(self) -> tuple[float, ...]:
-        """Upper end of each word's share of the interval from 0 to 1."""
+        """Cumulative probability up to and including each word; the last one is exactly 1."""
         return (*accumulate(self.probabilities[:-1]), 1.0)
 
 
-def _numbered(lemmas: str, ending: str, flatness: float) -> dict[str, Lexicon]:
-    """Both forms of the lemmas; `ending` is the number whose form adds an s."""
+def _inflect(lemmas: str, inflected_number: str, zipf_offset: float) -> dict[str, Lexicon]:
+    """Both forms of the lemmas by number; the form of `inflected_number` adds an "s"."""
     plain = tuple(lemmas.split())
     inflected = tuple(f"{lemma}s" for lemma in plain)
-    other = "plural" if ending == "singular" else "singular"
-    return {ending: Lexicon(inflected, flatness), other: Lexicon(plain, flatness)}
+    other = "plural" if inflected_number == "singular" else "singular"
+    return {inflected_number: Lexicon(inflected, zipf_offset), other: Lexicon(plain, zipf_offset)}
 
 
 _NOUN_LEMMAS = {
@@ -150,44 +150,44 @@ _ADVERBS = (
     "outside patiently loudly everywhere secretly calmly"
 )
 
-NOUNS = {category: _numbered(lemmas, "plural", 1.5) for category, lemmas in _NOUN_LEMMAS.items()}
-TRANSITIVE = {roles: _numbered(lemmas, "singular", 1.5) for roles, lemmas in _TRANSITIVE_LEMMAS.items()}
-INTRANSITIVE = {who: _numbered(lemmas, "singular", 1.5) for who, lemmas in _INTRANSITIVE_LEMMAS.items()}
-REPORTING = _numbered(_REPORTING_LEMMAS, "singular", 1.5)
+NOUNS = {category: _inflect(lemmas, "plural", 1.5) for category, lemmas in _NOUN_LEMMAS.items()}
+TRANSITIVE = {roles: _inflect(lemmas, "singular", 1.5) for roles, lemmas in _TRANSITIVE_LEMMAS.items()}
+INTRANSITIVE = {who: _inflect(lemmas, "singular", 1.5) for who, lemmas in _INTRANSITIVE_LEMMAS.items()}
+REPORTING = _inflect(_REPORTING_LEMMAS, "singular", 1.5)
 _PARTICLES = {
     who: dict(pair.split(":") for pair in pairs.split()) for who, pairs in _SEPARABLE_LEMMAS.items()
 }
-SEPARABLE = {who: _numbered(" ".join(pairs), "singular", 2.0) for who, pairs in _PARTICLES.items()}
+SEPARABLE = {who: _inflect(" ".join(pairs), "singular", 2.0) for who, pairs in _PARTICLES.items()}
 
-NAMES = {"woman": Lexicon.of(_WOMEN, 40.0), "man": Lexicon.of(_MEN, 40.0)}
+NAMES = {"woman": Lexicon.from_text(_WOMEN, 40.0), "man": Lexicon.from_text(_MEN, 40.0)}
 DETERMINERS = {
     "": Lexicon(("the",)),
     "singular": Lexicon(("this", "every", "one", "each")),
     "plural": Lexicon(("some", "these", "many", "several")),
 }
-ADJECTIVES = Lexicon.of(_ADJECTIVES)
-ADVERBS = Lexicon.of(_ADVERBS)
-PREPOSITIONS = Lexicon.of("of near with behind beside under from above against beyond around below")
+ADJECTIVES = Lexicon.from_text(_ADJECTIVES)
+ADVERBS = Lexicon.from_text(_ADVERBS)
+PREPOSITIONS = Lexicon.from_text("of near with behind beside under from above against beyond around below")
 COORDINATORS = Lexicon(("and", "but", "so", "yet"))
 SUBORDINATORS = Lexicon(("because", "while", "although", "until", "unless"))
 OPENERS = Lexicon(("when", "if", "after", "before"))
-MEETING = Lexicon.of("meets calls greets thanks warns remembers forgives praises", 2.0)
+MEETING = Lexicon.from_text("meets calls greets thanks warns remembers forgives praises", 2.0)
 BRACKETS = Lexicon(("(", "[", "{", "«"))
 THAT = Lexicon(("that",))
 COMMA = Lexicon((",",))
 
 
-def _forms(numbered: dict[str, Lexicon]) -> dict[str, str]:
+def _pair_forms(numbered: dict[str, Lexicon]) -> dict[str, str]:
     singular, plural = numbered["singular"].words, numbered["plural"].words
     return dict(zip(singular + plural, plural + singular, strict=True))
 
 
-def _verb_forms() -> dict[str, str]:
+def _collect_verb_forms() -> dict[str, str]:
     groups = [*TRANSITIVE.values(), *INTRANSITIVE.values(), *SEPARABLE.values(), REPORTING]
-    return {form: other for group in groups for form, other in _forms(group).items()}
+    return {form: other for group in groups for form, other in _pair_forms(group).items()}
 
 
-def _partners() -> dict[str, str]:
+def _collect_partners() -> dict[str, str]:
     names = {name: name for lexicon in NAMES.values() for name in lexicon.words}
     closers = dict(zip(BRACKETS.words, (")", "]", "}", "»"), strict=True))
     particles = {
@@ -199,11 +199,12 @@ def _partners() -> dict[str, str]:
     return names | closers | particles
 
 
-OTHER_FORM = _verb_forms()
-"""Each verb form that agrees with a noun -> the form of the other number."""
+OTHER_FORM = _collect_verb_forms()
+"""Maps each verb form that agrees with a noun to the form of the other number."""
 
-PARTNERS = _partners()
-"""Each word that is answered later -> its answer: the same name, the closing bracket, the verb's particle."""
+PARTNERS = _collect_partners()
+"""Maps each word that requires a later partner to it: a name to itself, a bracket to the closing bracket, a
+separable verb to its particle."""
 
 _PARTICLE_WORDS = dict.fromkeys(particle for pairs in _PARTICLES.values() for particle in pairs.values())
 _LEXICONS = [
@@ -225,4 +226,4 @@ _LEXICONS = [
     Lexicon((*_PARTICLE_WORDS, *(PARTNERS[bracket] for bracket in BRACKETS.words))),
 ]
 WORDS = tuple(word for lexicon in _LEXICONS for word in lexicon.words)
-"""Every word of the language, each once."""
+"""Every word of the grammar, without duplicates."""

@@ -1,7 +1,7 @@
 """Layers that two or more families share."""
 
 from memtune.models.layers.lstm_stack import LSTMStack
-from memtune.models.layers.memory_block import MemoryBlock
-from memtune.models.layers.output import OutputLayer, SoftmaxOutput
+from memtune.models.memories.memory_block import MemoryBlock
+from memtune.models.outputs.output_layer import OutputLayer, SoftmaxOutput
 
 __all__ = ["LSTMStack", "MemoryBlock", "OutputLayer", "SoftmaxOutput"]

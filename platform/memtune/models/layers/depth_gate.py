@@ -1,9 +1,9 @@
 """The recurrence of a depth-gated LSTM layer over whole sequences.
 
-Yao, Cohn, Vylomova, Duh and Dyer (2015), "Depth-Gated LSTM": a gate of its own adds the memory of the layer
-below to that of this one. Layers run one after the other, so what a layer reads from below is known for all
-time steps and enters as ready sums; a step adds R h and the previous memory's share of the depth gate. The
-gradients of the weights are products over the whole sequence after the loop.
+Yao, Cohn, Vylomova, Duh and Dyer (2015), "Depth-Gated LSTM": a separate gate adds the memory of the layer
+below to the memory of this layer. Layers run one after the other, so the terms from the layer below are
+computed for all time steps before the loop. A step adds R h and the term of the previous memory in the depth
+gate. The gradients of the weights are products over the whole sequence after the loop.
 
 Shapes: B batch, T time, H width, F = 4H gates (output, input, forget, candidate), G gates with the depth gate
 before them (5H), or without (4H).
@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-__all__ = ["gate_share", "run_depth_gated_layer"]
+__all__ = ["apply_gate_weight", "run_depth_gated_layer"]
 
 sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 
 
-def gate_share(memory_H: Tensor, weight: Tensor) -> Tensor:
-    """What a memory adds to the depth gate: w * c for a vector, W c for a matrix."""
+def apply_gate_weight(memory_H: Tensor, weight: Tensor) -> Tensor:
+    """The term of a memory in the depth gate: w * c for a vector, W c for a matrix."""
     return memory_H * weight if weight.dim() == 1 else functional.linear(memory_H, weight)
 
 
@@ -37,9 +37,9 @@ def run_depth_gated_layer(
 ) -> tuple[Tensor, Tensor]:
     """hidden_TBH and cell_TBH after each step, from `hidden` and `cell` before the first.
 
-    `gates` is what does not depend on this layer's past; `lower` is the memory that the depth gate lets in
-    and `cell_weight` the weight of the previous memory in that gate, both None for a layer without one. Runs
-    in the weights' type, under autocast too.
+    `gates` are the terms that do not depend on this layer's past. `lower` is the memory of the layer below
+    and `cell_weight` the weight of the previous memory in the depth gate; both are None for a layer without a
+    depth gate. The recurrence runs in the dtype of the weights, also under autocast.
     """
     kind = recurrent_FH
     with torch.autocast(kind.device.type, enabled=False):
@@ -50,7 +50,7 @@ def run_depth_gated_layer(
 
 
 class _Recurrence(torch.autograd.Function):
-    """Hidden and cell keep the states before the first step in their first place."""
+    """The steps of the layer; row 0 of the hidden and cell buffers is the state before the first step."""
 
     @staticmethod
     def forward(
@@ -71,7 +71,7 @@ class _Recurrence(torch.autograd.Function):
             before_BH, after_BH = cell_SBH[step], cell_SBH[step + 1]
             gates_BG[:, -4 * width :].addmm_(hidden_SBH[step], recurrent_HF)
             if cell_weight is not None:
-                gates_BG[:, :width] += gate_share(before_BH, cell_weight)
+                gates_BG[:, :width] += apply_gate_weight(before_BH, cell_weight)
             gates_BG[:, :-width].sigmoid_()
             gates_BG[:, -width:].tanh_()
             output_BH, input_BH, forget_BH, candidate_BH = gates_BG[:, -4 * width :].chunk(4, dim=1)
@@ -87,11 +87,11 @@ class _Recurrence(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, hidden_TBH: Tensor | None, cell_TBH: Tensor | None) -> tuple[Tensor | None, ...]:
         with torch.autocast(ctx.saved_tensors[0].device.type, enabled=False):
-            return _Gradients(*ctx.saved_tensors).run(hidden_TBH, cell_TBH)
+            return _BackwardPass(*ctx.saved_tensors).run(hidden_TBH, cell_TBH)
 
 
-class _Gradients:
-    """Back-propagation through time, from what forward kept."""
+class _BackwardPass:
+    """Back-propagation through time, from the tensors that forward saved."""
 
     def __init__(
         self,
@@ -110,20 +110,27 @@ class _Gradients:
         self.to_lower_TBH = None if lower_TBH is None else torch.empty_like(lower_TBH)
 
     def run(self, hidden_TBH: Tensor | None, cell_TBH: Tensor | None) -> tuple[Tensor | None, ...]:
-        """In the order of the function's arguments, from the gradients of its outputs."""
+        """The gradients of the function's arguments, in their order, from the gradients of its outputs."""
         hidden_BH, cell_BH = torch.zeros_like(self.cell_SBH[:2]).unbind()
         for step in reversed(range(len(self.gates_TBG))):
             if hidden_TBH is not None:
                 hidden_BH += hidden_TBH[step]
             if cell_TBH is not None:
                 cell_BH += cell_TBH[step]
-            hidden_BH, cell_BH = self._step(step, hidden_BH, cell_BH)
+            hidden_BH, cell_BH = self._backpropagate_step(step, hidden_BH, cell_BH)
         gates_XF = self.gates_TBG[:, :, -4 * self.width :].flatten(0, 1)
         recurrent_FH = gates_XF.t() @ self.hidden_SBH[:-1].flatten(0, 1)
-        return (self.gates_TBG, recurrent_FH, hidden_BH, cell_BH, self.to_lower_TBH, self._cell_weight())
+        return (
+            self.gates_TBG,
+            recurrent_FH,
+            hidden_BH,
+            cell_BH,
+            self.to_lower_TBH,
+            self._compute_cell_weight_gradient(),
+        )
 
-    def _step(self, step: int, hidden_BH: Tensor, cell_BH: Tensor) -> tuple[Tensor, Tensor]:
-        """From the gradients of a step's states to those of its gates, and of the states before it."""
+    def _backpropagate_step(self, step: int, hidden_BH: Tensor, cell_BH: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients of the gates of a step and of the states before it, from those of its states."""
         width, gates_BG, kept_BG = self.width, self.gates_TBG[step], self.kept_TBG[step]
         to_output_BH, to_input_BH, to_forget_BH, to_candidate_BH = gates_BG[:, -4 * width :].chunk(4, dim=1)
         output_BH, input_BH, forget_BH, candidate_BH = kept_BG[:, -4 * width :].chunk(4, dim=1)
@@ -139,10 +146,10 @@ class _Gradients:
         tanh_backward(cell_BH * input_BH, candidate_BH, grad_input=to_candidate_BH)
         cell_BH *= forget_BH
         if self.cell_weight is not None:
-            cell_BH += gate_share(gates_BG[:, :width], self.cell_weight.t())
+            cell_BH += apply_gate_weight(gates_BG[:, :width], self.cell_weight.t())
         return gates_BG[:, -4 * width :] @ self.recurrent_FH, cell_BH
 
-    def _cell_weight(self) -> Tensor | None:
+    def _compute_cell_weight_gradient(self) -> Tensor | None:
         if self.cell_weight is None:
             return None
         gates_XH = self.gates_TBG[:, :, : self.width].flatten(0, 1)

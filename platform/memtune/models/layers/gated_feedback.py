@@ -1,10 +1,10 @@
 """The recurrence of a gated-feedback LSTM stack over whole sequences.
 
 Chung, Gulcehre, Cho and Bengio (2015), "Gated Feedback Recurrent Neural Networks", section 3. Every layer
-reads the previous states of all layers, so time comes first and layers second. What a step takes from those
-states is one product a layer, all layers in one batched product: each state gives the gates of its own layer,
-a signal to the candidate of every layer, and its part in every global reset gate. The gradients of the
-weights are products over the whole sequence after the loop.
+reads the previous states of all layers, so the outer loop runs over time and the inner loop over layers. One
+batched product per step computes all terms of the previous states: the gates of each state's own layer, its
+signal to the candidate of every layer, and its term in every global reset gate. The gradients of the weights
+are products over the whole sequence after the loop.
 
 Shapes: B batch, T time, S = T + 1 states with that before the first step, L layers, U = L - 1 layers above
 the first, H width, A = 4H + L sums of a layer (candidate, output, input, forget, reset gates), C = 3H + L H +
@@ -34,9 +34,9 @@ def run_gated_feedback(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """hidden_TBH of the top layer, and hidden_LBH and cell_LBH after the last step.
 
-    `first` is what the inputs give to the first layer's sums, `upper` and `bias` make those of the layers
-    above from the state below, times `mask` where there is one; `state` is applied to the states before a
-    step. Runs in the weights' type, under autocast too.
+    `first` are the terms of the inputs in the sums of the first layer. `upper` and `bias` compute the sums of
+    the layers above from the state below, after dropout with `mask` if it is given. `state` is the weight of
+    the states before a step. The recurrence runs in the dtype of the weights, also under autocast.
     """
     tensors = (first_TBA, upper_UAH, bias_UA, state_LCH, hidden_LBH, cell_LBH, mask_UTBH)
     with torch.autocast(state_LCH.device.type, enabled=False):
@@ -46,7 +46,7 @@ def run_gated_feedback(
 
 
 class _Trace(NamedTuple):
-    """What forward leaves for backward: the sums after their functions, what states gave, and the states."""
+    """Values that forward saves for backward: the activated sums, the outputs of states, and the states."""
 
     sums_LTBA: Tensor
     given_LTBC: Tensor
@@ -55,7 +55,7 @@ class _Trace(NamedTuple):
 
 
 class _Recurrence(torch.autograd.Function):
-    """Steps from the first, layers from the bottom; back in the other order."""
+    """Forward runs over steps from the first and layers from the bottom; backward runs in reverse order."""
 
     @staticmethod
     def forward(
@@ -68,7 +68,7 @@ class _Recurrence(torch.autograd.Function):
         cell_LBH: Tensor,
         mask_UTBH: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        trace = _new_trace(first_TBA, state_LCH, hidden_LBH, cell_LBH)
+        trace = _allocate_trace(first_TBA, state_LCH, hidden_LBH, cell_LBH)
         upper_UHA = upper_UAH.transpose(1, 2).contiguous()
         state_LHC = state_LCH.transpose(1, 2).contiguous()
         for step in range(len(first_TBA)):
@@ -90,10 +90,10 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         upper_UAH, state_LCH, mask_UTBH, *trace = ctx.saved_tensors
         with torch.autocast(state_LCH.device.type, enabled=False):
-            return (*_Gradients(upper_UAH, state_LCH, mask_UTBH, _Trace(*trace)).run(*gradients), None)
+            return (*_BackwardPass(upper_UAH, state_LCH, mask_UTBH, _Trace(*trace)).run(*gradients), None)
 
 
-def _new_trace(first_TBA: Tensor, state_LCH: Tensor, hidden_LBH: Tensor, cell_LBH: Tensor) -> _Trace:
+def _allocate_trace(first_TBA: Tensor, state_LCH: Tensor, hidden_LBH: Tensor, cell_LBH: Tensor) -> _Trace:
     (steps, batch, sums), (layers, given, width) = first_TBA.shape, state_LCH.shape
     new = first_TBA.new_empty
     trace = _Trace(
@@ -107,27 +107,27 @@ def _new_trace(first_TBA: Tensor, state_LCH: Tensor, hidden_LBH: Tensor, cell_LB
     return trace
 
 
-def _signals(given_LBC: Tensor, layer: int, width: int) -> Tensor:
-    """What each state gives to the candidate of a layer, LBH, before the reset gates."""
+def _slice_signals(given_LBC: Tensor, layer: int, width: int) -> Tensor:
+    """The signal of each state for the candidate of a layer, LBH, before the reset gates."""
     return given_LBC[:, :, (3 + layer) * width : (4 + layer) * width]
 
 
-def _resets(given_LBC: Tensor, layer: int) -> Tensor:
-    """What each state gives to the reset gates of a layer, LBL."""
+def _slice_resets(given_LBC: Tensor, layer: int) -> Tensor:
+    """The term of each state in the reset gates of a layer, LBL."""
     layers = len(given_LBC)
     first = given_LBC.shape[2] - (layers - layer) * layers
     return given_LBC[:, :, first : first + layers]
 
 
 def _update(trace: _Trace, layer: int, step: int) -> None:
-    """A layer's gates, candidate and new state, from its sums and what the states before gave."""
+    """Compute a layer's gates, candidate and new state from its sums and the terms of the previous states."""
     sums_BA, given_LBC, width = trace.sums_LTBA[layer, step], trace.given_LTBC[:, step], _width(trace)
     sums_BA[:, width : 4 * width] += given_LBC[layer, :, : 3 * width]
-    sums_BA[:, 4 * width :] += _resets(given_LBC, layer).sum(0)
+    sums_BA[:, 4 * width :] += _slice_resets(given_LBC, layer).sum(0)
     sums_BA[:, width:].sigmoid_()
     candidate_BH, output_BH, input_BH, forget_BH = sums_BA[:, : 4 * width].chunk(4, dim=1)
     resets_LB1 = sums_BA[:, 4 * width :].t().unsqueeze(2)
-    candidate_BH += (resets_LB1 * _signals(given_LBC, layer, width)).sum(0)
+    candidate_BH += (resets_LB1 * _slice_signals(given_LBC, layer, width)).sum(0)
     candidate_BH.tanh_()
     cell_SBH = trace.cell_LSBH[layer]
     torch.mul(forget_BH, cell_SBH[step], out=cell_SBH[step + 1]).addcmul_(input_BH, candidate_BH)
@@ -138,7 +138,7 @@ def _width(trace: _Trace) -> int:
     return trace.cell_LSBH.shape[3]
 
 
-class _Gradients:
+class _BackwardPass:
     """Back-propagation through time: steps from the last, layers from the top."""
 
     def __init__(self, upper_UAH: Tensor, state_LCH: Tensor, mask_UTBH: Tensor | None, trace: _Trace) -> None:
@@ -151,7 +151,7 @@ class _Gradients:
     def run(
         self, top_TBH: Tensor | None, hidden_LBH: Tensor | None, cell_LBH: Tensor | None
     ) -> tuple[Tensor, ...]:
-        """In the order of the function's arguments but the mask, from the gradients of its outputs."""
+        """The gradients of all arguments except the mask, in their order, from those of the outputs."""
         if cell_LBH is not None:
             self.cell_LBH += cell_LBH
         hidden_LBH = torch.zeros_like(self.cell_LBH) if hidden_LBH is None else hidden_LBH.clone()
@@ -159,21 +159,21 @@ class _Gradients:
             if top_TBH is not None:
                 hidden_LBH[-1] += top_TBH[step]
             for layer in reversed(range(len(hidden_LBH))):
-                self._update(layer, step, hidden_LBH[layer])
+                self._backpropagate_update(layer, step, hidden_LBH[layer])
                 if layer:
-                    hidden_LBH[layer - 1] += self._below(layer, step)
+                    hidden_LBH[layer - 1] += self._compute_below_gradient(layer, step)
             hidden_LBH = torch.bmm(self.given_LTBC[:, step], self.state_LCH)
         states_LXH = self.trace.hidden_LSBH[:, :-1].flatten(1, 2)
         return (
             self.sums_LTBA[0],
-            *self._upper(),
+            *self._compute_upper_gradients(),
             torch.bmm(self.given_LTBC.flatten(1, 2).transpose(1, 2), states_LXH),
             hidden_LBH,
             self.cell_LBH,
         )
 
-    def _update(self, layer: int, step: int, hidden_BH: Tensor) -> None:
-        """From a layer's state to its sums and to what the states before gave."""
+    def _backpropagate_update(self, layer: int, step: int, hidden_BH: Tensor) -> None:
+        """Pass the gradient of a layer's state on to its sums and to the terms of the previous states."""
         width, kept_BA, sums_BA = self.width, self.trace.sums_LTBA[layer, step], self.sums_LTBA[layer, step]
         cell_BH, cell_SBH = self.cell_LBH[layer], self.trace.cell_LSBH[layer]
         candidate_BH, output_BH, input_BH, forget_BH = kept_BA[:, : 4 * width].chunk(4, dim=1)
@@ -187,19 +187,19 @@ class _Gradients:
         cell_BH *= forget_BH
         given_LBC, to_given_LBC = self.trace.given_LTBC[:, step], self.given_LTBC[:, step]
         resets_LB1 = kept_BA[:, 4 * width :].t().unsqueeze(2)
-        _signals(to_given_LBC, layer, width).copy_(resets_LB1 * to_candidate_BH)
-        sums_BA[:, 4 * width :] = (_signals(given_LBC, layer, width) * to_candidate_BH).sum(2).t()
+        _slice_signals(to_given_LBC, layer, width).copy_(resets_LB1 * to_candidate_BH)
+        sums_BA[:, 4 * width :] = (_slice_signals(given_LBC, layer, width) * to_candidate_BH).sum(2).t()
         sigmoid_backward(sums_BA[:, width:], kept_BA[:, width:], grad_input=sums_BA[:, width:])
         to_given_LBC[layer, :, : 3 * width] = sums_BA[:, width : 4 * width]
-        _resets(to_given_LBC, layer).copy_(sums_BA[:, 4 * width :].expand(len(to_given_LBC), -1, -1))
+        _slice_resets(to_given_LBC, layer).copy_(sums_BA[:, 4 * width :].expand(len(to_given_LBC), -1, -1))
 
-    def _below(self, layer: int, step: int) -> Tensor:
-        """Of the state below, through the sums of a layer."""
+    def _compute_below_gradient(self, layer: int, step: int) -> Tensor:
+        """The gradient of the state below, through the sums of a layer."""
         below_BH = self.sums_LTBA[layer, step] @ self.upper_UAH[layer - 1]
         return below_BH if self.mask_UTBH is None else below_BH * self.mask_UTBH[layer - 1, step]
 
-    def _upper(self) -> tuple[Tensor, Tensor]:
-        """Of the weights and biases that make sums from the state below."""
+    def _compute_upper_gradients(self) -> tuple[Tensor, Tensor]:
+        """The gradients of the weights and biases that compute sums from the state below."""
         sums_UXA, below_UTBH = self.sums_LTBA[1:].flatten(1, 2), self.trace.hidden_LSBH[:-1, 1:]
         if self.mask_UTBH is not None:
             below_UTBH = below_UTBH * self.mask_UTBH

@@ -1,7 +1,8 @@
 """A stack of LSTM layers over whole sequences, on the fused kernels of the device (oneDNN, cuDNN).
 
-The cell is the standard one: sigmoid on input, forget and output gates, tanh on the candidate. Equations for
-j and o in Tran et al. (2016), section 2, swap two of them; the code released with the paper does not.
+The cell is the standard one: sigmoid on input, forget and output gates, tanh on the candidate. Deviation from
+the paper: the equations of j and o in Tran et al. (2016), section 2, swap sigmoid and tanh. The code released
+with the paper does not, so the equations are taken as a misprint.
 
 Shapes: B batch, T time, E input width, L layers, H width.
 """
@@ -13,27 +14,34 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memtune.models.layers.regularisation import LayerMasks, Regularisation, dropout_mask, lstm_steps, masked
+from memtune.models.layers.regularisation import (
+    LayerMasks,
+    Regularisation,
+    apply_mask,
+    draw_dropout_mask,
+    run_lstm_steps,
+)
 
 __all__ = [
     "DropoutPlacement",
     "LSTMStack",
     "StackDropoutPlacement",
-    "fused_lstm",
     "lstm_multiply_adds",
     "lstm_parameter_count",
+    "run_fused_lstm",
 ]
 
 DropoutPlacement = Literal["between", "after"]
-"""Dropout on the input of every layer but the first, or after every layer, the last one too."""
+"""Dropout on the input of every layer except the first, or on the output of every layer."""
 StackDropoutPlacement = Literal["between", "after", "around"]
-"""The same, or on the input of every layer and after the last."""
+"""Placements of `DropoutPlacement`, and "around": on the input of every layer and the output of the last."""
 
 
 class LSTMStack(nn.Module):
-    """`layers` LSTM layers of one width, with dropout between them or after each, and within them.
+    """`layers` LSTM layers of one width, with dropout between or after the layers, and within them.
 
-    Without a `regularisation` that acts they run together on the fused kernels, with one they run in turn.
+    Without an active `regularisation` one call of the fused kernels runs all layers; with one, layers run
+    one after the other.
     """
 
     def __init__(
@@ -54,7 +62,7 @@ class LSTMStack(nn.Module):
 
     @torch.no_grad()
     def set_forget_bias(self, value: float) -> None:
-        """Writes the forget gate's slice of every input bias; the recurrent bias stays as it is."""
+        """Set the forget gate's slice of every input bias; the recurrent bias does not change."""
         width = self.lstm.hidden_size
         for layer in range(self.lstm.num_layers):
             bias_4H = getattr(self.lstm, f"bias_ih_l{layer}")
@@ -71,23 +79,25 @@ class LSTMStack(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """outputs_BTH of the last layer, dropout applied, and hidden_BLH and cell_BLH after the last step."""
         inputs_BTE = self.input_dropout(inputs_BTE)
-        if self.regularisation.acts(self.training):
-            return self._in_turn(inputs_BTE, hidden_BLH, cell_BLH)
+        if self.regularisation.is_active(self.training):
+            return self._run_layers_separately(inputs_BTE, hidden_BLH, cell_BLH)
         state = hidden_BLH.transpose(0, 1).contiguous(), cell_BLH.transpose(0, 1).contiguous()
         outputs_BTH, (hidden_LBH, cell_LBH) = self.lstm(inputs_BTE, state)
         return self.dropout(outputs_BTH), hidden_LBH.transpose(0, 1), cell_LBH.transpose(0, 1)
 
     def _draw_masks(self, inputs_BTE: Tensor) -> tuple[list[LayerMasks], Tensor | None]:
-        """The masks of every layer over such inputs, and output_B1H; the next draws of torch's generator."""
+        """The masks of every layer for these inputs, and output_B1H, drawn from torch's default generator."""
         rows, steps, input_width = inputs_BTE.shape
         width, rule = self.lstm.hidden_size, self.regularisation
         layers = [
-            rule.masks(inputs_BTE, (rows, steps, read), width, self.training)
+            rule.draw_masks(inputs_BTE, (rows, steps, read), width, self.training)
             for read in [input_width, *[width] * (self.lstm.num_layers - 1)]
         ]
-        return layers, dropout_mask(inputs_BTE, (rows, 1, width), rule.variational_dropout, self.training)
+        return layers, draw_dropout_mask(
+            inputs_BTE, (rows, 1, width), rule.variational_dropout, self.training
+        )
 
-    def _in_turn(
+    def _run_layers_separately(
         self, values_BTE: Tensor, hidden_BLH: Tensor, cell_BLH: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         masks, output_B1H = self._draw_masks(values_BTE)
@@ -96,28 +106,31 @@ class LSTMStack(nn.Module):
             if layer:
                 values_BTE = functional.dropout(values_BTE, self.lstm.dropout, self.training)
             state = hidden_BLH[:, layer], cell_BLH[:, layer]
-            values_BTE, *after = lstm_layer(values_BTE, *state, weights, masks[layer])
+            values_BTE, *after = run_lstm_layer(values_BTE, *state, weights, masks[layer])
             states.append(after)
         hidden_BLH, cell_BLH = (torch.stack(tensors, dim=1) for tensors in zip(*states, strict=True))
-        return self.dropout(masked(values_BTE, output_B1H)), hidden_BLH, cell_BLH
+        return self.dropout(apply_mask(values_BTE, output_B1H)), hidden_BLH, cell_BLH
 
 
-def lstm_layer(
+def run_lstm_layer(
     inputs_BTE: Tensor, hidden_BH: Tensor, cell_BH: Tensor, weights: Sequence[Tensor], masks: LayerMasks
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One layer under its masks: what `fused_lstm` gives, which computes it where they allow."""
-    inputs_BTE = masked(inputs_BTE, masks.input_B1E)
-    if masks.within_steps:
-        return lstm_steps(inputs_BTE, hidden_BH, cell_BH, weights, masks)
-    return fused_lstm(inputs_BTE, hidden_BH, cell_BH, weights)
+    """The results of `run_fused_lstm` for one layer under its masks.
+
+    The fused kernels compute them unless a mask applies between two steps.
+    """
+    inputs_BTE = apply_mask(inputs_BTE, masks.input_B1E)
+    if masks.has_step_masks:
+        return run_lstm_steps(inputs_BTE, hidden_BH, cell_BH, weights, masks)
+    return run_fused_lstm(inputs_BTE, hidden_BH, cell_BH, weights)
 
 
-def fused_lstm(
+def run_fused_lstm(
     inputs_BTE: Tensor, hidden_BH: Tensor, cell_BH: Tensor, weights: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """outputs_BTH of one layer, and hidden_BH and cell_BH after the last step, on the fused kernels.
 
-    `weights` are those of torch.nn.LSTM, in its order, or what was made of them.
+    `weights` are those of torch.nn.LSTM, in its order, possibly masked.
     """
     state = [hidden_BH.unsqueeze(0).contiguous(), cell_BH.unsqueeze(0).contiguous()]
     options = (True, 1, 0.0, torch.is_grad_enabled(), False, True)  # biases, layers, ..., batch first

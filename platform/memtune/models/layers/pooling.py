@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-__all__ = ["Spans", "span_means"]
+__all__ = ["Spans", "average_spans"]
 
 
 class Spans(NamedTuple):
@@ -19,18 +19,19 @@ class Spans(NamedTuple):
     stops_N: Tensor
 
     @classmethod
-    def from_the_start(cls, lengths_B: Tensor) -> Self:
-        """The first words of every row, as many as its length."""
+    def from_lengths(cls, lengths_B: Tensor) -> Self:
+        """One span per row, from its first word to its length."""
         return cls(
             torch.arange(len(lengths_B), device=lengths_B.device), torch.zeros_like(lengths_B), lengths_B
         )
 
 
-def span_means(hidden_BTH: Tensor, spans: Spans) -> Tensor:
-    """means_NH; the cost does not depend on how long spans are, and what no span holds has no part in it.
+def average_spans(hidden_BTH: Tensor, spans: Spans) -> Tensor:
+    """means_NH of the hidden states of each span; words outside all spans change no mean.
 
-    A span is the difference of two running sums, which are kept in float64: in float32 the mean of one word
-    at the end of a long sentence would lose digits.
+    The sum of a span is the difference of two running sums, so the cost does not depend on the lengths of
+    spans. Running sums are in float64: in float32 the mean of one word at the end of a long sentence would
+    lose digits.
     """
     rows_N, starts_N, stops_N = spans
     sums_BTH = hidden_BTH.cumsum(1, dtype=torch.float64)

@@ -1,14 +1,15 @@
-"""Dropout within recurrent layers, and the layers that it makes one step through.
+"""Dropout and zoneout within recurrent layers, and the LSTM loop that applies them step by step.
 
-Recurrent dropout: Semeniuta, Severyn and Barth (2016), "Recurrent Dropout without Memory Loss", drop what a
-step is about to write to the memory and never the memory, anew at each step. Variational dropout: Gal and
+Recurrent dropout: Semeniuta, Severyn and Barth (2016), "Recurrent Dropout without Memory Loss", drop units of
+the candidate with a new mask at each step and never units of the memory. Variational dropout: Gal and
 Ghahramani (2016), "A Theoretically Grounded Application of Dropout in Recurrent Neural Networks", section 4,
-drop one set of units from all steps of a sequence, the same for all gates. Zoneout: Krueger et al. (2017),
-"Zoneout: Regularizing RNNs by Randomly Preserving Hidden Activations", section 3, keep units as they were a
-step before. A sequence is a row of what is read at once.
+drop the same units at all steps of a sequence and for all gates. Zoneout: Krueger et al. (2017), "Zoneout:
+Regularizing RNNs by Randomly Preserving Hidden Activations", section 3, keep the previous value of random
+units. A sequence is one row of a forward pass.
 
-Masks are drawn before the first step from torch's default generator and are divided by the share that is
-kept, so that evaluation drops nothing; zoneout's are 0 or 1, and evaluation takes their mean.
+All masks are drawn before the first step from torch's default generator. Dropout masks are divided by the
+share of units that are kept, so evaluation needs no mask. Zoneout masks are 0 or 1, and evaluation uses their
+mean.
 
 Shapes: B batch, T time, E input width, H width, G = 4 H gates.
 """
@@ -20,26 +21,34 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["LayerMasks", "Regularisation", "dropout_mask", "lstm_steps", "mask_at", "masked", "zoned_out"]
+__all__ = [
+    "LayerMasks",
+    "Regularisation",
+    "apply_mask",
+    "apply_zoneout",
+    "draw_dropout_mask",
+    "run_lstm_steps",
+    "select_step_mask",
+]
 
 
 @dataclass(frozen=True)
 class LayerMasks:
-    """What the values of a layer are multiplied by; None stands for 1."""
+    """Factors of the values of a layer; None stands for 1."""
 
     input_B1E: Tensor | None = None
-    """The inputs, at every step."""
+    """The factor of the inputs, the same at every step."""
     state_BH: Tensor | None = None
-    """The state before, where the gates read it."""
+    """The factor of the previous hidden state that the gates read."""
     candidate_TBH: Tensor | None = None
-    """What is about to be written."""
+    """The factor of each step's candidate."""
     kept_cell_TBH: Tensor | None = None
-    """The share of a cell that stays as it was a step before; None for nothing."""
+    """The share of the previous cell that zoneout keeps; here None stands for 0."""
     kept_hidden_TBH: Tensor | None = None
-    """The same of the hidden state."""
+    """The share of the previous hidden state that zoneout keeps; here None stands for 0."""
 
     @property
-    def within_steps(self) -> bool:
+    def has_step_masks(self) -> bool:
         """Whether a fused kernel cannot compute the layer."""
         within = (self.state_BH, self.candidate_TBH, self.kept_cell_TBH, self.kept_hidden_TBH)
         return any(mask is not None for mask in within)
@@ -47,7 +56,7 @@ class LayerMasks:
 
 @dataclass(frozen=True)
 class Regularisation:
-    """Probabilities that a unit is dropped or, in zoneout, kept as it was."""
+    """Probabilities that a unit is dropped or, for zoneout, keeps its previous value."""
 
     recurrent_dropout: float = 0.0
     variational_dropout: float = 0.0
@@ -55,39 +64,45 @@ class Regularisation:
     zoneout_cell: float = 0.0
     zoneout_hidden: float = 0.0
 
-    def acts(self, training: bool) -> bool:
-        """Whether it changes anything: in evaluation only zoneout does."""
+    def is_active(self, training: bool) -> bool:
+        """Whether the forward pass needs masks; in evaluation only zoneout does."""
         if training:
-            return bool(self.in_use())
+            return bool(self.collect_nonzero())
         return self.zoneout_cell > 0 or self.zoneout_hidden > 0
 
-    def in_use(self) -> dict[str, str | int | float]:
+    def collect_nonzero(self) -> dict[str, str | int | float]:
         """The probabilities that are not 0, by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value}
 
-    def masks(self, like: Tensor, shape_BTE: tuple[int, int, int], width: int, training: bool) -> LayerMasks:
-        """The masks of a layer of `width` units over inputs of this shape; drawn anew in training."""
+    def draw_masks(
+        self, like: Tensor, shape_BTE: tuple[int, int, int], width: int, training: bool
+    ) -> LayerMasks:
+        """New masks of a layer of `width` units for inputs of this shape."""
         rows, steps, input_width = shape_BTE
         state, series = (rows, width), (steps, rows, width)
         return LayerMasks(
-            dropout_mask(like, (rows, 1, input_width), self.variational_dropout, training),
-            dropout_mask(like, state, self.variational_recurrent_dropout, training),
-            dropout_mask(like, series, self.recurrent_dropout, training),
-            _kept(like, series, self.zoneout_cell, training),
-            _kept(like, series, self.zoneout_hidden, training),
+            draw_dropout_mask(like, (rows, 1, input_width), self.variational_dropout, training),
+            draw_dropout_mask(like, state, self.variational_recurrent_dropout, training),
+            draw_dropout_mask(like, series, self.recurrent_dropout, training),
+            _draw_zoneout_mask(like, series, self.zoneout_cell, training),
+            _draw_zoneout_mask(like, series, self.zoneout_hidden, training),
         )
 
 
-def dropout_mask(like: Tensor, shape: tuple[int, ...], probability: float, training: bool) -> Tensor | None:
-    """0 with this probability, else 1 over the share that is kept; None where nothing is dropped."""
+def draw_dropout_mask(
+    like: Tensor, shape: tuple[int, ...], probability: float, training: bool
+) -> Tensor | None:
+    """A mask of 0 with this probability and 1 / (1 - probability) otherwise; None if nothing is dropped."""
     if not training or not probability:
         return None
     kept = 1 - probability
     return like.new_empty(shape).bernoulli_(kept).div_(kept)
 
 
-def _kept(like: Tensor, shape: tuple[int, ...], probability: float, training: bool) -> Tensor | None:
+def _draw_zoneout_mask(
+    like: Tensor, shape: tuple[int, ...], probability: float, training: bool
+) -> Tensor | None:
     if not probability:
         return None
     if not training:
@@ -95,41 +110,42 @@ def _kept(like: Tensor, shape: tuple[int, ...], probability: float, training: bo
     return like.new_empty(shape).bernoulli_(probability)
 
 
-def masked(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Their product."""
+def apply_mask(values: Tensor, mask: Tensor | None) -> Tensor:
+    """The product of values and mask; None stands for a mask of 1."""
     return values if mask is None else values * mask
 
 
-def lstm_steps(
+def run_lstm_steps(
     inputs_BTE: Tensor, hidden_BH: Tensor, cell_BH: Tensor, weights: Sequence[Tensor], masks: LayerMasks
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """outputs_BTH of an LSTM layer, and hidden_BH and cell_BH after the last step; one product of all inputs.
+    """outputs_BTH of an LSTM layer, and hidden_BH and cell_BH after the last step.
 
-    `weights` are those of torch.nn.LSTM, in its order; the inputs are masked already.
+    One matrix product covers the inputs of all steps. `weights` are those of torch.nn.LSTM, in its order. The
+    caller applies the mask of the inputs.
     """
     weight_GE, recurrent_GH, bias_G, recurrent_bias_G = weights
     gates_TBG = functional.linear(inputs_BTE.transpose(0, 1), weight_GE, bias_G + recurrent_bias_G)
     recurrent_HG = recurrent_GH.t()
     outputs = []
     for step, gates_BG in enumerate(gates_TBG.unbind()):
-        read_BH = masked(hidden_BH, masks.state_BH)
+        read_BH = apply_mask(hidden_BH, masks.state_BH)
         input_BH, forget_BH, candidate_BH, output_BH = torch.addmm(gates_BG, read_BH, recurrent_HG).chunk(
             4, dim=1
         )
-        update_BH = masked(candidate_BH.tanh(), mask_at(masks.candidate_TBH, step))
-        reached_BH = forget_BH.sigmoid() * cell_BH + input_BH.sigmoid() * update_BH
-        shown_BH = output_BH.sigmoid() * reached_BH.tanh()
-        cell_BH = zoned_out(reached_BH, cell_BH, mask_at(masks.kept_cell_TBH, step))
-        hidden_BH = zoned_out(shown_BH, hidden_BH, mask_at(masks.kept_hidden_TBH, step))
+        update_BH = apply_mask(candidate_BH.tanh(), select_step_mask(masks.candidate_TBH, step))
+        new_cell_BH = forget_BH.sigmoid() * cell_BH + input_BH.sigmoid() * update_BH
+        new_hidden_BH = output_BH.sigmoid() * new_cell_BH.tanh()
+        cell_BH = apply_zoneout(new_cell_BH, cell_BH, select_step_mask(masks.kept_cell_TBH, step))
+        hidden_BH = apply_zoneout(new_hidden_BH, hidden_BH, select_step_mask(masks.kept_hidden_TBH, step))
         outputs.append(hidden_BH)
     return torch.stack(outputs, dim=1), hidden_BH, cell_BH
 
 
-def mask_at(mask_TBH: Tensor | None, step: int) -> Tensor | None:
-    """The mask of one step."""
+def select_step_mask(mask_TBH: Tensor | None, step: int) -> Tensor | None:
+    """The mask of one step; None if there is no mask."""
     return None if mask_TBH is None else mask_TBH[step]
 
 
-def zoned_out(reached_BH: Tensor, before_BH: Tensor, kept_BH: Tensor | None) -> Tensor:
-    """Each unit as it was before, to the share that is kept, and else as it is reached."""
+def apply_zoneout(reached_BH: Tensor, before_BH: Tensor, kept_BH: Tensor | None) -> Tensor:
+    """reached + kept * (before - reached): the old value where `kept` is 1, the new value where it is 0."""
     return reached_BH if kept_BH is None else torch.lerp(reached_BH, before_BH, kept_BH)

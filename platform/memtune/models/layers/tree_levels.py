@@ -1,14 +1,15 @@
-"""Recurrence down trees, level after level: one state a node, whatever the number of paths through it.
+"""Recurrence down trees, one level at a time. A node has one state, however many paths lead through it.
 
-A node's state follows from that of its parent, so all nodes of a level are reached at once:
+The state of a node depends on the state of its parent, so all nodes of a level are computed together:
 
     s(n) = sigmoid(x(n) + R s(parent of n))
 
-Nodes stand level after level, and in each level those with children first: R is multiplied with the states
-of these alone, once for all of their children. A text read from left to right is a tree of one node a level.
+Nodes are sorted by level, and within a level the nodes with children come first. R is multiplied only with
+the states of nodes with children, once per parent. A text read from left to right is a tree with one node on
+each level.
 
-Shapes: N nodes, A of them in the first level, which stands above all roots; H width, L nodes of one level,
-P of these with children, D dependency labels, K ancestors.
+Shapes: N nodes, A of them in level 0, above all roots; H width, L nodes of one level, P of these with
+children, D dependency labels, K ancestors.
 """
 
 from collections.abc import Sequence
@@ -19,34 +20,34 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["Trees", "ancestor_words", "label_features", "states_by_level"]
+__all__ = ["Trees", "collect_ancestor_words", "compute_label_features", "run_tree_levels"]
 
 
 class Trees(Protocol):
-    """Trees of words. Level 0 is what stands above all roots: the boundary of sentences, as their parent."""
+    """Trees of words. Level 0 holds the boundary of sentences, the parent of every root."""
 
     @property
     def words_N(self) -> Tensor:  # noqa: N802
-        """The word of every node, level after level, in each those with children first."""
+        """The word of every node, level by level; in each level, nodes with children come first."""
 
     @property
     def parents_N(self) -> Tensor:  # noqa: N802
-        """The node above each; those of level 0 are their own parents."""
+        """The parent of each node; a node of level 0 is its own parent."""
 
     @property
     def labels_N(self) -> Tensor:  # noqa: N802
-        """The dependency label of the edge from its parent; -1 where there is none, as of roots."""
+        """The dependency label of the edge from each node's parent; -1 for no label, as for roots."""
 
     @property
     def bounds(self) -> tuple[int, ...]:
         """The first node of each level, and N."""
 
     @property
-    def branching(self) -> tuple[int, ...]:
+    def branching_counts(self) -> tuple[int, ...]:
         """Nodes of each level that have children."""
 
 
-def states_by_level(
+def run_tree_levels(
     inputs_NH: Tensor,
     recurrent_HH: Tensor,
     before_AH: Tensor,
@@ -54,7 +55,10 @@ def states_by_level(
     bounds: Sequence[int],
     branching: Sequence[int],
 ) -> Tensor:
-    """s of every node below level 0, (N - A, H), from their x and the s of level 0, `before_AH`."""
+    """The states s of all nodes below level 0, (N - A, H), from their inputs x.
+
+    `before_AH` are the states of level 0.
+    """
     states_NH: Tensor = _StatesByLevel.apply(  # type: ignore[no-untyped-call]
         inputs_NH, recurrent_HH, before_AH, parents_N, tuple(bounds), tuple(branching)
     )
@@ -62,7 +66,7 @@ def states_by_level(
 
 
 class _StatesByLevel(torch.autograd.Function):
-    """Written out: a level has so few rows that what autograd would note of it costs more than its sums."""
+    """A backward pass by hand: with few rows per level, autograd's bookkeeping costs more than the sums."""
 
     @staticmethod
     def forward(
@@ -91,7 +95,8 @@ class _StatesByLevel(torch.autograd.Function):
         states_NH, recurrent_HH, parents_N = ctx.saved_tensors
         bounds, branching = ctx.bounds, ctx.branching
         errors_NH = states_NH.new_zeros(states_NH.shape)
-        errors_NH[bounds[1] :] = gradient_NH  # of s from above; from a level on, also what its children add
+        # The gradient of s from the caller; the loop adds the gradient from the children of each level.
+        errors_NH[bounds[1] :] = gradient_NH
         recurrent_gradient_HH = torch.zeros_like(recurrent_HH)
         for level in range(len(bounds) - 3, -1, -1):
             above, first, stop = bounds[level : level + 3]
@@ -105,12 +110,14 @@ class _StatesByLevel(torch.autograd.Function):
         return errors_NH[bounds[1] :], recurrent_gradient_HH, errors_NH[: bounds[1]], None, None, None
 
 
-def label_features(trees: Trees, count: int, decay: float, dtype: torch.dtype) -> Tensor:
-    """features_ND of the labels on the way to each node below level 0.
+def compute_label_features(trees: Trees, count: int, decay: float, dtype: torch.dtype) -> Tensor:
+    """features_ND of the labels on the path to each node below level 0.
 
-    The label of a node's own edge is 1; every other is `decay` times what it is at the parent.
+    The label of a node's own edge has the value 1; every other label has `decay` times its value at the
+    parent.
     """
-    labels_N = torch.where(trees.labels_N < 0, count, trees.labels_N)  # that of no label falls off the end
+    # Nodes without a label write to column `count`, which the last line drops.
+    labels_N = torch.where(trees.labels_N < 0, count, trees.labels_N)
     features_ND = torch.zeros(len(labels_N), count + 1, dtype=dtype, device=labels_N.device)
     if decay:
         for first, stop in pairwise(trees.bounds[1:]):
@@ -121,8 +128,8 @@ def label_features(trees: Trees, count: int, decay: float, dtype: torch.dtype) -
     return features_ND[trees.bounds[1] :, :count]
 
 
-def ancestor_words(trees: Trees, count: int) -> Tensor:
-    """words_NK above each node below level 0: its parent's last, before it that one's, and so on."""
+def collect_ancestor_words(trees: Trees, count: int) -> Tensor:
+    """words_NK of the `count` nearest ancestors of each node below level 0, the parent last."""
     above_N = trees.parents_N[trees.bounds[1] :]
     words = [trees.words_N[above_N]]
     for _ in range(count - 1):

@@ -21,10 +21,10 @@ def bring(store, cache, tmp_path) -> Callable[..., Corpus]:
     return run
 
 
-def sentences(corpus: Corpus, split: str = "train") -> list[str]:
+def read_sentences(corpus: Corpus, split: str = "train") -> list[str]:
     """The sentences of a split as text."""
     opened = corpus[split]
     return [
-        " ".join(corpus.vocabulary.decode(opened.tokens(start, start + length - 1)))
+        " ".join(corpus.vocabulary.decode(opened.read_tokens(start, start + length - 1)))
         for start, length in zip(opened.starts, opened.lengths, strict=True)
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from memtune.corpora import TextFile, import_corpus, open_corpus
 from memtune.errors import ConfigurationError, CorpusError
-from tests.unit.corpora.formats.conftest import sentences
+from tests.unit.corpora.formats.conftest import read_sentences
 
 QUESTIONS = """1a) It's the girl's [hat] , I think.
 1b) It's the girl's [cats'] , I think.
@@ -22,27 +22,27 @@ def asked(corpus, split="train"):
     return [(row["question"], row["first"], row["candidates"], row["blank"], row["answer"]) for row in rows]
 
 
-def test_questions_are_runs_of_candidates(bring):
+def test_questions_are_consecutive_candidates(bring):
     corpus = bring("msr-completion", QUESTIONS)
     assert asked(corpus) == [("1", 0, 3, 3, -1), ("2", 3, 2, 1, -1)]
-    assert sentences(corpus)[0] == "It's the girl's hat , I think ."
-    assert sentences(corpus)[4] == "Don't went there"
+    assert read_sentences(corpus)[0] == "It's the girl's hat , I think ."
+    assert read_sentences(corpus)[4] == "Don't went there"
 
 
-def test_a_final_sign_may_go(bring):
-    found = sentences(bring("msr-completion", QUESTIONS, final="drop"))
+def test_the_final_punctuation_can_be_dropped(bring):
+    found = read_sentences(bring("msr-completion", QUESTIONS, final="drop"))
     assert (found[0], found[4]) == ("It's the girl's hat , I think", "Don't went there")
 
 
 @pytest.mark.parametrize("sign", [".", "!", "?", " ."])
-def test_a_sign_right_behind_the_blank_is_a_word_of_its_own(bring, sign):
+def test_punctuation_after_the_blank_is_a_separate_word(bring, sign):
     corpus = bring("msr-completion", f"7a) I [go]{sign}\n7b) I [went]{sign}\n")
-    assert sentences(corpus)[0] == f"I go {sign.strip()}"
+    assert read_sentences(corpus)[0] == f"I go {sign.strip()}"
 
 
-def test_clitics_may_be_cut_as_in_the_penn_treebank(bring):
+def test_clitics_can_be_split_as_in_the_penn_treebank(bring):
     corpus = bring("msr-completion", QUESTIONS, clitics="split")
-    assert sentences(corpus) == [
+    assert read_sentences(corpus) == [
         "It 's the girl 's hat , I think .",
         "It 's the girl 's cats ' , I think .",
         "It 's the girl 's o'clock , I think .",
@@ -59,19 +59,19 @@ def test_clitics_may_be_cut_as_in_the_penn_treebank(bring):
         ("x.labels.txt", "2\n1\n"),
     ],
 )
-def test_answers_are_found_beside_the_questions(bring, name, answers):
+def test_the_answers_file_next_to_the_questions_is_used(bring, name, answers):
     corpus = bring("msr-completion", QUESTIONS, "x.questions.txt", {name: answers})
     assert [answer for *_, answer in asked(corpus)] == [2, 1]
 
 
-def test_answers_may_be_given(bring, tmp_path):
+def test_an_option_names_the_answers_file(bring, tmp_path):
     (tmp_path / "labels").write_text("0\n1\n")
     corpus = bring("msr-completion", QUESTIONS, answers=str(tmp_path / "labels"))
     assert [answer for *_, answer in asked(corpus)] == [0, 1]
 
 
-def test_a_file_of_answers_that_is_not_there_is_named(bring, tmp_path):
-    with pytest.raises(CorpusError, match=r"its answers should be in .*absent, which does not exist"):
+def test_a_missing_answers_file_is_reported_with_its_path(bring, tmp_path):
+    with pytest.raises(CorpusError, match=r"the file of answers .*absent does not exist"):
         bring("msr-completion", QUESTIONS, answers=str(tmp_path / "absent"))
 
 
@@ -83,12 +83,12 @@ def test_a_file_of_answers_that_is_not_there_is_named(bring, tmp_path):
         ("0\nb\n", r"x.labels.txt: line 2: neither .* nor a number"),
     ],
 )
-def test_answers_that_do_not_fit_are_refused(bring, labels, message):
+def test_answers_that_do_not_match_the_questions_are_refused(bring, labels, message):
     with pytest.raises(CorpusError, match=message):
         bring("msr-completion", QUESTIONS, "x.questions.txt", {"x.labels.txt": labels})
 
 
-def test_an_unknown_option_gets_the_nearest_name(bring):
+def test_an_unknown_option_is_refused_with_the_nearest_name(bring):
     with pytest.raises(
         ConfigurationError, match=r'format msr-completion: unknown name "clitic".*did you mean "clitics"'
     ):
@@ -123,18 +123,18 @@ def parsed(*candidates):
     )
 
 
-def test_candidates_may_have_trees(bring, tmp_path):
+def test_candidates_can_have_trees(bring, tmp_path):
     beside = {"trees.conllu": parsed(("go", "there"), ("go", "then"))}
     corpus = bring("msr-completion", ASKED, beside=beside, trees=tmp_path / "trees.conllu")
     assert asked(corpus) == [("1", 0, 2, 3, -1)]
     assert [row["heads"] for row in corpus.annotations["trees"]["train"].to_pylist()] == [[1, -1, 1, 1]] * 2
 
 
-def test_punctuation_that_trees_tell_may_go(bring, tmp_path):
+def test_punctuation_marked_by_trees_can_be_dropped(bring, tmp_path):
     beside = {"trees.conllu": parsed(("go", "there"), ("go", "then"))}
     trees = {"trees": tmp_path / "trees.conllu", "punctuation": "drop"}
     corpus = bring("msr-completion", ASKED, beside=beside, **trees)
-    assert sentences(corpus) == ["I go there", "I go then"]
+    assert read_sentences(corpus) == ["I go there", "I go then"]
     assert asked(corpus) == [("1", 0, 2, 2, -1)]
     assert corpus.annotations["trees"]["train"].to_pylist()[0]["heads"] == [1, -1, 1]
 
@@ -146,13 +146,13 @@ def test_trees_of_other_words_are_refused(bring, tmp_path, candidates):
         bring("msr-completion", ASKED, beside=beside, trees=tmp_path / "trees.conllu")
 
 
-def test_a_bad_tree_is_named_by_its_own_file_and_line(bring, tmp_path):
+def test_a_bad_tree_is_reported_with_its_own_file_and_line(bring, tmp_path):
     broken = parsed(("go", "there"), ("go", "then")).replace("\t2\tobj", "\t9\tobj", 1)
     with pytest.raises(CorpusError, match=r"trees\.conllu: line 4: head 9 in a sentence of 4 words"):
         bring("msr-completion", ASKED, beside={"trees.conllu": broken}, trees=tmp_path / "trees.conllu")
 
 
-def test_punctuation_without_trees_is_nobodys_to_tell(bring):
+def test_dropping_punctuation_without_trees_is_refused(bring):
     with pytest.raises(ConfigurationError, match="needs trees, whose relations tell what is punctuation"):
         bring("msr-completion", ASKED, punctuation="drop")
 
@@ -165,7 +165,7 @@ def test_punctuation_without_trees_is_nobodys_to_tell(bring):
         ({"x.labels.txt": "2\n1\n"}, None),
     ],
 )
-def test_an_import_says_what_is_wrong_with_the_answers(store, tmp_path, beside, said):
+def test_an_import_warns_of_missing_or_surplus_answers(store, tmp_path, beside, said):
     for name, content in {"x.questions.txt": QUESTIONS, **beside}.items():
         (tmp_path / name).write_text(content)
     source = TextFile(tmp_path / "x.questions.txt", "msr-completion")

@@ -5,8 +5,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memtune.corpora import TextFile, import_corpus, open_corpus
+from memtune.corpora.formats.conllu import drop_punctuation
 from memtune.errors import CorpusError
-from tests.unit.corpora.formats.conftest import sentences
+from tests.fuzz.importers import MAX_SECONDS, time_limit
+from tests.unit.corpora.formats.conftest import read_sentences
 
 
 def line(identifier, form, head, relation):
@@ -24,7 +26,7 @@ def trees(corpus):
     return [(row["heads"], [labels[index] for index in row["relations"]]) for row in rows]
 
 
-def test_ranges_and_empty_nodes_are_no_words(bring):
+def test_ranges_and_empty_nodes_are_not_words(bring):
     corpus = bring(
         "conllu",
         "\n".join(
@@ -37,12 +39,12 @@ def test_ranges_and_empty_nodes_are_no_words(bring):
             ]
         ),
     )
-    assert sentences(corpus) == ["vamos nos"]
+    assert read_sentences(corpus) == ["vamos nos"]
     assert trees(corpus) == [([-1, 0], ["root", "obj"])]
 
 
-def test_whitespace_within_a_form_joins_it(bring):
-    assert sentences(bring("conllu", conllu(("1 000", 2, "nummod"), ("km", 0, "root")))) == ["1_000 km"]
+def test_whitespace_within_a_form_becomes_an_underscore(bring):
+    assert read_sentences(bring("conllu", conllu(("1 000", 2, "nummod"), ("km", 0, "root")))) == ["1_000 km"]
 
 
 PUNCTUATED = conllu(
@@ -50,7 +52,7 @@ PUNCTUATED = conllu(
 )
 
 
-def test_punctuation_and_subtypes_are_kept_unless_asked(bring):
+def test_punctuation_and_subtypes_are_kept_by_default(bring):
     assert trees(bring("conllu", PUNCTUATED)) == [
         ([1, 3, 1, -1, 3], ["punct", "advmod:emph", "punct", "root", "punct"])
     ]
@@ -58,18 +60,18 @@ def test_punctuation_and_subtypes_are_kept_unless_asked(bring):
 
 def test_dropped_punctuation_leaves_no_gap(bring):
     corpus = bring("conllu", PUNCTUATED, punctuation="drop", subtypes="strip")
-    assert sentences(corpus) == ["So go"]
+    assert read_sentences(corpus) == ["So go"]
     assert trees(corpus) == [([1, -1], ["advmod", "root"])]
 
 
-def test_dependents_of_dropped_punctuation_hang_on_its_nearest_ancestor(bring):
+def test_dependents_of_dropped_punctuation_get_its_nearest_kept_ancestor_as_head(bring):
     text = conllu(("go", 0, "root"), ("-", 1, "punct"), ("-", 2, "punct"), ("now", 3, "advmod"))
     assert trees(bring("conllu", text, punctuation="drop")) == [([-1, 0], ["root", "advmod"])]
 
 
 def test_a_sentence_of_punctuation_keeps_its_root(bring):
     corpus = bring("conllu", conllu(("?", 0, "punct"), ("!", 1, "punct")), punctuation="drop")
-    assert sentences(corpus) == ["?"]
+    assert read_sentences(corpus) == ["?"]
 
 
 @pytest.mark.parametrize(
@@ -80,17 +82,17 @@ def test_a_sentence_of_punctuation_keeps_its_root(bring):
         ([("r", 0, "root"), ("a", 3, "x"), ("b", 4, "x"), ("c", 2, "x")], 'line 2: a cycle through "a"'),
         ([("a", 0, "root"), ("b", 2, "x")], 'line 2: a cycle through "b"'),
         ([("a", 0, "root"), ("b", 9, "x")], "line 2: head 9 in a sentence of 2 words"),
-        ([("a", "_", "root")], 'line 1: the head "_" is no number'),
+        ([("a", "_", "root")], 'line 1: the head "_" is not a whole number from 0'),
         ([("a", 0, "root"), (" ", 1, "x")], "line 2: a word without a form"),
     ],
     ids=["two roots", "no root", "cycle", "own head", "head outside", "no head", "no form"],
 )
-def test_what_is_no_tree_is_refused_by_line(bring, words, message):
+def test_an_invalid_tree_is_refused_with_its_line(bring, words, message):
     with pytest.raises(CorpusError, match=message):
         bring("conllu", conllu(*words))
 
 
-def test_words_are_numbered_in_their_order(bring):
+def test_words_numbered_out_of_order_are_refused(bring):
     with pytest.raises(CorpusError, match='line 2: word "3" where 2 should be'):
         bring("conllu", f"{line(1, 'a', 0, 'root')}\n{line(3, 'b', 1, 'x')}\n")
 
@@ -119,11 +121,11 @@ def test_any_tree_comes_back(bring, drawn):
 
 @given(random_trees())
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_left_without_punctuation_is_a_tree_with_the_same_ancestors(bring, drawn):
+def test_a_tree_without_punctuation_keeps_the_ancestors_of_its_words(bring, drawn):
     heads, relations = drawn
     words = [(f"w{i}", head + 1, r) for i, (head, r) in enumerate(zip(heads, relations, strict=True))]
     corpus = bring("conllu", conllu(*words), punctuation="drop")
-    forms = sentences(corpus)[0].split()
+    forms = read_sentences(corpus)[0].split()
     ((new_heads, _),) = trees(corpus)
     assert forms == [
         f"w{i}" for i, (h, r) in enumerate(zip(heads, relations, strict=True)) if h < 0 or r != "punct"
@@ -156,3 +158,14 @@ def test_english_web_treebank_has_its_published_counts(corpora_folder, store, ca
     }
     heads = {split: table["heads"].to_pylist() for split, table in corpus.annotations["trees"].items()}
     assert {split: sum(map(crossing, lists)) for split, lists in heads.items()} == {"train": 288, "valid": 31}
+
+
+def test_a_long_chain_of_punctuation_is_dropped_in_linear_time():
+    signs, words = 50_000, 50_000
+    heads = (-1, *range(signs), *[signs] * words)
+    relations = ("root", *["punct"] * signs, *["dep"] * words)
+    sentence = [str(place) for place in range(len(heads))]
+    with time_limit(MAX_SECONDS):
+        kept, (found, _) = drop_punctuation(sentence, (heads, relations))
+    assert len(kept) == words + 1
+    assert found == (-1, *[0] * words)

@@ -1,15 +1,17 @@
 """Books: headers and licences off, paragraphs into sentences, sentences into words."""
 
+import os
 import re
 from time import process_time
 
 import pytest
 
 from memtune.corpora import TextFile, import_corpus, open_corpus
-from memtune.corpora.formats.gutenberg import _paragraphs
-from memtune.corpora.tokenising import sentences_of, split_clitics, tokens_of
+from memtune.corpora.formats.gutenberg import _split_paragraphs
+from memtune.corpora.importing.tokenizer import split_clitics, split_sentences, tokenise
 from memtune.errors import CorpusError
-from tests.unit.corpora.formats.conftest import sentences
+from tests.fuzz.importers import MAX_SECONDS, time_limit
+from tests.unit.corpora.formats.conftest import read_sentences
 
 OLD = """Project Gutenberg's Etext of Dogs
 ***START**THE SMALL PRINT!**FOR PUBLIC DOMAIN ETEXTS**START***
@@ -55,12 +57,12 @@ def bring_books(store, cache, tmp_path):
     return run
 
 
-def test_an_old_book_loses_header_small_print_and_end(bring_books):
+def test_header_small_print_and_end_of_an_old_book_are_removed(bring_books):
     _, corpus = bring_books({"1DOGS10.TXT": OLD.replace("\n", "\r\n")})
-    assert sentences(corpus) == BODY
+    assert read_sentences(corpus) == BODY
 
 
-def test_a_newer_book_loses_header_and_licence(bring_books):
+def test_header_and_licence_of_a_newer_book_are_removed(bring_books):
     body = OLD.split("*END*")[2].split("End of Project")[0]
     text = (
         "Title: Dogs\n\n*** START OF THIS PROJECT GUTENBERG EBOOK DOGS ***\n"
@@ -68,49 +70,49 @@ def test_a_newer_book_loses_header_and_licence(bring_books):
         + "*** END OF THIS PROJECT GUTENBERG EBOOK DOGS ***\nSection 1.\n"
     )
     _, corpus = bring_books({"dogs.txt": text})
-    assert sentences(corpus) == BODY
+    assert read_sentences(corpus) == BODY
 
 
-def test_small_print_at_the_end_takes_no_book_away(bring_books):
+def test_small_print_at_the_end_does_not_remove_the_book(bring_books):
     end = "***START**THE SMALL PRINT!**\nlawyers\n*END*THE SMALL PRINT! *END*\n"
     _, corpus = bring_books({"a.txt": f"{'A line. ' * 3}\n\n" * 9 + end})
-    assert sentences(corpus) == ["A line ."] * 27
+    assert read_sentences(corpus) == ["A line ."] * 27
 
 
-def test_a_text_without_header_is_all_text(bring_books):
-    assert sentences(bring_books({"a.txt": "No header here.\n"})[1]) == ["No header here ."]
+def test_a_text_without_header_is_kept_completely(bring_books):
+    assert read_sentences(bring_books({"a.txt": "No header here.\n"})[1]) == ["No header here ."]
 
 
-def test_the_files_of_a_folder_are_chosen_by_pattern_and_taken_by_name(bring_books):
+def test_the_files_of_a_folder_are_selected_by_pattern_and_sorted_by_name(bring_books):
     imported, corpus = bring_books(
         {"b/1B.TXT": "Second.", "a/1A.txt": "First.", "list.txt": "No."}, files="1*.txt"
     )
-    assert sentences(corpus) == ["First .", "Second ."]
+    assert read_sentences(corpus) == ["First .", "Second ."]
     record = imported.manifest.sources["train"]
     assert [beside.name.rsplit("/", 1)[1] for beside in record.beside] == ["1A.txt", "1B.TXT"]
     assert record.bytes == len("First.Second.")
 
 
-def test_a_folder_without_such_files_is_refused(bring_books):
+def test_a_folder_without_matching_files_is_refused(bring_books):
     with pytest.raises(CorpusError, match=r"has no file named \*\.text; .* --option files=PATTERN"):
         bring_books({"a.txt": "Text."}, files="*.text")
 
 
-def test_what_is_not_utf_8_is_read_as_latin_1_and_named(bring_books):
+def test_a_file_that_is_not_utf_8_is_read_as_latin_1_and_noted(bring_books):
     imported, corpus = bring_books({"a.txt": "Café noir.".encode("latin-1"), "b.txt": "Déjà vu."})
-    assert sentences(corpus) == ["Café noir .", "Déjà vu ."]
+    assert read_sentences(corpus) == ["Café noir .", "Déjà vu ."]
     assert "a.txt is not UTF-8 and was read as Latin-1" in imported.warnings[0]
     assert not any("b.txt is not" in warning for warning in imported.warnings)
 
 
-def test_a_binary_file_is_no_book(bring_books):
+def test_a_binary_file_is_refused_as_a_book(bring_books):
     with pytest.raises(CorpusError, match=r"a\.txt: byte 3, line 1: a NUL"):
         bring_books({"a.txt": b"abc\0"})
 
 
-def test_final_signs_and_clitics_are_fitted_on_request(bring_books):
+def test_options_drop_final_punctuation_and_split_clitics(bring_books):
     _, corpus = bring_books({"a.txt": "It isn't Tom's. Is it?"}, final="drop", clitics="split")
-    assert sentences(corpus) == ["It is n't Tom 's", "Is it"]
+    assert read_sentences(corpus) == ["It is n't Tom 's", "Is it"]
 
 
 @pytest.mark.parametrize(
@@ -125,8 +127,8 @@ def test_final_signs_and_clitics_are_fitted_on_request(bring_books):
         ("It was I. He saw Tom's. Then he left.", 3),
     ],
 )
-def test_sentences_end_at_signs_before_a_capital_but_not_at_abbreviations(paragraph, count):
-    found = list(sentences_of(paragraph))
+def test_sentences_end_at_punctuation_before_a_capital_but_not_at_abbreviations(paragraph, count):
+    found = list(split_sentences(paragraph))
     assert len(found) == count
     assert " ".join(found) == paragraph
 
@@ -140,8 +142,8 @@ def test_sentences_end_at_signs_before_a_capital_but_not_at_abbreviations(paragr
         ("Mr. J. Fox paid 1,000 francs;", "Mr. J. Fox paid 1,000 francs ;"),
     ],
 )
-def test_words_and_signs_stand_apart(sentence, words):
-    assert " ".join(tokens_of(sentence)) == words
+def test_words_and_punctuation_are_separate_tokens(sentence, words):
+    assert " ".join(tokenise(sentence)) == words
 
 
 @pytest.mark.parametrize(
@@ -154,29 +156,56 @@ def test_words_and_signs_stand_apart(sentence, words):
         ("'tis", ["'tis"]),
     ],
 )
-def test_clitics_are_cut_off(word, parts):
+def test_clitics_are_split_off(word, parts):
     assert split_clitics(word) == parts
 
 
-def test_published_novels_lose_their_small_print(corpora_folder, store, cache):
+def test_small_print_of_published_novels_is_removed(corpora_folder, store, cache):
     source = TextFile(corpora_folder("msr_completion"), "gutenberg", {"files": "1*.txt"})
     import_corpus("novels", dict.fromkeys(("train", "valid", "test"), source), store, cache=cache)
     corpus = open_corpus("novels", store, cache)
-    text = sentences(corpus)
+    text = read_sentences(corpus)
     assert text[0] == "The First Book of Adam and Eve"
     assert not any("Etext" in sentence for sentence in text)
     assert 3_000 < len(text) < 4_000
 
 
-def test_a_long_paragraph_takes_no_longer_a_line_than_a_short_one():
+def test_the_time_for_a_paragraph_is_linear_in_its_lines():
     lines = ["a line of words that goes on with-", "out an end"] * 100_000
     started = process_time()
-    (joined,) = _paragraphs(lines)
+    (joined,) = _split_paragraphs(lines)
     assert process_time() - started < 5  # a rescan at every line would take hours
     assert joined.count("-out an end a line") == 99_999
 
 
-def test_files_that_are_no_books_of_gutenberg_are_told(bring_books):
+def test_files_without_gutenberg_header_are_noted(bring_books):
     imported, _ = bring_books({"dogs.txt": OLD, "answers.txt": "1a) They [bark].\n"})
     (told,) = {warning for warning in imported.warnings if "header" in warning}
     assert re.search(r"1 of 2 files .* read whole, such as answers\.txt; choose by --option files=", told)
+
+
+@pytest.mark.parametrize("paragraph", ["Mr. " * 200_000, "J. " * 200_000, "A. B." * 100_000, "x. " * 200_000])
+def test_the_time_for_sentences_is_linear_in_the_paragraph(paragraph):
+    with time_limit(MAX_SECONDS):
+        assert "".join(split_sentences(paragraph)).replace(" ", "") == paragraph.replace(" ", "")
+
+
+@pytest.mark.parametrize("sentence", ["a." * 200_000 + "aa", "'" * 200_000, "a-" * 200_000, "1," * 200_000])
+def test_the_time_for_words_is_linear_in_the_sentence(sentence):
+    with time_limit(MAX_SECONDS):
+        assert "".join(tokenise(sentence)) == sentence
+
+
+def test_a_long_sequence_of_initials_does_not_end_a_sentence():
+    assert list(split_sentences(f"{'A.' * 40} Smith left. He did.")) == [
+        f"{'A.' * 40} Smith left.",
+        "He did.",
+    ]
+
+
+def test_a_pipe_among_the_books_is_refused(tmp_path, store):
+    books = tmp_path / "books"
+    books.mkdir()
+    os.mkfifo(books / "a.txt")
+    with pytest.raises(CorpusError, match=r"a\.txt is a pipe in a folder of books"):
+        import_corpus("books", dict.fromkeys(("train", "valid", "test"), TextFile(books, "gutenberg")), store)

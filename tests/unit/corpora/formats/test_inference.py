@@ -6,7 +6,7 @@ import pytest
 
 from memtune.corpora import TextFile, import_corpus, open_corpus
 from memtune.errors import CorpusError
-from tests.unit.corpora.formats.conftest import sentences
+from tests.unit.corpora.formats.conftest import read_sentences
 
 PAIRS = [
     ("neutral", "( ( A dog ) ( runs . ) )", "( It ( -LRB- ( sleeps -RRB- ) ) )"),
@@ -32,7 +32,7 @@ def labels(corpus):
 @pytest.mark.parametrize("text", [as_json(), as_columns()], ids=["jsonl", "txt"])
 def test_words_come_from_the_binary_parse_and_unlabelled_pairs_are_left_out(bring, text):
     corpus = bring("snli", text)
-    assert sentences(corpus) == ["A dog runs .", "It ( sleeps )", "A dog", "No dog"]
+    assert read_sentences(corpus) == ["A dog runs .", "It ( sleeps )", "A dog", "No dog"]
     assert labels(corpus) == [
         {"premise": 0, "hypothesis": 1, "label": 1},
         {"premise": 2, "hypothesis": 3, "label": 2},
@@ -41,18 +41,18 @@ def test_words_come_from_the_binary_parse_and_unlabelled_pairs_are_left_out(brin
     assert corpus.manifest.sources["train"].skipped == {left_out: 1}
 
 
-def test_a_file_that_is_neither_form_is_refused(bring):
+def test_a_file_in_neither_published_form_is_refused(bring):
     with pytest.raises(CorpusError, match="line 1: neither JSON nor a header with gold_label"):
         bring("snli", "a dog\ta cat\t0\n")
 
 
-def test_a_table_of_pairs(bring):
+def test_each_line_of_a_table_is_a_pair(bring):
     corpus = bring("snli-tsv", "a dog runs\tit  runs\t0\n\nno\tyes\t2\n")
-    assert sentences(corpus) == ["a dog runs", "it runs", "no", "yes"]
+    assert read_sentences(corpus) == ["a dog runs", "it runs", "no", "yes"]
     assert [row["label"] for row in labels(corpus)] == [0, 2]
 
 
-def test_both_published_forms_are_one_corpus(corpora_folder, store, cache):
+def test_both_published_forms_give_the_same_corpus(corpora_folder, store, cache):
     folder = corpora_folder("snli")
     for name, ending in (("a", "jsonl"), ("b", "txt")):
         sources = {

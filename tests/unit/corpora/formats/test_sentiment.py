@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memtune.corpora import TextFile, import_corpus, open_corpus
-from tests.unit.corpora.formats.conftest import sentences
+from tests.unit.corpora.formats.conftest import read_sentences
 
 
 def phrases(corpus):
@@ -25,14 +25,14 @@ def test_every_node_is_a_span_of_its_sentence(bring):
     assert corpus.manifest.annotations["sentiment"].labels[3] == "positive"
 
 
-def test_brackets_and_signs_are_as_printed(bring):
+def test_escaped_brackets_and_slashes_are_unescaped(bring):
     corpus = bring("sst", "(2 (2 -LRB-) (2 (2 and\\/or) (2 (2 \\*) (2 -RRB-))))\n")
-    assert sentences(corpus) == ["( and/or * )"]
+    assert read_sentences(corpus) == ["( and/or * )"]
 
 
 def test_a_leaf_with_a_hard_space_is_a_phrase_of_two_words(bring):
     corpus = bring("sst", "(3 (2 8\xa01\\/2) (2 women))\n")
-    assert sentences(corpus) == ["8 1/2 women"]
+    assert read_sentences(corpus) == ["8 1/2 women"]
     assert phrases(corpus)[1] == (0, 0, 2, 2, False)
 
 

@@ -1,0 +1,177 @@
+"""`memtune submit` and `memtune jobs ...`: run studies as jobs of a cluster."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memtune.cli.search_command import GpusPerTrial, TimeBudget, Trials, collect_overrides
+from memtune.cli.terminal import AsJson, ReplaceChampion, out, warn
+
+if TYPE_CHECKING:
+    from memtune.ray_backend.jobs.job_server import JobServer
+    from memtune.ray_backend.jobs.job_submission import Submission
+
+
+__all__ = ["app", "submit"]
+
+app = typer.Typer(help="List, follow, stop and resume the jobs of a cluster.")
+
+Address = Annotated[
+    str | None,
+    typer.Option(help="URL of the job server; default: RAY_API_SERVER_ADDRESS, or http://127.0.0.1:8265."),
+]
+Detach = Annotated[bool, typer.Option("--detach", help="Do not follow the job's log.")]
+JobId = Annotated[str, typer.Argument(help="The id of a job, listed by `memtune jobs`.")]
+
+
+def submit(
+    study: Annotated[Path, typer.Argument(help="A study, as a TOML file.")],
+    address: Address = None,
+    trials: Trials = None,
+    gpus_per_trial: GpusPerTrial = None,
+    time_budget: TimeBudget = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a study that was started before.")] = False,
+    replace_champion: ReplaceChampion = False,
+    detach: Detach = False,
+) -> None:
+    """Check a study, submit it to a cluster and follow its log; the exit code is the job's.
+
+    The job receives MEMTUNE_STORE, MEMTUNE_STUDIES, MEMTUNE_PROPOSALS and MLFLOW_TRACKING_URI, and never a
+    password. Ctrl-C stops following; the job continues.
+
+    Example: memtune submit jobs/studies/demo.toml --address http://127.0.0.1:8265
+    """
+    # Imported here: PyTorch and Ray take seconds; help needs neither, and listing jobs needs no PyTorch.
+    from memtune.ray_backend.jobs.job_submission import prepare_submission
+
+    overrides = collect_overrides(trials, time_budget, gpus_per_trial)
+    submission = prepare_submission(study, overrides, resume=resume, replace_champion=replace_champion)
+    _submit_and_follow(_open_job_server(address), submission, detach)
+
+
+@app.callback(invoke_without_command=True)
+def jobs(context: typer.Context, address: Address = None, json: AsJson = False) -> None:
+    """List, follow, stop and resume the jobs of a cluster; without a subcommand, list them."""
+    if context.invoked_subcommand is None:
+        _print_jobs(address, json)
+
+
+@app.command("list")
+def jobs_list(address: Address = None, json: AsJson = False) -> None:
+    """List the jobs of a cluster, newest first.
+
+    Example: memtune jobs list --json
+    """
+    _print_jobs(address, json)
+
+
+@app.command("logs")
+def jobs_logs(
+    job: JobId,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the job ends.")] = False,
+    address: Address = None,
+) -> None:
+    """Print the log of a job; with --follow, the exit code is the job's.
+
+    Example: memtune jobs logs demo-3f9a1c --follow
+    """
+    server = _open_job_server(address)
+    if follow:
+        _follow(server, job)
+    else:
+        sys.stdout.write(server.read_log(job))
+
+
+@app.command("stop")
+def jobs_stop(job: JobId, address: Address = None) -> None:
+    """Stop a job. Its open trials keep their checkpoints, and its study can be resumed.
+
+    Example: memtune jobs stop demo-3f9a1c
+    """
+    if _open_job_server(address).stop(job):
+        _print_message(f"{job} is stopping; to resume its study later: memtune jobs resume {job}")
+    else:
+        _print_message(f"{job} has already ended")
+
+
+@app.command("resume")
+def jobs_resume(
+    job: JobId,
+    trials: Trials = None,
+    gpus_per_trial: GpusPerTrial = None,
+    time_budget: TimeBudget = None,
+    address: Address = None,
+    detach: Detach = False,
+) -> None:
+    """Submit the study of an ended job again, to resume it or to add trials or time.
+
+    Example: memtune jobs resume demo-3f9a1c --trials 16
+    """
+    from memtune.ray_backend.jobs.job_submission import prepare_resumption
+
+    server = _open_job_server(address)
+    overrides = collect_overrides(trials, time_budget, gpus_per_trial)
+    _submit_and_follow(server, prepare_resumption(server.get_job(job), overrides), detach)
+
+
+def _open_job_server(address: str | None) -> "JobServer":
+    from memtune.ray_backend.jobs.job_server import JobServer, resolve_server_address
+
+    return JobServer(resolve_server_address(address))
+
+
+def _submit_and_follow(server: "JobServer", submission: "Submission", detach: bool) -> None:
+    from memtune.ray_backend.jobs.job_submission import submit as submit_job
+
+    for note in submission.notes:
+        _print_message(f"note: {note}")
+    job = submit_job(server, submission)
+    _print_message(f"submitted {job} to {server.address}")
+    if detach:
+        _print_message(f"to follow its log: memtune jobs logs {job} --follow")
+    else:
+        _follow(server, job)
+
+
+def _follow(server: "JobServer", job: str) -> None:
+    """Print the log of a job until the job ends; raise typer.Exit with the exit code of a failed one."""
+
+    def write(piece: str) -> None:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+
+    try:
+        ended = server.follow_log(job, write)
+    except KeyboardInterrupt:
+        warn(
+            f"{job} continues; to follow it: memtune jobs logs {job} --follow; "
+            f"to stop it: memtune jobs stop {job}"
+        )
+        raise typer.Exit(1) from None
+    if ended.status == "SUCCEEDED":
+        return
+    code = ended.exit_code
+    reason = f"exit code {code}" if code else (ended.message or "no exit code")
+    warn(f"{job} {ended.status.lower()}: {reason}; to resume its study: memtune jobs resume {job}")
+    raise typer.Exit(code or 1)
+
+
+def _print_jobs(address: str | None, json: bool) -> None:
+    from memtune.reports.job_tables import job_table
+
+    listed = _open_job_server(address).list_jobs()
+    if json:
+        out.print_json(
+            data=[job.model_dump(mode="json", exclude={"metadata", "environment"}) for job in listed]
+        )
+    elif listed:
+        out.print(job_table(listed, time.time()))
+    else:
+        _print_message("no jobs yet; submit a study: memtune submit jobs/studies/demo.toml")
+
+
+def _print_message(message: str) -> None:
+    out.print(message, soft_wrap=True, highlight=False)

@@ -1,0 +1,193 @@
+"""`memtune compare`, `best`, `evaluate` and `ui`: the results of searches."""
+
+import shlex
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memtune.cli.terminal import AsJson, Device, SplitName, out
+from memtune.errors import ConfigurationError, MemtuneError
+
+if TYPE_CHECKING:
+    from memtune.tasks import ContinuousCache
+
+
+__all__ = ["best", "compare", "evaluate", "ui"]
+
+
+def compare(
+    corpus: Annotated[str, typer.Option(help="Name of the corpus.")],
+    protocol: Annotated[
+        str | None, typer.Option(help="One protocol's trials; default: the champion's.")
+    ] = None,
+    study: Annotated[str | None, typer.Option(help="One study's trials, by its name or id.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 20,
+    json: AsJson = False,
+) -> None:
+    """The trials of a corpus, best first, as a table, a figure and a link into MLflow.
+
+    Example: memtune compare --corpus ptb --study ptb_recurrent_memory
+    """
+    # Imported here: MLflow and torch load for seconds, which --help and refused options need not wait for.
+    from memtune.results.comparison import LOCAL_PAGES_URL
+    from memtune.results.comparison import compare as compare_trials
+
+    found = compare_trials(corpus, protocol, study)
+    if json:
+        out.print_json(data=[row.model_dump(mode="json") for row in found.rows])
+        return
+    from memtune.number_format import format_count
+    from memtune.reports.study_figures import write_leaderboard_png
+    from memtune.reports.trial_tables import leaderboard_table
+
+    title = f"{corpus}, protocol {found.protocol}, {format_count(len(found.rows), 'trial')}"
+    out.print(leaderboard_table(found.rows[:top], found.ideal_perplexity, title))
+    write_leaderboard_png(found.rows, corpus, found.ideal_perplexity, found.figure_path)
+    out.print(f"figure: {found.figure_path}", soft_wrap=True)
+    out.print(f"in MLflow: {found.link}", soft_wrap=True, highlight=False)
+    if found.link.startswith(LOCAL_PAGES_URL):
+        out.print(
+            "the link works while `memtune ui` runs, in a browser that has opened the address it prints; "
+            "with --port, put that port's number into the link",
+            soft_wrap=True,
+        )
+    for other in found.other_protocols:
+        _print_compare_hint(corpus, study, other)
+
+
+def _print_compare_hint(corpus: str, study: str | None, protocol: str) -> None:
+    options = (
+        f"--corpus {corpus} " + (f"--study {study} " if study else "") + f"--protocol {shlex.quote(protocol)}"
+    )
+    out.print(
+        f"trials under another protocol do not compare with these: memtune compare {options}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def best(
+    corpus: Annotated[str | None, typer.Option(help="One corpus; default: all.")] = None, json: AsJson = False
+) -> None:
+    """The champion of each corpus, as the registry holds it.
+
+    Example: memtune best --corpus ptb
+    """
+    from memtune.results.comparison import find_champions
+
+    found = find_champions(corpus)
+    if json:
+        out.print_json(data=[champion.model_dump(mode="json") for champion in found])
+        return
+    for champion in found:
+        out.print(
+            f"models:/{champion.corpus}@champion is version {champion.version}: {champion.family}, "
+            f"{champion.summary}, protocol {champion.protocol}, {_describe_origin(champion.study)}",
+            soft_wrap=True,
+        )
+
+
+def _describe_origin(study: str) -> str:
+    from memtune.tracking import NO_STUDY
+
+    return "from memtune train" if study == NO_STUDY else f"study {study}"
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help="models:/NAME@champion or models:/NAME/VERSION.")],
+    split: SplitName = "valid",
+    device: Device = "cpu",
+    cache_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Add a continuous cache of this many words; default with a cache: 2000."),
+    ] = None,
+    cache_flatness: Annotated[
+        float | None, typer.Option(min=0, help="Inverse temperature of the cache; default: 0.3.")
+    ] = None,
+    cache_weight: Annotated[
+        float | None, typer.Option(min=0, max=1, help="The cache's share in the probability; default: 0.1.")
+    ] = None,
+    tune_cache: Annotated[
+        bool, typer.Option("--tune-cache", help="Choose flatness and weight on the validation split.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Evaluate a registered model on a split of its corpus, under its protocol.
+
+    Example: memtune evaluate models:/ptb@champion --split test --tune-cache
+    """
+    from memtune.number_format import format_count
+    from memtune.settings import Settings
+    from memtune.tracking import require_registered
+
+    given = {"size": cache_size, "flatness": cache_flatness, "weight": cache_weight}
+    options = {name: value for name, value in given.items() if value is not None}
+    cache = _parse_cache(options, tune_cache) if options or tune_cache else None
+    # Before torch is imported, which takes seconds and hundreds of megabytes.
+    require_registered(Settings.from_environment().tracking_uri, model)
+    from memtune.results.promotion import evaluate_registered
+
+    found = evaluate_registered(model, split, device=device, cache=cache)
+    if json:
+        summary = {
+            **found.metrics.model_dump(exclude_none=True),
+            "split": split,
+            "protocol": found.version.protocol,
+        }
+        with_cache = {"ideal": found.ideal_perplexity, "cache": found.cache and found.cache.model_dump()}
+        out.print_json(data={**summary, "model": found.version.uri, **with_cache})
+        return
+    ideal = f", ideal {found.ideal_perplexity:.4f}" if found.ideal_perplexity else ""
+    used = f", {_describe_cache(found.cache)}" if found.cache else ""
+    metrics = found.metrics
+    tied = f" ({format_count(metrics.ties, 'tie')})" if metrics.ties else ""
+    accuracy = (
+        f"accuracy {metrics.accuracy:.4%} of {metrics.questions:,}{tied}, " if metrics.questions else ""
+    )
+    if found.unit == "examples":
+        figures = f"accuracy {metrics.accuracy:.4%} of {metrics.tokens:,} examples{tied}"
+    else:
+        figures = f"{accuracy}perplexity {metrics.perplexity:.6f} over {metrics.tokens:,} tokens"
+    protocol = found.version.protocol
+    out.print(f"{found.version.uri} on {split}: {figures}, protocol {protocol}{used}{ideal}", soft_wrap=True)
+
+
+def _parse_cache(given: dict[str, Any], is_tuned: bool) -> Any:
+    """The cache that the options describe, a grid when it is to be tuned, None without any option."""
+    from memtune.tasks import CacheGrid, ContinuousCache
+    from memtune.values import parse
+
+    if is_tuned and (set(given) - {"size"}):
+        raise typer.BadParameter("--tune-cache chooses flatness and weight; leave them out")
+    kind = CacheGrid if is_tuned else ContinuousCache
+    try:
+        return parse(kind, given, "the cache") if given or is_tuned else None
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _describe_cache(cache: "ContinuousCache") -> str:
+    return f"cache of {cache.size:,} words, flatness {cache.flatness:g}, weight {cache.weight:g}"
+
+
+def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000) -> None:
+    """Serve MLflow's pages over the records of your searches, for you alone, on this machine.
+
+    The printed address holds a token, which is new at each start; without it nobody gets an answer.
+
+    Example: memtune ui --port 5001
+    """
+    from memtune.settings import Settings
+    from memtune.tracking import serve_pages
+
+    tracking = Settings.from_environment().tracking_uri
+    with serve_pages(tracking, port) as pages:
+        # A token in a log file would be readable to whoever reads the log.
+        address = pages.address if out.is_terminal else f"the address in {pages.address_file}"
+        out.print(f"open {address}", soft_wrap=True, highlight=False)
+        out.print("MLflow loads for some seconds; end it with Ctrl-C")
+        try:
+            code = pages.process.wait()
+        except KeyboardInterrupt:
+            return
+    raise MemtuneError(f"MLflow's server ended with exit code {code}; its own message is above")

@@ -1,0 +1,125 @@
+"""`memtune search`: run a study with this process as the driver."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from memtune.cli.terminal import ReplaceChampion, out, print_promotion, warn
+from memtune.gc_pause import gc_paused
+from memtune.number_format import format_count
+
+__all__ = ["GpusPerTrial", "TimeBudget", "Trials", "collect_overrides", "search"]
+
+Trials = Annotated[int | None, typer.Option(min=1, help="Total number of trials.")]
+
+
+def _parse_gpu_share(text: str) -> float | Literal["fit"]:
+    """A number of GPUs, or "fit". Raises BadParameter, which is wrong usage."""
+    try:
+        return "fit" if text == "fit" else float(text)
+    except ValueError:
+        raise typer.BadParameter(f'"{text}" is neither a number of GPUs nor "fit"') from None
+
+
+GpusPerTrial = Annotated[
+    Any,
+    typer.Option(
+        parser=_parse_gpu_share,
+        metavar="NUMBER|fit",
+        help="GPUs per trial; 0.5 shares one GPU, fit estimates the share.",
+    ),
+]
+TimeBudget = Annotated[str | None, typer.Option(help="Time for the study, such as 90s, 15m or 2h.")]
+
+
+def search(
+    study: Annotated[Path, typer.Argument(help="A study, as a TOML file.")],
+    trials: Trials = None,
+    gpus_per_trial: GpusPerTrial = None,
+    time_budget: TimeBudget = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the study and print five samples; start nothing.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON for a script.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a study that was started before.")] = False,
+    address: Annotated[
+        str | None, typer.Option(help="Address of a Ray cluster; default: this machine.")
+    ] = None,
+    replace_champion: ReplaceChampion = False,
+) -> None:
+    """Run a study: sample, train, stop weak trials early, register the best model.
+
+    Example: memtune search jobs/studies/demo.toml --trials 8
+    """
+    # Imported here: the API imports PyTorch, Ray and MLflow, which takes seconds. Help and errors in the
+    # study file do not wait for them.
+    from memtune.studies.toml_files import check_document
+
+    overrides = collect_overrides(trials, time_budget, gpus_per_trial)
+    if json and not dry_run:
+        raise typer.BadParameter(
+            "needs --dry-run; to print the results of a search as JSON: memtune compare --json"
+        )
+    check_document(study, ("question", "corpus"))
+    if dry_run:
+        _dry_run(study, overrides, json)
+        return
+    with gc_paused():
+        from memtune.api import run_search
+        from memtune.reports.trial_tables import family_table, spread_table
+        from memtune.results.promotion import has_test_split
+
+    result = run_search(
+        study, overrides, resume=resume, replace_champion=replace_champion, address=address, console=out
+    )
+    if result.interrupted:
+        open_trials = format_count(len(result.interrupted), "trial")
+        warn(f"stopped with {open_trials} open; to resume: memtune search {study} --resume")
+        raise typer.Exit(1)
+    resolved = result.resolved
+    question, searched = resolved.study.question, resolved.searched_fields
+    out.print(family_table(result.outcomes, resolved.vocabulary_size, question, searched))
+    if result.repeats:
+        out.print(spread_table(result.outcomes, result.repeats, searched))
+    print_promotion(result.promotion, has_test_split(resolved))
+    if not result.is_recorded:
+        warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")
+
+
+def collect_overrides(
+    trials: int | None, time_budget: str | None, gpus_per_trial: float | str | None
+) -> dict[str, Any]:
+    """The options that were given, as overrides of entries of a study's file, by dotted name."""
+    options = {
+        "budget.trials": trials,
+        "budget.time": time_budget,
+        "resources.gpus_per_trial": gpus_per_trial,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
+    with gc_paused():
+        from memtune.reports.trial_tables import sample_table
+        from memtune.studies.study_run import dry_run
+
+    resolved, samples = dry_run(study, overrides)
+    if json:
+        sampled = [sample.model_dump(mode="json") for sample in samples]
+        record = {"id": resolved.id, "study": resolved.study.model_dump(mode="json"), "samples": sampled}
+        out.print_json(data=record)
+        return
+    study_config, sample = resolved.study, samples[0]
+    size = resolved.space.size()
+    points = "a continuum of configurations" if size is None else format_count(size, "configuration")
+    grace = None if study_config.halving is None else study_config.halving.grace
+    halving = "no halving" if grace is None else f"halving after {grace:,}"
+    out.print(f"study {resolved.id}: {study_config.question}", highlight=False)
+    spaces = ", ".join(study_config.spaces)
+    out.print(f"corpus {study_config.corpus}, {sample.label}, spaces {spaces}", highlight=False)
+    trials = f"{format_count(study_config.budget.trials, 'trial')} of {points}"
+    length = f"{resolved.trial_tokens:,} {sample.task.prediction_unit} each"
+    out.print(f"{trials}, {length}, sampler {study_config.sampler.kind}, {halving}", highlight=False)
+    out.print(sample_table(samples, resolved.vocabulary_size, resolved.searched_fields))
+    out.print("nothing was started")

@@ -1,0 +1,179 @@
+"""The protocol `sentence`: every sentence is read from a zero state.
+
+`variant = "tran2016"` reproduces the lossy reading of the released code of Tran et al. (2016).
+
+Shapes: B batch rows, T time.
+"""
+
+from collections.abc import Callable
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+
+from memtune.corpora.batching.batches import Batch, Plan, Positions, shift_targets
+from memtune.corpora.batching.treebank import BOUNDARY
+from memtune.corpora.store.corpus import Split
+from memtune.errors import ConfigurationError
+from memtune.values import Value
+
+__all__ = ["SentenceProtocol"]
+
+EVALUATION_BATCH_TOKENS = 2048
+"""Predicted tokens in a batch of an evaluation: enough for matrix products at full speed."""
+
+
+class SentenceProtocol(Value):
+    """Every sentence is read from a zero state.
+
+    Its inputs are the boundary and its words, its targets are its words and the boundary.
+
+    Batches hold sentences of one length, so there is no padding. In training, the sentences of a batch and
+    the order of batches are random and change with each epoch; the sentences of one length are divided into
+    batches of nearly equal size, at most `batch_size`. Evaluation batches are as large as is fast.
+
+    `tran2016` keeps only sentences with min_length <= words + 1 <= max_length, in every split, and of each
+    length only as many as fill batches of exactly `batch_size`: its perplexity is that of a filtered set.
+    """
+
+    kind: Literal["sentence"] = "sentence"
+    batch_size: int = Field(20, ge=1)
+    variant: Literal["complete", "tran2016"] = "complete"
+    min_length: int = Field(10, ge=2)
+    max_length: int = Field(80, ge=2)
+
+    @model_validator(mode="after")
+    def _lengths_make_sense(self) -> Self:
+        if self.min_length > self.max_length:
+            raise ValueError(
+                f"min_length must not be over max_length, got {self.min_length} and {self.max_length}"
+            )
+        if self.variant == "complete" and (self.min_length, self.max_length) != (10, 80):
+            raise ValueError('only variant = "tran2016" has a min_length and a max_length')
+        return self
+
+    @property
+    def label(self) -> str:
+        """The settings that a validation result depends on; results compare only under the same label.
+
+        Batch sizes change training but not the predictions that count, unless sentences are dropped.
+        """
+        if self.variant == "complete":
+            return self.kind
+        kept = (f"{name}={getattr(self, name)}" for name in ("batch_size", "max_length", "min_length"))
+        return " ".join([self.kind, *kept, f"variant={self.variant}"])
+
+    def training_plan(self, split: Split, seed: int, epoch: int) -> Plan:
+        """One epoch of training, shuffled by (seed, epoch)."""
+        random = np.random.default_rng((seed, epoch))
+        sentences = self._select_sentences(split, random.permutation(split.sentence_count))
+        return _make_sentence_plan(split, sentences, lambda length: self.batch_size, random)
+
+    def evaluation_plan(self, split: Split, batch_tokens: int = EVALUATION_BATCH_TOKENS) -> Plan:
+        """All of a split in batches of about `batch_tokens` predicted tokens, by ascending length."""
+        sentences = self._select_sentences(split, np.arange(split.sentence_count))
+        return _make_sentence_plan(split, sentences, lambda length: max(1, batch_tokens // length), None)
+
+    def text_plan(self, split: Split, batch_tokens: int = EVALUATION_BATCH_TOKENS) -> Plan:
+        """The predictions of `evaluation_plan` in the order of the text; sentences of a batch are padded."""
+        sentences = np.sort(self._select_sentences(split, np.arange(split.sentence_count)))
+        return _PaddedPlan(split, sentences, max(1, batch_tokens // int(split.lengths[sentences].max())))
+
+    def _select_sentences(self, split: Split, order: Positions) -> Positions:
+        """The sentences that are read, by ascending length, in the given order within a length."""
+        lengths = split.lengths[order]
+        if self.variant == "tran2016":
+            inside = (lengths >= self.min_length) & (lengths <= self.max_length)
+            order, lengths = order[inside], lengths[inside]
+        grouped = order[np.argsort(lengths, kind="stable")]
+        return grouped if self.variant == "complete" else self._drop_partial_batches(split, grouped)
+
+    def _drop_partial_batches(self, split: Split, grouped: Positions) -> Positions:
+        _, starts, counts = np.unique(split.lengths[grouped], return_index=True, return_counts=True)
+        kept = np.arange(len(grouped)) - np.repeat(starts, counts)
+        grouped = grouped[kept < np.repeat(counts // self.batch_size * self.batch_size, counts)]
+        if not len(grouped):
+            raise ConfigurationError(
+                f"no length from {self.min_length} to {self.max_length} has {self.batch_size} sentences in "
+                f'"{split.name}"; take a smaller batch_size or variant = "complete"'
+            )
+        return grouped
+
+
+def _make_sentence_plan(
+    split: Split,
+    sentences: Positions,
+    batch_size: Callable[[int], int],
+    random: np.random.Generator | None,
+) -> Plan:
+    """Batches of nearly equal size, at most batch_size(length), of sentences grouped by length.
+
+    `random` shuffles the batches.
+    """
+    lengths, counts = np.unique(split.lengths[sentences], return_counts=True)
+    sizes = [
+        size
+        for length, count in zip(lengths.tolist(), counts.tolist(), strict=True)
+        for size in _split_evenly(count, batch_size(length))
+    ]
+    bounds = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+    order = np.arange(len(sizes)) if random is None else random.permutation(len(sizes))
+    return _SentencePlan(split, sentences, bounds, order)
+
+
+def _split_evenly(count: int, limit: int) -> list[int]:
+    pieces = -(-count // limit)
+    size, longer = divmod(count, pieces)
+    return [size + 1] * longer + [size] * (pieces - longer)
+
+
+class _SentencePlan(Plan):
+    def __init__(self, split: Split, sentences: Positions, bounds: Positions, order: Positions) -> None:
+        self._split = split
+        self._sentences = sentences
+        self._bounds = bounds
+        self._order = order
+        self._token_count = int(split.lengths[sentences].sum(dtype=np.int64))
+
+    @property
+    def token_count(self) -> int:
+        return self._token_count
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def batch(self, index: int) -> Batch:
+        place = self._order[index]
+        rows = self._sentences[self._bounds[place] : self._bounds[place + 1]]
+        columns = np.arange(self._split.lengths[rows[0]])
+        targets_BT = self._split.gather(self._split.starts[rows][:, None] + columns)
+        inputs_BT = shift_targets(targets_BT)
+        return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT), None, False, targets_BT.size)
+
+
+class _PaddedPlan(Plan):
+    """Sentences in order, `rows` per batch."""
+
+    def __init__(self, split: Split, sentences: Positions, rows: int) -> None:
+        self._split = split
+        self._sentences = sentences
+        self._rows = rows
+
+    @property
+    def token_count(self) -> int:
+        return int(self._split.lengths[self._sentences].sum(dtype=np.int64))
+
+    def __len__(self) -> int:
+        return -(-len(self._sentences) // self._rows)
+
+    def batch(self, index: int) -> Batch:
+        rows = self._sentences[index * self._rows : (index + 1) * self._rows]
+        lengths = self._split.lengths[rows]
+        columns = np.arange(lengths.max())
+        mask_BT = columns < lengths[:, None]
+        text = self._split.gather(self._split.starts[rows][:, None] + np.where(mask_BT, columns, 0))
+        targets_BT = np.where(mask_BT, text, BOUNDARY)
+        inputs_BT = shift_targets(targets_BT)
+        inputs, targets, mask = (torch.from_numpy(array) for array in (inputs_BT, targets_BT, mask_BT))
+        return Batch(inputs, targets, mask, False, int(lengths.sum()))

@@ -1,0 +1,164 @@
+"""The protocol `stream`: the split is one text, read on across sentences (Zaremba et al. 2014).
+
+Shapes: B batch rows, T time.
+"""
+
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from memtune.corpora.batching.batches import Batch, Plan, Positions
+from memtune.corpora.batching.treebank import BOUNDARY
+from memtune.corpora.store.corpus import Split
+from memtune.values import Value
+
+__all__ = ["StreamProtocol"]
+
+EVALUATION_STREAM_TOKENS = 256
+"""Tokens per batch of an evaluation, which has one row."""
+
+FULL_LENGTH_PROBABILITY = 0.95
+LENGTH_STANDARD_DEVIATION_TOKENS = 5
+MIN_LENGTH_TOKENS = 5
+"""Random lengths (Merity et al. 2017, section 4.1, and its code): the share drawn around `length`,
+the others being around half of it; the standard deviation of both and the minimum, in tokens."""
+
+
+class StreamProtocol(Value):
+    """The split is one text; batches carry the state on, and gradients are truncated at batch boundaries.
+
+    In training the text is cut into `batch_size` contiguous rows of equal length, read in parallel, `length`
+    tokens per batch; when it does not divide, the first rows have one token more. The first input of a row is
+    the token before it, and its state is zero at the start of an epoch. An evaluation reads one row.
+
+    With `random_lengths` (Merity, Keskar and Socher 2017, section 4.1) each training batch draws its own
+    length, around `length` or sometimes around half of it, so that epochs cut the text at different places;
+    the learning rate of a batch is scaled by its length over `length`.
+
+    With `shuffled_windows` (Benes, Baskar and Burget 2017, section 3) a row of a training batch is the
+    `length` words before one word, read from a zero state, and only that word is predicted; an epoch
+    predicts every word once, in random order. Evaluation is the same with and without it.
+    """
+
+    kind: Literal["stream"] = "stream"
+    batch_size: int = Field(20, ge=1)
+    length: int = Field(35, ge=1)
+    random_lengths: bool = False
+    shuffled_windows: bool = False
+
+    @model_validator(mode="after")
+    def _one_way_to_cut(self) -> Self:
+        if self.random_lengths and self.shuffled_windows:
+            raise ValueError("random_lengths and shuffled_windows exclude each other; keep one of them")
+        return self
+
+    @property
+    def label(self) -> str:
+        """The settings that a validation result depends on: none, as all streams predict the same tokens."""
+        return self.kind
+
+    @property
+    def longest_row_tokens(self) -> int:
+        """Tokens per row of the longest batch; one random length in 30,000 is longer."""
+        return self.length + 4 * LENGTH_STANDARD_DEVIATION_TOKENS if self.random_lengths else self.length
+
+    def training_plan(self, split: Split, seed: int, epoch: int) -> Plan:
+        """One epoch of training: the text in order, cut alike in every epoch or by (seed, epoch)."""
+        if self.shuffled_windows:
+            return _WindowPlan(split, self.batch_size, self.length, np.random.default_rng((seed, epoch)))
+        random = np.random.default_rng((seed, epoch)) if self.random_lengths else None
+        return _StreamPlan(split, self.batch_size, self.length, random)
+
+    def evaluation_plan(self, split: Split, batch_tokens: int = EVALUATION_STREAM_TOKENS) -> Plan:
+        """All of a split as one row, `batch_tokens` tokens at a time."""
+        return _StreamPlan(split, 1, batch_tokens)
+
+    def text_plan(self, split: Split) -> Plan:
+        """The predictions of `evaluation_plan`, which are in the order of the text already."""
+        return self.evaluation_plan(split)
+
+
+class _StreamPlan(Plan):
+    def __init__(
+        self, split: Split, rows: int, length: int, random: np.random.Generator | None = None
+    ) -> None:
+        self._split = split
+        self._length = length
+        size, self._longer_row_count = divmod(split.token_count, rows)
+        self._columns = size + (self._longer_row_count > 0)
+        index = np.arange(rows)
+        self._starts = index * size + np.minimum(index, self._longer_row_count)
+        self._scales_learning_rate = random is not None
+        ends = np.arange(length, self._columns, length) if random is None else self._draw_batch_ends(random)
+        self._bounds = [0, *ends.tolist(), self._columns]
+
+    def _draw_batch_ends(self, random: np.random.Generator) -> Positions:
+        """The columns at which all batches but the last one end."""
+        most = self._columns // MIN_LENGTH_TOKENS + 1
+        means = np.where(random.random(most) < FULL_LENGTH_PROBABILITY, self._length, self._length / 2)
+        drawn = random.normal(means, LENGTH_STANDARD_DEVIATION_TOKENS).astype(np.int64)
+        ends = np.cumsum(np.maximum(MIN_LENGTH_TOKENS, drawn))
+        return ends[ends < self._columns]
+
+    @property
+    def token_count(self) -> int:
+        return self._split.token_count
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def batch(self, index: int) -> Batch:
+        first, stop = self._bounds[index : index + 2]
+        text = self._read_columns(np.arange(first - 1, stop))
+        inputs_BT = torch.from_numpy(text[:, :-1].copy())
+        targets_BT = torch.from_numpy(text[:, 1:].copy())
+        mask_BT = self._make_mask(stop - first) if stop == self._columns else None
+        count = targets_BT.numel() if mask_BT is None else int(mask_BT.sum())
+        scale = (stop - first) / self._length if self._scales_learning_rate else 1.0
+        return Batch(inputs_BT, targets_BT, mask_BT, index > 0, count, scale)
+
+    def _read_columns(self, columns: Positions) -> Positions:
+        """The tokens of every row at these columns; column -1 of the first row is the boundary."""
+        positions = self._starts[:, None] + columns
+        text = self._split.gather(positions.clip(0, self._split.token_count - 1))
+        text[positions < 0] = BOUNDARY
+        return text
+
+    def _make_mask(self, width: int) -> Tensor | None:
+        """False in the last column of rows that are one token shorter; None when there are none."""
+        if not self._longer_row_count:
+            return None
+        mask_BT = torch.ones(len(self._starts), width, dtype=torch.bool)
+        mask_BT[self._longer_row_count :, -1] = False
+        return mask_BT
+
+
+class _WindowPlan(Plan):
+    """Single words, each with the words before it; the mask is True only in the last column."""
+
+    def __init__(self, split: Split, rows: int, length: int, random: np.random.Generator) -> None:
+        self._split = split
+        self._rows = rows
+        self._order = random.permutation(split.token_count)
+        self._window = np.arange(-length, 1)
+
+    @property
+    def token_count(self) -> int:
+        return self._split.token_count
+
+    def __len__(self) -> int:
+        return -(-self._split.token_count // self._rows)
+
+    def batch(self, index: int) -> Batch:
+        predicted = self._order[index * self._rows : (index + 1) * self._rows]
+        positions = predicted[:, None] + self._window
+        text = self._split.gather(positions.clip(0))
+        text[positions < 0] = BOUNDARY
+        inputs_BT = torch.from_numpy(text[:, :-1].copy())
+        targets_BT = torch.from_numpy(text[:, 1:].copy())
+        mask_BT = torch.zeros_like(targets_BT, dtype=torch.bool)
+        mask_BT[:, -1] = True
+        return Batch(inputs_BT, targets_BT, mask_BT, False, len(predicted))

@@ -1,0 +1,153 @@
+"""Number agreement as two files of corresponding lines: sentences, and a question about each.
+
+`NAME.text` has a sentence a line, which may end in `<eos>`. `NAME.gold`, or the file of the option `gold`,
+has TAB-separated columns of one of two kinds:
+
+- The questions of Linzen et al. (2016) as prepared for Gulordava et al. (2018) have four: the position of the
+  verb from 0, its right form, its wrong form and the number of attractors. The sentence has the right form.
+- The generated questions of Gulordava et al. (2018), "Colorless green recurrent networks dream
+  hierarchically", have eleven or twelve. The position is the fourth, the forms are the seventh and eighth.
+  Only the words before the position matter: the word in place may be neither form. The attractors are in
+  `NAME.tab`, or in the file of the option `table`: a TSV with a header and two rows a question.
+"""
+
+import csv
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from memtune.corpora.importing.example_blocks import Example, parse_blocks
+from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.text_blocks import BadLineError, Block, Format, parse_number
+from memtune.corpora.store.vocabulary import EOS
+from memtune.errors import CorpusError
+from memtune.values import Value
+
+__all__ = ["FORMAT", "UNKNOWN_ATTRACTORS"]
+
+UNKNOWN_ATTRACTORS = -1
+"""Stored if a source does not have the number of attractors."""
+
+_COLUMN_COUNT = 4
+_GENERATED_COLUMN_COUNTS = (11, 12)  # the last one, the context, is missing from some copies
+_POSITION, _RIGHT, _WRONG = 3, 6, 7  # columns of generated questions
+_TABLE_COLUMNS = ("form", "class", "n_attr")
+
+
+_Rows = tuple[dict[str, str], dict[str, str]]
+"""Columns by name of the two rows of a question."""
+
+
+class AgreementOptions(Value):
+    """`gold` is the file of the verbs, by default NAME.gold beside NAME.text; `table` has the attractors of
+    generated questions, by default NAME.tab.
+    """
+
+    gold: Path | None = None
+    table: Path | None = None
+
+
+def _read(reader: LineReader, options: AgreementOptions) -> Iterator[Block]:
+    gold = options.gold or reader.path.with_suffix(".gold")
+    try:
+        verbs = reader.open_companion(gold)
+    except CorpusError as error:
+        raise CorpusError(
+            f"{reader.path}: its verbs should be in {gold}, but {error}; name their file with "
+            "--option gold=FILE"
+        ) from None
+    table = options.table or reader.path.with_suffix(".tab")
+    rows = _read_table(reader, table) if options.table or os.path.isfile(table) else None
+    for block in parse_blocks(reader, _pair_lines(reader, verbs), partial(_parse_example, rows)):
+        _note_unknown_attractors(reader, block)
+        yield block
+
+
+def _note_unknown_attractors(reader: LineReader, block: Block) -> None:
+    note = (
+        f"{reader.path}: the number of attractors is not known for some questions, which are counted in no "
+        "group by attractors; name their table with --option table=FILE"
+    )
+    unknown = block.annotations["agreement"]["attractors"].to_numpy() == UNKNOWN_ATTRACTORS
+    if unknown.any() and note not in reader.notes:
+        reader.notes.append(note)
+
+
+def _pair_lines(reader: LineReader, verbs: LineReader) -> Iterator[tuple[int, tuple[str, str]]]:
+    golds = verbs.read_lines()
+    for number, text in reader.read_lines():
+        gold = next(golds, None)
+        if gold is None:
+            raise CorpusError(f"{verbs.path} ends after {number - 1} lines, but {reader.path} has more")
+        if text.strip() or gold[1].strip():
+            yield number, (text, gold[1])
+    if any(line.strip() for _, line in golds):
+        raise CorpusError(f"{verbs.path} has more lines than {reader.path}")
+
+
+def _read_table(text: LineReader, path: Path) -> Iterator[_Rows]:
+    """Two rows a question: of its right form, then of its wrong one. Nothing is opened before the first."""
+    reader = text.open_companion(path)
+    lines = (line for _, line in reader.read_lines())
+    names = next(lines, "").split("\t")
+    missing = set(_TABLE_COLUMNS) - set(names)
+    if missing:
+        raise CorpusError(f"{reader.path}: line 1: a header without {', '.join(sorted(missing))}")
+    try:
+        rows = (dict(zip(names, row, strict=False)) for row in csv.reader(lines, delimiter="\t"))
+        yield from zip(rows, rows, strict=False)
+    except csv.Error as error:
+        raise CorpusError(f"{reader.path}: not TAB-separated columns ({error})") from None
+
+
+def _parse_example(rows: Iterator[_Rows] | None, lines: tuple[str, str]) -> Example:
+    words = lines[0].split()
+    if words[-1:] == [EOS]:
+        words.pop()
+    columns = lines[1].split("\t")
+    if len(columns) in _GENERATED_COLUMN_COUNTS:
+        return _parse_generated(words, columns, None if rows is None else next(rows, ({}, {})))
+    if len(columns) != _COLUMN_COUNT or not (columns[0].isdecimal() and columns[3].strip().isdecimal()):
+        raise BadLineError("its line of gold is not position, right form, wrong form and attractors")
+    verb, attractors = parse_number(columns[0], "position"), parse_number(columns[3], "attractors")
+    right, wrong = _parse_forms(columns[1], columns[2])
+    if verb >= len(words) or words[verb].lower() != right.lower():
+        found = f'"{words[verb]}"' if verb < len(words) else "missing"
+        raise BadLineError(f'word {verb} is {found}, its line of gold says "{right}"')
+    return _make_example(words, verb, right, wrong, attractors)
+
+
+def _parse_generated(words: list[str], columns: list[str], rows: _Rows | None) -> Example:
+    verb = parse_number(columns[_POSITION], "position")
+    right, wrong = _parse_forms(columns[_RIGHT], columns[_WRONG])
+    if verb >= len(words):
+        raise BadLineError(f"position {verb} in a sentence of {len(words)} words")
+    if rows is None:
+        return _make_example(words, verb, right, wrong, UNKNOWN_ATTRACTORS)
+    if [row.get("form", "").strip() for row in rows] != [right, wrong]:
+        raise BadLineError(f'the rows of the table at this place are not of "{right}" and "{wrong}"')
+    attractors = parse_number(rows[0].get("n_attr", ""), "n_attr")
+    return _make_example(words, verb, right, wrong, attractors)
+
+
+def _parse_forms(right: str, wrong: str) -> tuple[str, str]:
+    right, wrong = right.strip(), wrong.strip()
+    if len(right.split()) != 1 or len(wrong.split()) != 1:
+        raise BadLineError(f'"{right}" and "{wrong}" are not two forms of one word')
+    return right, wrong
+
+
+def _make_example(words: list[str], verb: int, right: str, wrong: str, attractors: int) -> Example:
+    if words[verb] != right and words[verb].lower() == right.lower():  # the sentence decides the case
+        wrong = wrong.lower() if words[verb].islower() else wrong.capitalize()
+        right = words[verb]
+    return Example([words], {"agreement": [(0, verb, right, wrong, attractors)]})
+
+
+FORMAT = Format(
+    _read,
+    "number agreement: sentences in NAME.text, verbs and their other forms in NAME.gold",
+    annotations=("agreement",),
+    options=AgreementOptions,
+)

@@ -1,0 +1,190 @@
+"""The embedded corpus: sentences of an unambiguous probabilistic grammar, with their exact probabilities.
+
+It has about 730 English words and sentences of 4 to 40 words with long-distance dependencies. Subjects and
+verbs agree in number and category across up to five nouns and in nested relative clauses. Each bracket is
+closed by one of the same kind. A separable verb determines the particle after its object. Names recur. Every
+sentence has a dependency tree and a log probability, so the perplexity of an ideal model is known;
+productions.py and derivation.py define the grammar.
+"""
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from math import exp, inf
+from pathlib import Path
+
+from memtune.corpora.grammar.derivation import Derivation, parse_words, sample_derivation
+from memtune.corpora.grammar.lexicon import NAMES, NOUNS, NUMBERS, OTHER_FORM, WORDS
+from memtune.corpora.importing.example_blocks import Example
+from memtune.corpora.importing.importer import ImportResult, import_corpus
+from memtune.corpora.store.corpus_store import CorpusStore
+from memtune.corpora.store.manifest import ImportOptions
+from memtune.errors import CorpusError, did_you_mean
+
+__all__ = [
+    "SPLIT_SIZES",
+    "Agreement",
+    "Sentence",
+    "generate_sentences",
+    "ideal_perplexity",
+    "import_grammar",
+    "log_probability",
+    "next_word_probabilities",
+    "stream_sentences",
+]
+
+SPLIT_SIZES = {"train": 60_000, "valid": 3_000, "test": 3_000}
+"""Sentences of each split."""
+
+_SEEDS = {"train": 20_160_101, "valid": 20_160_102, "test": 20_160_103}
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """An inflected verb whose number depends on its subject.
+
+    verb: position of the verb. right: its form in the sentence. wrong: its form in the other number.
+    attractors: number of nouns of the other number between subject and verb.
+    """
+
+    verb: int
+    right: str
+    wrong: str
+    attractors: int
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence: its words, gold dependencies, exact log probability and hardest agreement.
+
+    heads: position of the head of each word, -1 for the root. relations: label of each word in Universal
+    Dependencies. log_probability: natural logarithm for the words and the sentence end. agreement: the verb
+    with the most attractors, the first one of several; None if every subject is a name.
+    """
+
+    words: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+    log_probability: float
+    agreement: Agreement | None
+
+
+def generate_sentences(split: str, count: int | None = None) -> Iterator[Sentence]:
+    """Yields the first `count` sentences of a split, by default SPLIT_SIZES[split].
+
+    They are the same on every machine. A larger count extends the same stream. Raises CorpusError for an
+    unknown split.
+    """
+    if split not in SPLIT_SIZES:
+        raise CorpusError(f'the grammar has no split "{split}"; {did_you_mean(split, SPLIT_SIZES)}')
+    return islice(stream_sentences(_SEEDS[split]), SPLIT_SIZES[split] if count is None else count)
+
+
+def stream_sentences(seed: int) -> Iterator[Sentence]:
+    """Yields sentences without end; one seed gives the same sentences on every machine."""
+    rng = random.Random(seed)
+    while True:
+        yield _make_sentence(sample_derivation(rng))
+
+
+@cache
+def ideal_perplexity(split: str) -> float:
+    """Perplexity per token of the grammar on a split, sentence ends included; no model can be lower."""
+    return _compute_perplexity(generate_sentences(split))
+
+
+def _compute_perplexity(sentences: Iterable[Sentence]) -> float:
+    nats = tokens = 0.0
+    for sentence in sentences:
+        nats -= sentence.log_probability
+        tokens += len(sentence.words) + 1
+    return exp(nats / tokens)
+
+
+def import_grammar(
+    name: str, store: str | Path | CorpusStore, *, replace: bool = False, cache: Path | None = None
+) -> ImportResult:
+    """Imports the embedded corpus as `name`; its manifest has the ideal perplexities.
+
+    Every sentence has its tree. Sentences with a verb that agrees with a noun have one agreement question.
+    The training split contains every word. Raises the errors of import_corpus.
+    """
+    sentences = {split: list(generate_sentences(split)) for split in SPLIT_SIZES}
+    return import_corpus(
+        name,
+        {split: [_make_example(sentence) for sentence in sentences[split]] for split in sentences},
+        store,
+        ImportOptions(unknown="refuse"),
+        licence="drawn from memtune's own grammar",
+        ideal={split: _compute_perplexity(sentences[split]) for split in sentences},
+        replace=replace,
+        cache=cache,
+    )
+
+
+def _make_example(sentence: Sentence) -> Example:
+    rows: dict[str, list[tuple[object, ...]]] = {"trees": [(sentence.heads, sentence.relations)]}
+    if verb := sentence.agreement:
+        rows["agreement"] = [(0, verb.verb, verb.right, verb.wrong, verb.attractors)]
+    return Example([sentence.words], rows)
+
+
+def log_probability(words: Sequence[str]) -> float:
+    """Natural log probability of a sentence, its end included; -inf if the grammar cannot generate it.
+
+    Raises CorpusError for a word that is not in WORDS.
+    """
+    derivation = _parse_words(words)
+    return derivation.log_probability + derivation.end_log_probability() if derivation else -inf
+
+
+def next_word_probabilities(prefix: Sequence[str]) -> dict[str, float]:
+    """Probability of every word that can follow the first words of a sentence; "" is the sentence end.
+
+    Raises CorpusError for an unknown word and for a prefix of no sentence.
+    """
+    derivation = _parse_words(prefix)
+    if derivation is None:
+        raise CorpusError(
+            f'no sentence of the grammar begins with "{" ".join(prefix)}"; see generate_sentences("train")'
+        )
+    return derivation.next_words()
+
+
+def _parse_words(words: Sequence[str]) -> Derivation | None:
+    if isinstance(words, str):
+        raise CorpusError(f"a sentence is a sequence of words, got the text {words!r}; split it")
+    for word in words:
+        if word not in _WORD_SET:
+            raise CorpusError(f'the grammar has no word "{word}"; {did_you_mean(word, WORDS)}')
+    return parse_words(words)
+
+
+def _make_sentence(derivation: Derivation) -> Sentence:
+    words = tuple(derivation.words)
+    heads, relations = derivation.dependencies()
+    agreement = _find_hardest_agreement(words, heads, relations)
+    return Sentence(words, heads, relations, derivation.log_probability, agreement)
+
+
+def _find_hardest_agreement(
+    words: tuple[str, ...], heads: tuple[int, ...], relations: tuple[str, ...]
+) -> Agreement | None:
+    hardest: Agreement | None = None
+    for subject, (verb, relation) in enumerate(zip(heads, relations, strict=True)):
+        if relation == "nsubj" and words[subject] not in _NAME_SET:
+            number = _NUMBER_OF[words[subject]]
+            between = (_NUMBER_OF.get(word, number) for word in words[subject + 1 : verb])
+            attractors = sum(other != number for other in between)
+            if hardest is None or (attractors, -verb) > (hardest.attractors, -hardest.verb):
+                hardest = Agreement(verb, words[verb], OTHER_FORM[words[verb]], attractors)
+    return hardest
+
+
+_WORD_SET = frozenset(WORDS)
+_NAME_SET = frozenset(name for lexicon in NAMES.values() for name in lexicon.words)
+_NUMBER_OF = dict.fromkeys(_NAME_SET, "singular") | {
+    noun: number for forms in NOUNS.values() for number in NUMBERS for noun in forms[number].words
+}

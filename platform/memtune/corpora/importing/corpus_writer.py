@@ -1,0 +1,166 @@
+"""Write a corpus from counted text and a selected vocabulary: the data files, then one atomic manifest."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from memtune.corpora.importing.annotation_tables import AnnotationTables
+from memtune.corpora.importing.vocabulary_selection import VocabularySelection
+from memtune.corpora.importing.word_counts import SplitCounter
+from memtune.corpora.store.arrow_files import write_batch
+from memtune.corpora.store.corpus_store import CorpusStore, describe_file
+from memtune.corpora.store.manifest import (
+    FileRecord,
+    ImportOptions,
+    Manifest,
+    SourceRecord,
+    SplitSummary,
+    VectorsRecord,
+    VocabularyRecord,
+)
+from memtune.corpora.store.shards import ShardWriter, choose_id_type
+from memtune.corpora.store.word_vectors import VectorFile, Vectors
+from memtune.errors import CorpusError, StorageError
+from memtune.values import digest
+
+__all__ = ["CorpusWriter", "compute_content_digest"]
+
+
+_CONTENT_VERSION = 1
+
+
+def compute_content_digest(
+    vocabulary: str, splits: Mapping[str, tuple[str, str]], annotations: Mapping[str, Any]
+) -> str:
+    """Digest of a corpus, computed from the digests of its parts.
+
+    `splits` maps each split to the digests of its tokens and of its sentence lengths. `annotations` holds the
+    digests of annotations and vectors; an empty mapping leaves the digest of a plain text unchanged.
+    """
+    text = {split: list(digests) for split, digests in splits.items()}
+    return digest(_CONTENT_VERSION, vocabulary, text, *([dict(annotations)] if annotations else []))
+
+
+@dataclass(frozen=True)
+class CorpusWriter:
+    """Writes the result of one import into the store."""
+
+    store: CorpusStore
+    name: str
+    counters: Mapping[str, SplitCounter]
+    tables: AnnotationTables
+    selection: VocabularySelection
+    vectors: tuple[Vectors, VectorFile, FileRecord] | None
+    options: ImportOptions
+    sources: Mapping[str, SourceRecord]
+    licence: str | None
+    ideal: Mapping[str, float] | None
+
+    def write(self, replace: bool) -> tuple[Manifest, bool]:
+        """Returns the manifest that is in the store afterwards, and whether the content was already stored.
+
+        The caller holds the import lock. Raises CorpusError if the name holds different content and `replace`
+        is false.
+        """
+        existing = self._find_existing(replace)
+        folder = self.store.create_folder(self.name)
+        try:
+            manifest = self._write_files(folder)
+            if existing and not replace:
+                self._refuse_different_content(existing, manifest)
+            else:
+                self.store.commit(manifest)
+        except BaseException:
+            self._discard_folder(folder)
+            raise
+        if existing and not replace:
+            self.store.clean(self.name, existing, obsolete=folder)
+            return existing, True
+        self.store.clean(self.name, manifest, obsolete=existing.folder if existing else None)
+        return manifest, False
+
+    def _find_existing(self, replace: bool) -> Manifest | None:
+        """The stored manifest, or None; with `replace`, an unreadable manifest counts as none."""
+        try:
+            return self.store.find_manifest(self.name)
+        except CorpusError:
+            if replace:
+                return None
+            raise
+
+    def _refuse_different_content(self, existing: Manifest, manifest: Manifest) -> None:
+        if existing.digest != manifest.digest:
+            raise CorpusError(
+                f"{self.store.uri} already has a different corpus {self.name} (digest "
+                f"{existing.digest[:12]}, new digest {manifest.digest[:12]}); choose another name, "
+                "or replace it (--replace)"
+            )
+
+    def _discard_folder(self, folder: str) -> None:
+        # The import already fails with the error that the user needs; an error of this cleanup would hide it.
+        with suppress(StorageError, CorpusError):
+            self.store.clean(self.name, self.store.find_manifest(self.name), obsolete=folder)
+
+    def _write_files(self, folder: str) -> Manifest:
+        writers = {split: self._write_split(split, folder) for split in self.counters}
+        vocabulary = self.selection.vocabulary
+        path = f"{folder}/vocabulary.arrow"
+        with self.store.create_file(self.name, path) as sink:
+            write_batch(sink, vocabulary.batch)
+        annotations, contents = self.tables.write(self.store, self.name, folder, self.selection.ids)
+        vectors = self._write_vectors(folder)
+        if self.vectors:
+            contents["vectors"] = self.vectors[0].digest
+        texts = {split: writer.digest.hexdigests for split, writer in writers.items()}
+        return Manifest(
+            name=self.name,
+            digest=compute_content_digest(vocabulary.digest, texts, contents),
+            vocabulary=VocabularyRecord(**describe_file(path, sink).model_dump(), size=len(vocabulary)),
+            splits={split: self._summarise_split(split, writer) for split, writer in writers.items()},
+            annotations=annotations,
+            vectors=vectors,
+            sources=dict(self.sources),
+            options=self.options,
+            licence=self.licence,
+            ideal=dict(self.ideal) if self.ideal else None,
+        )
+
+    def _write_split(self, split: str, folder: str) -> ShardWriter:
+        counter = self.counters[split]
+        ids = self.selection.ids.astype(choose_id_type(len(self.selection.vocabulary)))
+        shard_tokens = min(self.options.shard_tokens, counter.token_count)
+        writer = ShardWriter(self.store, self.name, f"{folder}/{split}", shard_tokens, ids.dtype)
+        for codes, numbers, lengths in counter.read_blocks():
+            writer.add(ids[numbers][codes], lengths)
+        writer.flush()
+        return writer
+
+    def _write_vectors(self, folder: str) -> VectorsRecord | None:
+        if self.vectors is None:
+            return None
+        vectors, file, source = self.vectors
+        path = f"{folder}/vectors.arrow"
+        with self.store.create_file(self.name, path) as sink:
+            write_batch(sink, vectors.batch)
+        return VectorsRecord(
+            **describe_file(path, sink).model_dump(),
+            width=vectors.values_VE.shape[1],
+            known=int(vectors.known_V.sum()),
+            seed=file.seed,
+            source=source,
+        )
+
+    def _summarise_split(self, split: str, writer: ShardWriter) -> SplitSummary:
+        counter = self.counters[split]
+        counts = counter.counts
+        return SplitSummary(
+            tokens=counter.token_count,
+            sentences=counter.sentence_count,
+            types=len(np.unique(self.selection.ids[counts > 0])),
+            oov_tokens=int(counts[self.selection.outside_mask].sum()),
+            longest=counter.longest_sentence_tokens,
+            shards=tuple(writer.shards),
+        )

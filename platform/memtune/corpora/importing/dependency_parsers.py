@@ -1,0 +1,148 @@
+"""Parse a text into CoNLL-U with spaCy or stanza, which the user installs.
+
+Nothing else in memtune needs them: the import reads the CoNLL-U of any parser. Sentence and word
+boundaries are those of the text's format; the parser does not change them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from memtune.corpora.formats import FORMATS
+from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.source_file import SourceFile
+from memtune.corpora.importing.text_blocks import TextFile
+from memtune.errors import CorpusError, did_you_mean
+from memtune.values import parse
+
+__all__ = ["PARSERS", "ParsedSentence", "format_conllu", "parse_file"]
+
+_SENTENCES_PER_CALL = 256
+
+
+class ParsedSentence(NamedTuple):
+    """A parsed sentence: its words, the position of each one's head (-1 for a root's) and its relation."""
+
+    words: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+
+
+Parser = Callable[[Sequence[Sequence[str]]], Iterator[ParsedSentence]]
+
+
+def parse_file(text: TextFile, target: Path, parser: str, model: str) -> int:
+    """Parses the sentences of a text into a CoNLL-U file; returns the number of sentences with words.
+
+    `parser` is one of PARSERS. `model` is a spaCy pipeline such as "en_core_web_sm" or a stanza language such
+    as "en". Raises CorpusError for a parser or a model that is not installed and for a text that cannot be
+    read.
+    """
+    if parser not in PARSERS:
+        raise CorpusError(f'no parser "{parser}"; {did_you_mean(parser, PARSERS)}')
+    trees = _parse_sentences(PARSERS[parser](model), _read_sentences(text))
+    try:
+        with target.open("w", encoding="utf-8") as file:
+            return sum(bool(file.write(format_conllu(tree))) for tree in trees)
+    except OSError as error:
+        raise CorpusError(f"cannot write {target}: {error.strerror}") from None
+
+
+def format_conllu(tree: ParsedSentence) -> str:
+    """A tree as one line of ten columns per word, and a blank line."""
+    rows = zip(tree.words, tree.heads, tree.relations, strict=True)
+    lines = [
+        f"{place}\t{word}\t_\t_\t_\t_\t{head + 1}\t{relation}\t_\t_"
+        for place, (word, head, relation) in enumerate(rows, start=1)
+    ]
+    return "\n".join([*lines, "", ""])
+
+
+def _parse_sentences(parser: Parser, sentences: Iterator[Sequence[str]]) -> Iterator[ParsedSentence]:
+    while batch := list(islice(sentences, _SENTENCES_PER_CALL)):
+        yield from parser(batch)
+
+
+def _read_sentences(text: TextFile) -> Iterator[list[str]]:
+    """Yields the words of each sentence that has at least one word."""
+    if text.format not in FORMATS:
+        raise CorpusError(f'no format "{text.format}"; {did_you_mean(text.format, FORMATS)}')
+    format = FORMATS[text.format]
+    options = parse(format.options, dict(text.options), f"format {text.format}")
+    with closing(LineReader(SourceFile(text.path, "the text"))) as reader:
+        if reader.is_folder and not format.reads_folders:
+            raise CorpusError(f"the text {text.path} is a folder; format {text.format} reads files")
+        for block in format.read(reader, options):
+            words, stops = block.words.to_pylist(), np.cumsum(block.lengths)
+            sentences = (
+                words[stop - length : stop - 1] for stop, length in zip(stops, block.lengths, strict=True)
+            )
+            yield from filter(None, sentences)
+
+
+def _load_spacy(model: str) -> Parser:
+    spacy = _import_parser_package("spacy")
+    try:
+        pipeline = spacy.load(model)
+    except OSError:
+        raise CorpusError(
+            f'spaCy has no pipeline "{model}"; get one with python -m spacy download {model}'
+        ) from None
+
+    def document(words: Sequence[str]) -> Any:
+        found = spacy.tokens.Doc(pipeline.vocab, words=list(words))
+        for place, token in enumerate(found):
+            token.is_sent_start = place == 0
+        return found
+
+    def parser(sentences: Sequence[Sequence[str]]) -> Iterator[ParsedSentence]:
+        for parsed in pipeline.pipe(map(document, sentences)):
+            roots = [token.head.i == token.i for token in parsed]
+            yield ParsedSentence(
+                tuple(token.text for token in parsed),
+                tuple(-1 if root else token.head.i for token, root in zip(parsed, roots, strict=True)),
+                tuple("root" if root else token.dep_ for token, root in zip(parsed, roots, strict=True)),
+            )
+
+    return parser
+
+
+def _load_stanza(model: str) -> Parser:
+    stanza = _import_parser_package("stanza")
+    processors = "tokenize,pos,lemma,depparse"
+    try:
+        pipeline = stanza.Pipeline(
+            model, processors=processors, tokenize_pretokenized=True, download_method=None
+        )
+    except Exception as error:  # stanza raises its own classes, OSError, requests' and torch's errors
+        raise CorpusError(
+            f'stanza cannot parse "{model}" ({error}); get its models with stanza.download("{model}")'
+        ) from None
+
+    def parser(sentences: Sequence[Sequence[str]]) -> Iterator[ParsedSentence]:
+        for parsed in pipeline([list(words) for words in sentences]).sentences:
+            yield ParsedSentence(
+                tuple(word.text for word in parsed.words),
+                tuple(word.head - 1 for word in parsed.words),
+                tuple(word.deprel for word in parsed.words),
+            )
+
+    return parser
+
+
+def _import_parser_package(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise CorpusError(
+            f"{name} is not installed; pip install {name}, or parse the text elsewhere and import its CoNLL-U"
+        ) from None
+
+
+PARSERS: Mapping[str, Callable[[str], Parser]] = {"spacy": _load_spacy, "stanza": _load_stanza}
+"""Functions that load a parser from the name of a model, by name of the package."""

@@ -1,0 +1,164 @@
+"""Import a corpus: text becomes a vocabulary and shards of ids in a store.
+
+The import reads the text once (`source_reader`). It writes the words as numbers (`word_counts`) and the
+annotations as tables (`annotation_tables`) to temporary files. Then it selects the vocabulary
+(`vocabulary_selection`), replaces the numbers by ids, writes the shards, and commits the manifest last
+(`corpus_writer`). Memory grows with the number of distinct words, not with the length of the text.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from memtune.corpora.importing.annotation_tables import AnnotationTables
+from memtune.corpora.importing.corpus_writer import CorpusWriter
+from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.source_file import FileKind, find_kind
+from memtune.corpora.importing.source_reader import ProgressCallback, Source, SourceReader, check_sources
+from memtune.corpora.importing.split_assignment import Division
+from memtune.corpora.importing.vocabulary_selection import VocabularySelection, select_vocabulary
+from memtune.corpora.importing.word_counts import SplitCounter, WordTable
+from memtune.corpora.store.corpus_store import CorpusStore
+from memtune.corpora.store.manifest import (
+    SPLITS,
+    FileRecord,
+    ImportOptions,
+    Manifest,
+    SourceRecord,
+    check_name,
+)
+from memtune.corpora.store.node_cache import resolve_cache_folder
+from memtune.corpora.store.vocabulary import UNK
+from memtune.corpora.store.word_vectors import VectorFile, Vectors, read_vectors
+from memtune.errors import CorpusError
+
+__all__ = ["OOV_WARNING_RATE", "ImportResult", "import_corpus"]
+
+OOV_WARNING_RATE = 0.2
+"""Share of a valid or test split's words outside the vocabulary above which an import warns."""
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """The manifest in the store, warnings for the user, and whether the same content was already stored."""
+
+    manifest: Manifest
+    warnings: tuple[str, ...]
+    unchanged: bool
+
+
+def import_corpus(
+    name: str,
+    sources: Mapping[str, Source] | Division,
+    store: str | Path | CorpusStore,
+    options: ImportOptions | None = None,
+    *,
+    licence: str | None = None,
+    ideal: Mapping[str, float] | None = None,
+    vectors: VectorFile | None = None,
+    replace: bool = False,
+    cache: Path | None = None,
+    progress: ProgressCallback | None = None,
+) -> ImportResult:
+    """Imports the splits "train", "valid" and "test" as corpus `name`.
+
+    Only the training split determines the vocabulary unless `options.vocabulary` is "all". A corpus with
+    annotations may have some of the splits only. A Division divides one file into the splits. If the name
+    exists, equal content changes nothing, and different content raises CorpusError unless `replace` is true.
+    `licence` (a note) and `ideal` (the exact ideal perplexity per split) are stored in the manifest.
+    `vectors` are stored for the words of the vocabulary. Raises CorpusError for texts that cannot be read and
+    StorageError for a store that cannot be written; the store then keeps its previous content.
+    """
+    place = CorpusStore.open(store)
+    check_sources(check_name(name), sources)
+    if vectors and find_kind(vectors.path, "the file of vectors") is FileKind.FOLDER:
+        raise CorpusError(f"the file of vectors {vectors.path} is a folder")
+    splits = SPLITS if isinstance(sources, Division) else tuple(split for split in SPLITS if split in sources)
+    _check_ideal(name, splits, ideal)
+    options = _choose_vocabulary_source(options or ImportOptions(), splits)
+    place.check_writable()
+    with ExitStack() as stack:
+        table = WordTable()
+        tables = AnnotationTables(table)
+        stack.callback(tables.close)
+        counters = {split: SplitCounter(table) for split in splits}
+        for counter in counters.values():
+            stack.callback(counter.close)
+        reader = SourceReader(tables, options.skip_bad, progress)
+        records = _read_sources(reader, sources, counters)
+        _check_annotations(name, tables, counters)
+        counts = {split: counter.counts for split, counter in counters.items()}
+        selection = select_vocabulary(table.words, counts, options, tables.question_words)
+        found = _read_vectors(vectors, selection, options, progress) if vectors else None
+        writer = CorpusWriter(
+            place, name, counters, tables, selection, found, options, records, licence, ideal
+        )
+        with place.lock(name, resolve_cache_folder(cache)):
+            manifest, unchanged = writer.write(replace)
+    return ImportResult(manifest, tuple(_collect_warnings(manifest)), unchanged)
+
+
+def _read_sources(
+    reader: SourceReader, sources: Mapping[str, Source] | Division, counters: Mapping[str, SplitCounter]
+) -> dict[str, SourceRecord]:
+    if isinstance(sources, Division):
+        return reader.read_division(sources, counters)
+    return {split: reader.read(sources[split], counter, split) for split, counter in counters.items()}
+
+
+def _read_vectors(
+    file: VectorFile,
+    selection: VocabularySelection,
+    options: ImportOptions,
+    progress: ProgressCallback | None,
+) -> tuple[Vectors, VectorFile, FileRecord]:
+    with closing(LineReader(file.path, skip_bad=options.skip_bad)) as reader:
+
+        def show(done: int) -> None:
+            if progress:
+                progress(done, reader.size_bytes, "vectors")
+
+        vectors = read_vectors(reader, selection.vocabulary, file.seed, show)
+        record = FileRecord(name=str(file.path), sha256=reader.sha256, bytes=reader.bytes_read)
+    return vectors, file, record
+
+
+def _choose_vocabulary_source(options: ImportOptions, splits: Sequence[str]) -> ImportOptions:
+    """Without a training split all splits determine the vocabulary."""
+    return options if "train" in splits else options.model_copy(update={"vocabulary": "all"})
+
+
+def _check_annotations(name: str, tables: AnnotationTables, counters: Mapping[str, SplitCounter]) -> None:
+    if len(counters) < len(SPLITS) and not tables:
+        raise CorpusError(
+            f"{name}: a corpus without annotations has the splits {', '.join(SPLITS)}; got "
+            f"{', '.join(counters)}"
+        )
+    tables.check({split: counter.sentence_count for split, counter in counters.items()})
+
+
+def _check_ideal(name: str, splits: Sequence[str], ideal: Mapping[str, float] | None) -> None:
+    if set(ideal or ()) - set(splits):
+        raise CorpusError(
+            f"{name}: ideal perplexities for {', '.join(ideal or ())}, the splits are {', '.join(splits)}"
+        )
+
+
+def _collect_warnings(manifest: Manifest) -> Iterator[str]:
+    yield from manifest.remarks
+    if vectors := manifest.vectors:
+        missing = manifest.vocabulary.size - vectors.known
+        yield f"{missing:,} of {manifest.vocabulary.size:,} tokens have no vector in {vectors.source.name}"
+    for split in ("valid", "test"):
+        if split not in manifest.splits:
+            continue
+        rate = manifest.splits[split].oov_rate
+        if rate > OOV_WARNING_RATE:
+            yield (
+                f"{rate:.1%} of the {split} words are outside the vocabulary and became {UNK}; "
+                "check that language, tokenisation and case are those of the training text"
+            )
+        training = manifest.sources.get("train")
+        if training and not training.division and manifest.sources[split].sha256 == training.sha256:
+            yield f"the {split} split is the training text: its perplexity does not measure generalisation"

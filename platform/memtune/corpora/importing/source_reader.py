@@ -1,0 +1,194 @@
+"""Reading the sources of an import: words are counted, annotations spooled, bytes hashed."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from memtune.corpora.formats import FORMATS
+from memtune.corpora.importing.annotation_tables import AnnotationTables
+from memtune.corpora.importing.example_blocks import Example, make_blocks
+from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.source_file import FileKind, find_kind, get_pipe_identity
+from memtune.corpora.importing.split_assignment import Division, divide_block
+from memtune.corpora.importing.text_blocks import Block, Format, TextFile
+from memtune.corpora.importing.word_counts import SplitCounter
+from memtune.corpora.store.manifest import SPLITS, FileRecord, SourceRecord
+from memtune.errors import CorpusError, did_you_mean
+from memtune.storage.digests import ContentDigest
+from memtune.values import Value, digest, parse
+
+__all__ = ["ProgressCallback", "Source", "SourceReader", "check_sources"]
+
+ProgressCallback = Callable[[int, int | None, str], None]
+"""Called with bytes read, total bytes (None if unknown) and the split."""
+
+Source = TextFile | Iterable[Sequence[str] | Example]
+"""What a split is read from: a file, or sentences as sequences of words without `<eos>`, annotated or not."""
+
+
+def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
+    """Raises CorpusError for wrong splits, formats, options and files, before anything is read."""
+    if isinstance(sources, Division):
+        _check_file("train", sources.source)
+        return
+    annotated = any(
+        not isinstance(source, TextFile) or _find_format(source).annotations for source in sources.values()
+    )
+    if not sources or set(sources) - set(SPLITS) or (len(sources) < len(SPLITS) and not annotated):
+        raise CorpusError(
+            f"{name}: a text needs --train, --valid and --test, or --train with --split 80,10,10; got "
+            f"{', '.join(sources) or 'none of them'}; questions and labels may be of some splits only"
+        )
+    files = {split: source for split, source in sources.items() if isinstance(source, TextFile)}
+    kinds = {split: _check_file(split, source) for split, source in files.items()}
+    _refuse_repeated_pipes(
+        [files[split].path for split, kind in kinds.items() if kind is FileKind.PIPE],
+    )
+
+
+def _check_file(split: str, source: TextFile) -> FileKind:
+    _parse_options(source)
+    kind = find_kind(source.path, f"the {split} file")
+    if kind is FileKind.FOLDER and not _find_format(source).reads_folders:
+        raise CorpusError(f"the {split} file {source.path} is a folder")
+    return kind
+
+
+def _refuse_repeated_pipes(paths: Sequence[Path]) -> None:
+    """Refuses one pipe for two splits: the second read would wait for a writer forever."""
+    identities = [get_pipe_identity(path) for path in paths]
+    for path, identity in zip(paths, identities, strict=True):
+        if identities.count(identity) > 1:
+            raise CorpusError(
+                f"{path} is a pipe, which can be read once, and several splits name it; give each split its "
+                "own, or divide the text with --split"
+            )
+
+
+@dataclass(frozen=True)
+class SourceReader:
+    """Reads the sources of one import."""
+
+    tables: AnnotationTables
+    skip_bad: bool
+    progress: ProgressCallback | None
+
+    def read(self, source: Source, counter: SplitCounter, split: str) -> SourceRecord:
+        """Counts the words of a whole split and describes its source."""
+        if isinstance(source, TextFile):
+            with closing(LineReader(source.path, skip_bad=self.skip_bad)) as reader:
+                for block in self._read_blocks(source, reader, split):
+                    self._add_block(block, counter, split)
+                record = _make_record(source, reader)
+        else:
+            record = self._read_sentences(source, counter, split)
+        counter.merge()
+        if not counter.word_count:
+            raise CorpusError(f"the {split} split is empty: no word in {record.name}")
+        return record
+
+    def read_division(
+        self, division: Division, counters: Mapping[str, SplitCounter]
+    ) -> dict[str, SourceRecord]:
+        """Counts the words of all splits of a divided file and describes the file."""
+        with closing(LineReader(division.source.path, skip_bad=self.skip_bad)) as reader:
+            for block in self._read_blocks(division.source, reader, "all"):
+                for split, part in divide_block(block, division):
+                    self._add_block(part, counters[split], split)
+            record = _make_record(division.source, reader)
+        _finish_division(division, counters)
+        total = sum(division.shares.values())
+        return {
+            split: record.model_copy(
+                update={"division": f"{division.shares[split] / total:.3g} of it, seed {division.seed}"}
+            )
+            for split in counters
+        }
+
+    def _read_blocks(self, source: TextFile, reader: LineReader, split: str) -> Iterator[Block]:
+        size = reader.size_bytes
+        for block in _find_format(source).read(reader, _parse_options(source)):
+            yield block
+            if self.progress:
+                self.progress(_count_bytes_read(reader), size, split)
+        reader.check_bad_share()
+
+    def _read_sentences(
+        self, sentences: Iterable[Sequence[str] | Example], counter: SplitCounter, split: str
+    ) -> SourceRecord:
+        text = ContentDigest()
+
+        def examples() -> Iterator[Example]:
+            for item in sentences:
+                example = item if isinstance(item, Example) else Example((item,))
+                for sentence in example.sentences:
+                    # make_blocks refuses lone surrogates with a message; the digest has to accept them.
+                    text.add(f"{' '.join(sentence)}\n".encode(errors="surrogatepass"))
+                yield example
+
+        for block in make_blocks(examples()):
+            self._add_block(block, counter, split)
+            if self.progress:
+                self.progress(text.bytes, None, split)
+        return SourceRecord(name="sentences", format="sentences", sha256=text.sha256, bytes=text.bytes)
+
+    def _add_block(self, block: Block, counter: SplitCounter, split: str) -> None:
+        self.tables.add(split, block.annotations, counter.sentence_count)
+        counter.add(block)
+
+
+def _finish_division(division: Division, counters: Mapping[str, SplitCounter]) -> None:
+    path = division.source.path
+    sentences = sum(counter.sentence_count for counter in counters.values())
+    reason = f"no word in {path}"
+    if any(counter.word_count for counter in counters.values()):
+        reason = (
+            f"by seed {division.seed} none of the {sentences:,} sentences of {path} fell to it; give it a "
+            "larger share in --split, or take another --split-seed"
+        )
+    for split, counter in counters.items():
+        counter.merge()
+        if not counter.word_count:
+            raise CorpusError(f"the {split} split is empty: {reason}")
+
+
+def _make_record(source: TextFile, reader: LineReader) -> SourceRecord:
+    return SourceRecord(
+        name=str(source.path),
+        format=source.format,
+        sha256=_digest_source(reader),
+        bytes=_count_bytes_read(reader),
+        options=_parse_options(source).model_dump(mode="json"),
+        beside=tuple(
+            FileRecord(name=str(other.path), sha256=other.sha256, bytes=other.bytes_read)
+            for other in reader.companions
+        ),
+        skipped=reader.skipped,
+        notes=tuple(reader.notes),
+    )
+
+
+def _find_format(source: TextFile) -> Format:
+    if source.format not in FORMATS:
+        raise CorpusError(f'no format "{source.format}"; {did_you_mean(source.format, FORMATS)}')
+    return FORMATS[source.format]
+
+
+def _parse_options(source: TextFile) -> Value:
+    options: Value = parse(_find_format(source).options, dict(source.options), f"format {source.format}")
+    return options
+
+
+def _chain_readers(reader: LineReader) -> Iterator[LineReader]:
+    return chain((reader,), reader.companions)
+
+
+def _count_bytes_read(reader: LineReader) -> int:
+    return sum(each.bytes_read for each in _chain_readers(reader)) if reader.is_folder else reader.bytes_read
+
+
+def _digest_source(reader: LineReader) -> str:
+    """SHA-256 of the file, or the digest of the digests of the files of a folder."""
+    return digest([each.sha256 for each in reader.companions]) if reader.is_folder else reader.sha256

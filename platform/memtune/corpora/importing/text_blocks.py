@@ -1,0 +1,114 @@
+"""The output of a text format: blocks of words with annotations."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from memtune.corpora.importing.line_reader import LineReader
+from memtune.values import Value
+
+__all__ = [
+    "SENTENCE_END",
+    "BadLineError",
+    "Block",
+    "Format",
+    "TextFile",
+    "parse_number",
+    "shorten",
+    "split_lines",
+]
+
+SENTENCE_END = "\0"
+"""Ends each sentence in blocks of words; no text contains it, because NUL bytes are refused."""
+
+_MAX_REASON_CHARACTERS = 300
+_MAX_SHOWN_CHARACTERS = 40
+_MAX_DIGITS = 20
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file in one of the FORMATS, or a folder for formats that read folders, and options of its format."""
+
+    path: Path
+    format: str = "text"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A sequence of whole sentences.
+
+    words: the words of all sentences in order (Arrow strings), each sentence closed by SENTENCE_END.
+    lengths: number of words of each sentence, SENTENCE_END included. annotations: by kind, rows with the
+    columns of ANNOTATION_KINDS[kind].input_schema, whose sentences count from 0 within the block.
+    """
+
+    words: pa.Array
+    lengths: npt.NDArray[np.int32]
+    annotations: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
+
+
+class BadLineError(Exception):
+    """A line breaks its format, for `reason`; `line` is its number if it is not the first of its entry."""
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        # A reason quotes the file, which may have a line of megabytes or lone surrogates.
+        printable = reason.encode(errors="backslashreplace").decode()
+        self.reason = shorten(printable, _MAX_REASON_CHARACTERS)
+        self.line = line
+
+
+def shorten(text: str, characters: int = _MAX_SHOWN_CHARACTERS) -> str:
+    """The start of a text, for a message."""
+    return text if len(text) <= characters else f"{text[:characters]}..."
+
+
+def parse_number(text: str, name: str, maximum: int = _INT32_MAX) -> int:
+    """A whole number from 0 to `maximum`. Raises BadLineError that names the field."""
+    digits = text.strip()
+    # int() takes time quadratic in the digits and refuses more than 4,300 of them with a ValueError.
+    if not digits.isdecimal() or len(digits) > _MAX_DIGITS or int(digits) > maximum:
+        raise BadLineError(f'{name} "{shorten(digits)}" is not a whole number from 0 to {maximum}')
+    return int(digits)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A text format: how the lines of a file become sentences and annotations.
+
+    read: yields the blocks of a file, given a value of `options`; raises CorpusError that names the line
+    that breaks the format. summary: one line for users. annotations: kinds its blocks may have.
+    reads_folders: whether it also reads folders of files.
+    """
+
+    read: Callable[[LineReader, Any], Iterator[Block]]
+    summary: str
+    annotations: tuple[str, ...] = ()
+    options: type[Value] = Value
+    reads_folders: bool = False
+
+
+def split_lines(lines: pa.Array) -> Block:
+    """One sentence per line, words split as by `str.split`; a blank line has no words."""
+    words = pc.utf8_split_whitespace(_append_sentence_end(pc.utf8_trim_whitespace(lines)))
+    return Block(words.flatten(), np.diff(words.offsets.to_numpy()))
+
+
+def _append_sentence_end(lines: pa.Array) -> pa.Array:
+    """Trimmed lines with SENTENCE_END as a last word.
+
+    Arrow's splitting yields empty words where a line starts or ends with whitespace, and may miss a separator
+    there because it looks past the end for more whitespace. No line starts or ends with whitespace here.
+    """
+    closed = pc.binary_join_element_wise(lines, SENTENCE_END, " ")
+    blank = pc.equal(pc.binary_length(lines), 0)
+    return pc.if_else(blank, SENTENCE_END, closed) if pc.any(blank).as_py() else closed

@@ -1,0 +1,159 @@
+"""Select the vocabulary: tokens and their ids, from all words of the text and their counts.
+
+By default only the training split determines the vocabulary, and the other splits are encoded with it.
+`vocabulary = "all"` uses all splits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from memtune.corpora.store.manifest import ImportOptions
+from memtune.corpora.store.vocabulary import EOS, UNK, Vocabulary
+from memtune.errors import CorpusError
+
+__all__ = ["VocabularySelection", "select_vocabulary"]
+
+_QUESTION_WORDS = "questions'"
+"""Key beside the split names for the counts of the words in annotation columns; error messages show it."""
+
+# Escapes that the Moses tokeniser writes for its reserved characters, older spellings included. The ampersand
+# comes last: replaced earlier, "&amp;lt;" would be unescaped twice.
+_MOSES_ESCAPES = {
+    "&#124;": "|",
+    "&bar;": "|",
+    "&lt;": "<",
+    "&gt;": ">",
+    "&apos;": "'",
+    "&quot;": '"',
+    "&#91;": "[",
+    "&bra;": "[",
+    "&#93;": "]",
+    "&ket;": "]",
+    "&amp;": "&",
+}
+
+
+@dataclass(frozen=True)
+class VocabularySelection:
+    """The selected vocabulary and the encoding of the words of the text.
+
+    ids: vocabulary id of each word number, (words,) int32. outside_mask: words outside the vocabulary,
+    (words,) bool.
+    """
+
+    vocabulary: Vocabulary
+    ids: npt.NDArray[np.int32]
+    outside_mask: npt.NDArray[np.bool_]
+
+
+def select_vocabulary(
+    words: pa.Array,
+    counts: Mapping[str, npt.NDArray[np.int64]],
+    options: ImportOptions,
+    question_words: npt.NDArray[np.int32] | None = None,
+) -> VocabularySelection:
+    """Selects the vocabulary from all words and their counts by split; words[0] is the sentence end.
+
+    `question_words` are the word numbers in annotation columns; a vocabulary of all splits keeps each of
+    them. With `unknown = "map"` the vocabulary always has `<unk>`, otherwise only if the counted text has it.
+    Raises CorpusError if the text contains `<eos>`, if no word is frequent enough, or if words are outside
+    the vocabulary and `unknown = "refuse"`.
+    """
+    tokens, numbers = _normalise_spelling(words, options)
+    totals = {
+        split: np.bincount(numbers, count, len(tokens)).astype(np.int64) for split, count in counts.items()
+    }
+    if question_words is not None and len(question_words):
+        totals[_QUESTION_WORDS] = np.bincount(numbers[question_words], minlength=len(tokens)).astype(np.int64)
+    _refuse_boundary(tokens, totals)
+    counted_splits = ["train"] if options.vocabulary == "train" else list(counts)
+    counted = np.stack([totals[split] for split in counted_splits]).sum(axis=0)
+    wanted = counted >= options.min_count
+    if options.vocabulary == "all" and _QUESTION_WORDS in totals:
+        wanted |= totals[_QUESTION_WORDS] > 0
+    kept, has_unknown = _choose_tokens(tokens, counted, wanted, options)
+    ids = np.full(len(tokens), -1, np.int32)
+    ids[0] = 0
+    ids[kept] = np.arange(len(kept), dtype=np.int32) + 1 + has_unknown
+    unknown_word = pc.index(tokens, UNK).as_py()
+    if has_unknown and unknown_word >= 0:
+        ids[unknown_word] = 1
+    outside = ids < 0
+    if options.unknown == "refuse":
+        _refuse_outside(tokens, totals, outside)
+    ids[outside] = 1
+    vocabulary = _build_vocabulary(tokens, counted, ids, kept, has_unknown)
+    return VocabularySelection(vocabulary, ids[numbers], outside[numbers])
+
+
+def _normalise_spelling(words: pa.Array, options: ImportOptions) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+    """Distinct tokens after unescaping and lower-casing, and the token index of each word, (words,) int32."""
+    if not (options.unescape or options.lower_case):
+        return words, np.arange(len(words), dtype=np.int32)
+    if options.unescape:
+        for escape, character in _MOSES_ESCAPES.items():
+            words = pc.replace_substring(words, escape, character)
+    spelled = (pc.utf8_lower(words) if options.lower_case else words).dictionary_encode()
+    return spelled.dictionary, spelled.indices.to_numpy()
+
+
+def _choose_tokens(
+    tokens: pa.Array, counts: npt.NDArray[np.int64], wanted: npt.NDArray[np.bool_], options: ImportOptions
+) -> tuple[npt.NDArray[np.int64], bool]:
+    """Indices of the kept tokens without `<eos>` and `<unk>`, and whether the vocabulary has `<unk>`.
+
+    The order is by descending count, then by token.
+    """
+    unknown = pc.index(tokens, UNK).as_py()
+    has_unknown = options.unknown == "map" or (unknown >= 0 and bool(counts[unknown]))
+    order = pc.sort_indices(
+        pa.table({"count": counts, "token": tokens}),
+        sort_keys=[("count", "descending"), ("token", "ascending")],
+    ).to_numpy()
+    order = order[wanted[order] & (order != 0) & (order != unknown)].astype(np.int64)
+    if not len(order):
+        text = "training text" if options.vocabulary == "train" else "text"
+        raise CorpusError(f"no word occurs at least {options.min_count} times in the {text}; lower min_count")
+    if options.max_size is not None:
+        order = order[: options.max_size - 1 - has_unknown]
+    return order, has_unknown
+
+
+def _build_vocabulary(
+    tokens: pa.Array,
+    counts: npt.NDArray[np.int64],
+    ids: npt.NDArray[np.int32],
+    kept: npt.NDArray[np.int64],
+    has_unknown: bool,
+) -> Vocabulary:
+    special = pa.array([EOS, UNK][: 1 + has_unknown], pa.string())
+    totals = np.bincount(ids, counts, minlength=len(special) + len(kept)).astype(np.int64)
+    return Vocabulary(pa.concat_arrays([special, tokens.take(pa.array(kept))]), pa.array(totals))
+
+
+def _refuse_boundary(tokens: pa.Array, totals: Mapping[str, npt.NDArray[np.int64]]) -> None:
+    boundary = pc.index(tokens, EOS).as_py()
+    for split, total in totals.items():
+        if boundary >= 0 and total[boundary]:
+            raise CorpusError(
+                f"the {split} text contains {EOS} {total[boundary]} times; memtune ends every sentence with "
+                "it, so remove it from the text"
+            )
+
+
+def _refuse_outside(
+    tokens: pa.Array, totals: Mapping[str, npt.NDArray[np.int64]], outside_mask: npt.NDArray[np.bool_]
+) -> None:
+    for split, total in totals.items():
+        outside = np.flatnonzero(outside_mask & (total > 0))
+        if len(outside):
+            examples = ", ".join(f'"{tokens[int(word)].as_py()}"' for word in outside[:5])
+            raise CorpusError(
+                f"the {split} text has {len(outside)} words outside the vocabulary: {examples}"
+                f'{", ..." if len(outside) > 5 else ""}; with unknown = "map" they become {UNK}'
+            )

@@ -1,0 +1,1 @@
+"""Corpora as files: manifest, Arrow shards, vocabulary, annotations, and the cache of each node."""

@@ -1,0 +1,204 @@
+"""A corpus opened for reading: splits of memory-mapped tokens, a vocabulary, a manifest.
+
+Opening maps the shards and copies nothing; the system reads pages when they are first used, and all processes
+of a node share them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from memtune.corpora.store.annotations import Annotations, map_annotations
+from memtune.corpora.store.corpus_store import CorpusStore
+from memtune.corpora.store.manifest import Manifest
+from memtune.corpora.store.node_cache import ensure_verified, resolve_cache_folder
+from memtune.corpora.store.shards import ShardArrays, map_shard
+from memtune.corpora.store.vocabulary import Vocabulary
+from memtune.corpora.store.word_vectors import Vectors
+from memtune.errors import CorpusError, did_you_mean
+from memtune.values import digest
+
+__all__ = ["Corpus", "Split", "list_corpora", "open_corpus"]
+
+
+class Split:
+    """The tokens of one split: one stream of sentences, each ending with `<eos>`, over all its shards."""
+
+    def __init__(self, name: str, shards: Sequence[ShardArrays]) -> None:
+        self.name = name
+        self._shards = tuple(shards)
+        self._shard_starts = np.cumsum([0, *(int(shard.offsets[-1]) for shard in shards)], dtype=np.int64)
+
+    @property
+    def token_count(self) -> int:
+        """Number of tokens, every `<eos>` included."""
+        return int(self._shard_starts[-1])
+
+    @cached_property
+    def sentence_count(self) -> int:
+        """Number of sentences."""
+        return sum(len(shard.offsets) - 1 for shard in self._shards)
+
+    @cached_property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Tokens of each sentence, `<eos>` included, (sentences,)."""
+        return np.concatenate([np.diff(shard.offsets) for shard in self._shards])
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Position of each sentence's first token in the stream, (sentences,)."""
+        placed = zip(self._shards, self._shard_starts, strict=False)
+        return np.concatenate([shard.offsets[:-1] + base for shard, base in placed])
+
+    def read_tokens(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """A copy of the ids at positions start to stop - 1 of the stream; IndexError outside of it."""
+        if not 0 <= start <= stop <= self.token_count:
+            raise IndexError(f"positions {start} to {stop} of a split of {self.token_count} tokens")
+        copy = np.empty(stop - start, np.int64)
+        first, last = np.searchsorted(self._shard_starts, [start, stop], side="right") - 1
+        for index in range(first, min(last + 1, len(self._shards))):
+            base, end = self._shard_starts[index : index + 2]
+            low, high = max(start, base), min(stop, end)
+            copy[low - start : high - start] = self._shards[index].ids[low - base : high - base]
+        return copy
+
+    def gather(self, positions: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """A copy of the ids at the positions, in their shape; IndexError for one outside the stream."""
+        flat = np.asarray(positions).ravel()
+        if len(flat) and not 0 <= flat.min() <= flat.max() < self.token_count:
+            raise IndexError(
+                f"positions {flat.min()} to {flat.max()} of a split of {self.token_count} tokens"
+            )
+        copy = np.empty(len(flat), np.int64)
+        shard_of = np.searchsorted(self._shard_starts, flat, side="right") - 1
+        for index in np.unique(shard_of):
+            here = shard_of == index
+            copy[here] = self._shards[index].ids[flat[here] - self._shard_starts[index]]
+        return copy.reshape(np.shape(positions))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus open for reading; `corpus["train"]` is a split.
+
+    `annotations` are mapped tables by kind and split, with the columns that ANNOTATION_KINDS says.
+    `vectors` belong to the tokens of its vocabulary. `joined` is the corpus of questions when it was opened
+    as "text+questions".
+    """
+
+    name: str
+    digest: str
+    manifest: Manifest
+    vocabulary: Vocabulary
+    splits: Mapping[str, Split]
+    annotations: Annotations = field(default_factory=dict)
+    vectors: Vectors | None = None
+    joined: "Corpus | None" = None
+
+    def __getitem__(self, split: str) -> Split:
+        if split not in self.splits:
+            raise CorpusError(f'{self.name} has no split "{split}"; {did_you_mean(split, self.splits)}')
+        return self.splits[split]
+
+    @property
+    def questions(self) -> "Corpus | None":
+        """The corpus with the annotations: the joined one, else itself if it has any."""
+        return self.joined or (self if self.annotations else None)
+
+    def map_question_ids(self, *, fold_case: bool = True) -> npt.NDArray[np.int64]:
+        """The id in this corpus of each token of the questions' vocabulary, (tokens,), -1 for a missing one.
+
+        With `fold_case` a missing token is looked up in lower case, then without regard to case, the most
+        frequent spelling first. A word that the import replaced by `<unk>` is `<unk>` here too. Raises
+        CorpusError when there are no questions.
+        """
+        questions = self.questions
+        if questions is None:
+            raise CorpusError(
+                f'{self.name} has no annotations; join a corpus that has: "{self.name}+QUESTIONS"'
+            )
+        ids = {token: number for number, token in enumerate(self.vocabulary.tokens)}
+        folded: dict[str, int] = {}
+        for token, number in ids.items() if fold_case else ():
+            folded.setdefault(token.casefold(), number)
+
+        def found(token: str) -> int:
+            spelled = [token, token.lower()] if fold_case else [token]
+            exact = (ids[spelling] for spelling in spelled if spelling in ids)
+            return next(exact, folded.get(token.casefold(), -1))
+
+        return np.fromiter((found(token) for token in questions.vocabulary.tokens), np.int64)
+
+
+def open_corpus(name: str, store: str | Path | CorpusStore, cache: Path | None = None) -> Corpus:
+    """Open a corpus of a store, verified once per node; a remote one is downloaded to the node's cache first.
+
+    "text+questions" opens two: the splits and the vocabulary of the first with the annotations of the second.
+    `cache` is by default the folder of the variable MEMTUNE_CACHE, else ~/.cache/memtune. Raises CorpusError
+    for a corpus that is missing, of a newer schema, truncated, altered or inconsistent, naming the file, and
+    for questions without annotations.
+    """
+    text, plus, asked = name.partition("+")
+    if not plus:
+        return _open_latest(name, CorpusStore.open(store), cache)
+    return _join_questions(
+        name,
+        _open_latest(text, CorpusStore.open(store), cache),
+        _open_latest(asked, CorpusStore.open(store), cache),
+    )
+
+
+def _join_questions(name: str, text: Corpus, questions: Corpus) -> Corpus:
+    if not questions.annotations:
+        raise CorpusError(
+            f"{name}: {questions.name} has no annotations, so it cannot be asked of {text.name}"
+        )
+    joined = digest("joined", text.digest, questions.digest)
+    return replace(text, name=name, digest=joined, joined=questions)
+
+
+def _open_latest(name: str, store: CorpusStore, cache: Path | None) -> Corpus:
+    manifest = store.read_manifest(name)
+    try:
+        return _open_manifest(store, manifest, resolve_cache_folder(cache))
+    except CorpusError:
+        newer = store.read_manifest(name)
+        if newer == manifest:
+            raise
+        return _open_manifest(
+            store, newer, resolve_cache_folder(cache)
+        )  # an import replaced it between reading the manifest and its files
+
+
+def _open_manifest(store: CorpusStore, manifest: Manifest, cache: Path) -> Corpus:
+    folder = ensure_verified(store, manifest, cache)
+    size = manifest.vocabulary.size
+    splits = {
+        name: Split(name, [map_shard(folder / shard.path, size) for shard in summary.shards])
+        for name, summary in manifest.splits.items()
+    }
+    vocabulary = Vocabulary.load(folder / manifest.vocabulary.path)
+    annotations = map_annotations(folder, manifest.annotations)
+    record = manifest.vectors
+    vectors = Vectors.load(folder / record.path, record.width) if record else None
+    return Corpus(manifest.name, manifest.digest, manifest, vocabulary, splits, annotations, vectors)
+
+
+def list_corpora(
+    store: str | Path | CorpusStore, on_unreadable: Callable[[CorpusError], None] | None = None
+) -> list[Manifest]:
+    """Manifests of a store's corpora, by name; `on_unreadable` receives the error of an unreadable one."""
+    place = CorpusStore.open(store)
+    manifests = []
+    for name in place.list_names():
+        try:
+            manifests.append(place.read_manifest(name))
+        except CorpusError as error:
+            if on_unreadable is None:
+                raise
+            on_unreadable(error)
+    return manifests

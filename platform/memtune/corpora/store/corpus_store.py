@@ -1,0 +1,184 @@
+"""A store of corpora: a local folder, or a location that pyarrow.fs knows, such as s3://bucket/corpora.
+
+Layout: NAME/manifest.json, and beside it one folder per import, which the paths of the manifest name.
+A corpus exists when its manifest does: the manifest is written last, in one step.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from filelock import FileLock
+from pyarrow import fs
+
+from memtune.corpora.store.manifest import Manifest, StoredFile, check_name, parse_manifest
+from memtune.errors import CorpusError, StorageError, did_you_mean
+from memtune.storage.digests import HashingSink, hash_bytes
+from memtune.storage.folder import Folder, MissingFileError
+
+__all__ = ["MANIFEST_NAME", "CorpusStore", "describe_file"]
+
+MANIFEST_NAME = "manifest.json"
+
+_ABANDONED_SECONDS = 24 * 3600
+"""Age at which a half-written folder in a remote store counts as that of a dead import; no lock tells."""
+
+
+def describe_file(path: str, sink: HashingSink) -> StoredFile:
+    """The manifest's entry for a file that was written through `sink`; `path` is relative to the corpus."""
+    return StoredFile(path=path, sha256=sink.content.sha256, bytes=sink.content.bytes)
+
+
+class CorpusStore:
+    """A folder of corpora.
+
+    `local_path` is its path where files can be mapped in place, None where they are downloaded first. Every
+    method raises StorageError when the file system fails.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.local_path = folder.local_path
+
+    @classmethod
+    def open(cls, location: "str | Path | CorpusStore") -> "CorpusStore":
+        """The store at a path or URI.
+
+        Raises ConfigurationError for a URI with credentials.
+        """
+        return location if isinstance(location, CorpusStore) else cls(Folder.open(str(location)))
+
+    @property
+    def uri(self) -> str:
+        """The location, for messages; it holds no credentials."""
+        return self.folder.uri
+
+    def list_names(self) -> list[str]:
+        """Names of the corpora, sorted; none where the folder does not exist."""
+        names = [
+            str(entry.base_name)
+            for entry in self.folder.list_entries()
+            if entry.type == fs.FileType.Directory and not self._is_link(entry.base_name)
+        ]
+        found = self.folder.find_files([f"{name}/{MANIFEST_NAME}" for name in names])
+        return [path.partition("/")[0] for path in found]
+
+    def read_manifest(self, name: str) -> Manifest:
+        """The manifest of a corpus.
+
+        Raises CorpusError, with the nearest name of the store, when it does not exist or cannot be read.
+        """
+        found = self.find_manifest(name)
+        if found is None:
+            raise CorpusError(
+                f'no corpus "{name}" in {self.uri}; {did_you_mean(name, self.list_names())} (memtune '
+                f"corpus list)"
+            )
+        return found
+
+    def find_manifest(self, name: str) -> Manifest | None:
+        """The manifest of a corpus, or None. Raises CorpusError when it cannot be read."""
+        data = self._open_corpus(name).read_document(MANIFEST_NAME)
+        if data is None:
+            return None
+        manifest = parse_manifest(data, f"{self.uri}: {name}/{MANIFEST_NAME}")
+        if manifest.name != name:
+            raise CorpusError(
+                f"{self.uri}: the folder {name} holds corpus {manifest.name}; rename it to {manifest.name}"
+            )
+        return manifest
+
+    @contextmanager
+    def open_file(self, name: str, path: str) -> Iterator[Any]:
+        """A file of a corpus as a binary stream. Raises CorpusError when it does not exist."""
+        try:
+            with self._open_corpus(name).open_file(path) as stream:
+                yield stream
+        except MissingFileError:
+            raise CorpusError(
+                f"{self.uri}: {name}/{path} is missing; import {name} again with replace"
+            ) from None
+
+    def create_folder(self, name: str) -> str:
+        """Create the folder for the files of one import; returns its unique name."""
+        folder = f"data-{uuid4().hex[:16]}"
+        (self._open_corpus(name) / folder).create()
+        return folder
+
+    @contextmanager
+    def create_file(self, name: str, path: str) -> Iterator[HashingSink]:
+        """A new file of a corpus for writing; its content is on disk when the block ends."""
+        with self._open_corpus(name).create_file(path) as sink:
+            yield sink
+
+    def commit(self, manifest: Manifest) -> None:
+        """Put the manifest in place in one step: readers see the corpus before or after, never between."""
+        data = manifest.model_dump_json(indent=2).encode()
+        self._open_corpus(manifest.name).write_document(MANIFEST_NAME, data)
+
+    def clean(self, name: str, keep: Manifest | None, obsolete: str | None = None) -> None:
+        """Delete the folder `obsolete` and files of dead imports, but not the corpus of `keep`.
+
+        Call it with the lock held. In a remote store an import on another node may still be writing, so only
+        entries that did not change for a day are deleted there. What cannot be deleted, such as files mapped
+        over NFS, is left to the next import.
+        """
+        used = {MANIFEST_NAME, keep.folder} if keep else set()
+        corpus = self._open_corpus(name)
+        with suppress(OSError, StorageError):
+            for entry in corpus.list_entries():
+                if entry.base_name in used:
+                    continue
+                if entry.base_name == obsolete or self._is_abandoned(corpus, entry):
+                    corpus.delete_entry(entry.base_name)
+            if corpus.local_path and keep is None:
+                corpus.local_path.rmdir()
+
+    def check_writable(self) -> None:
+        """Raise StorageError when a local folder cannot be written; nothing is created."""
+        self.folder.check_writable()
+
+    @contextmanager
+    def lock(self, name: str, cache: Path) -> Iterator[None]:
+        """Allow one import of a name at a time: everywhere for a local folder, on this node for others."""
+        with self.folder.translate_errors("lock"):
+            lock = FileLock(self._prepare_lock_path(name, cache))
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _prepare_lock_path(self, name: str, cache: Path) -> Path:
+        parent = self.local_path or cache
+        parent.mkdir(parents=True, exist_ok=True)
+        if self.local_path:
+            path = parent / f".{name}.lock"
+        else:
+            path = parent / f"import-{hash_bytes((self.folder / name).path.encode())[:16]}.lock"
+        if path.is_symlink():  # locking truncates the file that it opens
+            raise StorageError(f"the lock {path} is a symbolic link; delete it")
+        return path
+
+    def _open_corpus(self, name: str) -> Folder:
+        """The folder of a corpus. Raises CorpusError for a symbolic link in its place."""
+        if self._is_link(check_name(name)):
+            raise CorpusError(
+                f"{self.uri}: {name} is a symbolic link; delete it, and import or copy the corpus there"
+            )
+        return self.folder / name
+
+    def _is_link(self, name: str) -> bool:
+        with self.folder.translate_errors("read"):
+            return self.local_path is not None and (self.local_path / name).is_symlink()
+
+    def _is_abandoned(self, corpus: Folder, entry: fs.FileInfo) -> bool:
+        """Whether nobody writes an entry that no manifest names."""
+        if self.local_path:
+            return True
+        files = [] if entry.is_file else (corpus / entry.base_name).list_entries()
+        newest = max(other.mtime_ns or 0 for other in (entry, *files))
+        return time.time() - newest / 1e9 > _ABANDONED_SECONDS

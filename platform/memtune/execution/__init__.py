@@ -1,1 +1,0 @@
-"""Where it runs: studies, trials, resume. The only home of Ray, imported on first use."""

@@ -1,0 +1,369 @@
+"""The interface of every model family: its configuration, its model, and two functions over any model.
+
+A family is one module with a configuration class and a final model class: a `NeuralLanguageModelConfig` and a
+`NeuralLanguageModel` for a network, a `CountingConfig` and a `LanguageModel` for a model that learns by
+counting. Training, search, evaluation and reports use families through this interface alone.
+
+Shapes: B batch, T time, H hidden width, V vocabulary, N = B * T rows, or nodes of trees.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Protocol, Self, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from typing_extensions import override
+
+from memtune.errors import ConfigurationError
+from memtune.models.layers.tree_levels import Trees
+from memtune.models.memories.recent_words import empty_words, keep_recent_words
+from memtune.models.outputs.output_config import NoOutputConfig, OutputConfig, SoftmaxConfig
+from memtune.models.outputs.output_layer import OutputLayer
+from memtune.values import Value
+
+__all__ = [
+    "CountingConfig",
+    "LanguageModel",
+    "LanguageModelConfig",
+    "Model",
+    "NeuralLanguageModel",
+    "NeuralLanguageModelConfig",
+    "RecurrentState",
+    "SupportsAttention",
+    "TreeReader",
+    "WindowLanguageModel",
+    "logits",
+    "negative_log_likelihood",
+]
+
+RecurrentState = dict[str, Tensor]
+"""The state of a model between two pieces of a text; the first dimension of every tensor is the batch."""
+
+
+class LanguageModelConfig(Value, ABC):
+    """The configuration of one family: it builds the model and gives its size and its cost."""
+
+    family: str
+    is_trained_by_gradient: ClassVar[bool]
+    """Whether an optimiser trains the model; a model that learns by counting is fitted once instead."""
+    reads_trees: ClassVar[bool] = False
+    """Whether the models read trees of words, so that they are a `TreeReader`."""
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether the models see words after the predicted one, so that sentences must be read whole."""
+        return False
+
+    @abstractmethod
+    def require_network(self, purpose: str) -> "NeuralLanguageModelConfig":
+        """This configuration, if it is that of a network; `purpose` says in the error what needs one.
+
+        Raises ConfigurationError for a family that learns by counting.
+        """
+
+    @abstractmethod
+    def build(self, vocabulary_size: int) -> "LanguageModel":
+        """A new, untrained model."""
+
+    @abstractmethod
+    def parameter_count(self, vocabulary_size: int) -> int:
+        """Number of trained parameters by formula, without building a module; a shared table counts once."""
+
+    @abstractmethod
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        """Multiply-adds of the matrix products per predicted token: forward pass with the output layer."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, str | int | float]:
+        """The fields that distinguish two models of this family in a table."""
+
+    @abstractmethod
+    def describe_output(self) -> dict[str, str | int | float]:
+        """The fields that distinguish the output layer from a full softmax in a table; {} for a softmax."""
+
+
+class CountingConfig(LanguageModelConfig):
+    """The configuration of a family that learns by counting, from a whole text at once.
+
+    The models have no trained parameters and compute no matrix products.
+    """
+
+    is_trained_by_gradient: ClassVar[bool] = False
+
+    @override
+    def require_network(self, purpose: str) -> "NeuralLanguageModelConfig":
+        raise ConfigurationError(
+            f'{purpose} needs a network, and family = "{self.family}" learns by counting; take a '
+            f'network such as family = "lstm"'
+        )
+
+    @override
+    def describe_output(self) -> dict[str, str | int | float]:
+        return {}
+
+    @override
+    def parameter_count(self, vocabulary_size: int) -> int:
+        return 0
+
+    @override
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        return 0
+
+    @abstractmethod
+    def fit(
+        self, tokens: npt.NDArray[np.integer], starts: npt.NDArray[np.integer], vocabulary_size: int
+    ) -> "LanguageModel":
+        """The model of token ids (T,); `starts` are the positions at which a sentence or a stream begins.
+
+        Raises ConfigurationError for an empty text, ids outside the vocabulary, and positions that do not
+        begin with 0 or are not strictly ascending.
+        """
+
+
+class NeuralLanguageModelConfig(LanguageModelConfig):
+    """The configuration of one family of networks."""
+
+    is_trained_by_gradient: ClassVar[bool] = True
+    output: OutputConfig = Field(
+        SoftmaxConfig(), description="The output layer, by its `kind` (see the output layers)"
+    )
+
+    @model_validator(mode="after")
+    def _output_layer_fits(self) -> Self:
+        if getattr(self, "tie_output", False) and not self.output.can_be_tied:
+            raise ValueError(
+                f"tie_output needs an output layer with a row as wide as an embedding for every word, "
+                f'"{self.output.kind}" has none; take tie_output = false'
+            )
+        if getattr(self, "maximum_entropy", None) and not self.output.can_have_ngram_connections:
+            raise ValueError(
+                f'maximum_entropy has no connections to an output layer of kind "{self.output.kind}"; take '
+                f'"softmax" or "class_factored"'
+            )
+        return self
+
+    @property
+    def hidden_width(self) -> int:
+        """Width H of the hidden vectors that the output layer reads.
+
+        Computed from the cost of a full softmax over one word, which is H, so no family has to state it.
+        """
+        softmax, none = (self.model_copy(update={"output": output}) for output in _SOFTMAX_AND_NONE)
+        return softmax.multiply_adds(1) - none.multiply_adds(1)
+
+    @override
+    def require_network(self, purpose: str) -> "NeuralLanguageModelConfig":
+        return self
+
+    @override
+    def describe_output(self) -> dict[str, str | int | float]:
+        return self.output.describe()
+
+    def count_activations_per_word_pair(self) -> int:
+        """The most floats that training stores for each pair of words of a row.
+
+        The default is that of an attention: scores, weights, their gradient and the temporal term.
+        """
+        return 4
+
+    def find_classifier_problem(self) -> str | None:
+        """Why a classifier cannot be trained over the hidden states and what to change; None if it can."""
+        return None
+
+    @abstractmethod
+    def build(self, vocabulary_size: int) -> "NeuralLanguageModel":
+        """A new model; its parameters are drawn from torch's default generator."""
+
+
+_SOFTMAX_AND_NONE = (SoftmaxConfig(), NoOutputConfig())
+
+
+class Model(nn.Module, ABC):
+    """The model of a trial: a language model, or a classifier over the body of one."""
+
+    config: LanguageModelConfig
+    vocabulary_size: int
+
+    def allocate_buffers(self, weights: Mapping[str, Tensor]) -> None:
+        """Give buffers whose size depends on the training text the shapes of these saved weights.
+
+        A network has no such buffers and does nothing.
+        """
+
+    def on_validation(self, valid_costs: Sequence[float]) -> None:
+        """Adapt the model to the costs of all validations so far; lower is better.
+
+        The trainer calls it after each report and once more when it resumes a trial, so the effect must
+        depend on these costs alone.
+        """
+
+    def compile_body(self) -> None:
+        """Compile the forward pass of the body with torch.compile."""
+
+
+class LanguageModel(Model):
+    """A model of the next word."""
+
+    def set_word_counts(self, counts: Sequence[int]) -> None:
+        """Give a new model the number of occurrences of each word in the training text, before training."""
+
+    @abstractmethod
+    def initial_state(self, batch_size: int) -> RecurrentState:
+        """The state before the first word, on the device and with the dtype of the weights."""
+
+    @abstractmethod
+    def negative_log_likelihood(
+        self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: RecurrentState
+    ) -> tuple[Tensor, RecurrentState]:
+        """The result of the module's function `negative_log_likelihood`."""
+
+    @abstractmethod
+    def candidate_nats(
+        self, inputs_BT: Tensor, asked_BT: Tensor, candidates_QC: Tensor, state: RecurrentState
+    ) -> tuple[Tensor, RecurrentState]:
+        """nats_QC of C candidates at each of the Q positions where `asked_BT` is true, and the last state.
+
+        Positions are taken row by row; position (b, t) is the word after input (b, t), as in
+        `negative_log_likelihood`. Computes no gradients.
+        """
+
+
+class NeuralLanguageModel(LanguageModel):
+    """A network: a body that reads words and an output layer over the vocabulary."""
+
+    config: NeuralLanguageModelConfig
+    output: OutputLayer
+
+    @abstractmethod
+    def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """hidden_BTH, the input of the output layer after each word, and the state after the last word.
+
+        The returned state is attached to the autograd graph; truncated back-propagation must detach it.
+        """
+
+    @override
+    def set_word_counts(self, counts: Sequence[int]) -> None:
+        self.output.set_word_counts(counts)
+
+    def logits(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """logits_BTV of the word after each word, and the state after the last."""
+        hidden_BTH, state = self.encode(tokens_BT, state)
+        logits_BTV: Tensor = self.output(hidden_BTH)
+        return logits_BTV, state
+
+    @override
+    def negative_log_likelihood(
+        self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: RecurrentState
+    ) -> tuple[Tensor, RecurrentState]:
+        """The result of the module's function `negative_log_likelihood`.
+
+        A family with decisions that are not differentiable adds their gradient estimate here; the value
+        remains the negative log likelihood.
+        """
+        hidden_BTH, state = self.encode(inputs_BT, state)
+        return self.sum_target_nats(hidden_BTH, targets_BT, mask_BT), state
+
+    @override
+    @torch.no_grad()
+    def candidate_nats(
+        self, inputs_BT: Tensor, asked_BT: Tensor, candidates_QC: Tensor, state: RecurrentState
+    ) -> tuple[Tensor, RecurrentState]:
+        hidden_BTH, state = self.encode(inputs_BT, state)
+        hidden_QH = hidden_BTH[asked_BT]
+        columns = [
+            self.output.negative_log_likelihood_by_row(hidden_QH, candidates_Q.contiguous())[1]
+            for candidates_Q in candidates_QC.unbind(1)
+        ]
+        return torch.stack(columns, dim=1), state
+
+    def sum_target_nats(self, hidden_BTH: Tensor, targets_BT: Tensor, mask_BT: Tensor | None) -> Tensor:
+        """Summed nats of the targets where the mask is true; the output layer, the largest cost, reads no
+        other rows.
+        """
+        hidden_NH, targets_N = hidden_BTH.flatten(0, 1), targets_BT.flatten()
+        if mask_BT is not None:
+            counted_N = mask_BT.flatten()
+            hidden_NH, targets_N = hidden_NH[counted_N], targets_N[counted_N]
+        return self.output.negative_log_likelihood(hidden_NH, targets_N)
+
+    @override
+    def compile_body(self) -> None:
+        setattr(self, "encode", torch.compile(self.encode, dynamic=True))  # noqa: B010
+
+
+class WindowLanguageModel(NeuralLanguageModel):
+    """A network whose prediction depends on the current word and at most `max_history_words` before it.
+
+    Carried state: words (B, at most `max_history_words`).
+    """
+
+    max_history_words: int
+
+    @override
+    def initial_state(self, batch_size: int) -> RecurrentState:
+        return {"words": empty_words(batch_size, next(self.parameters()).device)}
+
+    @override
+    def negative_log_likelihood(
+        self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: RecurrentState
+    ) -> tuple[Tensor, RecurrentState]:
+        """The result of the module's function `negative_log_likelihood`.
+
+        Words before the first column with a true mask only enter the state: no hidden vector is computed
+        after them, and they do not enter the statistics of batch norm.
+        """
+        if mask_BT is not None:
+            first = int(mask_BT.any(0).int().argmax())
+            words_BK = torch.cat([state["words"], inputs_BT[:, :first]], dim=1)
+            state = {"words": keep_recent_words(words_BK, self.max_history_words)}
+            inputs_BT, targets_BT, mask_BT = (
+                all_BT[:, first:] for all_BT in (inputs_BT, targets_BT, mask_BT)
+            )
+        return super().negative_log_likelihood(inputs_BT, targets_BT, mask_BT, state)
+
+
+@runtime_checkable
+class SupportsAttention(Protocol):
+    """A model with a method that returns its attention over the past."""
+
+    def attention(self, tokens_BT: Tensor, state: RecurrentState) -> Tensor:
+        """weights_BTn over n slots after each word, the most recent slot last; empty slots have weight 0."""
+
+
+@runtime_checkable
+class TreeReader(Protocol):
+    """A model that predicts a word from the words on the path from the root of a tree to it."""
+
+    def read_trees(self, trees: Trees) -> Tensor:
+        """hidden_NF, the input of the output layer for each node below level 0."""
+
+    def tree_nats(self, trees: Trees, weights_N: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The sum of the nats of all nodes below level 0, each times its weight (None: all 1), and nats_N of
+        each node, unweighted and detached from the autograd graph.
+        """
+
+
+def logits(
+    model: NeuralLanguageModel, tokens_BT: Tensor, state: RecurrentState | None = None
+) -> tuple[Tensor, RecurrentState]:
+    """logits_BTV of the word after each word, and the state after the last; None starts a new text."""
+    return model.logits(tokens_BT, state or model.initial_state(len(tokens_BT)))
+
+
+def negative_log_likelihood(
+    model: LanguageModel,
+    inputs_BT: Tensor,
+    targets_BT: Tensor,
+    mask_BT: Tensor | None = None,
+    state: RecurrentState | None = None,
+) -> tuple[Tensor, RecurrentState]:
+    """Summed nats (a scalar) of the targets where the mask is true, and the state after the last input.
+
+    The logits of all rows never exist at the same time: see `memtune.models.outputs.output_layer`.
+    """
+    state = state or model.initial_state(len(inputs_BT))
+    return model.negative_log_likelihood(inputs_BT, targets_BT, mask_BT, state)

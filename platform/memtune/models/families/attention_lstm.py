@@ -1,0 +1,248 @@
+"""An LSTM that attends over its own K previous hidden states: random access memory.
+
+Yogatama et al. (2018), "Memory Architectures in Recurrent Neural Network Language Models", section 2; with
+`split="key_value_predict"` each hidden state has a part for each role, as in Daniluk, Rocktäschel, Welbl and
+Riedel (2017), "Frustratingly Short Attention Spans in Neural Language Modeling", section 2.
+
+The states before step t are h_0 (zeros) to h_{t-1}, so the first word attends to h_0 alone.
+
+Shapes: B batch, T time, H width, n slots (the paper's K), P remembered states (1 to n), K = n - 1 + T states
+that the windows slide over, R what is remembered of a state, D and C the parts of it that are key and value
+(each H when a state is not split), F the part that predicts.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from memtune.errors import ConfigurationError
+from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModelConfig, RecurrentState
+from memtune.models.layers.initializers import initialise_uniform
+from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
+from memtune.models.layers.regularisation import Regularisation
+from memtune.models.memories.composition import LinearCombination
+from memtune.models.memories.window_attention import (
+    banded_weights,
+    mask_absent_slots,
+    window_context,
+    window_slots,
+    window_weights,
+)
+
+__all__ = ["AttentionLSTMConfig", "AttentionLSTMLanguageModel"]
+
+ScoreKind = Literal["additive", "bilinear", "printed"]
+
+
+class AttentionLSTMConfig(NeuralLanguageModelConfig):
+    """An attention-based LSTM; the defaults are the paper's Attention-10, without its dropout."""
+
+    family: Literal["attention_lstm"] = "attention_lstm"
+    width: int = Field(
+        650, ge=1, description="Width of the embeddings and of the hidden states (section 3.1)"
+    )
+    layers: int = Field(1, ge=1, description="LSTM layers; the last one's states are attended to")
+    memory_size: int = Field(10, ge=1, description="K: the previous states attended to (section 2)")
+    score: ScoreKind = Field(
+        "additive",
+        description='Score of state h_i at step t: "additive" v tanh(W_m h_i + W_h h_t), "bilinear" h_i W '
+        'h_t, or "printed" w h_i: the term in h_t of section 2 is the same for every i and cancels',
+    )
+    split: Literal["none", "key_value_predict"] = Field(
+        "none",
+        description='"none": a state is key, value and what predicts at once; "key_value_predict": a third '
+        "of it for each, what is left over to the last (Daniluk et al., section 2.3); needs a width of 3",
+    )
+    dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Probability that a value is dropped from the embedding, between LSTM layers and from "
+        "what the output layer reads (section 3.1)",
+    )
+    recurrent_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Probability that a unit of a step's candidate is dropped, never a cell (section 3.1)",
+    )
+    tie_output: bool = Field(True, description="The output layer's weight is the embedding table (section 2)")
+    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
+    forget_bias: float = Field(
+        1.0, description="Initial input bias of the forget gates; the recurrent one stays random"
+    )
+
+    @property
+    def key_width(self) -> int:
+        """Width of the part of a state that is its key; the value has the same width."""
+        return self.width if self.split == "none" else self.width // 3
+
+    @property
+    def predict_width(self) -> int:
+        """Width of the part of a state that predicts."""
+        return self.width if self.split == "none" else self.width - 2 * self.key_width
+
+    @override
+    def build(self, vocabulary_size: int) -> "AttentionLSTMLanguageModel":
+        if self.key_width == 0:
+            raise ConfigurationError(
+                f'width must be at least 3 to be split, got {self.width}; take a wider one or split = "none"'
+            )
+        return AttentionLSTMLanguageModel(self, vocabulary_size)
+
+    @override
+    def parameter_count(self, vocabulary_size: int) -> int:
+        width, key = self.width, self.key_width
+        output = self.output.parameter_count(width, vocabulary_size, self.tie_output)
+        stack = lstm_parameter_count(width, width, self.layers)
+        score = {"additive": 2 * key + 1, "bilinear": key, "printed": 1}[self.score] * key
+        return vocabulary_size * width + stack + score + width * (key + self.predict_width) + output
+
+    @override
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        width, key, slots = self.width, self.key_width, self.memory_size
+        stack = lstm_multiply_adds(width, width, self.layers)
+        score = {"additive": 2 * key + slots, "bilinear": key + slots, "printed": 1}[self.score] * key
+        combined = slots * key + width * (key + self.predict_width)
+        return stack + score + combined + self.output.multiply_adds(width, vocabulary_size)
+
+    @override
+    def describe(self) -> dict[str, str | int | float]:
+        return {
+            "width": self.width,
+            "layers": self.layers,
+            "memory_size": self.memory_size,
+            "score": self.score,
+            "split": self.split,
+            "dropout": self.dropout,
+            "recurrent_dropout": self.recurrent_dropout,
+        }
+
+
+class AttentionLSTMLanguageModel(NeuralLanguageModel):
+    """Carried state: hidden and cell, both (B, layers, H), and the remembered states, (B, P, R)."""
+
+    config: AttentionLSTMConfig
+
+    def __init__(self, config: AttentionLSTMConfig, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        width = config.width
+        self.embedding = nn.Embedding(vocabulary_size, width)
+        within = Regularisation(config.recurrent_dropout)
+        self.stack = LSTMStack(width, width, config.layers, config.dropout, "between", within)
+        self.score = _build_score(config.score, config.key_width)
+        self.combination = LinearCombination(config.key_width, config.predict_width, width)
+        self.output = config.output.build(
+            width, vocabulary_size, self.embedding if config.tie_output else None
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.memory_width = width if config.split == "none" else 2 * config.key_width
+        initialise_uniform(self, config.initial_range)
+        self.stack.set_forget_bias(config.forget_bias)
+
+    @override
+    def initial_state(self, batch_size: int) -> RecurrentState:
+        hidden_BLH, cell_BLH = self.stack.initial_state(batch_size)
+        first_B1R = hidden_BLH.new_zeros(batch_size, 1, self.memory_width)
+        return {"hidden": hidden_BLH, "cell": cell_BLH, "memory": first_B1R}
+
+    @override
+    def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        hidden_BTH, after = self._run_lstm(tokens_BT, state)
+        states_BKR = self._build_window_states(hidden_BTH, state["memory"])
+        weights_XLJ = self._compute_weights(hidden_BTH, states_BKR, state["memory"].shape[1])
+        values_BKC = states_BKR[..., -self.config.key_width :]
+        context_BTC = window_context(weights_XLJ, values_BKC, tokens_BT.shape[1])
+        predict_BTF = hidden_BTH[..., -self.config.predict_width :]
+        combined_BTH: Tensor = self.dropout(self.combination(context_BTC, predict_BTF))
+        return combined_BTH, after
+
+    def attention(self, tokens_BT: Tensor, state: RecurrentState) -> Tensor:
+        """weights_BTn over the n states before each word, the most recent last; empty slots have 0."""
+        hidden_BTH, _ = self._run_lstm(tokens_BT, state)
+        states_BKR = self._build_window_states(hidden_BTH, state["memory"])
+        weights_XLJ = self._compute_weights(hidden_BTH, states_BKR, state["memory"].shape[1])
+        return window_slots(weights_XLJ, *tokens_BT.shape)
+
+    def _run_lstm(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """The hidden states of the LSTM, and the state after the last word."""
+        embedded_BTH = self.dropout(self.embedding(tokens_BT))
+        hidden_BTH, hidden_BLH, cell_BLH = self.stack(embedded_BTH, state["hidden"], state["cell"])
+        memory_BPR = torch.cat([state["memory"], hidden_BTH[..., : self.memory_width]], dim=1)
+        memory_BPR = memory_BPR[:, -self.config.memory_size :]
+        return hidden_BTH, {"hidden": hidden_BLH, "cell": cell_BLH, "memory": memory_BPR}
+
+    def _build_window_states(self, hidden_BTH: Tensor, memory_BPR: Tensor) -> Tensor:
+        """states_BKR that the windows slide over; without the last hidden state, which no step here reads."""
+        states_BKR = torch.cat([memory_BPR, hidden_BTH[:, :-1, : self.memory_width]], dim=1)
+        return functional.pad(states_BKR, (0, 0, self.config.memory_size - memory_BPR.shape[1], 0))
+
+    def _compute_weights(self, hidden_BTH: Tensor, states_BKR: Tensor, memory_length: int) -> Tensor:
+        steps, slots, key = hidden_BTH.shape[1], self.config.memory_size, self.config.key_width
+        absent_Tn = mask_absent_slots(steps, slots, memory_length - 1, hidden_BTH.device)
+        weights_XLJ: Tensor = self.score(hidden_BTH[..., :key], states_BKR[..., :key], absent_Tn)
+        return weights_XLJ
+
+
+def _build_score(kind: ScoreKind, width: int) -> nn.Module:
+    """A module that maps query_BTD, keys_BKD and absent_Tn to weights of `memories.window_attention`."""
+    match kind:
+        case "additive":
+            return AdditiveScore(width)
+        case "bilinear":
+            return BilinearScore(width)
+        case "printed":
+            return PrintedScore(width)
+
+
+class AdditiveScore(nn.Module):
+    """v tanh(W_m h_i + W_h h_t); the projection of a state is computed once for all steps that read it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.key = nn.Linear(width, width, bias=False)
+        self.query = nn.Linear(width, width, bias=False)
+        self.score = nn.Linear(width, 1, bias=False)
+
+    @override
+    def forward(self, query_BTD: Tensor, keys_BKD: Tensor, absent_Tn: Tensor) -> Tensor:
+        steps, slots = absent_Tn.shape
+        projected_BKD, projected_BTD = self.key(keys_BKD), self.query(query_BTD)
+        scores_BT1 = [
+            self.score((projected_BKD[:, slot : slot + steps] + projected_BTD).tanh())
+            for slot in range(slots)
+        ]
+        return banded_weights(torch.cat(scores_BT1, dim=2).masked_fill(absent_Tn, -torch.inf))
+
+
+class BilinearScore(nn.Module):
+    """h_i W h_t."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(width, width, bias=False)
+
+    @override
+    def forward(self, query_BTD: Tensor, keys_BKD: Tensor, absent_Tn: Tensor) -> Tensor:
+        projected_BTD = self.query(query_BTD)
+        position_BTn = projected_BTD.new_zeros(len(query_BTD), *absent_Tn.shape)
+        return window_weights(projected_BTD, keys_BKD, position_BTn.masked_fill(absent_Tn, -torch.inf))
+
+
+class PrintedScore(nn.Module):
+    """w h_i: a state has the same score at every step."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(width, 1, bias=False)
+
+    @override
+    def forward(self, query_BTD: Tensor, keys_BKD: Tensor, absent_Tn: Tensor) -> Tensor:
+        scores_BTn = self.score(keys_BKD).squeeze(2).unfold(1, absent_Tn.shape[1], 1)
+        return banded_weights(scores_BTn.masked_fill(absent_Tn, -torch.inf))

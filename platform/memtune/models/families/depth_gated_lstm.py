@@ -1,0 +1,186 @@
+"""The depth-gated LSTM language model: LSTM layers whose memories are linked from layer to layer by a gate.
+
+Yao, Cohn, Vylomova, Duh and Dyer (2015), "Depth-Gated LSTM". With x the input of a layer, c' the memory of
+the layer below at the same step and c the memory of this layer:
+
+    d_t = sigmoid(W_d x_t + w_c * c_{t-1} + w_l * c'_t + b_d)
+    c_t = d_t * c'_t + f_t * c_{t-1} + i_t * tanh(W x_t + R h_{t-1} + b)
+
+The other gates are those of the standard LSTM, without peepholes, as in the dLSTM of Cheng, Dong and Lapata
+(2016), table 1, whose sizes are `width=300, embedding_width=150, layers=3`.
+
+Shapes: B batch, T time, E input width of a layer, L layers, H width, F = 4H and G = 5H gates (4H in a layer
+without a depth gate), V vocabulary.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from typing_extensions import override
+
+from memtune.models.architecture import NeuralLanguageModel, RecurrentState
+from memtune.models.layers.depth_gate import apply_gate_weight, run_depth_gated_layer
+from memtune.models.layers.initializers import initialise_uniform
+from memtune.models.layers.lstm_stack import DropoutPlacement
+from memtune.models.layers.narrow_embeddings import NarrowEmbeddingsConfig
+
+__all__ = ["DepthGatedLSTMConfig", "DepthGatedLSTMLanguageModel"]
+
+GateWeights = Literal["diagonal", "full"]
+
+
+class DepthGatedLSTMConfig(NarrowEmbeddingsConfig):
+    """A depth-gated LSTM language model; the defaults are the dLSTM of Cheng et al. (2016), table 1, but for
+    embeddings as wide as the layers.
+    """
+
+    family: Literal["depth_gated_lstm"] = "depth_gated_lstm"
+    width: int = Field(300, ge=1, description="Width of every layer (Cheng, section 5.1)")
+    layers: int = Field(3, ge=1, description="LSTM layers; one without `link_input` is a plain LSTM")
+    gate_weights: GateWeights = Field(
+        "diagonal",
+        description='How memories enter the depth gate: "diagonal", one weight per unit (Yao), or "full", a '
+        "matrix, as in Cheng's released code",
+    )
+    link_input: bool = Field(
+        False,
+        description="Whether the first layer too has a depth gate, which gates a projection of the "
+        "embedding (Yao's own code); otherwise only memories of adjacent layers are linked",
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped")
+    dropout_placement: DropoutPlacement = Field(
+        "between",
+        description='Dropout of the hidden states "between" layers (nothing to drop in one layer) or "after" '
+        "each layer, the last one too; memories between layers are never dropped",
+    )
+    tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
+    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
+    forget_bias: float = Field(1.0, description="Initial bias of the forget gates")
+
+    @override
+    def build(self, vocabulary_size: int) -> "DepthGatedLSTMLanguageModel":
+        return DepthGatedLSTMLanguageModel(self, vocabulary_size)
+
+    @override
+    def parameter_count(self, vocabulary_size: int) -> int:
+        output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
+        biases = 4 * self.layers + self._depth_gate_count
+        vectors = self._gate_memory_count if self.gate_weights == "diagonal" else 0
+        own = self._count_matrix_entries() + (biases + vectors) * self.width
+        return vocabulary_size * self.input_width + own + output
+
+    @override
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        return self._count_matrix_entries() + self.output.multiply_adds(self.width, vocabulary_size)
+
+    @override
+    def describe(self) -> dict[str, str | int | float]:
+        return {
+            "width": self.width,
+            "layers": self.layers,
+            "gate_weights": self.gate_weights,
+            "link_input": int(self.link_input),
+            "dropout": self.dropout,
+        }
+
+    @property
+    def _depth_gate_count(self) -> int:
+        return self.layers - 1 + self.link_input
+
+    @property
+    def _gate_memory_count(self) -> int:
+        """Memories that enter depth gates: the layer's own and, above the first, that of the layer below."""
+        return 2 * (self.layers - 1) + self.link_input
+
+    def _count_matrix_entries(self) -> int:
+        """Entries of the matrices of all layers; each matrix has one product per word."""
+        width, upper = self.width, self.layers - 1
+        first = self.input_width * (4 + 2 * self.link_input)  # the depth gate and its projected input
+        memories = self._gate_memory_count * width if self.gate_weights == "full" else 0
+        return width * (first + upper * 5 * width + self.layers * 4 * width + memories)
+
+
+class DepthGatedLayer(nn.Module):
+    """One layer over whole sequences; rows of the gates are depth, output, input, forget and candidate."""
+
+    def __init__(
+        self, input_width: int, width: int, kind: GateWeights, first: bool, depth_gate: bool
+    ) -> None:
+        """The first layer has no memory below it; its depth gate, if any, gates a projected input."""
+        super().__init__()
+        size = (width,) if kind == "diagonal" else (width, width)
+        self.width = width
+        self.gates = nn.Linear(input_width, (5 if depth_gate else 4) * width)
+        self.recurrent = nn.Linear(width, 4 * width, bias=False)
+        self.value = nn.Linear(input_width, width, bias=False) if depth_gate and first else None
+        self.cell_weight = nn.Parameter(torch.empty(size)) if depth_gate else None
+        self.lower_weight = None if first else nn.Parameter(torch.empty(size))
+
+    @torch.no_grad()
+    def set_forget_bias(self, value: float) -> None:
+        """Set the forget gate's slice of the bias of the gates."""
+        self.gates.bias[-2 * self.width : -self.width] = value
+
+    def forward(
+        self, inputs_TBE: Tensor, lower_TBH: Tensor | None, hidden_BH: Tensor, cell_BH: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """hidden_TBH and cell_TBH; `lower` is the memory of the layer below, None in the first layer."""
+        gates_TBG = self.gates(inputs_TBE)
+        if lower_TBH is not None and self.lower_weight is not None:
+            share_TBH = apply_gate_weight(lower_TBH, self.lower_weight)
+            gates_TBG = torch.cat(
+                [gates_TBG[:, :, : self.width] + share_TBH, gates_TBG[:, :, self.width :]], dim=2
+            )
+        elif self.value is not None:
+            lower_TBH = self.value(inputs_TBE)
+        outputs: tuple[Tensor, Tensor] = run_depth_gated_layer(
+            gates_TBG, self.recurrent.weight, hidden_BH, cell_BH, lower_TBH, self.cell_weight
+        )
+        return outputs
+
+
+class DepthGatedLSTMLanguageModel(NeuralLanguageModel):
+    """Carried state: hidden and cell, both (B, L, H)."""
+
+    config: DepthGatedLSTMConfig
+
+    def __init__(self, config: DepthGatedLSTMConfig, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        width, input_width = config.width, config.input_width
+        self.embedding = nn.Embedding(vocabulary_size, input_width)
+        first = DepthGatedLayer(input_width, width, config.gate_weights, True, config.link_input)
+        upper = [
+            DepthGatedLayer(width, width, config.gate_weights, False, True) for _ in range(config.layers - 1)
+        ]
+        self.layers = nn.ModuleList([first, *upper])
+        self.dropout = nn.Dropout(config.dropout)
+        self.output = config.output.build(
+            width, vocabulary_size, self.embedding if config.tie_output else None
+        )
+        initialise_uniform(self, config.initial_range)
+        for layer in (first, *upper):
+            layer.set_forget_bias(config.forget_bias)
+
+    @override
+    def initial_state(self, batch_size: int) -> RecurrentState:
+        shape = (batch_size, self.config.layers, self.config.width)
+        return {name: self.embedding.weight.new_zeros(shape) for name in ("hidden", "cell")}
+
+    @override
+    def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        inputs_TBE, lower_TBH = self.embedding(tokens_BT.t()), None
+        hidden, cell = [], []
+        for index, layer in enumerate(self.layers):
+            inputs_TBE, lower_TBH = layer(
+                inputs_TBE, lower_TBH, state["hidden"][:, index], state["cell"][:, index]
+            )
+            hidden.append(inputs_TBE[-1])
+            cell.append(lower_TBH[-1])
+            if index + 1 < len(self.layers) or self.config.dropout_placement == "after":
+                inputs_TBE = self.dropout(inputs_TBE)
+        after = {"hidden": torch.stack(hidden, dim=1), "cell": torch.stack(cell, dim=1)}
+        return inputs_TBE.transpose(0, 1), after

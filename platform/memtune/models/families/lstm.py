@@ -1,0 +1,143 @@
+"""The LSTM language model: embedding, a stack of LSTM layers, softmax.
+
+The baseline of Tran, Bisazza and Monz (2016), "Recurrent Memory Networks for Language Modeling", sections 2
+and 4.2; with other settings, that of Zaremba, Sutskever and Vinyals (2014).
+
+Shapes: B batch, T time, L layers, H width, V vocabulary.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+from typing_extensions import override
+
+from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModelConfig, RecurrentState
+from memtune.models.layers.initializers import initialise_uniform
+from memtune.models.layers.lstm_stack import (
+    LSTMStack,
+    StackDropoutPlacement,
+    lstm_multiply_adds,
+    lstm_parameter_count,
+)
+from memtune.models.layers.regularisation import Regularisation
+from memtune.models.outputs.maximum_entropy import MaximumEntropyConfig, add_ngram_connections
+
+__all__ = ["LSTMConfig", "LSTMLanguageModel"]
+
+
+class LSTMConfig(NeuralLanguageModelConfig):
+    """An LSTM language model; the defaults are the one-layer baseline of Tran et al. (2016), table 2."""
+
+    family: Literal["lstm"] = "lstm"
+    width: int = Field(128, ge=1, description="Width of the embeddings and of every layer (section 4.2)")
+    layers: int = Field(1, ge=1, description="LSTM layers")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped (section 6)")
+    dropout_placement: StackDropoutPlacement = Field(
+        "between",
+        description='"between" layers, as the released code (nothing to drop in one layer), "after" each '
+        'layer, as section 6, or "around", on the embeddings too (Zaremba et al. 2014, section 3.1)',
+    )
+    recurrent_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Dropout of a step's candidate, never of the cell (Semeniuta et al. 2016)",
+    )
+    variational_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Dropout of each layer's input and the last one's output, one mask per sequence (Gal and "
+        "Ghahramani 2016)",
+    )
+    variational_recurrent_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Dropout of the hidden state that the gates read, one mask per sequence (Gal and "
+        "Ghahramani 2016)",
+    )
+    zoneout_cell: float = Field(
+        0.0, ge=0, lt=1, description="Probability that a cell stays as it was (Krueger et al. 2017)"
+    )
+    zoneout_hidden: float = Field(0.0, ge=0, lt=1, description="The same of a hidden unit")
+    maximum_entropy: MaximumEntropyConfig | None = Field(
+        None, description="Hashed n-gram connections to the output layer (see maximum entropy)"
+    )
+    tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
+    initial_range: float = Field(
+        0.05, ge=0, description="Every parameter starts in U(-range, range) (section 4.2)"
+    )
+    forget_bias: float = Field(
+        1.0,
+        description="Initial input bias of the forget gates (section 4.2); the recurrent one stays random",
+    )
+
+    @override
+    def build(self, vocabulary_size: int) -> NeuralLanguageModel:
+        return add_ngram_connections(LSTMLanguageModel(self, vocabulary_size), self.maximum_entropy)
+
+    @override
+    def parameter_count(self, vocabulary_size: int) -> int:
+        stack = lstm_parameter_count(self.width, self.width, self.layers)
+        output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
+        connections = self.maximum_entropy.size if self.maximum_entropy else 0
+        return vocabulary_size * self.width + stack + output + connections
+
+    @override
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        stack = lstm_multiply_adds(self.width, self.width, self.layers)
+        return stack + self.output.multiply_adds(self.width, vocabulary_size)
+
+    @override
+    def describe(self) -> dict[str, str | int | float]:
+        size = {"width": self.width, "layers": self.layers}
+        return {**size, "dropout": self.dropout, **self.regularisation.collect_nonzero()}
+
+    @property
+    def regularisation(self) -> Regularisation:
+        """The dropout and zoneout within the layers."""
+        return Regularisation(
+            self.recurrent_dropout,
+            self.variational_dropout,
+            self.variational_recurrent_dropout,
+            self.zoneout_cell,
+            self.zoneout_hidden,
+        )
+
+
+class LSTMLanguageModel(NeuralLanguageModel):
+    """Carried state: hidden and cell, both (B, L, H)."""
+
+    config: LSTMConfig
+
+    def __init__(self, config: LSTMConfig, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        self.embedding = nn.Embedding(vocabulary_size, config.width)
+        self.stack = LSTMStack(
+            config.width,
+            config.width,
+            config.layers,
+            config.dropout,
+            config.dropout_placement,
+            config.regularisation,
+        )
+        self.output = config.output.build(
+            config.width, vocabulary_size, self.embedding if config.tie_output else None
+        )
+        initialise_uniform(self, config.initial_range)
+        self.stack.set_forget_bias(config.forget_bias)
+
+    @override
+    def initial_state(self, batch_size: int) -> RecurrentState:
+        hidden_BLH, cell_BLH = self.stack.initial_state(batch_size)
+        return {"hidden": hidden_BLH, "cell": cell_BLH}
+
+    @override
+    def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        embedded_BTH = self.embedding(tokens_BT)
+        hidden_BTH, hidden_BLH, cell_BLH = self.stack(embedded_BTH, state["hidden"], state["cell"])
+        return hidden_BTH, {"hidden": hidden_BLH, "cell": cell_BLH}

@@ -1,0 +1,226 @@
+"""Recurrent memory networks: LSTM layers, a memory block on top, and in RMR more LSTM layers above it.
+
+Tran, Bisazza and Monz (2016), "Recurrent Memory Networks for Language Modeling", sections 3 and 4.2. The
+paper's RM(+tM-g) with three layers is `layers=3, temporal="keys", composition="gate"`; the bidirectional RM
+of section 6 is the same with `bidirectional=True`.
+
+Shapes: B batch, T time, H width, n slots, P remembered words (at most n - 1), V vocabulary.
+"""
+
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from typing_extensions import override
+
+from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModelConfig, RecurrentState
+from memtune.models.layers.initializers import initialise_uniform
+from memtune.models.layers.lstm_stack import (
+    DropoutPlacement,
+    LSTMStack,
+    lstm_multiply_adds,
+    lstm_parameter_count,
+)
+from memtune.models.memories.bidirectional_memory import BidirectionalMemoryBlock
+from memtune.models.memories.composition import (
+    CompositionKind,
+    composition_multiply_adds,
+    composition_parameter_count,
+)
+from memtune.models.memories.memory_block import MemoryBlock, TemporalAlignment, TemporalTables
+from memtune.models.memories.recent_words import empty_words, keep_recent_words
+
+__all__ = ["RecurrentMemoryConfig", "RecurrentMemoryLanguageModel"]
+
+
+class RecurrentMemoryConfig(NeuralLanguageModelConfig):
+    """A recurrent memory network; the defaults are RM(+tM-g) with one LSTM layer and the paper's sizes."""
+
+    family: Literal["recurrent_memory"] = "recurrent_memory"
+    width: int = Field(128, ge=1, description="Width of embeddings, layers, memories and gates (section 4.2)")
+    layers: int = Field(1, ge=1, description="LSTM layers below the memory block (section 3.2)")
+    layers_above: int = Field(
+        0, ge=0, description="LSTM layers above the memory block: 0 is RM, 1 or more is RMR (section 3.2)"
+    )
+    memory_size: int = Field(
+        15, ge=1, description="n: the most recent words attended to, the current one included (section 3.1)"
+    )
+    bidirectional: bool = Field(
+        False,
+        description="Whether the n words after the one to predict are attended to as well (section 6); "
+        "sentences are then read whole (protocol sentence)",
+    )
+    temporal: TemporalTables = Field(
+        "keys",
+        description='Temporal matrix T: "none" (-tM, equation 1), "keys" (+tM, equation 2: added to M), or '
+        '"both" (released code: a second table is added to C)',
+    )
+    temporal_alignment: TemporalAlignment = Field(
+        "right",
+        description='Rows of T used while t < n words exist: "right", the current word always reads the last '
+        'row (released code), or "left", rows 1 to t as T[1:t] is printed (section 4.2)',
+    )
+    composition: CompositionKind = Field(
+        "gate",
+        description='g(s, h): "sum" s + h, "projected_sum" s + H h (released code), "gate" (equations 4-7), '
+        '"gate_biased" (released code: a bias in each of the six maps)',
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped (section 6)")
+    dropout_placement: DropoutPlacement = Field(
+        "between",
+        description='"between" the layers of a stack, as the released code (nothing to drop in one layer), '
+        'or "after" each LSTM layer, as section 6',
+    )
+    tie_memory_input: bool = Field(False, description="The input memory table M is the embedding table")
+    tie_memory_output: bool = Field(
+        False, description="The output memory table C is the input memory table M"
+    )
+    tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
+    initial_range: float = Field(
+        0.05, ge=0, description="Every parameter starts in U(-range, range) (section 4.2)"
+    )
+    forget_bias: float = Field(
+        1.0,
+        description="Initial input bias of the forget gates (section 4.2); the recurrent one stays random",
+    )
+
+    @model_validator(mode="after")
+    def _both_sides_are_aligned(self) -> Self:
+        if self.bidirectional and self.temporal_alignment == "left":
+            raise ValueError('a bidirectional memory has a row of T for each place; take "right"')
+        return self
+
+    @property
+    @override
+    def reads_ahead(self) -> bool:
+        return self.bidirectional
+
+    @property
+    def slots(self) -> int:
+        """Words attended to at most: n, or 2n on both sides."""
+        return 2 * self.memory_size if self.bidirectional else self.memory_size
+
+    @property
+    def variant(self) -> Literal["RM", "RMR"]:
+        """The paper's name of the arrangement (section 3.2)."""
+        return "RMR" if self.layers_above else "RM"
+
+    @override
+    def build(self, vocabulary_size: int) -> "RecurrentMemoryLanguageModel":
+        return RecurrentMemoryLanguageModel(self, vocabulary_size)
+
+    @override
+    def parameter_count(self, vocabulary_size: int) -> int:
+        tables = 3 - self.tie_memory_input - self.tie_memory_output
+        rows = tables * vocabulary_size + self._temporal_table_count * self.slots
+        stacks = lstm_parameter_count(self.width, self.width, self.layers + self.layers_above)
+        composed = composition_parameter_count(self.composition, self.width)
+        output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
+        return rows * self.width + stacks + composed + output
+
+    @override
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        stacks = lstm_multiply_adds(self.width, self.width, self.layers + self.layers_above)
+        memory = (2 + self._temporal_table_count) * self.slots * self.width
+        composed = composition_multiply_adds(self.composition, self.width)
+        return stacks + memory + composed + self.output.multiply_adds(self.width, vocabulary_size)
+
+    @override
+    def describe(self) -> dict[str, str | int | float]:
+        sides = {"bidirectional": "yes"} if self.bidirectional else {}
+        above = {"layers_above": self.layers_above} if self.layers_above else {}
+        return {
+            "variant": self.variant,
+            **sides,
+            "width": self.width,
+            "layers": self.layers,
+            **above,
+            "memory_size": self.memory_size,
+            "temporal": self.temporal,
+            "composition": self.composition,
+            "dropout": self.dropout,
+        }
+
+    @property
+    def _temporal_table_count(self) -> int:
+        return {"none": 0, "keys": 1, "both": 2}[self.temporal]
+
+
+class RecurrentMemoryLanguageModel(NeuralLanguageModel):
+    """Carried state: hidden and cell of the LSTM layers, (B, layers, H), and the last words, (B, P)."""
+
+    config: RecurrentMemoryConfig
+
+    def __init__(self, config: RecurrentMemoryConfig, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        width = config.width
+        self.embedding = nn.Embedding(vocabulary_size, width)
+        self.below = LSTMStack(width, width, config.layers, config.dropout, config.dropout_placement)
+        self.memory = self._build_memory_block()
+        self.above = (
+            LSTMStack(width, width, config.layers_above, config.dropout, config.dropout_placement)
+            if config.layers_above
+            else None
+        )
+        self.output = config.output.build(
+            width, vocabulary_size, self.embedding if config.tie_output else None
+        )
+        initialise_uniform(self, config.initial_range)
+        for stack in self._stacks().values():
+            stack.set_forget_bias(config.forget_bias)
+
+    def _build_memory_block(self) -> MemoryBlock:
+        config, size = self.config, (self.vocabulary_size, self.config.width)
+        input_table = self.embedding if config.tie_memory_input else nn.Embedding(*size)
+        output_table = input_table if config.tie_memory_output else nn.Embedding(*size)
+        if config.bidirectional:
+            return BidirectionalMemoryBlock(
+                input_table, output_table, config.memory_size, config.temporal, config.composition
+            )
+        return MemoryBlock(
+            input_table,
+            output_table,
+            config.memory_size,
+            config.temporal,
+            config.temporal_alignment,
+            config.composition,
+        )
+
+    def _stacks(self) -> dict[str, LSTMStack]:
+        return {"below": self.below} if self.above is None else {"below": self.below, "above": self.above}
+
+    @override
+    def initial_state(self, batch_size: int) -> RecurrentState:
+        state = {"words": empty_words(batch_size, self.embedding.weight.device)}
+        for name, stack in self._stacks().items():
+            state[f"{name}_hidden"], state[f"{name}_cell"] = stack.initial_state(batch_size)
+        return state
+
+    @override
+    def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        words_BK = torch.cat([state["words"], tokens_BT], dim=1)
+        after: RecurrentState = {"words": keep_recent_words(words_BK, self.config.memory_size - 1)}
+        hidden_BTH = self._run_stack("below", self.below, self.embedding(tokens_BT), state, after)
+        composed_BTH = self.memory(hidden_BTH, state["words"], tokens_BT)
+        if self.above is not None:
+            composed_BTH = self._run_stack("above", self.above, composed_BTH, state, after)
+        return composed_BTH, after
+
+    def attention(self, tokens_BT: Tensor, state: RecurrentState) -> Tensor:
+        """weights_BTn over the n most recent words, the current one last; slots without a word have 0."""
+        hidden_BTH = self._run_stack("below", self.below, self.embedding(tokens_BT), state, {})
+        return self.memory.attention(hidden_BTH, state["words"], tokens_BT)
+
+    @staticmethod
+    def _run_stack(
+        name: str, stack: LSTMStack, inputs_BTH: Tensor, state: RecurrentState, after: RecurrentState
+    ) -> Tensor:
+        """One stack over all steps; its new state is written to `after`."""
+        outputs_BTH: Tensor
+        outputs_BTH, after[f"{name}_hidden"], after[f"{name}_cell"] = stack(
+            inputs_BTH, state[f"{name}_hidden"], state[f"{name}_cell"]
+        )
+        return outputs_BTH

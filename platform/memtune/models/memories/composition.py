@@ -1,0 +1,107 @@
+"""Compositions of the context vector s of a memory with the hidden state h that queried it.
+
+Tran, Bisazza and Monz (2016), section 3.1. "sum" is g(s, h) = s + h, as the text of the paper describes
+Sukhbaatar's network. "projected_sum" is s + H h with a matrix H, the linear composition of the released code.
+"gate" is equations 4 to 7 as printed. "gate_biased" adds a bias to each of the six maps, as the released code
+does. `LinearCombination` is the composition of Yogatama et al. (2018).
+
+Shapes: H width; leading dimensions are free.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+__all__ = [
+    "CompositionKind",
+    "LinearCombination",
+    "build_composition",
+    "composition_multiply_adds",
+    "composition_parameter_count",
+]
+
+CompositionKind = Literal["sum", "projected_sum", "gate", "gate_biased"]
+
+
+def build_composition(kind: CompositionKind, width: int) -> nn.Module:
+    """The module of a kind, called with context and hidden vectors."""
+    match kind:
+        case "sum":
+            return Sum()
+        case "projected_sum":
+            return ProjectedSum(width)
+        case "gate":
+            return Gate(width, bias=False)
+        case "gate_biased":
+            return Gate(width, bias=True)
+
+
+def composition_parameter_count(kind: CompositionKind, width: int) -> int:
+    """Number of parameters of `build_composition(kind, width)`."""
+    matrices = {"sum": 0, "projected_sum": 1, "gate": 6, "gate_biased": 6}[kind]
+    biases = 6 if kind == "gate_biased" else 0
+    return matrices * width * width + biases * width
+
+
+def composition_multiply_adds(kind: CompositionKind, width: int) -> int:
+    """Multiply-adds of the matrix products for one token."""
+    return {"sum": 0, "projected_sum": 1, "gate": 6, "gate_biased": 6}[kind] * width * width
+
+
+class Sum(nn.Module):
+    """s + h."""
+
+    @override
+    def forward(self, context_H: Tensor, hidden_H: Tensor) -> Tensor:
+        return context_H + hidden_H
+
+
+class ProjectedSum(nn.Module):
+    """s + H h."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(width, width, bias=False)
+
+    @override
+    def forward(self, context_H: Tensor, hidden_H: Tensor) -> Tensor:
+        projected_H: Tensor = self.hidden(hidden_H)
+        return context_H + projected_H
+
+
+class Gate(nn.Module):
+    """The gated unit of equations 4 to 7, its six maps in three matrix products.
+
+    `context` stacks W_sz, W_sr, W_s; `hidden` stacks U_hz, U_hr; `candidate` is U.
+    """
+
+    def __init__(self, width: int, bias: bool) -> None:
+        super().__init__()
+        self.width = width
+        self.context = nn.Linear(width, 3 * width, bias=bias)
+        self.hidden = nn.Linear(width, 2 * width, bias=bias)
+        self.candidate = nn.Linear(width, width, bias=bias)
+
+    @override
+    def forward(self, context_H: Tensor, hidden_H: Tensor) -> Tensor:
+        from_context_2H, from_context_H = self.context(context_H).split([2 * self.width, self.width], dim=-1)
+        gates_2H = (from_context_2H + self.hidden(hidden_H)).sigmoid()
+        update_H, reset_H = gates_2H.chunk(2, dim=-1)
+        candidate_H = (from_context_H + self.candidate(reset_H * hidden_H)).tanh()
+        return torch.lerp(hidden_H, candidate_H, update_H)
+
+
+class LinearCombination(nn.Module):
+    """W_hm m + W_hh h: Yogatama et al. (2018), section 2."""
+
+    def __init__(self, context_width: int, hidden_width: int, width: int) -> None:
+        super().__init__()
+        self.memory = nn.Linear(context_width, width, bias=False)
+        self.hidden = nn.Linear(hidden_width, width, bias=False)
+
+    @override
+    def forward(self, context_M: Tensor, hidden_H: Tensor) -> Tensor:
+        combined_H: Tensor = self.memory(context_M) + self.hidden(hidden_H)
+        return combined_H

@@ -1,0 +1,300 @@
+"""The interface of every output layer, and the full softmax with its exact loss in chunks of rows.
+
+The softmax over V words takes most of the time of a language model's step. The loss therefore never holds the
+logits of all N rows. It iterates over chunks of rows, computes loss and gradients of a chunk together while
+its logits are in the cache, and reuses one buffer of C x V. The result is exact.
+
+Shapes: N rows (batch x time), C rows of a chunk, H hidden width, V vocabulary; S and O as in
+`outputs.hashed_ngrams`.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+from typing_extensions import override
+
+from memtune.errors import ConfigurationError
+from memtune.models.outputs.hashed_ngrams import Slices, add_slices, add_to_slices
+
+__all__ = ["NoOutput", "OutputLayer", "SoftmaxOutput", "chunked_negative_log_likelihood", "rows_per_chunk"]
+
+# The logits of a chunk should fit into the cache, but a matrix product of fewer than 64 rows loses more time
+# than the cache saves.
+MAX_CHUNK_LOGITS = {"cpu": 7_000_000, "cuda": 100_000_000}
+MAX_CHUNK_ROWS = {"cpu": 256, "cuda": 4096}
+MIN_CHUNK_ROWS = 64
+
+
+class OutputLayer(nn.Module, ABC):
+    """A map from hidden vectors to distributions over the vocabulary."""
+
+    @abstractmethod
+    def forward(self, hidden_H: Tensor) -> Tensor:
+        """Logits over the vocabulary for hidden vectors of any leading shape, defined up to a constant."""
+
+    @abstractmethod
+    def negative_log_likelihood_by_row(
+        self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The result of `negative_log_likelihood`, and nats_N of each row, unweighted and detached."""
+
+    def negative_log_likelihood(
+        self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
+    ) -> Tensor:
+        """Nats of the targets summed over the rows, each times its weight.
+
+        A boolean mask is a valid weight; None stands for 1 everywhere.
+        """
+        return self.negative_log_likelihood_by_row(hidden_NH, targets_N, weights_N)[0]
+
+    def set_word_counts(self, counts: Sequence[int]) -> None:
+        """Use the counts of the words in the training text; call before training. Most layers ignore them."""
+
+
+class NoOutput(OutputLayer):
+    """The output layer of a body below a classifier head; predicting words raises ConfigurationError."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    @override
+    def forward(self, hidden_H: Tensor) -> Tensor:
+        raise _no_output_error()
+
+    @override
+    def negative_log_likelihood_by_row(
+        self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        raise _no_output_error()
+
+
+def _no_output_error() -> ConfigurationError:
+    return ConfigurationError('output.kind = "none" predicts no words; leave output out to model a language')
+
+
+class SoftmaxOutput(OutputLayer):
+    """A linear map to the vocabulary, under a full softmax."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(
+        self, width: int, vocabulary_size: int, tied_to: nn.Embedding | None = None, bias: bool = True
+    ) -> None:
+        """With `tied_to`, the weight is the embedding table: one parameter with the gradients of both uses.
+
+        Without `bias`, the bias is a constant zero and no parameter.
+        """
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocabulary_size, width))
+        if tied_to is not None:
+            self.weight = tied_to.weight
+        if bias:
+            self.bias = nn.Parameter(torch.empty(vocabulary_size))
+        else:
+            self.register_buffer("bias", torch.zeros(vocabulary_size), persistent=False)
+
+    @override
+    def forward(self, hidden_H: Tensor, direct: Slices | None = None) -> Tensor:
+        logits_V = functional.linear(hidden_H, self.weight, self.bias)
+        if direct is None:
+            return logits_V
+        words_V = torch.arange(len(self.bias), device=hidden_H.device)
+        starts_O = direct.find_starts(0, len(self.bias))
+        return logits_V + sum(direct.table_S[start.unsqueeze(-1) + words_V] for start in starts_O.unbind(-1))
+
+    @override
+    def negative_log_likelihood_by_row(
+        self,
+        hidden_NH: Tensor,
+        targets_N: Tensor,
+        weights_N: Tensor | None = None,
+        direct: Slices | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        return _compute_chunked_loss(hidden_NH, self.weight, self.bias, targets_N, weights_N, direct=direct)
+
+
+def chunked_negative_log_likelihood(
+    hidden_NH: Tensor,
+    weight_VH: Tensor,
+    bias_V: Tensor,
+    targets_N: Tensor,
+    weights_N: Tensor | None = None,
+    rows: int | None = None,
+) -> Tensor:
+    """Weighted sum of -log softmax(hidden weight^T + bias)[target] in nats, `rows` rows at a time.
+
+    Forward computes required gradients together with the loss, so backward can run only once per forward.
+    Under autocast the matrix products run in its dtype, the softmax and the sums in float32.
+    """
+    return _compute_chunked_loss(hidden_NH, weight_VH, bias_V, targets_N, weights_N, rows)[0]
+
+
+def _compute_chunked_loss(
+    hidden_NH: Tensor,
+    weight_VH: Tensor,
+    bias_V: Tensor,
+    targets_N: Tensor,
+    weights_N: Tensor | None,
+    rows: int | None = None,
+    direct: Slices | None = None,
+) -> tuple[Tensor, Tensor]:
+    rows = rows or _balance_chunk_rows(len(hidden_NH), rows_per_chunk(hidden_NH.device.type, len(bias_V)))
+    if weights_N is None:
+        weights_N = torch.ones_like(targets_N)
+    if not torch.is_grad_enabled():
+        hidden_NH, weight_VH, bias_V = hidden_NH.detach(), weight_VH.detach(), bias_V.detach()
+    table_S = starts_NO = None
+    if direct is not None:
+        table_S = direct.table_S if torch.is_grad_enabled() else direct.table_S.detach()
+        starts_NO = direct.find_starts(0, len(bias_V))
+    leaves = hidden_NH, weight_VH, bias_V, table_S
+    nats: tuple[Tensor, Tensor] = _ChunkedLoss.apply(*leaves, targets_N, weights_N, rows, starts_NO)  # type: ignore[no-untyped-call]
+    return nats
+
+
+def rows_per_chunk(device: str, vocabulary_size: int) -> int:
+    """The maximum number of rows of a chunk, on a device of a type such as "cpu"."""
+    kind = device if device in MAX_CHUNK_LOGITS else "cpu"
+    return max(MIN_CHUNK_ROWS, min(MAX_CHUNK_ROWS[kind], MAX_CHUNK_LOGITS[kind] // vocabulary_size))
+
+
+def _balance_chunk_rows(rows: int, most: int) -> int:
+    """Rows of a chunk if all chunks are about equal: a short last chunk costs as much as a full one."""
+    chunks = max(1, math.ceil(rows / most))
+    return max(1, math.ceil(rows / chunks))
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    """Forward computes the loss and all gradients; backward only scales the gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_NH: Tensor,
+        weight_VH: Tensor,
+        bias_V: Tensor,
+        table_S: Tensor | None,
+        targets_N: Tensor,
+        weights_N: Tensor,
+        rows: int,
+        starts_NO: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        device = hidden_NH.device.type
+        autocast = torch.is_autocast_enabled(device)
+        product_type = torch.get_autocast_dtype(device) if autocast else hidden_NH.dtype
+        with torch.autocast(device, enabled=False):
+            loss = _LossAccumulator(hidden_NH, weight_VH, bias_V, product_type, rows, ctx.needs_input_grad)
+            if table_S is not None and starts_NO is not None:
+                loss.set_slices(table_S, starts_NO, ctx.needs_input_grad[3])
+            for first in range(0, len(hidden_NH), rows):
+                chunk = slice(first, first + rows)
+                loss.add_chunk(chunk, targets_N[chunk], weights_N[chunk])
+        ctx.gradients = loss.gradients()
+        ctx.mark_non_differentiable(loss.nats_N)
+        return loss.nats, loss.nats_N
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        assert ctx.gradients is not None, "the chunked loss gives its gradients once per forward"
+        gradients, ctx.gradients = ctx.gradients, None
+        return (
+            *(None if gradient is None else gradient.mul_(scale) for gradient in gradients),
+            None,
+            None,
+            None,
+            None,
+        )
+
+
+class _LossAccumulator:
+    """Sums of loss and gradients over the chunks so far, and the buffer for the logits of each chunk."""
+
+    def __init__(
+        self,
+        hidden_NH: Tensor,
+        weight_VH: Tensor,
+        bias_V: Tensor,
+        product_type: torch.dtype,
+        rows: int,
+        wanted: tuple[bool, ...],
+    ) -> None:
+        sum_type = torch.promote_types(product_type, torch.float32)
+        self.hidden_NH = hidden_NH.to(product_type)
+        self.weight_VH = weight_VH.to(product_type)
+        self.bias_V = bias_V.to(product_type)
+        self.buffer_CV = hidden_NH.new_empty(min(rows, len(hidden_NH)), len(weight_VH), dtype=sum_type)
+        self.nats = hidden_NH.new_zeros((), dtype=sum_type)
+        self.nats_N = hidden_NH.new_empty(len(hidden_NH), dtype=sum_type)
+        self.hidden_gradient_NH = torch.empty_like(hidden_NH) if wanted[0] else None
+        self.weight_gradient_VH = torch.zeros_like(weight_VH) if wanted[1] else None
+        self.bias_gradient_V = torch.zeros_like(bias_V) if wanted[2] else None
+        self.slices: tuple[Tensor, Tensor] | None = None
+        self.table_gradient_S: Tensor | None = None
+
+    def set_slices(self, table_S: Tensor, starts_NO: Tensor, wanted: bool) -> None:
+        """Set the slices of a table that every chunk adds to the logits of its rows."""
+        self.slices = table_S, starts_NO
+        self.table_gradient_S = torch.zeros_like(table_S) if wanted else None
+
+    def gradients(self) -> tuple[Tensor | None, ...]:
+        """The gradients of hidden, weight, bias and table; None for one that is not required."""
+        return self.hidden_gradient_NH, self.weight_gradient_VH, self.bias_gradient_V, self.table_gradient_S
+
+    def add_chunk(self, chunk: slice, targets_C: Tensor, weights_C: Tensor) -> None:
+        """Add the loss and the gradients of one chunk.
+
+        The exponentials overwrite the logits. The softmax is never divided out over C x V: each matrix
+        product applies the division and the weights to its narrow factor, of C x H.
+        """
+        hidden_CH, targets_C1 = self.hidden_NH[chunk], targets_C.unsqueeze(1)
+        weights_C1 = weights_C.unsqueeze(1).to(self.nats.dtype)
+        logits_CV = self._compute_logits(hidden_CH)
+        if self.slices is not None:
+            table_S, starts_NO = self.slices
+            add_slices(logits_CV, table_S, starts_NO[chunk])
+        target_C1 = logits_CV.gather(1, targets_C1)
+        top_C1 = logits_CV.amax(1, keepdim=True)
+        exponentials_CV = logits_CV.sub_(top_C1).exp_()
+        total_C1 = exponentials_CV.sum(1, keepdim=True)
+        nats_C1 = top_C1 + total_C1.log() - target_C1
+        self.nats_N[chunk] = nats_C1.squeeze(1)
+        self.nats += (nats_C1 * weights_C1).sum()
+        errors_CV = exponentials_CV.scatter_add_(1, targets_C1, -total_C1)
+        self._add_gradients(chunk, hidden_CH, errors_CV, weights_C1 / total_C1)
+
+    def _compute_logits(self, hidden_CH: Tensor) -> Tensor:
+        buffer_CV = self.buffer_CV[: len(hidden_CH)]
+        if buffer_CV.dtype == hidden_CH.dtype:
+            return torch.addmm(self.bias_V, hidden_CH, self.weight_VH.t(), out=buffer_CV)
+        return buffer_CV.copy_(torch.addmm(self.bias_V, hidden_CH, self.weight_VH.t()))
+
+    def _add_gradients(self, chunk: slice, hidden_CH: Tensor, errors_CV: Tensor, scale_C1: Tensor) -> None:
+        """Gradients of the chunk, where d loss / d logits = scale * errors."""
+        # Divide before the conversion: the sum of exponentials can exceed the range of a 16-bit dtype.
+        if errors_CV.dtype != hidden_CH.dtype:
+            errors_CV, scale_C1 = (errors_CV * scale_C1).to(hidden_CH.dtype), torch.ones_like(scale_C1)
+        scale_C1 = scale_C1.to(hidden_CH.dtype)
+        if self.hidden_gradient_NH is not None:
+            self.hidden_gradient_NH[chunk] = (errors_CV @ self.weight_VH).mul_(scale_C1)
+        if self.weight_gradient_VH is not None:
+            _add_product(self.weight_gradient_VH, errors_CV.t(), hidden_CH * scale_C1)
+        if self.bias_gradient_V is not None:
+            self.bias_gradient_V += errors_CV.t() @ scale_C1.squeeze(1)
+        if self.table_gradient_S is not None and self.slices is not None:
+            add_to_slices(self.table_gradient_S, self.slices[1][chunk], errors_CV * scale_C1)
+
+
+def _add_product(total_VH: Tensor, left_VC: Tensor, right_CH: Tensor) -> None:
+    if total_VH.dtype == left_VC.dtype:
+        total_VH.addmm_(left_VC, right_CH)
+    else:
+        total_VH += left_VC @ right_CH

@@ -1,0 +1,81 @@
+"""The registry of model families: MODELS maps the name of a family to its configuration class.
+
+A new family is one import and one line of FamilyConfigs. The order of the lines is the order of the families
+in `search_spaces/all_families.toml`, and so of the choices that a sampler draws from; append new families.
+"""
+
+from typing import Annotated, get_args, overload
+
+import torch
+from pydantic import Field
+
+from memtune.models.architecture import (
+    LanguageModel,
+    LanguageModelConfig,
+    NeuralLanguageModel,
+    NeuralLanguageModelConfig,
+)
+from memtune.models.families.attention_lstm import AttentionLSTMConfig
+from memtune.models.families.awd_lstm import AWDLSTMConfig
+from memtune.models.families.dependency_rnn import DependencyRNNConfig
+from memtune.models.families.depth_gated_lstm import DepthGatedLSTMConfig
+from memtune.models.families.feed_forward import FeedForwardConfig
+from memtune.models.families.gated_feedback_lstm import GatedFeedbackLSTMConfig
+from memtune.models.families.kneser_ney import KneserNeyConfig
+from memtune.models.families.lstm import LSTMConfig
+from memtune.models.families.lstmn import LSTMNConfig
+from memtune.models.families.memory_network import MemoryNetworkConfig
+from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
+from memtune.models.families.residual_memory import ResidualMemoryConfig
+from memtune.models.families.rnn import RNNConfig
+from memtune.models.families.scrn import SCRNConfig
+from memtune.models.families.stack_lstm import StackLSTMConfig
+
+__all__ = ["MODELS", "ModelConfig", "build_model", "list_families"]
+
+FamilyConfigs = (
+    LSTMConfig
+    | RecurrentMemoryConfig
+    | MemoryNetworkConfig
+    | RNNConfig
+    | SCRNConfig
+    | AttentionLSTMConfig
+    | LSTMNConfig
+    | GatedFeedbackLSTMConfig
+    | DepthGatedLSTMConfig
+    | ResidualMemoryConfig
+    | FeedForwardConfig
+    | StackLSTMConfig
+    | AWDLSTMConfig
+    | DependencyRNNConfig
+    | KneserNeyConfig
+)
+ModelConfig = Annotated[FamilyConfigs, Field(discriminator="family")]
+MODELS: dict[str, type[LanguageModelConfig]] = {
+    config.model_fields["family"].default: config for config in get_args(FamilyConfigs)
+}
+
+
+def list_families(*, trained_by_gradient: bool) -> list[str]:
+    """The names of the families of networks, or of those that learn by counting, in the registry's order."""
+    return [name for name, config in MODELS.items() if config.is_trained_by_gradient == trained_by_gradient]
+
+
+@overload
+def build_model(
+    config: NeuralLanguageModelConfig, vocabulary_size: int, seed: int
+) -> NeuralLanguageModel: ...
+
+
+@overload
+def build_model(config: LanguageModelConfig, vocabulary_size: int, seed: int) -> LanguageModel: ...
+
+
+def build_model(config: LanguageModelConfig, vocabulary_size: int, seed: int) -> LanguageModel:
+    """A new model of the configuration; equal arguments give equal parameters, on any machine.
+
+    The state of torch's default generator does not change.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return config.build(vocabulary_size)

@@ -1,0 +1,111 @@
+"""What the connected cluster says of itself: cores, GPUs and their memory, what may be added."""
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from memtune.errors import StudyError
+from memtune.ray_backend.node_compatibility import read_autoscaling_config
+from memtune.studies.capacity import RESOURCE_TOLERANCE, NodeType, parse_capacity
+
+__all__ = ["SlotPlanner", "find_autoscaling_config", "find_smallest_gpu_bytes", "list_node_types"]
+
+NODE_TIMEOUT_SECONDS = 60.0
+REFRESH_INTERVAL_SECONDS = 10.0
+HEAD_RESOURCE = "node:__internal_head__"
+
+
+def list_node_types() -> list[NodeType]:
+    """The nodes that are in the cluster now."""
+    return [
+        NodeType(cpus=node["Resources"].get("CPU", 0), gpus=node["Resources"].get("GPU", 0))
+        for node in _list_alive_nodes()
+    ]
+
+
+def _list_alive_nodes() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def find_autoscaling_config() -> dict[str, Any] | None:
+    """The autoscaling file of the cluster's head, or None where the cluster does not grow.
+
+    Ray has no call for it, so the head looks up what its autoscaler was started with: in this process when it
+    runs on the head, as a job does, else in a task.
+    """
+    here = ray.get_runtime_context()
+    address = here.gcs_address
+    for node in _list_alive_nodes():
+        if HEAD_RESOURCE in node["Resources"] and node["NodeID"] == here.get_node_id():
+            return read_autoscaling_config(address)
+        if HEAD_RESOURCE in node["Resources"]:
+            found: dict[str, Any] | None = _call_on_node(
+                read_autoscaling_config, address, node=node["NodeID"]
+            )
+            return found
+    return None
+
+
+def find_smallest_gpu_bytes() -> int | None:
+    """Bytes of the smallest GPU in the cluster, None where no node has one that torch can see."""
+    found = [
+        _call_on_node(read_gpu_bytes, gpus=0.001, node=node["NodeID"])
+        for node in _list_alive_nodes()
+        if node["Resources"].get("GPU", 0)
+    ]
+    return min((size for size in found if size), default=None)
+
+
+def read_gpu_bytes() -> int | None:
+    """On a node with a GPU: its memory, in bytes."""
+    # Imported here: torch is needed on nodes with a GPU only and loads for seconds.
+    import torch
+
+    return torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else None
+
+
+def _call_on_node(function: Any, *arguments: object, node: str, gpus: float = 0.0) -> Any:
+    """What a function says on a node; None when the node does not answer."""
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    asked = ray.remote(function).options(num_cpus=0, num_gpus=gpus, scheduling_strategy=there)
+    try:
+        return ray.get(asked.remote(*arguments), timeout=NODE_TIMEOUT_SECONDS)
+    except RayError:
+        return None
+
+
+class SlotPlanner:
+    """Whether another trial may be opened; nodes that come or go are heeded within seconds."""
+
+    def __init__(self, cpus: float, gpus: float, max_trials: int | None) -> None:
+        """For trials that ask for `cpus` and on average for `gpus`; `most` bounds them whatever there is.
+
+        Raises StudyError when no node there is, or may be added, holds one.
+        """
+        self._cpus, self._gpus, self._max_trials = cpus, gpus, max_trials
+        self._autoscaling_config = find_autoscaling_config() or {}
+        self._refresh()
+        if not self._capacity.count_slots(cpus, min(gpus, 1)):
+            there = self._capacity.present_nodes
+            nodes = "; ".join(f"{shape.cpus:g} cores and {shape.gpus:g} GPUs" for shape in there)
+            raise StudyError(
+                f"a trial asks for {cpus:g} cores and {gpus:.2g} GPUs, which no node has ({nodes}) and the "
+                "cluster's autoscaler adds none that has; lower cpus_per_trial or gpus_per_trial"
+            )
+
+    def _refresh(self) -> None:
+        self._capacity = parse_capacity(self._autoscaling_config, list_node_types())
+        self._last_refresh = time.monotonic()
+
+    def has_slot(self, open_gpus: Collection[float]) -> bool:
+        """Whether there is room beside open trials that take so many GPUs each; always for a first one."""
+        if not open_gpus or self._max_trials is not None:
+            return len(open_gpus) < (self._max_trials or 1)
+        if time.monotonic() - self._last_refresh >= REFRESH_INTERVAL_SECONDS:
+            self._refresh()
+        fits = not self._gpus or sum(open_gpus) + self._gpus <= self._capacity.max_gpus + RESOURCE_TOLERANCE
+        return fits and len(open_gpus) < self._capacity.count_slots(self._cpus, 0)

@@ -1,0 +1,31 @@
+"""Clusters that `ray up` launches: their files checked, then launched, queried and stopped.
+
+`rules` holds the checks. Ray is imported on first use, because its import takes about a second.
+"""
+
+from memtune.ray_backend.clusters.cluster_check import check_cluster, collect_findings
+from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
+from memtune.ray_backend.clusters.cluster_launch import (
+    format_findings,
+    forward_dashboard,
+    get_cluster_status,
+    launch_cluster,
+    stop_cluster,
+)
+from memtune.ray_backend.clusters.cluster_status import ClusterStatus
+from memtune.ray_backend.clusters.rules.version_rules import Versions
+
+__all__ = [
+    "ClusterFile",
+    "ClusterStatus",
+    "Finding",
+    "Versions",
+    "check_cluster",
+    "collect_findings",
+    "format_findings",
+    "forward_dashboard",
+    "get_cluster_status",
+    "launch_cluster",
+    "load_cluster",
+    "stop_cluster",
+]

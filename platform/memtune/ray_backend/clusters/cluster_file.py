@@ -1,0 +1,101 @@
+"""A cluster file as a value: the YAML file of `ray up`, and the folder that its relative paths start from."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from memtune.errors import ConfigurationError
+from memtune.values import Value
+
+__all__ = ["ClusterFile", "Finding", "find_project_folder", "load_cluster"]
+
+
+class Finding(Value):
+    """One problem of a cluster file, and its fix."""
+
+    rule: str
+    """The topic of the rule that found it, such as "token"."""
+    where: str
+    """The dotted name of the entry."""
+    problem: str
+    fix: str
+    kind: Literal["fault", "edit"] = "fault"
+    """A "fault" fails the check; an "edit" is a placeholder that the user replaces before a launch."""
+
+
+@dataclass(frozen=True)
+class ClusterFile:
+    """A cluster file as written, before Ray's defaults are filled in."""
+
+    path: Path
+    folder: Path
+    """The start of relative paths: the project that contains the file, or else the folder of the file."""
+    config: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The entry `cluster_name`; Ray's own default where it is missing."""
+        return str(self.config.get("cluster_name") or "default")
+
+    @property
+    def provider(self) -> dict[str, Any]:
+        """The table `provider`; empty when it is missing or not a table."""
+        return self.table("provider")
+
+    @property
+    def is_on_premises(self) -> bool:
+        """Whether the nodes are existing hosts (`provider.type: local`), not machines of a cloud."""
+        return self.provider.get("type") == "local"
+
+    @property
+    def node_types(self) -> dict[str, dict[str, Any]]:
+        """The tables of `available_node_types` by name."""
+        types = self.table("available_node_types")
+        return {name: entry for name, entry in types.items() if isinstance(entry, dict)}
+
+    @property
+    def mounts(self) -> dict[str, Path]:
+        """The local file or folder of each file mount, by its path on the nodes."""
+        return {
+            remote: self.folder / Path(str(local)).expanduser()
+            for remote, local in self.table("file_mounts").items()
+        }
+
+    def table(self, name: str) -> dict[str, Any]:
+        """The table `name`; empty when it is missing or not a table."""
+        found = self.config.get(name)
+        return found if isinstance(found, dict) else {}
+
+    def commands(self, name: str) -> list[str]:
+        """The shell commands under `name`; empty when there are none."""
+        found = self.config.get(name)
+        return [str(command) for command in found] if isinstance(found, list) else []
+
+    def ray_start_commands(self, name: str) -> list[str]:
+        """The commands under `name` that start Ray."""
+        return [command for command in self.commands(name) if re.search(r"\bray start\b", command)]
+
+
+def load_cluster(path: Path) -> ClusterFile:
+    """Read a cluster file. Raises ConfigurationError when it is missing, or is not a YAML table."""
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}; name a cluster file") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not a text file: {error}; name a cluster file") from None
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path} is not YAML: {error}; correct that line") from error
+    if not isinstance(config, dict):
+        raise ConfigurationError(f"{path} is not a YAML table; start from one of the files in clusters/")
+    own = path.absolute().parent
+    return ClusterFile(path.absolute(), find_project_folder(own) or own, config)
+
+
+def find_project_folder(start: Path) -> Path | None:
+    """The nearest folder at or above `start` that holds `platform/memtune`."""
+    candidates = (start, *start.parents)
+    return next((folder for folder in candidates if (folder / "platform" / "memtune").is_dir()), None)

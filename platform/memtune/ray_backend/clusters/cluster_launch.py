@@ -1,0 +1,173 @@
+"""`memtune cluster up`, `dashboard` and `down`: check, run Ray's command, wait for its result.
+
+`ray up` succeeds as soon as the head has started; workers join later or never. A launch here succeeds when
+`min_workers` of each node type have joined.
+"""
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from memtune.errors import ClusterError, ConfigurationError
+from memtune.number_format import format_count
+from memtune.ray_backend.clusters.cluster_check import collect_findings
+from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
+from memtune.ray_backend.clusters.cluster_status import ClusterStatus, query_status
+from memtune.ray_backend.clusters.host_keys import HostKeyError, find_refused_hosts, forget_host_keys
+from memtune.ray_backend.clusters.ray_commands import (
+    build_dashboard_command,
+    build_down_command,
+    build_head_command,
+    build_ray_environment,
+    build_stop_workers_command,
+    build_up_command,
+    build_workers_command,
+    describe_changed_head_key,
+    describe_changed_worker_key,
+)
+from memtune.ray_backend.clusters.rules.version_rules import Versions
+from memtune.ray_backend.clusters.token_file import ensure_token, find_token_file
+
+__all__ = ["format_findings", "forward_dashboard", "get_cluster_status", "launch_cluster", "stop_cluster"]
+
+POLL_SECONDS = 5.0
+"""Seconds between two queries of a cluster that is starting."""
+
+
+def launch_cluster(
+    path: Path, *, yes: bool, timeout_seconds: float, on_progress: Callable[[str], None]
+) -> ClusterStatus:
+    """Check the file, create the token, launch, and wait until the minimum number of nodes has joined.
+
+    A head that is up is not restarted, so its jobs continue. Without `yes`, Ray asks before it launches.
+    Raises ConfigurationError for a file with findings, HostKeyError for a host whose key changed, and
+    ClusterError when the launch fails or the nodes have not joined after `timeout_seconds`.
+    """
+    cluster = load_cluster(path)
+    _raise_on_findings(cluster, collect_findings(cluster, Versions.detect()))
+    _check_head_key(cluster)
+    if ensure_token(find_token_file(cluster)):
+        on_progress(f"created the cluster's token in {find_token_file(cluster)}")
+    running = _is_head_up(cluster)
+    if running:
+        on_progress("the head is already up; its jobs continue")
+    if _run(build_up_command(cluster, yes, restart=not running), cluster):
+        raise ClusterError("ray up failed; the reason is in its output above")
+    return _wait_for_nodes(cluster, timeout_seconds, on_progress)
+
+
+def get_cluster_status(path: Path) -> ClusterStatus:
+    """The nodes of a cluster. Raises ClusterError when its head does not answer."""
+    return query_status(load_cluster(path))
+
+
+def forward_dashboard(path: Path, port: int) -> None:
+    """Forward the head's job server to `port` of this machine, until the user interrupts it.
+
+    Raises HostKeyError for a head whose key changed, ClusterError when the connection fails.
+    """
+    cluster = load_cluster(path)
+    _check_head_key(cluster)
+    if _run(build_dashboard_command(cluster, port), cluster):
+        raise ClusterError(
+            f"no connection to the job server of {path}; the reason is above; check that the cluster is up "
+            f"(memtune cluster status {path}) and that port {port} is free (--port names another)"
+        )
+
+
+def stop_cluster(path: Path, *, yes: bool) -> None:
+    """Stop every node of the cluster; without `yes`, Ray asks first.
+
+    Raises HostKeyError for a head whose key changed, ClusterError when a node cannot be stopped.
+    """
+    cluster = load_cluster(path)
+    _check_head_key(cluster)
+    if _run(build_down_command(cluster, yes), cluster):
+        raise ClusterError("ray down failed; nodes may still run: check the list of your provider")
+    forget_host_keys(cluster)
+    stop = build_stop_workers_command(cluster)
+    if stop and _run(stop, cluster):
+        raise ClusterError(
+            "the head is down; a worker named above did not answer: run `ray stop` on it when it is up again"
+        )
+
+
+def format_findings(findings: list[Finding]) -> str:
+    """Two lines for each finding: the problem and the fix."""
+    return "\n".join(f"{found.where}: {found.problem}\n    fix: {found.fix}" for found in findings)
+
+
+def _raise_on_findings(cluster: ClusterFile, findings: list[Finding]) -> None:
+    if findings:
+        raise ConfigurationError(f"{cluster.path} is not ready to launch\n{format_findings(findings)}")
+
+
+def _check_head_key(cluster: ClusterFile) -> None:
+    """Raise HostKeyError for a head on premises whose key changed.
+
+    Reason: `ray up` would retry the connection for 15 minutes.
+    """
+    if not cluster.is_on_premises:
+        return
+    if refused := _find_refused(build_head_command(cluster, "true"), cluster):
+        raise describe_changed_head_key(cluster, refused[0])
+
+
+def _check_worker_keys(cluster: ClusterFile) -> None:
+    """Raise HostKeyError for workers on premises whose keys changed.
+
+    Reason: the autoscaler on the head retries the connection forever.
+    """
+    command = build_workers_command(cluster, "true")
+    if command and (refused := _find_refused(command, cluster)):
+        raise describe_changed_worker_key(cluster, refused)
+
+
+def _find_refused(command: list[str], cluster: ClusterFile) -> list[str]:
+    """The hosts that ssh refused in a command; other failures are left to Ray."""
+    done = subprocess.run(
+        command, env=build_ray_environment(cluster), capture_output=True, text=True, check=False
+    )
+    return find_refused_hosts(done.stderr)
+
+
+def _is_head_up(cluster: ClusterFile) -> bool:
+    try:
+        return query_status(cluster).node_count > 0
+    except HostKeyError:
+        raise
+    except ClusterError:
+        return False
+
+
+def _wait_for_nodes(
+    cluster: ClusterFile, timeout_seconds: float, on_progress: Callable[[str], None]
+) -> ClusterStatus:
+    deadline, reported = time.monotonic() + timeout_seconds, ""
+    while True:
+        try:
+            _check_worker_keys(cluster)
+            status = query_status(cluster)
+            state = f"{status.node_count} of {format_count(status.min_nodes, 'node')}"
+            if status.node_count >= status.min_nodes:
+                return status
+        except HostKeyError:
+            raise
+        except ClusterError as error:
+            state = str(error)
+        if state != reported:
+            on_progress(state)
+            reported = state
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"after {timeout_seconds:.0f} s: {state}; the head's log has the reason: "
+                "/tmp/ray/session_latest/logs/monitor*"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _run(command: list[str], cluster: ClusterFile) -> int:
+    """Run a command with its output on the terminal; returns its exit code."""
+    environment = build_ray_environment(cluster)
+    return subprocess.run(command, cwd=cluster.folder, env=environment, check=False).returncode

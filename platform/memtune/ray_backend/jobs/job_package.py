@@ -1,0 +1,146 @@
+"""The package of a job: memtune's source, the study file and the search spaces that it names.
+
+A package has no corpora, no `.git` and no Python environment; nodes read corpora from the store. Paths in a
+package are relative. The study keeps its path below the working folder, so that messages show the path that
+the user typed. Spaces named without a path are in the package's folder `search_spaces`.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Self
+
+from pydantic import model_validator
+
+import memtune
+from memtune.errors import ClusterError, StudyError
+from memtune.ray_backend.clusters.rules.upload_rules import MAX_UPLOAD_BYTES
+from memtune.spaces import list_space_files
+from memtune.studies.study import Study, find_space
+from memtune.values import Value
+
+__all__ = ["SOURCE_FOLDER", "StudyFiles", "collect_study_files", "write_package"]
+
+SOURCE_FOLDER = Path(memtune.__file__).parent
+"""The source of the running memtune; the cluster runs the same source."""
+MAX_LISTED_FILES = 3
+
+
+class StudyFiles(Value):
+    """A study and its spaces as text, by their paths in the package."""
+
+    study: str
+    texts: dict[str, str]
+
+    @model_validator(mode="after")
+    def _stay_inside(self) -> Self:
+        """Refuse paths outside of the package: every holder of the token can write job metadata."""
+        for name in (self.study, *self.texts):
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or path.suffix != ".toml":
+                raise ValueError(f"{name!r} is not the path of a TOML file inside the package")
+        if self.study not in self.texts:
+            raise ValueError(f"the study {self.study!r} is not among the files")
+        return self
+
+
+def collect_study_files(path: Path, study: Study) -> StudyFiles:
+    """The texts of a study file and of every space that it names.
+
+    Raises StudyError or SpaceError for a space that is missing or cannot be packaged.
+    """
+    relative_spaces = [
+        file
+        for name in study.spaces
+        if name.endswith(".toml")
+        for file in _find_relative_space_files(name, path)
+    ]
+    files = [_normalise_path(file) for file in (path, *relative_spaces)]
+    root = _find_root(files)
+    packaged = {file.relative_to(root).as_posix(): file for file in files}
+    for name in study.spaces:
+        if not name.endswith(".toml"):
+            _add_named_space(list_space_files(find_space(name, path)), packaged)
+    texts = {name: file.read_text(encoding="utf-8") for name, file in packaged.items()}
+    return StudyFiles(study=files[0].relative_to(root).as_posix(), texts=texts)
+
+
+def _find_relative_space_files(name: str, study: Path) -> list[Path]:
+    if Path(name).is_absolute():
+        raise StudyError(
+            f"{study} names the space {name} by an absolute path, which the cluster does not have; "
+            "name it relative to the study file"
+        )
+    return list_space_files(find_space(name, study))
+
+
+def _add_named_space(files: Iterable[Path], paths_in_package: dict[str, Path]) -> None:
+    for file in files:
+        name = f"search_spaces/{file.name}"
+        other = paths_in_package.setdefault(name, file)
+        if other.read_bytes() != file.read_bytes():
+            raise StudyError(
+                f"the study names two spaces {file.stem}: {other} and {file}; rename one of them"
+            )
+
+
+def _normalise_path(path: Path) -> Path:
+    """The absolute path without `..`; symbolic links are not resolved."""
+    return Path(os.path.normpath(path.absolute()))
+
+
+def _find_root(files: list[Path]) -> Path:
+    """The folder that paths in the package start from.
+
+    It is the working folder if that contains all files, else the nearest common folder of the files.
+    """
+    working_folder = Path.cwd()
+    if all(file.is_relative_to(working_folder) for file in files):
+        return working_folder
+    return Path(os.path.commonpath([file.parent for file in files]))
+
+
+def write_package(files: StudyFiles, folder: Path, source: Path = SOURCE_FOLDER) -> int:
+    """Write memtune's source and a study's files into `folder`; returns their size in bytes.
+
+    Raises ClusterError before it writes when the package reaches the upload limit of the job server.
+    """
+    modules = {
+        f"platform/memtune/{path.relative_to(source).as_posix()}": path for path in _list_source_files(source)
+    }
+    sizes = {name: path.stat().st_size for name, path in modules.items()}
+    sizes |= {name: len(text.encode()) for name, text in files.texts.items()}
+    _check_size(sizes)
+    for name, path in modules.items():
+        _write(folder / name, path.read_bytes())
+    for name, text in files.texts.items():
+        _write(folder / name, text.encode())
+    return sum(sizes.values())
+
+
+def _list_source_files(root: Path) -> list[Path]:
+    """The files of the package, without bytecode caches and hidden files."""
+    return [
+        path
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+        and not any(part == "__pycache__" or part.startswith(".") for part in path.relative_to(root).parts)
+    ]
+
+
+def _check_size(sizes: Mapping[str, int]) -> None:
+    total = sum(sizes.values())
+    if total < MAX_UPLOAD_BYTES:
+        return
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:MAX_LISTED_FILES]
+    named = ", ".join(f"{name} ({sizes[name] / 2**20:.0f} MiB)" for name in largest)
+    raise ClusterError(
+        f"the job's package has {total / 2**20:.0f} MiB; an upload is limited to "
+        f"{MAX_UPLOAD_BYTES / 2**20:.0f} MiB; its largest files are {named}: keep data in a store, not in "
+        "the source folder"
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)

@@ -1,0 +1,260 @@
+"""A client of Ray's job server; `memtune cluster dashboard` forwards the server's port to this machine."""
+
+import asyncio
+import logging
+import math
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from memtune.errors import ClusterError, did_you_mean
+from memtune.ray_backend.clusters.token_file import read_token
+from memtune.storage.credentials import refuse_credentials
+from memtune.values import Value
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+__all__ = ["DEFAULT_ADDRESS", "STUDY_KEY", "Job", "JobServer", "resolve_server_address"]
+
+DEFAULT_ADDRESS = "http://127.0.0.1:8265"
+STUDY_KEY = "memtune_study"
+"""The key of the study's name in a job's metadata."""
+SEARCH_COMMAND = re.compile(r"\bsearch(?:\.py)?\s+(?:\S*/)?([^\s/]+)\.toml\b")
+CONNECT_TIMEOUT_SECONDS = 10.0
+RECONNECT_TIMEOUT_SECONDS = 60.0
+"""Seconds without a connection after which `follow_log` fails."""
+POLL_SECONDS = 0.5
+VERBOSE_LOGGERS = (
+    "ray.dashboard.modules.dashboard_sdk",
+    "ray.dashboard.modules.job.sdk",
+    "ray._private.runtime_env.packaging",
+)
+"""Loggers of Ray that log each step of an upload."""
+
+
+class Job(Value):
+    """A job, as the job server describes it."""
+
+    id: str
+    study: str | None
+    """The study's name; None for a job that does not run a study."""
+    status: str
+    """PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED."""
+    started: float | None
+    """Unix time in seconds."""
+    ended: float | None
+    entrypoint: str
+    message: str
+    exit_code: int | None
+    metadata: dict[str, str]
+    environment: dict[str, str]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job has stopped, succeeded or failed."""
+        return self.status in ("STOPPED", "SUCCEEDED", "FAILED")
+
+    def duration_seconds(self, now: float) -> float | None:
+        """Seconds from the job's start to its end, or to `now` (Unix seconds); None before the start."""
+        return None if self.started is None else (self.ended or now) - self.started
+
+
+def resolve_server_address(address_option: str | None) -> str:
+    """The address of the job server: `address_option`, else Ray's variables, else port 8265 of this machine.
+
+    Raises ConfigurationError for an address with a password, ClusterError for an address that is not http.
+    """
+    candidates = (
+        address_option,
+        os.environ.get("RAY_API_SERVER_ADDRESS"),
+        os.environ.get("RAY_ADDRESS"),
+        DEFAULT_ADDRESS,
+    )
+    address = next(
+        candidate
+        for candidate in candidates
+        # RAY_ADDRESS may name the GCS of a cluster, such as 10.0.0.1:6379, which is no job server.
+        if candidate and (candidate is address_option or candidate.startswith("http"))
+    )
+    if urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).hostname:
+        raise ClusterError(f"{address} is not the address of a job server; write it as {DEFAULT_ADDRESS}")
+    refuse_credentials("--address", address)
+    return address.rstrip("/")
+
+
+class JobServer:
+    """A connection to one job server. Its methods raise ClusterError when the server fails."""
+
+    def __init__(self, address: str) -> None:
+        """Connect with the token of this machine's user. Raises ClusterError when nothing answers."""
+        self.address = address
+        self._check_port()
+        with self._translate_errors():
+            self._client = _create_client(address)
+
+    def _check_port(self) -> None:
+        parts = urlsplit(self.address)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            socket.create_connection((parts.hostname or "", port), timeout=CONNECT_TIMEOUT_SECONDS).close()
+        except OSError as error:
+            raise ClusterError(
+                f"no job server answers at {self.address}: {error}; check that the cluster is up and that "
+                "`memtune cluster dashboard CLUSTER.yaml` runs in another terminal"
+            ) from None
+
+    def submit(
+        self,
+        job_id: str,
+        entrypoint: str,
+        folder: Path,
+        environment: Mapping[str, str],
+        metadata: Mapping[str, str],
+    ) -> None:
+        """Upload `folder` and run `entrypoint` in it on the head."""
+        with self._translate_errors():
+            self._client.submit_job(
+                entrypoint=entrypoint,
+                submission_id=job_id,
+                runtime_env={"working_dir": str(folder), "env_vars": dict(environment)},
+                metadata=dict(metadata),
+            )
+
+    def list_jobs(self) -> list[Job]:
+        """All jobs that were submitted, newest first."""
+        with self._translate_errors():
+            details = [detail for detail in self._client.list_jobs() if detail.submission_id]
+        return sorted(map(_parse_job, details), key=lambda job: job.started or math.inf, reverse=True)
+
+    def get_job(self, job_id: str) -> Job:
+        """The job with this id. Raises ClusterError with the nearest id when it does not exist."""
+        jobs = {job.id: job for job in self.list_jobs()}
+        if job_id not in jobs:
+            raise ClusterError(f'no job "{job_id}" at {self.address}; {did_you_mean(job_id, jobs)}')
+        return jobs[job_id]
+
+    def read_log(self, job_id: str) -> str:
+        """The output of the job so far."""
+        self.get_job(job_id)
+        with self._translate_errors():
+            return str(self._client.get_job_logs(job_id))
+
+    def stop(self, job_id: str) -> bool:
+        """Send the job its stop signal. Returns False when the job has already ended."""
+        if self.get_job(job_id).has_ended:
+            return False
+        with self._translate_errors():
+            return bool(self._client.stop_job(job_id))
+
+    def follow_log(self, job_id: str, write: Callable[[str], object]) -> Job:
+        """Write the output of a job, from its first line until the job ends; returns the ended job.
+
+        An interrupted connection is opened again, and no output is written twice. Raises ClusterError when
+        the server does not answer for RECONNECT_TIMEOUT_SECONDS.
+        """
+        written = 0
+        disconnected_at: float | None = None
+        while True:
+            try:
+                written = asyncio.run(self._stream_log(job_id, write, written))
+                job = self.get_job(job_id)
+                if job.has_ended:
+                    # Ray ends the stream with the job and may leave out its last lines.
+                    write(self.read_log(job_id)[written:])
+                    return job
+                disconnected_at = None
+            except _LogInterruptedError as error:
+                disconnected_at = disconnected_at or time.monotonic()
+                if time.monotonic() - disconnected_at > RECONNECT_TIMEOUT_SECONDS:
+                    raise ClusterError(
+                        f"the log of {job_id} was interrupted ({error}), and {self.address} does not answer; "
+                        f"the job may still run; to follow it: memtune jobs logs {job_id} --follow"
+                    ) from None
+                written = error.characters_written
+            time.sleep(POLL_SECONDS)
+
+    async def _stream_log(self, job_id: str, write: Callable[[str], object], characters_written: int) -> int:
+        """Write a log without its first `characters_written` characters; returns the number written so far.
+
+        Raises _LogInterruptedError when the connection breaks.
+        """
+        # Imported here: aiohttp takes about 0.4 s, and only followed logs need it.
+        from aiohttp import ClientError
+
+        seen = 0
+        try:
+            async for piece in self._client.tail_job_logs(job_id):
+                new = piece[max(0, characters_written - seen) :]
+                seen += len(piece)
+                if new:
+                    write(new)
+        except (ClientError, RuntimeError, OSError) as error:
+            raise _LogInterruptedError(str(error), max(seen, characters_written)) from error
+        return max(seen, characters_written)
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise ClusterError for the errors of Ray's client."""
+        from ray.exceptions import AuthenticationError
+
+        try:
+            yield
+        except AuthenticationError:
+            raise ClusterError(
+                f"{self.address} refuses this machine's token; copy the head's ~/.ray/auth_token to the same "
+                "place here (mode 0600), or name its file in RAY_AUTH_TOKEN_PATH"
+            ) from None
+        except (RuntimeError, ConnectionError, OSError) as error:
+            raise ClusterError(f"the job server at {self.address} failed: {error}") from error
+
+
+class _LogInterruptedError(Exception):
+    """The stream of a log ended with an error before the job ended."""
+
+    def __init__(self, reason: str, characters_written: int) -> None:
+        super().__init__(reason)
+        self.characters_written = characters_written
+
+
+def _create_client(address: str) -> "JobSubmissionClient":
+    """Ray's client for `address`; without the variable set here, the environment would take precedence."""
+    # Imported here: importing Ray takes about 2 s, and help does not need it.
+    from ray.job_submission import JobSubmissionClient
+
+    for name in VERBOSE_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    token = read_token(os.environ)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    previous_address = os.environ.get("RAY_API_SERVER_ADDRESS")
+    os.environ["RAY_API_SERVER_ADDRESS"] = address
+    try:
+        return JobSubmissionClient(address, headers=headers)
+    finally:
+        del os.environ["RAY_API_SERVER_ADDRESS"]
+        if previous_address is not None:
+            os.environ["RAY_API_SERVER_ADDRESS"] = previous_address
+
+
+def _parse_job(details: Any) -> Job:
+    """A Job from Ray's JobDetails."""
+    metadata = details.metadata or {}
+    search_command = SEARCH_COMMAND.search(details.entrypoint)
+    return Job(
+        id=details.submission_id,
+        study=metadata.get(STUDY_KEY) or (search_command[1] if search_command else None),
+        status=str(details.status.value),
+        started=details.start_time and details.start_time / 1000,
+        ended=details.end_time and details.end_time / 1000,
+        entrypoint=details.entrypoint,
+        message=details.message or "",
+        exit_code=details.driver_exit_code,
+        metadata=metadata,
+        environment=(details.runtime_env or {}).get("env_vars", {}),
+    )

@@ -1,0 +1,52 @@
+"""A connection to Ray: to a private instance of this machine, or to an existing cluster."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+import ray
+
+with suppress(ImportError):
+    # ray.init imports it: here instead, while no other thread imports what it needs too.
+    import ray.dashboard.optional_deps
+
+from memtune.errors import StudyError
+from memtune.ray_backend.local_instance import run_local_instance
+from memtune.ray_backend.private_token import protect_default_token
+from memtune.ray_backend.run_folder import open_run_folder
+
+__all__ = ["connect_ray"]
+
+
+@contextmanager
+def connect_ray(address: str | None, cpus: int = 1, trials: int = 0) -> Iterator[Path]:
+    """Connect to the cluster at `address` (or RAY_ADDRESS), else to a new private instance, for the block.
+
+    Yields a folder for the run's temporary files, which is removed with the connection. A private instance is
+    ended with the block, a cluster is left. The private instance prepares workers in the background for up to
+    `trials` trials of `cpus` cores each. Raises StudyError when no cluster answers at the address.
+    """
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    protect_default_token(Path.home())
+    target = address or os.environ.get("RAY_ADDRESS") or "local"
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    with ExitStack() as connection:
+        folder = connection.enter_context(open_run_folder())
+        try:
+            if target == "local":
+                connection.enter_context(run_local_instance(folder, cpus * trials, **options))
+            else:
+                connection.callback(ray.shutdown)
+                ray.init(target, **options)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise StudyError(
+                f"no Ray cluster answers at {target}: {error}; check the address and its token"
+            ) from error
+        yield folder

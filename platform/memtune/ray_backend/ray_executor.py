@@ -1,0 +1,46 @@
+"""Ray Tune as the executor of a study's trials."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from memtune.studies.executor import TrialRun
+
+__all__ = ["RayExecutor"]
+
+
+class RayExecutor:
+    """Runs trials on a private Ray instance of this machine or on an existing cluster.
+
+    Ray is imported by `connect`, which takes seconds, so that a study without trials to run starts at once.
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        """`address` is a cluster's; without it RAY_ADDRESS counts, and else a private instance is started."""
+        self._address = address
+        self._connection = ExitStack()
+        self._folder: Path | None = None
+
+    def connect(self, cpus_per_trial: int, max_concurrent_trials: int) -> None:
+        """Join the cluster, or start the private instance with a worker for each trial at once."""
+        # Imported here: Ray loads for seconds, which a study without trials left to run need not wait for.
+        from memtune.ray_backend.ray_connection import connect_ray
+
+        connection = connect_ray(self._address, cpus_per_trial, max_concurrent_trials)
+        self._folder = self._connection.enter_context(connection)
+
+    def find_gpu_bytes(self) -> int | None:
+        """Ask the nodes for the memory of their GPUs."""
+        from memtune.ray_backend.cluster_nodes import find_smallest_gpu_bytes
+
+        return find_smallest_gpu_bytes()
+
+    def run_trials(self, run: TrialRun) -> None:
+        """Run trials as Tune actors until the director has no more."""
+        from memtune.ray_backend.tune_run import run_trials
+
+        assert self._folder is not None, "connect comes first"
+        run_trials(run, self._folder)
+
+    def close(self) -> None:
+        """End the private instance, or leave the cluster, and remove the run's temporary files."""
+        self._connection.close()

@@ -1,0 +1,111 @@
+"""The folder of one driver's run: Ray's session, its token and Tune's files, readable by its user alone.
+
+Run folders lie below `<temporary folder>/memtune-<uid>`, mode 0700. They are short because Ray's unix sockets
+lie below them: the kernel limits the path of a socket to 107 bytes, of which Ray takes 68. A run folder is
+removed at the end of its run, also when the driver is killed; what remains of a driver whose cleanup was
+killed too is removed at the start of the user's next run.
+"""
+
+import fcntl
+import os
+import secrets
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from memtune.errors import StorageError
+from memtune.ray_backend import instance_cleanup
+from memtune.ray_backend.instance_cleanup import clean_up
+
+__all__ = ["open_run_folder"]
+
+OWNER_ONLY_MODE = 0o700
+MAX_PATH_BYTES = 39
+"""107 for a socket, less "/ray/session_<26 characters>_<pid>/sockets/plasma_store"."""
+CLEANUP_TIMEOUT_SECONDS = 30
+
+
+@contextmanager
+def open_run_folder() -> Iterator[Path]:
+    """A new run folder for the time of the block; a process of its own removes it afterwards.
+
+    Processes started in the block with `RUN_FOLDER_VARIABLE` set to the folder are ended with it. Raises
+    StorageError when the folder cannot be made or belongs to another user.
+    """
+    root = _make_private_root()
+    with _lock(root / "lock"):
+        _remove_stale_folders(root)
+        folder = root / secrets.token_hex(4)
+        folder.mkdir(OWNER_ONLY_MODE)
+        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        with _start_cleanup(folder) as cleanup:
+            try:
+                yield folder
+            finally:
+                assert cleanup.stdin is not None
+                cleanup.stdin.close()
+                cleanup.wait(CLEANUP_TIMEOUT_SECONDS)
+    finally:
+        os.close(lock)
+
+
+def _start_cleanup(folder: Path) -> "subprocess.Popen[bytes]":
+    """Start the cleanup in a session of its own, which neither Ctrl-C nor the driver's end reaches."""
+    program = [sys.executable, "-I", "-S", instance_cleanup.__file__, str(folder)]
+    return subprocess.Popen(program, stdin=subprocess.PIPE, start_new_session=True, cwd="/")
+
+
+def _make_private_root() -> Path:
+    root = _find_temporary_folder() / f"memtune-{os.geteuid()}"
+    try:
+        root.mkdir(OWNER_ONLY_MODE, exist_ok=True)
+        status = root.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise StorageError(
+                f"{root} is not a folder of this user, so others could read Ray's token in it; remove it, or "
+                "set TMPDIR to a folder of your own"
+            )
+        root.chmod(OWNER_ONLY_MODE)
+    except OSError as error:
+        raise StorageError(
+            f"cannot make {root} for Ray's files: {error.strerror}; set TMPDIR to a folder of your own"
+        ) from error
+    return root
+
+
+def _find_temporary_folder() -> Path:
+    """RAY_TMPDIR or TMPDIR where the path is short enough for Ray's sockets, else /tmp."""
+    folder = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
+    run_folder = folder / f"memtune-{os.geteuid()}" / "01234567"
+    return folder if len(os.fsencode(run_folder)) <= MAX_PATH_BYTES else Path("/tmp")
+
+
+def _remove_stale_folders(root: Path) -> None:
+    """Remove the folders of drivers that are dead: the kernel releases the lock of a dead process."""
+    for folder in root.iterdir():
+        if folder.is_dir() and not _is_locked(folder / "lock"):
+            clean_up(folder)
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with path.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,55 @@
+"""A trial's worker inside a Ray Tune actor.
+
+Ray's own checkpoints are not used: a worker finds the checkpoints of a trial by the trial's identity.
+"""
+
+from typing import Any
+
+from memtune.errors import WorkerError
+from memtune.gc_pause import gc_paused
+
+# Ray imports this module in every prestarted worker: the pause shortens the time to its first trial.
+with gc_paused():
+    from ray import tune
+
+    from memtune.studies.assignment import Assignment
+    from memtune.studies.trial_worker import TrialWorker
+
+__all__ = ["TrialActor"]
+
+
+class TrialActor(tune.Trainable):
+    """Trains the assigned configuration; one call of `step` stores one checkpoint."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Take an assignment (JSON under "assignment"); nothing is read before the first step."""
+        self._worker = TrialWorker(Assignment.model_validate_json(config["assignment"]))
+        self._worker_fault: str | None = None
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take the next assignment in the same process."""
+        self.setup(new_config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Train until the next report or checkpoint is due, whichever comes first.
+
+        A fault of this node is reported once as data and raised by the next call, so that Ray retries the
+        trial, perhaps on another node, while the driver knows the cause.
+        """
+        if self._worker_fault is not None:
+            raise WorkerError(self._worker_fault)
+        report = self._worker.step()
+        self._worker_fault = report.worker_fault
+        return {
+            "report": report.model_dump(mode="json"),
+            "tokens": report.tokens,
+            "done": report.is_finished,
+        }
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """Give Ray nothing to store: `step` stores the trial's checkpoints."""
+        return {}
+
+    def load_checkpoint(self, checkpoint: object) -> None:
+        """Load nothing: the first step finds the trial's newest checkpoint."""

@@ -1,0 +1,231 @@
+"""Ray Tune's extension points, implemented by calls to the study's director.
+
+Tune asks the searcher for trials, the scheduler whether a trial continues, and informs the callback about
+workers. The three adapters hold no decisions of their own.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.execution.placement_groups import PlacementGroupFactory
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from memtune.ray_backend.worker_failures import read_last_failure
+from memtune.search import StorageUnavailableError
+from memtune.studies.assignment import Assignment
+from memtune.studies.director import Director, Trial
+from memtune.studies.heartbeat_monitor import HeartbeatMonitor
+from memtune.studies.trial_worker import WorkerReport
+from memtune.trial_state import StopReason, TrialEnd
+
+__all__ = [
+    "MAX_RETRIES",
+    "DirectedCallback",
+    "DirectedScheduler",
+    "DirectedSearcher",
+    "DirectorHandle",
+    "request_resources",
+]
+
+MAX_RETRIES = 2
+"""Consecutive failures of a trial that are retried; a failure after further progress counts as the first."""
+AssignmentFactory = Callable[[Trial], Assignment]
+SlotPredicate = Callable[[Collection[float]], bool]
+
+log = logging.getLogger(__name__)
+
+
+class DirectorHandle:
+    """The director and its assignments, for the adapters; pickled as an empty handle.
+
+    Tune pickles its adapters for its own resume, which memtune never uses: a study resumes from its records.
+    """
+
+    def __init__(
+        self, director: Director | None = None, make_assignment: AssignmentFactory | None = None
+    ) -> None:
+        """Both are None only in an unpickled handle."""
+        self._director, self._make_assignment = director, make_assignment
+
+    def __reduce__(self) -> tuple[type["DirectorHandle"], tuple[()]]:
+        """Pickle as an empty handle."""
+        return DirectorHandle, ()
+
+    @property
+    def director(self) -> Director:
+        """The study's director."""
+        assert self._director is not None
+        return self._director
+
+    def next_assignment(self) -> Assignment | None:
+        """The assignment of the next trial; None when no trial is left to start."""
+        assert self._make_assignment is not None
+        trial = self.director.take_next_trial()
+        return None if trial is None else self._make_assignment(trial)
+
+
+class DirectedSearcher(Searcher):
+    """Asks the director for the next trial while the cluster has a slot for one."""
+
+    def __init__(self, handle: DirectorHandle, has_slot: SlotPredicate) -> None:
+        """`has_slot` says whether another trial fits beside open trials with these GPU requests."""
+        super().__init__()
+        self._handle, self._has_slot = handle, has_slot
+        self._open_gpus: dict[str, float] = {}
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        """The next trial's assignment, FINISHED, or None to be asked again later.
+
+        None when no slot is free or the study database is unavailable. After an outage over the limit no
+        further trials start, and the driver ends when the running ones have ended.
+        """
+        if not self._has_slot(self._open_gpus.values()):
+            return None
+        try:
+            assignment = self._handle.next_assignment()
+        except StorageUnavailableError as outage:
+            return Searcher.FINISHED if outage.permanent else None  # type: ignore[return-value]
+        if assignment is None:
+            return Searcher.FINISHED  # type: ignore[return-value]
+        self._open_gpus[trial_id] = assignment.gpus
+        return {"assignment": assignment.model_dump_json()}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Free the trial's slot; the callback handles how the trial ended."""
+        self._open_gpus.pop(trial_id, None)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Store nothing: a study resumes from its own records."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Restore nothing."""
+
+
+class DirectedScheduler(FIFOScheduler):
+    """Stops the trials that the director stops."""
+
+    def __init__(self, handle: DirectorHandle) -> None:
+        """Trials start in the order in which the searcher suggests them."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._handle = handle
+
+    def on_trial_result(self, tune_controller: object, trial: Any, result: dict[str, Any]) -> str:
+        """Forward the report to the director; continue or stop the trial as it decides."""
+        continues = forward_report(self._handle.director, trial, read_report(result))
+        return str(TrialScheduler.CONTINUE if continues else TrialScheduler.STOP)
+
+
+class DirectedCallback(tune.Callback):
+    """Forwards trial events to the director and kills workers whose heartbeat expired."""
+
+    def __init__(self, handle: DirectorHandle, monitor: HeartbeatMonitor) -> None:
+        """One callback serves one run."""
+        self._handle, self._monitor = handle, monitor
+        self._expired_numbers: set[int] = set()
+        self._worker_faults: dict[int, str] = {}
+        self._trials: list[Any] = []
+        self._is_ending = False
+
+    def kill_workers(self) -> None:
+        """Kill every worker at once; their trials do not count as failed.
+
+        Tune itself would wait ten seconds for each to finish its step. Nothing is lost but the training since
+        the last checkpoint.
+        """
+        self._is_ending = True
+        for trial in self._trials:
+            if actor := trial.temporary_state.ray_actor:
+                ray.kill(actor)
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: object) -> None:
+        """Kill the workers whose heartbeat expired. Tune calls this about ten times a second.
+
+        Raises StudyError when this driver lost the study or its storage was deleted.
+        """
+        self._handle.director.check()
+        self._trials = trials
+        for expired in self._monitor.expired_trials():
+            self._monitor.remove(expired)
+            (trial,) = [trial for trial in trials if get_trial_number(trial) == expired]
+            if actor := trial.temporary_state.ray_actor:
+                log.warning("trial %d: %s; its worker is killed", expired, self._describe_expiry())
+                self._expired_numbers.add(expired)
+                ray.kill(actor)
+
+    def _describe_expiry(self) -> str:
+        return f"its worker sent no report for {self._monitor.timeout_seconds:,.0f} s"
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
+        """A worker starts the trial."""
+        number = get_trial_number(trial)
+        self._monitor.start(number)
+        self._expired_numbers.discard(number)
+        self._worker_faults.pop(number, None)
+        self._handle.director.on_started(number)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: object
+    ) -> None:
+        """Forward the report; the scheduler does not see the last one.
+
+        Progress resets the count of failures: a trial of days may lose many nodes.
+        """
+        number, report = get_trial_number(trial), read_report(result)
+        if self._monitor.record_heartbeat(number, report.tokens):
+            trial.run_metadata.num_failures = 0
+        if report.worker_fault is not None:
+            self._worker_faults[number] = report.worker_fault
+        forward_report(self._handle.director, trial, report)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
+        """The trial ended or was stopped."""
+        self._monitor.remove(get_trial_number(trial))
+        self._handle.director.on_ended(get_trial_number(trial))
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
+        """The trial failed more often than it is retried."""
+        number = get_trial_number(trial)
+        self._monitor.remove(number)
+        if self._is_ending:
+            return
+        if (fault := self._worker_faults.get(number)) is not None:
+            self._handle.director.halt(number, fault)
+            return
+        expired = number in self._expired_numbers
+        cause = self._describe_expiry() if expired else read_last_failure(trial.error_file)
+        detail = f"failed {MAX_RETRIES + 1} times, last because {cause}"
+        self._handle.director.on_crashed(number, TrialEnd(reason=StopReason.WORKER_LOST, detail=detail))
+
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
+        """The trial's worker failed; another one will run the trial."""
+        self._monitor.remove(get_trial_number(trial))
+        if not self._is_ending:
+            self._handle.director.on_worker_lost(get_trial_number(trial))
+
+
+def read_report(result: dict[str, Any]) -> WorkerReport:
+    """The worker's report in a Tune result; an empty report where Tune made the result itself."""
+    return WorkerReport.model_validate(result.get("report", {}))
+
+
+def forward_report(director: Director, trial: Any, report: WorkerReport) -> bool:
+    """Pass a worker's report to the director; return whether the trial continues."""
+    return director.on_reports(get_trial_number(trial), report.reports, report.error, report.remarks)
+
+
+def get_trial_number(trial: Any) -> int:
+    """The study's number of a Tune trial."""
+    return Assignment.model_validate_json(trial.config["assignment"]).number
+
+
+def request_resources(config: dict[str, Any]) -> PlacementGroupFactory:
+    """The resources that a trial requests from Ray: its cores, and whole GPUs or a share of one."""
+    assignment = Assignment.model_validate_json(config["assignment"])
+    gpus = {"GPU": assignment.gpus} if assignment.gpus else {}
+    return PlacementGroupFactory([{"CPU": assignment.threads, **gpus}])

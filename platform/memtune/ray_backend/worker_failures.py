@@ -1,0 +1,29 @@
+"""Why a worker failed, in words: the end of the report that Ray leaves of it, without what Ray suggests."""
+
+import re
+from pathlib import Path
+
+__all__ = ["read_last_failure"]
+
+FAILURE_HEADER_PATTERN = re.compile(r"^Failure # \d+ .*$", re.MULTILINE)
+LOW_MEMORY_PATTERN = re.compile(
+    r"killed due to the node running low on memory\. Memory on the node .*? was (.*)"
+)
+WORKER_DIED_TEXT = "worker process has died"
+WORKER_DIED_MESSAGE = "the worker process died: it crashed, or was killed"
+MAX_REASON_CHARACTERS = 300
+
+
+def read_last_failure(path: str | None) -> str:
+    """The last of the failures that a file tells of, in a line; a worker that left none has died."""
+    if not path or not Path(path).exists():
+        return WORKER_DIED_MESSAGE
+    failure = FAILURE_HEADER_PATTERN.split(Path(path).read_text(encoding="utf-8", errors="replace"))[-1]
+    if low := LOW_MEMORY_PATTERN.search(failure):
+        return f"its node ran low on memory and Ray ended the worker: {low[1].strip()}"
+    lines = [line.strip() for line in failure.splitlines() if line.strip()]
+    return (
+        WORKER_DIED_MESSAGE
+        if not lines or WORKER_DIED_TEXT in lines[-1]
+        else lines[-1][:MAX_REASON_CHARACTERS]
+    )

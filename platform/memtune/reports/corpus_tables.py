@@ -1,0 +1,72 @@
+"""Tables of corpora and of text formats."""
+
+from collections.abc import Iterable, Iterator
+
+from rich.table import Table
+from rich.text import Text
+
+from memtune.corpora import FORMATS, CorpusDescription, Manifest
+
+__all__ = ["corpus_description_table", "corpus_table", "formats_table", "list_format_rows"]
+
+
+def list_format_rows() -> Iterator[tuple[str, str, str, str]]:
+    """For each format: name, summary, annotations, and options with their defaults."""
+    for name, format in FORMATS.items():
+        options = (
+            f"{option}={'' if field.default is None else field.default}"
+            for option, field in format.options.model_fields.items()
+        )
+        yield name, format.summary, ", ".join(format.annotations) or "-", " ".join(options) or "-"
+
+
+def formats_table() -> Table:
+    """One row per format."""
+    table = Table("format", "what it reads", "annotations", "options")
+    for row in list_format_rows():
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def corpus_table(manifests: Iterable[Manifest]) -> Table:
+    """One row per corpus: tokens per split, vocabulary, kinds of annotations, digest."""
+    table = Table()
+    table.add_column("corpus")
+    for name in ("train", "valid", "test", "vocabulary"):
+        table.add_column(name, justify="right")
+    table.add_column("annotations")
+    table.add_column("digest")
+    for manifest in manifests:
+        counts = [_format_token_count(manifest, split) for split in ("train", "valid", "test")]
+        kinds = ", ".join(manifest.annotations) or "-"
+        table.add_row(manifest.name, *counts, f"{manifest.vocabulary.size:,}", kinds, manifest.digest[:12])
+    return table
+
+
+def _format_token_count(manifest: Manifest, split: str) -> str:
+    return f"{manifest.splits[split].tokens:,}" if split in manifest.splits else "-"
+
+
+def corpus_description_table(description: CorpusDescription) -> Table:
+    """One column per split: counts, sentence lengths in words, share of words outside of the vocabulary."""
+    manifest = description.manifest
+    table = Table(title=f"{manifest.name}, {manifest.vocabulary.size:,} types, digest {manifest.digest[:12]}")
+    table.add_column("")
+    for split in manifest.splits:
+        table.add_column(split, justify="right")
+    splits, lengths = manifest.splits.values(), description.lengths.values()
+    table.add_row("tokens, <eos> counted", *(f"{split.tokens:,}" for split in splits))
+    table.add_row("sentences", *(f"{split.sentences:,}" for split in splits))
+    table.add_row("types", *(f"{split.types:,}" for split in splits))
+    table.add_row("words out of vocabulary", *(f"{split.oov_rate:.2%}" for split in splits))
+    table.add_row("mean length", *(f"{length.mean:.1f}" for length in lengths))
+    table.add_row("95 % are at most", *(f"{length.percentile_95:.0f}" for length in lengths))
+    table.add_row("longest", *(f"{length.longest:,}" for length in lengths))
+    for kind, annotation in manifest.annotations.items():
+        rows = (annotation.files[split].rows if split in annotation.files else 0 for split in manifest.splits)
+        table.add_row(kind, *(f"{count:,}" for count in rows))
+    if vectors := manifest.vectors:
+        table.caption = f"{vectors.known:,} vectors of {vectors.width} numbers from {vectors.source.name}"
+    if manifest.ideal:
+        table.add_row("ideal perplexity", *(f"{manifest.ideal[split]:.3f}" for split in manifest.splits))
+    return table

@@ -1,0 +1,63 @@
+"""Figures of the trials of a corpus: validation figure against number of parameters."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memtune.objective import better_direction
+from memtune.tracking import LeaderboardRow
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_leaderboard", "write_leaderboard_png"]
+
+
+def write_leaderboard_png(
+    rows: Sequence[LeaderboardRow], corpus: str, ideal: float | None, path: Path
+) -> None:
+    """Write the figure of `draw_leaderboard` as a PNG."""
+    # Imported here: matplotlib takes about 1 s, and tables do not need it.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = draw_leaderboard(rows, corpus, ideal)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    FigureCanvasAgg(figure)
+    figure.savefig(path, dpi=150)
+
+
+def draw_leaderboard(rows: Sequence[LeaderboardRow], corpus: str, ideal: float | None) -> "Figure":
+    """Validation perplexity or accuracy against the number of parameters, one colour per family.
+
+    Horizontal lines show the ideal and the best trial of a family without trained parameters.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, PercentFormatter
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    objective = rows[0].objective if rows else "perplexity"
+    draw = axes.semilogx if objective == "accuracy" else axes.loglog
+    for family in sorted({row.family for row in rows}):
+        validated = [row for row in rows if row.family == family and row.figure]
+        points = [(row.parameter_count, row.figure) for row in validated if row.parameter_count]
+        if points:
+            draw(*zip(*points, strict=True), "o", label=family, alpha=0.8)
+        elif validated:  # families such as kneser_ney count n-grams and have no parameters
+            best = min(validated, key=lambda row: row.cost).figure or 0.0
+            axes.axhline(best, linestyle=":", color="black", label=f"{family} {best:.2f}")
+    if ideal:
+        axes.axhline(ideal, linestyle="--", color="grey", label=f"ideal {ideal:.2f}")
+    axes.set(
+        title=corpus,
+        xlabel="parameters",
+        ylabel=f"validation {objective} ({better_direction(objective)} is better)",
+    )
+    for axis in (axes.xaxis, axes.yaxis):
+        for set_formatter in (axis.set_major_formatter, axis.set_minor_formatter):
+            share = objective == "accuracy" and axis is axes.yaxis
+            set_formatter(PercentFormatter(1.0) if share else EngFormatter(sep=""))
+    axes.grid(visible=True, which="both", alpha=0.3)
+    if axes.get_legend_handles_labels()[0]:  # without a validated trial there is nothing to label
+        axes.legend()
+    return figure

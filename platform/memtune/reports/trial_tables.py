@@ -1,0 +1,220 @@
+"""Tables of trials: the leaderboard of a corpus, the spread over seeds, samples of a space."""
+
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from rich.table import Table
+
+from memtune.models import MODELS
+from memtune.objective import Objective, format_figure
+from memtune.reports.live_display import describe_trial, format_fields, format_key_parameters
+from memtune.search import Outcome
+from memtune.tasks import TASKS, LanguageModellingConfig, TaskConfig
+from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
+from memtune.training import TrialConfig
+from memtune.trial_state import StopReason
+
+__all__ = ["family_table", "leaderboard_table", "sample_table", "spread_table"]
+
+MODEL_PREFIX, TRAINING_PREFIX = "model.", "training."
+CONFIGURATION_PREFIXES = (MODEL_PREFIX, "task.", "protocol.", TRAINING_PREFIX)
+BUDGET_FIELDS = ("training.tokens", "training.epochs", "training.report_every")
+"""Fields that belong to the study's budget; the table has a column of tokens instead."""
+
+
+def leaderboard_table(rows: Sequence[LeaderboardRow], ideal: float | None, title: str) -> Table:
+    """One row per trial, best first: validation perplexity per token (lower is better), or accuracy (higher
+    is better). With a known ideal, a column has the relative distance of the perplexity from it.
+
+    A row shows the key parameters of the trial's family and the other fields in which these trials differ.
+    Trials of several studies have different budgets, so their rows name the study.
+    """
+    caption = f"ideal perplexity {ideal:.3f}" if ideal else None
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    table.add_column("", justify="right")
+    table.add_column("trial", overflow="fold", ratio=1)
+    has_several_studies = len({row.study for row in rows}) > 1
+    objective = rows[0].objective if rows else "perplexity"
+    units = {_recorded_task(row).prediction_unit for row in rows}
+    unit = "examples" if units == {"examples"} else "tokens"
+    for name in ("parameters", unit, objective, *(("above",) if ideal else ())):
+        table.add_column(name, justify="right")
+    table.add_column("state")
+    differing = [
+        name
+        for name in find_varying_parameters(rows)
+        if name.startswith(CONFIGURATION_PREFIXES) and _is_distinguishing(name, rows)
+    ]
+    for place, row in enumerate(rows, start=1):
+        trial = "\n".join(
+            [
+                row.name,
+                *([row.study if row.study != NO_STUDY else "no study"] if has_several_studies else []),
+                _describe_model(row, differing),
+            ]
+        )
+        table.add_row(
+            str(place),
+            trial,
+            *_number_cells(row, ideal),
+            _describe_state(row),
+            style="bold" if place == 1 else None,
+        )
+    return table
+
+
+def _number_cells(row: LeaderboardRow, ideal: float | None) -> list[str]:
+    figure = row.figure
+    figures = ["" if figure is None else _format_row_figure(row.objective, figure)]
+    if ideal:
+        figures.append("" if figure is None else f"{figure / ideal - 1:.1%}")
+    count = "" if row.parameter_count is None else f"{row.parameter_count:,}"
+    return [count, f"{row.tokens:,}", *figures]
+
+
+def _format_row_figure(objective: Objective, figure: float) -> str:
+    return f"{100 * figure:.2f} %" if objective == "accuracy" else f"{figure:.3f}"
+
+
+def _recorded_task(row: LeaderboardRow) -> type[TaskConfig]:
+    """The class of the task in a trial's record."""
+    return TASKS.get(str(row.parameters.get("task.kind")), LanguageModellingConfig)
+
+
+def _describe_state(row: LeaderboardRow) -> str:
+    """The trial's state, with the reason of its end unless that is its budget or the early-stopping rule."""
+    unnamed = (None, StopReason.BUDGET, StopReason.EARLY_STOPPING)
+    return row.state if (row.end and row.end.reason) in unnamed else f"{row.state}: {row.end}"
+
+
+def _is_distinguishing(name: str, rows: Sequence[LeaderboardRow]) -> bool:
+    """Whether trials differ in a field: its values differ, or only some trials of one family have it.
+
+    A field that another family does not have is no difference.
+    """
+    if name in BUDGET_FIELDS:
+        return False
+    having = [row for row in rows if _has_field(row, name)]
+    families = {row.family for row in having}
+    is_common = all(_has_field(row, name) for row in rows if row.family in families)
+    return not is_common or len({str(row.parameters[name]) for row in having}) > 1
+
+
+def _has_field(row: LeaderboardRow, name: str) -> bool:
+    """Whether the trial's family has the field.
+
+    In a study of several families, a trial also records fields that only other families have.
+    """
+    family = MODELS.get(row.family)
+    if name not in row.parameters or family is None:
+        return False
+    if name.startswith(MODEL_PREFIX):
+        return name.split(".")[1] in family.model_fields
+    return not (name.startswith(TRAINING_PREFIX) and not family.is_trained_by_gradient)
+
+
+def _describe_model(row: LeaderboardRow, differing: Collection[str]) -> str:
+    """The key parameters of a recorded model, as its family describes them, and the differing fields."""
+    family = MODELS.get(row.family)
+    if family is None:
+        return row.family
+    recorded = {
+        name.removeprefix(MODEL_PREFIX): value
+        for name, value in row.parameters.items()
+        if name.startswith(MODEL_PREFIX)
+    }
+    fields = {name: value for name, value in recorded.items() if name in family.model_fields}
+    config = family.model_validate(fields)
+    described = {MODEL_PREFIX + name for name in ("family", *config.describe())}
+    others = [
+        name
+        for name in row.parameters
+        if name in differing and _has_field(row, name) and name not in described
+    ]
+    return " ".join(
+        [format_key_parameters(config), *format_fields((name, row.parameters[name]) for name in others)]
+    )
+
+
+def family_table(
+    outcomes: Sequence[Outcome], vocabulary_size: int, title: str, searched_fields: Collection[str] = ()
+) -> Table:
+    """The best trial of each family, best first, with the searched fields: the answer of a study."""
+    table = Table(title=title, title_justify="left")
+    task = _find_task(outcomes)
+    objective = task.objective
+    table.add_column("best", justify="right")
+    table.add_column("configuration", overflow="fold")
+    for name in ("parameters", task.prediction_unit, f"validation {objective}", "trials"):
+        table.add_column(name, justify="right")
+    families: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.curve:
+            families.setdefault(outcome.configuration["model"]["family"], []).append(outcome)
+    best = {family: min(trials, key=_lowest_cost) for family, trials in families.items()}
+    for family, outcome in sorted(best.items(), key=lambda item: _lowest_cost(item[1])):
+        config = TrialConfig.model_validate(outcome.configuration)
+        count, tokens = config.parameter_count(vocabulary_size), max(outcome.curve)
+        cells = [f"#{outcome.number}", describe_trial(config, searched_fields), f"{count:,}", f"{tokens:,}"]
+        table.add_row(*cells, format_figure(objective, _lowest_cost(outcome), 3), str(len(families[family])))
+    return table
+
+
+def _find_task(outcomes: Sequence[Outcome]) -> TaskConfig:
+    """The task of a study's trials."""
+    configurations = (outcome.configuration for outcome in outcomes)
+    return next(
+        (TrialConfig.model_validate(config).task for config in configurations), LanguageModellingConfig()
+    )
+
+
+def _lowest_cost(outcome: Outcome) -> float:
+    return min(outcome.curve.values())
+
+
+def spread_table(
+    outcomes: Sequence[Outcome], repeats: Sequence[Outcome], searched_fields: Collection[str] = ()
+) -> Table:
+    """One row per repeated configuration: best validation cost per seed, mean and standard deviation."""
+    unit = "share of wrong answers" if _find_task(repeats).objective == "accuracy" else "loss, nats per token"
+    table = Table(title=f"the best configurations under other seeds: validation {unit}")
+    for name in ("configuration", "seeds", "mean", "deviation", "per seed"):
+        table.add_column(name, justify="left" if name == "configuration" else "right", overflow="fold")
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in repeats:
+        groups.setdefault(_key_without_seed(outcome.configuration), []).append(outcome)
+    for key, reruns in groups.items():
+        originals = [outcome for outcome in outcomes if _key_without_seed(outcome.configuration) == key]
+        seeds = [*originals, *reruns]
+        losses = [min(outcome.curve.values()) for outcome in seeds if outcome.curve]
+        table.add_row(*_spread_cells(seeds[0], losses, searched_fields))
+    return table
+
+
+def _spread_cells(outcome: Outcome, losses: Sequence[float], searched_fields: Collection[str]) -> list[str]:
+    config = TrialConfig.model_validate(outcome.configuration)
+    deviation = f"{statistics.stdev(losses):.4f}" if len(losses) > 1 else ""
+    listed = " ".join(f"{loss:.4f}" for loss in losses)
+    return [
+        describe_trial(config, searched_fields),
+        str(len(losses)),
+        f"{statistics.mean(losses):.4f}",
+        deviation,
+        listed,
+    ]
+
+
+def _key_without_seed(configuration: Mapping[str, object]) -> str:
+    return TrialConfig.model_validate({**configuration, "seed": 0}).model_dump_json()
+
+
+def sample_table(
+    samples: Iterable[TrialConfig], vocabulary_size: int, searched_fields: Collection[str] = ()
+) -> Table:
+    """One row per sampled configuration, with the parameter count for this vocabulary size."""
+    table = Table(title="five configurations of the space")
+    table.add_column("configuration", overflow="fold")
+    table.add_column("parameters", justify="right")
+    for config in samples:
+        table.add_row(describe_trial(config, searched_fields), f"{config.parameter_count(vocabulary_size):,}")
+    return table

@@ -1,0 +1,1 @@
+"""What came of training: promotion to the registry, comparison, question answering, single trials."""

@@ -1,0 +1,126 @@
+"""Comparison of a corpus's trials under one protocol, and the champions of all corpora."""
+
+import shlex
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from memtune.corpora import open_corpus
+from memtune.errors import CorpusError, TrackingError, did_you_mean
+from memtune.settings import Settings
+from memtune.tracking import (
+    LeaderboardRow,
+    RegisteredVersion,
+    experiment_link,
+    find_champion,
+    is_server,
+    list_champions,
+    read_leaderboard,
+)
+
+__all__ = ["LOCAL_PAGES_URL", "Comparison", "compare", "find_champions"]
+
+LOCAL_PAGES_URL = "http://127.0.0.1:5000"
+PARAMETER_COLUMNS = ("model.family", "parameters", "model.width", "model.layers", "model.memory_size")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A corpus's trials under one protocol, best first."""
+
+    rows: list[LeaderboardRow]
+    protocol: str
+    ideal_perplexity: float | None
+    """The validation perplexity no model can beat, where it is known and the trials compare by perplexity."""
+    figure_path: Path
+    """The path of the figure, which is not written yet."""
+    link: str
+    """The table in MLflow's pages."""
+    other_protocols: tuple[str, ...] = ()
+    """The protocols of this corpus's other trials, whose figures do not compare with these."""
+
+
+def compare(
+    corpus: str,
+    protocol: str | None = None,
+    study: str | None = None,
+    settings: Settings | None = None,
+) -> Comparison:
+    """The trials of a corpus under `protocol`, or that of the champion, or that of most trials.
+
+    Protocols are labels as in the rows, with the task; without the task, the only one of that protocol.
+    `study`, a study's id or its name before the digest, keeps that study's trials. Raises TrackingError when
+    nothing was recorded for the corpus under that protocol or study.
+    """
+    settings = settings or Settings.from_environment()
+    rows = read_leaderboard(settings.tracking_uri, corpus)
+    if not rows:
+        raise TrackingError(
+            f'no trials are recorded for corpus "{corpus}" in {settings.tracking_uri}; run: memtune search '
+            "STUDY.toml, or set MEMTUNE_HOME to where one has run"
+        )
+    rows = _select_study(rows, corpus, study)
+    champion = find_champion(settings.tracking_uri, corpus)
+    labels = [row.protocol for row in rows]
+    usual = champion.protocol if champion and champion.protocol in labels else max(labels, key=labels.count)
+    chosen = usual if protocol is None else _resolve_label(protocol, labels, corpus)
+    kept = [row for row in rows if row.protocol == chosen]
+    base = None if is_server(settings.tracking_uri) else LOCAL_PAGES_URL
+    studies = {row.study for row in kept} if study else set()
+    link = experiment_link(
+        settings.tracking_uri, corpus, PARAMETER_COLUMNS, next(iter(studies), None), base, kept[0].objective
+    )
+    ideal = _read_ideal_perplexity(corpus, settings) if kept[0].objective == "perplexity" else None
+    figure = settings.home / "figures" / f"{corpus}.png"
+    return Comparison(kept, chosen, ideal, figure, link, tuple(sorted({*labels} - {chosen})))
+
+
+def _resolve_label(protocol: str, labels: Collection[str], corpus: str) -> str:
+    """The label itself, or the only label of that protocol with some task."""
+    known = sorted(set(labels))
+    meant = [label for label in known if label.startswith(f"{protocol}, ")]
+    if protocol in known:
+        return protocol
+    if len(meant) == 1:
+        return meant[0]
+    subject = "several tasks are" if meant else "no trials are"
+    options = " or ".join(f"--protocol {shlex.quote(label)}" for label in meant or known)
+    raise TrackingError(f'{subject} recorded for "{corpus}" under protocol "{protocol}"; write {options}')
+
+
+def _select_study(rows: list[LeaderboardRow], corpus: str, study: str | None) -> list[LeaderboardRow]:
+    """The rows of one study, by its id or, where that names one study only, by its name."""
+    if study is None:
+        return rows
+    known = sorted({row.study for row in rows})
+    named = [name for name in known if study in (name, name.rpartition("-")[0])]
+    if len(named) == 1:
+        return [row for row in rows if row.study == named[0]]
+    suggestion = f"several have that name: {', '.join(named)}" if named else did_you_mean(study, known)
+    raise TrackingError(f'no one study "{study}" on corpus "{corpus}"; {suggestion}')
+
+
+def _read_ideal_perplexity(corpus: str, settings: Settings) -> float | None:
+    try:
+        manifest = open_corpus(corpus, settings.corpus_store).manifest
+    except CorpusError:
+        return None
+    return manifest.ideal.get("valid") if manifest.ideal else None
+
+
+def find_champions(corpus: str | None = None, settings: Settings | None = None) -> list[RegisteredVersion]:
+    """The champion of a corpus, or of every corpus. Raises TrackingError when there is none."""
+    settings = settings or Settings.from_environment()
+    if corpus is None:
+        found = list_champions(settings.tracking_uri)
+    else:
+        found = [
+            champion for champion in [find_champion(settings.tracking_uri, corpus)] if champion is not None
+        ]
+    if not found:
+        of = f' of "{corpus}"' if corpus else ""
+        raise TrackingError(
+            f"no champion{of} in {settings.tracking_uri} yet; run: memtune search STUDY.toml, or set "
+            "MEMTUNE_HOME to where one has run"
+        )
+    return found

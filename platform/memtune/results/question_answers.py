@@ -1,0 +1,106 @@
+"""Answers of registered models to questions: sentence completion and number agreement."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memtune.corpora import Corpus, open_corpus
+from memtune.errors import ConfigurationError, CorpusError, MemtuneError
+from memtune.models.architecture import LanguageModel
+from memtune.results.promotion import open_training_corpus
+from memtune.settings import Settings
+from memtune.tasks import QUESTION_TASKS, Answers, QuestionTaskConfig
+from memtune.tracking import load_registered
+from memtune.training import TrialConfig, find_device, load_model
+from memtune.values import parse
+
+__all__ = ["ModelAnswers", "ask"]
+
+
+@dataclass(frozen=True)
+class ModelAnswers:
+    """A registered model and its answers."""
+
+    model_uri: str
+    family: str
+    answers: Answers
+    unknown_rate: float
+    """Share of the words of the questions that the model reads as `<unk>`."""
+
+
+def ask(
+    models: Sequence[str],
+    questions: str | None = None,
+    task: str | None = None,
+    split: str = "valid",
+    options: dict[str, Any] | None = None,
+    *,
+    device: str = "cpu",
+    settings: Settings | None = None,
+) -> list[ModelAnswers]:
+    """The answers of registered language models, each `models:/ptb@champion` or `models:/ptb/3`.
+
+    `questions` is the name of a corpus with annotations; without it each model answers the questions of its
+    own corpus. `task` ("completion" or "agreement") is required only for a corpus with both kinds;
+    `options` are the other fields of the task. Raises TrackingError for an unknown model, CorpusError for
+    missing questions, ConfigurationError for a classifier and for invalid options.
+    """
+    settings = settings or Settings.from_environment()
+    model_answers = []
+    for model in models:
+        try:
+            model_answers.append(_ask_model(model, questions, task, split, options or {}, device, settings))
+        except MemtuneError as error:
+            if len(models) == 1:
+                raise
+            raise type(error)(f"{model}: {error}") from None
+    return model_answers
+
+
+def _ask_model(
+    uri: str,
+    questions: str | None,
+    task: str | None,
+    split: str,
+    options: dict[str, Any],
+    device: str,
+    settings: Settings,
+) -> ModelAnswers:
+    registered = load_registered(settings.tracking_uri, uri, settings.home / "models")
+    corpus = open_training_corpus(uri, registered.version, settings)
+    if questions is not None:
+        corpus = open_corpus(f"{corpus.name.partition('+')[0]}+{questions}", settings.corpus_store)
+    config = TrialConfig.model_validate(registered.card.result.configuration)
+    opened = _resolve_task(task, corpus, options).open_questions(corpus, config.protocol)
+    loaded = load_model(registered.folder, str(find_device(device)))
+    if not isinstance(loaded, LanguageModel):
+        raise ConfigurationError(
+            f"{uri} is a classifier, which gives no probability to words; name a language model"
+        )
+    answers = opened.answer(loaded, split, device)
+    return ModelAnswers(uri, loaded.config.family, answers, opened.unknown_rate(split))
+
+
+def _resolve_task(task: str | None, corpus: Corpus, options: dict[str, Any]) -> QuestionTaskConfig:
+    kind = task or _find_question_kind(corpus)
+    if kind not in QUESTION_TASKS:
+        raise ConfigurationError(
+            f'no task "{kind}" has questions; the tasks with questions are {", ".join(QUESTION_TASKS)}'
+        )
+    config = QUESTION_TASKS[kind]
+    return config.model_validate(parse(config, options, f"task {kind}"))
+
+
+def _find_question_kind(corpus: Corpus) -> str:
+    """The kind of questions of a corpus. Raises CorpusError when there are no questions or several kinds."""
+    source = corpus.questions or corpus
+    kinds = [kind for kind in QUESTION_TASKS if kind in source.annotations]
+    if len(kinds) > 1:
+        raise CorpusError(f'corpus "{source.name}" has {" and ".join(kinds)}; choose one with --task')
+    if not kinds:
+        raise CorpusError(
+            f'corpus "{source.name}" has {", ".join(source.annotations) or "no annotations"}, so no '
+            f"{' or '.join(QUESTION_TASKS)} questions; name others with --questions (see: memtune corpus "
+            "list)"
+        )
+    return kinds[0]

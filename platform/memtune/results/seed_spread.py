@@ -1,0 +1,72 @@
+"""One trial file trained under several seeds, to see by how much a seed alone changes the figures."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from memtune.corpora import open_corpus
+from memtune.errors import TrialError
+from memtune.objective import compute_figure
+from memtune.results.single_trial import TrialFile, load_trial
+from memtune.settings import Settings
+from memtune.training import GradientTrainer, evaluate, load_best_model
+
+__all__ = ["SeedFigures", "SeedSpread", "compute_mean_deviation", "train_seeds"]
+
+
+@dataclass(frozen=True)
+class SeedFigures:
+    """The figures of one seed: perplexities, lower is better, or accuracies in percent, higher is better."""
+
+    best_epoch: float
+    """The epoch of the best validation report, whose weights are evaluated."""
+    valid: float
+    test: float
+
+
+@dataclass(frozen=True)
+class SeedSpread:
+    """The figures of one trial file by seed."""
+
+    name: str
+    parameter_count: int
+    seeds: list[SeedFigures]
+
+
+def train_seeds(path: Path, seeds: Iterable[int], settings: Settings) -> SeedSpread:
+    """Train the configuration in `path` once for each seed; nothing is recorded or registered.
+
+    Raises StudyError or ConfigurationError for a file that cannot be read, CorpusError for a missing corpus,
+    and TrialError for a seed without a finite validation.
+    """
+    files = [load_trial(path, {"seed": seed}) for seed in seeds]
+    words = len(open_corpus(files[0].corpus, settings.corpus_store).vocabulary)
+    figures = [_train_seed(path, file, settings) for file in files]
+    return SeedSpread(path.stem, files[0].trial.parameter_count(words), figures)
+
+
+def compute_mean_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and the sample standard deviation; a single value has the deviation 0."""
+    return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def _train_seed(path: Path, file: TrialFile, settings: Settings) -> SeedFigures:
+    corpus = open_corpus(file.corpus, settings.corpus_store)
+    trainer = GradientTrainer(file.trial, corpus)
+    while not trainer.finished:
+        trainer.advance()
+    best, task = trainer.best, file.trial.task
+    if best is None or best.cost is None:
+        raise TrialError(f"{path} reached no validation with seed {file.trial.seed}: {trainer.curve[-1].end}")
+    with TemporaryDirectory() as folder:
+        trainer.save(Path(folder) / "trial")
+        model = load_best_model(Path(folder) / "trial")
+    test = evaluate(model, corpus, file.trial.protocol, "test", task=task)
+    scale = 100 if task.objective == "accuracy" else 1
+    return SeedFigures(
+        best_epoch=best.epoch,
+        valid=scale * compute_figure(task.objective, best.cost),
+        test=scale * compute_figure(task.objective, test.cost(task.objective)),
+    )

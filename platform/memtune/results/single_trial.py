@@ -1,0 +1,138 @@
+"""One configuration trained in this process, without Ray, and recorded like a trial of a study."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memtune.corpora import Corpus, open_corpus
+from memtune.errors import StudyError
+from memtune.results.promotion import register_trial_model
+from memtune.settings import Settings
+from memtune.studies.checkpoint_store import Checkpoints
+from memtune.studies.toml_files import read_toml
+from memtune.studies.trial_records import collect_trial_parameters, make_corpus_input, make_trial_tags
+from memtune.tracking import NO_STUDY, Promotion, Recorder, check_tracking
+from memtune.training import AnyTrainer, Progress, Report, TrialConfig, new_trainer
+from memtune.trial_state import StopReason, TrialEnd, TrialState
+from memtune.values import Value, parse
+
+__all__ = ["TrainResult", "TrialFile", "load_trial", "train"]
+
+
+class TrialFile(Value):
+    """The content of a trial file: a question, a corpus, and one configuration."""
+
+    question: str = ""
+    corpus: str
+    trial: TrialConfig
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """The result of one training."""
+
+    name: str
+    identity: str
+    curve: list[Report]
+    best: Report | None
+    initial_tokens: int
+    """Tokens seen before this call: 0 for a new trial, all of them for one that had ended before."""
+    promotion: Promotion | None
+    has_test_split: bool
+    """Whether the corpus has a test split for such a trial."""
+
+
+def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialFile:
+    """The trial in a TOML file, `overrides` (corpus, seed) put over it.
+
+    Raises StudyError when the file cannot be read or holds a study, ConfigurationError when it has an unknown
+    field.
+    """
+    document = read_toml(path)
+    if overrides:
+        document.update(overrides)
+    if "spaces" in document:
+        raise StudyError(f"{path} names search spaces, so it is a study; run: memtune search {path}")
+    named: dict[str, Any] = {name: document.pop(name) for name in ("question", "corpus") if name in document}
+    config = parse(TrialConfig, document, str(path))
+    named["trial"] = config
+    return TrialFile.model_validate(parse(TrialFile, named, str(path)))
+
+
+def train(
+    path: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    device: str = "cpu",
+    replace_champion: bool = False,
+    settings: Settings | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_report: Callable[[Report], None] | None = None,
+) -> TrainResult:
+    """Train the configuration in `path`, from its last checkpoint when there is one.
+
+    `on_progress` is called a few times a second, `on_report` at each milestone. The model is registered when
+    it is the best of its corpus, or in any case with `replace_champion`. Raises a MemtuneError before
+    training when something that the file names is missing.
+    """
+    path, settings = Path(path), settings or Settings.from_environment()
+    file = load_trial(path, overrides)
+    corpus = open_corpus(file.corpus, settings.corpus_store)
+    check_tracking(settings.tracking_uri)
+    checkpoints = Checkpoints(
+        f"{settings.studies_folder}/single/checkpoints", file.trial.identity(corpus.digest)
+    )
+    trainer = checkpoints.restore(corpus, device) or new_trainer(file.trial, corpus, device)
+    initial_tokens = trainer.tokens
+    with Recorder(settings.tracking_uri, corpus.name) as recorder:
+        _start_run(recorder, path.stem, trainer, corpus, settings)
+        _train_and_record(trainer, checkpoints, recorder, on_progress, on_report)
+        promotion = (
+            register_trial_model(settings, corpus, recorder, NO_STUDY, checkpoints, replace_champion)
+            if trainer.best
+            else None
+        )
+    test = trainer.config.task.is_evaluable(corpus, trainer.config.protocol, "test")
+    return TrainResult(
+        path.stem, trainer.identity, trainer.curve, trainer.best, initial_tokens, promotion, test
+    )
+
+
+def _start_run(
+    recorder: Recorder, name: str, trainer: AnyTrainer, corpus: Corpus, settings: Settings
+) -> None:
+    config = trainer.config
+    recorder.start_trial(
+        trainer.identity,
+        f"{name} seed {config.seed}",
+        collect_trial_parameters(config, len(corpus.vocabulary)),
+        {**make_trial_tags(config), "name": name},
+        make_corpus_input(corpus, settings.corpus_store),
+    )
+    recorder.log_files(trainer.identity, {"configuration.json": config.model_dump_json(indent=1)})
+    recorder.log_reports(trainer.identity, trainer.curve)
+
+
+def _train_and_record(
+    trainer: AnyTrainer,
+    checkpoints: Checkpoints,
+    recorder: Recorder,
+    on_progress: Callable[[Progress], None] | None,
+    on_report: Callable[[Report], None] | None,
+) -> None:
+    try:
+        while not trainer.finished:
+            latest = trainer.advance(on_progress)
+            checkpoints.save(trainer)
+            recorder.log_reports(trainer.identity, [latest])
+            if on_report is not None:
+                on_report(latest)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            recorder.finish_trial(trainer.identity, TrialState.INTERRUPTED)
+        else:
+            end = TrialEnd(reason=StopReason.ERROR, detail=str(error) or type(error).__name__)
+            recorder.finish_trial(trainer.identity, TrialState.FAILED, end)
+        raise
+    recorder.finish_trial(trainer.identity, TrialState.COMPLETE, trainer.curve[-1].end)

@@ -1,0 +1,74 @@
+"""Behaviour of Optuna that its documentation does not promise, seen in version 5.0.0.
+
+Each entry has its reason here and a test in tests/unit/search/test_compatibility.py that fails when Optuna
+changes. The rest of the package uses documented names only, and these methods of `BaseStorage`, which Optuna
+documents for authors of storages: `create_new_trial`, `get_all_trials`, `get_study_id_from_name`,
+`get_study_user_attrs`, `get_trial`, `get_trial_id_from_study_id_trial_number`,
+`set_trial_intermediate_value`, `set_trial_state_values`, `set_trial_user_attr`. `Study` and `Trial` offer no
+write that can be repeated after a lost answer, and these methods do.
+"""
+
+from collections.abc import Container, Sequence
+from contextlib import suppress
+from typing import Any
+
+import optuna
+from optuna.storages.journal import JournalFileSymlinkLock
+from optuna.trial import FrozenTrial, TrialState
+
+__all__ = ["JournalLock", "RestrictedStudy", "add_read_cache"]
+
+
+class RestrictedStudy:
+    """A study that shows a sampler the given trials only.
+
+    Reason: a sampler reads every trial at every ask, so the time per proposal grows with the study. The
+    samplers read through the private `Study._get_trials`. `get_trials` and `trials` give the same, so that a
+    sampler that reads through the public names still sees these trials only.
+    """
+
+    def __init__(self, study: optuna.Study, trials: Sequence[FrozenTrial]) -> None:
+        self._study, self._trials = study, trials
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._study, name)
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """The given trials."""
+        return list(self._trials)
+
+    def get_trials(
+        self, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """The given trials in these states. They are not copied: samplers do not change them."""
+        return [trial for trial in self._trials if states is None or trial.state in states]
+
+    def _get_trials(
+        self, deepcopy: bool = False, states: Container[TrialState] | None = None, use_cache: bool = True
+    ) -> list[FrozenTrial]:
+        return self.get_trials(deepcopy, states)
+
+
+def add_read_cache(database: optuna.storages.RDBStorage) -> optuna.storages.BaseStorage:
+    """The database behind Optuna's cache, which reads ended trials once.
+
+    Reason: without it each ask reads all trials from the database. `create_study` adds this cache to a URL,
+    and to no storage object. The function that does so, `get_storage`, is importable and undocumented.
+    """
+    wrap = getattr(optuna.storages, "get_storage", None)
+    return database if wrap is None else wrap(database)
+
+
+class JournalLock(JournalFileSymlinkLock):
+    """The lock of a journal file, which another process may have taken from its holder.
+
+    Reason: Optuna gives a lock that is 30 s old to the next process, and the former holder's `release` then
+    raises RuntimeError. No harm is done: what the former holder appends is a whole line. The lock is a
+    symbolic link, because other locks do not work on network file systems.
+    """
+
+    def release(self) -> None:
+        """Release the lock, unless another process has taken it."""
+        with suppress(RuntimeError):
+            super().release()

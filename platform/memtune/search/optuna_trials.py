@@ -1,0 +1,95 @@
+"""The attributes in which an Optuna trial holds a proposal and its outcome."""
+
+from collections.abc import Sequence
+
+import optuna
+from optuna.trial import FrozenTrial
+
+from memtune.search.outcomes import Outcome, Proposal
+from memtune.trial_state import TrialEnd, TrialState
+
+__all__ = [
+    "CONFIGURATION_KEY",
+    "DUPLICATE_OF_KEY",
+    "END_KEY",
+    "IDENTITY_KEY",
+    "INTERRUPTED_KEY",
+    "REFUSAL_KEY",
+    "SECONDS_SPENT_KEY",
+    "STATES",
+    "is_rejected",
+    "read_outcome",
+    "read_proposal",
+    "select_started",
+]
+
+CONFIGURATION_KEY = "configuration"
+IDENTITY_KEY = "identity"
+"""Written last: a trial without an identity is incomplete."""
+END_KEY = "ending"
+"""Optuna's state, the TrialEnd and the last report of an ended trial. Written before Optuna's own state, so
+that a later driver applies an end that a killed driver had decided."""
+REFUSAL_KEY = "refused"
+DUPLICATE_OF_KEY = "duplicate_of"
+INTERRUPTED_KEY = "interrupted"
+SECONDS_SPENT_KEY = "seconds"
+"""Attribute of the study: wall-clock seconds that its drivers have run."""
+
+STATES = {
+    optuna.trial.TrialState.RUNNING: TrialState.RUNNING,
+    optuna.trial.TrialState.COMPLETE: TrialState.COMPLETE,
+    optuna.trial.TrialState.PRUNED: TrialState.STOPPED,
+    optuna.trial.TrialState.FAIL: TrialState.FAILED,
+}
+"""memtune's state of a started trial by Optuna's."""
+
+
+def is_rejected(trial: FrozenTrial) -> bool:
+    """Whether the trial was sampled but never started: refused, or a duplicate of another."""
+    return REFUSAL_KEY in trial.user_attrs or DUPLICATE_OF_KEY in trial.user_attrs
+
+
+def select_started(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """The trials that were stored as proposals, in any state."""
+    return [trial for trial in trials if IDENTITY_KEY in trial.user_attrs and not is_rejected(trial)]
+
+
+def read_proposal(trial: FrozenTrial) -> Proposal:
+    """The proposal that a trial holds."""
+    return Proposal(
+        number=trial.number,
+        parameters=dict(trial.params),
+        configuration=trial.user_attrs[CONFIGURATION_KEY],
+        identity=trial.user_attrs[IDENTITY_KEY],
+    )
+
+
+def read_outcome(trial: FrozenTrial) -> Outcome:
+    """The outcome that a trial holds now."""
+    attributes = trial.user_attrs
+    end = attributes.get(END_KEY, {}).get("end")
+    return Outcome(
+        number=trial.number,
+        identity=trial.user_attrs[IDENTITY_KEY],
+        configuration=trial.user_attrs[CONFIGURATION_KEY],
+        state=_read_state(trial),
+        value=trial.value,
+        curve=dict(sorted(trial.intermediate_values.items())),
+        end=None if end is None else TrialEnd.model_validate(end),
+        remark=_read_remark(trial),
+    )
+
+
+def _read_state(trial: FrozenTrial) -> TrialState:
+    if REFUSAL_KEY in trial.user_attrs:
+        return TrialState.REFUSED
+    return TrialState.DUPLICATE if DUPLICATE_OF_KEY in trial.user_attrs else STATES[trial.state]
+
+
+def _read_remark(trial: FrozenTrial) -> str | None:
+    """Why the proposal was not started; None for a started trial."""
+    if REFUSAL_KEY in trial.user_attrs:
+        return str(trial.user_attrs[REFUSAL_KEY])
+    if DUPLICATE_OF_KEY in trial.user_attrs:
+        return f"the same configuration as trial {trial.user_attrs[DUPLICATE_OF_KEY]}"
+    return None

@@ -1,0 +1,181 @@
+"""Which trial runs next: ask the sampler, reject duplicates and refusals, draw untried points.
+
+The first trials go one to each family of the space, so that the sampler knows each family. After 20
+rejections in a row the proposer stops asking the sampler and takes an untried point at random: of all points
+where the space is small, of a number of draws where it is large.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import optuna
+from optuna.trial import TrialState
+
+from memtune.errors import ConfigurationError
+from memtune.search.optuna_trials import read_proposal, select_started
+from memtune.search.outcomes import Proposal
+from memtune.search.proposal_history import History
+from memtune.search.samplers import SamplerConfig
+from memtune.search.trial_store import TrialStore
+from memtune.spaces import CountParameters, PinnedChooser, RandomChooser, Scalar, Space
+from memtune.values import digest
+
+__all__ = ["Candidates", "Proposer"]
+
+MAX_CONSECUTIVE_REJECTIONS = 20
+"""Rejections in a row after which the sampler is not asked any more."""
+MAX_FAMILY_REJECTIONS = 5
+"""Rejections of a family without a trial after which the sampler chooses the family again."""
+MAX_ASKS_PER_CALL = 2 * MAX_CONSECUTIVE_REJECTIONS
+MAX_CANDIDATE_POINTS = 4096
+"""Points of a space among which an untried one is searched."""
+
+
+class Candidates:
+    """The configurations of a space that a study may run.
+
+    `identify` returns a configuration's identity. `get_refusal_reason` returns why a configuration must not
+    start (too many parameters, too little memory), or None. Both may raise ConfigurationError.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        identify: Callable[[dict[str, Any]], str],
+        get_refusal_reason: Callable[[dict[str, Any]], str | None],
+        count_parameters: CountParameters | None = None,
+    ) -> None:
+        self.space, self.identify, self.get_refusal_reason = space, identify, get_refusal_reason
+        self._count_parameters = count_parameters
+
+    def sample(self, trial: Any) -> dict[str, Any]:
+        """The configuration that a trial or a chooser draws."""
+        return self.space.sample(trial, self._count_parameters)
+
+    def has_tried_all(self, history: History) -> bool:
+        """Whether every point of a finite space has been started."""
+        size = self.space.size()
+        return size is not None and len(history.number_by_identity) >= size
+
+    def find_untried_point(self, history: History, seed: int) -> dict[str, Scalar] | None:
+        """The parameters of a point that may start and has not, drawn with `seed`; None without one."""
+        if self.has_tried_all(history):
+            return None
+        for chooser in self._make_choosers(seed):
+            try:
+                configuration = self.sample(chooser)
+                is_new = self.identify(configuration) not in history.number_by_identity
+                if is_new and not self.get_refusal_reason(configuration):
+                    return chooser.parameters
+            except ConfigurationError:
+                continue
+        return None
+
+    def _make_choosers(self, seed: int) -> Iterator[PinnedChooser]:
+        random = RandomChooser(seed)
+        size = self.space.size()
+        if size is None or size > MAX_CANDIDATE_POINTS:
+            return (PinnedChooser({}, random) for _ in range(MAX_CANDIDATE_POINTS))
+        points = list(self.space.points())
+        return (PinnedChooser(point, random) for point in random.shuffle(points))
+
+
+class Proposer:
+    """Proposes the trials of one study.
+
+    The same sampler seed and the same order of calls give the same proposals, whether or not the study was
+    closed in between.
+    """
+
+    def __init__(self, store: TrialStore, candidates: Candidates, sampler: SamplerConfig) -> None:
+        self._store, self._candidates, self._sampler = store, candidates, sampler
+        self._is_exhausted = False
+        self._cached_history: History | None = None
+        self._issued_numbers = {
+            trial.number for trial in store.list_asked() if trial.state is TrialState.RUNNING
+        }
+
+    def propose_next(self) -> Proposal | None:
+        """The next trial to run; None when the space is exhausted or 40 samples in a row were rejected."""
+        self._store.guard()
+        if self._cached_history is None:
+            self._store.recover_interrupted()
+            if stored := self._find_unissued():
+                return stored
+        for _ in range(MAX_ASKS_PER_CALL):
+            if self._is_exhausted:
+                break
+            if proposal := self._try_proposal():
+                return proposal
+        return None
+
+    def confirm_issued(self, proposal: Proposal) -> None:
+        """Note that the caller has the proposal."""
+        self._issued_numbers.add(proposal.number)
+
+    def update_trial(self, number: int) -> None:
+        """Let the sampler learn from the trial's end."""
+        if self._cached_history is not None:
+            self._cached_history.window.add(self._store.read_trial(number))
+
+    def _find_unissued(self) -> Proposal | None:
+        """A stored proposal that no caller has: the answer to its last write was lost."""
+        for trial in select_started(self._store.list_asked()):
+            if trial.state is TrialState.RUNNING and trial.number not in self._issued_numbers:
+                return read_proposal(trial)
+        return None
+
+    def _try_proposal(self) -> Proposal | None:
+        """One sample of the space; None where it is rejected."""
+        # The cache stays empty after an exception: the study then holds half a trial and is read again.
+        history, self._cached_history = self._cached_history or History(self._store.list_asked()), None
+        is_futile = history.consecutive_rejections >= MAX_CONSECUTIVE_REJECTIONS
+        if is_futile or self._candidates.has_tried_all(history):
+            proposal = self._propose_untried(history)
+        else:
+            self._store.enqueue(self._find_family_without_trial(history))
+            proposal = self._ask_sampler(history)
+        self._cached_history = history
+        return proposal
+
+    def _propose_untried(self, history: History) -> Proposal | None:
+        seed = int(digest(self._sampler.seed, history.asks, "untried")[:8], 16)
+        untried = self._candidates.find_untried_point(history, seed)
+        if untried is None:
+            self._is_exhausted = True
+            return None
+        self._store.enqueue(untried)
+        return self._ask_sampler(history)
+
+    def _find_family_without_trial(self, history: History) -> dict[str, Scalar]:
+        """The parameters that choose a family without a trial and with few rejections; empty without one."""
+        for choice in self._candidates.space.family_choices():
+            ((name, option),) = choice.items()
+            asks, starts = history.count_asks_and_starts(name, option)
+            if not starts and asks < MAX_FAMILY_REJECTIONS:
+                return choice
+        return {}
+
+    def _ask_sampler(self, history: History) -> Proposal | None:
+        """The sampler's next trial, which is added to `history`; None where it is rejected."""
+        trial = self._store.ask(self._sampler, history.asks, history.window.list_trials())
+        proposal = self._write_sample(trial, history)
+        history.add(self._store.read_trial(trial.number))
+        return proposal
+
+    def _write_sample(self, trial: optuna.Trial, history: History) -> Proposal | None:
+        """Store what the sampler drew: as a proposal, a duplicate, or a refusal."""
+        configuration: dict[str, Any] = {}
+        try:
+            configuration = self._candidates.sample(trial)
+            identity = self._candidates.identify(configuration)
+        except ConfigurationError as error:
+            self._store.write_refusal(trial, configuration, str(error))
+            return None
+        if (original := history.number_by_identity.get(identity)) is not None:
+            self._store.write_duplicate(trial, configuration, identity, self._store.read_trial(original))
+            return None
+        if reason := self._candidates.get_refusal_reason(configuration):
+            self._store.write_refusal(trial, configuration, reason, identity)
+            return None
+        return self._store.write_proposal(trial, configuration, identity)

@@ -1,0 +1,170 @@
+"""The trials of one study in its Optuna storage: how they are written, and how they are read back.
+
+Every write may be repeated. A driver that is killed between two writes leaves a study that the next driver
+repairs when it opens it (`recover_interrupted`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from memtune.errors import StudyError
+from memtune.search.optuna_trials import (
+    CONFIGURATION_KEY,
+    DUPLICATE_OF_KEY,
+    END_KEY,
+    IDENTITY_KEY,
+    INTERRUPTED_KEY,
+    REFUSAL_KEY,
+    SECONDS_SPENT_KEY,
+    STATES,
+    is_rejected,
+)
+from memtune.search.outcomes import Proposal
+from memtune.search.samplers import SamplerConfig, make_sampler, suppress_optuna_messages
+from memtune.spaces import Scalar
+
+__all__ = ["TrialStore"]
+
+
+class TrialStore:
+    """One study of an Optuna storage, created when it is new.
+
+    `guard` is called before every write. It raises when this driver must not write any more.
+    """
+
+    def __init__(
+        self, storage: optuna.storages.BaseStorage, study_name: str, guard: Callable[[], None]
+    ) -> None:
+        """Open the study; raises what the storage raises when it does not answer."""
+        self._storage, self.guard = storage, guard
+        with suppress_optuna_messages():
+            self._study = optuna.create_study(
+                storage=storage, study_name=study_name, direction="minimize", load_if_exists=True
+            )
+        self._study_id = storage.get_study_id_from_name(study_name)
+
+    def check(self) -> None:
+        """Raise when this driver must not write any more, or when the storage cannot be read."""
+        self.guard()
+        self._storage.get_study_user_attrs(self._study_id)
+
+    def list_asked(self) -> list[FrozenTrial]:
+        """Every trial that was asked of the sampler, without those that a kill left incomplete."""
+        return [
+            trial
+            for trial in self._study.get_trials(deepcopy=False)
+            if trial.state is not TrialState.WAITING and INTERRUPTED_KEY not in trial.user_attrs
+        ]
+
+    def read_trial(self, number: int) -> FrozenTrial:
+        """A trial as it is stored now. Raises StudyError when the study has no such trial."""
+        return self._storage.get_trial(self._find_id(number))
+
+    def read_seconds_spent(self) -> float:
+        """Wall-clock seconds that all drivers have run this study, as last stored."""
+        return float(self._study.user_attrs.get(SECONDS_SPENT_KEY, 0.0))
+
+    def write_seconds_spent(self, seconds: float) -> None:
+        """Store the wall-clock seconds that all drivers have run this study."""
+        self.guard()
+        self._study.set_user_attr(SECONDS_SPENT_KEY, seconds)
+
+    def enqueue(self, parameters: dict[str, Scalar]) -> None:
+        """Let the next trial take these parameters, unless a killed driver left some enqueued."""
+        if parameters and not self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            self._study.enqueue_trial(parameters)
+
+    def ask(self, config: SamplerConfig, ask_number: int, trials: Sequence[FrozenTrial]) -> optuna.Trial:
+        """A new trial of the sampler, which learns from `trials`."""
+        self._study.sampler = make_sampler(config, ask_number, trials)
+        return self._study.ask()
+
+    def write_proposal(self, trial: optuna.Trial, configuration: dict[str, Any], identity: str) -> Proposal:
+        """Store the trial as one to run."""
+        trial.set_user_attr(CONFIGURATION_KEY, configuration)
+        self.guard()  # sampling takes seconds; a trial without an identity does not count
+        trial.set_user_attr(IDENTITY_KEY, identity)
+        return Proposal(trial.number, dict(trial.params), configuration, identity)
+
+    def write_duplicate(
+        self, trial: optuna.Trial, configuration: dict[str, Any], identity: str, original: FrozenTrial
+    ) -> None:
+        """End the trial with the result of the trial that it repeats."""
+        trial.set_user_attr(DUPLICATE_OF_KEY, original.number)
+        trial.set_user_attr(CONFIGURATION_KEY, configuration)
+        trial.set_user_attr(IDENTITY_KEY, identity)
+        if original.state is TrialState.COMPLETE:
+            self._study.tell(trial, original.value)
+        elif original.state is TrialState.PRUNED:
+            if original.last_step is not None:
+                trial.report(original.intermediate_values[original.last_step], original.last_step)
+            self._study.tell(trial, state=TrialState.PRUNED)
+        else:
+            self._study.tell(trial, state=TrialState.FAIL)
+
+    def write_refusal(
+        self, trial: optuna.Trial, configuration: dict[str, Any], reason: str, identity: str = ""
+    ) -> None:
+        """End the trial as pruned and infeasible: samplers avoid such regions and ignore failures."""
+        trial.set_user_attr(REFUSAL_KEY, reason)
+        trial.set_user_attr(CONFIGURATION_KEY, configuration)
+        trial.set_user_attr(IDENTITY_KEY, identity)
+        trial.set_constraint(REFUSAL_KEY, 1.0)
+        self._study.tell(trial, state=TrialState.PRUNED)
+
+    def write_report(self, number: int, tokens: int, value: float) -> None:
+        """Add a point to a running trial's curve; the first value at a number of tokens stays."""
+        self.guard()
+        trial_id, trial = self._find_running_trial(number)
+        if tokens not in trial.intermediate_values:
+            self._storage.set_trial_intermediate_value(trial_id, tokens, float(value))
+
+    def write_end(self, number: int, ending: dict[str, Any], is_retry: bool) -> None:
+        """End a trial. A retry accepts a trial that has ended like this: the first attempt had succeeded."""
+        self.guard()
+        if is_retry and self._read_end(number) == ending:
+            return
+        trial_id, _ = self._find_running_trial(number)
+        self._storage.set_trial_user_attr(trial_id, END_KEY, ending)
+        self._apply_end(number, ending)
+
+    def recover_interrupted(self) -> None:
+        """Apply the ends that a killed driver had decided; drop the proposals that it stored in part."""
+        self.guard()
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if END_KEY in trial.user_attrs:
+                self._apply_end(trial.number, trial.user_attrs[END_KEY])
+            elif IDENTITY_KEY not in trial.user_attrs or is_rejected(trial):
+                self._storage.set_trial_user_attr(self._find_id(trial.number), INTERRUPTED_KEY, True)
+                self._study.tell(trial.number, state=TrialState.FAIL)
+
+    def _find_id(self, number: int) -> int:
+        """The storage's id of a trial. Raises StudyError when the study has no such trial."""
+        try:
+            return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+        except KeyError:
+            raise StudyError(f"the study has no trial {number}") from None
+
+    def _find_running_trial(self, number: int) -> tuple[int, FrozenTrial]:
+        """The storage's id of a running trial, and the trial."""
+        trial_id = self._find_id(number)
+        trial = self._storage.get_trial(trial_id)
+        if trial.state is not TrialState.RUNNING:
+            raise StudyError(f"trial {number} has ended ({STATES[trial.state]}) and takes no more reports")
+        return trial_id, trial
+
+    def _read_end(self, number: int) -> dict[str, Any] | None:
+        trial = self.read_trial(number)
+        return trial.user_attrs.get(END_KEY) if trial.state.is_finished() else None
+
+    def _apply_end(self, number: int, ending: dict[str, Any]) -> None:
+        state = TrialState[ending["state"]]
+        if state is TrialState.COMPLETE:
+            self._study.tell(number, ending["value"])
+            return
+        if ending.get("tokens") is not None:
+            self.write_report(number, ending["tokens"], ending["value"])
+        self._study.tell(number, state=state)

@@ -1,0 +1,69 @@
+"""Locations of corpora, studies, trial records and models, read from the environment once."""
+
+import os
+from pathlib import Path
+
+from memtune.errors import StorageError
+from memtune.storage.credentials import refuse_credentials
+from memtune.values import Value
+
+__all__ = ["LOCATION_VARIABLES", "URI_VARIABLES", "Settings"]
+
+LOCATION_VARIABLES = ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI")
+"""The environment variables of locations that may be in shared storage or on a server."""
+URI_VARIABLES = (
+    *LOCATION_VARIABLES,
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "MLFLOW_S3_ENDPOINT_URL",
+    "MLFLOW_REGISTRY_URI",
+)
+"""Every environment variable with a URL that memtune or its libraries read; none may hold credentials."""
+
+
+class Settings(Value):
+    """The locations that a command reads and writes. Every URI may be local or shared.
+
+    | field | environment | default |
+    |---|---|---|
+    | home | MEMTUNE_HOME | `.memtune` in the working folder |
+    | corpus_store | MEMTUNE_STORE | `<home>/corpora` |
+    | studies_folder: checkpoints of trials | MEMTUNE_STUDIES | `<home>/studies` |
+    | study_database: Optuna's storage | MEMTUNE_PROPOSALS | `journal:///<home>/proposals.log` |
+    | tracking_uri: MLflow | MLFLOW_TRACKING_URI | `sqlite:///<home>/mlflow.db` |
+    """
+
+    home: Path
+    corpus_store: str
+    studies_folder: str
+    study_database: str
+    tracking_uri: str
+
+    @classmethod
+    def from_environment(cls, home: str | Path | None = None) -> "Settings":
+        """Settings from the environment; relative paths become absolute from the working folder.
+
+        Raises StorageError when the home folder cannot be created and ConfigurationError for a URI with
+        credentials.
+        """
+        for name in URI_VARIABLES:
+            refuse_credentials(name, os.environ.get(name, ""))
+        folder = Path(home or os.environ.get("MEMTUNE_HOME") or ".memtune").expanduser().absolute()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"cannot make the folder {folder}: {error.strerror}; "
+                "set MEMTUNE_HOME to a folder that can be written"
+            ) from error
+        return cls(
+            home=folder,
+            corpus_store=_make_absolute(os.environ.get("MEMTUNE_STORE") or str(folder / "corpora")),
+            studies_folder=_make_absolute(os.environ.get("MEMTUNE_STUDIES") or str(folder / "studies")),
+            study_database=os.environ.get("MEMTUNE_PROPOSALS") or f"journal:///{folder / 'proposals.log'}",
+            tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder / 'mlflow.db'}",
+        )
+
+
+def _make_absolute(uri: str) -> str:
+    return uri if "://" in uri else str(Path(uri).expanduser().absolute())

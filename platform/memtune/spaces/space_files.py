@@ -1,0 +1,239 @@
+"""Reads search spaces from TOML files; errors name the file, the [path], the value and the fix."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from memtune.errors import SpaceError, did_you_mean
+from memtune.spaces.parameters import Categorical, Constant, FittedParameters, Integer, Leaf, Real
+from memtune.spaces.space import Space, combine_spaces
+from memtune.spaces.space_tree import Branch, Group, Node, count_fitted, join_name
+from memtune.toml_text import parse_toml, read_toml_text
+
+__all__ = ["list_space_files", "load_space", "load_spaces", "read_space", "read_tree"]
+
+LEAF_OPTIONS = {"int": ("step", "log"), "float": ("step", "log"), "choice": (), "fit_parameters": ()}
+BRANCH_KEY = "one_of"
+QUESTION_KEY = "question"
+SPACES_KEY = "spaces"
+
+
+def load_space(path: str | Path) -> Space:
+    """The space of a file; a file that lists other files gives their combined space.
+
+    Raises SpaceError for a file that cannot be read, is not TOML or has an invalid parameter.
+    """
+    question, spaces = _load_listed(path)
+    return replace(combine_spaces(spaces), source=str(path), question=question)
+
+
+def load_spaces(path: str | Path) -> list[Space]:
+    """The spaces of the files that a file lists, `spaces = ["lstm", "rnn"]`, or its own space.
+
+    The listed files are in the same folder. Raises the errors of `load_space` for each file.
+    """
+    return _load_listed(path)[1]
+
+
+def list_space_files(path: str | Path) -> list[Path]:
+    """The file of a space and all files that it lists; raises SpaceError for a missing file."""
+    listed = _load_tables(path).get(SPACES_KEY, [])
+    nested = [list_space_files(Path(path).parent / f"{name}.toml") for name in listed]
+    return [Path(path), *(file for files in nested for file in files)]
+
+
+def _load_listed(path: str | Path) -> tuple[str, list[Space]]:
+    """The question of a file, and the spaces that it lists or its own space; each file is read once."""
+    tables = _load_tables(path)
+    question = _pop_question(tables, str(path))
+    if SPACES_KEY not in tables:
+        return question, [_build_space(tables, str(path), question)]
+    names = tables.pop(SPACES_KEY)
+    if tables or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SpaceError(
+            f"{path}: a file with {SPACES_KEY}, a list of names, can hold only a question besides"
+        )
+    return question, [load_space(Path(path).parent / f"{name}.toml") for name in names]
+
+
+def _load_tables(path: str | Path) -> dict[str, Any]:
+    try:
+        text = read_toml_text(Path(path))
+    except FileNotFoundError:
+        near = did_you_mean(Path(path).stem, [found.stem for found in Path(path).parent.glob("*.toml")])
+        raise SpaceError(f"no search space {path}; {near}") from None
+    except (OSError, ValueError) as error:
+        raise SpaceError(f"{path} cannot be read: {error}") from None
+    return _parse_toml(text, str(path))
+
+
+def read_space(text: str, source: str) -> Space:
+    """The space of a TOML text; errors name it `source`."""
+    tables = _parse_toml(text, source)
+    return _build_space(tables, source, _pop_question(tables, source))
+
+
+def _build_space(tables: Mapping[str, Any], source: str, question: str) -> Space:
+    if not tables:
+        raise SpaceError(f"{source} holds no parameter; start with a table such as [model]")
+    root = read_tree(tables, source)
+    if count_fitted(root) > 1:
+        raise SpaceError(f"{source}: fit_parameters can solve one field of a configuration; keep one of them")
+    return Space(source, root, question)
+
+
+def _parse_toml(text: str, source: str) -> dict[str, Any]:
+    try:
+        return parse_toml(text)
+    except ValueError as error:
+        raise SpaceError(f"{source} is not TOML: {error}") from None
+
+
+def _pop_question(tables: dict[str, Any], source: str) -> str:
+    """Remove the question from the tables and return it."""
+    question = tables.pop(QUESTION_KEY, "")
+    if not isinstance(question, str):
+        raise SpaceError(f"{source}: [{QUESTION_KEY}] must be a text, got {question!r}")
+    return question
+
+
+def read_tree(tables: Mapping[str, Any], source: str) -> Group | Branch:
+    """The typed tree of parsed tables; raises SpaceError for an invalid parameter."""
+    root = _TableReader(source).read_table(tables, "")
+    if not isinstance(root, Group | Branch):
+        raise SpaceError(
+            f"{source} must be a tree of tables such as [model] and [training], not one parameter"
+        )
+    return root
+
+
+class _TableReader:
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def read_table(self, table: Mapping[str, Any], place: str) -> Node:
+        if BRANCH_KEY in table:
+            return self._read_branch(table, place)
+        kinds = [kind for kind in LEAF_OPTIONS if kind in table]
+        if kinds:
+            return self._read_leaf(kinds[0], table, place)
+        self._check_misspelt_kind(table, place)
+        return self._read_group(table, place)
+
+    def _read_group(self, table: Mapping[str, Any], place: str) -> Group:
+        return Group({key: self._read_node(value, join_name(place, key)) for key, value in table.items()})
+
+    def _read_node(self, value: Any, place: str) -> Node:
+        return self.read_table(value, place) if isinstance(value, dict) else Constant(value)
+
+    def _read_branch(self, table: Mapping[str, Any], place: str) -> Branch:
+        key = table[BRANCH_KEY]
+        if not isinstance(key, str) or not key:
+            raise self._make_error(
+                place, f'{BRANCH_KEY} names the field that holds the chosen option, such as "family"', key
+            )
+        options = {name: value for name, value in table.items() if name != BRANCH_KEY}
+        if not options:
+            raise self._make_error(
+                place, f"a branch needs options: sub-tables such as [{join_name(place, 'adam')}]", table
+            )
+        for name, option in options.items():
+            if not isinstance(option, dict):
+                raise self._make_error(
+                    join_name(place, name), "a branch holds only its options, each a table", option
+                )
+        return Branch(
+            key, {name: self._read_group(option, join_name(place, name)) for name, option in options.items()}
+        )
+
+    def _read_leaf(self, kind: str, table: Mapping[str, Any], place: str) -> Leaf:
+        for name in table:
+            if name != kind and name in LEAF_OPTIONS:
+                raise self._make_error(
+                    place, f"a parameter is of one kind, not both {kind} and {name}", table
+                )
+            if name != kind and name not in LEAF_OPTIONS[kind]:
+                near = did_you_mean(name, (kind, *LEAF_OPTIONS[kind]))
+                raise SpaceError(f'{self._source}: [{place}] unknown name "{name}" beside {kind}; {near}')
+        if kind == "choice":
+            return self._read_categorical(table["choice"], place)
+        if kind == "fit_parameters":
+            return self._read_fitted(table["fit_parameters"], place)
+        return self._read_range(kind, table, place)
+
+    def _read_categorical(self, choices: Any, place: str) -> Categorical:
+        if not isinstance(choices, list) or not choices:
+            raise self._make_error(place, 'choice must be a list such as ["adam", "sgd"]', choices)
+        for index, choice in enumerate(choices):
+            if not isinstance(choice, str | int | float):
+                raise self._make_error(
+                    place, "a choice is a text, a number or true/false; for tables use one_of", choice
+                )
+            if choice in choices[:index]:
+                raise self._make_error(place, "the choices must differ", choices)
+        return Categorical(tuple(choices))
+
+    def _read_fitted(self, target: Any, place: str) -> FittedParameters:
+        if not _is_integer(target) or target < 1:
+            raise self._make_error(place, "fit_parameters must be a positive number of parameters", target)
+        return FittedParameters(target)
+
+    def _read_range(self, kind: str, table: Mapping[str, Any], place: str) -> Integer | Real:
+        bounds, step, log = table[kind], table.get("step"), table.get("log", False)
+        fits = _is_integer if kind == "int" else _is_number
+        if not isinstance(bounds, list) or len(bounds) != 2 or not all(fits(bound) for bound in bounds):
+            example = "[1, 20]" if kind == "int" else "[0.0, 0.5]"
+            raise self._make_error(place, f"{kind} must be two finite bounds such as {example}", bounds)
+        low, high = bounds
+        if low >= high:
+            raise SpaceError(
+                f"{self._source}: [{place}] low must be below high, got low = {low}, high = {high}"
+            )
+        if not math.isfinite(float(high) - float(low)):
+            raise self._make_error(place, "the range is wider than the largest floating-point number", bounds)
+        if not isinstance(log, bool):
+            raise self._make_error(place, "log must be true or false", log)
+        if log and low <= 0:
+            raise self._make_error(place, "a logarithmic range must start above 0", low)
+        if step is not None:
+            self._check_step(step, fits(step), low, high, log, place)
+        if kind == "int":
+            return Integer(low, high, step or 1, log)
+        return Real(float(low), float(high), None if step is None else float(step), log)
+
+    def _check_step(self, step: Any, fits: bool, low: float, high: float, log: bool, place: str) -> None:
+        if not fits or step <= 0:
+            raise self._make_error(place, "step must be a positive number of the parameter's kind", step)
+        if log:
+            raise self._make_error(place, "a logarithmic range has no step; leave one of the two out", step)
+        steps = (high - low) / step
+        # Decimal steps such as 0.1 do not divide a range exactly; 1e-9 is far above the rounding error.
+        is_whole = math.isfinite(steps) and math.isclose(steps, round(steps), abs_tol=1e-9)
+        if not is_whole or round(steps) < 1:
+            raise self._make_error(place, f"step must divide the range from {low} to {high}", step)
+
+    def _check_misspelt_kind(self, table: Mapping[str, Any], place: str) -> None:
+        """Raise SpaceError for { flaot = [0, 1] }, which would otherwise be a group with a constant list."""
+        names = [name for name, value in table.items() if isinstance(value, list)]
+        if (
+            len(names) == 1
+            and set(table) <= {names[0], "step", "log"}
+            and get_close_matches(names[0], LEAF_OPTIONS)
+        ):
+            raise SpaceError(
+                f'{self._source}: [{place}] unknown kind "{names[0]}"; {did_you_mean(names[0], LEAF_OPTIONS)}'
+            )
+
+    def _make_error(self, place: str, problem: str, got: Any) -> SpaceError:
+        return SpaceError(f"{self._source}: [{place}] {problem}, got {got!r}")
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return _is_integer(value) or (isinstance(value, float) and math.isfinite(value))

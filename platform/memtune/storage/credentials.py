@@ -1,0 +1,99 @@
+"""Locations are settings that logs and pages show, so no location may hold a credential.
+
+A credential stands in one of three places: before the "@" of the host, in a parameter after "?", "#", ";" or
+"&", or in a URI that is itself the value of a parameter.
+"""
+
+import re
+from collections.abc import Iterator
+from urllib.parse import unquote, urlsplit
+
+from memtune.errors import ConfigurationError
+
+__all__ = ["redact_uri", "refuse_credentials"]
+
+SECRET_WORDS = (
+    "password", "passwd", "passphrase", "secret", "token", "accesskey", "apikey", "accountkey", "sharedkey",
+    "clientkey", "privatekey", "credential", "signature",
+)  # fmt: skip
+"""A parameter whose name holds one of these, without regard to case, "_" and "-", is a credential."""
+SECRET_NAMES = {"pwd", "pass", "sig", "key", "auth", "sas"}
+"""Whole names of parameters that are credentials; `sig` is that of Azure's shared access signatures."""
+USER_SCHEMES = {
+    "postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle", "cockroachdb", "hdfs", "viewfs", "abfs",
+    "abfss", "ssh", "sftp", "scp",
+}  # fmt: skip
+"""Schemes in which the part before "@" is the name of a user or a container, which is no secret. For the
+others, such as s3 and https, it is a key or a token."""
+PUBLIC_USERS = {"gs": "anonymous", "gcs": "anonymous"}
+"""pyarrow reads gs://anonymous@bucket as access without credentials."""
+CREDENTIAL_ADVICE = {
+    "postgres": "write postgresql://user@host/name and keep the password in ~/.pgpass",
+    "http": "write http://host:port and keep user and password in ~/.mlflow/credentials",
+    "s3": "write s3://bucket/folder and keep the keys in ~/.aws/credentials, or use the machine's role",
+}
+MAX_DECODINGS = 3
+"""Rounds of percent-decoding: a URI within a parameter of a URI is encoded twice."""
+_USER_PATTERN = re.compile(r"^[^/\s:@]+:[^/@]+@")
+_PARAMETER_PATTERN = re.compile(r"(?:^|[?&;#\s])([^?&;#=/\s]+)=")
+
+
+def refuse_credentials(name: str, uri: str) -> None:
+    """Raise ConfigurationError, without repeating the URI, when a setting's URI holds a credential."""
+    if any(_holds_credentials(text) for text in _decode(uri)):
+        scheme = uri.partition(":")[0].lower()
+        advice = next(
+            (text for start, text in CREDENTIAL_ADVICE.items() if scheme.startswith(start)),
+            "keep it in a file that only you can read",
+        )
+        raise ConfigurationError(
+            f"{name} holds a password, key or token, which logs and pages would show; {advice} (mode 0600)"
+        )
+
+
+def redact_uri(uri: str) -> str:
+    """The URI without credentials and parameters, for messages."""
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        return uri
+    if _authority_holds_credentials(uri):
+        rest = rest.rpartition("@")[2] if "@" in rest else "..."
+    return f"{scheme}://{re.split('[?#;]', rest, maxsplit=1)[0]}"
+
+
+def _decode(uri: str) -> Iterator[str]:
+    """The URI as written and percent-decoded."""
+    for _ in range(MAX_DECODINGS):
+        yield uri
+        uri = unquote(uri)
+
+
+def _holds_credentials(uri: str) -> bool:
+    if any(_is_secret(key) for key in _PARAMETER_PATTERN.findall(uri)):
+        return True
+    if "://" not in uri:
+        return bool(_USER_PATTERN.match(uri))
+    starts = [match.start() for match in re.finditer(r"[A-Za-z][A-Za-z0-9+.-]*://", uri)]
+    return any(_authority_holds_credentials(uri[start:]) for start in starts)
+
+
+def _is_secret(key: str) -> bool:
+    plain = re.sub("[^a-z0-9]", "", key.lower())
+    return plain in SECRET_NAMES or any(word in plain for word in SECRET_WORDS)
+
+
+def _authority_holds_credentials(uri: str) -> bool:
+    """Whether a URI names a password, or a user where the scheme has none."""
+    try:
+        parts = urlsplit(uri)
+        parts.port  # noqa: B018 - raises ValueError for a port that is no number
+    except ValueError:
+        # A key with "/" in it ends the host early: s3://ID:KEY/REST@bucket has "KEY" in place of a port.
+        return "@" in uri or ":" in uri.partition("://")[2].partition("/")[0].rpartition("]")[2]
+    scheme = parts.scheme.partition("+")[0]
+    user, at, _ = parts.netloc.rpartition("@")
+    if scheme in ("s3", "s3a", "gs", "gcs") and ":" in parts.netloc:
+        return True  # a bucket has no port
+    if not at or user == PUBLIC_USERS.get(scheme):
+        return False
+    return ":" in user or scheme not in USER_SCHEMES

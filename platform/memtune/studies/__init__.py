@@ -1,0 +1,1 @@
+"""Studies as values, and the driver that runs them. Imports neither Ray nor MLflow."""

@@ -1,0 +1,138 @@
+"""Checkpoints of a study's trials in shared storage: the two newest ones.
+
+Layout: the index `<study>/checkpoints/<identity>/latest.json` names the folders of the two newest
+checkpoints, newest first. It is written after their files, so it names complete checkpoints only. Each
+checkpoint holds the digests of its files: where the newest one is damaged or missing, the one before is used.
+A folder is named after the tokens seen and its writer. A worker whose heartbeat expired may still write: it
+changes no file of the worker that replaced it, and never enters an older checkpoint before a newer one.
+"""
+
+import logging
+import re
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from memtune.corpora import Corpus
+from memtune.errors import CheckpointError, StorageError
+from memtune.storage.folder import Folder
+from memtune.training import AnyTrainer, Report, read_checkpoint, restore_trainer
+
+__all__ = ["Checkpoints"]
+
+log = logging.getLogger(__name__)
+INDEX_FILE = "latest.json"
+CHECKPOINT_NAME_PATTERN = re.compile(r"\d{1,20}-[0-9a-f]{1,32}")
+"""Names of folders that an index may hold: no other name can lead out of the trial's folder."""
+MAX_KEPT_CHECKPOINTS = 2
+
+
+class Checkpoints:
+    """The checkpoints of one trial."""
+
+    def __init__(self, root: str, identity: str) -> None:
+        """`root` is the study's folder of checkpoints; raises StorageError where it cannot be opened."""
+        self._folder = Folder.open(root) / identity
+        self._writer_id = uuid.uuid4().hex[:8]
+        self._damaged_names: set[str] = set()
+        self.remarks: list[str] = []
+        """Which checkpoints were skipped and why, and from which one the trial resumes."""
+
+    def save(self, trainer: AnyTrainer) -> None:
+        """Store the trainer's state. Keeps the two checkpoints with the most tokens, without damaged ones.
+
+        After a StorageError the storage holds the earlier checkpoints only.
+        """
+        name = f"{trainer.tokens:012d}-{self._writer_id}"
+        with tempfile.TemporaryDirectory(prefix="memtune-checkpoint-") as scratch:
+            trainer.save(Path(scratch) / name)
+            self._delete_obsolete(self._upload(Path(scratch) / name))
+
+    def _upload(self, checkpoint: Path) -> list[str]:
+        """Upload a checkpoint and enter it into the index; return the names in the index."""
+        name = checkpoint.name
+        try:
+            (self._folder / name).upload(checkpoint)
+            others = [
+                other for other in self._read_index() if other != name and other not in self._damaged_names
+            ]
+            kept = sorted([name, *others], key=parse_tokens, reverse=True)[:MAX_KEPT_CHECKPOINTS]
+            self._folder.write_json(INDEX_FILE, kept)
+            return kept
+        except StorageError:
+            with suppress(StorageError):  # it would hide the first error
+                (self._folder / name).delete()
+            raise
+
+    def _delete_obsolete(self, kept: list[str]) -> None:
+        """Delete the checkpoints that left the index, and incomplete ones of killed workers.
+
+        One with more tokens than those in the index stays: another worker is about to enter it.
+        """
+        for name in self._folder.list_names():
+            if name[:1].isdigit() and name not in kept and parse_tokens(name) <= parse_tokens(kept[0]):
+                (self._folder / name).delete()
+
+    def restore(self, corpus: Corpus, device: str) -> AnyTrainer | None:
+        """The trainer of the newest undamaged checkpoint, or None when there is no checkpoint yet.
+
+        Raises CheckpointError when all checkpoints are damaged or missing.
+        """
+        if not self._read_index():
+            return None
+        with self.open_newest() as folder:
+            trainer = restore_trainer(folder, corpus, device)
+            self.remarks.append(f"resumes from checkpoint {folder.name}")
+            return trainer
+
+    def read_curve(self) -> tuple[Report, ...]:
+        """The reports of the newest undamaged checkpoint; none when there is no checkpoint."""
+        if not self._read_index():
+            return ()
+        with self.open_newest() as folder:
+            return read_checkpoint(folder).record.curve
+
+    @contextmanager
+    def open_newest(self) -> Iterator[Path]:
+        """A local copy of the newest undamaged checkpoint, for the time of the block.
+
+        A damaged or missing one is logged and skipped. Raises CheckpointError when none is left.
+        """
+        self.remarks = []
+        with tempfile.TemporaryDirectory(prefix="memtune-checkpoint-") as scratch:
+            for name in self._read_index():
+                folder = Path(scratch) / name
+                try:
+                    self._download(name, folder)
+                    read_checkpoint(folder)
+                except CheckpointError as error:
+                    log.warning("checkpoint %s/%s is skipped: %s", self._folder, name, error)
+                    self.remarks.append(f"checkpoint {name} is skipped: {error}")
+                    self._damaged_names.add(name)
+                    continue
+                yield folder
+                return
+        raise CheckpointError("; ".join([f"no undamaged checkpoint in {self._folder}", *self.remarks]))
+
+    def _download(self, name: str, target: Path) -> None:
+        """Download a checkpoint. Raises CheckpointError when its folder is missing."""
+        try:
+            (self._folder / name).download(target)
+        except StorageError:
+            if (self._folder / name).list_names():
+                raise
+            raise CheckpointError(f"{self._folder}/{name} is missing") from None
+
+    def _read_index(self) -> list[str]:
+        names = [str(name) for name in self._folder.read_json(INDEX_FILE) or []]
+        for name in names:
+            if not CHECKPOINT_NAME_PATTERN.fullmatch(name):
+                raise CheckpointError(f"{self._folder}/{INDEX_FILE} names {name}, which is no checkpoint")
+        return names
+
+
+def parse_tokens(name: str) -> int:
+    """The tokens in the name of a checkpoint's folder."""
+    return int(name.partition("-")[0])

@@ -1,0 +1,260 @@
+"""The decisions of a study: which trial runs next, which trials continue, and what is recorded where.
+
+The director knows neither Ray nor the terminal. An executor calls it from one thread; watchers are called
+after each change of a trial.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from memtune.search import Outcome, Proposal, Proposals, SuccessiveHalving
+from memtune.training import Report, TrialConfig
+from memtune.trial_state import StopReason, TrialEnd, TrialState
+
+__all__ = ["Director", "Records", "Trial", "Watcher"]
+
+CHECK_INTERVAL_SECONDS = 10.0
+"""Seconds between two reads of the study's storage while no trial reports."""
+
+
+@dataclass
+class Trial:
+    """A trial as its driver knows it."""
+
+    proposal: Proposal
+    config: TrialConfig
+    state: TrialState = TrialState.WAITING
+    reports: list[Report] = field(default_factory=list)
+    end: TrialEnd | None = None
+    remarks: list[str] = field(default_factory=list)
+    """Events that did not end the trial, such as a damaged checkpoint or a corpus that a node lacks."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens seen at the last report."""
+        return self.reports[-1].tokens if self.reports else 0
+
+    @property
+    def best_cost(self) -> float | None:
+        """The best validation so far by the task's objective, as its cost: lower is better."""
+        return min((r.cost for r in self.reports if r.cost is not None), default=None)
+
+
+Watcher = Callable[[Trial], None]
+
+
+class Records(Protocol):
+    """Where the director records trials."""
+
+    def start(self, trial: Trial) -> None:
+        """The trial is about to run, for the first time or again."""
+
+    def report(self, trial: Trial, reports: Sequence[Report]) -> None:
+        """The trial's curve has new points."""
+
+    def remark(self, trial: Trial) -> None:
+        """The trial has a new remark."""
+
+    def finish(self, trial: Trial) -> None:
+        """The trial ended or was interrupted; its state says which."""
+
+
+class Director:
+    """Keeps a study's proposals, early-stopping rule, records and watchers consistent."""
+
+    def __init__(
+        self,
+        proposals: Proposals,
+        records: Records,
+        max_trials: int,
+        halving: SuccessiveHalving | None = None,
+        watchers: Sequence[Watcher] = (),
+    ) -> None:
+        """Continue the study from its records: ended trials count, unfinished trials run first.
+
+        `max_trials` limits the different configurations that are started in all.
+        """
+        self._proposals, self._records = proposals, records
+        self._halving, self._watchers = halving, watchers
+        self._trials: dict[int, Trial] = {}
+        known = proposals.list_outcomes()
+        if halving is not None:
+            halving.replay(outcome for outcome in known if not _has_single_report(outcome))
+        self._unfinished_proposals = proposals.list_unfinished()
+        self._remaining_trials = max_trials - len(known)
+        self._exhausted = False
+        self._last_check = time.monotonic()
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Trials started by this driver, by number."""
+        return [self._trials[number] for number in sorted(self._trials)]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every trial that may be started has been started by some driver and has ended."""
+        return not self._unfinished_proposals and self._remaining_trials <= 0
+
+    def take_next_trial(self) -> Trial | None:
+        """The trial to start next, or None when the study has started all it may.
+
+        Raises StorageUnavailableError when the study database does not answer now.
+        """
+        proposal = self._unfinished_proposals.pop(0) if self._unfinished_proposals else self._ask_proposal()
+        if proposal is None:
+            return None
+        trial = Trial(proposal, TrialConfig.model_validate(proposal.configuration))
+        self._trials[proposal.number] = trial
+        self._records.start(trial)
+        return trial
+
+    def _ask_proposal(self) -> Proposal | None:
+        if self._remaining_trials <= 0 or self._exhausted:
+            return None
+        proposal = self._proposals.ask()
+        self._remaining_trials -= 1
+        self._exhausted = proposal is None
+        return proposal
+
+    def on_started(self, number: int) -> None:
+        """A worker started the trial."""
+        self._set_state(number, TrialState.RUNNING)
+
+    def on_worker_lost(self, number: int) -> None:
+        """The trial lost its worker and waits for another."""
+        self._set_state(number, TrialState.WAITING)
+
+    def on_reports(
+        self, number: int, curve: Sequence[Report], error: str | None = None, remarks: Sequence[str] = ()
+    ) -> bool:
+        """Record a trial's curve so far; return whether the trial should continue.
+
+        `error` ends the trial unless a report has ended it already. Repeated reports change nothing, and
+        reports beyond the trial's end are dropped: a worker may train further than the point at which the
+        study stops its trial.
+        """
+        trial = self._trials[number]
+        self._add_remarks(trial, remarks)
+        new = self._process_reports(trial, curve)
+        if error is not None:
+            self._process_error(trial, error)
+        if new:
+            self._records.report(trial, new)
+            self._notify_watchers(trial)
+        return trial.state is TrialState.RUNNING
+
+    def check(self) -> None:
+        """Raise StudyError when this driver lost the study or its storage was deleted.
+
+        An executor calls this several times a second; the storage is asked every ten seconds.
+        """
+        if time.monotonic() - self._last_check >= CHECK_INTERVAL_SECONDS:
+            self._last_check = time.monotonic()
+            self._proposals.check()
+
+    def _process_reports(self, trial: Trial, curve: Sequence[Report]) -> list[Report]:
+        """Process the new reports up to the trial's end; return those."""
+        new: list[Report] = []
+        for report in curve:
+            if trial.state is TrialState.RUNNING and report.tokens > trial.tokens:
+                new.append(report)
+                trial.reports.append(report)
+                trial.end = report.end or trial.end
+                self._process_report(trial, report)
+        return new
+
+    def _add_remarks(self, trial: Trial, remarks: Sequence[str]) -> None:
+        new = [remark for remark in remarks if remark not in trial.remarks]
+        if new:
+            trial.remarks += new
+            self._records.remark(trial)
+            self._notify_watchers(trial)
+
+    def _process_report(self, trial: Trial, report: Report) -> None:
+        if report.cost is None:
+            trial.state = TrialState.FAILED
+            return
+        number, tokens, cost = trial.proposal.number, report.tokens, report.cost
+        is_only_report = report.finished and len(trial.reports) == 1
+        continues = self._halving is None or is_only_report or self._halving.decide(number, tokens, cost)
+        if continues or report.finished:
+            self._proposals.report(number, tokens, cost)
+            return
+        detail = f"successive halving at {tokens:,} {trial.config.task.prediction_unit}"
+        trial.state = TrialState.STOPPED
+        trial.end = TrialEnd(reason=StopReason.EARLY_STOPPING, detail=detail)
+        self._proposals.prune(number, trial.end, tokens, cost)
+
+    def _process_error(self, trial: Trial, error: str) -> None:
+        """End the trial with the error; a trial that has ended already keeps its end, with a remark."""
+        if trial.state is TrialState.STOPPED:
+            self._add_remarks(trial, [f"after its end: {error}"])
+            return
+        trial.state = TrialState.FAILED
+        trial.end = TrialEnd(reason=StopReason.ERROR, detail=error)
+
+    def on_ended(self, number: int) -> None:
+        """The trial's worker is done with it: store the end in the study database and the records."""
+        trial = self._trials[number]
+        cost = trial.best_cost
+        if trial.state is TrialState.FAILED or (trial.state is TrialState.RUNNING and cost is None):
+            trial.state = TrialState.FAILED
+            trial.end = trial.end or TrialEnd(
+                reason=StopReason.NO_VALIDATION, detail="no validation was reached"
+            )
+            self._proposals.fail(number, trial.end)
+        elif trial.state is TrialState.RUNNING:
+            assert cost is not None
+            trial.state = TrialState.COMPLETE
+            self._proposals.complete(number, cost, trial.end)
+        self._records.finish(trial)
+        self._notify_watchers(trial)
+
+    def on_crashed(self, number: int, end: TrialEnd) -> None:
+        """The trial's worker failed permanently."""
+        self._trials[number].end = end
+        self._trials[number].state = TrialState.FAILED
+        self.on_ended(number)
+
+    def halt(self, number: int, remark: str) -> None:
+        """No worker can run the trial, for a reason outside the trial: leave it open and start no other."""
+        self._add_remarks(self._trials[number], [remark])
+        self._set_state(number, TrialState.WAITING)
+        self._remaining_trials, self._unfinished_proposals = 0, []
+
+    def close(self, end: TrialEnd) -> None:
+        """Stop every open trial permanently, also those that wait for a worker; start no other."""
+        self._remaining_trials = 0
+        while self.take_next_trial():
+            pass
+        for trial in self._list_open_trials():
+            trial.state, trial.end = TrialState.STOPPED, end
+            self._proposals.prune(trial.proposal.number, end)
+            self.on_ended(trial.proposal.number)
+
+    def interrupt(self) -> list[Trial]:
+        """Leave the open trials to a later driver; return them."""
+        interrupted = self._list_open_trials()
+        for trial in interrupted:
+            trial.state = TrialState.INTERRUPTED
+            self._records.finish(trial)
+            self._notify_watchers(trial)
+        return interrupted
+
+    def _list_open_trials(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.state.is_open]
+
+    def _set_state(self, number: int, state: TrialState) -> None:
+        self._trials[number].state = state
+        self._notify_watchers(self._trials[number])
+
+    def _notify_watchers(self, trial: Trial) -> None:
+        for watcher in self._watchers:
+            watcher(trial)
+
+
+def _has_single_report(outcome: Outcome) -> bool:
+    """Whether a trial completed with its first report, like counting models: it passes no rung."""
+    return outcome.state is TrialState.COMPLETE and len(outcome.curve) == 1

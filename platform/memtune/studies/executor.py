@@ -1,0 +1,49 @@
+"""The interface between a study's driver and whatever runs its trials.
+
+An executor takes assignments from the director and passes the workers' reports back to it. Ray Tune is one
+executor (`ray_backend.ray_executor`); `in_process_executor` trains in the driver's own process.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from memtune.studies.assignment import Assignment
+from memtune.studies.director import Director, Trial
+from memtune.studies.study_terms import Resources
+
+__all__ = ["Executor", "TrialRun"]
+
+
+@dataclass(frozen=True)
+class TrialRun:
+    """What an executor needs to run the trials of one director."""
+
+    director: Director
+    make_assignment: Callable[[Trial], Assignment]
+    resources: Resources
+    average_gpus: float
+    """GPUs that a trial requests on average."""
+    remaining_seconds: float | None
+    """Wall-clock time until the study's time budget is spent; None without a budget."""
+    notify: Callable[[str], object]
+    """Prints a message to the user."""
+
+
+class Executor(Protocol):
+    """Runs trials. The driver calls every method from one thread, except `close`."""
+
+    def connect(self, cpus_per_trial: int, max_concurrent_trials: int) -> None:
+        """Prepare to run trials; may be called before the first trial is known. Called once at most."""
+
+    def find_gpu_bytes(self) -> int | None:
+        """Memory of the smallest GPU that trials may run on, in bytes; None where there is no GPU."""
+
+    def run_trials(self, run: TrialRun) -> None:
+        """Run trials until the director has no more, the time is spent, or the user interrupts.
+
+        Calls the director's `on_...` methods one at a time. Raises StudyError when no node can hold a trial.
+        """
+
+    def close(self) -> None:
+        """Release what `connect` acquired; does nothing without a `connect`. Called from any thread."""

@@ -1,0 +1,49 @@
+"""Trials one after the other in the driver's own process: for notebooks, tests and debugging."""
+
+import time
+
+from memtune.studies.director import Trial
+from memtune.studies.executor import TrialRun
+from memtune.studies.trial_worker import TrialWorker
+
+__all__ = ["InProcessExecutor"]
+
+
+class InProcessExecutor:
+    """Trains each trial to its end before it starts the next. Exceptions of a trial end the study."""
+
+    def connect(self, cpus_per_trial: int, max_concurrent_trials: int) -> None:
+        """Nothing to connect to."""
+
+    def find_gpu_bytes(self) -> int | None:
+        """Trials use the whole GPU of this process, so no share of one needs to be computed."""
+        return None
+
+    def run_trials(self, run: TrialRun) -> None:
+        """Run the director's trials in order; Ctrl-C leaves the current one open at its last checkpoint."""
+        end = None if run.remaining_seconds is None else time.monotonic() + run.remaining_seconds
+        try:
+            while (trial := run.director.take_next_trial()) and _run_trial(run, trial, end):
+                pass
+        except KeyboardInterrupt:
+            run.notify("stopping")
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def _run_trial(run: TrialRun, trial: Trial, end: float | None) -> bool:
+    """Run one trial; return whether another may start."""
+    number = trial.proposal.number
+    worker = TrialWorker(run.make_assignment(trial))
+    run.director.on_started(number)
+    while end is None or time.monotonic() < end:
+        report = worker.step()
+        if report.worker_fault is not None:
+            run.director.halt(number, report.worker_fault)
+            return False
+        continues = run.director.on_reports(number, report.reports, report.error, report.remarks)
+        if report.is_finished or not continues:
+            run.director.on_ended(number)
+            return True
+    return False

@@ -1,0 +1,337 @@
+"""A study as its file defines it, and a resolved study, whose corpus and spaces are open and checked."""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from memtune.corpora import Corpus, open_corpus
+from memtune.errors import ConfigurationError, StudyError, did_you_mean
+from memtune.models import MODELS
+from memtune.search import HalvingConfig, Proposals, SamplerConfig
+from memtune.settings import Settings
+from memtune.spaces import (
+    Chooser,
+    RandomChooser,
+    Space,
+    check_space,
+    combine_spaces,
+    load_spaces,
+    override_space,
+)
+from memtune.studies.gpu_share import compute_gpu_bytes, compute_gpu_share
+from memtune.studies.study_terms import Budget, Repeats, Resources
+from memtune.studies.toml_files import read_toml
+from memtune.tasks import AnyTask, open_task
+from memtune.training import (
+    MemoryEstimate,
+    TrainingConfig,
+    TrialConfig,
+    estimate_memory,
+    find_longest_row,
+    measure_available_bytes,
+)
+from memtune.values import Value, digest, parse
+
+__all__ = [
+    "Budget",
+    "Repeats",
+    "ResolvedStudy",
+    "Resources",
+    "Study",
+    "check_spaces",
+    "find_space",
+    "load_study",
+    "resolve_study",
+]
+
+SOURCE_ROOT = Path(__file__).parents[3]
+"""The source tree of memtune, whose search_spaces every study can use."""
+
+BUDGET_SAMPLES = 200
+GPU_REQUEST_SAMPLES = 32
+
+
+class Study(Value):
+    """A question, the spaces to search, and the terms under which trials are compared.
+
+    `task`, `model`, `protocol` and `training` hold constants for every trial, which override the entries of
+    the spaces. A field that only some of the study's families have (a width, a training) applies to those.
+    """
+
+    question: str
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    corpus: str
+    spaces: tuple[str, ...] = Field(min_length=1)
+    task: dict[str, Any] = Field(default_factory=dict)
+    model: dict[str, Any] = Field(default_factory=dict)
+    protocol: dict[str, Any] = Field(default_factory=dict)
+    training: dict[str, Any] = Field(default_factory=dict)
+    seed: int = 0
+    sampler: SamplerConfig = SamplerConfig()
+    halving: HalvingConfig | None = None
+    budget: Budget = Budget()
+    resources: Resources = Resources()
+    repeats: Repeats = Repeats()
+
+    def select_entries(self, family: str | None, families: Collection[str | None]) -> dict[str, Any]:
+        """The study's constants that apply to a family's space.
+
+        A field that no family of the study has is kept, so that the space's check reports it.
+        """
+        own, others = MODELS.get(family or ""), [MODELS[name] for name in families if name in MODELS]
+        if own is None:
+            return self._build_entries(self.model, self.training)
+        beside_networks = not own.is_trained_by_gradient and any(
+            other.is_trained_by_gradient for other in others
+        )
+        elsewhere = {name for other in others for name in other.model_fields}
+        model = {
+            name: value
+            for name, value in self.model.items()
+            if name in own.model_fields or not (beside_networks or name in elsewhere)
+        }
+        return self._build_entries(model, {} if beside_networks else self.training)
+
+    def _build_entries(self, model: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
+        laid: dict[str, Any] = {
+            "task": self.task,
+            "model": model,
+            "protocol": self.protocol,
+            "training": training,
+        }
+        laid["seed"] = self.seed
+        return {name: value for name, value in laid.items() if value != {}}
+
+
+@dataclass(frozen=True)
+class ResolvedStudy:
+    """A study with its open corpus and its checked space."""
+
+    study: Study
+    space: Space
+    corpus: Corpus
+    settings: Settings
+
+    @property
+    def trial_tokens(self) -> int:
+        """The training budget of one trial in predicted tokens; models that count read the text once."""
+        samples = (self.sample(RandomChooser(seed)) for seed in range(BUDGET_SAMPLES))
+        trained = (sample.training for sample in samples if sample.training is not None)
+        training = next(trained, TrainingConfig(epochs=1))
+        if training.tokens:
+            return training.tokens
+        return math.ceil((training.epochs or 0) * self.open_task().epoch_tokens)
+
+    def open_task(self) -> AnyTask:
+        """The study's task on its corpus. Raises CorpusError or ConfigurationError where it lacks data."""
+        sample = self.sample(RandomChooser(self.study.seed))
+        return open_task(sample.task, self.corpus, sample.protocol)
+
+    def open_proposals(
+        self, guard: Callable[[], None] = lambda: None, repeats: Space | None = None
+    ) -> Proposals:
+        """The trials of the study in its storage, or those of its repeats, which are a separate Optuna study.
+
+        `guard` is called before every write.
+        """
+        name, space, sampler = self.id, self.space, self.study.sampler
+        if repeats is not None:
+            name, space, sampler = f"{self.id}-repeats", repeats, SamplerConfig(kind="random")
+        return Proposals(
+            self.settings.study_database,
+            name,
+            space,
+            sampler,
+            self.identify,
+            self.get_refusal_reason,
+            self.count_parameters,
+            guard,
+        )
+
+    def sample(self, chooser: Chooser) -> TrialConfig:
+        """The trial that a chooser draws from the space."""
+        return make_trial_config(self.space.sample(chooser, self.count_parameters))
+
+    @property
+    def id(self) -> str:
+        """The name and a digest: the same terms on the same corpus are the same study on every machine.
+
+        Budgets, resources and repeats may change between runs of one study and are left out.
+        """
+        terms = self.study.model_dump(
+            mode="json", exclude={"budget", "resources", "repeats", "name", "question"}
+        )
+        return f"{self.study.name}-{digest(terms, self.space.describe(), self.corpus.digest)[:8]}"
+
+    def compute_average_gpus(self, gpu_bytes: int | None) -> float:
+        """The GPUs that the trials of the space request on average."""
+        samples = [self.sample(RandomChooser(seed)) for seed in range(GPU_REQUEST_SAMPLES)]
+        return sum(self.compute_gpus(sample, gpu_bytes) for sample in samples) / len(samples)
+
+    @property
+    def searched_fields(self) -> tuple[str, ...]:
+        """The dotted fields that the study's trials may differ in, in the order of its spaces."""
+        return tuple(dict.fromkeys(parameter.field for parameter in self.space.parameters()))
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of words that a model of this study predicts."""
+        return len(self.corpus.vocabulary)
+
+    @property
+    def checkpoint_root(self) -> str:
+        """The folder of the checkpoints of the study's trials."""
+        return f"{self.settings.studies_folder}/{self.id}/checkpoints"
+
+    def select_device(self, config: TrialConfig) -> str:
+        """The device of a trial; models that count need no GPU."""
+        uses_gpu = self.study.resources.gpus_per_trial and config.model.is_trained_by_gradient
+        return "cuda" if uses_gpu else "cpu"
+
+    def compute_gpus(self, config: TrialConfig, gpu_bytes: int | None) -> float:
+        """The GPUs that a trial requests; with "fit" from its memory and that of one GPU."""
+        requested = self.study.resources.gpus_per_trial
+        if self.select_device(config) == "cpu":
+            return 0.0
+        if requested != "fit":
+            return requested
+        assert gpu_bytes is not None, "gpus_per_trial = fit needs the memory of a GPU"
+        return compute_gpu_share(self._estimate_memory(config).total, gpu_bytes) or 1.0
+
+    def identify(self, configuration: Mapping[str, Any]) -> str:
+        """The identity of a sampled configuration on this corpus."""
+        return make_trial_config(configuration).identity(self.corpus.digest)
+
+    def count_parameters(self, configuration: Mapping[str, Any]) -> int:
+        """The number of parameters of a configuration's model on this corpus."""
+        return make_trial_config(configuration).parameter_count(self.vocabulary_size)
+
+    def get_refusal_reason(self, configuration: Mapping[str, Any]) -> str | None:
+        """Why a configuration must not start, or None.
+
+        Its parameters or its memory are out of bounds, or the task does not support its model.
+        """
+        try:
+            parameters = self.count_parameters(configuration)
+        except ConfigurationError as error:
+            return str(error)
+        if not make_trial_config(configuration).model.is_trained_by_gradient:
+            return None
+        budget = self.study.budget
+        if parameters > (budget.max_parameters or math.inf):
+            return f"{parameters:,} parameters are more than max_parameters = {budget.max_parameters:,}"
+        if parameters < (budget.min_parameters or 0):
+            return f"{parameters:,} parameters are fewer than min_parameters = {budget.min_parameters:,}"
+        return self._get_memory_refusal_reason(make_trial_config(configuration))
+
+    def check_budget(self) -> None:
+        """Raise StudyError when none of 200 sampled configurations may start."""
+        for seed in range(BUDGET_SAMPLES):
+            reason = self.get_refusal_reason(self.sample(RandomChooser(seed)).model_dump(mode="json"))
+            if reason is None:
+                return
+        raise StudyError(
+            f"study {self.study.name}: none of {BUDGET_SAMPLES} sampled configurations may be started, for "
+            f"instance because {reason}; change the budget or the space"
+        )
+
+    def _get_memory_refusal_reason(self, config: TrialConfig) -> str | None:
+        """Why the trial does not fit the memory of this machine, or of the study's GPUs; or None."""
+        needed = self._estimate_memory(config)
+        if self.select_device(config) == "cuda":
+            memory = self.study.resources.gpu_memory
+            if memory is None or compute_gpu_share(needed.total, memory) is not None:
+                return None
+            gpu_mib, available_mib = compute_gpu_bytes(needed.total) / 2**20, memory / 2**20
+            return f"it would take {needed}, and {gpu_mib:,.0f} MiB of a GPU, which has {available_mib:,.0f}"
+        available = measure_available_bytes(torch.device("cpu"))
+        if needed.total <= available:
+            return None
+        return f"it would take {needed} of the {available / 2**20:,.0f} MiB there are"
+
+    def _estimate_memory(self, config: TrialConfig) -> MemoryEstimate:
+        return estimate_memory(
+            config, self.vocabulary_size, find_longest_row(config.protocol, self.corpus["train"])
+        )
+
+
+def make_trial_config(sampled: Mapping[str, Any]) -> TrialConfig:
+    """The trial of a sampled configuration. Raises ConfigurationError where its fields exclude each other."""
+    return TrialConfig.model_validate(parse(TrialConfig, sampled, "sampled configuration"))
+
+
+def load_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
+    """The study in a TOML file; `overrides` has values by dotted name that replace the file's.
+
+    Raises StudyError when the file cannot be read and ConfigurationError when a value is not valid; both name
+    the file.
+    """
+    document = read_toml(path)
+    if "spaces" not in document and "family" in document.get("model", {}):
+        raise StudyError(f"{path} is one trial, because it names no search spaces; run: memtune train {path}")
+    document.setdefault("name", path.stem)
+    for name, value in (overrides or {}).items():
+        section, _, key = name.rpartition(".")
+        (document.setdefault(section, {}) if section else document)[key] = value
+    return Study.model_validate(parse(Study, document, str(path)))
+
+
+def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy:
+    """Open and check everything that a study names.
+
+    Spaces are searched beside the study file and in the `search_spaces` folders of the folders above it and
+    of the working folder. Raises CorpusError, SpaceError or StudyError.
+    """
+    corpus = open_corpus(study.corpus, settings.corpus_store)
+    resolved = ResolvedStudy(
+        study, combine_spaces(check_spaces(path, study, len(corpus.vocabulary))), corpus, settings
+    )
+    resolved.open_task()
+    resolved.check_budget()
+    grace, tokens = study.halving.grace if study.halving else 0, resolved.trial_tokens
+    if grace >= tokens:
+        raise StudyError(
+            f"{path}: halving would stop no trial, because halving.grace = {grace:,} and a trial has "
+            f"{tokens:,} tokens; lower grace or leave [halving] out"
+        )
+    return resolved
+
+
+def check_spaces(path: Path, study: Study, vocabulary_size: int) -> list[Space]:
+    """The checked spaces of a study, with its constants. Raises SpaceError or StudyError."""
+    found = [space for name in study.spaces for space in load_spaces(find_space(name, path))]
+    families = {space.family for space in found}
+    spaces = [
+        override_space(space, study.select_entries(space.family, families), str(path)) for space in found
+    ]
+    for space in spaces:
+        check_space(
+            space,
+            TrialConfig,
+            f"{path} over {space.source}",
+            lambda sampled: make_trial_config(sampled).parameter_count(vocabulary_size),
+        )
+    return spaces
+
+
+def find_space(name: str, study: Path) -> Path:
+    """The file of a space named in a study: a path ending in .toml, or a name in a `search_spaces` folder.
+
+    Raises StudyError that names the searched folders.
+    """
+    if name.endswith(".toml"):
+        return study.parent / name
+    folders = [folder / "search_spaces" for folder in (*study.absolute().parents, Path.cwd(), SOURCE_ROOT)]
+    for folder in folders:
+        if (folder / f"{name}.toml").is_file():
+            return folder / f"{name}.toml"
+    known = {file.stem for folder in folders for file in folder.glob("*.toml")}
+    raise StudyError(
+        f'{study}: no search space "{name}"; {did_you_mean(name, known)}; searched every folder named '
+        f"search_spaces above {study}, above the working folder and in {SOURCE_ROOT}; a path ends in .toml"
+    )

@@ -1,0 +1,298 @@
+"""One driver's run of a study: check it, run its trials and repeats on an executor, promote a model."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from memtune.errors import StudyError
+from memtune.number_format import format_count
+from memtune.search import Lease, Outcome, Proposals, SuccessiveHalving
+from memtune.settings import Settings
+from memtune.spaces import RandomChooser
+from memtune.storage.folder import Folder
+from memtune.studies.assignment import Assignment
+from memtune.studies.director import Director, Trial, Watcher
+from memtune.studies.executor import Executor, TrialRun
+from memtune.studies.seed_repeats import make_repeat_space, select_best_outcomes
+from memtune.studies.study import ResolvedStudy, Study, load_study, resolve_study
+from memtune.studies.time_budget import TimeBudget
+from memtune.studies.trial_records import StudyRecords
+from memtune.tracking import Promotion, Recorder, check_tracking
+from memtune.training import TrialConfig
+from memtune.trial_state import StopReason, TrialEnd
+
+__all__ = ["StudyHooks", "StudyResult", "TrialPhase", "check_study", "dry_run", "run_study"]
+
+DRY_RUN_SAMPLES = 5
+FLUSH_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class TrialPhase:
+    """A series of trials that a display shows together: a study's trials, or its repeats."""
+
+    title: str
+    max_trials: int
+    ideal_perplexity: float | None
+    searched_fields: Sequence[str]
+
+
+@dataclass(frozen=True)
+class StudyHooks:
+    """What the layers above plug into a study's run."""
+
+    watch: Callable[[TrialPhase], AbstractContextManager[Watcher]]
+    """Opens a display of a phase."""
+    promote: Callable[[ResolvedStudy, Recorder, Sequence[Outcome]], Promotion | None]
+    """Offers the best of the outcomes to the registry."""
+    notify: Callable[[str], object]
+    """Prints a message to the user."""
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """The outcome of a study's run."""
+
+    resolved: ResolvedStudy
+    outcomes: list[Outcome]
+    repeats: list[Outcome] = field(default_factory=list)
+    interrupted: list[Trial] = field(default_factory=list)
+    promotion: Promotion | None = None
+    is_recorded: bool = True
+    """Whether the tracking server has everything; if not, a resume sends the rest."""
+
+
+def dry_run(
+    path: str | Path, overrides: dict[str, Any] | None = None, settings: Settings | None = None
+) -> tuple[ResolvedStudy, list[TrialConfig]]:
+    """Check a study as `run_study` would and draw five of its configurations; start nothing.
+
+    Raises what `run_study` raises before it starts trials.
+    """
+    path, settings = Path(path), settings or Settings.from_environment()
+    resolved = check_study(path, load_study(path, overrides), settings)
+    check_tracking(settings.tracking_uri)
+    first = resolved.study.seed
+    samples = [resolved.sample(RandomChooser(seed)) for seed in range(first, first + DRY_RUN_SAMPLES)]
+    return resolved, samples
+
+
+def check_study(path: Path, study: Study, settings: Settings, address: str | None = None) -> ResolvedStudy:
+    """Resolve a study and check that it can run on this machine or on the cluster at `address`.
+
+    Does not contact the tracking server. Raises a MemtuneError that names what is wrong.
+    """
+    resolved = resolve_study(path, study, settings)
+    has_cluster = bool(address or os.environ.get("RAY_ADDRESS"))
+    if study.resources.gpus_per_trial and not (torch.cuda.is_available() or has_cluster):
+        raise StudyError(
+            f"{path} requests GPUs (gpus_per_trial = {study.resources.gpus_per_trial}) and this machine has "
+            "none; submit it to a cluster, or run with --gpus-per-trial 0"
+        )
+    cores = os.cpu_count() or 1
+    if study.resources.cpus_per_trial > cores and not has_cluster:
+        raise StudyError(
+            f"{path} requests {study.resources.cpus_per_trial} cores per trial and this machine has {cores}; "
+            "lower cpus_per_trial, or submit it to a cluster"
+        )
+    return resolved
+
+
+def run_study(
+    path: Path, resolved: ResolvedStudy, executor: Executor, hooks: StudyHooks, *, resume: bool = False
+) -> StudyResult:
+    """Run a checked study, or resume it, and offer its best model to the registry.
+
+    Raises StudyError when the study has begun and `resume` is not set, or when another driver runs it.
+    """
+    database = resolved.settings.study_database
+    with (
+        Lease(database, resolved.id, notify=hooks.notify) as lease,
+        _StudyRun(path, resolved, executor, hooks, lease) as run,
+    ):
+        return run.run(resume)
+
+
+class _StudyRun:
+    """The run of one study by one driver, which holds the study's lease."""
+
+    def __init__(
+        self, path: Path, resolved: ResolvedStudy, executor: Executor, hooks: StudyHooks, lease: Lease
+    ) -> None:
+        self._path, self._resolved, self._study = path, resolved, resolved.study
+        self._executor, self._hooks, self._lease = executor, hooks, lease
+        self._recorder_stack, self._is_connected = ExitStack(), False
+        self._background = ThreadPoolExecutor(1, "memtune-background")
+        self._gpu_bytes: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._background, self._recorder_stack:
+            self._executor.close()
+
+    def run(self, resume: bool) -> StudyResult:
+        proposals = self._resolved.open_proposals(self._lease.check)
+        self._time_budget = TimeBudget(proposals, self._study.budget.time)
+        self._check_progress(proposals, resume)
+        recorder = self._start_recorder(proposals)
+        self._write_study_file()
+        records = StudyRecords(recorder, self._resolved)
+        if resume:
+            records.resume(proposals.list_finished())
+        interrupted = self._run_trials(proposals, records)
+        repeats: list[Outcome] = []
+        if not interrupted and self._study.repeats.best:
+            repeats, interrupted = self._run_repeats(proposals, records, resume)
+        proposals.flush()
+        disconnecting = self._disconnect()
+        outcomes = proposals.list_outcomes()
+        promotion = None if interrupted else self._hooks.promote(self._resolved, recorder, outcomes + repeats)
+        records.close(interrupted=bool(interrupted))
+        disconnecting.result()
+        is_recorded = recorder.flush(FLUSH_SECONDS)
+        return StudyResult(self._resolved, outcomes, repeats, interrupted, promotion, is_recorded)
+
+    def _start_recorder(self, proposals: Proposals) -> Recorder:
+        """Open the recorder and connect the executor at the same time: each takes seconds."""
+        opening = self._background.submit(self._open_recorder)
+        has_trials_left = len(proposals.list_finished()) < self._study.budget.trials
+        if self._time_budget.remaining_seconds != 0 and has_trials_left:
+            self._connect()
+        return opening.result()
+
+    def _open_recorder(self) -> Recorder:
+        tracking_uri = self._resolved.settings.tracking_uri
+        check_tracking(tracking_uri)
+        recorder = Recorder(tracking_uri, self._resolved.corpus.name, guard=self._lease.check)
+        return self._recorder_stack.enter_context(recorder)
+
+    def _write_study_file(self) -> None:
+        folder = Folder.open(f"{self._resolved.settings.studies_folder}/{self._resolved.id}")
+        folder.write_json("study.json", self._study.model_dump(mode="json"))
+
+    def _disconnect(self) -> Future[None]:
+        """Close the executor in the background, while the promotion runs."""
+        return self._background.submit(self._executor.close)
+
+    def _check_progress(self, proposals: Proposals, resume: bool) -> None:
+        """Report what earlier drivers did; raise StudyError where `resume` does not fit it."""
+        outcomes, max_trials = proposals.list_outcomes(), self._study.budget.trials
+        open_trials = len(proposals.list_unfinished())
+        if resume and not outcomes:
+            raise StudyError(
+                f"no study {self._resolved.id} has begun: {self._path} with other terms (space, corpus, "
+                "training, sampler, halving) is another study; start it without --resume"
+            )
+        ended = f"{len(outcomes) - open_trials} of {format_count(max_trials, 'trial')} ended"
+        if outcomes:
+            self._hooks.notify(f"study {self._resolved.id}: {ended} before")
+        if self._time_budget.remaining_seconds == 0:
+            self._hooks.notify("its time budget is spent; --time-budget with --resume gives it more")
+        elif outcomes and not resume and (open_trials or len(outcomes) < max_trials):
+            raise StudyError(
+                f"study {self._resolved.id} has begun: {ended}; continue with: memtune search {self._path} "
+                "--resume"
+            )
+
+    def _run_trials(self, proposals: Proposals, records: StudyRecords) -> list[Trial]:
+        """Run the study's trials; return those left open."""
+        halving = self._study.halving
+        rule = SuccessiveHalving(halving, self._resolved.trial_tokens) if halving else None
+        phase = self._make_phase(self._study.question, self._study.budget.trials)
+        return self._run_phase(phase, proposals, records, rule)
+
+    def _run_repeats(
+        self, proposals: Proposals, records: StudyRecords, resume: bool
+    ) -> tuple[list[Outcome], list[Trial]]:
+        """Run the best configurations under further seeds; return their outcomes and those left open."""
+        best = select_best_outcomes(proposals.list_outcomes(), self._study.repeats.best)
+        if not best:
+            return [], []
+        seeds = range(self._study.seed + 1, self._study.seed + self._study.repeats.seeds)
+        repeats = self._resolved.open_proposals(self._lease.check, repeats=make_repeat_space(best, seeds))
+        if resume:
+            records.resend(repeats.list_finished())
+        title = f"the best {len(best)} under {len(seeds)} more seeds"
+        phase = self._make_phase(title, len(best) * len(seeds), "seed")
+        interrupted = self._run_phase(phase, repeats, records, None)
+        return repeats.list_outcomes(), interrupted
+
+    def _make_phase(self, title: str, max_trials: int, *more_fields: str) -> TrialPhase:
+        manifest = self._resolved.corpus.manifest
+        ideal = manifest.ideal.get("valid") if manifest.ideal else None
+        return TrialPhase(title, max_trials, ideal, (*self._resolved.searched_fields, *more_fields))
+
+    def _run_phase(
+        self, phase: TrialPhase, proposals: Proposals, records: StudyRecords, rule: SuccessiveHalving | None
+    ) -> list[Trial]:
+        """Run trials up to the phase's budget; return those left open."""
+        with self._hooks.watch(phase) as display:
+            watchers = [display, self._time_budget.tick]
+            director = Director(proposals, records, phase.max_trials, rule, watchers)
+            if not director.is_finished and self._time_budget.remaining_seconds != 0:
+                self._connect()
+                self._executor.run_trials(self._make_trial_run(director))
+                self._time_budget.tick()
+            if self._time_budget.remaining_seconds == 0:
+                end = TrialEnd(reason=StopReason.TIME_BUDGET, detail="the study's time budget was spent")
+                director.close(end)
+            return director.interrupt()
+
+    def _make_trial_run(self, director: Director) -> TrialRun:
+        return TrialRun(
+            director,
+            self._make_assignment,
+            self._study.resources,
+            self._resolved.compute_average_gpus(self._gpu_bytes),
+            self._time_budget.remaining_seconds,
+            self._hooks.notify,
+        )
+
+    def _connect(self) -> None:
+        """Connect the executor, once for all phases."""
+        if not self._is_connected:
+            resources, max_trials = self._study.resources, self._study.budget.trials
+            concurrent = min(resources.max_concurrent or max_trials, max_trials)
+            self._executor.connect(resources.cpus_per_trial, concurrent)
+            self._is_connected = True
+            self._gpu_bytes = self._find_gpu_bytes()
+
+    def _find_gpu_bytes(self) -> int | None:
+        """Memory of one GPU where trials are packed by memory: from the study, or from the executor."""
+        resources = self._study.resources
+        if resources.gpus_per_trial != "fit":
+            return None
+        gpu_bytes = resources.gpu_memory or self._executor.find_gpu_bytes()
+        if gpu_bytes is None:
+            raise StudyError(
+                'gpus_per_trial = "fit" needs the memory of a GPU, and no node has a GPU now; set it under '
+                '[resources], such as gpu_memory = "24GB"'
+            )
+        return gpu_bytes
+
+    def _make_assignment(self, trial: Trial) -> Assignment:
+        resolved = self._resolved
+        return Assignment(
+            number=trial.proposal.number,
+            identity=trial.proposal.identity,
+            config=trial.config,
+            corpus=resolved.corpus.name,
+            corpus_digest=resolved.corpus.digest,
+            corpus_store=resolved.settings.corpus_store,
+            checkpoint_root=resolved.checkpoint_root,
+            device=resolved.select_device(trial.config),
+            threads=resolved.study.resources.cpus_per_trial,
+            gpus=resolved.compute_gpus(trial.config, self._gpu_bytes),
+            checkpoint_seconds=resolved.study.resources.checkpoint_every,
+        )

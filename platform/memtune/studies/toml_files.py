@@ -1,0 +1,31 @@
+"""TOML files of trials and studies, read before the imports that take seconds."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from memtune.errors import StudyError, did_you_mean
+from memtune.toml_text import parse_toml, read_toml_text
+
+__all__ = ["check_document", "read_toml"]
+
+
+def check_document(path: Path, required_names: Collection[str]) -> None:
+    """Raise StudyError where `read_toml` does, and for a missing name."""
+    document = read_toml(path)
+    for name in required_names:
+        if name not in document:
+            raise StudyError(f'{path}: {name} is missing; write {name} = "..." above the first table')
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a dictionary. Raises StudyError that names the file, the line and a near name."""
+    try:
+        return parse_toml(read_toml_text(path))
+    except FileNotFoundError:
+        near = sorted(other.name for other in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+        raise StudyError(f"no file {path}; {did_you_mean(path.name, near)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"cannot read {path}: {error}") from None
+    except ValueError as error:
+        raise StudyError(f"{path} is not TOML: {error}") from None

@@ -1,0 +1,76 @@
+"""The work of one worker on one trial: train to the next report or checkpoint, store it, report the curve.
+
+An executor calls `TrialWorker.step` until the report says that the trial is finished. Every report carries
+the whole curve, so that a report lost with a driver arrives again with the next one. Reports also come
+between two milestones, after each checkpoint, which lets the driver distinguish slow workers from dead ones.
+"""
+
+from memtune.errors import MemtuneError, WorkerError
+from memtune.studies.assignment import Assignment, restore_or_create_trainer
+from memtune.studies.checkpoint_store import Checkpoints
+from memtune.training import AnyTrainer, Report
+from memtune.values import Value
+
+__all__ = ["TrialWorker", "WorkerReport"]
+
+
+class WorkerReport(Value):
+    """What a worker reports after a step."""
+
+    reports: tuple[Report, ...] = ()
+    """The trial's whole curve."""
+    tokens: int = 0
+    """Predicted tokens trained on so far, also between two reports."""
+    remarks: tuple[str, ...] = ()
+    error: str | None = None
+    """A memtune error that ends the trial."""
+    worker_fault: str | None = None
+    """Why this worker cannot run the trial, although another worker may: corpus, storage or GPU."""
+    is_finished: bool = False
+
+
+class TrialWorker:
+    """One assignment on this worker, restored from the trial's newest checkpoint at the first step."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        """Read nothing yet: a fault of this node is a report, not an exception."""
+        self._assignment = assignment
+        self._checkpoints = Checkpoints(assignment.checkpoint_root, assignment.identity)
+        self._trainer: AnyTrainer | None = None
+
+    def step(self) -> WorkerReport:
+        """Train until the next report or checkpoint is due and store a checkpoint.
+
+        The first step of a restored trial with reports only reports them.
+
+        Raises exceptions other than MemtuneError: the executor may retry the trial from its checkpoint.
+        """
+        error = worker_fault = None
+        try:
+            self._train()
+        except WorkerError as fault:
+            worker_fault = str(fault)
+        except MemtuneError as problem:
+            error = f"{type(problem).__name__}: {problem}"
+        is_finished = self._trainer is not None and self._trainer.finished
+        return WorkerReport(
+            reports=tuple(self._trainer.curve) if self._trainer else (),
+            tokens=self._trainer.tokens if self._trainer else 0,
+            remarks=tuple(self._checkpoints.remarks),
+            error=error,
+            worker_fault=worker_fault,
+            is_finished=is_finished or error is not None,
+        )
+
+    def _train(self) -> None:
+        if self._trainer is None:
+            self._trainer = restore_or_create_trainer(self._assignment, self._checkpoints)
+            if self._trainer.curve:
+                # The last driver may have died before it decided on these reports. Training first would add
+                # a report, and better weights, to a trial that the director stops at an earlier one.
+                return
+        if self._trainer.finished:
+            return
+        if self._trainer.train_for(self._assignment.checkpoint_seconds):
+            self._trainer.advance()
+        self._checkpoints.save(self._trainer)

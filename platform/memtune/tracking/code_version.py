@@ -1,0 +1,39 @@
+"""The code that ran: memtune's version, and the commit when it runs from a checkout."""
+
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+__all__ = ["read_code_version"]
+
+
+@cache
+def read_code_version() -> str:
+    """For instance `0.1.0+48ff14c`, with `.changed` when the checkout differs from the commit, or `0.1.0`."""
+    try:
+        release = version("memtune")
+    except PackageNotFoundError:
+        release = "unreleased"
+    commit = _run_git("rev-parse", "--short", "HEAD")
+    if not commit:
+        return release
+    changed = ".changed" if _run_git("status", "--porcelain", "--untracked-files=no") else ""
+    return f"{release}+{commit}{changed}"
+
+
+def _run_git(*arguments: str) -> str:
+    """The output of git in the folder of this package, or nothing where it is no checkout of memtune."""
+    folder = Path(__file__).resolve().parent
+    command = ["git", "-C", str(folder), *arguments]
+    if not _is_checkout(folder):
+        return ""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _is_checkout(folder: Path) -> bool:
+    """Whether the package lies in its own repository, under `platform`, not in a virtual environment."""
+    return (folder.parents[2] / ".git").exists() and folder.parents[1].name == "platform"

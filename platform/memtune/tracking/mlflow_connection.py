@@ -1,0 +1,283 @@
+"""Connections to a tracking store: a server's URL, or a sqlite file used directly.
+
+MLflow is imported here, on first use, with settings that make it quiet and quick to answer: no telemetry, no
+migration notices, no minutes of retries inside one HTTP call (the recorder retries by itself).
+"""
+
+import logging
+import os
+import sqlite3
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlparse
+from uuid import uuid4
+
+from filelock import FileLock
+
+from memtune.errors import TrackingError
+from memtune.gc_pause import gc_paused
+from memtune.tracking.compatibility import (
+    DATABASE_REFUSAL_CODE,
+    OLD_IMPORT_WARNINGS,
+    is_unreachable,
+    iterate_causes,
+)
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+__all__ = [
+    "check_tracking",
+    "connect",
+    "ensure_experiment",
+    "experiment_name",
+    "is_server",
+    "sqlite_uri",
+    "translate_mlflow_errors",
+]
+
+T = TypeVar("T")
+
+PERMANENT_ERROR_CODES = {
+    "INVALID_PARAMETER_VALUE",
+    "RESOURCE_DOES_NOT_EXIST",
+    "NOT_FOUND",
+    "ENDPOINT_NOT_FOUND",
+}
+ACCESS_DENIED_CODES = {"UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED"}
+
+REBUILD_HINT = (
+    "move the file away and repeat the command; `memtune search STUDY.toml --resume` then records every "
+    "trial of that study again and registers its best model"
+)
+
+_ENVIRONMENT_DEFAULTS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    "GIT_PYTHON_REFRESH": "quiet",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+
+
+def sqlite_uri(folder: Path) -> str:
+    """The URI of the store kept in `folder`, used when no server is named: `sqlite:////.../mlflow.db`."""
+    return f"sqlite:///{folder.absolute() / 'mlflow.db'}"
+
+
+def is_server(tracking_uri: str) -> bool:
+    """Whether the URI names an HTTP server rather than a database used directly."""
+    return urlparse(tracking_uri).scheme in ("http", "https")
+
+
+def connect(tracking_uri: str) -> "MlflowClient":
+    """A client of the store and its registry; a sqlite file is created when missing.
+
+    Environment variables that are already set keep their values. A server is not contacted yet.
+    Raises TrackingError for a URI that is neither http(s) nor a database, and for a file that is no
+    database of this MLflow.
+    """
+    _configure_mlflow(tracking_uri)
+    path = sqlite_path(tracking_uri)
+    if path is not None and path.exists():
+        check_sqlite_file(path)
+    client_class = _import_client_class()
+    try:
+        with _lock_sqlite_file(tracking_uri):
+            _create_sqlite_file(sqlite_path(tracking_uri), client_class)
+            return client_class(tracking_uri, registry_uri=tracking_uri)
+    except Exception as error:
+        if path is not None and path.exists():
+            raise TrackingError(f"MLflow cannot open {path} ({_summarize(error)}); {REBUILD_HINT}") from error
+        raise TrackingError(
+            f"cannot open the tracking store {tracking_uri}: {_summarize(error)}; name a server "
+            "(http://host:5000) or a file (sqlite:///folder/mlflow.db)"
+        ) from error
+
+
+def _create_sqlite_file(path: Path | None, client_class: "type[MlflowClient]") -> None:
+    """Create a missing sqlite file under another name and rename it when its tables are complete.
+
+    MLflow commits each of about 60 migrations on its own and refuses a file in which one was interrupted.
+    """
+    if path is None or path.exists():
+        return
+    for abandoned in path.parent.glob(f"{path.name}.*.new"):
+        abandoned.unlink(missing_ok=True)
+    # A name of its own: MLflow keeps its connection to a URI and would not create the tables again.
+    draft = path.with_name(f"{path.name}.{uuid4().hex}.new")
+    uri = f"sqlite:///{draft}"
+    client_class(uri, registry_uri=uri)
+    os.replace(draft, path)
+
+
+def check_sqlite_file(path: Path) -> None:
+    """Raise TrackingError when the file is not a database, or none of MLflow's; an empty file is fine.
+
+    MLflow itself answers with the SQL statement that failed.
+    """
+    try:
+        # Writable: after a killed writer, sqlite first rolls back what its journal holds.
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
+            tables = {
+                name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            }
+    except sqlite3.OperationalError as error:
+        raise TrackingError(f"cannot read {path}: {error}; check its owner and its permissions") from None
+    except sqlite3.DatabaseError as error:
+        raise TrackingError(f"{path} is damaged: {error}; {REBUILD_HINT}") from None
+    if tables and not {"alembic_version", "experiments"} <= tables:
+        raise TrackingError(f"{path} is a database of another program, not of MLflow; {REBUILD_HINT}")
+
+
+def _summarize(error: BaseException) -> str:
+    """The first line of an error, without the SQL statement that MLflow appends."""
+    for cause in iterate_causes(error):
+        if isinstance(cause, sqlite3.Error):
+            return str(cause)
+    return str(error).partition("\n")[0]
+
+
+def _lock_sqlite_file(tracking_uri: str) -> AbstractContextManager[object]:
+    """One process at a time where opening may create the tables of a sqlite file."""
+    path = sqlite_path(tracking_uri)
+    return nullcontext() if path is None else FileLock(f"{path}.lock")
+
+
+def _configure_mlflow(tracking_uri: str) -> None:
+    for name, value in _ENVIRONMENT_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    for name in ("mlflow.store.db.utils", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    path = sqlite_path(tracking_uri)
+    if path is not None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise TrackingError(f"cannot create {path.parent} for the tracking store: {error}") from error
+
+
+def _import_client_class() -> "type[MlflowClient]":
+    """MLflow's client, imported without the warnings that its own imports raise."""
+    with gc_paused(), warnings.catch_warnings():
+        for start in OLD_IMPORT_WARNINGS:
+            warnings.filterwarnings("ignore", message=start)
+        import mlflow.store.tracking.sqlalchemy_store
+        import mlflow.tracking
+    return mlflow.tracking.MlflowClient
+
+
+def sqlite_path(tracking_uri: str) -> Path | None:
+    """The file behind a sqlite URI, or None for any other store."""
+    prefix = "sqlite:///"
+    return Path(tracking_uri.removeprefix(prefix)) if tracking_uri.startswith(prefix) else None
+
+
+def check_tracking(tracking_uri: str) -> None:
+    """Send the store one request, so that a search does not start without its records.
+
+    Raises TrackingError, within about ten seconds, when it does not answer or is not MLflow.
+    """
+    client = connect(tracking_uri)
+    try:
+        client.search_experiments(max_results=1)
+    except Exception as error:
+        if getattr(error, "error_code", None) in ACCESS_DENIED_CODES:
+            raise TrackingError(
+                f"the tracking server {tracking_uri} refuses this user; keep user and password in "
+                "~/.mlflow/credentials (mode 0600), or set MLFLOW_TRACKING_TOKEN to the token of `memtune ui`"
+            ) from None
+        if is_unreachable(error):
+            raise TrackingError(
+                f"no tracking server answers at {tracking_uri}; start it (`memtune ui` starts one on this "
+                "machine), correct MLFLOW_TRACKING_URI, or unset it to record in a file"
+            ) from None
+        if path := sqlite_path(tracking_uri):
+            raise TrackingError(f"MLflow cannot read {path} ({_summarize(error)}); {REBUILD_HINT}") from error
+        raise TrackingError(
+            f"the tracking server {tracking_uri} does not answer as MLflow does: {_summarize(error)}; "
+            "correct MLFLOW_TRACKING_URI, or unset it to record in a file"
+        ) from error
+
+
+@contextmanager
+def translate_mlflow_errors(tracking_uri: str) -> Iterator[None]:
+    """Turn what MLflow raises inside into a TrackingError that names the store."""
+    # Imported here: MLflow loads for seconds, which commands without tracking need not wait for.
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except (MlflowException, OSError) as error:
+        if any(
+            isinstance(cause, sqlite3.DatabaseError) and not isinstance(cause, sqlite3.OperationalError)
+            for cause in iterate_causes(error)
+        ):
+            path = sqlite_path(tracking_uri) or tracking_uri
+            raise TrackingError(f"{path} is damaged: {_summarize(error)}; {REBUILD_HINT}") from error
+        raise TrackingError(f"the tracking store {tracking_uri} failed: {_summarize(error)}") from error
+
+
+def retry_while_unavailable(action: Callable[[], T], seconds: float) -> T:
+    """The result of `action`, retried for `seconds` while the store is unavailable; then its last error."""
+    end, pause = time.monotonic() + seconds, 0.1
+    while True:
+        try:
+            return action()
+        except Exception as error:
+            if is_permanent(error) or isinstance(error, TrackingError) or time.monotonic() + pause > end:
+                raise
+            time.sleep(pause)
+            pause = min(2 * pause, 5.0)
+
+
+def is_permanent(error: Exception) -> bool:
+    """Whether the store refuses this for good; one that is unreachable, locked or full may recover."""
+    from mlflow.exceptions import MlflowException
+
+    if isinstance(error, MlflowException):
+        return error.error_code in PERMANENT_ERROR_CODES
+    return isinstance(
+        error, TypeError | ValueError | LookupError | AttributeError | ArithmeticError | Warning
+    )
+
+
+def is_database_refusal(error: Exception) -> bool:
+    """Whether the store's database refused the request: for good, or because of another writer.
+
+    Two drivers that record the same dataset at once get this once; a repetition finds the row.
+    """
+    from mlflow.exceptions import MlflowException
+
+    return isinstance(error, MlflowException) and error.error_code == DATABASE_REFUSAL_CODE
+
+
+def experiment_name(corpus: str) -> str:
+    """The experiment and registered model of a corpus: its name, refused where MLflow cannot take it."""
+    if not corpus or any(sign in corpus for sign in "/:\\") or corpus in (".", ".."):
+        raise TrackingError(
+            f'a corpus named "{corpus}" cannot be an experiment: use a name without "/" and ":"'
+        )
+    return corpus
+
+
+def ensure_experiment(client: "MlflowClient", tracking_uri: str, corpus: str) -> str:
+    """The id of the corpus's experiment, created or restored when needed.
+
+    Beside a sqlite file used directly, artifacts go to the folder `artifacts/<corpus>` next to it; a server
+    decides for itself.
+    """
+    found = client.get_experiment_by_name(corpus)
+    if found is None:
+        database = sqlite_path(tracking_uri)
+        location = (database.parent / "artifacts" / corpus).absolute().as_uri() if database else None
+        return client.create_experiment(corpus, artifact_location=location)
+    if found.lifecycle_stage == "deleted":
+        client.restore_experiment(found.experiment_id)
+    return str(found.experiment_id)

@@ -1,0 +1,124 @@
+"""MLflow's pages over a store in a file, served on loopback for the user who starts them."""
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from memtune.errors import TrackingError
+from memtune.tracking.compatibility import OLD_IMPORT_WARNINGS, build_server_environment
+from memtune.tracking.mlflow_connection import check_sqlite_file, is_server, sqlite_path
+from memtune.tracking.ui_server import LISTENING_FD_VARIABLE, TOKEN_VARIABLE
+
+__all__ = ["ServedPages", "serve_pages", "start_server"]
+
+ADDRESS_FILE = "ui-address.txt"
+TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True)
+class ServedPages:
+    """A running server of MLflow's pages."""
+
+    process: "subprocess.Popen[bytes]"
+    url: str
+    """Without the token: `http://127.0.0.1:<port>`."""
+    token: str
+    """What a browser or a client needs to be let in; new at each start."""
+    address_file: Path
+    """Holds `address`; only its owner can read it."""
+
+    @property
+    def address(self) -> str:
+        """The address to open in a browser, with the token."""
+        return f"{self.url}/?token={self.token}"
+
+
+@contextmanager
+def serve_pages(tracking_uri: str, port: int = 5000) -> Iterator[ServedPages]:
+    """Serve MLflow's pages over a store in a file on http://127.0.0.1:<port> while the context lasts.
+
+    Every request needs the token. The server ends with the context, also when this process receives SIGTERM.
+    Raises TrackingError for a server's URI, for a store that does not exist, and for a port in use.
+    """
+    database = require_database(tracking_uri)
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    server = start_server(tracking_uri, port, token)
+    previous_handler = signal.signal(signal.SIGTERM, _raise_interrupt)
+    pages = ServedPages(server, f"http://127.0.0.1:{port}", token, database.parent / ADDRESS_FILE)
+    try:
+        _write_private(pages.address_file, pages.address + "\n")
+        yield pages
+    finally:
+        signal.signal(signal.SIGTERM, previous_handler)
+        with suppress(OSError):
+            pages.address_file.unlink()
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
+
+
+def start_server(tracking_uri: str, port: int, token: str) -> "subprocess.Popen[bytes]":
+    """Start the server in a process group of its own; connections wait until it has loaded.
+
+    Raises TrackingError like `serve_pages`.
+    """
+    database = require_database(tracking_uri)
+    # The socket is opened here, so that no other process can take the port before the server loads.
+    with _listen(port) as listening:
+        environment = {
+            **os.environ,
+            **build_server_environment(tracking_uri, database.parent / "artifacts", port),
+            TOKEN_VARIABLE: token,
+            LISTENING_FD_VARIABLE: str(listening.fileno()),
+            "PYTHONWARNINGS": _ignore_old_imports(os.environ.get("PYTHONWARNINGS", "")),
+        }
+        command = [sys.executable, "-c", "from memtune.tracking.ui_server import main; main()"]
+        return subprocess.Popen(
+            command, env=environment, start_new_session=True, pass_fds=[listening.fileno()]
+        )
+
+
+def require_database(tracking_uri: str) -> Path:
+    """The file of a store that can be served. Raises TrackingError for any other store and a missing file."""
+    database = sqlite_path(tracking_uri)
+    if database is None:
+        fix = f"open {tracking_uri}" if is_server(tracking_uri) else "start `mlflow server` beside it"
+        raise TrackingError(f"{tracking_uri} is not a file that memtune can serve; {fix}")
+    if not database.is_file():
+        raise TrackingError(f"{database} does not exist yet; run a search or a training first")
+    check_sqlite_file(database)
+    return database
+
+
+def _listen(port: int) -> socket.socket:
+    """A socket that listens on 127.0.0.1. Raises TrackingError when the port is taken or not allowed."""
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise TrackingError(
+            f"port {port} cannot be served: {error.strerror}; take another: memtune ui --port {port + 1}"
+        ) from None
+
+
+def _ignore_old_imports(filters: str) -> str:
+    return ",".join(filter(None, [filters, *(f"ignore:{start}" for start in OLD_IMPORT_WARNINGS)]))
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read; it replaces whatever has that name."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+        file.write(text)
+
+
+def _raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

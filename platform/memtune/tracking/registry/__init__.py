@@ -1,0 +1,1 @@
+"""The model registry: packages, versions, aliases, loading."""

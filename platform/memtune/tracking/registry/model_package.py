@@ -1,0 +1,176 @@
+"""A registered model's folder: weights, configuration, vocabulary and a card, plain data, nothing pickled.
+
+model.safetensors and model.json as training wrote them, vocabulary.json the tokens by id, MLmodel what MLflow
+reads to load the folder through `pyfunc_flavor`, memtune.json the card with the digests of all other files.
+"""
+
+import json
+import math
+import os
+import shutil
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError, field_validator
+
+from memtune.errors import TrackingError
+from memtune.objective import Objective
+from memtune.storage.digests import hash_file
+from memtune.values import Value
+
+__all__ = [
+    "ModelCard",
+    "ModelResult",
+    "check_files",
+    "check_package",
+    "read_card",
+    "read_vocabulary",
+    "write_package",
+]
+
+SCHEMA_VERSION = 2
+"""2: the card covers MLmodel, which names the code that MLflow runs. Packages of version 1 load through
+memtune, which does not read their MLmodel."""
+CARD_FILE = "memtune.json"
+VOCABULARY_FILE = "vocabulary.json"
+MLMODEL_FILE = "MLmodel"
+WEIGHTS_FILE = "model.safetensors"
+MODEL_FILES = (WEIGHTS_FILE, "model.json")
+COVERED_FILES = {1: {*MODEL_FILES, VOCABULARY_FILE}, 2: {*MODEL_FILES, VOCABULARY_FILE, MLMODEL_FILE}}
+"""The files that a card of each schema version lists, no more and no fewer."""
+PACKAGE_FILES = {*MODEL_FILES, VOCABULARY_FILE, MLMODEL_FILE, CARD_FILE}
+MAX_TEXT_BYTES = 100_000_000
+"""Of the card, MLmodel and a vocabulary of a million tokens; weights may have any size."""
+
+
+class ModelResult(Value):
+    """A trained model's validation figure, and everything that the figure depends on."""
+
+    corpus: str
+    corpus_digest: str
+    label: str
+    """Protocol and task as far as the figure depends on them; figures compare only under one label."""
+    objective: Objective
+    cost: float
+    """Of the validation split by that objective, lower is better, not rounded."""
+    configuration: dict[str, Any]
+    metrics: dict[str, float]
+    trial: str
+    study: str
+    seed: int
+
+    @field_validator("cost")
+    @classmethod
+    def _is_validated(cls, cost: float) -> float:
+        if not math.isfinite(cost):
+            raise ValueError(f"a finite cost is needed, got {cost}")
+        return cost
+
+
+class ModelCard(Value):
+    """The content of memtune.json: the result, the code's version, and the SHA-256 of every other file."""
+
+    schema_version: int = SCHEMA_VERSION
+    result: ModelResult
+    code: str
+    files: dict[str, str]
+
+
+def write_package(
+    model_folder: Path,
+    vocabulary: Sequence[str],
+    result: ModelResult,
+    code: str,
+    folder: Path,
+    write_mlmodel: Callable[[Path], None],
+) -> ModelCard:
+    """Fill `folder` with the model that training saved in `model_folder`, its vocabulary and its card.
+
+    `write_mlmodel` writes MLmodel to the path that it is given.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in MODEL_FILES:
+        try:
+            shutil.copyfile(model_folder / name, folder / name)
+        except OSError as error:
+            raise TrackingError(
+                f"no model to register: cannot read {model_folder / name}: {error}"
+            ) from error
+    (folder / VOCABULARY_FILE).write_text(json.dumps({"tokens": list(vocabulary)}) + "\n", encoding="utf-8")
+    write_mlmodel(folder / MLMODEL_FILE)
+    files = {name: hash_file(folder / name) for name in sorted(COVERED_FILES[SCHEMA_VERSION])}
+    card = ModelCard(result=result, code=code, files=files)
+    (folder / CARD_FILE).write_text(card.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return card
+
+
+def check_package(folder: Path) -> ModelCard:
+    """The card of a package, after checking that the folder holds exactly the files of the card, unaltered.
+
+    Raises TrackingError for a file that is missing, altered, too large, unknown, or not a regular file.
+    """
+    card = check_files(folder)
+    for path in folder.iterdir():
+        if path.name not in PACKAGE_FILES:
+            raise TrackingError(f"{path} is no part of a registered model; remove it or register again")
+    return card
+
+
+def check_files(folder: Path) -> ModelCard:
+    """As `check_package`, for a folder to which MLflow's own loader adds files of its own."""
+    card = read_card(folder)
+    for name, expected in card.files.items():
+        path = folder / name
+        _require_regular_file(path, None if name == WEIGHTS_FILE else MAX_TEXT_BYTES)
+        if hash_file(path) != expected:
+            raise TrackingError(f"{path} was altered since it was registered; register the model again")
+    return card
+
+
+def read_card(folder: Path) -> ModelCard:
+    """The card of a package. Raises TrackingError when it is missing or not one that this memtune reads."""
+    path = folder / CARD_FILE
+    _require_regular_file(path, MAX_TEXT_BYTES)
+    try:
+        card = ModelCard.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise TrackingError(f"cannot read {path}: {error.strerror}") from None
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise TrackingError(
+            f"{path} is not a card this memtune reads: {problem['loc']} {problem['msg']}"
+        ) from None
+    if set(card.files) != COVERED_FILES.get(card.schema_version):
+        names = ", ".join(sorted(card.files))
+        raise TrackingError(
+            f"{path} is not a card this memtune reads: schema version {card.schema_version} with the files "
+            f"{names}"
+        )
+    return card
+
+
+def _require_regular_file(path: Path, max_bytes: int | None) -> None:
+    """Raise TrackingError unless the path is a regular file, no link, of at most `max_bytes`."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        raise TrackingError(f"{path} is missing from the registered model; register it again") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise TrackingError(f"{path} is not a regular file; register the model again")
+    if max_bytes is not None and status.st_size > max_bytes:
+        raise TrackingError(
+            f"{path} has {status.st_size:,} bytes, more than the {max_bytes:,} allowed; register the model "
+            "again"
+        )
+
+
+def read_vocabulary(folder: Path) -> tuple[str, ...]:
+    """The tokens of a package by id."""
+    return tuple(json.loads((folder / VOCABULARY_FILE).read_bytes())["tokens"])
+
+
+def digest_card(folder: Path) -> str:
+    """The SHA-256 of the card, which stands for the whole package."""
+    return hash_file(folder / CARD_FILE)

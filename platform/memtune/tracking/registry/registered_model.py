@@ -1,0 +1,92 @@
+"""Registered models: downloaded to a cache, verified against the registry, ready to be loaded."""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from memtune.errors import TrackingError
+from memtune.tracking.mlflow_connection import connect, translate_mlflow_errors
+from memtune.tracking.registry import model_versions
+from memtune.tracking.registry.model_package import (
+    CARD_FILE,
+    MAX_TEXT_BYTES,
+    PACKAGE_FILES,
+    WEIGHTS_FILE,
+    ModelCard,
+    check_package,
+    digest_card,
+    read_vocabulary,
+)
+from memtune.tracking.registry.model_versions import RegisteredVersion
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+__all__ = ["DownloadedModel", "load_registered"]
+
+
+@dataclass(frozen=True)
+class DownloadedModel:
+    """A version on this machine; the files in `folder` match their digests."""
+
+    folder: Path
+    version: RegisteredVersion
+    card: ModelCard
+    vocabulary: tuple[str, ...]
+
+
+def load_registered(tracking_uri: str, uri: str, cache: Path) -> DownloadedModel:
+    """The model behind `models:/ptb@champion` or `models:/ptb/3`, downloaded into `cache` if it is not there.
+
+    Every file is checked against the digests in the model's card, and the card against the registry. Raises
+    TrackingError for an unknown name, an altered file or a store that does not answer.
+    """
+    client = connect(tracking_uri)
+    with translate_mlflow_errors(tracking_uri):
+        version = model_versions.find_version(client, uri)
+        folder = cache / version.content
+        if not folder.is_dir():
+            _download(client, version, folder)
+    card = _verify_package(folder, version)
+    return DownloadedModel(folder, version, card, read_vocabulary(folder))
+
+
+def _verify_package(folder: Path, version: RegisteredVersion) -> ModelCard:
+    """The card of a package, after checking it against the registry and the other files against the card."""
+    card = check_package(folder)
+    if digest_card(folder) != version.content:
+        raise TrackingError(f"{folder / CARD_FILE} is not the card that {version.uri} was registered with")
+    return card
+
+
+def _download(client: "MlflowClient", version: RegisteredVersion, folder: Path) -> None:
+    """Download the package beside `folder`, verify it, and rename it to `folder`."""
+    _check_source(client, version)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        fetched = Path(client.download_artifacts(version.run_id, version.path, temporary))
+        _verify_package(fetched, version)
+        try:
+            os.replace(fetched, folder)
+        except OSError:
+            if not folder.is_dir():  # another process downloaded the same package first
+                raise
+
+
+def _check_source(client: "MlflowClient", version: RegisteredVersion) -> None:
+    """Raise TrackingError before copying what is no package: a device or a pipe would never end.
+
+    MLflow follows links in a local folder, so those are checked here; elsewhere a listing has to do.
+    """
+    artifacts = urlsplit(client.get_run(version.run_id).info.artifact_uri)
+    if artifacts.scheme in ("", "file"):
+        check_package(Path(unquote(artifacts.path), version.path))
+        return
+    for file in client.list_artifacts(version.run_id, version.path):
+        name = file.path.rpartition("/")[2]
+        is_too_large = name != WEIGHTS_FILE and (file.file_size or 0) > MAX_TEXT_BYTES
+        if file.is_dir or name not in PACKAGE_FILES or is_too_large:
+            raise TrackingError(f"{version.uri} holds {name}, which is no part of a registered model")

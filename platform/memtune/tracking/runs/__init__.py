@@ -1,0 +1,1 @@
+"""Runs of trials and studies: what is logged, the queue that delivers it, the leaderboard."""

@@ -1,0 +1,198 @@
+"""The recorder: runs, reports and files on their way to the tracking store, off the training path.
+
+One experiment per corpus, one run per study, one nested run per trial, found again by its identity. Calls
+return at once unless the queue is full; a thread writes to the store in few requests and retries while the
+store is unavailable. Nothing is lost and nothing is written twice, also when a study is resumed after its
+driver was killed.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from memtune.errors import StudyError, TrackingError
+from memtune.tracking.code_version import read_code_version
+from memtune.tracking.mlflow_connection import (
+    connect,
+    experiment_name,
+    is_database_refusal,
+    is_permanent,
+    retry_while_unavailable,
+    translate_mlflow_errors,
+)
+from memtune.tracking.runs.delivery_queue import DeliveryQueue
+from memtune.tracking.runs.run_commands import (
+    Command,
+    DrawCurve,
+    EndRun,
+    LogReport,
+    ReconcileRuns,
+    RunKey,
+    StartRun,
+    WriteFiles,
+)
+from memtune.tracking.runs.run_entries import CorpusInput
+from memtune.tracking.runs.run_store import RecordedTrial
+from memtune.tracking.runs.run_writer import RunWriter
+from memtune.trial_state import TrialEnd, TrialState
+
+__all__ = ["NO_STUDY", "Recorder"]
+
+
+NO_STUDY = "alone"  # the study of trials that belong to none
+READ_SECONDS = 60.0
+
+
+class Recorder:
+    """Records one study on a corpus's experiment. Thread-safe; also a context manager that closes itself.
+
+    `clock` gives seconds since the epoch. `guard` is called before each delivery; when it raises a StudyError
+    (another driver has the study), nothing more is delivered. Raises TrackingError when the store's URI is
+    invalid; a server that does not answer is no error here, see `check_tracking`.
+    """
+
+    def __init__(
+        self,
+        tracking_uri: str,
+        corpus: str,
+        clock: Callable[[], float] = time.time,
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.tracking_uri = tracking_uri
+        self.experiment = experiment_name(corpus)
+        self._clock = clock
+        self._study = NO_STUDY
+        self._started: set[RunKey] = set()
+        self._guard = guard
+        self._runs = RunWriter(connect(tracking_uri), tracking_uri, self.experiment)
+        self._delivery_queue: DeliveryQueue[RunKey, Command] = DeliveryQueue(
+            self._deliver, is_permanent, is_database_refusal
+        )
+
+    def start_study(
+        self, study: str, name: str, parameters: Mapping[str, Any], tags: Mapping[str, str] | None = None
+    ) -> None:
+        """Create or reopen the study's run; trials started from now on nest in it."""
+        self._study = study
+        opening = StartRun(name, self._now_ms(), dict(parameters), _build_tags(tags))
+        self._enqueue_start(RunKey(study), opening)
+
+    def start_trial(
+        self,
+        identity: str,
+        name: str,
+        parameters: Mapping[str, Any],
+        tags: Mapping[str, str] | None = None,
+        dataset: CorpusInput | None = None,
+        max_tokens: int | None = None,
+    ) -> None:
+        """Create or reopen the trial's run.
+
+        `parameters` is the trial's configuration, nested or flat; `tags` (family, protocol, space, ...) are
+        stored as `memtune.<name>`. Validations that the store holds beyond `max_tokens` are dropped.
+        """
+        opening = StartRun(name, self._now_ms(), dict(parameters), _build_tags(tags), dataset, max_tokens)
+        self._enqueue_start(RunKey(self._study, identity), opening)
+
+    def log_reports(self, identity: str, reports: Iterable[object]) -> None:
+        """Record each report's numbers at its `tokens`; a step that is already recorded stays as it is."""
+        now = self._now_ms()
+        self._enqueue(identity, *(LogReport(now, report) for report in reports))
+
+    def log_files(self, identity: str, files: Mapping[str, bytes | str | Path]) -> None:
+        """Store artifacts by relative name: bytes, a text, or the present content of a path."""
+        self._enqueue(identity, WriteFiles({name: _read_content(file) for name, file in files.items()}))
+
+    def finish_trial(
+        self,
+        identity: str,
+        state: TrialState,
+        end: TrialEnd | None = None,
+        validated_tokens: int | None = None,
+    ) -> None:
+        """End the trial's run, with its learning curve as a figure.
+
+        `validated_tokens` are those at its last report with a validation, see `list_recorded_trials`.
+        """
+        self._enqueue(identity, DrawCurve(), EndRun(state, end, self._now_ms(), validated_tokens))
+
+    def list_recorded_trials(self) -> dict[str, RecordedTrial]:
+        """The study's trials whose end the store holds, by identity.
+
+        A trial's end is written after its whole curve. Waits for the store, up to 60 s while it does not
+        answer; then raises TrackingError.
+        """
+        with translate_mlflow_errors(self.tracking_uri):
+            return retry_while_unavailable(lambda: self._runs.list_recorded(self._study), READ_SECONDS)
+
+    def finish_study(self, state: TrialState = TrialState.COMPLETE) -> None:
+        """End the study's run."""
+        self._enqueue(None, EndRun(state, None, self._now_ms()))
+
+    def reconcile(self, state_by_trial: Mapping[str, TrialState]) -> None:
+        """Make the store agree with a study that was resumed after a crash; call it before any trial starts.
+
+        `state_by_trial` has the state of each ended trial by identity. Each trial keeps one run: metrics of
+        a duplicate run move to it and the duplicate is deleted. A run in status RUNNING whose trial has not
+        ended becomes KILLED; `start_trial` reopens it.
+        """
+        self._enqueue(None, ReconcileRuns(dict(state_by_trial), self._now_ms()))
+
+    @property
+    def problems(self) -> list[str]:
+        """Commands that the store refused for good, for instance because a run was deleted meanwhile."""
+        return list(self._delivery_queue.problems)
+
+    def flush(self, stall_seconds: float) -> bool:
+        """Wait until everything is recorded, as long as the store makes progress; whether it is.
+
+        Gives up when nothing was recorded for `stall_seconds`.
+        """
+        return self._delivery_queue.flush(stall_seconds)
+
+    def close(self, stall_seconds: float = 60.0) -> bool:
+        """Flush and end the thread; whether everything was recorded."""
+        return self._delivery_queue.close(stall_seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _enqueue_start(self, key: RunKey, command: StartRun) -> None:
+        self._started.add(key)
+        self._delivery_queue.put(key, command)
+
+    def _deliver(self, key: RunKey, commands: deque[Command]) -> None:
+        try:
+            self._guard()
+        except StudyError:
+            self._delivery_queue.abandon()
+            return
+        self._runs.execute(key, commands)
+
+    def _enqueue(self, identity: str | None, *commands: Command) -> None:
+        key = RunKey(self._study, identity)
+        if key not in self._started:
+            raise TrackingError(f"{key} was not started; call start_trial or start_study first")
+        self._delivery_queue.put(key, *commands)
+
+    def _now_ms(self) -> int:
+        return round(1000 * self._clock())
+
+
+def _build_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
+    named = {f"memtune.{name}": value for name, value in (tags or {}).items()}
+    return {**named, "memtune.code": read_code_version()}
+
+
+def _read_content(file: bytes | str | Path) -> bytes:
+    if isinstance(file, Path):
+        return file.read_bytes()
+    return file.encode() if isinstance(file, str) else file

@@ -1,0 +1,232 @@
+"""Runs in the store: searches by tag, batches of entries, final status, merging of duplicate runs."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, TypeVar
+
+from memtune.tracking.runs import run_entries
+from memtune.tracking.runs.run_commands import (
+    PARENT_TAG,
+    REASON_TAG,
+    ROLE_TAG,
+    STATE_TAG,
+    STOP_REASON_TAG,
+    STUDY_TAG,
+    TRIAL_TAG,
+    VALIDATED_TOKENS_TAG,
+    EndRun,
+    RunKey,
+)
+from memtune.trial_state import TrialState
+
+if TYPE_CHECKING:
+    from mlflow.entities import Metric, Param, Run
+    from mlflow.tracking import MlflowClient
+
+__all__ = [
+    "Batch",
+    "LoggedValues",
+    "RecordedTrial",
+    "describe_end",
+    "find_runs",
+    "has_validation_beyond",
+    "list_recorded",
+    "merge_runs",
+    "read_logged_values",
+    "reconcile_runs",
+    "replace_run",
+    "set_final_status",
+]
+
+T = TypeVar("T")
+
+LoggedValues = dict[str, dict[int, float]]
+"""Value by step by metric name."""
+
+RUN_STATUS = {
+    TrialState.COMPLETE: "FINISHED",
+    TrialState.STOPPED: "FINISHED",
+    TrialState.FAILED: "FAILED",
+    TrialState.INTERRUPTED: "KILLED",
+}
+"""MLflow's run status by the state of an ended trial."""
+VALIDATION_METRICS = ("valid_loss", "valid_accuracy")
+
+
+@dataclass(frozen=True)
+class RecordedTrial:
+    """How a trial ended, and the tokens at its last report with a validation."""
+
+    state: TrialState
+    validated_tokens: int
+
+
+def find_runs(client: "MlflowClient", experiment_id: str, tags: dict[str, str]) -> list["Run"]:
+    """Every run with these tags, deleted ones left out, oldest first."""
+    condition = " AND ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
+    order = ["attributes.start_time ASC"]
+    found: list[Run] = []
+    token: str | None = None
+    while True:
+        page = client.search_runs([experiment_id], condition, order_by=order, page_token=token)
+        found.extend(page)
+        token = page.token
+        if not token:
+            return found
+
+
+@dataclass
+class Batch:
+    """Entries of one run that go to the store together."""
+
+    parameters: list["Param"] = field(default_factory=list)
+    metrics: list["Metric"] = field(default_factory=list)
+    tags: dict[str, str] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def send(self, client: "MlflowClient", run_id: str) -> None:
+        """Write everything, in as few requests as MLflow's limits allow."""
+        parameters = list(chunks(self.parameters, run_entries.PARAMETERS_PER_BATCH))
+        metrics = list(chunks(self.metrics, run_entries.METRICS_PER_BATCH))
+        tags = [run_entries.to_tags(self.tags)] if self.tags else []
+        for number in range(max(len(parameters), len(metrics), len(tags))):
+            client.log_batch(
+                run_id,
+                metrics=metrics[number] if number < len(metrics) else (),
+                params=parameters[number] if number < len(parameters) else (),
+                tags=tags[number] if number < len(tags) else (),
+                synchronous=True,
+            )
+        if self.files:
+            write_files(client, run_id, self.files)
+
+
+def read_logged_values(client: "MlflowClient", run: "Run") -> LoggedValues:
+    """What the store holds of every metric of a run."""
+    run_id = run.info.run_id
+    return {
+        name: {metric.step: metric.value for metric in client.get_metric_history(run_id, name)}
+        for name in run.data.metrics
+    }
+
+
+def write_files(client: "MlflowClient", run_id: str, contents: dict[str, bytes]) -> None:
+    """Store each content under its relative path among the run's artifacts."""
+    with TemporaryDirectory() as folder:
+        for name, content in contents.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        client.log_artifacts(run_id, folder)
+
+
+def describe_end(command: EndRun) -> dict[str, str]:
+    """The tags that say how and why a run ended; the sentence is also the description in the UI."""
+    sentence = "" if command.end is None else str(command.end)
+    return {
+        STATE_TAG: command.state.value,
+        STOP_REASON_TAG: "" if command.end is None else command.end.reason.value,
+        REASON_TAG: sentence,
+        "mlflow.note.content": sentence,
+        VALIDATED_TOKENS_TAG: "" if command.validated_tokens is None else str(command.validated_tokens),
+    }
+
+
+def set_final_status(client: "MlflowClient", run_id: str, command: EndRun) -> None:
+    """Set MLflow's status of a run that ended."""
+    client.set_terminated(run_id, RUN_STATUS[command.state], command.time_ms)
+
+
+def list_recorded(client: "MlflowClient", experiment_id: str, study: str) -> dict[str, RecordedTrial]:
+    """The trials of a study whose end the store holds, by identity; none that has two runs."""
+    by_trial = defaultdict(list)
+    for run in find_runs(client, experiment_id, {STUDY_TAG: study, ROLE_TAG: "trial"}):
+        by_trial[run.data.tags[TRIAL_TAG]].append(run)
+    recorded = {trial: _read_recorded(runs[0]) for trial, runs in by_trial.items() if len(runs) == 1}
+    return {trial: found for trial, found in recorded.items() if found is not None}
+
+
+def _read_recorded(run: "Run") -> RecordedTrial | None:
+    """How a run's trial ended; None where its end is not stored whole."""
+    tokens, state = run.data.tags.get(VALIDATED_TOKENS_TAG, ""), run.data.tags.get(STATE_TAG)
+    ended = [ended for ended, status in RUN_STATUS.items() if status == run.info.status and ended == state]
+    return RecordedTrial(ended[0], int(tokens)) if ended and tokens else None
+
+
+def has_validation_beyond(client: "MlflowClient", run: "Run", max_tokens: int) -> bool:
+    """Whether the store holds a validation of the run at more tokens."""
+    names = [name for name in VALIDATION_METRICS if name in run.data.metrics]
+    run_id = run.info.run_id
+    return any(m.step > max_tokens for name in names for m in client.get_metric_history(run_id, name))
+
+
+def replace_run(client: "MlflowClient", run: "Run", max_tokens: int) -> "Run":
+    """A copy of the run with its metrics up to these tokens, in its place: MLflow cannot delete metrics."""
+    info, tags = run.info, run.data.tags
+    copy = client.create_run(info.experiment_id, info.start_time, tags, info.run_name)
+    batch = Batch()
+    for name in run.data.metrics:
+        history = client.get_metric_history(info.run_id, name)
+        batch.metrics += [metric for metric in history if metric.step <= max_tokens]
+    batch.send(client, copy.info.run_id)
+    client.delete_run(info.run_id)
+    return client.get_run(copy.info.run_id)
+
+
+def merge_runs(client: "MlflowClient", runs: Sequence["Run"]) -> "Run":
+    """The first of the runs, with every metric that only the others have; the others are deleted."""
+    kept, *duplicates = runs
+    known = read_logged_values(client, kept) if duplicates else {}
+    for duplicate in duplicates:
+        batch = Batch()
+        for name in duplicate.data.metrics:
+            values = known.setdefault(name, {})
+            for metric in client.get_metric_history(duplicate.info.run_id, name):
+                if metric.step not in values:
+                    values[metric.step] = metric.value
+                    batch.metrics.append(metric)
+        batch.send(client, kept.info.run_id)
+        client.delete_run(duplicate.info.run_id)
+    return kept
+
+
+def reconcile_runs(
+    client: "MlflowClient",
+    experiment_id: str,
+    study: str,
+    state_by_trial: dict[str, TrialState],
+    time_ms: int,
+) -> None:
+    """Make the store agree with the resumed study: one run per trial, and RUNNING only for running trials.
+
+    `state_by_trial` has the state of each ended trial by identity; any other run in status RUNNING becomes
+    KILLED.
+    """
+    parents = find_runs(client, experiment_id, RunKey(study).tags())
+    parent = merge_runs(client, parents).info.run_id if parents else None
+    by_trial = defaultdict(list)
+    for run in find_runs(client, experiment_id, {STUDY_TAG: study, ROLE_TAG: "trial"}):
+        by_trial[run.data.tags[TRIAL_TAG]].append(run)
+    for identity, runs in by_trial.items():
+        run = merge_runs(client, runs)
+        if parent is not None and run.data.tags.get(PARENT_TAG) != parent:
+            client.set_tag(run.info.run_id, PARENT_TAG, parent)
+        _correct_status(client, run, state_by_trial.get(identity), time_ms)
+
+
+def _correct_status(client: "MlflowClient", run: "Run", state: TrialState | None, time_ms: int) -> None:
+    """Give the run the status of its ended trial; a run whose trial is open and that is RUNNING is KILLED."""
+    if state is None and run.info.status == "RUNNING":
+        command = EndRun(TrialState.INTERRUPTED, None, time_ms)
+        Batch(tags=describe_end(command)).send(client, run.info.run_id)
+        set_final_status(client, run.info.run_id, command)
+    elif state is not None and run.info.status != RUN_STATUS[state]:
+        client.set_terminated(run.info.run_id, RUN_STATUS[state], run.info.end_time or time_ms)
+
+
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """`items` in pieces of at most `size`."""
+    return (items[start : start + size] for start in range(0, len(items), size))

@@ -1,0 +1,245 @@
+"""Writes the runs of one experiment to MLflow, many commands per request.
+
+Parameters, metrics, tags and files of neighbouring commands go to the store together. Every command may be
+repeated after a failure half-way: a run is searched for before it is created, and a metric that the store
+holds at a step is not written again.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from memtune.objective import Objective, better_direction
+from memtune.tracking.mlflow_connection import ensure_experiment
+from memtune.tracking.runs import run_entries, run_store
+from memtune.tracking.runs.learning_curves import draw_accuracy_by_perplexity, draw_learning_curve
+from memtune.tracking.runs.run_commands import (
+    OBJECTIVE_TAG,
+    PARENT_TAG,
+    REASON_TAG,
+    STATE_TAG,
+    STOP_REASON_TAG,
+    Command,
+    EndRun,
+    LogReport,
+    ReconcileRuns,
+    RunKey,
+    StartRun,
+    best_metric_name,
+)
+from memtune.trial_state import TrialState
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+    from mlflow.tracking import MlflowClient
+
+__all__ = ["RunWriter"]
+
+COMMANDS_PER_PASS = 500
+MIN_DRAWN_POINTS = 5
+"""Reports that a figure needs. Drawing takes 0.1 to 0.6 s, more than all else of a trial; MLflow draws the
+metrics of shorter trials by itself."""
+
+
+@dataclass
+class _OpenRun:
+    """A run that is written: what the store holds of it and what is to be sent."""
+
+    run_id: str
+    name: str
+    objective: Objective
+    values: run_store.LoggedValues = field(default_factory=dict)
+    """What the store holds, or holds after the pending batch: value by step by metric."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """Tags set from reports."""
+    is_stale: bool = False
+    """A request failed, and the store may have carried it out all the same: read `values` again."""
+    pending: run_store.Batch = field(default_factory=run_store.Batch)
+
+
+class RunWriter:
+    """The runs of one experiment, written by one thread."""
+
+    def __init__(self, client: "MlflowClient", tracking_uri: str, experiment: str) -> None:
+        self._client = client
+        self._tracking_uri = tracking_uri
+        self._experiment = experiment
+        self._experiment_id: str | None = None
+        self._open_runs: dict[RunKey, _OpenRun] = {}
+        self._attempted: set[RunKey] = set()
+        """Runs that this writer tried to create, so that the store may hold them."""
+        self._new_studies: set[str] = set()
+        """Studies whose run this writer created: the store holds none of their trials but attempted ones."""
+
+    def execute(self, key: RunKey, commands: deque[Command]) -> None:
+        """Carry out commands from the left and remove those that are done.
+
+        On an error the commands are repeated one by one, so that the first one left is the one that failed.
+        """
+        together = list(islice(commands, COMMANDS_PER_PASS))
+        try:
+            self._execute_together(key, together)
+        except Exception:
+            while commands:
+                self._execute_together(key, [commands[0]])
+                commands.popleft()
+        else:
+            for _ in together:
+                commands.popleft()
+
+    def _execute_together(self, key: RunKey, commands: Sequence[Command]) -> None:
+        try:
+            for command in commands:
+                command.execute(self, key)
+            self._send_pending(key)
+        except Exception:
+            if run := self._open_runs.get(key):
+                run.is_stale, run.pending, run.texts = True, run_store.Batch(), {}
+            raise
+
+    def ensure_experiment_id(self) -> str:
+        """The experiment's id in the store, which creates it when needed."""
+        if self._experiment_id is None:
+            self._experiment_id = ensure_experiment(self._client, self._tracking_uri, self._experiment)
+        return self._experiment_id
+
+    def start_run(self, key: RunKey, command: StartRun) -> None:
+        """Create the run, or find it and set it to running with what the store holds of it."""
+        tags = {**command.tags, **key.tags()}
+        parent = self._open_runs.get(RunKey(key.study)) if key.trial is not None else None
+        if parent is not None:
+            tags[PARENT_TAG] = parent.run_id
+        tags |= {STATE_TAG: TrialState.RUNNING.value, STOP_REASON_TAG: "", REASON_TAG: ""}
+        tags["mlflow.note.content"] = ""
+        found = self._find_runs(key)
+        if found:
+            run = self._drop_surplus(run_store.merge_runs(self._client, found), command.max_tokens)
+            self._client.update_run(run.info.run_id, status="RUNNING", name=command.name)
+        else:
+            run = self._create_run(key, command, tags)
+        opened = _OpenRun(run.info.run_id, command.name, _read_objective(tags), is_stale=bool(found))
+        self._open_runs[key] = opened
+        # MLflow refuses to change a parameter.
+        known = run.data.params
+        opened.pending.parameters += [
+            parameter for parameter in run_entries.to_params(command.parameters) if parameter.key not in known
+        ]
+        if found:
+            opened.pending.tags |= tags
+        if command.dataset is not None:
+            self._client.log_inputs(opened.run_id, [run_entries.to_dataset_input(command.dataset)])
+
+    def _drop_surplus(self, run: "Run", max_tokens: int | None) -> "Run":
+        """The run without validations beyond `max_tokens`, of a worker that outlived its driver."""
+        if max_tokens is None or not run_store.has_validation_beyond(self._client, run, max_tokens):
+            return run
+        return run_store.replace_run(self._client, run, max_tokens)
+
+    def list_recorded(self, study: str) -> dict[str, run_store.RecordedTrial]:
+        """The trials of a study whose end the store holds, by identity."""
+        return run_store.list_recorded(self._client, self.ensure_experiment_id(), study)
+
+    def _find_runs(self, key: RunKey) -> list["Run"]:
+        if key.study in self._new_studies and key not in self._attempted:
+            return []
+        return run_store.find_runs(self._client, self.ensure_experiment_id(), key.tags())
+
+    def _create_run(self, key: RunKey, command: StartRun, tags: dict[str, str]) -> "Run":
+        is_first_attempt = key not in self._attempted
+        self._attempted.add(key)
+        cut = {tag.key: tag.value for tag in run_entries.to_tags(tags)}
+        run = self._client.create_run(self.ensure_experiment_id(), command.time_ms, cut, command.name)
+        if key.trial is None and is_first_attempt:
+            self._new_studies.add(key.study)
+        return run
+
+    def log_report(self, key: RunKey, command: LogReport) -> None:
+        """Add the numbers that the store lacks and the texts that are new to the pending batch."""
+        run = self._read_open_run(key)
+        for metric in run_entries.to_metrics([(command.time_ms, command.report)]):
+            self._add_metric(run, metric.key, metric.step, metric.value, metric.timestamp)
+        texts = run_entries.read_report_texts(command.report).items()
+        new = {f"memtune.{name}": text for name, text in texts if run.texts.get(f"memtune.{name}") != text}
+        run.texts |= new
+        run.pending.tags |= new
+
+    def write_files(self, key: RunKey, contents: dict[str, bytes]) -> None:
+        """Add files to the pending batch."""
+        self._find_open_run(key).pending.files |= contents
+
+    def draw_curve(self, key: RunKey) -> None:
+        """Add the learning curve, where it has enough points, and the best validation figure."""
+        run = self._read_open_run(key)
+        train, valid = (_read_points(run, f"{split}_{run.objective}") for split in ("train", "valid"))
+        if max(len(train), len(valid)) >= MIN_DRAWN_POINTS:
+            run.pending.files["learning_curve.png"] = draw_learning_curve(
+                run.name, run.objective, train, valid
+            )
+            if run.objective == "accuracy" and valid:
+                figure = draw_accuracy_by_perplexity(run.name, _read_points(run, "valid_perplexity"), valid)
+                run.pending.files["accuracy_by_perplexity.png"] = figure
+        reached = [(tokens, value) for tokens, value in valid if not math.isnan(value)]
+        if reached:
+            choose = max if better_direction(run.objective) == "higher" else min
+            tokens, best = choose(reached, key=lambda point: point[1])
+            self._add_metric(run, best_metric_name(run.objective), tokens, best, round(1000 * time.time()))
+
+    def end_run(self, key: RunKey, command: EndRun) -> None:
+        """Send what is pending, then set the run's final status."""
+        run = self._find_open_run(key)
+        run.pending.tags |= run_store.describe_end(command)
+        self._send_pending(key)
+        run_store.set_final_status(self._client, run.run_id, command)
+        if key.trial is not None:  # the study's run stays, as the parent of trials
+            del self._open_runs[key]
+
+    def reconcile(self, key: RunKey, command: ReconcileRuns) -> None:
+        """Make all runs of the study agree with the study database."""
+        run_store.reconcile_runs(
+            self._client, self.ensure_experiment_id(), key.study, command.state_by_trial, command.time_ms
+        )
+
+    def _add_metric(self, run: _OpenRun, name: str, step: int, value: float, time_ms: int) -> None:
+        from mlflow.entities import Metric
+
+        values = run.values.setdefault(name, {})
+        if step not in values:
+            values[step] = value
+            run.pending.metrics.append(Metric(name, value, time_ms, step))
+
+    def _send_pending(self, key: RunKey) -> None:
+        run = self._open_runs.get(key)
+        if run is not None:
+            run.pending.send(self._client, run.run_id)
+            run.pending = run_store.Batch()
+
+    def _read_open_run(self, key: RunKey) -> _OpenRun:
+        """The open run, with what the store holds of it read again where that is in doubt."""
+        run = self._find_open_run(key)
+        if run.is_stale:
+            run.values = run_store.read_logged_values(self._client, self._client.get_run(run.run_id))
+            run.is_stale = False
+        return run
+
+    def _find_open_run(self, key: RunKey) -> _OpenRun:
+        """The open run; one that has ended is read from the store. Raises LookupError when there is none."""
+        if key not in self._open_runs:
+            found = run_store.find_runs(self._client, self.ensure_experiment_id(), key.tags())
+            if not found:
+                raise LookupError(f"the store holds no run of {key}; it was deleted")
+            info, tags = found[0].info, found[0].data.tags
+            self._open_runs[key] = _OpenRun(info.run_id, info.run_name, _read_objective(tags), is_stale=True)
+        return self._open_runs[key]
+
+
+def _read_objective(tags: dict[str, str]) -> Objective:
+    return "accuracy" if tags.get(OBJECTIVE_TAG) == "accuracy" else "perplexity"
+
+
+def _read_points(run: _OpenRun, metric: str) -> list[tuple[int, float]]:
+    """(tokens seen, value) of a metric, in order."""
+    return sorted(run.values.get(metric, {}).items())

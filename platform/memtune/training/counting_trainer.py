@@ -1,0 +1,150 @@
+"""Training of an n-gram model: it counts the training text once, reports once, and is finished.
+
+CountingTrainer has the methods of `GradientTrainer`, so callers can use either.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from memtune.corpora.batching.protocols import Plan, TreeProtocol
+from memtune.corpora.store.corpus import Corpus
+from memtune.errors import TrialError
+from memtune.models import CountingConfig
+from memtune.models.architecture import Model
+from memtune.tasks import build_model, open_task
+from memtune.training import memory_footprint
+from memtune.training.checkpoint import Checkpoint, make_record, read_trial_checkpoint, write_checkpoint
+from memtune.training.devices import find_device
+from memtune.training.loop.epoch_batches import Position
+from memtune.training.trial_config import TrialConfig
+from memtune.training.trial_curve import TrialCurve
+from memtune.training.trial_report import Progress, Report
+from memtune.training.weight_files import copy_weights, load_weights
+from memtune.trial_state import StopReason, TrialEnd
+
+__all__ = ["CountingTrainer"]
+
+CHUNK_TOKENS = 2**20
+"""Tokens of the training text in one batch."""
+
+
+class CountingTrainer:
+    """Trains a trial whose model is fitted by counting. Contexts start where the protocol starts a text.
+
+    Raises the errors of `GradientTrainer`.
+    """
+
+    def __init__(self, config: TrialConfig, corpus: Corpus, device: str = "cpu") -> None:
+        assert isinstance(config.model, CountingConfig), "GradientTrainer trains networks"
+        self.config = config
+        self.corpus = corpus
+        self.device = find_device(device)
+        self.identity = config.identity(corpus.digest)
+        self._curve = TrialCurve()
+        self.model: Model = build_model(config.task, config.model, len(corpus.vocabulary), config.seed)
+        self._fit = config.model.fit
+        self._task = open_task(config.task, corpus, config.protocol)
+        memory_footprint.reset_peak_memory(self.device)
+
+    @property
+    def curve(self) -> list[Report]:
+        """The only report; empty before `advance`."""
+        return self._curve.reports
+
+    @property
+    def best(self) -> Report | None:
+        """The only report; None before `advance`."""
+        return self._curve.best
+
+    @property
+    def tokens(self) -> int:
+        """Predicted tokens counted so far: 0 or all."""
+        return self.curve[-1].tokens if self.curve else 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the training text is counted."""
+        return bool(self.curve)
+
+    def advance(self, progress: Callable[[Progress], None] | None = None) -> Report:
+        """Count the training text, evaluate on the validation split and return the report.
+
+        A finished trainer returns its report again. `progress` is never called, because counting has no loss
+        before it ends. Raises TrialError when memory runs out.
+        """
+        if self.finished:
+            return self.curve[-1]
+        started = time.perf_counter()
+        assert not isinstance(self.config.protocol, TreeProtocol), "the configuration refuses it"
+        plan = self.config.protocol.evaluation_plan(self.corpus["train"], CHUNK_TOKENS)
+        try:
+            fitted = self._fit(*_read_text(plan), len(self.corpus.vocabulary))
+        except MemoryError:
+            model = self.config.model
+            raise TrialError(
+                f"out of memory counting {plan.token_count:,} tokens for {model.family} {model.describe()}; "
+                "set a lower model.order"
+            ) from None
+        self.model = fitted.to(self.device)
+        report = self._build_report(plan.token_count, started, time.perf_counter())
+        self._curve.add(report, lambda: copy_weights(self.model))
+        return self.curve[-1]
+
+    def train_for(self, seconds: float) -> bool:
+        """Return True at once; a checkpoint cannot hold partial counts, so `advance` does all of the work."""
+        return True
+
+    def _build_report(self, tokens: int, started: float, fit_ended: float) -> Report:
+        metrics = self._task.evaluate(self.model, "valid", self.device)
+        return Report(
+            tokens=tokens,
+            epoch=1.0,
+            train_loss=None,
+            train_perplexity=None,
+            valid_loss=metrics.loss,
+            valid_perplexity=metrics.perplexity,
+            valid_accuracy=metrics.accuracy,
+            objective=self._task.objective,
+            gradient_norm=None,
+            learning_rate=None,
+            tokens_per_second=tokens / (fit_ended - started),
+            seconds=time.perf_counter() - started,
+            peak_memory_bytes=memory_footprint.measure_peak_bytes(self.device),
+            end=TrialEnd(reason=StopReason.BUDGET),
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint to a folder atomically; only best.safetensors holds the n-gram tables."""
+        position = Position(epoch=int(self.finished), tokens=self.tokens)
+        record = make_record(self.config, self.corpus, position, self.curve)
+        write_checkpoint(Checkpoint(record, {}, self._curve.best_weights, {}), folder)
+
+    @classmethod
+    def restore(cls, folder: Path, corpus: Corpus, device: str = "cpu") -> Self:
+        """The trainer that `save` wrote to a folder; raises the errors of `read_trial_checkpoint`."""
+        checkpoint = read_trial_checkpoint(folder, corpus)
+        trainer = cls(checkpoint.record.config, corpus, device)
+        trainer._curve = TrialCurve(checkpoint.record.curve, checkpoint.best_weights)
+        if checkpoint.best_weights is not None:
+            load_weights(trainer.model, checkpoint.best_weights, folder)
+            trainer.model.to(trainer.device)
+        return trainer
+
+
+def _read_text(plan: Plan) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The tokens that a plan predicts, in order, and the positions where texts start, both (tokens,)."""
+    rows, starts, token_count = [], [], 0
+    for index in range(len(plan)):
+        batch = plan.batch(index)
+        assert batch.mask_BT is None, "evaluation batches have no padding"
+        targets_BT = batch.targets_BT.numpy()
+        if not batch.carries_state:
+            starts.append(token_count + np.arange(0, targets_BT.size, targets_BT.shape[1]))
+        rows.append(targets_BT.ravel())
+        token_count += targets_BT.size
+    return np.concatenate(rows), np.concatenate(starts)

@@ -1,0 +1,250 @@
+"""Training of a network from one report to the next, with exact resumption between any two steps.
+
+A trainer depends only on its configuration, its corpus and its checkpoint. The order of the data is a
+function of (seed, epoch), the learning rate is a function of the position and the curve, and dropout uses
+random states that belong to the trial. On a CPU a trial that resumes from any of its checkpoints therefore
+ends with the same bits as an uninterrupted one.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import ceil, inf, isfinite
+from pathlib import Path
+from typing import Self
+
+from torch import Tensor
+
+from memtune.corpora.store.corpus import Corpus
+from memtune.errors import CheckpointError
+from memtune.models.architecture import Model
+from memtune.tasks import Metrics, build_model, open_task, perplexity
+from memtune.training import memory_footprint
+from memtune.training.checkpoint import (
+    Checkpoint,
+    CheckpointRecord,
+    join_groups,
+    make_record,
+    read_trial_checkpoint,
+    split_groups,
+    write_checkpoint,
+)
+from memtune.training.devices import find_device
+from memtune.training.end_conditions import find_divergence, find_stall
+from memtune.training.loop.progress_meter import ProgressMeter
+from memtune.training.loop.random_states import RandomStates
+from memtune.training.loop.report_interval import ReportInterval
+from memtune.training.loop.training_loop import TrainingLoop
+from memtune.training.loop.training_session import TrainingSession
+from memtune.training.optimisation.matmul_backend import select_backend
+from memtune.training.trial_config import TrialConfig
+from memtune.training.trial_curve import TrialCurve
+from memtune.training.trial_report import Progress, Report
+from memtune.training.weight_files import copy_weights, load_weights
+from memtune.trial_state import StopReason, TrialEnd
+
+__all__ = ["GradientTrainer"]
+
+
+class GradientTrainer:
+    """Trains a trial's model by gradient descent.
+
+    `device` is "cpu" or "cuda" ("cuda:1" and so on). The caller sets torch's number of threads. Raises
+    ConfigurationError for a setting that the device does not support, and TrialError when memory runs out.
+    """
+
+    def __init__(self, config: TrialConfig, corpus: Corpus, device: str = "cpu") -> None:
+        self.config = config
+        self.corpus = corpus
+        self.device = find_device(device)
+        self.identity = config.identity(corpus.digest)
+        self._curve = TrialCurve()
+        self._task = open_task(config.task, corpus, config.protocol)
+        self._interval: ReportInterval | None = None
+        self._session = TrainingSession(RandomStates(config.seed, self.device))
+        self._kernels = select_backend().kernels if self.device.type == "cpu" else None
+        with memory_footprint.explain_memory_errors(config, corpus, self.device):
+            built = build_model(config.task, config.model, len(corpus.vocabulary), config.seed)
+            self._task.initialise_model(built)
+            self.model: Model = built.to(self.device)
+            self._loop = TrainingLoop(
+                config.gradient_training, self._task, self.model, config.seed, self.device
+            )
+        self._budget_tokens = config.gradient_training.tokens or ceil(
+            (config.gradient_training.epochs or 0) * self._loop.batches.epoch_tokens
+        )
+        memory_footprint.reset_peak_memory(self.device)
+
+    @property
+    def curve(self) -> list[Report]:
+        """The reports so far, oldest first."""
+        return self._curve.reports
+
+    @property
+    def best(self) -> Report | None:
+        """The report with the lowest cost; None before the first validation."""
+        return self._curve.best
+
+    @property
+    def tokens(self) -> int:
+        """Predicted tokens trained on so far."""
+        return self._loop.position.tokens
+
+    @property
+    def finished(self) -> bool:
+        """Whether the trial has ended; the last report of the curve holds the reason."""
+        return self._curve.is_finished
+
+    def advance(self, progress: Callable[[Progress], None] | None = None) -> Report:
+        """Train to the next milestone, evaluate on the validation split and return the report.
+
+        A finished trainer returns its last report again. `progress` is called at most four times a second.
+        Divergence ends the trial; the report holds the reason.
+        Raises TrialError with a batch size that would fit when memory runs out.
+        """
+        if self.finished:
+            return self.curve[-1]
+        interval = self._current_interval()
+        with self._run_block():
+            problem = self._run_loop(interval, inf, progress)
+            metrics = None if problem else self._evaluate()
+        self._curve.add(self._build_report(interval, metrics, problem), self._copy_evaluation_weights)
+        self._loop.on_validation(self._curve.valid_costs)
+        self._interval = None
+        return self.curve[-1]
+
+    def train_for(self, seconds: float) -> bool:
+        """Train for about `seconds`, at most to the next milestone; returns whether only evaluation is left.
+
+        The trainer can be saved afterwards; a trial resumed from there ends with the same bits.
+        """
+        if self.finished:
+            return True
+        interval = self._current_interval()
+        with self._run_block():
+            problem = self._run_loop(interval, seconds, None)
+        return problem is not None or self.tokens >= interval.milestone
+
+    @contextmanager
+    def _run_block(self) -> Iterator[None]:
+        with (
+            memory_footprint.explain_memory_errors(self.config, self.corpus, self.device),
+            self._session.run_block(),
+        ):
+            yield
+
+    def _run_loop(
+        self, interval: ReportInterval, seconds: float, progress: Callable[[Progress], None] | None
+    ) -> str | None:
+        meter = ProgressMeter(progress, self._budget_tokens)
+        return self._loop.run(interval, seconds, self._curve.valid_costs, meter)
+
+    def _current_interval(self) -> ReportInterval:
+        """The interval up to the next report; a new interval after a report."""
+        if self._interval is None:
+            self._interval = ReportInterval(self.device, self._next_milestone())
+        return self._interval
+
+    def _next_milestone(self) -> int:
+        """Predicted tokens of the trial at the next report."""
+        every = self.config.gradient_training.report_every
+        if every is None:
+            due = (self._loop.position.epoch + 1) * self._loop.batches.epoch_tokens
+        else:
+            due = (self.tokens // every + 1) * every
+        return min(due, self._budget_tokens)
+
+    def _evaluate(self) -> Metrics:
+        with self._loop.updater.use_evaluation_weights():
+            return self._task.evaluate(self.model, "valid", self.device)
+
+    def _copy_evaluation_weights(self) -> dict[str, Tensor]:
+        with self._loop.updater.use_evaluation_weights():
+            return copy_weights(self.model)
+
+    def _build_report(self, interval: ReportInterval, metrics: Metrics | None, problem: str | None) -> Report:
+        peak_before = self.curve[-1].peak_memory_bytes if self.curve else 0
+        train_loss = interval.mean_loss()
+        return Report(
+            tokens=self.tokens,
+            epoch=self.tokens / self._loop.batches.epoch_tokens,
+            train_loss=_finite_or_none(train_loss),
+            train_perplexity=_finite_or_none(perplexity(train_loss)),
+            valid_loss=metrics and _finite_or_none(metrics.loss),
+            valid_perplexity=metrics and _finite_or_none(metrics.perplexity),
+            valid_accuracy=metrics and metrics.accuracy,
+            objective=self._task.objective,
+            gradient_norm=_finite_or_none(interval.mean_gradient_norm()),
+            learning_rate=interval.learning_rate,
+            tokens_per_second=interval.tokens_per_second(),
+            seconds=self._session.elapsed_seconds,
+            peak_memory_bytes=max(peak_before, memory_footprint.measure_peak_bytes(self.device)),
+            end=self._find_end(problem, metrics),
+            kernels=self._kernels,
+        )
+
+    def _find_end(self, problem: str | None, metrics: Metrics | None) -> TrialEnd | None:
+        """Why the trial ends with this report; None when it continues."""
+        if metrics is not None:
+            problem = find_divergence(metrics, self._task.outcome_count)
+        if metrics is None or problem:
+            return TrialEnd(reason=StopReason.DIVERGED, detail=f"diverged: {problem}")
+        if self.tokens >= self._budget_tokens:
+            return TrialEnd(reason=StopReason.BUDGET)
+        return find_stall(
+            [*self._curve.valid_costs, metrics.cost(self._task.objective)],
+            self.config.gradient_training.patience,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint to a folder atomically; an existing checkpoint is replaced.
+
+        Raises TrialError after an interruption in the middle of a step.
+        """
+        self._session.check_uninterrupted()
+        record = make_record(
+            self.config,
+            self.corpus,
+            self._loop.position,
+            self.curve,
+            scaler=self._loop.updater.scaler_state_dict(),
+            seconds=self._session.elapsed_seconds,
+            interval=self._interval.to_record() if self._interval else None,
+        )
+        groups = self._loop.state_groups() | {
+            "random": self._session.random_states.state_dict(),
+            "interval": self._interval.sums() if self._interval else {},
+        }
+        weights = copy_weights(self.model)
+        write_checkpoint(Checkpoint(record, weights, self._curve.best_weights, join_groups(groups)), folder)
+
+    @classmethod
+    def restore(cls, folder: Path, corpus: Corpus, device: str = "cpu") -> Self:
+        """The trainer that `save` wrote to a folder; on a CPU it continues bit for bit.
+
+        Raises CheckpointError for a checkpoint that is missing, truncated, altered or of another corpus.
+        """
+        checkpoint = read_trial_checkpoint(folder, corpus)
+        trainer = cls(checkpoint.record.config, corpus, device)
+        trainer._load_checkpoint(checkpoint, folder)
+        return trainer
+
+    def _load_checkpoint(self, checkpoint: Checkpoint, folder: Path) -> None:
+        load_weights(self.model, checkpoint.model_weights, folder)
+        try:
+            self._load_state(checkpoint.record, split_groups(checkpoint.trainer_state))
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            # The tensors have other names, shapes or types than this trainer writes.
+            raise CheckpointError(f"the state in {folder} does not fit its trial: {error}") from None
+        self._curve = TrialCurve(checkpoint.record.curve, checkpoint.best_weights)
+        self._loop.on_validation(self._curve.valid_costs)
+
+    def _load_state(self, record: CheckpointRecord, groups: dict[str, dict[str, Tensor]]) -> None:
+        self._loop.load_state(record.position, groups, record.scaler)
+        self._session.random_states.load_state_dict(groups.get("random", {}))
+        self._session.elapsed_seconds = record.elapsed_seconds
+        if record.interval is not None:
+            self._interval = ReportInterval.from_record(record.interval, groups["interval"], self.device)
+
+
+def _finite_or_none(value: float) -> float | None:
+    return value if isfinite(value) else None

@@ -1,0 +1,1 @@
+"""The steps between two reports: batches, update, random states, sums and progress."""

@@ -1,0 +1,101 @@
+"""The steps of a trial: batches, loss, learning rate and update, with the state that they change."""
+
+import time
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from memtune.models.architecture import Model, RecurrentState
+from memtune.tasks import AnyTask, Batch
+from memtune.training.loop.epoch_batches import EpochBatches, Position
+from memtune.training.loop.progress_meter import ProgressMeter
+from memtune.training.loop.report_interval import ReportInterval
+from memtune.training.optimisation.schedules import SchedulePosition
+from memtune.training.optimisation.update_step import ModelUpdater
+from memtune.training.trial_config import TrainingConfig
+
+__all__ = ["TrainingLoop"]
+
+GPU_CHECK_STEPS = 50
+"""Steps between two checks for NaN on a GPU. Each check makes the host wait for the GPU."""
+
+
+class TrainingLoop:
+    """Trains one model on one task, step by step."""
+
+    def __init__(
+        self, config: TrainingConfig, task: AnyTask, model: Model, seed: int, device: torch.device
+    ) -> None:
+        self._config = config
+        self._task = task
+        self._model = model
+        self._seed = seed
+        self._device = device
+        self._state: RecurrentState | None = None
+        self.batches = EpochBatches(task, seed)
+        self.updater = ModelUpdater(config, model, device)
+        task.on_epoch_start(model, 0)
+
+    @property
+    def position(self) -> Position:
+        """Progress in the data."""
+        return self.batches.position
+
+    def run(
+        self, interval: ReportInterval, seconds: float, valid_costs: Sequence[float], progress: ProgressMeter
+    ) -> str | None:
+        """Take steps for `seconds`, at most up to the interval's milestone.
+
+        Returns the problem that ended them early: a loss or a gradient that is not finite.
+        """
+        started = time.perf_counter()
+        check_every = 1 if self._device.type == "cpu" else GPU_CHECK_STEPS
+        problem = interval.find_problem()
+        self._model.train()
+        with interval.measure_time():
+            while self.position.tokens < interval.milestone and problem is None:
+                self._step(interval, valid_costs)
+                if interval.steps % check_every == 0:
+                    problem = interval.find_problem()
+                progress.update(self.position.tokens, interval)
+                if time.perf_counter() - started >= seconds:
+                    break
+        return problem or interval.find_problem()
+
+    def _step(self, interval: ReportInterval, valid_costs: Sequence[float]) -> None:
+        batch = self.batches.read_current().to(self._device)
+        with self.updater.autocast():
+            nats, self._state = self._task.loss(self._model, batch, self._state)
+        rate = self._learning_rate(valid_costs)
+        norm = self.updater.step(nats / self._loss_divisor(batch), rate * batch.learning_rate_scale)
+        interval.add_step(nats, norm, batch.token_count, rate)
+        if self.batches.advance(batch.token_count):
+            self._task.on_epoch_start(self._model, self.position.epoch)
+
+    def _learning_rate(self, valid_costs: Sequence[float]) -> float:
+        at = SchedulePosition(self.position.epoch + 1, self.position.updates, valid_costs)
+        return self._config.optimiser.learning_rate * self._config.schedule.scale(at)
+
+    def _loss_divisor(self, batch: Batch) -> int:
+        return batch.rows if self._config.loss_reduction == "sentences" else batch.token_count
+
+    def on_validation(self, valid_costs: Sequence[float]) -> None:
+        """Pass the costs of all validations so far to the schedules of the optimiser and of the model."""
+        self.updater.on_validation(valid_costs)
+        self._model.on_validation(valid_costs)
+
+    def state_groups(self) -> dict[str, dict[str, Tensor]]:
+        """Tensors that a checkpoint needs besides the weights, by group."""
+        return {"optimiser": self.updater.state_dict(), "state": self._state or {}}
+
+    def load_state(
+        self, position: Position, groups: dict[str, dict[str, Tensor]], scaler: dict[str, float] | None
+    ) -> None:
+        """Continue at a position with the groups that `state_groups` returned there."""
+        self.updater.load_state_dict(groups.get("optimiser", {}))
+        self.updater.load_scaler_state_dict(scaler)
+        state = groups.get("state", {})
+        self._state = {name: tensor.to(self._device) for name, tensor in state.items()} or None
+        self.batches = EpochBatches(self._task, self._seed, position)
+        self._task.on_epoch_start(self._model, position.epoch)

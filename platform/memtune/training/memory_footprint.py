@@ -1,0 +1,196 @@
+"""Memory of a trial: estimates by formula before the model is built, and measurements.
+
+An estimate adds up parameters, gradients, the optimiser's state, the copy of the best weights, and the
+activations that a batch keeps for its backward pass. A family gives its number of parameters and of
+multiply-adds for any vocabulary. Their growth with the vocabulary under a full softmax gives the widths, so
+this module needs no formula for each family. The output layer gives the number of simultaneous logits.
+"""
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+
+from memtune.corpora.batching.protocols import Protocol, SentenceProtocol, StreamProtocol
+from memtune.corpora.store.corpus import Corpus, Split
+from memtune.errors import TrialError
+from memtune.models import NeuralLanguageModelConfig
+from memtune.models.outputs.output_config import SoftmaxConfig
+from memtune.training.trial_config import TrialConfig
+from memtune.values import Value
+
+__all__ = [
+    "MemoryEstimate",
+    "estimate_memory",
+    "explain_memory_errors",
+    "explain_out_of_memory",
+    "find_largest_batch",
+    "find_longest_row",
+    "is_out_of_memory",
+    "measure_available_bytes",
+    "measure_peak_bytes",
+    "measure_resident_bytes",
+    "reset_peak_memory",
+]
+
+FLOAT32_BYTES = 4
+ACTIVATIONS_PER_OUTPUT = 3
+"""Tensors kept for each output of a matrix product: the output, its non-linearity and a gradient."""
+
+
+class MemoryEstimate(Value):
+    """Bytes that a trial holds during a step."""
+
+    parameters: int
+    gradients: int
+    optimiser: int
+    best_weights: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """Sum of all parts, in bytes."""
+        return self.parameters + self.gradients + self.optimiser + self.best_weights + self.activations
+
+    def __str__(self) -> str:
+        """The total and its parts in MiB."""
+        parts = ", ".join(
+            f"{name.replace('_', ' ')} {_format_mebibytes(size)}" for name, size in self.model_dump().items()
+        )
+        return f"{_format_mebibytes(self.total)} MiB ({parts})"
+
+
+def _format_mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.0f}"
+
+
+def estimate_memory(config: TrialConfig, vocabulary_size: int, length: int) -> MemoryEstimate:
+    """The memory of a trial whose longest row has `length` tokens."""
+    size = config.parameter_count(vocabulary_size) * FLOAT32_BYTES
+    return MemoryEstimate(
+        parameters=size,
+        gradients=size,
+        optimiser=size * config.gradient_training.optimiser.tensors_per_parameter(),
+        best_weights=size,
+        activations=_estimate_activations(config, vocabulary_size, length),
+    )
+
+
+def _estimate_activations(config: TrialConfig, vocabulary_size: int, length: int) -> int:
+    """Bytes of a batch's activations: those of the body, linear in its tokens, and logits with gradients."""
+    assert isinstance(config.model, NeuralLanguageModelConfig), "an n-gram model has no backward pass"
+    model = config.model.model_copy(update={"output": SoftmaxConfig()})
+    embedded = model.parameter_count(vocabulary_size + 1) - model.parameter_count(vocabulary_size)
+    width = model.multiply_adds(vocabulary_size + 1) - model.multiply_adds(vocabulary_size)
+    body = model.multiply_adds(vocabulary_size) - width * vocabulary_size
+    per_token = (
+        ACTIVATIONS_PER_OUTPUT * body // width + embedded + model.count_activations_per_word_pair() * length
+    )
+    tokens = config.protocol.batch_size * length
+    logits = 2 * config.model.output.count_live_logits(tokens, vocabulary_size)
+    return FLOAT32_BYTES * (tokens * per_token + logits)
+
+
+def find_largest_batch(config: TrialConfig, vocabulary_size: int, length: int, limit_bytes: int) -> int:
+    """The largest batch size whose estimate is within `limit_bytes`; 0 when one row exceeds it."""
+    low, high = 0, 2**20
+    while low < high:
+        middle = (low + high + 1) // 2
+        protocol = config.protocol.model_copy(update={"batch_size": middle})
+        candidate = config.model_copy(update={"protocol": protocol})
+        if estimate_memory(candidate, vocabulary_size, length).total <= limit_bytes:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def find_longest_row(protocol: Protocol, split: Split) -> int:
+    """Tokens in the longest row of a training batch."""
+    if isinstance(protocol, StreamProtocol):
+        return protocol.longest_row_tokens
+    longest = int(split.lengths.max())
+    if isinstance(protocol, SentenceProtocol) and protocol.variant == "tran2016":
+        return min(longest, protocol.max_length)
+    return longest
+
+
+def measure_available_bytes(device: torch.device) -> int:
+    """Bytes available to one process: of the GPU, or of the machine within the process' limits."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if address_space != resource.RLIM_INFINITY:
+        pages, *_ = Path("/proc/self/statm").read_text().split()
+        limits.append(address_space - int(pages) * os.sysconf("SC_PAGE_SIZE"))
+    container = Path("/sys/fs/cgroup/memory.max")
+    if container.exists() and (text := container.read_text().strip()).isdigit():
+        limits.append(int(text))
+    return min(limits)
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Restart the measurement of `measure_peak_bytes`, where the system supports it."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # 5 resets VmHWM, see proc(5)
+
+
+def measure_peak_bytes(device: torch.device) -> int:
+    """Peak memory in bytes: of the tensors on a GPU, of the whole process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    # ru_maxrss includes the memory of the parent at the fork and cannot be reset.
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def measure_resident_bytes() -> int:
+    """Bytes of memory that the whole process holds now."""
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error means that memory ran out."""
+    # On a CPU torch raises a plain RuntimeError, which only its text identifies.
+    text = str(error)
+    is_allocation_error = "DefaultCPUAllocator" in text or "allocate memory" in text
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or is_allocation_error
+
+
+@contextmanager
+def explain_memory_errors(config: TrialConfig, corpus: Corpus, device: torch.device) -> Iterator[None]:
+    """Context that turns an out-of-memory error into a TrialError with a batch size that would fit."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        length = find_longest_row(config.protocol, corpus["train"])
+        advice = explain_out_of_memory(config, len(corpus.vocabulary), length, device)
+        raise TrialError(f"{advice}\n({str(error).splitlines()[0]})") from None
+
+
+def explain_out_of_memory(
+    config: TrialConfig, vocabulary_size: int, length: int, device: torch.device
+) -> str:
+    """The message for a trial that ran out of memory: estimate, fitting batch size and configuration."""
+    batch_size = config.protocol.batch_size
+    limit = measure_available_bytes(device)
+    # The estimate may be too low: the batch size that has just failed does not fit.
+    fitting = min(find_largest_batch(config, vocabulary_size, length, limit), batch_size // 2)
+    advice = f"a batch size of {fitting} would fit" if fitting else "no batch fits, take a smaller model"
+    return (
+        f"out of memory on {device} with batch size {batch_size}, rows of up to {length} tokens and "
+        f"{vocabulary_size} words: estimated {estimate_memory(config, vocabulary_size, length)} of "
+        f"{_format_mebibytes(limit)} MiB; {advice}. Configuration: {config.model_dump_json()}"
+    )

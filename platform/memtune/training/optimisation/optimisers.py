@@ -1,0 +1,135 @@
+"""Configurations of optimisers; they build fused or multi-tensor optimisers of torch.optim."""
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch.nn import Parameter
+
+from memtune.training.optimisation.averaged_sgd import AveragedSGD
+from memtune.values import Value
+
+__all__ = ["AdamConfig", "AdamWConfig", "NTASGDConfig", "OptimiserConfig", "RMSpropConfig", "SGDConfig"]
+
+
+class SGDConfig(Value):
+    """Stochastic gradient descent, the optimiser of all papers on recurrent memory."""
+
+    kind: Literal["sgd"] = "sgd"
+    learning_rate: float = Field(1.0, gt=0)
+    momentum: float = Field(0.0, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+
+    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+        """The optimiser of these parameters."""
+        return torch.optim.SGD(
+            parameters, self.learning_rate, self.momentum, weight_decay=self.weight_decay, fused=True
+        )
+
+    def tensors_per_parameter(self) -> int:
+        """Floats of optimiser state per parameter."""
+        return 1 if self.momentum else 0
+
+
+class AdamConfig(Value):
+    """Adam (Kingma and Ba 2015); weight decay is added to the gradient."""
+
+    kind: Literal["adam"] = "adam"
+    learning_rate: float = Field(1e-3, gt=0)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.999, ge=0, lt=1)
+    epsilon: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+
+    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+        """The optimiser of these parameters."""
+        betas = (self.beta1, self.beta2)
+        return torch.optim.Adam(
+            parameters, self.learning_rate, betas, self.epsilon, self.weight_decay, fused=True
+        )
+
+    def tensors_per_parameter(self) -> int:
+        """Floats of optimiser state per parameter."""
+        return 2
+
+
+class AdamWConfig(Value):
+    """AdamW (Loshchilov and Hutter 2019); weight decay is decoupled from the gradient."""
+
+    kind: Literal["adamw"] = "adamw"
+    learning_rate: float = Field(1e-3, gt=0)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.999, ge=0, lt=1)
+    epsilon: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
+
+    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+        """The optimiser of these parameters."""
+        betas = (self.beta1, self.beta2)
+        return torch.optim.AdamW(
+            parameters, self.learning_rate, betas, self.epsilon, self.weight_decay, fused=True
+        )
+
+    def tensors_per_parameter(self) -> int:
+        """Floats of optimiser state per parameter."""
+        return 2
+
+
+class RMSpropConfig(Value):
+    """RMSprop (Tieleman and Hinton 2012)."""
+
+    kind: Literal["rmsprop"] = "rmsprop"
+    learning_rate: float = Field(1e-3, gt=0)
+    smoothing: float = Field(0.99, ge=0, lt=1)
+    epsilon: float = Field(1e-8, gt=0)
+    momentum: float = Field(0.0, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+
+    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+        """The optimiser of these parameters."""
+        return torch.optim.RMSprop(
+            parameters,
+            self.learning_rate,
+            self.smoothing,
+            self.epsilon,
+            self.weight_decay,
+            self.momentum,
+            foreach=True,
+        )
+
+    def tensors_per_parameter(self) -> int:
+        """Floats of optimiser state per parameter."""
+        return 2 if self.momentum else 1
+
+
+class NTASGDConfig(Value):
+    """Non-monotonically triggered averaged SGD (NT-ASGD): Merity, Keskar and Socher (2017), section 3.
+
+    It is plain SGD until a report is no better than the best report before the last `interval` reports. From
+    then on it averages the weights of all steps; reports, best weights and patience use the average.
+    """
+
+    kind: Literal["nt_asgd"] = "nt_asgd"
+    learning_rate: float = Field(30.0, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    interval: int = Field(5, ge=1)
+
+    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+        """The optimiser of these parameters."""
+        return AveragedSGD(parameters, self.learning_rate, weight_decay=self.weight_decay, fused=True)
+
+    def should_average(self, valid_costs: Sequence[float]) -> bool:
+        """Whether to average the weights after reports with these validation costs, oldest first."""
+        later, best = valid_costs[self.interval + 1 :], accumulate(valid_costs, min)
+        return any(loss >= bound for loss, bound in zip(later, best, strict=False))
+
+    def tensors_per_parameter(self) -> int:
+        """Floats of optimiser state per parameter."""
+        return 1
+
+
+OptimiserConfig = Annotated[
+    SGDConfig | AdamConfig | AdamWConfig | RMSpropConfig | NTASGDConfig, Field(discriminator="kind")
+]

@@ -1,0 +1,93 @@
+"""Learning rate schedules, as defined in the papers.
+
+A schedule is a pure function of the trial's position, so checkpoints hold no state of a schedule and a
+resumed trial has the same rates. Epochs are counted from 1 here, as in the papers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from memtune.values import Value
+
+__all__ = [
+    "ConstantSchedule",
+    "InverseSchedule",
+    "PlateauSchedule",
+    "Schedule",
+    "SchedulePosition",
+    "StepSchedule",
+]
+
+
+@dataclass(frozen=True)
+class SchedulePosition:
+    """Position of a trial at a step."""
+
+    epoch: int
+    """Current epoch, counted from 1."""
+    updates: int
+    """Steps taken so far."""
+    valid_costs: Sequence[float]
+    """Validation costs of the reports so far, oldest first; lower is better."""
+
+
+class ConstantSchedule(Value):
+    """A constant learning rate."""
+
+    kind: Literal["constant"] = "constant"
+
+    def scale(self, position: SchedulePosition) -> float:
+        """1."""
+        return 1.0
+
+
+class StepSchedule(Value):
+    """`hold_epochs` epochs at the full rate; from then on each epoch's rate is `factor` times the one before.
+
+    Tran et al. (2016) write "halved at each epoch after the fourth": hold_epochs = 4, so epoch 5 is the first
+    at half the rate; so does the small model of Zaremba et al. (2014). The code released with Tran et al.
+    halves once epoch 5 is over: hold_epochs = 5. Zaremba's large model: factor = 1 / 1.15, hold_epochs = 14.
+    """
+
+    kind: Literal["step"] = "step"
+    factor: float = Field(0.5, gt=0, le=1)
+    hold_epochs: int = Field(4, ge=0)
+
+    def scale(self, position: SchedulePosition) -> float:
+        """factor to the power of the number of epochs after `hold_epochs`, the current one included."""
+        return float(self.factor ** max(0, position.epoch - self.hold_epochs))
+
+
+class PlateauSchedule(Value):
+    """The rate is multiplied by `factor` after each report whose validation cost is not the best so far."""
+
+    kind: Literal["plateau"] = "plateau"
+    factor: float = Field(0.5, gt=0, lt=1)
+
+    def scale(self, position: SchedulePosition) -> float:
+        """factor to the power of the number of reports without improvement."""
+        losses = position.valid_costs
+        unimproved = sum(
+            loss >= best for loss, best in zip(losses[1:], accumulate(losses, min), strict=False)
+        )
+        return float(self.factor**unimproved)
+
+
+class InverseSchedule(Value):
+    """The rate is divided by 1 + decay * updates (Robbins and Monro 1951)."""
+
+    kind: Literal["inverse"] = "inverse"
+    decay: float = Field(gt=0)
+
+    def scale(self, position: SchedulePosition) -> float:
+        """1 / (1 + decay * updates)."""
+        return 1.0 / (1.0 + self.decay * position.updates)
+
+
+Schedule = Annotated[
+    ConstantSchedule | StepSchedule | PlateauSchedule | InverseSchedule, Field(discriminator="kind")
+]

@@ -1,0 +1,158 @@
+"""One step of gradient descent: backward pass, clipping, optimiser; precision and compilation on a GPU.
+
+On a CPU the step of plain SGD is one addition for each parameter: it updates only the rows of embedding
+tables that were read, and clipping scales the learning rate in place of the gradient.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from memtune.errors import ConfigurationError
+from memtune.models.architecture import Model
+from memtune.training.optimisation.averaged_sgd import AveragedSGD
+from memtune.training.optimisation.optimisers import NTASGDConfig
+from memtune.training.optimisation.row_gradients import (
+    can_update_read_rows_only,
+    coalesce,
+    enable_sparse_gradients,
+    stored_entries,
+)
+from memtune.training.trial_config import TrainingConfig
+
+__all__ = ["ModelUpdater"]
+
+
+class ModelUpdater:
+    """Updates one model: backward pass, loss scaling, clipping and the optimiser's step."""
+
+    def __init__(self, config: TrainingConfig, model: Model, device: torch.device) -> None:
+        _check_device(config, device)
+        self._config = config
+        self._device = device
+        self._names = [name for name, _ in model.named_parameters()]
+        self._parameters = list(model.parameters())
+        self._is_plain_sgd = device.type == "cpu" and can_update_read_rows_only(config.optimiser)
+        if self._is_plain_sgd:
+            enable_sparse_gradients(model)
+        self._optimiser = config.optimiser.build(self._parameters)
+        self._scaler = torch.amp.GradScaler(device.type) if config.precision == "float16" else None
+        if config.compile:
+            model.compile_body()
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context of the forward pass: automatic mixed precision where configured."""
+        if self._config.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self._device.type, getattr(torch, self._config.precision))
+
+    def step(self, loss: Tensor, learning_rate: float) -> Tensor:
+        """Take one step on a loss and return the gradient's norm before clipping (a scalar).
+
+        On a GPU only float16 makes the host wait, because its scaler checks for overflows.
+        """
+        self._optimiser.zero_grad()
+        if self._is_plain_sgd:
+            loss.backward()  # type: ignore[no-untyped-call]
+            return self._step_plain_sgd(learning_rate)
+        for group in self._optimiser.param_groups:
+            group["lr"] = learning_rate
+        if self._scaler is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+            norm = self._clip()
+            self._optimiser.step()
+            return norm
+        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self._scaler.unscale_(self._optimiser)
+        norm = self._clip()
+        self._scaler.step(self._optimiser)
+        self._scaler.update()
+        # The scaler skips a step with an overflow and lowers its scale; the norm of such a step is 0.
+        return norm.nan_to_num(nan=0.0, posinf=0.0)
+
+    @torch.no_grad()
+    def _step_plain_sgd(self, learning_rate: float) -> Tensor:
+        """Take a step of plain SGD and return the norm of the gradient before clipping."""
+        updates = [
+            (parameter, coalesce(parameter.grad))
+            for parameter in self._parameters
+            if parameter.grad is not None
+        ]
+        norm = get_total_norm([stored_entries(gradient) for _, gradient in updates], foreach=True)
+        limit = self._config.clip_norm
+        # 1e-6 as in torch's clip_grads_with_norm_.
+        clip_factor = 1.0 if limit is None else min(1.0, limit / (norm.item() + 1e-6))
+        # A rate above the range of float32 becomes infinite, as in torch.optim, and the trial diverges.
+        rate = torch.tensor(learning_rate * clip_factor, dtype=torch.float32).item()
+        for parameter, gradient in updates:
+            parameter.add_(gradient, alpha=-rate)
+        return norm
+
+    def _clip(self) -> Tensor:
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        norm = get_total_norm(gradients, foreach=True)
+        limit = self._config.clip_norm
+        # On a CPU reading the norm costs nothing and saves the scaling of a gradient within the limit.
+        if limit is not None and (self._device.type != "cpu" or norm.item() > limit):
+            clip_grads_with_norm_(self._parameters, limit, norm, foreach=True)
+        return norm
+
+    def on_validation(self, valid_costs: Sequence[float]) -> None:
+        """Start or stop averaging the weights by the validation costs so far, with NT-ASGD."""
+        config = self._config.optimiser
+        if isinstance(config, NTASGDConfig) and isinstance(self._optimiser, AveragedSGD):
+            self._optimiser.is_averaging = config.should_average(valid_costs)
+
+    def use_evaluation_weights(self) -> AbstractContextManager[None]:
+        """Context in which the model holds its evaluation weights: the averages, if there are any."""
+        return self._optimiser.use_averages() if isinstance(self._optimiser, AveragedSGD) else nullcontext()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The optimiser's tensors, named `parameter/quantity`."""
+        state = self._optimiser.state_dict()["state"]
+        return {
+            f"{self._names[index]}/{quantity}": value
+            for index, quantities in state.items()
+            for quantity, value in quantities.items()
+            if isinstance(value, Tensor)
+        }
+
+    def load_state_dict(self, tensors: dict[str, Tensor]) -> None:
+        """Continue with the tensors that `state_dict` returned.
+
+        Raises KeyError for an unknown parameter and ValueError for a shape other than the parameter's.
+        """
+        indices = {name: index for index, name in enumerate(self._names)}
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            parameter, quantity = name.rsplit("/", 1)
+            index = indices[parameter]
+            if tensor.shape not in (torch.Size(), self._parameters[index].shape):
+                raise ValueError(f"{name} has shape {tuple(tensor.shape)}")
+            state.setdefault(index, {})[quantity] = tensor
+        groups = self._optimiser.state_dict()["param_groups"]
+        self._optimiser.load_state_dict({"state": state, "param_groups": groups})
+
+    def scaler_state_dict(self) -> dict[str, float] | None:
+        """The loss scaler's numbers; None without one."""
+        return None if self._scaler is None else self._scaler.state_dict()
+
+    def load_scaler_state_dict(self, numbers: dict[str, float] | None) -> None:
+        """Continue with the numbers that `scaler_state_dict` returned."""
+        if self._scaler is not None and numbers is not None:
+            self._scaler.load_state_dict(numbers)
+
+
+def _check_device(config: TrainingConfig, device: torch.device) -> None:
+    if device.type == "cuda":
+        return
+    if config.precision != "float32":
+        raise ConfigurationError(
+            f'precision = "{config.precision}" needs a CUDA device, not {device}; take precision = "float32"'
+        )
+    if config.compile:
+        raise ConfigurationError(f"compile = true needs a CUDA device, not {device}; take compile = false")

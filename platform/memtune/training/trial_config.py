@@ -1,0 +1,111 @@
+"""Configuration of a trial: model, task, protocol, training and seed, in one value with one identity."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from memtune.corpora.batching.protocols import Protocol, SentenceProtocol, TreeProtocol
+from memtune.models import MODELS, ModelConfig
+from memtune.tasks import AnyTaskConfig, LanguageModellingConfig
+from memtune.training.optimisation.optimisers import OptimiserConfig, SGDConfig
+from memtune.training.optimisation.schedules import ConstantSchedule, Schedule
+from memtune.values import Value, digest
+
+__all__ = ["TrainingConfig", "TrialConfig"]
+
+
+class TrainingConfig(Value):
+    """Training of one trial."""
+
+    optimiser: OptimiserConfig = SGDConfig()
+    schedule: Schedule = ConstantSchedule()
+    clip_norm: float | None = Field(5.0, gt=0)
+    """Largest norm of the gradient over all parameters; None does not clip."""
+    loss_reduction: Literal["tokens", "sentences"] = "sentences"
+    """Reduction of the loss: "tokens" is the mean over the batch's tokens; "sentences" is the mean over its
+    rows of the sum over time, as in Zaremba et al. (2014) and the code of Tran et al. (2016). Learning rates
+    depend on it: with rows of 35 tokens the gradient of "sentences" is 35 times larger."""
+    epochs: float | None = Field(None, gt=0)
+    """Budget in passes over the training split; exactly one of `epochs` and `tokens` is given."""
+    tokens: int | None = Field(None, gt=0)
+    """Budget in predicted tokens."""
+    report_every: int | None = Field(None, gt=0)
+    """Predicted tokens between two reports; None reports at the end of each epoch."""
+    patience: int | None = Field(None, ge=1)
+    """Number of successive reports without improvement that ends the trial; None never ends it."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Precision of the forward and backward pass; weights and evaluations use float32. bfloat16 and float16
+    need a GPU."""
+    compile: bool = False
+    """Whether torch.compile compiles the model's body; needs a GPU."""
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Self:
+        if (self.epochs is None) == (self.tokens is None):
+            raise ValueError("give the budget as epochs or as tokens, exactly one of them")
+        return self
+
+
+class TrialConfig(Value):
+    """One trial."""
+
+    model: ModelConfig
+    task: AnyTaskConfig = LanguageModellingConfig()
+    protocol: Protocol = SentenceProtocol()
+    training: TrainingConfig | None = None
+    """Training of a network; None for a model that counts."""
+    seed: int = Field(0, ge=0)
+    """Seed of the initialisation, the order of the data and dropout."""
+
+    @model_validator(mode="after")
+    def _networks_are_trained(self) -> Self:
+        is_gradient_trial = self.model.is_trained_by_gradient
+        if not is_gradient_trial and self.training is not None:
+            raise ValueError(f'family = "{self.model.family}" counts; leave [training] out')
+        if is_gradient_trial and self.training is None:
+            raise ValueError(
+                f'training is missing; family = "{self.model.family}" needs a budget, epochs or tokens'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _trees_are_read(self) -> Self:
+        if isinstance(self.protocol, TreeProtocol) and not self.model.reads_trees:
+            readers = ", ".join(f'"{family}"' for family, config in MODELS.items() if config.reads_trees)
+            raise ValueError(
+                f'protocol.kind = "tree" needs a family that reads trees, not "{self.model.family}"; take '
+                f'{readers}, or protocol.kind = "sentence"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sentences_are_whole(self) -> Self:
+        if self.model.reads_ahead and not isinstance(self.protocol, SentenceProtocol):
+            raise ValueError(
+                f'family = "{self.model.family}" reads ahead here, so sentences must be whole; '
+                'take protocol.kind = "sentence"'
+            )
+        return self
+
+    @property
+    def gradient_training(self) -> TrainingConfig:
+        """The training configuration of this trial's network."""
+        assert self.training is not None, "only a network has a training configuration"
+        return self.training
+
+    @property
+    def label(self) -> str:
+        """Protocol and task; only figures with the same label and corpus are comparable."""
+        return ", ".join(part for part in (self.protocol.label, self.task.label) if part)
+
+    def parameter_count(self, vocabulary_size: int) -> int:
+        """Trained parameters of the model with its task's head, by formula."""
+        return self.task.parameter_count(self.model, vocabulary_size)
+
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        """Multiply-adds of the forward pass per word, the task's head included."""
+        return self.task.multiply_adds(self.model, vocabulary_size)
+
+    def identity(self, corpus_digest: str) -> str:
+        """Sixteen hexadecimal digits that identify this trial on a corpus."""
+        return digest(self, corpus_digest)[:16]

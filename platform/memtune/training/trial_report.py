@@ -1,0 +1,84 @@
+"""Reports of a trial at its milestones, and its progress between reports."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memtune.objective import Objective
+from memtune.trial_state import StopReason, TrialEnd
+from memtune.values import Value
+
+__all__ = ["Progress", "Report", "find_best_report"]
+
+
+class Report(Value):
+    """State of a trial at a milestone. A figure that is not finite is None."""
+
+    tokens: int
+    """Predicted tokens trained on so far, over all restarts."""
+    epoch: float
+    """`tokens` in passes over the training split."""
+    train_loss: float | None
+    """Nats per token since the previous report, each token under the weights of its step."""
+    train_perplexity: float | None
+    """exp(train_loss)."""
+    valid_loss: float | None
+    """Nats per token of the validation split; None when the trial diverged before validation."""
+    valid_perplexity: float | None
+    """exp(valid_loss)."""
+    gradient_norm: float | None
+    """Mean norm before clipping over the steps since the previous report."""
+    learning_rate: float | None
+    """Learning rate of the last step, before the batch's own scale; None without steps."""
+    tokens_per_second: float
+    """Training speed since the previous report, without evaluation."""
+    seconds: float
+    """Seconds of training and evaluation so far, over all restarts."""
+    peak_memory_bytes: int
+    """Peak memory so far: of the whole process on a CPU, of the tensors on a GPU."""
+    end: TrialEnd | None
+    """Why the trial ended; None while it trains."""
+
+    objective: Objective = "perplexity"
+    """The figure that compares trials of this task."""
+    valid_accuracy: float | None = None
+    """Share of correct answers on the validation split; None for a task without questions or labels."""
+    kernels: str | None = None
+    """Kernels of float32 matrix products on a CPU: "default", or "onednn" where the node measured them as
+    equally exact and faster. None on a GPU and for a model that counts."""
+
+    @property
+    def cost(self) -> float | None:
+        """The value that compares trials, lower is better; None when the trial diverged before validation."""
+        if self.objective == "perplexity":
+            return self.valid_loss
+        return None if self.valid_accuracy is None else 1 - self.valid_accuracy
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether the trial ended because its loss, gradient or validation diverged."""
+        return self.end is not None and self.end.reason is StopReason.DIVERGED
+
+    @property
+    def finished(self) -> bool:
+        """Whether the trial has ended."""
+        return self.end is not None
+
+
+def find_best_report(curve: Sequence[Report]) -> Report | None:
+    """The report with the lowest cost, the first of equals; None without a validation report."""
+    scored = [report for report in curve if report.cost is not None and not report.has_diverged]
+    return min(scored, key=lambda report: report.cost or 0.0, default=None)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Progress of a trial between two reports."""
+
+    tokens: int
+    """Predicted tokens trained on so far."""
+    tokens_per_second: float
+    """Training speed since the previous report."""
+    loss: float
+    """Nats per token since the previous report."""
+    seconds_left: float
+    """Seconds to the end of the budget at this speed, without evaluations."""

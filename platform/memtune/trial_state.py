@@ -1,0 +1,63 @@
+"""The states of a trial and the reasons for its end, the same in Optuna, MLflow, checkpoints and tables."""
+
+from enum import StrEnum
+
+from memtune.values import Value
+
+__all__ = ["StopReason", "TrialEnd", "TrialState"]
+
+
+class TrialState(StrEnum):
+    """Where a trial stands. Stored by value: renaming a member's value makes stored studies unreadable."""
+
+    WAITING = "waiting"
+    """Proposed, without a worker; also after its worker was lost."""
+    RUNNING = "running"
+    COMPLETE = "complete"
+    """Trained to the end of its budget, or until validation stopped improving."""
+    STOPPED = "stopped"
+    """Ended by the study before the end of its budget."""
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    """Left open by a driver that ended; a later driver resumes it."""
+    REFUSED = "refused"
+    """Sampled, but never started: too large, or of fields that exclude each other."""
+    DUPLICATE = "duplicate"
+    """Sampled, but never started: another trial of the study has this configuration."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a worker trains the trial now or a driver may still start it."""
+        return self in (TrialState.WAITING, TrialState.RUNNING)
+
+
+class StopReason(StrEnum):
+    """Why a trial ended. Stored by value, like TrialState."""
+
+    BUDGET = "budget"
+    """It has trained on all its tokens."""
+    NO_IMPROVEMENT = "no_improvement"
+    """Validation has not improved for `training.patience` reports."""
+    DIVERGED = "diverged"
+    """A loss or gradient is not finite, or validation is far worse than chance."""
+    EARLY_STOPPING = "early_stopping"
+    """The study's early-stopping rule ended it."""
+    TIME_BUDGET = "time_budget"
+    """The study's time was spent."""
+    ERROR = "error"
+    """memtune raised an error that names the cause."""
+    WORKER_LOST = "worker_lost"
+    """Its worker died repeatedly without getting further."""
+    NO_VALIDATION = "no_validation"
+    """It ended before its first validation."""
+
+
+class TrialEnd(Value):
+    """Why a trial ended: the reason that code decides by, and a sentence for readers."""
+
+    reason: StopReason
+    detail: str = ""
+
+    def __str__(self) -> str:
+        """The sentence for readers; the reason where there is none."""
+        return self.detail or self.reason.value

@@ -1,0 +1,38 @@
+"""Corpora are imported, stored and verified without torch; files are hashed in one module."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "platform" / "memtune"
+HASHING = {"storage/digests.py", "values.py", "corpora/importing/split_assignment.py"}
+"""The digest of values lies below storage; the division of a text into splits hashes lines with BLAKE2."""
+
+
+def test_only_batching_imports_torch() -> None:
+    modules = sorted(
+        ".".join(("memtune", *path.relative_to(SOURCE).with_suffix("").parts))
+        for folder in (SOURCE / "corpora", SOURCE / "storage")
+        for path in folder.rglob("*.py")
+        if "batching" not in path.parts and path.name != "__init__.py"
+    )
+    program = "import importlib, sys\nsys.modules['torch'] = None\n" + "".join(
+        f"importlib.import_module({name!r})\n" for name in modules
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=SOURCE.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_files_are_hashed_in_one_module() -> None:
+    users = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([alias.name for alias in node.names] + [getattr(node, "module", None)])
+        if name == "hashlib"
+    }
+    assert users == HASHING

@@ -1,0 +1,64 @@
+"""No module imports itself through others, and none imports through its own package's __init__."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "platform"
+MODULES = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((SOURCE / "memtune").rglob("*.py"))
+}
+
+
+def imported_modules(name: str) -> Iterator[str]:
+    """The modules of memtune that a module imports when it is itself imported."""
+    for node in _module_level(ast.parse(MODULES[name].read_text()).body):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                yield submodule if submodule in MODULES else node.module
+
+
+def _module_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements outside of functions and of TYPE_CHECKING blocks."""
+    for node in body:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            yield from _module_level(node.orelse)
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            yield from _module_level(node.body)
+        else:
+            yield node
+
+
+def find_cycle(start: str) -> list[str] | None:
+    """A chain of imports from a module back to itself, or None."""
+    pending = [[start]]
+    seen = {start}
+    while pending:
+        chain = pending.pop()
+        for name in imported_modules(chain[-1]):
+            if name == start:
+                return [*chain, name]
+            if name not in seen:
+                seen.add(name)
+                pending.append([*chain, name])
+    return None
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_module_does_not_import_itself_through_others(name: str) -> None:
+    assert find_cycle(name) is None
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name, path in MODULES.items() if not path.stem.startswith("__"))
+)
+def test_a_module_imports_no_package_that_it_is_part_of(name: str) -> None:
+    """Such an import would work or fail with the order of the lines in the package's __init__."""
+    own = {name.rsplit(".", count)[0] for count in range(1, name.count(".") + 1)} - {"memtune"}
+    assert own.isdisjoint(imported_modules(name))

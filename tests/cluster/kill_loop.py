@@ -1,0 +1,308 @@
+"""Kill a study's driver at its writes, resume it, and compare all that it stored with an undisturbed run.
+
+    python -m tests.cluster.kill_loop --kills 200
+
+A tiny study with early stopping and repeats runs in a process that a library ends with SIGKILL at a chosen
+write to the home folder (see `kill_points`). The chosen writes are spread over all writes of an undisturbed
+run. Trials train in the driver's own process, so that the writes of checkpoints are among them. With `--ray`
+they train on a private Ray instance, and the writes are those of the driver alone.
+
+Compared bit for bit: trials, curves and ends in Optuna; metrics, parameters and states in MLflow; weights and
+optimiser states in checkpoints; the registered model. Measurements of time and memory are left out.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from memtune.api import run_search
+from memtune.corpora import import_corpus
+from memtune.settings import Settings
+from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.tracking import check_tracking
+from tests.cluster import kill_points
+from tests.cluster.drivers import load_resolved_study, read_outcomes
+from tests.cluster.places import STUDY_TOML
+from tests.conftest import SENTENCES, SPACE_TOML
+
+__all__ = ["KillLoop", "Tally", "run_with_library"]
+
+MEASURED_WORDS = ("second", "memory", "duration")
+"""Metrics and fields with such a word in their name are measurements, which differ from run to run."""
+MEASURED_FIELDS = frozenset({"tokens_per_second", "seconds", "peak_memory_bytes", "digest"})
+LOG_CHARACTERS = 1500
+REPEATS = "\n[repeats]\nbest = 1\nseeds = 2\n"
+
+
+@dataclass
+class Tally:
+    """What came of the kills."""
+
+    kills: int = 0
+    writes: int = 0
+    """Writes of the undisturbed run."""
+    differences: list[str] = field(default_factory=list)
+
+
+class KillLoop:
+    """Runs one study again and again in a folder; the process must have been started with the library."""
+
+    def __init__(self, folder: Path, uses_ray: bool = False) -> None:
+        """Import the corpus, create MLflow's tables and write the study in `folder`, which must be empty.
+
+        Two thirds of the writes of a first study create MLflow's tables. They have a test of their own.
+        """
+        self._template, self._folder, self._uses_ray = folder / "template", folder / "run", uses_ray
+        self._result_file = folder / "result.json"
+        self._log = folder / "log"
+        self._template.mkdir()
+        self._run_forked(self._write_template)
+        self._run_forked(lambda: check_tracking(f"sqlite:///{self._template}/home/mlflow.db"))
+
+    def run(self, kills: int, report: Callable[[str], object]) -> Tally:
+        """Run the study undisturbed, then with a kill at each of `kills` writes; compare each."""
+        shutil.copytree(self._template, self._folder)
+        self._run_driver(0, resume=False)
+        tally = Tally(writes=int(self._folder.with_suffix(".writes").read_text()))
+        undisturbed = self._collect()
+        for index in range(kills):
+            # Spread over all writes, and neither even nor odd only: the library tears odd ones.
+            kill_at = 1 + index * tally.writes // kills
+            was_killed, found = self._run_with_kill(kill_at)
+            tally.kills += was_killed
+            difference = describe_difference(undisturbed, found)
+            if difference:
+                tally.differences.append(f"killed at write {kill_at}: {difference}")
+                report(tally.differences[-1])
+        return tally
+
+    def run_at(self, kill_at: int) -> dict[str, Any]:
+        """What the study stored after a kill at a write and a resume."""
+        return self._run_with_kill(kill_at)[1]
+
+    def _run_with_kill(self, kill_at: int) -> tuple[bool, dict[str, Any]]:
+        """Whether the driver was killed, and what the study stored after a resume."""
+        shutil.rmtree(self._folder)
+        shutil.copytree(self._template, self._folder)
+        code = self._run_driver(kill_at, resume=False)
+        was_killed = code == -signal.SIGKILL
+        if was_killed:
+            # Before its first trial was stored a study has not begun.
+            resumed = self._run_driver(0, resume=True) and self._run_driver(0, resume=False)
+            if resumed:
+                return True, {"a resume failed": self._log.read_text()[-LOG_CHARACTERS:]}
+        return was_killed, self._collect()
+
+    @property
+    def _study_file(self) -> Path:
+        return self._folder / "layers.toml"
+
+    @property
+    def _home(self) -> Path:
+        return self._folder / "home"
+
+    def _write_template(self) -> None:
+        settings = Settings.from_environment(self._template / "home")
+        splits = dict.fromkeys(("train", "valid", "test"), SENTENCES * 20)
+        import_corpus("tiny", splits, settings.corpus_store)
+        (self._template / "space.toml").write_text(SPACE_TOML)
+        (self._template / "layers.toml").write_text(STUDY_TOML.format(seed=0) + REPEATS)
+
+    def _run_driver(self, kill_at: int, *, resume: bool) -> int:
+        """Exit code of a driver; it is killed at its write of that number (0: never)."""
+        if not self._uses_ray:
+            return self._run_forked(lambda: self._search(kill_at, resume))
+        command = [sys.executable, "-m", "memtune.cli", "search", str(self._study_file)]
+        armed = {
+            kill_points.KILL_AT_VARIABLE: str(kill_at),
+            kill_points.KILL_FOLDER_VARIABLE: str(self._folder),
+        }
+        environment = os.environ | {"MEMTUNE_HOME": str(self._home)} | armed
+        with self._log.open("wb") as log:
+            options = ["--resume"] if resume else []
+            return subprocess.run([*command, *options], stdout=log, stderr=log, env=environment).returncode
+
+    def _search(self, kill_at: int, resume: bool) -> None:
+        kill_points.arm(kill_at, self._folder)
+        settings = Settings.from_environment(self._home)
+        run_search(self._study_file, resume=resume, settings=settings, executor=InProcessExecutor())
+        self._folder.with_suffix(".writes").write_text(str(kill_points.read_count()))
+
+    def _collect(self) -> dict[str, Any]:
+        """What the study stored."""
+
+        def write() -> None:
+            self._result_file.write_text(json.dumps(collect(self._study_file, self._home), default=str))
+
+        code = self._run_forked(write)
+        if code:
+            return {"a record is unreadable": self._log.read_text()[-LOG_CHARACTERS:]}
+        result: dict[str, Any] = json.loads(self._result_file.read_text())
+        return result
+
+    def _run_forked(self, action: Callable[[], object]) -> int:
+        """Exit code of a child that runs `action`: it has imported all that a driver needs."""
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                log = os.open(self._log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+                os.dup2(log, 1)
+                os.dup2(log, 2)
+                action()
+                code = 0
+            except BaseException:
+                import traceback
+
+                traceback.print_exc()
+                sys.stderr.flush()
+            finally:
+                os._exit(code)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def collect(study_file: Path, home: Path) -> dict[str, Any]:
+    """Everything that a study stored and that an undisturbed run stores too, by name."""
+    settings = Settings.from_environment(home)
+    outcomes = read_outcomes(study_file, settings)
+    root = Path(load_resolved_study(study_file, settings).checkpoint_root)
+    return {
+        "Optuna": [
+            [each.identity, each.state, each.value, sorted(each.curve.items()), str(each.end)]
+            for each in outcomes
+        ],
+        "MLflow": collect_runs(home / "mlflow.db"),
+        "checkpoints": {path.name: collect_checkpoints(path) for path in sorted(root.iterdir())},
+    }
+
+
+def collect_runs(database: Path) -> dict[str, Any]:
+    """State, parameters and metrics of each run, by name, and the models of the registry."""
+    with closing(sqlite3.connect(database)) as store:
+        found: dict[str, Any] = {
+            "models": store.execute("SELECT name, version FROM model_versions").fetchall()
+        }
+        runs = store.execute("SELECT run_uuid, status, name FROM runs WHERE lifecycle_stage = 'active'")
+        for run, status, name in runs.fetchall():
+            identity = store.execute(
+                "SELECT value FROM tags WHERE run_uuid = ? AND key = 'memtune.trial'", [run]
+            ).fetchone()
+            metrics = store.execute(
+                "SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY key, step", [run]
+            )
+            parameters = store.execute("SELECT key, value FROM params WHERE run_uuid = ? ORDER BY key", [run])
+            entry = {
+                "status": status,
+                "metrics": [row for row in metrics if not is_measured(row[0])],
+                "parameters": parameters.fetchall(),
+            }
+            found.setdefault(identity[0] if identity else strip_number(name), []).append(entry)
+    return found
+
+
+def is_measured(name: str) -> bool:
+    return any(word in name for word in MEASURED_WORDS)
+
+
+def strip_number(name: str) -> str:
+    """A run's name without its trial's number, which skips proposals that a kill cut off."""
+    return name.partition("#")[0]
+
+
+def collect_checkpoints(folder: Path) -> dict[str, Any]:
+    """The checkpoints in a trial's index by their tokens: digests of weights, and records."""
+    names = json.loads((folder / "latest.json").read_text())
+    found: dict[str, Any] = {}
+    for name in names:
+        files = sorted((folder / name).iterdir())
+        found[name.partition("-")[0]] = {
+            path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in files
+            if path.suffix == ".safetensors"
+        } | {
+            path.name: drop_measurements(json.loads(path.read_text()))
+            for path in files
+            if path.suffix == ".json"
+        }
+    return found
+
+
+def drop_measurements(value: Any) -> Any:
+    """A record without its measurements."""
+    if isinstance(value, dict):
+        return {
+            key: drop_measurements(item)
+            for key, item in value.items()
+            if key not in MEASURED_FIELDS and not is_measured(key)
+        }
+    return [drop_measurements(item) for item in value] if isinstance(value, list) else value
+
+
+def describe_difference(expected: Any, found: Any, where: str = "") -> str:
+    """The first place where two values differ, and both values; "" where they are equal."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in sorted({*expected, *found}, key=lambda key: (key in expected, key)):
+            if difference := describe_difference(expected.get(key), found.get(key), f"{where}/{key}"):
+                return difference
+        return ""
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        pairs = enumerate(zip(expected, found, strict=True))
+        return next(
+            (text for index, (a, b) in pairs if (text := describe_difference(a, b, f"{where}/{index}"))), ""
+        )
+    return (
+        "" if expected == found else f"{where}: {str(expected)[:300]} became {str(found)[-LOG_CHARACTERS:]}"
+    )
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="memtune-kills-") as folder:
+        yield Path(folder)
+
+
+def run_with_library(
+    arguments: list[str], folder: Path, output: int | None = subprocess.PIPE
+) -> "subprocess.CompletedProcess[str]":
+    """Run this module in a process that has the library; its output is captured, or printed for None."""
+    library = kill_points.build_library(folder)
+    assert library is not None, "the kill loop needs a C compiler"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MEMTUNE_")}
+    environment |= {
+        "LD_PRELOAD": str(library),
+        "OMP_NUM_THREADS": "1",
+        "MEMTUNE_CACHE": str(folder / "cache"),
+    }
+    command = [sys.executable, "-m", "tests.cluster.kill_loop", "--loaded", *arguments]
+    return subprocess.run(command, env=environment, text=True, stdout=output)
+
+
+def main() -> None:
+    """Kill, compare, print what differs and how many kills there were; exit code 1 when anything differs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--ray", action="store_true", help="train on a private Ray instance")
+    parser.add_argument("--loaded", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    with open_folder() as folder:
+        if not options.loaded:
+            sys.exit(run_with_library(sys.argv[1:], folder, None).returncode)
+        tally = KillLoop(folder, options.ray).run(options.kills, lambda line: print(line, flush=True))
+    print(f"{tally.kills} kills over {tally.writes} writes, {len(tally.differences)} studies differ")
+    sys.exit(bool(tally.differences))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""A cluster on hosts of its own: watched, used and ended as docs/cluster.md says."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from memtune.trial_state import TrialState
+from tests.cluster.drivers import read_outcomes, start_ray_instance
+from tests.cluster.hosts import SHARED_MOUNT
+from tests.cluster.on_premises_cluster import CLUSTER_FILE, TIMEOUT_SECONDS, OnPremisesCluster
+
+pytestmark = pytest.mark.cluster
+
+STUDY = """question = "Does a second layer help?"
+
+corpus = "grammar"
+spaces = ["lstm"]
+
+[model]
+width = 8
+dropout = 0.0
+
+[training]
+tokens = 20_000
+report_every = 10_000
+
+[budget]
+trials = 2
+"""
+
+
+def test_the_file_is_ready_once_its_placeholders_are_replaced(idle_cluster: OnPremisesCluster) -> None:
+    assert idle_cluster.run("memtune", "cluster", "check", CLUSTER_FILE) == f"{CLUSTER_FILE}: no faults\n"
+
+
+def test_a_launch_waits_until_every_node_is_there(cluster: OnPremisesCluster) -> None:
+    assert "the cluster is up with 2 nodes" in cluster.launch_output
+    said = json.loads(cluster.run("memtune", "cluster", "status", CLUSTER_FILE, "--json"))
+    assert said == {"nodes": {"local.cluster.node": 2}, "min_nodes": 2}
+
+
+def test_a_second_launch_interrupts_nothing(cluster: OnPremisesCluster) -> None:
+    head = cluster.head.find_processes("gcs_server")
+    assert "its jobs continue" in cluster.run("memtune", "cluster", "up", CLUSTER_FILE, "--yes")
+    assert cluster.head.find_processes("gcs_server") == head
+
+
+def test_who_has_no_token_is_refused(cluster: OnPremisesCluster, tmp_path: Path) -> None:
+    command = ("ray", "status", "--address", f"{cluster.head.address}:6379")
+    assert "InvalidAuthToken" in cluster.run(*command, expected_exit_code=1)
+    (tmp_path / "token").write_text("0" * 64)
+    another = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
+    assert "InvalidAuthToken" in cluster.run(*command, expected_exit_code=1, **another)
+    assert "Active:" in cluster.run(*command, RAY_AUTH_MODE="token")
+
+
+def test_no_command_line_on_a_host_holds_the_token(cluster: OnPremisesCluster) -> None:
+    token = (cluster.home / ".ray" / "auth_token").read_text()
+    for host in cluster.hosts.hosts:
+        assert host.find_processes("raylet")
+        assert not host.find_processes(token)
+
+
+def test_a_study_on_the_embedded_corpus_is_submitted_and_crowns_a_champion(
+    cluster: OnPremisesCluster,
+) -> None:
+    cluster.run("memtune", "corpus", "demo", "--store", str(cluster.hosts.shared / "corpora"))
+    study = cluster.project / "jobs" / "studies" / "layers.toml"
+    study.write_text(STUDY)
+    with cluster.forward_dashboard() as address, cluster.submit(address, "jobs/studies/layers.toml") as job:
+        said = job.wait_for_success(TIMEOUT_SECONDS)
+    assert "new champion models:/grammar@champion" in said
+    assert [outcome.state for outcome in read_outcomes(study, cluster.settings)] == [TrialState.COMPLETE] * 2
+    checkpoints = cluster.head.run(f"ls {SHARED_MOUNT}/studies/layers-*/checkpoints")
+    assert len(checkpoints.split()) == 2
+
+
+def test_a_tear_down_ends_what_it_started_and_nothing_else(cluster: OnPremisesCluster) -> None:
+    with start_ray_instance(cores=1) as other:
+        cluster.down()
+        for host in cluster.hosts.hosts:
+            assert host.find_processes("ray") == []
+        alive = ["ray", "status", "--address", other.environment["RAY_ADDRESS"]]
+        assert "Active:" in cluster.run(*alive, **other.environment)

@@ -1,0 +1,300 @@
+"""Hostile and mutated inputs for every importer, drawn by hypothesis.
+
+An import of any input ends in a corpus or in a MemtuneError, within MAX_SECONDS, and a refused import leaves
+no file in the store. `python -m tests.fuzz.importers --inputs 100000` draws that many inputs, the same
+number for each format. The tests of test_importers.py draw a few hundred for each.
+"""
+
+import argparse
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from memtune.corpora import (
+    FORMATS,
+    CorpusStore,
+    Division,
+    ImportOptions,
+    TextFile,
+    VectorFile,
+    import_corpus,
+    verify_corpus,
+)
+from memtune.errors import MemtuneError
+
+MAX_SECONDS = 5
+
+CONLLU_WORD = "{}\t{}\t_\tNOUN\t_\t_\t{}\t{}\t_\t_\n"
+SEEDS: Mapping[str, Mapping[str, str]] = {
+    "text": {"text": "the cat sees the dog\n\nthe dog sleeps\n"},
+    "ptb": {"text": "the <unk> sees N dogs\nthe dog sleeps\n"},
+    "wikitext": {"text": " = Cats = \n\n the cat @-@ like dog \n"},
+    "gutenberg": {
+        "text": "By hand\n\n*** START OF THE PROJECT GUTENBERG EBOOK ***\n\n"
+        "Mr. J. B. Cat's dog\nsleeps. Go-\non!\n\n"
+        "*** END OF THE PROJECT GUTENBERG EBOOK ***\n"
+    },
+    "msr-completion": {
+        "questions.txt": "1a) the girl's [cat] sleeps.\n1b) the girl's [dog] sleeps.\n",
+        "answers.txt": "1b) the girl's [dog] sleeps.\n",
+        "trees": "".join(
+            "".join(
+                CONLLU_WORD.format(place, word, place - 1, "punct" if word == "." else "dep")
+                for place, word in enumerate(("the", "girl's", candidate, "sleeps", "."), start=1)
+            )
+            + "\n"
+            for candidate in ("cat", "dog")
+        ),
+    },
+    "agreement": {
+        "x.text": "the dog sleeps <eos>\nthe dogs run off\n",
+        "x.gold": "2\tsleeps\tsleep\t0\nR!A\t1\t2\t2\tVERB\tX\tsleep\tsleeps\t_\t1\tNOUN\tA_B\n",
+        "x.tab": "form\tclass\tn_attr\nsleep\tcorrect\t1\nsleeps\twrong\t1\n",
+    },
+    "agreement-prefix": {"text": "VBZ\tthe dog of the cats\nplur\tthe dogs\n"},
+    "linzen-tsv": {
+        "text": "orig_sentence\tpos_sentence\tverb\tverb_index\tn_diff_intervening\n"
+        'the "dog" sleeps\tDT NN VBZ\tsleeps\t3\t1\nthey sleep\tPRP VBP\tsleep\t2\t0\n',
+        "forms": "sleeps\tsleep\nist\tsind\n",
+    },
+    "sst": {"text": "(3 (2 A) (4 (3 good) (2 -LRB-)))\n(1 no)\n"},
+    "snli": {
+        "text": '{"gold_label": "neutral", "sentence1_binary_parse": "( a cat )", '
+        '"sentence2_binary_parse": "( it sleeps )"}\n{"gold_label": "-"}\n'
+    },
+    "snli-tsv": {"text": "a cat sleeps\tit sleeps\t1\n"},
+    "conllu": {
+        "text": "# text = cats\n"
+        + CONLLU_WORD.format(1, "a", 2, "det")
+        + CONLLU_WORD.format(2, "cat", 0, "root")
+        + "\n"
+    },
+}
+"""By format, the files of a small valid text; the first one is the text itself."""
+
+OPTIONS: Mapping[str, tuple[Mapping[str, str], ...]] = {
+    "gutenberg": ({"final": "drop", "clitics": "split"},),
+    "msr-completion": ({"final": "drop", "clitics": "split"}, {"trees": "trees", "punctuation": "drop"}),
+    "linzen-tsv": ({"forms": "forms"},),
+    "conllu": ({"punctuation": "drop", "subtypes": "strip"},),
+}
+"""Options to import with besides none; a value that names a file of the format is the path of that file."""
+
+FRAGMENTS = (
+    *("\n", "\t", " ", "\r", "\r\n", "\r\r\n", "\0", "\ufeff", "\u2028", "\x85", "\x1c", "\u00a0", "\u200b"),
+    *(
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        '"',
+        "'",
+        "\\",
+        "\\ud800",
+        "\\u0000",
+        "<eos>",
+        "<unk>",
+        "-LRB-",
+        "-",
+        ".",
+    ),
+    *(
+        "0",
+        "1",
+        "-1",
+        "4",
+        "127",
+        "128",
+        "2147483647",
+        "2147483648",
+        "9" * 20,
+        "1" * 5_000,
+        "1e9",
+        "nan",
+        "٣",
+    ),
+    *("[" * 5_000, "(" * 5_000, "(3 " * 3_000, "a" * 140_000, "Mr. " * 2_000, "a." * 3_000, " " * 20_000),
+    *("é", "İ", "ß", "\U0001f600", "1a) a [b]\n", "VBZ\t", "NaN", "null", "true", "{}", "*** START OF"),
+)
+RAW = (b"\xff", b"\xed\xa0\x80", b"\xc0\x80", b"\x1f\x8b\x08", b"PK\x03\x04", b"PAR1", b"\xff\xfe", b"\x80")
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One import to try: the files, the first of them the text, and how to import it."""
+
+    format: str
+    files: Mapping[str, bytes]
+    options: Mapping[str, str]
+    skip_bad: bool
+    divided: bool
+    every_word: bool
+    vectors: bytes | None
+
+
+def cut(data: bytes, place: float) -> int:
+    """A position in the data, from a share of its length."""
+    return int(place * len(data))
+
+
+EDITS: tuple[Callable[[bytes, float, float, bytes], bytes], ...] = (
+    lambda data, place, _, piece: data[: cut(data, place)] + piece + data[cut(data, place) :],
+    lambda data, place, stop, piece: (
+        data[: cut(data, min(place, stop))] + piece + data[cut(data, max(place, stop)) :]
+    ),
+    lambda data, place, stop, _: data[: cut(data, min(place, stop))] + data[cut(data, max(place, stop)) :],
+    lambda data, place, stop, _: data + data[cut(data, min(place, stop)) : cut(data, max(place, stop))],
+    lambda data, place, _, __: data[: cut(data, place)],
+    lambda data, _, __, piece: data.replace(b"\n", piece + b"\n"),
+    lambda data, _, __, piece: data.replace(b"\t", piece),
+)
+"""Insert, replace, delete, repeat, truncate, change every line end, change every TAB."""
+
+PIECES = st.one_of(
+    st.sampled_from([fragment.encode() for fragment in FRAGMENTS]),
+    st.sampled_from(RAW),
+    st.binary(max_size=8),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8).map(str.encode),
+)
+PLACES = st.floats(0, 1)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, text: str) -> bytes:
+    """A valid text after some edits, or now and then random bytes."""
+    if draw(st.integers(0, 19)) == 0:
+        return draw(st.binary(max_size=200))
+    data = text.encode()
+    for _ in range(draw(st.sampled_from((0, 0, 1, 1, 2, 4)))):
+        data = draw(st.sampled_from(EDITS))(data, draw(PLACES), draw(PLACES), draw(PIECES))
+    return data
+
+
+@st.composite
+def attacks(draw: st.DrawFn, format: str) -> Attack:
+    """An import of mutated files of a format."""
+    files = {name: draw(mutated(text)) for name, text in SEEDS[format].items()}
+    vectors = draw(mutated("the 1 2 3\ncat 0.5 -1e3 2\n")) if draw(st.integers(0, 9)) == 0 else None
+    return Attack(
+        format,
+        files,
+        draw(st.sampled_from(({}, *OPTIONS.get(format, ())))),
+        skip_bad=draw(st.booleans()),
+        divided=draw(st.integers(0, 4)) == 0,
+        every_word=draw(st.booleans()),
+        vectors=vectors,
+    )
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError in the block after some seconds."""
+
+    def stop(_: int, __: FrameType | None) -> None:
+        raise TimeoutError(f"an import takes longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def list_remains(store: Path) -> list[str]:
+    """Everything a store holds but its locks and its empty folders."""
+    return [str(path) for path in store.rglob("*") if path.is_file() and path.suffix != ".lock"]
+
+
+def try_import(attack: Attack, folder: Path) -> bool:
+    """Imports the files of an attack into a new store below `folder`; whether a corpus came of it.
+
+    Raises AssertionError where a refused import leaves files in the store or an imported corpus is not whole,
+    and whatever the import raises besides MemtuneError.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name, data in attack.files.items():
+        (folder / name).write_bytes(data)
+    options = {
+        name: str(folder / value) if value in attack.files else value
+        for name, value in attack.options.items()
+    }
+    source = TextFile(folder / next(iter(attack.files)), attack.format, options)
+    vectors = None
+    if attack.vectors is not None:
+        (folder / "vectors").write_bytes(attack.vectors)
+        vectors = VectorFile(folder / "vectors")
+    sources = Division(source) if attack.divided else dict.fromkeys(("train", "valid", "test"), source)
+    chosen = ImportOptions(skip_bad=attack.skip_bad, vocabulary="all" if attack.every_word else "train")
+    store = CorpusStore.open(folder / "store")
+    refusal = None
+    try:
+        with time_limit(MAX_SECONDS):
+            import_corpus("any", sources, store, chosen, vectors=vectors, cache=folder / "cache")
+    except MemtuneError as error:
+        refusal = str(error)
+    if refusal is not None:
+        assert refusal.encode(), "a refusal without a message, or with lone surrogates"
+        assert list_remains(folder / "store") == []
+        return False
+    assert verify_corpus("any", store) == []
+    return True
+
+
+def fuzz(format: str, inputs: int, number: int = 0) -> int:
+    """Tries a number of inputs of a format, the same ones for a seed; returns how many became corpora."""
+    # In memory where Linux offers it: an import waits for the disk several times.
+    place = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        return _run(format, inputs, Path(folder) / "fuzz", number)
+
+
+def _run(format: str, inputs: int, folder: Path, number: int) -> int:
+    imported = 0
+
+    @seed(number)
+    @settings(
+        max_examples=inputs,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(attacks(format))
+    def run(attack: Attack) -> None:
+        nonlocal imported
+        imported += try_import(attack, folder)
+
+    run()
+    return imported
+
+
+def main() -> None:
+    """Draws inputs for every format and prints how many became corpora."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=1_000, help="of all formats together")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--formats", nargs="*", choices=list(FORMATS), default=list(FORMATS))
+    given_options = parser.parse_args()
+    for format in given_options.formats:
+        started, count = time.monotonic(), -(-given_options.inputs // len(given_options.formats))
+        imported = fuzz(format, count, given_options.seed)
+        seconds = time.monotonic() - started
+        print(f"{format}: {count:,} inputs, {imported:,} corpora, {seconds:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

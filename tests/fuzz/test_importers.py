@@ -1,0 +1,37 @@
+"""No input crashes an importer, hangs it or leaves a part of a corpus behind."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from memtune.corpora import FORMATS
+from tests.fuzz.importers import OPTIONS, SEEDS, Attack, fuzz, time_limit, try_import
+
+INPUTS = 200
+"""Inputs for each format; more with `python -m tests.fuzz.importers --inputs 100000`."""
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_input_is_imported_or_refused(format: str) -> None:
+    assert fuzz(format, INPUTS) > 0
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [(format, options) for format in FORMATS for options in ({}, *OPTIONS.get(format, ()))],
+)
+def test_the_seed_texts_are_valid(format: str, options: dict[str, str], tmp_path: Path) -> None:
+    files = {name: text.encode() for name, text in SEEDS[format].items()}
+    attack = Attack(format, files, options, skip_bad=False, divided=False, every_word=False, vectors=None)
+    assert try_import(attack, tmp_path / "fuzz")
+
+
+def wait_forever() -> None:
+    with time_limit(0.01):
+        signal.pause()
+
+
+def test_a_hang_is_a_failure() -> None:
+    with pytest.raises(TimeoutError, match="takes longer than"):
+        wait_forever()

@@ -1,0 +1,14 @@
+"""Hostile search spaces, studies and checkpoints raise only MemtuneError (a fixed sample of inputs)."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.training import TARGETS, run_inputs
+
+INPUTS = {"spaces": 150, "studies": 100, "checkpoints": 150}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_hostile_input_is_accepted_or_raises_a_memtune_error(target: str, tmp_path: Path) -> None:
+    run_inputs(target, INPUTS[target], seed=0, folder=tmp_path)

@@ -1,0 +1,277 @@
+"""Hostile search spaces, studies and checkpoints.
+
+    python -m tests.fuzz.training --inputs 100000
+
+An input may be accepted or refused with a MemtuneError. Any other exception fails, and so does an input that
+takes more than MAX_CPU_SECONDS of processor time, or MAX_SECONDS of waiting.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as with_seed
+from hypothesis import strategies as st
+
+from memtune.corpora import Corpus
+from memtune.errors import MemtuneError
+from memtune.spaces import RandomChooser, override_space, read_space
+from memtune.studies.study import check_spaces, load_study, make_trial_config
+from memtune.training import GradientTrainer, TrialConfig, load_best_model, read_checkpoint
+from memtune.training.checkpoint import RECORD_FILE, read_record
+from memtune.values import digest
+from tests.golden.tiny_corpus import make_tiny_corpus
+from tests.unit.training.conftest import new_trial
+
+__all__ = ["TARGETS", "run_inputs"]
+
+MAX_CPU_SECONDS = 5
+MAX_SECONDS = 60
+"""A blocked read takes no processor time; on a busy machine a quick input may still wait for its turn."""
+ROOT = Path(__file__).parents[2]
+SPACE_FILES = sorted((ROOT / "search_spaces").glob("*.toml"))
+STUDY_FILES = sorted((ROOT / "jobs" / "studies").glob("*.toml"))
+VOCABULARY_SIZE = 100
+TOML_TOKENS = [
+    *("0", "-1", "1", "2", "1e308", "-1e308", "5e-324", "inf", "nan", "9" * 18, "9" * 19, "9" * 4400),
+    *("true", "{}", "[]", '""', '"lstm"', '"kneser_ney"', '"\\u0000"', "1979-05-27", "0x7fffffffffffffff"),
+    *("{ int = [1, 3] }", "{ int = [-5, 5], step = 3 }", "{ float = [-1e308, 1e308], step = 1e-300 }"),
+    *("{ float = [1e-300, 1e300], log = true }", '{ choice = ["a", 1, true] }', "{ fit_parameters = 5 }"),
+    *("{ int = [0, 9223372036854775807], log = false }", '{ one_of = "kind" }', "[" * 600, "{a=" * 600),
+    *("one_of", "int", "float", "choice", "log", "step", "fit_parameters", "spaces", "model", "training"),
+    *("a." * 3000, "=", ",", "\n", "[", "]", "[[", "]]", "{", "}", '"', "'''", "\r", "\x00", "\ufeff", "#"),
+]
+JSON_VALUES = st.one_of(
+    st.sampled_from([None, True, -1, 0, 1.5, 2**31, 2**63 - 1, 10**30, "", "x", "../../x", [], {}, [[]]]),
+    st.sampled_from([float("inf"), float("nan"), -1e308, {"a": {"b": 1}}, ["x"] * 3, "\ud800"]),
+)
+EDITS = st.lists(
+    st.tuples(
+        st.integers(0, 10**6), st.sampled_from(["replace", "insert", "delete"]), st.sampled_from(TOML_TOKENS)
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def edit_toml(text: str, edits: list[tuple[int, str, str]]) -> str:
+    """The text with some of its words, numbers and punctuation marks replaced."""
+    tokens = re.findall(r"\w+(?:\.\d+)?|\s+|[^\w\s]", text)
+    for number, kind, token in edits:
+        place = number % len(tokens)
+        tokens[place : place + (kind != "insert")] = [] if kind == "delete" else [token]
+        tokens = tokens or ["#"]
+    return "".join(tokens)
+
+
+SPACES = st.builds(edit_toml, st.sampled_from([file.read_text() for file in SPACE_FILES]), EDITS)
+STUDIES = st.builds(edit_toml, st.sampled_from([file.read_text() for file in STUDY_FILES]), EDITS)
+
+
+class Target:
+    """What one kind of input needs: a folder of its own, and a tiny corpus for checkpoints."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.corpus: Corpus = make_tiny_corpus(folder / "corpus", train=20)
+        trainer = GradientTrainer(
+            new_trial({"family": "lstm", "width": 3}, optimiser={"kind": "adam"}, epochs=2), self.corpus
+        )
+        trainer.advance()
+        trainer.train_for(0)
+        trainer.save(folder / "original")
+
+    def read_space(self, text: str) -> None:
+        """Read a space and use everything of it: values, sizes, and samples as trials of a study's budget."""
+        space = read_space(text, "space")
+        for parameter in space.parameters():
+            parameter.leaf.test_values()
+        space.describe(), space.size(), space.family
+        for entries in ({}, {"training": {"tokens": 1000}}):
+            sampled = override_space(space, entries).sample(RandomChooser(0), _count_parameters)
+            make_trial_config(sampled).parameter_count(VOCABULARY_SIZE)
+
+    def read_study(self, text: str) -> None:
+        """Read a study and check its spaces."""
+        path = self.folder / "study.toml"
+        path.write_bytes(text.encode("utf-8", "replace"))
+        check_spaces(path, load_study(path), VOCABULARY_SIZE)
+
+    def read_checkpoint(self, alterations: list[tuple[int, str, int, Any, bool]]) -> None:
+        """Read an altered checkpoint in every way that there is, and resume from it."""
+        folder = self.folder / "altered"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.folder / "original", folder)
+        for file, kind, number, value, is_sealed in alterations:
+            _alter(sorted(folder.iterdir())[file % len(sorted(folder.iterdir()))], kind, number, value)
+            if is_sealed:
+                with suppress(OSError, ValueError, KeyError, TypeError, RecursionError, AttributeError):
+                    _seal(folder)
+        for read in (read_record, read_checkpoint, load_best_model, self._restore):
+            with suppress(MemtuneError):
+                read(folder)
+
+    def _restore(self, folder: Path) -> GradientTrainer:
+        return GradientTrainer.restore(folder, self.corpus)
+
+
+ALTERATION_KINDS = [
+    *("value", "value", "value", "truncate", "flip", "append", "fifo", "zero", "folder", "huge", "deep"),
+    *("remove", "outside", "digits"),
+]
+ALTERATIONS = st.lists(
+    st.tuples(
+        st.integers(0, 3),
+        st.sampled_from(ALTERATION_KINDS),
+        st.integers(0, 10**6),
+        JSON_VALUES,
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=3,
+)
+TARGETS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Target, Any], None]]] = {
+    "spaces": (SPACES, Target.read_space),
+    "studies": (STUDIES, Target.read_study),
+    "checkpoints": (ALTERATIONS, Target.read_checkpoint),
+}
+
+
+def _count_parameters(sampled: Any) -> int:
+    return make_trial_config(sampled).parameter_count(VOCABULARY_SIZE)
+
+
+def _alter(path: Path, kind: str, number: int, value: Any) -> None:
+    content = path.read_bytes() if _is_small(path) else b"{}"
+    if kind == "value":
+        if path.name == RECORD_FILE:
+            _replace_value(path, content, number, value)
+        return
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    place = number % (len(content) + 1)
+    if kind in ("truncate", "flip", "append", "deep", "digits"):
+        changed = {
+            "truncate": content[:place],
+            "flip": content[:place] + bytes([number % 256]) + content[place + 1 :],
+            "append": content + b"\0" * (number % 100),
+            "deep": b"[" * 100_000,
+            "digits": b'{"schema_version": ' + b"1" * 5000 + b"}",
+        }
+        path.write_bytes(changed[kind])
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind in ("zero", "outside"):
+        path.symlink_to("/dev/zero" if kind == "zero" else "/proc/self/status")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "huge":
+        with path.open("wb") as file:
+            file.truncate(2 ** (30 + number % 12))
+    elif len(list(path.parent.iterdir())) == 0:
+        path.touch()
+
+
+def _replace_value(path: Path, content: bytes, number: int, value: Any) -> None:
+    """Replace one value of the record, chosen by number; its digests no longer agree."""
+    with suppress(ValueError, RecursionError):
+        document = json.loads(content)
+        places = list(_iterate_places(document))
+        if places:
+            parent, key = places[number % len(places)]
+            parent[key] = value
+            path.write_text(json.dumps(document))
+
+
+def _iterate_places(node: Any) -> Iterator[tuple[Any, Any]]:
+    pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in list(pairs):
+        yield node, key
+        yield from _iterate_places(value)
+
+
+def _is_small(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size < 2**20
+
+
+def _seal(folder: Path) -> None:
+    """Make the digests of an altered checkpoint agree with its files again, as an attacker would."""
+    path = folder / RECORD_FILE
+    if not _is_small(path):
+        return
+    sealed = json.loads(path.read_bytes())
+    for name in sealed["files"]:
+        if _is_small(folder / name):
+            sealed["files"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    config = TrialConfig.model_validate(sealed["record"]["config"])
+    sealed["record"]["identity"] = config.identity(sealed["record"]["corpus_digest"])
+    sealed["digest"] = digest({name: value for name, value in sealed.items() if name != "digest"})
+    path.write_text(json.dumps(sealed))
+
+
+@contextmanager
+def _limited_time() -> Iterator[None]:
+    """Raise AssertionError in a block that takes too long."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise AssertionError(f"more than {MAX_CPU_SECONDS} s of processor time or {MAX_SECONDS} s of waiting")
+
+    timers = {signal.ITIMER_VIRTUAL: MAX_CPU_SECONDS, signal.ITIMER_REAL: MAX_SECONDS}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGVTALRM, signal.SIGALRM)}
+    for timer, seconds in timers.items():
+        signal.setitimer(timer, seconds)
+    try:
+        yield
+    finally:
+        for timer in timers:
+            signal.setitimer(timer, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run_inputs(target: str, inputs: int, seed: int, folder: Path) -> None:
+    """Run inputs of a target under a fixed seed; raises what an input raises besides MemtuneError."""
+    strategy, run = TARGETS[target]
+    state = Target(folder)
+
+    @with_seed(seed)
+    @settings(
+        max_examples=inputs,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def check(value: Any) -> None:
+        with _limited_time(), suppress(MemtuneError):
+            run(state, value)
+
+    check()
+
+
+def main() -> None:
+    """Run inputs of every target, or of those named."""
+    parser = argparse.ArgumentParser(description="Hostile search spaces, studies and checkpoints")
+    parser.add_argument("targets", nargs="*", default=list(TARGETS), help=f"default: {' '.join(TARGETS)}")
+    parser.add_argument("--inputs", type=int, default=1000, help="for each target")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    for target in arguments.targets:
+        with tempfile.TemporaryDirectory() as folder:
+            run_inputs(target, arguments.inputs, arguments.seed, Path(folder))
+        print(f"{target}: {arguments.inputs:,} inputs under seed {arguments.seed}, no failure", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The terminal prints users' texts literally."""
+
+import io
+
+import pytest
+from rich.table import Table
+
+from memtune.cli.terminal import out
+from memtune.reports.live_display import LiveDisplay
+from memtune.reports.text_console import TextConsole, show_control_characters
+
+TEXT = "Is [/b] [red]good[/red] :smile: {x}?"
+
+
+@pytest.fixture
+def console() -> TextConsole:
+    return TextConsole(file=io.StringIO(), width=100, force_terminal=True, color_system="standard")
+
+
+def read_output(console: TextConsole) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_markup_and_emoji_codes_in_a_text_are_printed_literally(console: TextConsole) -> None:
+    console.print(TEXT)
+    assert TEXT in read_output(console)
+
+
+def test_markup_in_a_cell_and_a_title_is_printed_literally(console: TextConsole) -> None:
+    table = Table(title=f"title {TEXT}")
+    table.add_column("column [/b]")
+    table.add_row(f"cell {TEXT}")
+    console.print(table)
+    for text in (f"title {TEXT}", f"cell {TEXT}", "column [/b]"):
+        assert text in read_output(console)
+
+
+def test_an_escape_sequence_is_written_out_instead_of_executed(console: TextConsole) -> None:
+    console.print("word \x1b]0;title\x07 \x9b31m \r end")
+    assert r"word \x1b]0;title\x07 \x9b31m \x0d end" in read_output(console)
+
+
+def test_tabs_and_line_ends_are_not_escaped() -> None:
+    assert show_control_characters("a\tb\nc") == "a\tb\nc"
+
+
+def test_commands_print_to_a_text_console() -> None:
+    assert isinstance(out, TextConsole)
+
+
+def test_a_question_with_markup_is_the_title_of_a_live_display(console: TextConsole) -> None:
+    console.print(LiveDisplay(console, TEXT, 3))
+    assert TEXT in read_output(console)

@@ -1,0 +1,235 @@
+"""Number agreement: two files line by line, and the published table without its other forms."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from memtune.corpora import TextFile, import_corpus, open_corpus
+from memtune.errors import ConfigurationError, CorpusError
+from tests.unit.corpora.formats.conftest import read_sentences
+
+
+def asked(corpus, split="train"):
+    """(sentence, verb, right form, wrong form, attractors)."""
+    tokens = corpus.vocabulary.tokens
+    return [
+        (row["sentence"], row["verb"], tokens[row["right"]], tokens[row["wrong"]], row["attractors"])
+        for row in corpus.annotations["agreement"][split].to_pylist()
+    ]
+
+
+@pytest.fixture
+def bring_pair(bring, monkeypatch):
+    """Imports a text and its gold, whose words all get ids."""
+
+    def run(text, gold, **options):
+        return bring("agreement", text, "x.text", {"x.gold": gold}, **options)
+
+    return run
+
+
+def test_corresponding_lines_form_a_question(bring_pair):
+    corpus = bring_pair("the dogs bark <eos>\nit barks\n", "2\tbark\tbarks\t0\n1\tbarks\tbark\t3\n")
+    assert read_sentences(corpus) == ["the dogs bark", "it barks"]
+    assert asked(corpus) == [(0, 2, "bark", "barks", 0), (1, 1, "barks", "bark", 3)]
+
+
+def test_forms_have_the_case_of_the_sentence(bring_pair):
+    text = "here we are\nnow it is\nAre we\nIs it\n"
+    corpus = bring_pair(text, "2\tAre\tIs\t0\n2\tIs\tAre\t0\n0\tare\tis\t0\n0\tis\tare\t0\n")
+    assert [row[2:4] for row in asked(corpus)] == [("are", "is"), ("is", "are"), ("Are", "Is"), ("Is", "Are")]
+
+
+def test_an_option_names_the_gold_file(bring, tmp_path):
+    (tmp_path / "other").write_text("0\tgo\tgoes\t1\n")
+    corpus = bring("agreement", "go goes\n", gold=str(tmp_path / "other"))
+    assert asked(corpus) == [(0, 0, "go", "goes", 1)]
+    assert [record.name for record in corpus.manifest.sources["train"].beside] == [str(tmp_path / "other")]
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "message"),
+    [
+        ("a b\na b\n", "0\ta\tb\t0\n", r"x.gold ends after 1 lines, but .*x.text has more"),
+        ("a b\n", "0\ta\tb\t0\n0\ta\tb\t0\n", r"x.gold has more lines than .*x.text"),
+        (
+            "a b\n",
+            "0\ta\tb\n",
+            "line 1: its line of gold is not position, right form, wrong form and attractors",
+        ),
+        ("a b\n", "5\ta\tb\t0\n", 'line 1: word 5 is missing, its line of gold says "a"'),
+    ],
+)
+def test_files_that_do_not_correspond_are_refused(bring_pair, text, gold, message):
+    with pytest.raises(CorpusError, match=message):
+        bring_pair(text, gold)
+
+
+def test_a_text_without_gold_is_refused_with_the_missing_file(bring):
+    with pytest.raises(CorpusError, match=r"in .*text\.gold, but .* does not exist; .*--option gold=FILE"):
+        bring("agreement", "a b\n")
+
+
+HEADER = "sentence\torig_sentence\tpos_sentence\tverb\tverb_index\tn_diff_intervening"
+
+
+def row(sentence, tags, verb, index, attractors=0):
+    return f"x\t{sentence}\t{tags}\t{verb}\t{index}\t{attractors}"
+
+
+def test_other_forms_are_found_among_the_tagged_words_of_the_file(bring):
+    rows = [
+        row("the boxes near it are red", "DT NNS IN PRP VBP JJ", "are", 5, 1),
+        row("he carries it and is red", "PRP VBZ PRP CC VBZ JJ", "carries", 2),
+        row("they carry and they pass", "PRP VBP CC PRP VBP", "carry", 2, 2),
+        row("it passes", "PRP VBZ", "passes", 2),
+        row("They Do", "PRP VBP", "Do", 2),
+        row("it does", "PRP VBZ", "does", 2),
+    ]
+    corpus = bring("linzen-tsv", "\n".join([HEADER, *rows]))
+    assert asked(corpus) == [
+        (0, 4, "are", "is", 1),
+        (1, 1, "carries", "carry", 0),
+        (2, 1, "carry", "carries", 2),
+        (3, 1, "passes", "pass", 0),
+        (4, 1, "Do", "Does", 0),
+        (5, 1, "does", "do", 0),
+    ]
+
+
+def test_rows_without_the_other_form_are_left_out_and_counted(bring):
+    rows = [
+        row("it eats", "PRP VBZ", "eats", 2),
+        row("they eat", "PRP VB", "eat", 2),  # not tagged as a present tense
+        row("they do", "PRP VBP", "do", 2),
+        row("it does", "PRP VBZ", "does", 2),
+    ]
+    corpus = bring("linzen-tsv", "\n".join([HEADER, *rows]))
+    assert read_sentences(corpus) == ["they do", "it does"]
+    skipped = corpus.manifest.sources["train"].skipped
+    assert skipped == {"rows whose verb's other form is not in the file": 2}
+
+
+def test_a_table_without_the_columns_is_refused(bring):
+    with pytest.raises(CorpusError, match="line 1: a header without orig_sentence, pos_sentence"):
+        bring("linzen-tsv", "verb\tverb_index\tn_diff_intervening\nis\t1\t0\n")
+
+
+def test_quoted_columns_are_read_as_written(bring):
+    rows = ['x\t"the ""dog"" is"\tDT NN VBZ\tis\t3\t0', row("we are", "PRP VBP", "are", 2)]
+    assert read_sentences(bring("linzen-tsv", "\n".join([HEADER, *rows])))[0] == 'the "dog" is'
+
+
+def test_the_published_questions_have_their_counts(corpora_folder, store, cache):
+    folder = corpora_folder("linzen_agreement")
+    source = TextFile(folder / "subj_agr_filtered.dev.text", "agreement")
+    import_corpus("linzen", {"test": source}, store, cache=cache)
+    corpus = open_corpus("linzen", store, cache)
+    attractors = Counter(corpus.annotations["agreement"]["test"]["attractors"].to_pylist())
+    assert attractors == {0: 1_000, 1: 996, 2: 932, 3: 629, 4: 143}
+    same = [right for *_, right, wrong, _ in asked(corpus, "test") if right == wrong]
+    assert same == ["wherein", "lie"]  # the file has these two without another form
+    assert "<unk>" not in {form for *_, right, wrong, _ in asked(corpus, "test") for form in (right, wrong)}
+
+
+def write_generated(verb, right, wrong, columns=12):
+    """A line of gold of the generated questions of Gulordava et al. (2018)."""
+    line = ["R!A!B", "3", "1", str(verb), "VERB", "Number=Plur", right, wrong, "_", "1", "NOUN", "A_B"]
+    return "\t".join(line[:columns]) + "\n"
+
+
+TABLE = "form\tclass\tn_attr\nstays\tcorrect\t2\nstay\twrong\t2\nrun\tcorrect\t0\nruns\twrong\t0\n"
+GENERATED = ("the dog green off <eos>\ncats Run there\n", [(2, "stays", "stay"), (1, "run", "runs")])
+
+
+@pytest.mark.parametrize("columns", [11, 12])
+def test_generated_questions_keep_their_forms_where_another_word_is_in_place(bring_pair, columns):
+    text, questions = GENERATED
+    corpus = bring_pair(text, "".join(write_generated(*question, columns) for question in questions))
+    assert read_sentences(corpus) == ["the dog green off", "cats Run there"]
+    assert asked(corpus) == [(0, 2, "stays", "stay", -1), (1, 1, "Run", "Runs", -1)]
+
+
+def test_the_attractors_of_generated_questions_are_in_their_table(bring):
+    text, questions = GENERATED
+    gold = "".join(write_generated(*question) for question in questions)
+    corpus = bring("agreement", text, "x.text", {"x.gold": gold, "x.tab": TABLE})
+    assert [row[-1] for row in asked(corpus)] == [2, 0]
+    assert corpus.manifest.sources["train"].notes == ()
+    beside = corpus.manifest.sources["train"].beside
+    assert [Path(record.name).name for record in beside] == ["x.gold", "x.tab"]
+
+
+def test_unknown_attractors_are_noted_once(bring_pair):
+    text, questions = GENERATED
+    corpus = bring_pair(text, "".join(write_generated(*question) for question in questions))
+    (note,) = corpus.manifest.sources["train"].notes
+    assert "the number of attractors is not known for some questions" in note
+
+
+@pytest.mark.parametrize(
+    ("gold", "table", "message"),
+    [
+        (write_generated(9, "stays", "stay"), TABLE, "line 1: position 9 in a sentence of 4 words"),
+        (
+            write_generated(2, "goes", "go"),
+            TABLE,
+            'rows of the table .* are not of "goes" and "go"',
+        ),
+        (write_generated(2, "stays", "stay"), "form\tclass\n", r"x\.tab: line 1: a header without n_attr"),
+        (write_generated(2, "stays", "stay"), TABLE.replace("2", "x"), 'n_attr "x" is not a whole number'),
+        (write_generated(2, "a b", "stay"), TABLE, '"a b" and "stay" are not two forms of one word'),
+        (write_generated("9" * 5_000, "a", "b"), TABLE, r'position "9{40}\.\.\." is not a whole number'),
+    ],
+)
+def test_generated_questions_that_do_not_match_their_text_are_refused(bring, gold, table, message):
+    with pytest.raises(CorpusError, match=message):
+        bring("agreement", "the dog green off\n", "x.text", {"x.gold": gold, "x.tab": table})
+
+
+def test_a_table_next_to_other_questions_is_not_read(bring):
+    corpus = bring("agreement", "it barks\n", "x.text", {"x.gold": "1\tbarks\tbark\t3\n", "x.tab": "other\n"})
+    assert asked(corpus) == [(0, 1, "barks", "bark", 3)]
+
+
+@pytest.mark.parametrize("label", ["VBZ", "sing", "singular"])
+def test_a_number_label_asks_for_a_form_after_its_prefix(bring, label):
+    corpus = bring("agreement-prefix", f"{label}\tthe dog near cats\nVBP\tdogs\n")
+    assert read_sentences(corpus) == ["the dog near cats is", "dogs are"]
+    assert asked(corpus) == [(0, 4, "is", "are", -1), (1, 1, "are", "is", -1)]
+
+
+def test_options_set_forms_and_attractors_of_prefixes(bring):
+    corpus = bring("agreement-prefix", "VBZ\tder Hund\n", singular="ist", plural="sind", attractors="5")
+    assert asked(corpus) == [(0, 2, "ist", "sind", 5)]
+
+
+@pytest.mark.parametrize("forms", [{"singular": "are"}, {"plural": "have been"}])
+def test_equal_forms_for_prefixes_are_refused(bring, forms):
+    with pytest.raises(ConfigurationError, match="singular and plural must be two different words"):
+        bring("agreement-prefix", "VBZ\tthe dog\n", **forms)
+
+
+def test_verbs_of_other_languages_get_their_forms_from_a_file(bring, tmp_path):
+    (tmp_path / "forms").write_text("schläft\tschlafen\nè\tsono\nшёл\tшли\nшла\tшли\n")  # noqa: RUF001
+    rows = [
+        "orig_sentence\tverb\tverb_index\tn_diff_intervening",
+        "Der Hund schläft\tschläft\t3\t0",
+        "Sono qui\tSono\t1\t1",
+        "мы шли там\tшли\t2\t0",  # the form of the first line, of two genders
+        "sie geht\tgeht\t2\t0",
+    ]
+    corpus = bring("linzen-tsv", "\n".join(rows), forms=str(tmp_path / "forms"))
+    assert asked(corpus) == [
+        (0, 2, "schläft", "schlafen", 0),
+        (1, 0, "Sono", "È", 1),
+        (2, 1, "шли", "шёл", 0),
+    ]
+    assert list(corpus.manifest.sources["train"].skipped.values()) == [1]
+
+
+def test_a_file_of_forms_has_two_words_per_line(bring, tmp_path):
+    (tmp_path / "forms").write_text("is\tare\nhas\n")
+    with pytest.raises(CorpusError, match="forms: line 2: 1 words; give a singular form, a TAB and a plural"):
+        bring("linzen-tsv", f"{HEADER}\n", forms=str(tmp_path / "forms"))

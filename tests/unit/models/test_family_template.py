@@ -1,0 +1,49 @@
+"""The templates in docs/templates, from which CONTRIBUTING.md has a new family start, work as they are."""
+
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+import pytest
+import torch
+
+from memtune.spaces.space_files import read_space
+from tests.oracles.agreement import assert_agreement
+
+TEMPLATES = Path(__file__).parents[3] / "docs" / "templates"
+
+
+def load_template(name: str, as_module: str, monkeypatch):
+    """The module of a template, under the name that it has after it is copied."""
+    loader = SourceFileLoader(as_module, str(TEMPLATES / name))
+    module = module_from_spec(spec_from_loader(as_module, loader))
+    monkeypatch.setitem(sys.modules, as_module, module)
+    loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def leave_no_bytecode(monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+
+def test_the_family_agrees_with_the_oracle(monkeypatch):
+    load_template("family.py.template", "memtune.models.families.my_family", monkeypatch)
+    oracle = load_template("oracle.py.template", "tests.oracles.my_family", monkeypatch)
+    for case in oracle.CASES.values():
+        model = case.build(torch.float64)
+        assert_agreement(model, case.get_oracle(model), case.draw_text(16), 1e-9, carried_from=7)
+
+
+def test_the_unit_tests_pass(monkeypatch):
+    load_template("family.py.template", "memtune.models.families.my_family", monkeypatch)
+    tests = load_template("test_family.py.template", "tests.unit.models.test_my_family", monkeypatch)
+    for name, test in vars(tests).items():
+        if name.startswith("test_"):
+            test()
+
+
+def test_the_space_is_one_of_the_family():
+    text = (TEMPLATES / "space.toml.template").read_text()
+    assert read_space(text, "space.toml.template").family == "my_family"

@@ -1,0 +1,196 @@
+"""The launch of a cluster: Ray's commands, the token file, and the nodes in a status report."""
+
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtune.errors import ClusterError, ConfigurationError
+from memtune.ray_backend.clusters import launch_cluster, load_cluster
+from memtune.ray_backend.clusters.cluster_status import (
+    count_min_nodes,
+    extract_status_report,
+    parse_node_counts,
+)
+from memtune.ray_backend.clusters.ray_commands import (
+    build_down_command,
+    build_ray_environment,
+    build_status_command,
+    build_stop_workers_command,
+    build_up_command,
+)
+from memtune.ray_backend.clusters.token_file import ensure_token, find_token_file
+
+ROOT = Path(__file__).parents[4]
+Write = Callable[[str, Callable[[dict[str, Any]], object]], Path]
+
+
+def keep(config: dict[str, Any]) -> None:
+    """Add no fault."""
+
+
+def test_only_its_owner_can_read_a_new_token(tmp_path: Path) -> None:
+    path = tmp_path / ".ray" / "auth_token"
+    assert ensure_token(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert len(path.read_text()) == 64
+
+
+def test_an_existing_token_stays_and_becomes_readable_by_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "auth_token"
+    path.write_text("mine")
+    path.chmod(0o644)
+    assert not ensure_token(path)
+    assert path.read_text() == "mine"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_token_file_is_the_file_that_the_cluster_mounts(write: Write, tmp_path: Path) -> None:
+    mounted = tmp_path / "token"
+    path = write("aws", lambda config: config["file_mounts"].update({"~/.ray/auth_token": str(mounted)}))
+    assert find_token_file(load_cluster(path)) == mounted
+
+
+@pytest.mark.parametrize("kind", ["aws", "gcp", "onprem"])
+def test_no_command_or_variable_of_a_launch_holds_the_token(
+    kind: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    cluster = load_cluster(write(kind, keep))
+    ensure_token(find_token_file(cluster))
+    token = (tmp_path / ".ray" / "auth_token").read_text()
+    texts = [*build_up_command(cluster, yes=True), *build_ray_environment(cluster).values()]
+    assert not [text for text in texts if token in text]
+
+
+def test_ray_up_receives_the_path_of_the_cluster_file(write: Write) -> None:
+    path = write("aws", keep)
+    assert build_up_command(load_cluster(path), yes=True)[3:] == [
+        "up",
+        "--no-config-cache",
+        "--yes",
+        str(path),
+    ]
+
+
+def test_ray_parses_each_command(write: Write) -> None:
+    from ray.scripts.scripts import cli
+
+    cluster = load_cluster(write("aws", keep))
+    for python, _, module, name, *arguments in (
+        build_up_command(cluster, yes=True),
+        build_down_command(cluster, yes=True),
+        build_status_command(cluster),
+    ):
+        assert (python, module) == (sys.executable, cli.callback.__module__)
+        parsed = cli.commands[name].make_context(name, arguments).params
+        assert parsed["cluster_config_file"] == str(cluster.path)
+        assert parsed.get("yes", True)
+
+
+def test_ray_asks_for_confirmation_without_yes(write: Write) -> None:
+    cluster = load_cluster(write("aws", keep))
+    assert "--yes" not in [*build_up_command(cluster, yes=False), *build_down_command(cluster, yes=False)]
+
+
+def test_a_cluster_on_premises_uses_version_1_of_the_autoscaler(write: Write) -> None:
+    environment = build_ray_environment(load_cluster(write("onprem", keep)))
+    assert environment["RAY_UP_enable_autoscaler_v2"] == "0"
+
+
+@pytest.mark.parametrize(("kind", "minimum"), [("aws", 1), ("gcp", 1), ("onprem", 3)])
+def test_the_minimum_of_nodes_is_the_head_and_min_workers_of_each_type(
+    kind: str, minimum: int, write: Write
+) -> None:
+    assert count_min_nodes(load_cluster(write(kind, keep))) == minimum
+
+
+def test_a_file_with_placeholders_is_not_launched() -> None:
+    steps: list[str] = []
+    with pytest.raises(ConfigurationError, match="EDIT-ubuntu-image is a placeholder"):
+        launch_cluster(ROOT / "cluster.yaml", yes=True, timeout_seconds=0, on_progress=steps.append)
+    assert steps == []
+
+
+def test_nodes_are_counted_in_a_report_of_autoscaler_version_1() -> None:
+    from ray.autoscaler._private.autoscaler import AutoscalerSummary
+    from ray.autoscaler._private.util import LoadMetricsSummary, format_info_string
+
+    load = LoadMetricsSummary(
+        usage={"CPU": (0.0, 4.0)},
+        resource_demand=[({"CPU": 1}, 7)],
+        pg_demand=[],
+        request_demand=[],
+        node_types=[],
+    )
+    nodes = AutoscalerSummary(
+        active_nodes={"local.cluster.node": 2},
+        idle_nodes=None,
+        pending_nodes=[("10.0.0.12", "local.cluster.node", "setting-up")],
+        pending_launches={"local.cluster.node": 3},
+        failed_nodes=[],
+    )
+    assert parse_node_counts(format_info_string(load, nodes)) == {"local.cluster.node": 2}
+
+
+def test_nodes_are_counted_in_a_report_of_autoscaler_version_2() -> None:
+    from ray.autoscaler.v2.schema import ClusterStatus, NodeInfo
+    from ray.autoscaler.v2.utils import ClusterStatusFormatter
+
+    def node(kind: str, is_running: bool) -> NodeInfo:
+        return NodeInfo(
+            instance_type_name="machine",
+            ray_node_type_name=kind,
+            instance_id=kind,
+            ip_address="10.0.0.1",
+            node_status="RUNNING" if is_running else "IDLE",
+            node_id=kind,
+        )
+
+    status = ClusterStatus(
+        active_nodes=[node("head", True), node("gpu", True)], idle_nodes=[node("gpu", False)]
+    )
+    assert parse_node_counts(ClusterStatusFormatter.format(status)) == {"head": 1, "gpu": 2}
+
+
+def test_nodes_are_counted_in_a_report_with_carriage_returns() -> None:
+    assert parse_node_counts("Shared connection\r\nActive:\r\n 1 head\r\nPending:\r\n 4 gpu\r\n") == {
+        "head": 1
+    }
+
+
+def test_output_without_a_report_is_an_error() -> None:
+    with pytest.raises(ClusterError, match="may still be starting"):
+        parse_node_counts("ssh: connect to host 10.0.0.1 port 22: Connection refused")
+
+
+def test_a_running_head_is_not_restarted(write: Write) -> None:
+    cluster = load_cluster(write("aws", keep))
+    assert "--no-restart" in build_up_command(cluster, yes=True, restart=False)
+    assert "--no-restart" not in build_up_command(cluster, yes=True)
+
+
+def test_log_lines_around_a_report_are_removed() -> None:
+    report = "======== Autoscaler status: now ========\r\nActive:\r\n 1 head\r\n"
+    printed = f"noise\n{report}\x1b[0m2026-01-02 03:04:05,678\tINFO more noise"
+    assert extract_status_report(printed) == "======== Autoscaler status: now ========\nActive:\n 1 head"
+
+
+def test_workers_on_premises_are_stopped_through_the_head(write: Write) -> None:
+    cluster = load_cluster(write("onprem", keep))
+    program, *_, login, script = build_stop_workers_command(cluster)
+    assert (program, login) == ("ssh", "my-user@10.0.0.10")
+    assert "10.0.0.11 10.0.0.12" in script
+    assert "my-user@HOST" in script
+    assert "ray stop" in script
+    assert subprocess.run(["bash", "-n", "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["aws", "gcp"])
+def test_no_worker_of_a_cloud_is_stopped_over_ssh(kind: str, write: Write) -> None:
+    assert build_stop_workers_command(load_cluster(write(kind, keep))) == []

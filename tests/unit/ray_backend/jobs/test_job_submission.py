@@ -1,0 +1,102 @@
+"""A study is checked on the client, and a job's metadata suffice to submit it again."""
+
+from pathlib import Path
+
+import pytest
+
+from memtune.errors import ClusterError, ConfigurationError, SpaceError
+from memtune.ray_backend.jobs.job_server import Job, JobServer, resolve_server_address
+from memtune.ray_backend.jobs.job_submission import Submission, prepare_resumption, prepare_submission
+from memtune.settings import Settings
+
+
+def job_of(submission: Submission, **changes: object) -> Job:
+    """The job that a server would list for a submission."""
+    fields: dict[str, object] = {
+        "id": "layers-3f9a1c",
+        "study": submission.study,
+        "status": "STOPPED",
+        "started": 1.0,
+        "ended": 2.0,
+        "entrypoint": submission.entrypoint,
+        "message": "",
+        "exit_code": None,
+        "metadata": submission.metadata,
+        "environment": submission.environment,
+    }
+    return Job.model_validate({**fields, **changes})
+
+
+def test_overrides_of_a_submission_become_options_of_search(study_file: Path, settings: Settings) -> None:
+    overrides = {"budget.trials": 3, "budget.time": "2h"}
+    submission = prepare_submission(study_file, overrides, replace_champion=True)
+    assert submission.entrypoint == (
+        "python -m memtune.cli search layers.toml --trials 3 --time-budget 2h --replace-champion"
+    )
+
+
+def test_a_corpus_on_this_machine_is_checked_before_submission(study_file: Path, settings: Settings) -> None:
+    submission = prepare_submission(study_file, environment={"MEMTUNE_STORE": settings.corpus_store})
+    assert not any("corpus" in note for note in submission.notes)
+    study_file.write_text(study_file.read_text() + "min_parameters = 900_000_000\n")
+    with pytest.raises(Exception, match="fewer than min_parameters"):
+        prepare_submission(study_file, environment={"MEMTUNE_STORE": settings.corpus_store})
+
+
+def test_a_note_says_that_the_cluster_checks_a_remote_corpus(study_file: Path) -> None:
+    notes = prepare_submission(study_file, environment={"MEMTUNE_STORE": "s3://bucket/corpora"}).notes
+    assert any('corpus "tiny" is checked on the cluster' in note for note in notes)
+
+
+def test_spaces_are_checked_before_submission_for_a_remote_corpus(study_file: Path) -> None:
+    space = study_file.parent / "space.toml"
+    space.write_text(space.read_text().replace("int = [1, 2]", "int = [0, 2]"))
+    with pytest.raises(SpaceError, match=r"\[model.layers\] = 0"):
+        prepare_submission(study_file, environment={"MEMTUNE_STORE": "s3://bucket/corpora"})
+
+
+def test_a_study_is_resumed_from_the_metadata_of_its_job(study_file: Path, settings: Settings) -> None:
+    first = prepare_submission(
+        study_file, {"budget.trials": 3}, environment={"MEMTUNE_STORE": settings.corpus_store}
+    )
+    study_file.unlink()
+    again = prepare_resumption(job_of(first), {"budget.trials": 9})
+    assert (again.study, again.files, again.environment) == (first.study, first.files, first.environment)
+    assert again.entrypoint == "python -m memtune.cli search layers.toml --trials 9 --resume"
+
+
+def test_a_running_job_cannot_be_resumed(study_file: Path) -> None:
+    first = prepare_submission(study_file, environment={})
+    with pytest.raises(ClusterError, match="is running; stop it first: memtune jobs stop layers-3f9a1c"):
+        prepare_resumption(job_of(first, status="RUNNING"))
+
+
+def test_metadata_with_an_unknown_override_are_refused(study_file: Path) -> None:
+    first = prepare_submission(study_file, environment={})
+    altered = {**first.metadata, "memtune_terms": '{"overrides": {"spaces": "x"}}'}
+    with pytest.raises(ConfigurationError, match="spaces cannot be overridden for a submitted study"):
+        prepare_resumption(job_of(first, metadata=altered))
+
+
+def test_an_address_with_a_password_is_refused_without_repeating_it() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        resolve_server_address("http://me:hidden@10.0.0.5:8265")
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.5:8265", "ray://10.0.0.5:10001", "http://"])
+def test_the_error_for_a_wrong_address_shows_the_right_form(address: str) -> None:
+    with pytest.raises(ClusterError, match=r"write it as http://127\.0\.0\.1:8265"):
+        resolve_server_address(address)
+
+
+def test_the_address_option_takes_precedence_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://10.0.0.5:8265/")
+    monkeypatch.setenv("RAY_ADDRESS", "http://10.0.0.6:8265")
+    assert resolve_server_address("http://10.0.0.7:8265") == "http://10.0.0.7:8265"
+    assert resolve_server_address(None) == "http://10.0.0.5:8265"
+
+
+def test_the_error_for_an_unreachable_server_names_the_forwarding_command() -> None:
+    with pytest.raises(ClusterError, match=r"`memtune cluster dashboard CLUSTER\.yaml`"):
+        JobServer("http://127.0.0.1:1")

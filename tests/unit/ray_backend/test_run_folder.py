@@ -1,0 +1,139 @@
+"""Run folders: who can read them, and when they and their processes go."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memtune.errors import StorageError
+from memtune.ray_backend.instance_cleanup import RUN_FOLDER_VARIABLE
+from memtune.ray_backend.run_folder import MAX_PATH_BYTES, open_run_folder
+
+HOLD = """
+import os, subprocess, sys
+from memtune.ray_backend.run_folder import open_run_folder
+with open_run_folder() as folder:
+    child = subprocess.Popen(["sleep", "1000"], env={"PATH": os.environ["PATH"], sys.argv[1]: str(folder)})
+    print(folder, child.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A short one, as the default is: pytest's own is too long for Ray."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr("memtune.ray_backend.run_folder.MAX_PATH_BYTES", 4096)
+    return tmp_path
+
+
+def start_driver() -> tuple["subprocess.Popen[str]", Path, int]:
+    """A process that holds a run folder, the folder, and a process that belongs to it."""
+    program = [sys.executable, "-c", HOLD, RUN_FOLDER_VARIABLE]
+    short = {name: value for name, value in os.environ.items() if name != "RAY_TMPDIR"}
+    driver = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=short)
+    assert driver.stdout is not None
+    folder, child = driver.stdout.readline().split()
+    return driver, Path(folder), int(child)
+
+
+def find_cleanup(folder: Path) -> int:
+    """The process that cleans up after a driver."""
+    (found,) = [
+        int(entry.parent.name)
+        for entry in Path("/proc").glob("[0-9]*/cmdline")
+        if entry.read_bytes().split(b"\0")[-2:-1] == [str(folder).encode()]
+    ]
+    return found
+
+
+def test_only_its_user_enters_a_run_folder(temporary_folder: Path) -> None:
+    with open_run_folder() as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert folder.parent.stat().st_mode & 0o777 == 0o700
+        assert folder.parent.parent == temporary_folder
+
+
+def test_a_root_that_others_could_enter_is_closed_to_them(temporary_folder: Path) -> None:
+    root = temporary_folder / f"memtune-{os.geteuid()}"
+    root.mkdir()
+    root.chmod(0o777)
+    with open_run_folder() as folder:
+        assert folder.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_root_that_is_a_link_is_refused(temporary_folder: Path) -> None:
+    """Another user may have made the link."""
+    (temporary_folder / "elsewhere").mkdir()
+    (temporary_folder / f"memtune-{os.geteuid()}").symlink_to(temporary_folder / "elsewhere")
+    with pytest.raises(StorageError, match="is not a folder of this user"), open_run_folder():
+        pass
+
+
+def test_a_run_folder_is_removed_at_the_end() -> None:
+    with open_run_folder() as folder:
+        (folder / "file").touch()
+    assert not folder.exists()
+
+
+def test_a_path_too_long_for_a_socket_is_not_used(
+    temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memtune.ray_backend.run_folder.MAX_PATH_BYTES", MAX_PATH_BYTES)
+    monkeypatch.setenv("RAY_TMPDIR", str(temporary_folder / ("long" * 10)))
+    with open_run_folder() as folder:
+        socket = folder / "ray" / "session_2026-11-22_04-10-04_123456_4194304" / "sockets" / "plasma_store"
+        assert len(str(socket)) <= 107
+
+
+def test_a_killed_driver_leaves_neither_a_process_nor_a_folder() -> None:
+    driver, folder, child = start_driver()
+    cleanup = find_cleanup(folder)
+    with driver:
+        driver.kill()
+    wait_for_end(cleanup)
+    assert not Path(f"/proc/{child}/cmdline").exists() or not Path(f"/proc/{child}/cmdline").read_bytes()
+    assert not folder.exists()
+
+
+def wait_for_end(process: int) -> None:
+    """The end of a process that is no child of this one."""
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    import select
+
+    try:
+        assert select.select([descriptor], [], [], 60)[0], "the process did not end within 60 s"
+    finally:
+        os.close(descriptor)
+
+
+def test_what_a_driver_leaves_whose_cleanup_was_killed_too_is_removed_by_the_next_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RAY_TMPDIR")
+    driver, folder, child = start_driver()
+    os.kill(find_cleanup(folder), 9)
+    with driver:
+        driver.kill()
+    assert folder.exists()
+    with open_run_folder() as next_folder:
+        assert next_folder.parent == folder.parent
+        assert not folder.exists()
+        wait_for_end(child)
+
+
+def test_the_folder_of_a_running_driver_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_TMPDIR")
+    driver, folder, child = start_driver()
+    with driver:
+        with open_run_folder():
+            assert folder.exists()
+            assert Path(f"/proc/{child}").exists()
+        assert driver.stdin is not None
+        driver.stdin.close()
+    assert not folder.exists()

@@ -1,0 +1,35 @@
+"""What the callback reports of workers that are ended with their search."""
+
+from types import SimpleNamespace
+from unittest.mock import create_autospec
+
+import pytest
+
+from memtune.ray_backend.tune_adapters import DirectedCallback, DirectorHandle
+from memtune.studies.assignment import Assignment
+from memtune.studies.director import Director
+from memtune.studies.heartbeat_monitor import HeartbeatMonitor
+from memtune.training import TrialConfig
+
+CONFIG = {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900}}
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_worker_that_is_ended_with_its_search_does_not_count_as_a_failure_of_its_trial(ended: bool) -> None:
+    assignment = Assignment(
+        number=3,
+        identity="0123456789abcdef",
+        config=TrialConfig.model_validate(CONFIG),
+        corpus="tiny",
+        corpus_digest="0" * 64,
+        corpus_store="store",
+        checkpoint_root="checkpoints",
+    )
+    trial = SimpleNamespace(config={"assignment": assignment.model_dump_json()}, error_file=None)
+    director = create_autospec(Director, instance=True)
+    callback = DirectedCallback(DirectorHandle(director), HeartbeatMonitor(60.0))
+    if ended:
+        callback.kill_workers()
+    callback.on_trial_recover(0, [trial], trial)
+    callback.on_trial_error(0, [trial], trial)
+    assert (director.on_worker_lost.called, director.on_crashed.called) == (not ended, not ended)

@@ -1,0 +1,171 @@
+"""Tables of trials show the differing fields, and the families by their best trial."""
+
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from memtune.reports.trial_tables import family_table, leaderboard_table, sample_table, spread_table
+from memtune.search import Outcome
+from memtune.tracking import LeaderboardRow
+from memtune.training import TrialConfig
+from memtune.trial_state import StopReason, TrialEnd, TrialState
+
+
+def text(table: Table, width: int = 200) -> str:
+    console = Console(file=StringIO(), width=width)
+    console.print(table)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def row(study: str = "s-0123abcd", **model: Any) -> LeaderboardRow:
+    return LeaderboardRow(
+        name="lstm #0",
+        family="lstm",
+        study=study,
+        trial="t",
+        run_id="r",
+        state=TrialState.COMPLETE,
+        end=TrialEnd(reason=StopReason.BUDGET),
+        protocol="sentence",
+        corpus_digest="d",
+        parameters={"model.family": "lstm"} | {f"model.{name}": value for name, value in model.items()},
+        parameter_count=100,
+        tokens=1000,
+        objective="perplexity",
+        figure=12.0,
+    )
+
+
+def outcome(number: int, family: str, losses: list[float]) -> Outcome:
+    configuration = {"model": {"family": family, "width": 4}, "training": {"tokens": 900}}
+    curve = {300 * (place + 1): loss for place, loss in enumerate(losses)}
+    return Outcome(number, str(number), configuration, TrialState.COMPLETE, curve=curve)
+
+
+def test_a_differing_parameter_is_shown_although_it_is_not_a_key_parameter() -> None:
+    tied = text(leaderboard_table([row(tie_output=True), row(tie_output=False)], None, "title"))
+    assert "tie_output=True" in tied
+    alike = text(leaderboard_table([row(tie_output=True), row(tie_output=True)], None, "title"))
+    assert "tie_output" not in alike
+
+
+def test_a_differing_output_layer_is_shown() -> None:
+    rows = [row(**{"output.kind": "softmax"}), row(**{"output.kind": "adaptive", "output.factor": 2})]
+    shown = text(leaderboard_table(rows, None, "title"))
+    assert "output=adaptive output.factor=2" in shown
+
+
+def test_a_differing_option_of_the_task_is_shown() -> None:
+    rows = [
+        row().model_copy(
+            update={"parameters": {"model.family": "lstm", "task.kind": "inference", "task.fusion": fusion}}
+        )
+        for fusion in ("none", "deep")
+    ]
+    shown = text(leaderboard_table(rows, None, "title"))
+    assert "fusion=none" in shown
+    assert "fusion=deep" in shown
+    assert "kind=" not in shown
+
+
+def trained(learning_rate: float, **others: Any) -> LeaderboardRow:
+    return row().model_copy(
+        update={
+            "parameters": {
+                "model.family": "lstm",
+                "training.optimiser.learning_rate": learning_rate,
+                "training.tokens": 900,
+                **others,
+            }
+        }
+    )
+
+
+def test_a_differing_learning_rate_is_shown_and_a_differing_budget_is_not() -> None:
+    shown = text(leaderboard_table([trained(0.5), trained(0.031622)], None, "title"))
+    assert "learning_rate=0.5" in shown
+    assert "learning_rate=0.0316" in shown
+    budgets = [trained(0.5), trained(0.5, **{"training.tokens": 1800})]
+    assert "tokens=" not in text(leaderboard_table(budgets, None, "title"))
+
+
+def test_a_field_that_only_another_family_has_is_not_shown() -> None:
+    lstm = row(recurrent_dropout=0.0, width=8)
+    scrn = {"model.family": "scrn", "model.recurrent_dropout": 0, "model.width": 8}
+    other = row().model_copy(update={"family": "scrn", "parameters": scrn})
+    shown = text(leaderboard_table([lstm, lstm, other], None, "title"))
+    assert "recurrent_dropout" not in shown
+
+
+def test_the_state_of_a_trial_has_the_reason_of_an_unusual_end() -> None:
+    stopped = row().model_copy(
+        update={
+            "state": TrialState.STOPPED,
+            "end": TrialEnd(reason=StopReason.EARLY_STOPPING, detail="successive halving at 300 tokens"),
+        }
+    )
+    shown = text(leaderboard_table([stopped], None, "title"))
+    assert "stopped" in shown
+    assert "finished" not in shown
+    late = row().model_copy(
+        update={
+            "state": TrialState.STOPPED,
+            "end": TrialEnd(reason=StopReason.TIME_BUDGET, detail="the time budget was spent"),
+        }
+    )
+    assert "stopped: the time budget was spent" in text(leaderboard_table([late], None, "title"))
+    ended = row().model_copy(
+        update={"end": TrialEnd(reason=StopReason.NO_IMPROVEMENT, detail="no improvement in 3 reports")}
+    )
+    assert "complete: no improvement" in text(leaderboard_table([ended], None, "title"))
+
+
+def test_every_table_of_a_study_shows_the_searched_fields() -> None:
+    searched = ("model.width", "training.optimiser.learning_rate")
+    found = [outcome(0, "lstm", [2.0])]
+    config = TrialConfig.model_validate(found[0].configuration)
+    for table in (
+        family_table(found, 10, "Which?", searched),
+        spread_table(found, found, searched),
+        sample_table([config], 10, searched),
+    ):
+        assert "lstm width=4 layers=1 dropout=0.0 learning_rate=1" in text(table)
+
+
+def test_words_and_numbers_are_not_split_in_100_columns() -> None:
+    model = {"family": "recurrent_memory", "width": 64, "layers": 1, "layers_above": 2, "memory_size": 15}
+    memory = row(study="grammar_memories-0123abcd", **model).model_copy(
+        update={
+            "name": "recurrent_memory #12",
+            "family": "recurrent_memory",
+            "state": TrialState.STOPPED,
+            "end": TrialEnd(reason=StopReason.EARLY_STOPPING),
+            "parameter_count": 12_345_678,
+            "tokens": 1_234_567,
+        }
+    )
+    shown = text(leaderboard_table([memory, row()], 12.3, "title"), 100)
+    whole = ["recurrent_memory #12", "grammar_memories-0123abcd", "layers_above=2", "12,345,678", "1,234,567"]
+    for part in (*whole, "perplexity", "stopped", "ideal perplexity 12.300"):
+        assert part in shown
+
+
+def test_the_study_is_shown_when_there_are_several() -> None:
+    assert "other-0123abcd" in text(leaderboard_table([row(), row(study="other-0123abcd")], None, "title"))
+    assert "s-0123abcd" not in text(leaderboard_table([row(), row()], None, "title"))
+
+
+def test_the_family_table_has_the_best_trial_of_each_family_best_family_first() -> None:
+    outcomes = [
+        outcome(0, "lstm", [2.0, 1.5]),
+        outcome(1, "rnn", [1.0, 3.0]),
+        outcome(2, "lstm", [1.25]),
+        outcome(3, "scrn", []),
+    ]
+    lines = [line for line in text(family_table(outcomes, 10, "Which?")).splitlines() if "#" in line]
+    assert ["rnn" in lines[0], "#1" in lines[0], "2.718" in lines[0]] == [True, True, True]
+    assert ["lstm" in lines[1], "#2" in lines[1], "3.490" in lines[1]] == [True, True, True]
+    assert len(lines) == 2

@@ -1,0 +1,81 @@
+"""Which trials are compared: one protocol's, and one study's where it is named."""
+
+import pytest
+
+from memtune.errors import TrackingError
+from memtune.results.comparison import compare, find_champions
+from memtune.settings import Settings
+from memtune.tracking import Recorder
+from memtune.trial_state import TrialState
+
+PROTOCOL = {"protocol.kind": "sentence", "protocol.batch_size": 20}
+
+
+@pytest.fixture
+def recorded(settings: Settings) -> Settings:
+    """Two studies of one trial each."""
+    for study in ("first-0123abcd", "second-0123abcd"):
+        with Recorder(settings.tracking_uri, "tiny") as recorder:
+            recorder.start_study(study, study, {}, {})
+            recorder.start_trial(f"trial of {study}", "lstm #0", PROTOCOL)
+            recorder.finish_trial(f"trial of {study}", TrialState.COMPLETE)
+            recorder.finish_study()
+            assert recorder.flush(60)
+    return settings
+
+
+@pytest.mark.parametrize("name", ["second", "second-0123abcd"])
+def test_a_study_is_named_with_or_without_its_digest(recorded: Settings, name: str) -> None:
+    (row,) = compare("tiny", study=name, settings=recorded).rows
+    assert row.study == "second-0123abcd"
+
+
+def test_without_a_name_all_studies_are_compared(recorded: Settings) -> None:
+    assert {row.study for row in compare("tiny", settings=recorded).rows} == {
+        "first-0123abcd",
+        "second-0123abcd",
+    }
+
+
+def test_trials_under_another_protocol_are_left_out_and_named(recorded: Settings) -> None:
+    with Recorder(recorded.tracking_uri, "tiny") as recorder:
+        recorder.start_trial("another", "lstm #1", PROTOCOL, {"protocol": "stream"})
+        recorder.finish_trial("another", TrialState.COMPLETE)
+        assert recorder.flush(60)
+    found = compare("tiny", settings=recorded)
+    assert len(found.rows) == 2
+    (other,) = found.other_protocols
+    assert [row.name for row in compare("tiny", other, settings=recorded).rows] == ["lstm #1"]
+
+
+def label(recorded: Settings, number: int, protocol: str) -> None:
+    """One more trial under a label."""
+    with Recorder(recorded.tracking_uri, "tiny") as recorder:
+        recorder.start_trial(f"under {protocol}", f"lstm #{number}", PROTOCOL, {"protocol": protocol})
+        recorder.finish_trial(f"under {protocol}", TrialState.COMPLETE)
+        assert recorder.flush(60)
+
+
+def test_a_protocol_without_its_task_is_enough_where_one_is_meant(recorded: Settings) -> None:
+    label(recorded, 1, "sentence, agreement by accuracy")
+    assert compare("tiny", "sentence", settings=recorded).protocol == "sentence, agreement by accuracy"
+    label(recorded, 2, "sentence, completion by accuracy")
+    with pytest.raises(
+        TrackingError, match=r"several tasks .* --protocol 'sentence, agreement by accuracy' or"
+    ):
+        compare("tiny", "sentence", settings=recorded)
+    with pytest.raises(TrackingError, match=r'under protocol "tree"; write --protocol'):
+        compare("tiny", "tree", settings=recorded)
+    label(recorded, 3, "sentence")
+    assert compare("tiny", "sentence", settings=recorded).protocol == "sentence"
+
+
+def test_a_study_that_is_not_there_is_told_with_those_that_are(recorded: Settings) -> None:
+    with pytest.raises(TrackingError, match=r'no one study "third".*known: first-0123abcd, second'):
+        compare("tiny", study="third", settings=recorded)
+
+
+def test_a_home_without_trials_or_champions_is_named(settings: Settings) -> None:
+    for question in (lambda: compare("tiny", settings=settings), lambda: find_champions("tiny", settings)):
+        with pytest.raises(TrackingError, match=r"mlflow\.db.*MEMTUNE_HOME"):
+            question()

@@ -1,0 +1,97 @@
+"""The overlap of mistakes of any set of models."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memtune.errors import CorpusError
+from memtune.reports.answer_tables import answers_table, write_overlap_png
+from memtune.results.error_overlap import OverlapRegion, count_overlap
+from memtune.results.question_answers import ModelAnswers
+from memtune.tasks import Answers
+
+
+def answers(right: str, attractors: str = "", names: str = "") -> Answers:
+    """Answers to one question a letter: "+" right, "-" wrong, "?" not asked."""
+    nats = np.array([[1.0, 2.0] if sign == "+" else [2.0, 1.0] for sign in right])
+    asked = np.array([sign != "?" for sign in right])
+    groups = np.array([int(digit) for digit in attractors or "0" * len(right)])
+    return Answers(
+        "agreement",
+        tuple(names or map(str, range(len(right)))),
+        nats,
+        np.zeros(len(right), int),
+        asked,
+        groups,
+    )
+
+
+def test_a_mistake_is_in_the_region_of_all_that_make_it():
+    regions = count_overlap({"a": answers("+--+-"), "b": answers("+-+-+"), "c": answers("+-++-")})
+    assert {region.models: region.mistakes for region in regions} == {
+        ("a", "b", "c"): 1,
+        ("a", "c"): 1,
+        ("a",): 1,
+        ("b",): 1,
+    }
+
+
+def test_the_regions_with_most_mistakes_come_first():
+    regions = count_overlap({"a": answers("---+"), "b": answers("+++-")})
+    assert [(region.models, region.mistakes) for region in regions] == [(("a",), 3), (("b",), 1)]
+
+
+def test_what_one_model_was_not_asked_counts_for_none():
+    assert count_overlap({"a": answers("-?"), "b": answers("--")}) == [
+        OverlapRegion(models=("a", "b"), mistakes=1)
+    ]
+
+
+def test_other_questions_do_not_compare():
+    with pytest.raises(CorpusError, match="ask all models in one call"):
+        count_overlap({"a": answers("+-"), "b": answers("+-", names="xy")})
+
+
+def test_the_figure_has_a_bar_for_each_region(tmp_path: Path):
+    write_overlap_png(
+        count_overlap({"a": answers("-+"), "b": answers("--")}), ["a", "b"], tmp_path / "figure.png"
+    )
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_answers_are_shown_by_attractors_five_and_more_together():
+    table = answers_table([ModelAnswers("models:/m/1", "lstm", answers("+-++?", "00167"), 0.25)], "asked")
+    rows = list(zip(*(column.cells for column in table.columns), strict=True))
+    assert [row[2:5] for row in rows] == [
+        ("all", "4", "1"),
+        ("0", "2", "0"),
+        ("1", "1", "0"),
+        ("5+", "1", "1"),
+    ]
+    assert [row[6] for row in rows] == ["75.00%", "50.00%", "100.00%", "100.00%"]
+    assert rows[0][8] == "25.00%"
+
+
+def test_a_tie_is_a_mistake_with_probability_one_half():
+    """Model "a" has a tie in the second question, so the mistake of "b" is shared with probability 1/2."""
+    tied = answers("+-")
+    tied.nats_QC[1] = [1.0, 1.0]
+    regions = count_overlap({"a": tied, "b": answers("--")})
+    assert {region.models: region.mistakes for region in regions} == {("b",): 1.5, ("a", "b"): 0.5}
+
+
+def test_regions_of_a_model_add_up_to_its_mistakes():
+    first, second = answers("+-+-"), answers("--++")
+    first.nats_QC[2] = second.nats_QC[2] = [1.0, 1.0]
+    regions = count_overlap({"a": first, "b": second})
+    mistakes = {name: sum(one.mistakes for one in regions if name in one.models) for name in ("a", "b")}
+    assert mistakes == {"a": 4 * (1 - first.accuracy), "b": 4 * (1 - second.accuracy)}
+
+
+def test_the_table_of_answers_shows_the_number_of_ties():
+    tied = answers("++")
+    tied.nats_QC[1] = [1.0, 1.0]
+    table = answers_table([ModelAnswers("models:/m/1", "lstm", tied, 0.0)], "asked")
+    columns = {str(column.header): next(iter(column.cells)) for column in table.columns}
+    assert (columns["ties"], columns["accuracy"]) == ("1", "75.00%")

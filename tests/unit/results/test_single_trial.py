@@ -1,0 +1,144 @@
+"""One configuration without Ray: trained, recorded, registered, and gone on with after an interruption."""
+
+from pathlib import Path
+
+import pytest
+
+from memtune.errors import ConfigurationError, StudyError
+from memtune.results.comparison import compare, find_champions
+from memtune.results.promotion import evaluate_registered
+from memtune.results.single_trial import load_trial, train
+from memtune.settings import Settings
+from memtune.tasks import CacheGrid, ContinuousCache
+from memtune.training import Report
+
+TRIAL = """corpus = "tiny"
+
+[model]
+family = "lstm"
+width = 6
+
+[training]
+tokens = 900
+report_every = 300
+"""
+
+
+NGRAMS = """corpus = "tiny"
+
+[model]
+family = "kneser_ney"
+order = 3
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(TRIAL)
+    return path
+
+
+def test_an_interrupted_training_goes_on_where_it_stopped_and_ends_as_one_that_ran_through(
+    file: Path, settings: Settings
+) -> None:
+    whole = train(file, {"seed": 3}, settings=settings)
+
+    def press_ctrl_c(report: Report) -> None:
+        raise KeyboardInterrupt
+
+    file.write_text(TRIAL + "clip_norm = 4.0\n")
+    unbroken = train(file, {"seed": 3}, settings=settings)
+    file.write_text(TRIAL + "clip_norm = 3.0\n")
+    with pytest.raises(KeyboardInterrupt):
+        train(file, {"seed": 3}, settings=settings, on_report=press_ctrl_c)
+    (killed,) = [row for row in compare("tiny", settings=settings).rows if row.state == "interrupted"]
+    assert killed.tokens == whole.curve[0].tokens
+    resumed = train(file, {"seed": 3}, settings=settings)
+    assert [r.tokens for r in resumed.curve] == [r.tokens for r in unbroken.curve]
+    assert {row.state for row in compare("tiny", settings=settings).rows} == {"complete"}
+
+
+def test_test_figures_are_recorded_with_the_version(file: Path, settings: Settings) -> None:
+    train(file, settings=settings)
+    first = evaluate_registered("models:/tiny@champion", "test", settings=settings)
+    again = evaluate_registered("models:/tiny@champion", "test", settings=settings)
+    assert first.metrics == again.metrics
+    from memtune.tracking.mlflow_connection import connect
+
+    (champion,) = find_champions("tiny", settings)
+    client = connect(settings.tracking_uri)
+    tags = client.get_model_version("tiny", str(champion.version)).tags
+    assert float(tags["test_perplexity"]) == first.metrics.perplexity
+    history = client.get_metric_history(champion.run_id, "test_perplexity")
+    assert [metric.value for metric in history] == [first.metrics.perplexity]
+
+
+def test_figures_under_a_cache_are_recorded_apart(file: Path, settings: Settings) -> None:
+    train(file, settings=settings)
+    uri, cache = "models:/tiny@champion", ContinuousCache(size=20, flatness=0.5, weight=0.25)
+    plain = evaluate_registered(uri, "test", settings=settings)
+    with_cache = evaluate_registered(uri, "test", cache=cache, settings=settings)
+    assert with_cache.cache == cache
+    assert with_cache.metrics.perplexity != plain.metrics.perplexity
+    from memtune.tracking.mlflow_connection import connect
+
+    (champion,) = find_champions("tiny", settings)
+    tags = connect(settings.tracking_uri).get_model_version("tiny", str(champion.version)).tags
+    assert float(tags["test_perplexity"]) == plain.metrics.perplexity
+    assert float(tags["test_cache_20_0.5_0.25_perplexity"]) == with_cache.metrics.perplexity
+    metrics = connect(settings.tracking_uri).get_run(champion.run_id).data.metrics
+    assert metrics["test_cache_20_0.5_0.25_perplexity"] == with_cache.metrics.perplexity
+
+
+def test_a_cache_is_tuned_on_validation_whatever_the_split(file: Path, settings: Settings) -> None:
+    train(file, settings=settings)
+    grid = CacheGrid(size=20, flatnesses=(0.0, 1.0), weights=(0.0, 0.3))
+    found, valid = (
+        evaluate_registered("models:/tiny@champion", split, cache=grid, settings=settings)
+        for split in ("test", "valid")
+    )
+    assert found.cache == valid.cache
+    for flatness in grid.flatnesses:
+        for weight in grid.weights:
+            other = ContinuousCache(size=20, flatness=flatness, weight=weight)
+            tried = evaluate_registered("models:/tiny@champion", cache=other, settings=settings)
+            assert tried.metrics.loss >= valid.metrics.loss - 1e-12
+
+
+def test_what_counts_is_trained_recorded_registered_and_evaluated_like_a_network(
+    file: Path, settings: Settings
+) -> None:
+    train(file, settings=settings)
+    file.write_text(NGRAMS)
+    trained = train(file, settings=settings)
+    assert trained.promotion is not None
+    assert trained.promotion.champion is not None
+    assert trained.best is not None
+    found = evaluate_registered("models:/tiny@champion", settings=settings)
+    assert found.metrics.perplexity == pytest.approx(trained.best.valid_perplexity, rel=1e-9)
+    first, second = compare("tiny", settings=settings).rows
+    assert (first.family, second.family) == ("kneser_ney", "lstm")
+    assert (first.tokens, first.state) == (trained.best.tokens, "complete")
+    again = train(file, settings=settings)
+    assert again.curve == trained.curve
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "said"),
+    [
+        ("width = 6", "widht = 6", ConfigurationError, 'did you mean "width"'),
+        ('family = "lstm"', 'family = "lstmm"', ConfigurationError, "lstmm"),
+        ("tokens = 900", "tokens = 900\nepochs = 1", ConfigurationError, "exactly one of them"),
+        ("[model]", "[model", StudyError, "is not TOML"),
+        ('corpus = "tiny"', 'corpus = "tiny"\nspaces = ["lstm"]', StudyError, "run: memtune search"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_its_name(
+    file: Path, old: str, new: str, error: type[Exception], said: str
+) -> None:
+    file.write_text(TRIAL.replace(old, new))
+    with pytest.raises(error) as caught:
+        load_trial(file)
+    assert said in str(caught.value)
+    assert file.name in str(caught.value)

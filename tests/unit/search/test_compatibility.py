@@ -1,0 +1,72 @@
+"""What search/compatibility.py assumes of Optuna; a failure here means that Optuna has changed."""
+
+import inspect
+import os
+
+import optuna
+import pytest
+from optuna.storages.journal import JournalFileSymlinkLock
+from optuna.trial import create_trial
+
+from memtune.search.compatibility import RestrictedStudy, add_read_cache
+
+SAMPLERS = {
+    "random": lambda: optuna.samplers.RandomSampler(seed=0),
+    "tpe": lambda: optuna.samplers.TPESampler(seed=0, n_startup_trials=1),
+}
+STORAGE_METHODS = {
+    "create_new_trial": ["study_id"],
+    "get_all_trials": ["study_id", "deepcopy", "states"],
+    "get_study_id_from_name": ["study_name"],
+    "get_study_user_attrs": ["study_id"],
+    "get_trial": ["trial_id"],
+    "get_trial_id_from_study_id_trial_number": ["study_id", "trial_number"],
+    "set_trial_intermediate_value": ["trial_id", "step", "intermediate_value"],
+    "set_trial_state_values": ["trial_id", "state"],
+    "set_trial_user_attr": ["trial_id", "key", "value"],
+}
+
+
+@pytest.mark.parametrize("name", STORAGE_METHODS)
+def test_storages_have_the_methods_that_are_called(name: str) -> None:
+    parameters = list(inspect.signature(getattr(optuna.storages.BaseStorage, name)).parameters)
+    assert parameters[1 : len(STORAGE_METHODS[name]) + 1] == STORAGE_METHODS[name]
+
+
+def test_tpe_reads_trials_through_the_restricted_study_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The study itself has no trial, so TPE learns from the given trials or from none."""
+    study = optuna.create_study()
+    distribution = optuna.distributions.FloatDistribution(0.0, 1.0)
+    given = [
+        create_trial(value=rate, params={"rate": rate}, distributions={"rate": distribution})
+        for rate in (0.1, 0.2, 0.8, 0.9)
+    ]
+    for number, trial in enumerate(given):
+        trial.number = number
+    new = create_trial(state=optuna.trial.TrialState.RUNNING)
+    space = SAMPLERS["tpe"]().infer_relative_search_space(RestrictedStudy(study, given), new)
+    assert space == {"rate": distribution}
+    assert SAMPLERS["tpe"]().infer_relative_search_space(study, new) == {}
+
+
+def test_the_public_names_give_the_restricted_trials_too() -> None:
+    restricted = RestrictedStudy(optuna.create_study(), [trial := create_trial(value=1.0)])
+    assert restricted.trials == restricted.get_trials() == [trial]
+    assert restricted.get_trials(states=(optuna.trial.TrialState.FAIL,)) == []
+    assert restricted.direction is optuna.study.StudyDirection.MINIMIZE
+
+
+def test_a_database_gets_the_cache_that_optuna_gives_to_urls(tmp_path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    cached = add_read_cache(optuna.storages.RDBStorage(url))
+    by_url = optuna.create_study(storage=url)._storage
+    assert type(cached) is type(by_url)
+    assert type(cached) is not optuna.storages.RDBStorage
+
+
+def test_releasing_a_lock_that_was_taken_raises_a_runtime_error(tmp_path) -> None:
+    lock = JournalFileSymlinkLock(str(tmp_path / "journal"))
+    lock.acquire()
+    os.unlink(tmp_path / "journal.lock")
+    with pytest.raises(RuntimeError):
+        lock.release()

@@ -1,0 +1,104 @@
+"""A journal that is deleted or truncated under a running study ends the study with an error that says so."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memtune.errors import StudyError
+from memtune.search import Lease, Proposals
+from memtune.search.crash_safe_journal import MISSING_LIMIT_SECONDS, CrashSafeJournal
+
+CHANGE = {"op": 1}
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "study.log"
+
+
+@pytest.fixture
+def journal(path: Path, clock: Clock) -> CrashSafeJournal:
+    journal = CrashSafeJournal(path, clock)
+    journal.append_logs([CHANGE])
+    return journal
+
+
+READS_AND_WRITES = pytest.mark.parametrize(
+    "use", [lambda journal: list(journal.read_logs(0)), lambda journal: journal.append_logs([CHANGE])]
+)
+
+
+@READS_AND_WRITES
+def test_a_missing_file_is_unavailable_at_first_and_deleted_after_the_limit(
+    journal: CrashSafeJournal, path: Path, clock: Clock, use: Callable[[CrashSafeJournal], object]
+) -> None:
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        use(journal)
+    clock.seconds = MISSING_LIMIT_SECONDS
+    with pytest.raises(StudyError, match=r"study\.log was deleted while the study was running"):
+        use(journal)
+    assert not path.exists()
+
+
+@READS_AND_WRITES
+def test_a_file_that_is_shorter_than_it_was_is_refused(
+    journal: CrashSafeJournal, path: Path, use: Callable[[CrashSafeJournal], object]
+) -> None:
+    path.write_bytes(b"")
+    with pytest.raises(StudyError, match="replaced or truncated"):
+        use(journal)
+
+
+def test_a_file_that_returns_is_used_again(journal: CrashSafeJournal, path: Path, clock: Clock) -> None:
+    path.rename(path.with_name("moved"))
+    with pytest.raises(FileNotFoundError):
+        journal.append_logs([CHANGE])
+    path.with_name("moved").rename(path)
+    journal.append_logs([CHANGE])
+    path.rename(path.with_name("moved"))
+    clock.seconds = MISSING_LIMIT_SECONDS
+    with pytest.raises(FileNotFoundError):
+        journal.append_logs([CHANGE])
+
+
+def test_a_driver_between_two_reports_finds_that_its_journal_was_deleted(
+    open_study: Callable[..., Proposals], storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposals = open_study()
+    proposals.ask()
+    Path(storage.removeprefix("journal://")).unlink()
+    proposals.check()
+    monkeypatch.setattr("memtune.search.crash_safe_journal.MISSING_LIMIT_SECONDS", 0.0)
+    with pytest.raises(StudyError, match="was deleted"):
+        proposals.list_outcomes()
+
+
+def test_a_driver_whose_lease_file_was_deleted_leaves_with_that_error(
+    storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memtune.search.crash_safe_journal.MISSING_LIMIT_SECONDS", 0.0)
+
+    def lose_lease_file() -> None:
+        with Lease(storage, "s", heartbeat_seconds=600.0) as lease:
+            Path(f"{storage.removeprefix('journal://')}.drivers").unlink()
+            lease._last_heartbeat -= 1000.0
+            lease.check()
+
+    with pytest.raises(StudyError, match=r"study\.log\.drivers was deleted"):
+        lose_lease_file()

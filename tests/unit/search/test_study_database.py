@@ -1,0 +1,104 @@
+import os
+import resource
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from memtune.errors import StorageError
+from memtune.search.compatibility import JournalLock
+from memtune.search.study_database import open_study_database
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}/new/study.db", "journal://{}/new/study.log"])
+def test_a_new_storage_is_created_and_reopened(open_study, tmp_path, url):
+    url = url.format(tmp_path)
+    proposal = open_study(url=url).ask()
+    assert open_study(url=url).list_unfinished() == [proposal]
+
+
+def test_a_journal_may_be_named_relative_to_the_working_folder(open_study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    proposal = open_study(url="journal://studies/study.log").ask()
+    monkeypatch.chdir("studies")
+    assert open_study(url="journal://study.log").list_unfinished() == [proposal]
+
+
+@pytest.mark.parametrize("url", ["mysql://host/database", "study.db", "", "redis://localhost"])
+def test_an_unknown_kind_of_storage_is_refused_with_the_known_ones(url):
+    with pytest.raises(StorageError, match=r"use sqlite:///FILE, postgresql://.* or journal:///FILE"):
+        open_study_database(url)
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}", "journal://{}"])
+def test_a_folder_is_refused(tmp_path, url):
+    with pytest.raises(StorageError, match="cannot be opened"):
+        open_study_database(url.format(tmp_path))
+
+
+def test_a_file_that_is_not_a_database_is_refused(tmp_path):
+    (tmp_path / "study.db").write_bytes(os.urandom(4096))
+    with pytest.raises(StorageError, match="cannot be opened"):
+        open_study_database(f"sqlite:///{tmp_path}/study.db")
+
+
+def test_a_file_that_is_not_a_journal_is_refused(tmp_path):
+    (tmp_path / "study.log").write_text("What is this?\nNo journal.\n")
+    with pytest.raises(StorageError, match="cannot be opened"):
+        open_study_database(f"journal://{tmp_path}/study.log")
+
+
+def test_an_error_does_not_show_the_password():
+    with pytest.raises(StorageError) as raised:
+        open_study_database("postgresql://reader:secret@localhost:1/studies")
+    assert "secret" not in str(raised.value)
+
+
+def test_a_journal_on_a_full_disk_has_no_incomplete_line_afterwards(open_study, storage):
+    """The file may not grow beyond a few bytes more, as on a disk that is full; then it may again."""
+    path = Path(storage.removeprefix("journal://"))
+    proposals = open_study()
+    first = proposals.ask()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 5, hard))
+    try:
+        proposals.report(first.number, 10, 4.0)
+        assert not path.read_bytes().endswith(b"\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    (outcome,) = proposals.list_outcomes()
+    assert outcome.curve == {10: 4.0}
+    assert open_study().list_unfinished() == [first]
+
+
+def test_a_writer_whose_lock_was_taken_continues(tmp_path):
+    """Others take the lock from it; giving back what it no longer has is no fault."""
+    stopped, other = (JournalLock(str(tmp_path / "study.log")) for _ in range(2))
+    stopped.acquire()
+    other.release()
+    stopped.release()
+    other.acquire()
+
+
+def test_drivers_that_create_a_database_at_once_all_open_it(tmp_path):
+    url, drivers = f"sqlite:///{tmp_path}/study.db", 8
+    together = Barrier(drivers, timeout=60)
+
+    def open_together(_: int) -> int:
+        together.wait()
+        return len(open_study_database(url).get_all_studies())
+
+    with ThreadPoolExecutor(drivers) as pool:
+        assert list(pool.map(open_together, range(drivers))) == [0] * drivers
+
+
+def test_an_incomplete_database_that_nobody_completes_is_an_error_in_the_end(tmp_path, monkeypatch):
+    """A driver was killed after it had created a table of another layout."""
+    monkeypatch.setattr("memtune.search.study_database.CREATE_TABLES_TIMEOUT_SECONDS", 0.3)
+    with closing(sqlite3.connect(tmp_path / "study.db")) as connection:
+        connection.execute("create table version_info (wrong text)")
+    with pytest.raises(StorageError, match="cannot be opened: no such column"):
+        open_study_database(f"sqlite:///{tmp_path}/study.db")

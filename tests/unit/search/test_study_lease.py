@@ -1,0 +1,159 @@
+"""A study belongs to one driver at a time, wherever its drivers run and however they end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+import memtune
+from memtune.errors import StudyError
+from memtune.search import Holder, Lease
+
+HEARTBEAT = 0.1
+NEVER = 600.0
+
+HOLD = """
+import sys
+from memtune.errors import StudyError
+from memtune.search import Lease
+url, beat, timeout = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+with Lease(url, "s", heartbeat_seconds=beat, timeout_seconds=timeout) as lease:
+    print("holds", flush=True)
+    for line in sys.stdin:
+        try:
+            lease.check()
+            print("may write", flush=True)
+        except StudyError as error:
+            print(error, flush=True)
+"""
+
+
+@pytest.fixture(params=["journal", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return {"journal": f"journal://{tmp_path}/study.log", "sqlite": f"sqlite:///{tmp_path}/study.db"}[
+        request.param
+    ]
+
+
+Hold = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def hold(url: str) -> Iterator[Hold]:
+    """Starts a process that holds the lease, and asks to write with each line it is sent."""
+    with ExitStack() as started:
+
+        def start(timeout: float = NEVER) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-c", HOLD, url, str(HEARTBEAT), str(timeout)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | {"PYTHONPATH": str(Path(memtune.__file__).parents[1])},
+            )
+            started.enter_context(process)
+            started.callback(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "holds\n"
+            return process
+
+        yield start
+
+
+def may_write(process: subprocess.Popen[str]) -> str:
+    """Let a holder check its lease; return its answer."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+def lease(url: str, timeout: float = NEVER, name: str = "s") -> Lease:
+    return Lease(url, name, heartbeat_seconds=HEARTBEAT, timeout_seconds=timeout)
+
+
+def test_a_second_driver_is_refused_with_who_holds_the_study(url: str, hold: Hold) -> None:
+    holder = hold()
+    with pytest.raises(StudyError, match=f"study s is run by process {holder.pid} on "), lease(url):
+        pass
+    assert may_write(holder) == "may write\n"
+
+
+def test_studies_of_other_names_have_other_leases(url: str) -> None:
+    with lease(url, name="one"), lease(url, name="two") as other:
+        other.check()
+
+
+def test_a_released_lease_is_free(url: str) -> None:
+    for _ in range(2):
+        with lease(url) as held:
+            held.check()
+
+
+def test_the_lease_of_a_killed_process_of_this_machine_is_free_at_once(url: str, hold: Hold) -> None:
+    holder = hold()
+    holder.kill()
+    began = time.monotonic()
+    with lease(url, NEVER) as held:
+        held.check()
+    assert time.monotonic() - began < NEVER
+
+
+def test_a_driver_that_was_stopped_too_long_loses_the_lease(url: str, hold: Hold) -> None:
+    holder = hold()
+    holder.send_signal(signal.SIGSTOP)
+    with lease(url, timeout=1.0) as held:
+        holder.send_signal(signal.SIGCONT)
+        assert f"study s was taken over by process {os.getpid()} on " in may_write(holder)
+        held.check()
+
+
+def test_a_driver_that_was_stopped_briefly_keeps_the_lease(url: str, hold: Hold) -> None:
+    holder = hold()
+    holder.send_signal(signal.SIGSTOP)
+    time.sleep(3 * HEARTBEAT)
+    holder.send_signal(signal.SIGCONT)
+    assert may_write(holder) == "may write\n"
+
+
+def test_an_error_after_losing_the_lease_becomes_that_error(url: str) -> None:
+    def fail() -> None:
+        with lease(url) as held:
+            held._end_trial(held._trial_id)
+            raise KeyError("a trial that has ended meanwhile")
+
+    with pytest.raises(StudyError, match="was taken over by"):
+        fail()
+
+
+def test_one_of_several_concurrent_drivers_gets_the_lease(url: str) -> None:
+    together, done = Barrier(4, timeout=60), Barrier(4, timeout=60)
+
+    def try_to_hold(_: int) -> bool:
+        together.wait()
+        try:
+            with lease(url):
+                done.wait()
+                return True
+        except StudyError:
+            done.wait()
+            return False
+
+    with ThreadPoolExecutor(4) as drivers:
+        assert sorted(drivers.map(try_to_hold, range(4))) == [False, False, False, True]
+
+
+def test_a_process_of_another_machine_does_not_count_as_exited() -> None:
+    here = Holder.from_current_process()
+    assert not here.has_exited()
+    assert here.model_copy(update={"started": "1"}).has_exited(), "its number was given to another process"
+    assert not here.model_copy(update={"started": "1", "machine": "elsewhere"}).has_exited()

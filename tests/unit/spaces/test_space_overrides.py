@@ -1,0 +1,83 @@
+import pytest
+
+from memtune.errors import SpaceError
+from memtune.spaces import PinnedChooser, RandomChooser, combine_spaces, override_space, read_space
+
+TEXT = """
+[model]
+family = "lstm"
+width = { int = [8, 64] }
+layers = { int = [1, 3] }
+[training.optimiser]
+one_of = "kind"
+[training.optimiser.sgd]
+learning_rate = { float = [0.1, 2.0] }
+[training.optimiser.adam]
+learning_rate = { float = [0.001, 0.1] }
+"""
+
+
+@pytest.fixture
+def space():
+    return read_space(TEXT, "s.toml")
+
+
+def names(space) -> list[str]:
+    return [leaf.name for leaf in space.parameters()]
+
+
+def test_a_fixed_parameter_is_no_longer_sampled(space):
+    fixed = override_space(space, {"model": {"width": 16}})
+    assert "model.width" not in names(fixed)
+    assert fixed.sample(RandomChooser(0))["model"]["width"] == 16
+
+
+def test_what_is_not_named_stays(space):
+    assert "model.layers" in names(override_space(space, {"model": {"width": 16}}))
+
+
+def test_an_entry_that_the_space_lacks_is_added(space):
+    assert override_space(space, {"seed": 3}).sample(RandomChooser(0))["seed"] == 3
+
+
+def test_a_range_may_be_narrowed(space):
+    fixed = override_space(space, {"model": {"width": {"int": [8, 9]}}})
+    assert {fixed.sample(RandomChooser(seed))["model"]["width"] for seed in range(20)} == {8, 9}
+
+
+def test_naming_an_option_chooses_it_and_keeps_sampling_its_parameters(space):
+    fixed = override_space(space, {"training": {"optimiser": {"kind": "adam"}}})
+    assert names(fixed)[-1] == "training.optimiser.learning_rate"
+    optimiser = fixed.sample(RandomChooser(0))["training"]["optimiser"]
+    assert optimiser["kind"] == "adam"
+    assert 0.001 <= optimiser["learning_rate"] <= 0.1
+
+
+def test_naming_another_option_replaces_the_branch(space):
+    entry = {"kind": "rmsprop", "learning_rate": 0.01}
+    fixed = override_space(space, {"training": {"optimiser": entry}})
+    assert fixed.sample(RandomChooser(0))["training"]["optimiser"] == entry
+
+
+def test_an_entry_without_an_option_holds_for_all(space):
+    fixed = override_space(space, {"training": {"optimiser": {"weight_decay": 0.1}}})
+    for kind in ("sgd", "adam"):
+        chooser = PinnedChooser({"training.optimiser.kind": kind}, RandomChooser(0))
+        assert fixed.sample(chooser)["training"]["optimiser"]["weight_decay"] == 0.1
+
+
+def test_entries_of_a_combined_space_hold_for_every_family(space):
+    other = read_space(TEXT.replace('"lstm"', '"memory"'), "other.toml")
+    fixed = override_space(combine_spaces([space, other]), {"model": {"width": 16}})
+    for family in ("lstm", "memory"):
+        model = fixed.sample(PinnedChooser({"family": family}, RandomChooser(0)))["model"]
+        assert (model["family"], model["width"]) == (family, 16)
+
+
+def test_no_entries_change_nothing(space):
+    assert override_space(space, {}) is space
+
+
+def test_errors_about_entries_name_their_source(space):
+    with pytest.raises(SpaceError, match=r"^study\.toml: \[model\.width\] low must be below high"):
+        override_space(space, {"model": {"width": {"int": [9, 8]}}}, "study.toml")

@@ -1,0 +1,54 @@
+"""Folders in storage: local paths and URIs behave alike, and documents are whole or absent."""
+
+from pathlib import Path
+
+import pytest
+
+from memtune.errors import StorageError
+from memtune.storage.folder import Folder
+
+
+@pytest.fixture(params=["path", "uri"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+    return Folder.open(str(tmp_path) if request.param == "path" else f"file://{tmp_path}") / "study"
+
+
+def test_a_document_reads_as_it_was_written(folder: Folder) -> None:
+    folder.write_json("latest.json", ["b", "a"])
+    folder.write_json("latest.json", ["c", "b"])
+    assert folder.read_json("latest.json") == ["c", "b"]
+    assert folder.list_names() == ["latest.json"], "no half-written document stays behind"
+
+
+def test_missing_files_and_folders_read_as_none_and_empty(folder: Folder) -> None:
+    assert folder.read_json("latest.json") is None
+    assert (folder / "nothing").list_names() == []
+    (folder / "nothing").delete()
+
+
+def test_an_uploaded_folder_downloads_unchanged(folder: Folder, tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local" / "weights").write_bytes(b"\x00\x01")
+    (folder / "0001").upload(tmp_path / "local")
+    (folder / "0001").download(tmp_path / "back")
+    assert (tmp_path / "back" / "weights").read_bytes() == b"\x00\x01"
+    (folder / "0001").delete()
+    assert folder.list_names() == []
+
+
+def test_a_document_that_is_not_json_is_refused(folder: Folder, tmp_path: Path) -> None:
+    folder.write_json("latest.json", [])
+    (tmp_path / "study" / "latest.json").write_text("{")
+    with pytest.raises(StorageError, match=r"latest\.json is not JSON"):
+        folder.read_json("latest.json")
+
+
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot write"):
+        (Folder.open(str(tmp_path)) / "file").write_json("latest.json", [])
+
+
+def test_a_uri_with_an_unknown_scheme_is_refused() -> None:
+    with pytest.raises(StorageError, match="cannot open storage"):
+        Folder.open("gopher://host/studies")

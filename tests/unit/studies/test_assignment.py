@@ -1,0 +1,70 @@
+"""A worker does not begin on what is not the study's corpus, and does not blame the trial for it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memtune.corpora import open_corpus
+from memtune.errors import WorkerError
+from memtune.settings import Settings
+from memtune.studies.assignment import Assignment, restore_or_create_trainer
+from memtune.studies.checkpoint_store import Checkpoints
+from memtune.training import TrialConfig
+
+CONFIG = {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900}}
+
+
+@pytest.fixture
+def assignment(settings: Settings, tmp_path: Path) -> Assignment:
+    config, digest = TrialConfig.model_validate(CONFIG), open_corpus("tiny", settings.corpus_store).digest
+    return Assignment(
+        number=0,
+        identity=config.identity(digest),
+        config=config,
+        corpus="tiny",
+        corpus_digest=digest,
+        corpus_store=settings.corpus_store,
+        checkpoint_root=str(tmp_path / "checkpoints"),
+    )
+
+
+def begun(assignment: Assignment) -> int:
+    """Tokens seen by the learner that a worker begins with."""
+    return restore_or_create_trainer(
+        assignment, Checkpoints(assignment.checkpoint_root, assignment.identity)
+    ).tokens
+
+
+def cut(content: bytes) -> bytes:
+    return content[:-10]
+
+
+def altered(content: bytes) -> bytes:
+    return content[:700] + bytes([content[700] ^ 1]) + content[701:]
+
+
+def of_another(content: bytes) -> bytes:
+    return json.dumps({**json.loads(content), "digest": "0" * 64}).encode()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "damage", "named"),
+    [
+        ("train*.arrow", cut, r"train-00000.arrow has \d+ bytes instead of \d+: it was truncated"),
+        ("train*.arrow", altered, r"train-00000.arrow has another SHA-256 than at its import"),
+        ("manifest.json", cut, r"tiny/manifest.json: not a manifest"),
+        ("manifest.json", of_another, r'corpus "tiny" in .* has digest 0+, the study was started on'),
+    ],
+)
+def test_a_damaged_corpus_is_the_worker_s_fault_until_it_is_put_right(
+    pattern: str, damage: Callable[[bytes], bytes], named: str, assignment: Assignment
+) -> None:
+    (path,) = (Path(assignment.corpus_store) / "tiny").rglob(pattern)
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    with pytest.raises(WorkerError, match=named):
+        begun(assignment)
+    path.write_bytes(whole)
+    assert begun(assignment) == 0

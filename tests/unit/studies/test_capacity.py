@@ -1,0 +1,50 @@
+"""How many trials a cluster holds, now and when its autoscaler has added what it may."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from memtune.studies.capacity import Capacity, NodeType, parse_capacity
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "held"),
+    [(1, 0, 4), (3, 0, 1), (1, 0.5, 4), (1, 1, 2), (1, 2, 1), (5, 0, 0)],
+)
+def test_a_node_holds_what_its_cores_and_its_gpus_allow(cpus: float, gpus: float, held: int) -> None:
+    assert NodeType(cpus=4, gpus=2).count_slots(cpus, gpus) == held
+
+
+def test_cores_of_two_nodes_do_not_make_one_trial() -> None:
+    assert Capacity(present_nodes=(NodeType(cpus=3), NodeType(cpus=3))).count_slots(2, 0) == 2
+
+
+def test_what_may_be_added_counts_before_it_is_there() -> None:
+    grown = parse_capacity(
+        {
+            "max_workers": 5,
+            "head_node_type": "head",
+            "available_node_types": {
+                "head": {"resources": {"CPU": 0}, "max_workers": 0},
+                "small": {"resources": {"CPU": 2}},
+                "large": {"resources": {"CPU": 8, "GPU": 1}, "max_workers": 3},
+            },
+        },
+        present_nodes=[NodeType(cpus=0)],
+    )
+    assert grown.count_slots(1, 0) == 3 * 8 + 2 * 2
+    assert grown.count_slots(1, 0.25) == 3 * 4
+    assert grown.max_gpus == 3
+
+
+def test_the_cluster_file_of_this_project_holds_a_trial_on_each_gpu_it_may_start() -> None:
+    config = yaml.safe_load((ROOT / "cluster.yaml").read_text())
+    assert parse_capacity(config, [NodeType(cpus=0)]).count_slots(1, 1) == config["max_workers"]
+
+
+def test_hosts_that_are_there_already_count_as_they_are() -> None:
+    config = {"available_node_types": {"local.cluster.node": {"resources": {}}}, "max_workers": 2}
+    assert parse_capacity(config, [NodeType(cpus=2), NodeType(cpus=2)]).count_slots(1, 0) == 4

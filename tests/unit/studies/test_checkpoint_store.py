@@ -1,0 +1,167 @@
+"""A trial's checkpoints in storage: the newest undamaged one is used, and two are kept."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from memtune.corpora import Corpus
+from memtune.errors import CheckpointError, StorageError
+from memtune.storage.folder import Folder
+from memtune.studies.checkpoint_store import Checkpoints
+from memtune.training import GradientTrainer, TrialConfig
+from memtune.values import parse
+from tests.golden.tiny_corpus import make_tiny_corpus
+
+CONFIG = {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900, "report_every": 300}}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    return make_tiny_corpus(tmp_path)
+
+
+@pytest.fixture
+def trainer(corpus: Corpus) -> GradientTrainer:
+    return GradientTrainer(parse(TrialConfig, CONFIG, "trial"), corpus)
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path, trainer: GradientTrainer) -> Checkpoints:
+    return Checkpoints(str(tmp_path / "checkpoints"), trainer.identity)
+
+
+def save(checkpoints: Checkpoints, trainer: GradientTrainer, times: int) -> None:
+    for _ in range(times):
+        trainer.advance()
+        checkpoints.save(trainer)
+
+
+def folders(tmp_path: Path, trainer: GradientTrainer) -> list[Path]:
+    return sorted(path for path in (tmp_path / "checkpoints" / trainer.identity).iterdir() if path.is_dir())
+
+
+def test_a_new_trial_has_no_checkpoint(checkpoints: Checkpoints, corpus: Corpus) -> None:
+    assert checkpoints.restore(corpus, "cpu") is None
+    assert checkpoints.read_curve() == ()
+
+
+def test_the_newest_is_restored_and_two_are_kept(
+    checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, tmp_path: Path
+) -> None:
+    save(checkpoints, trainer, 3)
+    found = checkpoints.restore(corpus, "cpu")
+    assert found is not None
+    assert found.curve == trainer.curve
+    assert list(checkpoints.read_curve()) == trainer.curve
+    assert len(folders(tmp_path, trainer)) == 2
+
+
+def test_a_damaged_newest_one_leaves_the_one_before(
+    checkpoints: Checkpoints,
+    trainer: GradientTrainer,
+    corpus: Corpus,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    save(checkpoints, trainer, 2)
+    newest = folders(tmp_path, trainer)[-1]
+    weights = newest / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    found = checkpoints.restore(corpus, "cpu")
+    assert found is not None
+    assert found.curve == trainer.curve[:1]
+    assert newest.name in caplog.text
+
+
+def test_skipped_checkpoints_are_remarked_and_deleted_with_the_next_save(
+    checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, tmp_path: Path
+) -> None:
+    save(checkpoints, trainer, 2)
+    newest = folders(tmp_path, trainer)[-1]
+    (newest / "learner.json").write_text("{")
+    resumed = Checkpoints(str(tmp_path / "checkpoints"), trainer.identity)
+    found = resumed.restore(corpus, "cpu")
+    assert isinstance(found, GradientTrainer)
+    problem, source = resumed.remarks
+    assert newest.name in problem
+    assert "truncated or altered" in problem
+    assert source == f"resumes from checkpoint {folders(tmp_path, trainer)[0].name}"
+    save(resumed, found, 1)
+    assert newest not in folders(tmp_path, trainer)
+    assert len(folders(tmp_path, trainer)) == 2
+
+
+def test_a_replaced_worker_enters_no_older_checkpoint_before_a_newer_one(
+    checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, tmp_path: Path
+) -> None:
+    save(checkpoints, trainer, 1)
+    successor = Checkpoints(str(tmp_path / "checkpoints"), trainer.identity)
+    found = successor.restore(corpus, "cpu")
+    assert isinstance(found, GradientTrainer)
+    save(successor, found, 2)
+    save(checkpoints, trainer, 1)
+    latest = successor.restore(corpus, "cpu")
+    assert latest is not None
+    assert latest.tokens == found.tokens
+
+
+def test_incomplete_checkpoints_of_killed_workers_are_deleted(
+    checkpoints: Checkpoints, trainer: GradientTrainer, tmp_path: Path
+) -> None:
+    save(checkpoints, trainer, 1)
+    half = tmp_path / "checkpoints" / trainer.identity / "000000000001-dead"
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"")
+    save(checkpoints, trainer, 1)
+    assert not half.exists()
+
+
+def test_a_missing_newest_one_leaves_the_one_before(
+    checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, tmp_path: Path
+) -> None:
+    save(checkpoints, trainer, 2)
+    older, newest = folders(tmp_path, trainer)
+    shutil.rmtree(newest)
+    resumed = Checkpoints(str(tmp_path / "checkpoints"), trainer.identity)
+    found = resumed.restore(corpus, "cpu")
+    assert isinstance(found, GradientTrainer)
+    assert found.curve == trainer.curve[:1]
+    assert f"{newest.name} is missing" in resumed.remarks[0]
+    save(resumed, found, 1)
+    assert older in folders(tmp_path, trainer)
+    assert len(folders(tmp_path, trainer)) == 2
+
+
+def test_a_checkpoint_that_cannot_be_downloaded_now_is_not_passed_over(
+    checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(checkpoints, trainer, 2)
+
+    def fail(folder: Folder, target: Path) -> None:
+        raise StorageError(f"cannot read {folder}: connection timed out")
+
+    monkeypatch.setattr(Folder, "download", fail)
+    with pytest.raises(StorageError, match="timed out"):
+        checkpoints.restore(corpus, "cpu")
+
+
+def test_the_sweep_leaves_a_newer_checkpoint_of_another_worker(
+    checkpoints: Checkpoints, trainer: GradientTrainer, tmp_path: Path
+) -> None:
+    """The other worker has uploaded its files and not yet written the index."""
+    newer = tmp_path / "checkpoints" / trainer.identity / "000000099999-ab"
+    newer.mkdir(parents=True)
+    (newer / "model.safetensors").write_bytes(b"")
+    save(checkpoints, trainer, 1)
+    assert newer.exists()
+
+
+def test_an_error_names_the_checkpoints_when_all_are_damaged(
+    checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, tmp_path: Path
+) -> None:
+    save(checkpoints, trainer, 2)
+    for folder in folders(tmp_path, trainer):
+        (folder / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"no undamaged checkpoint in .*model\.safetensors"):
+        checkpoints.restore(corpus, "cpu")

@@ -1,0 +1,372 @@
+"""The director keeps sampler, halving rule and records consistent, in whatever order events arrive."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from memtune.search import HalvingConfig, Proposals, SuccessiveHalving
+from memtune.settings import Settings
+from memtune.studies.director import Director, Trial
+from memtune.studies.study import load_study, resolve_study
+from memtune.training import Report
+from memtune.trial_state import StopReason, TrialEnd, TrialState
+
+
+class MemoryRecords:
+    """Records kept in memory."""
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self.reported: list[tuple[int, int]] = []
+        self.finished: list[tuple[int, str]] = []
+        self.remarked: list[tuple[int, list[str]]] = []
+
+    def start(self, trial: Trial) -> None:
+        self.started.append(trial.proposal.number)
+
+    def report(self, trial: Trial, reports: Sequence[Report]) -> None:
+        self.reported += [(trial.proposal.number, report.tokens) for report in reports]
+
+    def remark(self, trial: Trial) -> None:
+        self.remarked.append((trial.proposal.number, list(trial.remarks)))
+
+    def finish(self, trial: Trial) -> None:
+        self.finished.append((trial.proposal.number, trial.state))
+
+
+TIME_SPENT = TrialEnd(reason=StopReason.TIME_BUDGET, detail="the study's time budget was spent")
+
+
+def report(tokens: int, loss: float | None, reason: str | None = None) -> Report:
+    return Report(
+        tokens=tokens,
+        epoch=0.0,
+        train_loss=loss,
+        train_perplexity=None,
+        valid_loss=loss,
+        valid_perplexity=None,
+        gradient_norm=None,
+        learning_rate=1.0,
+        tokens_per_second=1.0,
+        seconds=1.0,
+        peak_memory_bytes=1,
+        end=TrialEnd(reason=StopReason(reason)) if reason else None,
+    )
+
+
+@pytest.fixture
+def proposals(study_file: Path, settings: Settings) -> Callable[[], Proposals]:
+    """Opens the study's proposals, as each new driver does."""
+    resolved = resolve_study(study_file, load_study(study_file), settings)
+    return lambda: Proposals(
+        settings.study_database,
+        resolved.id,
+        resolved.space,
+        resolved.study.sampler,
+        resolved.identify,
+        resolved.get_refusal_reason,
+    )
+
+
+def start_trial(director: Director) -> int:
+    trial = director.take_next_trial()
+    assert trial is not None
+    director.on_started(trial.proposal.number)
+    return trial.proposal.number
+
+
+def test_a_trial_that_ends_is_complete_with_its_best_validation_loss(
+    proposals: Callable[[], Proposals],
+) -> None:
+    director = Director(opened := proposals(), MemoryRecords(), max_trials=1)
+    number = start_trial(director)
+    assert director.on_reports(number, [report(300, 3.0)], None)
+    director.on_reports(number, [report(300, 3.0), report(600, 2.0), report(900, 2.5, "budget")], None)
+    director.on_ended(number)
+    (outcome,) = opened.list_finished()
+    assert (outcome.state, outcome.value) == (TrialState.COMPLETE, 2.0)
+    assert outcome.curve == {300: 3.0, 600: 2.0, 900: 2.5}
+    assert director.take_next_trial() is None
+
+
+def test_a_repeated_curve_is_recorded_once(proposals: Callable[[], Proposals]) -> None:
+    director = Director(proposals(), records := MemoryRecords(), max_trials=1)
+    number = start_trial(director)
+    for _ in range(3):
+        director.on_reports(number, [report(300, 3.0)], None)
+    assert records.reported == [(number, 300)]
+
+
+def test_a_remark_is_recorded_once(proposals: Callable[[], Proposals]) -> None:
+    director = Director(proposals(), records := MemoryRecords(), max_trials=1)
+    number = start_trial(director)
+    for _ in range(2):
+        director.on_reports(number, [], None, ["checkpoint 300 is skipped"])
+    assert records.remarked == [(number, ["checkpoint 300 is skipped"])]
+
+
+def test_a_halted_trial_stays_open_and_no_other_is_started(
+    proposals: Callable[[], Proposals],
+) -> None:
+    director = Director(opened := proposals(), MemoryRecords(), max_trials=3)
+    number = start_trial(director)
+    director.halt(number, "no corpus there")
+    assert director.take_next_trial() is None
+    assert [(trial.proposal.number, trial.remarks) for trial in director.interrupt()] == [
+        (number, ["no corpus there"])
+    ]
+    assert [proposal.number for proposal in opened.list_unfinished()] == [number]
+
+
+def test_a_trial_behind_at_a_rung_is_stopped_and_pruned(proposals: Callable[[], Proposals]) -> None:
+    rule = SuccessiveHalving(HalvingConfig(grace=300, factor=2), budget_tokens=900)
+    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=2, halving=rule)
+    good, bad = start_trial(director), start_trial(director)
+    assert director.on_reports(good, [report(300, 1.0)], None)
+    assert not director.on_reports(bad, [report(300, 2.0)], None)
+    director.on_ended(bad)
+    outcome = next(outcome for outcome in opened.list_finished() if outcome.number == bad)
+    assert outcome.state is TrialState.STOPPED
+    assert str(outcome.end) == "successive halving at 300 tokens"
+    assert records.finished == [(bad, "stopped")]
+
+
+def test_reports_after_the_one_that_stops_a_trial_are_recorded_nowhere(
+    proposals: Callable[[], Proposals],
+) -> None:
+    """A killed driver's worker may have stored them in a checkpoint, which the next driver's worker reads."""
+    rule = SuccessiveHalving(HalvingConfig(grace=300, factor=2), 900)
+    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=2, halving=rule)
+    first, second = start_trial(director), start_trial(director)
+    director.on_reports(first, [report(300, 2.0)])
+    curve = [report(300, 3.0), report(600, 2.9), report(900, 2.8, "budget")]
+    assert not director.on_reports(second, curve)
+    director.on_ended(second)
+    assert records.reported == [(first, 300), (second, 300)]
+    assert director.trials[1].state is TrialState.STOPPED
+    assert director.trials[1].end is not None
+    assert director.trials[1].end.reason is StopReason.EARLY_STOPPING
+    (stopped,) = opened.list_finished()
+    assert stopped.curve == {300: 3.0}
+
+
+def test_a_trial_of_one_report_enters_no_rung(
+    proposals: Callable[[], Proposals],
+) -> None:
+    """Neither while the study runs nor after a resume."""
+
+    def halving() -> SuccessiveHalving:
+        return SuccessiveHalving(HalvingConfig(grace=300, factor=2), budget_tokens=900)
+
+    director = Director(proposals(), MemoryRecords(), max_trials=3, halving=halving())
+    counted, network = start_trial(director), start_trial(director)
+    director.on_reports(counted, [report(600, 1.0, "budget")], None)
+    director.on_ended(counted)
+    assert director.on_reports(network, [report(300, 2.0)], None)
+    Director(proposals(), MemoryRecords(), max_trials=3, halving=(resumed := halving()))
+    assert resumed.get_values(300) == {network: 2.0}
+
+
+def stopped_trial(proposals: Callable[[], Proposals]) -> tuple[Director, Proposals, int]:
+    """A director whose only trial is behind at the rung of 300 tokens."""
+    rule = SuccessiveHalving(HalvingConfig(grace=300, factor=2), budget_tokens=900)
+    rule.decide(98, 300, 1.0)
+    director = Director(opened := proposals(), MemoryRecords(), max_trials=1, halving=rule)
+    return director, opened, start_trial(director)
+
+
+def test_a_trial_that_a_report_stops_keeps_that_end_when_the_report_carries_an_error(
+    proposals: Callable[[], Proposals],
+) -> None:
+    director, opened, number = stopped_trial(proposals)
+    assert not director.on_reports(number, [report(300, 2.0)], "StorageError: read-only file system")
+    director.on_ended(number)
+    (outcome,) = opened.list_finished()
+    assert (outcome.state, outcome.end.reason) == (TrialState.STOPPED, StopReason.EARLY_STOPPING)
+    assert director.trials[0].remarks == ["after its end: StorageError: read-only file system"]
+
+
+def test_reports_beyond_the_rung_that_stops_a_trial_are_recorded_nowhere(
+    proposals: Callable[[], Proposals],
+) -> None:
+    rule = SuccessiveHalving(HalvingConfig(grace=300, factor=2), budget_tokens=900)
+    rule.decide(98, 300, 1.0)
+    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=1, halving=rule)
+    number = start_trial(director)
+    assert not director.on_reports(number, [report(300, 2.0), report(600, 0.5), report(900, 0.1, "budget")])
+    director.on_ended(number)
+    (outcome,) = opened.list_finished()
+    assert outcome.curve == {300: 2.0}
+    assert records.reported == [(number, 300)]
+
+
+def test_a_halt_drops_the_unfinished_trials_that_wait(proposals: Callable[[], Proposals]) -> None:
+    first = Director(proposals(), MemoryRecords(), max_trials=3)
+    halted, waiting = start_trial(first), start_trial(first)
+    second = Director(opened := proposals(), MemoryRecords(), max_trials=3)
+    assert start_trial(second) == halted
+    second.halt(halted, "no corpus there")
+    assert second.take_next_trial() is None
+    assert [proposal.number for proposal in opened.list_unfinished()] == [halted, waiting]
+
+
+def test_the_storage_is_checked_every_ten_seconds(
+    proposals: Callable[[], Proposals], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, checks = [100.0], []
+    monkeypatch.setattr("memtune.studies.director.time.monotonic", lambda: now[0])
+    director = Director(opened := proposals(), MemoryRecords(), max_trials=1)
+    monkeypatch.setattr(opened, "check", lambda: checks.append(now[0]))
+    for now[0] in (105.0, 110.0, 115.0, 121.0):
+        director.check()
+    assert checks == [110.0, 121.0]
+
+
+@pytest.mark.parametrize(
+    ("curve", "failure", "reason"),
+    [
+        ([report(300, None, "diverged")], None, "diverged"),
+        ([], "TrialError: out of memory", "out of memory"),
+        ([report(300, 2.0)], "CorpusError: shard altered", "shard altered"),
+    ],
+)
+def test_a_trial_fails_with_its_reason(
+    proposals: Callable[[], Proposals], curve: list[Report], failure: str | None, reason: str
+) -> None:
+    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=1)
+    number = start_trial(director)
+    assert not director.on_reports(number, curve, failure)
+    director.on_ended(number)
+    (outcome,) = opened.list_finished()
+    assert outcome.state is TrialState.FAILED
+    assert reason in str(outcome.end)
+    assert records.finished == [(number, "failed")]
+
+
+def test_a_later_driver_resumes_the_open_trial_and_counts_the_ended_one(
+    proposals: Callable[[], Proposals],
+) -> None:
+    first = Director(proposals(), MemoryRecords(), max_trials=3)
+    ended, left_open = start_trial(first), start_trial(first)
+    first.on_reports(ended, [report(900, 2.0, "budget")], None)
+    first.on_ended(ended)
+    first.on_reports(left_open, [report(300, 3.0)], None)
+
+    second = Director(opened := proposals(), MemoryRecords(), max_trials=3)
+    assert start_trial(second) == left_open
+    start_trial(second)
+    assert second.take_next_trial() is None
+    assert opened.list_outcomes()[1].curve == {300: 3.0}
+
+
+def test_a_finished_study_has_no_trial_to_run(proposals: Callable[[], Proposals]) -> None:
+    first = Director(proposals(), MemoryRecords(), max_trials=1)
+    number = start_trial(first)
+    first.on_reports(number, [report(900, 2.0, "budget")], None)
+    first.on_ended(number)
+    assert Director(proposals(), MemoryRecords(), max_trials=1).is_finished
+
+
+def test_an_interrupted_trial_stays_open_for_the_next_driver(proposals: Callable[[], Proposals]) -> None:
+    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=2)
+    number = start_trial(director)
+    assert [trial.proposal.number for trial in director.interrupt()] == [number]
+    assert records.finished == [(number, "interrupted")]
+    assert [proposal.number for proposal in opened.list_unfinished()] == [number]
+
+
+def test_open_trials_are_pruned_when_the_time_is_spent(proposals: Callable[[], Proposals]) -> None:
+    director = Director(opened := proposals(), MemoryRecords(), max_trials=2)
+    number = start_trial(director)
+    director.on_reports(number, [report(300, 3.0)], None)
+    director.close(TIME_SPENT)
+    (outcome,) = opened.list_finished()
+    assert (outcome.state, outcome.end) == (TrialState.STOPPED, TIME_SPENT)
+    assert director.interrupt() == []
+
+
+def test_watchers_see_every_change(proposals: Callable[[], Proposals]) -> None:
+    seen: list[str] = []
+    director = Director(
+        proposals(), MemoryRecords(), max_trials=1, watchers=[lambda trial: seen.append(trial.state)]
+    )
+    number = start_trial(director)
+    director.on_reports(number, [report(900, 2.0, "budget")], None)
+    director.on_ended(number)
+    assert seen == ["running", "running", "complete"]
+
+
+def test_a_spent_time_budget_stops_waiting_trials_and_starts_no_other(
+    proposals: Callable[[], Proposals],
+) -> None:
+    first = Director(proposals(), MemoryRecords(), max_trials=3)
+    number = start_trial(first)
+    first.on_reports(number, [report(300, 3.0)], None)
+
+    second = Director(opened := proposals(), records := MemoryRecords(), max_trials=3)
+    second.close(TIME_SPENT)
+    (outcome,) = opened.list_finished()
+    assert (outcome.number, outcome.state, outcome.end) == (number, TrialState.STOPPED, TIME_SPENT)
+    assert records.finished == [(number, "stopped")]
+    assert second.take_next_trial() is None
+
+
+def test_a_trial_that_ends_without_a_validation_fails_with_that_reason(
+    proposals: Callable[[], Proposals],
+) -> None:
+    director = Director(opened := proposals(), MemoryRecords(), max_trials=1)
+    number = start_trial(director)
+    director.on_ended(number)
+    (outcome,) = opened.list_finished()
+    assert outcome.end == TrialEnd(reason=StopReason.NO_VALIDATION, detail="no validation was reached")
+
+
+def test_a_complete_trial_keeps_the_reason_of_its_end(proposals: Callable[[], Proposals]) -> None:
+    director = Director(opened := proposals(), MemoryRecords(), max_trials=1)
+    number = start_trial(director)
+    director.on_reports(number, [report(900, 2.0, "no_improvement")])
+    director.on_ended(number)
+    assert opened.list_finished()[0].end == TrialEnd(reason=StopReason.NO_IMPROVEMENT)
+
+
+def test_remarks_accumulate_and_watchers_see_them_and_an_interrupt(
+    proposals: Callable[[], Proposals],
+) -> None:
+    seen: list[tuple[str, int]] = []
+    watch = [lambda trial: seen.append((trial.state, len(trial.remarks)))]
+    director = Director(proposals(), MemoryRecords(), max_trials=1, watchers=watch)
+    number = start_trial(director)
+    director.on_reports(number, [], None, ["first"])
+    director.on_reports(number, [], None, ["second"])
+    director.interrupt()
+    assert director.trials[0].remarks == ["first", "second"]
+    assert seen == [("running", 0), ("running", 1), ("running", 2), ("interrupted", 2)]
+
+
+def test_an_exhausted_space_is_asked_once(
+    proposals: Callable[[], Proposals], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    director = Director(opened := proposals(), MemoryRecords(), max_trials=3)
+    monkeypatch.setattr(opened, "ask", lambda: asked.append(1))
+    assert (director.take_next_trial(), director.take_next_trial()) == (None, None)
+    assert len(asked) == 1
+
+
+def test_a_crashed_trial_fails_with_the_given_end(proposals: Callable[[], Proposals]) -> None:
+    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=1)
+    number = start_trial(director)
+    director.on_reports(number, [report(300, 2.0)])
+    end = TrialEnd(reason=StopReason.WORKER_LOST, detail="failed 4 times")
+    director.on_crashed(number, end)
+    (outcome,) = opened.list_finished()
+    assert (outcome.state, outcome.end) == (TrialState.FAILED, end)
+    assert records.finished == [(number, "failed")]
+
+
+def test_a_trial_that_lost_its_worker_waits_for_another(proposals: Callable[[], Proposals]) -> None:
+    director = Director(proposals(), MemoryRecords(), max_trials=1)
+    number = start_trial(director)
+    director.on_worker_lost(number)
+    assert director.trials[0].state is TrialState.WAITING

@@ -1,0 +1,195 @@
+"""A study file is checked whole before anything starts, and named by its content."""
+
+from pathlib import Path
+
+import pytest
+
+from memtune.api import run_search
+from memtune.errors import ConfigurationError, CorpusError, SpaceError, StudyError
+from memtune.settings import Settings
+from memtune.spaces import RandomChooser
+from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+
+
+def ready(path: Path, settings: Settings, **overrides: object) -> ResolvedStudy:
+    return resolve_study(path, load_study(path, overrides), settings)
+
+
+def test_constants_of_the_study_override_the_space(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(study_file.read_text() + "\n[model]\nwidth = 6\n")
+    found = ready(study_file, settings)
+    assert {found.sample(RandomChooser(seed)).model.describe()["width"] for seed in range(9)} == {6}
+
+
+def test_the_same_content_is_the_same_study_whatever_its_budget(study_file: Path, settings: Settings) -> None:
+    one, more = ready(study_file, settings), ready(study_file, settings, **{"budget.trials": 99})
+    assert one.id == more.id
+
+
+@pytest.mark.parametrize("change", [{"seed": 5}, {"sampler.kind": "random"}, {"training.tokens": 901}])
+def test_other_terms_make_another_study(
+    study_file: Path, settings: Settings, change: dict[str, object]
+) -> None:
+    assert ready(study_file, settings).id != ready(study_file, settings, **change).id
+
+
+def test_another_space_makes_another_study(study_file: Path, settings: Settings) -> None:
+    before = ready(study_file, settings).id
+    space = study_file.parent / "space.toml"
+    space.write_text(space.read_text().replace("[1, 2]", "[1, 3]"))
+    assert ready(study_file, settings).id != before
+
+
+def test_an_epoch_budget_is_told_in_tokens(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(study_file.read_text().replace("tokens = 900", "epochs = 2"))
+    found = ready(study_file, settings)
+    assert found.trial_tokens == 2 * found.corpus["train"].token_count
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "said"),
+    [
+        ('corpus = "tiny"', 'corpus = "tinny"', CorpusError, 'did you mean "tiny"'),
+        ("trials = 4", "trails = 4", ConfigurationError, '"budget.trails"; did you mean "trials"'),
+        ("trials = 4", "trials = 0", ConfigurationError, "budget.trials: Input should be greater"),
+        ("trials = 4", 'time = "soon"', ConfigurationError, 'such as "90s", "15m", "2h"'),
+        ("tokens = 900", "tokens = 900\nepocs = 2", SpaceError, 'did you mean "epochs"'),
+        ('["space.toml"]', '["lstn"]', StudyError, 'no search space "lstn"'),
+        ("[budget]", "[budget", StudyError, "is not TOML"),
+    ],
+)
+def test_what_is_wrong_is_told_with_a_way_out(
+    study_file: Path, settings: Settings, old: str, new: str, error: type[Exception], said: str
+) -> None:
+    study_file.write_text(study_file.read_text().replace(old, new))
+    with pytest.raises(error) as caught:
+        ready(study_file, settings)
+    assert said in str(caught.value)
+
+
+def test_a_missing_study_is_told_with_a_near_name(study_file: Path) -> None:
+    with pytest.raises(StudyError, match='did you mean "layers\\.toml"'):
+        load_study(study_file.parent / "layer.toml")
+
+
+def test_a_bound_of_the_space_that_the_model_refuses_is_told_before_the_start(
+    study_file: Path, settings: Settings
+) -> None:
+    space = study_file.parent / "space.toml"
+    space.write_text(space.read_text().replace("int = [1, 2]", "int = [0, 2]"))
+    with pytest.raises(SpaceError, match=r"\[model.layers\] = 0"):
+        ready(study_file, settings)
+
+
+def test_models_out_of_the_parameter_budget_are_refused_with_the_figures(
+    study_file: Path, settings: Settings
+) -> None:
+    found = ready(study_file, settings, **{"budget.max_parameters": 1_000})
+    reasons = {
+        found.get_refusal_reason(found.sample(RandomChooser(seed)).model_dump(mode="json"))
+        for seed in range(20)
+    }
+    assert None in reasons
+    assert any("are more than max_parameters = 1,000" in reason for reason in reasons if reason)
+
+
+def test_a_budget_that_no_model_meets_is_told_before_the_start(study_file: Path, settings: Settings) -> None:
+    with pytest.raises(StudyError, match=r"none of 200 sampled configurations .* max_parameters = 10"):
+        ready(study_file, settings, **{"budget.max_parameters": 10})
+
+
+def test_durations_are_read_with_their_units(study_file: Path) -> None:
+    assert load_study(study_file, {"budget.time": "1.5h"}).budget.time == 5400
+
+
+def test_the_spaces_of_the_source_tree_are_found_from_anywhere(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(study_file.read_text().replace("space.toml", "recurrent_memory"))
+    assert ready(study_file, settings).sample(RandomChooser(0)).model.family == "recurrent_memory"
+
+
+def test_resuming_a_study_that_never_began_is_refused(study_file: Path, settings: Settings) -> None:
+    with pytest.raises(StudyError, match="start it without --resume"):
+        run_search(study_file, resume=True, settings=settings)
+
+
+NGRAMS = """
+[model]
+family = "kneser_ney"
+order = { int = [2, 4] }
+"""
+
+
+@pytest.fixture
+def mixed_study(study_file: Path) -> Path:
+    """Of networks and n-gram models, its width and its training meant for the networks."""
+    (study_file.parent / "ngrams.toml").write_text(NGRAMS)
+    text = study_file.read_text().replace('["space.toml"]', '["ngrams.toml", "space.toml"]')
+    study_file.write_text(text + "\n[model]\nwidth = 6\n")
+    return study_file
+
+
+def test_what_some_families_lack_is_laid_over_the_others(mixed_study: Path, settings: Settings) -> None:
+    found = ready(mixed_study, settings)
+    samples = [found.sample(RandomChooser(seed)) for seed in range(20)]
+    assert {config.model.family for config in samples} == {"kneser_ney", "lstm"}
+    for config in samples:
+        network = config.model.family == "lstm"
+        assert (config.training is not None) == network
+        assert not network or config.model.describe()["width"] == 6
+
+
+def test_a_name_that_no_family_has_is_told(mixed_study: Path, settings: Settings) -> None:
+    mixed_study.write_text(mixed_study.read_text().replace("width = 6", "widht = 6"))
+    with pytest.raises(SpaceError, match='did you mean "width"'):
+        ready(mixed_study, settings)
+
+
+def test_the_budget_of_a_mixed_study_is_that_of_its_networks(mixed_study: Path, settings: Settings) -> None:
+    assert ready(mixed_study, settings).trial_tokens == 900
+
+
+def test_a_study_of_n_grams_alone_reads_the_text_once(study_file: Path, settings: Settings) -> None:
+    (study_file.parent / "space.toml").write_text(NGRAMS)
+    text = study_file.read_text().replace("[training]\ntokens = 900\nreport_every = 300\n", "")
+    study_file.write_text(text)
+    found = ready(study_file, settings)
+    assert found.trial_tokens == found.corpus["train"].token_count
+
+
+def test_n_grams_have_no_parameters_to_be_refused_for(mixed_study: Path, settings: Settings) -> None:
+    found = ready(mixed_study, settings, **{"budget.min_parameters": 1_000_000})
+    assert found.get_refusal_reason({"model": {"family": "kneser_ney", "order": 3}}) is None
+    assert found.get_refusal_reason({"model": {"family": "lstm"}, "training": {"tokens": 9}}) is not None
+
+
+def test_gpus_that_fit_follow_each_trials_memory(study_file: Path, settings: Settings) -> None:
+    space = study_file.parent / "space.toml"
+    space.write_text(space.read_text().replace("[4, 8]", "[4, 4000]").replace("{ int = [1, 2] }", "1"))
+    found = ready(study_file, settings, **{"resources.gpus_per_trial": "fit", "resources.gpu_memory": "6GB"})
+    memory = found.study.resources.gpu_memory
+    by_width = {
+        config.model.describe()["width"]: found.compute_gpus(config, memory)
+        for config in (found.sample(RandomChooser(seed)) for seed in range(9))
+    }
+    assert by_width == {4: 0.125, 4000: 0.5}
+
+
+def test_a_trial_too_large_for_a_gpu_is_refused_with_the_figures(
+    study_file: Path, settings: Settings
+) -> None:
+    found = ready(study_file, settings, **{"resources.gpus_per_trial": "fit", "resources.gpu_memory": "6GB"})
+    sample = found.sample(RandomChooser(0)).model_dump(mode="json")
+    sample["model"]["width"] = 20_000
+    assert "MiB of a GPU, which has 5,722" in (found.get_refusal_reason(sample) or "")
+
+
+@pytest.mark.parametrize(("text", "size"), [("24GB", 24 * 10**9), ("1.5 GiB", 1.5 * 2**30)])
+def test_sizes_are_read_with_their_units(study_file: Path, text: str, size: float) -> None:
+    assert load_study(study_file, {"resources.gpu_memory": text}).resources.gpu_memory == size
+
+
+def test_a_share_that_makes_no_sense_is_told(study_file: Path) -> None:
+    with pytest.raises(ConfigurationError, match="gpus_per_trial"):
+        load_study(study_file, {"resources.gpus_per_trial": "some"})
+    with pytest.raises(ConfigurationError, match='such as "24GB"'):
+        load_study(study_file, {"resources.gpu_memory": "24"})

@@ -1,0 +1,188 @@
+"""The study database and the tracking store hold the same curves, also after a driver was killed."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from memtune.search import HalvingConfig, Outcome, Proposals, SuccessiveHalving
+from memtune.settings import Settings
+from memtune.studies.assignment import Assignment
+from memtune.studies.director import Director, Trial
+from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.studies.trial_records import StudyRecords
+from memtune.studies.trial_worker import TrialWorker, WorkerReport
+from memtune.tracking import Recorder
+from memtune.tracking.mlflow_connection import connect, sqlite_uri
+from memtune.tracking.runs.run_commands import VALIDATED_TOKENS_TAG
+from memtune.trial_state import StopReason, TrialEnd, TrialState
+
+TIME_SPENT = TrialEnd(reason=StopReason.TIME_BUDGET, detail="the study's time budget was spent")
+
+
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with MLflow's empty tables, whose creation takes seconds."""
+    folder = tmp_path_factory.mktemp("store")
+    connect(sqlite_uri(folder))
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def resolved(study_file: Path, settings: Settings, empty_store: Path) -> ResolvedStudy:
+    database = Path(settings.tracking_uri.removeprefix("sqlite:///"))
+    database.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(empty_store, database)
+    return resolve_study(study_file, load_study(study_file), settings)
+
+
+@pytest.fixture
+def proposals(resolved: ResolvedStudy) -> Callable[[], Proposals]:
+    """Opens the study's proposals, as each new driver does."""
+    return lambda: resolved.open_proposals(lambda: None)
+
+
+@pytest.fixture
+def client(resolved: ResolvedStudy) -> MlflowClient:
+    return connect(resolved.settings.tracking_uri)
+
+
+@contextmanager
+def open_records(resolved: ResolvedStudy) -> Iterator[tuple[Recorder, StudyRecords]]:
+    with Recorder(resolved.settings.tracking_uri, resolved.corpus.name) as recorder:
+        yield recorder, StudyRecords(recorder, resolved)
+
+
+def train(resolved: ResolvedStudy, trial: Trial) -> WorkerReport:
+    """Train a trial to its end, with checkpoints; the worker's last report, which has the whole curve."""
+    worker = TrialWorker(
+        Assignment(
+            number=trial.proposal.number,
+            identity=trial.proposal.identity,
+            config=trial.config,
+            corpus=resolved.corpus.name,
+            corpus_digest=resolved.corpus.digest,
+            corpus_store=resolved.settings.corpus_store,
+            checkpoint_root=resolved.checkpoint_root,
+        )
+    )
+    while not (report := worker.step()).is_finished:
+        pass
+    return report
+
+
+def start(director: Director) -> Trial:
+    trial = director.take_next_trial()
+    assert trial is not None
+    director.on_started(trial.proposal.number)
+    return trial
+
+
+def complete_trials(resolved: ResolvedStudy, opened: Proposals, records: StudyRecords, count: int) -> None:
+    """Run trials to their end."""
+    director = Director(opened, records, max_trials=count)
+    for _ in range(count):
+        trial = start(director)
+        director.on_reports(trial.proposal.number, train(resolved, trial).reports)
+        director.on_ended(trial.proposal.number)
+
+
+def read_curve(client: MlflowClient, outcome: Outcome) -> dict[int, float]:
+    """Validation loss by tokens in the tracking store."""
+    (run,) = find_runs(client, outcome)
+    return {m.step: m.value for m in client.get_metric_history(run.info.run_id, "valid_loss")}
+
+
+def find_runs(client: MlflowClient, outcome: Outcome) -> list:
+    experiment = client.get_experiment_by_name("tiny")
+    return client.search_runs([experiment.experiment_id], f"tags.`memtune.trial` = '{outcome.identity}'")
+
+
+def resume(resolved: ResolvedStudy, outcomes: list[Outcome]) -> list[str]:
+    """Resume the records of a study; the identities of the trials that are sent."""
+    sent: list[str] = []
+    with open_records(resolved) as (recorder, records):
+        start_trial = recorder.start_trial
+
+        def note_and_start(identity: str, *arguments: object, **more: object) -> None:
+            sent.append(identity)
+            start_trial(identity, *arguments, **more)
+
+        recorder.start_trial = note_and_start  # type: ignore[method-assign]
+        records.resume(outcomes)
+        assert recorder.flush(60)
+        assert recorder.problems == []
+    return sent
+
+
+def test_a_worker_beyond_the_rung_that_stops_its_trial_adds_nothing_to_either_store(
+    resolved: ResolvedStudy, proposals: Callable[[], Proposals], client: MlflowClient
+) -> None:
+    """The worker outlived its driver: the resumed driver gets three reports at once."""
+    rule = SuccessiveHalving(HalvingConfig(grace=300, factor=2), budget_tokens=900)
+    rule.decide(98, 300, 0.0)
+    opened = proposals()
+    with open_records(resolved) as (_, records):
+        director = Director(opened, records, max_trials=1, halving=rule)
+        trial = start(director)
+        report = train(resolved, trial)
+        assert len(report.reports) == 3
+        assert not director.on_reports(trial.proposal.number, report.reports)
+        director.on_ended(trial.proposal.number)
+    (outcome,) = opened.list_finished()
+    assert list(outcome.curve) == [report.reports[0].tokens]
+    assert read_curve(client, outcome) == pytest.approx(outcome.curve)
+
+
+def test_resuming_drops_reports_beyond_the_end_that_the_study_database_holds(
+    resolved: ResolvedStudy, proposals: Callable[[], Proposals], client: MlflowClient
+) -> None:
+    opened = proposals()
+    with open_records(resolved) as (_, records):
+        director = Director(opened, records, max_trials=1)
+        trial = start(director)
+        reports = train(resolved, trial).reports
+        director.on_reports(trial.proposal.number, reports[:1])
+        records.report(trial, reports[1:])  # as earlier versions did, which wrote no such tag
+        director.close(TIME_SPENT)
+    (outcome,) = opened.list_finished()
+    client.delete_tag(find_runs(client, outcome)[0].info.run_id, VALIDATED_TOKENS_TAG)
+    assert list(read_curve(client, outcome)) == [report.tokens for report in reports]
+    resume(resolved, [outcome])
+    assert read_curve(client, outcome) == pytest.approx(outcome.curve)
+    assert find_runs(client, outcome)[0].data.tags["memtune.state"] == TrialState.STOPPED
+
+
+def test_resuming_sends_only_the_trials_that_the_tracking_store_lacks(
+    resolved: ResolvedStudy, proposals: Callable[[], Proposals], client: MlflowClient
+) -> None:
+    opened = proposals()
+    with open_records(resolved) as (_, records):
+        complete_trials(resolved, opened, records, 2)
+    kept, lost = opened.list_finished()
+    assert resume(resolved, [kept, lost]) == []
+    client.delete_run(find_runs(client, lost)[0].info.run_id)
+    assert resume(resolved, [kept, lost]) == [lost.identity]
+    assert read_curve(client, lost) == pytest.approx(lost.curve)
+
+
+@pytest.mark.parametrize("damage", ["missing", "not JSON"])
+def test_an_ended_trial_needs_no_checkpoint_to_be_recorded(
+    resolved: ResolvedStudy, proposals: Callable[[], Proposals], client: MlflowClient, damage: str
+) -> None:
+    opened = proposals()
+    with open_records(resolved) as (_, records):
+        complete_trials(resolved, opened, records, 1)
+    (outcome,) = opened.list_finished()
+    client.delete_run(find_runs(client, outcome)[0].info.run_id)
+    folder = Path(resolved.checkpoint_root, outcome.identity)
+    if damage == "missing":
+        for checkpoint in folder.glob("0*"):
+            shutil.rmtree(checkpoint)
+    else:
+        (folder / "latest.json").write_text("{")
+    resume(resolved, [outcome])
+    assert read_curve(client, outcome) == pytest.approx(outcome.curve)

@@ -1,0 +1,40 @@
+"""gc_paused pauses the garbage collector during imports and restores its state."""
+
+import gc
+
+import pytest
+
+from memtune.gc_pause import gc_paused
+
+
+def is_enabled_inside() -> bool:
+    with gc_paused():
+        return gc.isenabled()
+
+
+def test_the_collector_is_disabled_during_the_block() -> None:
+    assert not is_enabled_inside()
+    assert gc.isenabled()
+
+
+def test_a_nested_block_does_not_enable_the_collector() -> None:
+    with gc_paused():
+        is_enabled_inside()
+        assert not gc.isenabled()
+
+
+def test_a_failed_import_enables_the_collector() -> None:
+    with pytest.raises(ModuleNotFoundError), gc_paused():
+        import memtune.nothing  # type: ignore[import-not-found]  # noqa: F401
+    assert gc.isenabled()
+
+
+def test_objects_of_the_block_are_frozen() -> None:
+    before = gc.get_freeze_count()
+    with gc_paused():
+        created = [{}]
+    try:
+        assert gc.get_freeze_count() > before
+        assert not any(tracked is created for tracked in gc.get_objects())
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,148 @@
+"""DeliveryQueue: commands delivered in order by a thread that retries."""
+
+import logging
+import threading
+import time
+
+import pytest
+
+from memtune.tracking.runs import delivery_queue
+from memtune.tracking.runs.delivery_queue import DeliveryQueue
+
+
+class Receiver:
+    """Collects what arrives; raises the errors in `failures` first."""
+
+    def __init__(self):
+        self.arrived = []
+        self.failures = []
+        self.open = threading.Event()
+        self.open.set()
+
+    def deliver(self, key, commands):
+        assert self.open.wait(10)
+        while commands:
+            if self.failures:
+                raise self.failures.pop()
+            self.arrived.append((key, commands[0]))
+            commands.popleft()
+
+
+@pytest.fixture
+def receiver():
+    return Receiver()
+
+
+@pytest.fixture
+def queue(receiver):
+    running = DeliveryQueue(receiver.deliver, lambda error: isinstance(error, ValueError))
+    yield running
+    running.close(10)
+
+
+def test_commands_of_a_key_arrive_in_order(queue, receiver):
+    for number in range(100):
+        queue.put("a", number)
+    assert queue.flush(10)
+    assert receiver.arrived == [("a", number) for number in range(100)]
+
+
+def test_a_failed_delivery_is_repeated_from_where_it_stopped(queue, receiver):
+    receiver.failures = [OSError("away"), OSError("away")]
+    queue.put("a", 1, 2)
+    assert queue.flush(10)
+    assert receiver.arrived == [("a", 1), ("a", 2)]
+
+
+def test_an_outage_is_logged_once(queue, receiver, caplog):
+    receiver.failures = [OSError("away")] * 4
+    with caplog.at_level(logging.WARNING, "memtune.tracking"):
+        queue.put("a", 1)
+        assert queue.flush(10)
+    assert [record.message.startswith("tracking is unavailable") for record in caplog.records] == [
+        True,
+        False,
+    ]
+
+
+def test_a_command_that_is_refused_for_good_is_dropped_and_the_next_is_delivered(queue, receiver):
+    receiver.failures = [ValueError("never")]
+    queue.put("a", 1, 2)
+    assert queue.flush(10)
+    assert receiver.arrived == [("a", 2)]
+    assert len(queue.problems) == 1
+
+
+def test_putting_does_not_wait_for_the_delivery(queue, receiver):
+    receiver.open.clear()
+    queue.put("a", 1)
+    started = time.perf_counter()
+    for number in range(1000):
+        queue.put("b", number)
+    assert time.perf_counter() - started < 1
+    assert not queue.flush(0.01)
+    receiver.open.set()
+    assert queue.flush(10)
+
+
+def test_closing_ends_the_thread_though_nothing_can_be_delivered(receiver):
+    queue = DeliveryQueue(receiver.deliver, lambda error: False)
+    receiver.failures = [OSError("away")] * 1000
+    queue.put("a", 1)
+    assert not queue.close(0.2)
+    queue._thread.join(10)
+    assert not queue._thread.is_alive()
+
+
+def test_a_doubtful_refusal_is_repeated_and_then_dropped(receiver, monkeypatch):
+    monkeypatch.setattr(delivery_queue, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(delivery_queue, "MAX_PAUSE_SECONDS", 0.001)
+    queue = DeliveryQueue(receiver.deliver, lambda error: False, lambda error: isinstance(error, KeyError))
+    receiver.failures = [KeyError("doubtful")] * (delivery_queue.MAX_DOUBTFUL_ATTEMPTS + 1)
+    queue.put("a", 1, 2)
+    assert queue.flush(10)
+    assert receiver.arrived == [("a", 2)]
+    assert len(queue.problems) == 1
+    assert queue.close(10)
+
+
+def test_a_full_queue_makes_the_caller_wait_until_half_of_it_is_delivered(receiver):
+    receiver.open.clear()
+    queue = DeliveryQueue(receiver.deliver, lambda error: False, capacity=10)
+    queue.put("a", *range(10))
+    waiting = threading.Thread(target=queue.put, args=("a", 10))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    receiver.open.set()
+    waiting.join(10)
+    assert queue.flush(10)
+    assert receiver.arrived == [("a", number) for number in range(11)]
+    assert queue.close(10)
+
+
+def test_an_abandoned_queue_releases_a_caller_that_waits(receiver):
+    receiver.open.clear()
+    queue = DeliveryQueue(receiver.deliver, lambda error: False, capacity=1)
+    queue.put("a", 1)
+    waiting = threading.Thread(target=queue.put, args=("b", 2))
+    waiting.start()
+    queue.abandon()
+    waiting.join(10)
+    assert not waiting.is_alive()
+    receiver.open.set()
+
+
+def test_a_flush_lasts_as_long_as_something_is_delivered(receiver):
+    """Each of five deliveries takes longer than a third of the time allowed without progress."""
+    allowed_seconds, steps = 0.6, []
+
+    def deliver(key, commands):
+        threading.Event().wait(allowed_seconds / 3)
+        steps.append(commands.popleft())
+
+    queue = DeliveryQueue(deliver, lambda error: False)
+    queue.put("a", *range(5))
+    assert queue.flush(allowed_seconds)
+    assert steps == [*range(5)]
+    assert queue.close(10)

@@ -1,0 +1,91 @@
+"""Which errors are worth a retry, and what is said about a file that is no store."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import BAD_REQUEST, INVALID_PARAMETER_VALUE, TEMPORARILY_UNAVAILABLE
+
+from memtune.errors import TrackingError
+from memtune.tracking.mlflow_connection import (
+    check_tracking,
+    connect,
+    is_database_refusal,
+    is_permanent,
+    sqlite_path,
+    sqlite_uri,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "permanent", "doubtful"),
+    [
+        (MlflowException("no such step", INVALID_PARAMETER_VALUE), True, False),
+        (MlflowException("server closed the connection", TEMPORARILY_UNAVAILABLE), False, False),
+        (MlflowException("UNIQUE constraint failed: datasets.name", BAD_REQUEST), False, True),
+        (ConnectionError("refused"), False, False),
+        (LookupError("no run"), True, False),
+    ],
+    ids=["invalid value", "lost connection", "another writer", "no server", "no run"],
+)
+def test_an_error_is_classified_by_its_type_and_code(error, permanent, doubtful):
+    assert (is_permanent(error), is_database_refusal(error)) == (permanent, doubtful)
+
+
+def make_foreign_database(path):
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE songs (title TEXT)")
+    database.close()
+
+
+def make_newer_database(path):
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
+    database.close()
+
+
+@pytest.mark.parametrize(
+    "overwrite",
+    [
+        lambda path: path.write_bytes(b"not a database " * 100),
+        lambda path: path.write_bytes(path.read_bytes()[:5000] + b"x" * 5000),
+        lambda path: (path.unlink(), make_foreign_database(path)),
+        make_newer_database,
+    ],
+    ids=["text", "overwritten pages", "another program's tables", "a newer MLflow's schema"],
+)
+def test_a_file_that_is_no_store_is_named_with_the_fix(tracking_uri, overwrite):
+    path = sqlite_path(tracking_uri)
+    overwrite(path)
+    with pytest.raises(TrackingError) as caught:
+        check_tracking(tracking_uri)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "move the file away" in message
+    assert "--resume" in message
+    assert "SELECT" not in message
+    assert "[SQL" not in message
+
+
+def test_an_empty_file_becomes_a_store(tmp_path):
+    (tmp_path / "mlflow.db").touch()
+    assert connect(sqlite_uri(tmp_path)).search_experiments()
+
+
+def test_a_store_whose_creation_was_interrupted_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow refuses a file in which it has created some of its tables."""
+
+    def interrupt(source: object, target: object) -> None:
+        raise OSError("killed")
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    with monkeypatch.context() as patch:
+        patch.setattr("memtune.tracking.mlflow_connection.os.replace", interrupt)
+        with pytest.raises(TrackingError, match="killed"):
+            connect(uri)
+    assert not (tmp_path / "mlflow.db").exists()
+    assert connect(uri).search_experiments()
+    assert list(tmp_path.glob("*.new")) == []

@@ -1,0 +1,397 @@
+"""The registry: who becomes champion of a corpus, and the model that comes back."""
+
+import json
+import math
+import os
+import pickletools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from memtune.errors import TrackingError
+from memtune.models import MODELS, build_model
+from memtune.models.architecture import negative_log_likelihood
+from memtune.tracking import (
+    ModelResult,
+    Recorder,
+    find_champion,
+    list_champions,
+    load_registered,
+    register_if_better,
+)
+from memtune.training import load_model, save_model
+
+VOCABULARY = ["<eos>", "<unk>", "the", "cat", "sleeps"]
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    """A small untrained model, saved as training does."""
+    folder = tmp_path_factory.mktemp("model")
+    config = MODELS["lstm"]()
+    save_model(build_model(config, len(VOCABULARY), seed=0), folder)
+    return folder
+
+
+def result(loss, **changes):
+    given = {
+        "corpus": "ptb",
+        "corpus_digest": "d" * 64,
+        "label": "stream",
+        "objective": "perplexity",
+        "cost": loss,
+        "configuration": {"model": {"family": "lstm"}, "seed": 3},
+        "metrics": {"valid_loss": loss},
+        "trial": "t1",
+        "study": "s1",
+        "seed": 3,
+    }
+    return ModelResult.model_validate(given | changes)
+
+
+@pytest.fixture
+def register(tracking_uri, model_folder):
+    """A function that registers a result whose run is recorded."""
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_study("s1", "study", {})
+        recorder.start_trial("t1", "trial", {})
+
+    def run(loss, *, replace=False, **changes):
+        candidate = result(loss, **changes)
+        return register_if_better(tracking_uri, candidate, model_folder, VOCABULARY, replace=replace)
+
+    return run
+
+
+def versions_by_alias(client):
+    return {alias: int(version) for alias, version in client.get_registered_model("ptb").aliases.items()}
+
+
+def test_the_first_result_becomes_champion(register, tracking_uri):
+    decision = register(5.0)
+    assert decision.champion == find_champion(tracking_uri, "ptb")
+    assert decision.reason.startswith("first champion")
+
+
+def test_a_better_result_replaces_the_champion(register, client):
+    register(5.0)
+    register(4.9)
+    assert versions_by_alias(client) == {"champion": 2, "previous": 1}
+
+
+@pytest.mark.parametrize("loss", [5.0, 5.1])
+def test_a_result_that_is_not_better_is_refused(register, client, loss):
+    register(5.0)
+    decision = register(loss)
+    assert decision.champion is None
+    assert "as good or better" in decision.reason
+    assert versions_by_alias(client) == {"champion": 1}
+
+
+def test_a_result_under_another_protocol_is_not_compared(register):
+    register(5.0)
+    decision = register(1.0, label="sentence")
+    assert decision.champion is None
+    assert '"stream", this one under "sentence"' in decision.reason
+    assert "with --replace-champion; models:/ptb/1 stays" in decision.reason
+
+
+def test_a_result_on_another_text_is_not_compared(register):
+    register(5.0)
+    decision = register(1.0, corpus_digest="e" * 64)
+    assert decision.champion is None
+    assert "another text" in decision.reason
+
+
+def test_a_person_may_replace_the_champion_by_anything(register, client):
+    register(5.0)
+    assert register(6.0, replace=True, corpus_digest="e" * 64).champion.version == 2
+    assert versions_by_alias(client) == {"champion": 2, "previous": 1}
+
+
+def test_a_champion_replaced_on_purpose_does_not_come_back(register, client):
+    register(5.0)
+    register(6.0, replace=True)
+    assert register(5.5).champion.version == 3
+    assert versions_by_alias(client) == {"champion": 3, "previous": 2}
+
+
+def test_by_accuracy_the_higher_figure_wins(register):
+    first = register(0.5, objective="accuracy").champion
+    assert first.figure == 0.5
+    assert register(0.6, objective="accuracy").champion is None
+    assert register(0.4, objective="accuracy").reason == (
+        "validation accuracy 60.0000 %, before validation accuracy 50.0000 %"
+    )
+
+
+@pytest.mark.parametrize(
+    ("overtaken_in", "aliases"),
+    [("_upload", {"champion": 2}), ("_promote", {"champion": 2, "previous": 1})],
+)
+def test_the_better_of_two_studies_that_finish_at_once_is_champion(
+    register, monkeypatch, client, overtaken_in, aliases
+):
+    """The second study, with the better model, registers it while the first is in the middle."""
+    from memtune.tracking.registry import model_registry
+
+    step = getattr(model_registry, overtaken_in)
+
+    def be_overtaken(*arguments):
+        monkeypatch.setattr(model_registry, overtaken_in, step)
+        if overtaken_in == "_promote":
+            assert register(4.0).champion
+            return step(*arguments)
+        candidate = step(*arguments)
+        assert register(4.0).champion
+        return candidate
+
+    monkeypatch.setattr(model_registry, overtaken_in, be_overtaken)
+    decision = register(4.5)
+    assert decision.champion is None
+    assert "meanwhile" in decision.reason
+    assert versions_by_alias(client) == aliases
+
+
+def test_a_registration_broken_off_is_taken_up_again(register, monkeypatch, client):
+    """The process dies after the version is there and before it is champion."""
+    from memtune.tracking.registry import model_registry
+
+    def die(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(model_registry, "_promote", die)
+        with pytest.raises(KeyboardInterrupt):
+            register(5.0)
+    assert register(5.0).champion.version == 1
+    assert versions_by_alias(client) == {"champion": 1}
+
+
+def test_a_store_that_is_away_for_a_moment_is_tried_again(register, monkeypatch, client):
+    from memtune.tracking.registry import model_registry
+
+    crown, errors = model_registry._promote, [OSError("away"), OSError("away")]
+
+    def fail_twice(*arguments):
+        if errors:
+            raise errors.pop()
+        crown(*arguments)
+
+    monkeypatch.setattr(model_registry, "_promote", fail_twice)
+    assert register(5.0).champion.version == 1
+    assert versions_by_alias(client) == {"champion": 1}
+
+
+def test_a_result_without_a_figure_is_refused():
+    with pytest.raises(ValueError, match="finite cost"):
+        result(math.nan)
+
+
+def test_a_model_needs_its_run(register):
+    with pytest.raises(TrackingError, match="no trial t9"):
+        register(5.0, trial="t9")
+
+
+def test_champions_are_listed(register, tracking_uri):
+    assert list_champions(tracking_uri) == []
+    champion = register(5.0).champion
+    assert list_champions(tracking_uri) == [champion]
+
+
+@pytest.mark.parametrize("uri", ["models:/ptb@champion", "models:/ptb/1"])
+def test_a_registered_model_comes_back_whole(register, tracking_uri, tmp_path, model_folder, uri):
+    loss = 4.987654321012345
+    register(loss)
+    loaded = load_registered(tracking_uri, uri, tmp_path / "cache")
+    weights, original = (load_model(folder).state_dict() for folder in (loaded.folder, model_folder))
+    assert all(torch.equal(weights[name], original[name]) for name in original)
+    assert loaded.vocabulary == tuple(VOCABULARY)
+    assert loaded.card.result == result(loss)
+
+
+def test_a_second_load_downloads_nothing(register, tracking_uri, tmp_path, client):
+    champion = register(5.0).champion
+    load_registered(tracking_uri, champion.uri, tmp_path)
+    run = client.get_run(champion.run_id)
+    Path(run.info.artifact_uri.removeprefix("file://"), champion.path, "model.safetensors").unlink()
+    assert load_registered(tracking_uri, champion.uri, tmp_path).version == champion
+
+
+def find_package(client, champion):
+    """The folder in which the store keeps a version's package."""
+    artifacts = client.get_run(champion.run_id).info.artifact_uri.removeprefix("file://")
+    return Path(artifacts, champion.path)
+
+
+@pytest.mark.parametrize("tag", ["content", "path"])
+@pytest.mark.parametrize("value", ["../../escape", "/tmp/escape", "", "a" * 63, "model-..", "."])
+def test_a_tag_that_leads_out_of_the_cache_is_refused(register, tracking_uri, tmp_path, client, tag, value):
+    champion = register(5.0).champion
+    client.set_model_version_tag("ptb", "1", tag, value)
+    cache = tmp_path / "deep" / "cache"
+    with pytest.raises(TrackingError, match=tag):
+        load_registered(tracking_uri, champion.uri, cache)
+    assert not list(tmp_path.rglob("escape*"))
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("name", ["MLmodel", "model.json", "code/evil.py", "python_env.yaml"])
+def test_a_package_with_foreign_code_is_refused_by_memtune(register, tracking_uri, tmp_path, client, name):
+    champion = register(5.0).champion
+    path = find_package(client, champion) / name
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a") as file:
+        file.write("\nloader_module: evil\n")
+    with pytest.raises(TrackingError, match=r"altered|no part of"):
+        load_registered(tracking_uri, champion.uri, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.json", "memtune.json", "MLmodel"])
+@pytest.mark.parametrize("replace", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_only_regular_files_are_read(register, tracking_uri, tmp_path, client, name, replace):
+    champion = register(5.0).champion
+    folder = load_registered(tracking_uri, champion.uri, tmp_path / "cache").folder
+    (folder / name).unlink()
+    replace(folder / name)
+    with pytest.raises(TrackingError, match="not a regular file"):
+        load_registered(tracking_uri, champion.uri, tmp_path / "cache")
+
+
+def test_a_package_with_an_endless_file_is_not_copied(register, tracking_uri, tmp_path, client):
+    champion = register(5.0).champion
+    weights = find_package(client, champion) / "model.safetensors"
+    weights.unlink()
+    weights.symlink_to("/dev/zero")
+    with pytest.raises(TrackingError, match="not a regular file"):
+        load_registered(tracking_uri, champion.uri, tmp_path / "cache")
+
+
+def test_a_text_of_any_size_is_not_read(register, tracking_uri, tmp_path, client):
+    champion = register(5.0).champion
+    folder = load_registered(tracking_uri, champion.uri, tmp_path / "cache").folder
+    os.truncate(folder / "vocabulary.json", 10**9)
+    with pytest.raises(TrackingError, match="1,000,000,000 bytes"):
+        load_registered(tracking_uri, champion.uri, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.json", "memtune.json", "MLmodel"])
+def test_an_altered_file_is_named(register, tracking_uri, tmp_path, client, name):
+    champion = register(5.0).champion
+    stored = Path(
+        client.get_run(champion.run_id).info.artifact_uri.removeprefix("file://"), champion.path, name
+    )
+    stored.write_bytes(stored.read_bytes().replace(b"e", b"E", 1))
+    with pytest.raises(
+        TrackingError, match=r"model\.safetensors|vocabulary\.json|memtune\.json|MLmodel|card"
+    ):
+        load_registered(tracking_uri, champion.uri, tmp_path)
+    assert not (tmp_path / champion.content).exists()
+
+
+def test_a_card_that_was_not_registered_is_refused(register, tracking_uri, tmp_path, client):
+    champion = register(5.0).champion
+    artifacts = Path(client.get_run(champion.run_id).info.artifact_uri.removeprefix("file://"))
+    card = artifacts / champion.path / "memtune.json"
+    card.write_text(card.read_text().replace('"cost": 5.0', '"cost": 1.0'))
+    with pytest.raises(TrackingError, match="is not the card"):
+        load_registered(tracking_uri, champion.uri, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("models:/ptbb@champion", 'did you mean "ptb"'),
+        ("models:/ptb@best", "versions 1"),
+        ("models:/ptb/7", "versions 1"),
+        ("models:/ptb", "models:/ptb@champion"),
+        ("ptb@champion", "models:/ptb@champion"),
+    ],
+)
+def test_an_unknown_model_is_refused(register, tracking_uri, tmp_path, uri, message):
+    register(5.0)
+    with pytest.raises(TrackingError, match=message):
+        load_registered(tracking_uri, uri, tmp_path)
+
+
+def test_a_missing_model_is_found_before_heavy_libraries_are_imported(tmp_path):
+    """Where nothing is recorded yet, neither torch nor MLflow is imported, and no store is created."""
+    program = (
+        "import sys\n"
+        "from memtune.errors import TrackingError\n"
+        "from memtune.tracking import require_registered\n"
+        "try: require_registered(sys.argv[1], 'models:/ptb@champion')\n"
+        "except TrackingError as error: print(error)\n"
+        "print(sorted({'torch', 'mlflow', 'sqlalchemy'} & set(sys.modules)))\n"
+    )
+    command = [sys.executable, "-c", program, f"sqlite:///{tmp_path}/mlflow.db"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    message, imported = done.stdout.splitlines()
+    assert "no models:/ptb@champion" in message
+    assert imported == "[]"
+    assert not any(tmp_path.iterdir())
+
+
+def test_no_file_of_a_registered_model_is_a_pickle(register, tracking_uri, tmp_path):
+    register(5.0)
+    folder = load_registered(tracking_uri, "models:/ptb@champion", tmp_path).folder
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"model.safetensors", "model.json", "vocabulary.json", "memtune.json", "MLmodel"}
+    assert not any(is_pickle(path.read_bytes()) for path in folder.iterdir())
+
+
+def is_pickle(content):
+    try:
+        return len(list(pickletools.genops(content))) > 0
+    except ValueError:
+        return False
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*Any type hint is inferred as AnyType:UserWarning"
+)  # MLflow's own import
+def test_mlflow_itself_loads_a_registered_model(register, tracking_uri, model_folder, monkeypatch):
+    """Through MLflow's own loader, a sentence gets the log probability that the model gives it."""
+    import mlflow.pyfunc
+    import pandas
+
+    register(5.0)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri)
+    loaded = mlflow.pyfunc.load_model("models:/ptb@champion")
+    (score,) = loaded.predict(pandas.DataFrame({"sentence": ["the dog sleeps"]}))
+    inputs_BT, targets_BT = torch.tensor([[0, 2, 1, 4]]), torch.tensor([[2, 1, 4, 0]])
+    with torch.no_grad():
+        nats, _ = negative_log_likelihood(load_model(model_folder), inputs_BT, targets_BT)
+    assert score == pytest.approx(-float(nats), rel=1e-6)
+
+
+def test_the_card_is_readable_by_people(register, tracking_uri, tmp_path):
+    register(5.0)
+    folder = load_registered(tracking_uri, "models:/ptb@champion", tmp_path).folder
+    card = json.loads((folder / "memtune.json").read_text())
+    assert card["result"]["label"] == "stream"
+    assert card["code"]
+
+
+def test_a_model_that_is_not_memtunes_is_passed_over_with_a_warning(register, client, tracking_uri, caplog):
+    own = register(5.0).champion
+    client.create_registered_model("other")
+    version = client.create_model_version("other", "file:///nowhere")
+    client.set_registered_model_alias("other", "champion", version.version)
+    assert list_champions(tracking_uri) == [own]
+    assert "models:/other/1 was not registered by memtune" in caplog.text
+    assert find_champion(tracking_uri, "other") is None
+
+
+def test_a_version_that_is_not_memtunes_beside_one_that_is_harms_nobody(
+    register, client, tracking_uri, tmp_path
+):
+    register(5.0)
+    client.create_model_version("ptb", "file:///nowhere")
+    assert register(4.9).champion.version == 3
+    with pytest.raises(TrackingError, match="not registered by memtune"):
+        load_registered(tracking_uri, "models:/ptb/2", tmp_path)

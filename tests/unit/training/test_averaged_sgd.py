@@ -1,0 +1,124 @@
+"""Averages of weights, and the condition that starts them."""
+
+import pytest
+import torch
+
+from memtune.tasks import LanguageModelling
+from memtune.training import GradientTrainer, NTASGDConfig
+from memtune.training.optimisation.averaged_sgd import AveragedSGD
+from memtune.training.weight_files import copy_weights
+from tests.unit.training.conftest import STREAM
+
+TRIGGERED = {"kind": "nt_asgd", "learning_rate": 4.0, "interval": 1}
+TRIAL = {"optimiser": TRIGGERED, "tokens": 4000, "report_every": 500}
+LSTM = {"family": "lstm", "width": 12}
+
+
+@pytest.mark.parametrize(
+    ("losses", "averages"),
+    [
+        ([], False),
+        ([5.0, 4.0, 3.0, 2.0], False),
+        ([5.0, 4.0, 6.0], False),
+        ([5.0, 4.0, 6.0, 4.9], False),
+        ([5.0, 4.0, 6.0, 5.0], True),
+        ([5.0, 4.0, 6.0, 5.0, 1.0], True),
+        ([5.0, 4.0, 3.5, 3.6, 3.9, 3.6], True),
+        ([5.0, 4.0, 3.5, 3.6, 3.4, 3.3], False),
+    ],
+)
+def test_averaging_starts_when_a_loss_is_no_better_than_the_best_before_the_interval(losses, averages):
+    assert NTASGDConfig(interval=2).should_average(losses) == averages
+
+
+def _steps(optimiser: AveragedSGD, parameter: torch.nn.Parameter, count: int) -> list[torch.Tensor]:
+    """The values after each of `count` steps with gradients 1, 2, 3, ..."""
+    values = []
+    for number in range(1, count + 1):
+        parameter.grad = torch.full_like(parameter, float(number))
+        optimiser.step()
+        values.append(parameter.detach().clone())
+    return values
+
+
+def test_the_average_is_the_mean_of_the_values_after_the_steps_while_averaging():
+    parameter = torch.nn.Parameter(torch.tensor([1.0, 5.0], dtype=torch.float64))
+    optimiser = AveragedSGD([parameter], 0.1)
+    _steps(optimiser, parameter, 3)
+    optimiser.is_averaging = True
+    values = _steps(optimiser, parameter, 4)
+    with optimiser.use_averages():
+        torch.testing.assert_close(parameter, torch.stack(values).mean(0), rtol=1e-12, atol=0)
+    assert torch.equal(parameter, values[-1])
+
+
+def test_averaging_does_not_change_the_steps_of_sgd():
+    ends = []
+    for kind in (AveragedSGD, torch.optim.SGD):
+        parameter = torch.nn.Parameter(torch.tensor([1.0, 5.0]))
+        optimiser = kind([parameter], 0.1, weight_decay=0.01)
+        optimiser.is_averaging = True
+        ends.append(_steps(optimiser, parameter, 5)[-1])
+    assert torch.equal(*ends)
+
+
+def test_without_an_average_the_weights_do_not_change():
+    parameter = torch.nn.Parameter(torch.tensor([1.0, 5.0]))
+    optimiser = AveragedSGD([parameter], 0.1)
+    with optimiser.use_averages():
+        assert parameter.tolist() == [1.0, 5.0]
+
+
+def test_an_error_in_use_averages_restores_the_weights():
+    parameter = torch.nn.Parameter(torch.tensor([1.0]))
+    optimiser = AveragedSGD([parameter], 0.1)
+    optimiser.is_averaging = True
+    last = _steps(optimiser, parameter, 3)[-1]
+    with pytest.raises(KeyboardInterrupt), optimiser.use_averages():
+        raise KeyboardInterrupt
+    assert torch.equal(parameter, last)
+
+
+def test_reports_and_best_weights_are_those_of_the_average(corpus, make_trial, monkeypatch):
+    """Once triggered, a report is the evaluation of the mean of the weights after every step since."""
+    monkeypatch.setattr("memtune.training.loop.progress_meter.PROGRESS_SECONDS", 0.0)
+    trainer = GradientTrainer(make_trial(LSTM, STREAM, **TRIAL), corpus)
+    config, weights_since_trigger, compared_reports = NTASGDConfig(interval=1), [], 0
+    while not trainer.finished:
+        averaging = config.should_average([report.valid_loss for report in trainer.curve])
+        weights = []
+        report = trainer.advance(lambda _, weights=weights: weights.append(copy_weights(trainer.model)))
+        if not averaging:
+            continue
+        weights_since_trigger += weights
+        mean = {
+            name: torch.stack([each[name] for each in weights_since_trigger]).mean(0)
+            for name in weights_since_trigger[0]
+        }
+        copy = GradientTrainer(trainer.config, corpus).model
+        copy.load_state_dict(mean)
+        expected = LanguageModelling(corpus, trainer.config.protocol).evaluate(copy, "valid").loss
+        assert report.valid_loss == pytest.approx(expected, rel=1e-5)
+        compared_reports += 1
+        if trainer.best is report:
+            for name, tensor in trainer._curve.best_weights.items():
+                torch.testing.assert_close(tensor, mean[name], rtol=1e-5, atol=1e-6)
+    assert compared_reports >= 2
+    assert trainer.best is trainer.curve[-1]
+
+
+def test_a_checkpoint_holds_both_the_current_weights_and_their_average(corpus, make_trial, tmp_path):
+    trainer = GradientTrainer(make_trial(LSTM, STREAM, **TRIAL), corpus)
+    while not trainer.finished:
+        trainer.advance()
+    before = copy_weights(trainer.model)
+    trainer.save(tmp_path / "checkpoint")
+    restored = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
+    own = copy_weights(restored.model)
+    assert all(torch.equal(own[name], before[name]) for name in before)
+    assert any(not torch.equal(own[name], trainer._curve.best_weights[name]) for name in before)
+    with restored._loop.updater.use_evaluation_weights():
+        averages = copy_weights(restored.model)
+    with trainer._loop.updater.use_evaluation_weights():
+        expected = copy_weights(trainer.model)
+    assert all(torch.equal(averages[name], expected[name]) for name in expected)

@@ -1,0 +1,116 @@
+"""oneDNN is selected if it is exact and faster, and a node decides once."""
+
+import pytest
+import torch
+
+from memtune.training import GradientTrainer
+from memtune.training.optimisation import matmul_backend
+from memtune.training.optimisation.matmul_backend import MatmulBackend, probe_backends, select_backend
+
+FAST = MatmulBackend(kernels="onednn", error=3e-7, gain=1.8)
+SLOW = MatmulBackend(kernels="default", error=2e-3, gain=None)
+
+
+@pytest.fixture(autouse=True)
+def _isolate_backend(tmp_path, monkeypatch):
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path))
+    select_backend.cache_clear()
+    yield
+    select_backend.cache_clear()
+    torch.backends.mkldnn.matmul.fp32_precision = before
+
+
+def _uses_onednn() -> bool:
+    return torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+
+
+def _exact(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """A product of single precision, on any processor."""
+    return (left.double() @ right.double()).float()
+
+
+def _faster_with_onednn(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    for _ in range(0 if _uses_onednn() else 4):
+        _exact(left, right)
+    return _exact(left, right)
+
+
+def _rounded_with_onednn(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    if _uses_onednn():
+        return _exact(left.bfloat16(), right.bfloat16())
+    return _faster_with_onednn(left, right)
+
+
+def test_onednn_is_selected_if_exact_and_faster():
+    found = probe_backends(_faster_with_onednn)
+    assert found.kernels == "onednn"
+    assert found.error < 1e-6
+    assert found.gain > 2
+
+
+def test_onednn_is_refused_if_it_rounds_to_bfloat16():
+    found = probe_backends(_rounded_with_onednn)
+    assert found.kernels == "default"
+    assert 1e-3 < found.error < 1e-2
+
+
+def test_onednn_is_refused_if_it_returns_nan():
+    found = probe_backends(
+        lambda left, right: _exact(left, right) * (float("nan") if _uses_onednn() else 1.0)
+    )
+    assert found.kernels == "default"
+
+
+def test_onednn_is_not_selected_if_no_faster():
+    assert probe_backends(_exact).kernels == "default"
+
+
+def test_a_probe_restores_the_setting():
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    probe_backends(_rounded_with_onednn)
+    assert torch.backends.mkldnn.matmul.fp32_precision == before
+
+
+@pytest.mark.parametrize(("found", "rerouted"), [(FAST, True), (SLOW, False)])
+def test_the_measured_backend_is_selected(monkeypatch, found, rerouted):
+    monkeypatch.setattr(matmul_backend, "probe_backends", lambda: found)
+    assert select_backend() == found
+    assert _uses_onednn() == rerouted
+
+
+def test_other_processes_of_a_node_use_the_stored_backend(monkeypatch):
+    for found in (SLOW, FAST):
+        monkeypatch.setattr(matmul_backend, "probe_backends", lambda found=found: found)
+        assert select_backend() == SLOW
+        select_backend.cache_clear()
+
+
+def test_without_a_readable_cache_the_backend_is_measured(monkeypatch, tmp_path):
+    monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setattr(matmul_backend, "probe_backends", lambda: SLOW)
+    assert select_backend() == SLOW
+
+
+@pytest.mark.parametrize("found", [FAST, SLOW], ids=lambda route: route.kernels)
+def test_a_trial_reports_its_route_and_goes_on_by_the_route_of_another_node(
+    corpus, make_trial, monkeypatch, tmp_path, found
+):
+    monkeypatch.setattr(matmul_backend, "probe_backends", lambda: SLOW)
+    trial = GradientTrainer(make_trial(epochs=2), corpus)
+    assert trial.advance().kernels == SLOW.kernels
+    trial.save(tmp_path / "checkpoint")
+    monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path / "other"))
+    select_backend.cache_clear()
+    monkeypatch.setattr(matmul_backend, "probe_backends", lambda: found)
+    resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
+    assert resumed.advance().kernels == found.kernels
+    assert resumed.finished
+
+
+def test_the_route_of_this_machine_keeps_single_precision():
+    select_backend()
+    generator = torch.Generator().manual_seed(3)
+    left, right = (torch.randn(512, 512, generator=generator) for _ in range(2))
+    assert ((left @ right).double() - left.double() @ right.double()).norm() < 1e-5 * 512**1.5

@@ -1,0 +1,219 @@
+"""The estimate of a trial's memory, and what is message when it runs out."""
+
+import re
+import subprocess
+import sys
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.profiler import ProfilerActivity, profile
+
+import memtune
+from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
+from memtune.errors import TrialError
+from memtune.models import build_model, negative_log_likelihood
+from memtune.training import GradientTrainer, estimate_memory, find_largest_batch, find_longest_row
+from memtune.training.memory_footprint import explain_out_of_memory
+from memtune.training.optimisation.update_step import ModelUpdater
+from tests.unit.training.conftest import STREAM
+
+VOCABULARY = 2000
+MODELS = [
+    {"family": "lstm", "width": 64},
+    {"family": "lstm", "width": 128, "layers": 3, "dropout": 0.5},
+    {"family": "lstm", "width": 512, "layers": 2},
+    {"family": "recurrent_memory", "width": 128, "memory_size": 15},
+    {"family": "recurrent_memory", "width": 64, "layers": 2, "layers_above": 1, "composition": "sum"},
+    {"family": "recurrent_memory", "width": 256, "temporal": "both", "composition": "gate_biased"},
+]
+
+
+def _config(make_trial, model, rows=20, length=35, **training):
+    protocol = {"kind": "stream", "batch_size": rows, "length": length}
+    return make_trial(model, protocol, **training)
+
+
+def _saved_bytes(config) -> int:
+    """Bytes that autograd keeps for the backward pass of one batch, each storage once, parameters aside."""
+    model = build_model(config.model, VOCABULARY, seed=0)
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    tokens_BT = torch.zeros(config.protocol.batch_size, config.protocol.length, dtype=torch.int64)
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss, _ = negative_log_likelihood(model, tokens_BT, tokens_BT)
+        total = sum(kept.values())
+        loss.backward()
+    return total
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model['family']}-{model['width']}")
+@pytest.mark.parametrize("length", [10, 35, 100])
+def test_activations_are_estimated_within_a_factor_of_two(make_trial, model, length):
+    config = _config(make_trial, model, length=length)
+    logits = 4 * 2 * 256 * VOCABULARY
+    measured = _saved_bytes(config) + logits
+    assert 0.5 < estimate_memory(config, VOCABULARY, length).activations / measured < 2
+
+
+@pytest.mark.parametrize(
+    ("output", "fewest", "most"),
+    [
+        ({"kind": "class_factored", "classes": 50}, 700 * VOCABULARY // 50, 700 * (VOCABULARY // 50 + 50)),
+        ({"kind": "adaptive", "cutoffs": [300, 900]}, 256 * 1100, 256 * 1100),  # one cluster after the other
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+)
+def test_a_smaller_output_layer_holds_fewer_logits_over_the_same_body(make_trial, output, fewest, most):
+    full, smaller = (_config(make_trial, {**MODELS[0], **fields}) for fields in ({}, {"output": output}))
+    saved = (
+        estimate_memory(full, VOCABULARY, 35).activations
+        - estimate_memory(smaller, VOCABULARY, 35).activations
+    )
+    logits = 256 * VOCABULARY - saved / 8  # a float each, and one of its gradient
+    assert fewest <= logits <= most
+
+
+def _peak_of_a_step(config) -> int:
+    """The most bytes that tensors take during a step, over what they took before it."""
+    model = build_model(config.model, VOCABULARY, seed=0)
+    updates = ModelUpdater(config.training, model, torch.device("cpu"))
+    shape = (2, config.protocol.batch_size, config.protocol.length)
+    inputs_BT, targets_BT = torch.randint(VOCABULARY, shape, generator=torch.Generator().manual_seed(0))
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
+        updates.step(loss, learning_rate=0.1)
+    events = profiled.profiler.kineto_results.events()
+    changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    return max(accumulate(change for _, change in changes))
+
+
+# One formula serves every family: too high where tables give their gradients as rows, chunks of the loss
+# are small, and a family computes again what it could keep; too low for what a stack's cells hold.
+PEAKED = [
+    ({"family": "lstm", "width": 128}, 1.2, 2.0),
+    ({"family": "lstm", "width": 128, "layers": 3, "dropout": 0.5}, 1.1, 1.8),
+    ({"family": "recurrent_memory", "width": 128}, 1.4, 2.4),
+    ({"family": "lstmn", "width": 64}, 1.4, 2.6),
+    ({"family": "lstmn", "width": 64, "layers": 3}, 1.6, 2.8),
+    ({"family": "lstmn", "width": 8, "layers": 6}, 1.4, 2.4),
+    ({"family": "stack_lstm", "width": 128}, 0.7, 1.3),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "low", "high"), PEAKED, ids=[f"{i}-{peaked[0]['family']}" for i, peaked in enumerate(PEAKED)]
+)
+@pytest.mark.parametrize("length", [20, 150])
+def test_the_estimate_holds_for_the_measured_peak_of_a_step(make_trial, model, low, high, length):
+    config = _config(make_trial, model, rows=10, length=length)
+    found = estimate_memory(config, VOCABULARY, length)
+    assert low < (found.activations + found.gradients) / _peak_of_a_step(config) < high
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "copies"),
+    [({"kind": "sgd"}, 0), ({"kind": "sgd", "momentum": 0.9}, 1), ({"kind": "adam"}, 2)],
+)
+def test_the_state_of_the_optimiser_is_counted(make_trial, optimiser, copies):
+    config = _config(make_trial, MODELS[0], optimiser=optimiser)
+    found = estimate_memory(config, VOCABULARY, 35)
+    assert found.parameters == found.gradients == 4 * config.model.parameter_count(VOCABULARY)
+    assert found.optimiser == copies * found.parameters
+
+
+def test_the_largest_batch_fits_and_the_next_larger_does_not(make_trial):
+    limit = 50 * 2**20
+    config = _config(make_trial, MODELS[1])
+    rows = find_largest_batch(config, VOCABULARY, 35, limit)
+    fitting, over = (_config(make_trial, MODELS[1], rows=count) for count in (rows, rows + 1))
+    assert (
+        estimate_memory(fitting, VOCABULARY, 35).total <= limit < estimate_memory(over, VOCABULARY, 35).total
+    )
+
+
+def test_the_largest_batch_of_a_too_large_model_is_zero(make_trial):
+    assert find_largest_batch(_config(make_trial, MODELS[2]), VOCABULARY, 35, 2**20) == 0
+
+
+def test_the_longest_row_depends_on_the_protocol(corpus):
+    longest = int(corpus["train"].lengths.max())
+    assert find_longest_row(SentenceProtocol(), corpus["train"]) == longest
+    assert find_longest_row(StreamProtocol(length=9), corpus["train"]) == 9
+    bounded = SentenceProtocol(variant="tran2016", min_length=2, max_length=5)
+    assert find_longest_row(bounded, corpus["train"]) == 5
+
+
+def test_a_model_too_large_for_the_machine_is_a_trial_error(corpus, make_trial):
+    config = make_trial({"family": "lstm", "width": 3_000_000}, STREAM)
+    with pytest.raises(
+        TrialError, match=r"out of memory on cpu with batch size 8.*take a smaller model"
+    ) as message:
+        GradientTrainer(config, corpus)
+    assert '"width":3000000' in str(message.value)
+
+
+def _step_within_limits(batch_size: int, corpus_folder: Path, folder: Path) -> str:
+    """What a process prints that takes one step where only 128 MiB of address space are left to it."""
+    script = folder / "step.py"
+    script.write_text(STEP)
+    root = Path(memtune.__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, script, corpus_folder / "store", corpus_folder / "cache", str(batch_size)],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": f"{root / 'platform'}:{root}", "OMP_NUM_THREADS": "1"},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+STEP = """
+import resource, sys
+from pathlib import Path
+from memtune.corpora import open_corpus
+from memtune.errors import TrialError
+from memtune.training import GradientTrainer, TrialConfig
+from memtune.values import parse
+
+corpus = open_corpus("tiny", sys.argv[1], Path(sys.argv[2]))
+trainer = GradientTrainer(parse(TrialConfig, {
+    "model": {"family": "lstm", "width": 128, "layers": 2},
+    "protocol": {"kind": "stream", "batch_size": int(sys.argv[3]), "length": 10},
+    "training": {"tokens": 1},
+}, "trial"), corpus)
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**27, resource.RLIM_INFINITY))
+try:
+    print(trainer.advance().end)
+except TrialError as error:
+    print(error)
+"""
+
+
+@pytest.mark.usefixtures("corpus")
+def test_the_error_for_a_too_large_batch_names_a_batch_size_that_fits(tmp_path, corpus_folder):
+    message = _step_within_limits(200_000, corpus_folder, tmp_path)
+    assert "out of memory on cpu with batch size 200000" in message
+    fitting = re.search(r"a batch size of (\d+) would fit", message)
+    assert fitting
+    assert int(fitting[1]) > 100
+    assert _step_within_limits(int(fitting[1]), corpus_folder, tmp_path) == "budget\n"
+
+
+def test_the_batch_size_that_failed_is_not_recommended(make_trial):
+    """The estimate is below the limit, but the allocation has failed."""
+    message = explain_out_of_memory(
+        _config(make_trial, MODELS[0], rows=6), VOCABULARY, 35, torch.device("cpu")
+    )
+    assert "a batch size of 3 would fit" in message

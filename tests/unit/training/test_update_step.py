@@ -1,0 +1,121 @@
+"""A step moves the parameters as torch's own clipping and optimiser do, whatever form the gradients take."""
+
+import pytest
+import torch
+from torch import nn
+
+from memtune.models import MODELS, NeuralLanguageModelConfig, build_model, negative_log_likelihood
+from memtune.training import AdamConfig, SGDConfig, TrainingConfig
+from memtune.training.optimisation.update_step import ModelUpdater
+from tests.oracles.agreement import assert_near
+
+WORDS, STEPS, RATE = 60, 3, 0.7
+TIED = {"tie_memory_input": True, "tie_memory_output": True}
+MODELS_TRIED = [
+    *(
+        {"family": family}
+        for family, config in MODELS.items()
+        if issubclass(config, NeuralLanguageModelConfig)
+    ),
+    {"family": "lstm", "tie_output": True},
+    {"family": "recurrent_memory", **TIED},
+    {"family": "recurrent_memory", **TIED, "tie_output": True},
+]
+# Float32: clipping shortens the step in place of the gradient, and batch norm magnifies what is rounded.
+SINGLE = 1e-5
+
+
+def _model(family: str = "lstm", **fields: object) -> nn.Module:
+    config = MODELS[family].model_validate({"width": 8, "initial_range": 0.5, **fields})
+    return build_model(config, WORDS, seed=1)
+
+
+def _losses(model: nn.Module):
+    """Losses of a few batches, each under the weights of its step."""
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(STEPS):
+        inputs_BT, targets_BT = torch.randint(WORDS, (2, 3, 7), generator=generator)
+        torch.manual_seed(5)
+        yield negative_log_likelihood(model, inputs_BT, targets_BT)[0]
+
+
+def _train(model: nn.Module, optimiser: SGDConfig | AdamConfig, clip_norm: float | None) -> list[float]:
+    training = TrainingConfig(optimiser=optimiser, clip_norm=clip_norm, epochs=1)
+    updates = ModelUpdater(training, model, torch.device("cpu"))
+    return [updates.step(loss, RATE).item() for loss in _losses(model)]
+
+
+def _train_by_torch(model: nn.Module, optimiser: SGDConfig | AdamConfig, clip_norm: float) -> list[float]:
+    stepper, norms = optimiser.build(model.parameters()), []
+    for group in stepper.param_groups:
+        group["lr"] = RATE
+    for loss in _losses(model):
+        stepper.zero_grad()
+        loss.backward()
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), clip_norm).item())
+        stepper.step()
+    return norms
+
+
+def _assert_same(model: nn.Module, reference: nn.Module) -> None:
+    for (name, value), expected in zip(model.named_parameters(), reference.parameters(), strict=True):
+        assert_near(value, expected, SINGLE, name)
+
+
+@pytest.mark.parametrize("fields", MODELS_TRIED, ids=lambda fields: "-".join(map(str, fields.values())))
+@pytest.mark.parametrize("clip_norm", [0.5, 1e6])
+def test_plain_descent_along_rows_is_dense_descent(fields, clip_norm):
+    rows, dense = _model(**fields), _model(**fields)
+    norms = _train(rows, SGDConfig(), clip_norm)
+    assert norms == pytest.approx(_train_by_torch(dense, SGDConfig(), clip_norm), rel=1e-5)
+    assert min(norms) > 0.5  # so that the first limit clips every step
+    _assert_same(rows, dense)
+
+
+def test_without_a_limit_nothing_is_clipped():
+    free, limited = _model(), _model()
+    assert _train(free, SGDConfig(), None) == _train(limited, SGDConfig(), 1e6)
+    _assert_same(free, limited)
+
+
+@pytest.mark.parametrize(
+    "optimiser", [SGDConfig(momentum=0.9), SGDConfig(weight_decay=0.01), AdamConfig()], ids=str
+)
+def test_an_optimiser_that_moves_unread_rows_moves_them(optimiser):
+    ours, reference = _model(), _model()
+    _train(ours, optimiser, 0.5)
+    _train_by_torch(reference, optimiser, 0.5)
+    _assert_same(ours, reference)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sparse"),
+    [
+        ({"family": "lstm"}, {"embedding.weight"}),
+        ({"family": "lstm", "tie_output": True}, set()),
+        ({"family": "scrn"}, {"hidden_embedding.weight", "context_embedding.weight"}),
+        ({"family": "memory_network"}, {"input_table.weight", "output_table.weight"}),
+        (
+            {"family": "recurrent_memory"},
+            {"embedding.weight", "memory.input_table.weight", "memory.output_table.weight"},
+        ),
+        ({"family": "recurrent_memory", **TIED}, {"embedding.weight"}),
+        (
+            {"family": "recurrent_memory", "tie_memory_input": True, "tie_output": True},
+            {"memory.output_table.weight"},
+        ),
+    ],
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
+)
+def test_tables_apart_from_the_output_layer_get_gradients_of_the_rows_read(fields, sparse):
+    model = _model(**fields)
+    _train(model, SGDConfig(), 0.5)
+    found = {name for name, parameter in model.named_parameters() if parameter.grad.is_sparse}
+    assert found == sparse
+
+
+def test_rows_are_summed_in_the_same_order_each_time():
+    first, second = _model(family="recurrent_memory"), _model(family="recurrent_memory")
+    assert _train(first, SGDConfig(), 0.5) == _train(second, SGDConfig(), 0.5)
+    for one, other in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(one, other)
