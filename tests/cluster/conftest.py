@@ -9,8 +9,7 @@ import pytest
 
 from tests.cluster.disks import MountDisk, explain_unmountable, mount_tmpfs
 from tests.cluster.fault_table import Observation, RecordFault, append_observation
-from tests.cluster.hosts import Hosts, find_missing_requirements
-from tests.cluster.on_premises_cluster import OnPremisesCluster
+from tests.cluster.on_premises_cluster import OnPremisesCluster, boot_cluster
 from tests.cluster.servers import (
     MlflowServer,
     ObjectStore,
@@ -59,13 +58,8 @@ def mounted(tmp_path: Path) -> Iterator[MountDisk]:
 @pytest.fixture(scope="session")
 def idle_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnPremisesCluster]:
     """Two hosts, and a project that describes them as a cluster; nothing runs on them."""
-    if lacking := find_missing_requirements():
-        pytest.skip(f"no hosts on this machine without {', '.join(lacking)}")
-    folder = tmp_path_factory.mktemp("hosts")
-    for name in ("hosts", "client"):
-        (folder / name).mkdir()
-    with Hosts(folder / "hosts", 2) as hosts:
-        yield OnPremisesCluster(hosts, folder / "client")
+    with boot_cluster(tmp_path_factory.mktemp("hosts")) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
+
 from memtune.settings import Settings
 from tests.cluster.drivers import Driver, poll_until
-from tests.cluster.hosts import SHARED_MOUNT, Host, Hosts
+from tests.cluster.hosts import SHARED_MOUNT, Host, Hosts, find_missing_requirements
 
-__all__ = ["CLUSTER_FILE", "TRIAL_PROCESS_TITLE", "OnPremisesCluster"]
+__all__ = ["CLUSTER_FILE", "TRIAL_PROCESS_TITLE", "OnPremisesCluster", "boot_cluster"]
 
 ROOT = Path(__file__).parents[2]
 COPIED_PATHS = ("platform", "jobs", "search_spaces", "clusters", "pyproject.toml", ".gitignore")
@@ -176,3 +178,17 @@ def install_host_programs(host: Host) -> None:
     (node / "environment").symlink_to(sys.prefix)
     (programs / "uv").write_text(UV_SCRIPT)
     (programs / "uv").chmod(0o755)
+
+
+@contextmanager
+def boot_cluster(folder: Path) -> Iterator[OnPremisesCluster]:
+    """Boot two hosts with their disks in `folder`, and describe them as a cluster; nothing runs on them.
+
+    Skips the test where this machine cannot run hosts.
+    """
+    if missing := find_missing_requirements():
+        pytest.skip(f"no hosts on this machine without {', '.join(missing)}")
+    for name in ("hosts", "client"):
+        (folder / name).mkdir()
+    with Hosts(folder / "hosts", 2) as hosts:
+        yield OnPremisesCluster(hosts, folder / "client")

@@ -11,7 +11,7 @@ from memtune.ray_backend.clusters import load_cluster
 from memtune.ray_backend.clusters.ray_commands import build_forget_command
 from tests.cluster.drivers import poll_until
 from tests.cluster.hosts import Host
-from tests.cluster.on_premises_cluster import CLUSTER_FILE, OnPremisesCluster
+from tests.cluster.on_premises_cluster import CLUSTER_FILE, OnPremisesCluster, boot_cluster
 
 pytestmark = pytest.mark.cluster
 
@@ -21,24 +21,20 @@ MAX_REFUSAL_SECONDS = 240
 """Less than the 900 s for which `ray up` retries to connect."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def forget_host_keys(idle_cluster: OnPremisesCluster) -> Iterator[None]:
-    """Delete the recorded keys at the end: other modules share the hosts, whose keys are changed here."""
-    yield
-    (idle_cluster.home / ".memtune" / "known_hosts_memtune").unlink(missing_ok=True)
-    (idle_cluster.head.home / ".memtune-node" / "known_hosts").unlink(missing_ok=True)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnPremisesCluster]:
+    """A cluster with a password among its file mounts, up once, so that every host key is recorded.
 
-
-@pytest.fixture
-def cluster(idle_cluster: OnPremisesCluster) -> OnPremisesCluster:
-    """The cluster with a password among its file mounts, up once, so that every host key is recorded."""
-    password = idle_cluster.home / ".pgpass"
-    password.touch(mode=0o600)
-    password.write_text(PASSWORD)
-    file = idle_cluster.project / CLUSTER_FILE
-    file.write_text(file.read_text().replace('# "~/.pgpass"', '"~/.pgpass"'))
-    idle_cluster.up()
-    return idle_cluster
+    The module has hosts of its own, because it replaces them by other machines.
+    """
+    with boot_cluster(tmp_path_factory.mktemp("hosts")) as cluster:
+        password = cluster.home / ".pgpass"
+        password.touch(mode=0o600)
+        password.write_text(PASSWORD)
+        file = cluster.project / CLUSTER_FILE
+        file.write_text(file.read_text().replace('# "~/.pgpass"', '"~/.pgpass"'))
+        cluster.up()
+        yield cluster
 
 
 def list_secrets(cluster: OnPremisesCluster, host: Host) -> list[Path]:
