@@ -25,7 +25,6 @@ from typing import Any
 
 from benchmarks.side_by_side import format_measure
 from memtune.corpora.grammar import import_grammar
-from memtune.search import SuccessiveHalving
 from memtune.settings import Settings
 from memtune.studies.director import Director, Trial
 from memtune.studies.study import ResolvedStudy, load_study
@@ -49,7 +48,8 @@ kind = "sentence"
 [training]
 tokens = {REPORTS_PER_TRIAL * REPORT_INTERVAL_TOKENS}
 report_every = {REPORT_INTERVAL_TOKENS}
-[halving]
+[early_stopping]
+kind = "successive_halving"
 grace = {REPORT_INTERVAL_TOKENS}
 """
 
@@ -218,8 +218,7 @@ def simulate(folder: Path, options: argparse.Namespace) -> tuple[list[Milestone]
     resolved = check_study(file, study, settings)
 
     def open_director(records: Any) -> Director:
-        assert study.halving is not None
-        rule = SuccessiveHalving(study.halving, resolved.trial_tokens)
+        rule = resolved.make_early_stopping_rule()
         return Director(resolved.open_proposals(), records, options.trials, rule)
 
     with Recorder(settings.tracking_uri, resolved.corpus.name) as recorder:

@@ -11,15 +11,20 @@ from memtune.trial_state import TrialState
 from tests.cluster.drivers import RayInstance, load_resolved_study, read_outcomes
 from tests.conftest import SENTENCES, SPACE_TOML
 
-__all__ = ["CHECKPOINT_INTERVAL_TOKENS", "STUDY_TOML", "StudySetup"]
+__all__ = ["CHECKPOINT_INTERVAL_TOKENS", "EARLY_STOPPING_TOML", "STUDY_TOML", "StudySetup"]
 
 CHECKPOINT_INTERVAL_TOKENS = 340
 """Tokens between two checkpoints, which here are those of the reports: 300, and the rest of a batch."""
-STUDY_TOML = """question = "Does a second layer help?"
+EARLY_STOPPING_TOML = """[early_stopping]
+kind = "successive_halving"
+grace = 300
+factor = 2
+"""
+STUDY_TOML = f"""question = "Does a second layer help?"
 
 corpus = "tiny"
 spaces = ["space.toml"]
-seed = {seed}
+seed = {{seed}}
 
 [training]
 tokens = 900
@@ -28,10 +33,7 @@ report_every = 300
 [sampler]
 startup_trials = 3
 
-[halving]
-grace = 300
-factor = 2
-
+{EARLY_STOPPING_TOML}
 [budget]
 trials = 6
 

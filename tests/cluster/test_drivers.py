@@ -27,7 +27,7 @@ from tests.cluster.drivers import (
     start_ray_instance,
 )
 from tests.cluster.fault_table import RecordFault
-from tests.cluster.places import CHECKPOINT_INTERVAL_TOKENS, STUDY_TOML, StudySetup
+from tests.cluster.places import CHECKPOINT_INTERVAL_TOKENS, EARLY_STOPPING_TOML, STUDY_TOML, StudySetup
 from tests.conftest import SPACE_TOML
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_places")]
@@ -158,9 +158,7 @@ def test_a_full_disk_ends_the_trial_that_fills_it_and_no_other(
         .replace("{ int = [1, 2] }", "1")
         .replace("{ float = [0.1, 1.0], log = true }", "0.5")
     )
-    place.study_file.write_text(
-        place.study_file.read_text().replace("[halving]\ngrace = 300\nfactor = 2\n", "")
-    )
+    place.study_file.write_text(place.study_file.read_text().replace(EARLY_STOPPING_TOML, ""))
     with run_driver(place.study_file, environment=place.environment) as driver:
         out = driver.wait_for_success()
     ended = {each.configuration["model"]["width"]: each for each in place.read_outcomes()}

@@ -16,6 +16,7 @@ from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.trial_state import TrialState
+from tests.cluster.places import EARLY_STOPPING_TOML
 
 pytestmark = pytest.mark.cluster
 
@@ -77,7 +78,7 @@ def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_
     run: type[Search], study_file: Path, settings: Settings
 ) -> None:
     study_file.write_text(
-        study_file.read_text() + "\n[repeats]\nbest = 1\nseeds = 2\n\n[halving]\ngrace = 300\nfactor = 2\n"
+        f"{study_file.read_text()}\n[repeats]\nbest = 1\nseeds = 2\n\n{EARLY_STOPPING_TOML}"
     )
     code, out, err = run().finish()  # type: ignore[call-arg]
     assert code == 0, err

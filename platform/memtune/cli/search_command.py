@@ -113,13 +113,12 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     study_config, sample = resolved.study, samples[0]
     size = resolved.space.size()
     points = "a continuum of configurations" if size is None else format_count(size, "configuration")
-    grace = None if study_config.halving is None else study_config.halving.grace
-    halving = "no halving" if grace is None else f"halving after {grace:,}"
+    early_stopping = study_config.early_stopping.describe()
     out.print(f"study {resolved.id}: {study_config.question}", highlight=False)
     spaces = ", ".join(study_config.spaces)
     out.print(f"corpus {study_config.corpus}, {sample.label}, spaces {spaces}", highlight=False)
     trials = f"{format_count(study_config.budget.trials, 'trial')} of {points}"
     length = f"{resolved.trial_tokens:,} {sample.task.prediction_unit} each"
-    out.print(f"{trials}, {length}, sampler {study_config.sampler.kind}, {halving}", highlight=False)
+    out.print(f"{trials}, {length}, sampler {study_config.sampler.kind}, {early_stopping}", highlight=False)
     out.print(sample_table(samples, resolved.vocabulary_size, resolved.searched_fields))
     out.print("nothing was started")

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from memtune.search import Outcome, Proposal, Proposals, SuccessiveHalving
+from memtune.search import Outcome, Proposal, Proposals, Rule
+from memtune.search.early_stopping import CONTINUE, Action, Decision, NoEarlyStopping
 from memtune.training import Report, TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 
@@ -69,19 +70,19 @@ class Director:
         proposals: Proposals,
         records: Records,
         max_trials: int,
-        halving: SuccessiveHalving | None = None,
+        rule: Rule | None = None,
         watchers: Sequence[Watcher] = (),
     ) -> None:
         """Continue the study from its records: ended trials count, unfinished trials run first.
 
-        `max_trials` limits the different configurations that are started in all.
+        `max_trials` limits the different configurations that are started in all; without a `rule` every trial
+        trains on its whole budget.
         """
         self._proposals, self._records = proposals, records
-        self._halving, self._watchers = halving, watchers
+        self._rule, self._watchers = rule or NoEarlyStopping(), watchers
         self._trials: dict[int, Trial] = {}
         known = proposals.list_outcomes()
-        if halving is not None:
-            halving.replay(outcome for outcome in known if not _has_single_report(outcome))
+        self._rule.replay(outcome for outcome in known if not _has_single_report(outcome))
         self._unfinished_proposals = proposals.list_unfinished()
         self._remaining_trials = max_trials - len(known)
         self._exhausted = False
@@ -177,15 +178,19 @@ class Director:
             trial.state = TrialState.FAILED
             return
         number, tokens, cost = trial.proposal.number, report.tokens, report.cost
-        is_only_report = report.finished and len(trial.reports) == 1
-        continues = self._halving is None or is_only_report or self._halving.decide(number, tokens, cost)
-        if continues or report.finished:
+        decision = self._decide(trial, report)
+        if decision.action is Action.CONTINUE or report.finished:
             self._proposals.report(number, tokens, cost)
             return
-        detail = f"successive halving at {tokens:,} {trial.config.task.prediction_unit}"
         trial.state = TrialState.STOPPED
-        trial.end = TrialEnd(reason=StopReason.EARLY_STOPPING, detail=detail)
+        trial.end = TrialEnd(reason=StopReason.EARLY_STOPPING, detail=decision.reason)
         self._proposals.prune(number, trial.end, tokens, cost)
+
+    def _decide(self, trial: Trial, report: Report) -> Decision:
+        """The rule's decision on the trial's last report; a trial of one report passes no rung."""
+        if report.cost is None or (report.finished and len(trial.reports) == 1):
+            return CONTINUE
+        return self._rule.decide(trial.proposal.number, trial.config.model.family, report.tokens, report.cost)
 
     def _process_error(self, trial: Trial, error: str) -> None:
         """End the trial with the error; a trial that has ended already keeps its end, with a remark."""

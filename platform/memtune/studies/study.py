@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import ConfigurationError, StudyError, did_you_mean
 from memtune.models import MODELS
-from memtune.search import HalvingConfig, Proposals, SamplerConfig
+from memtune.search import AnyEarlyStopping, Proposals, Rule, SamplerConfig
+from memtune.search.early_stopping import NoEarlyStoppingConfig
 from memtune.settings import Settings
 from memtune.spaces import (
     Chooser,
@@ -73,10 +74,17 @@ class Study(Value):
     training: dict[str, Any] = Field(default_factory=dict)
     seed: int = 0
     sampler: SamplerConfig = SamplerConfig()
-    halving: HalvingConfig | None = None
+    early_stopping: AnyEarlyStopping = NoEarlyStoppingConfig()
     budget: Budget = Budget()
     resources: Resources = Resources()
     repeats: Repeats = Repeats()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_halving(cls, document: Any) -> Any:
+        if isinstance(document, Mapping) and "halving" in document:
+            raise ValueError('[halving] is now [early_stopping] with kind = "successive_halving"')
+        return document
 
     def select_entries(self, family: str | None, families: Collection[str | None]) -> dict[str, Any]:
         """The study's constants that apply to a family's space.
@@ -152,6 +160,10 @@ class ResolvedStudy:
             self.count_parameters,
             guard,
         )
+
+    def make_early_stopping_rule(self) -> Rule:
+        """The study's early-stopping rule without trials."""
+        return self.study.early_stopping.make_rule(self.trial_tokens)
 
     def sample(self, chooser: Chooser) -> TrialConfig:
         """The trial that a chooser draws from the space."""
@@ -293,12 +305,8 @@ def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy
     )
     resolved.open_task()
     resolved.check_budget()
-    grace, tokens = study.halving.grace if study.halving else 0, resolved.trial_tokens
-    if grace >= tokens:
-        raise StudyError(
-            f"{path}: halving would stop no trial, because halving.grace = {grace:,} and a trial has "
-            f"{tokens:,} tokens; lower grace or leave [halving] out"
-        )
+    if problem := study.early_stopping.get_problem(resolved.trial_tokens):
+        raise StudyError(f"{path}: {problem}")
     return resolved
 
 

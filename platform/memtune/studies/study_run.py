@@ -13,7 +13,7 @@ import torch
 
 from memtune.errors import StudyError
 from memtune.number_format import format_count
-from memtune.search import Lease, Outcome, Proposals, SuccessiveHalving
+from memtune.search import Lease, Outcome, Proposals, Rule
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.storage.folder import Folder
@@ -192,7 +192,7 @@ class _StudyRun:
         if resume and not outcomes:
             raise StudyError(
                 f"no study {self._resolved.id} has begun: {self._path} with other terms (space, corpus, "
-                "training, sampler, halving) is another study; start it without --resume"
+                "training, sampler, early_stopping) is another study; start it without --resume"
             )
         ended = f"{len(outcomes) - open_trials} of {format_count(max_trials, 'trial')} ended"
         if outcomes:
@@ -207,8 +207,7 @@ class _StudyRun:
 
     def _run_trials(self, proposals: Proposals, records: StudyRecords) -> list[Trial]:
         """Run the study's trials; return those left open."""
-        halving = self._study.halving
-        rule = SuccessiveHalving(halving, self._resolved.trial_tokens) if halving else None
+        rule = self._resolved.make_early_stopping_rule()
         phase = self._make_phase(self._study.question, self._study.budget.trials)
         return self._run_phase(phase, proposals, records, rule)
 
@@ -234,7 +233,7 @@ class _StudyRun:
         return TrialPhase(title, max_trials, ideal, (*self._resolved.searched_fields, *more_fields))
 
     def _run_phase(
-        self, phase: TrialPhase, proposals: Proposals, records: StudyRecords, rule: SuccessiveHalving | None
+        self, phase: TrialPhase, proposals: Proposals, records: StudyRecords, rule: Rule | None
     ) -> list[Trial]:
         """Run trials up to the phase's budget; return those left open."""
         with self._hooks.watch(phase) as display:

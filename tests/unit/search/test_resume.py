@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
-from memtune.search import HalvingConfig, Outcome, SuccessiveHalving
+from memtune.search import Outcome
+from memtune.search.early_stopping import Action, SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.trial_state import StopReason, TrialEnd
 
 STOPPED = TrialEnd(reason=StopReason.EARLY_STOPPING)
@@ -25,7 +26,7 @@ def value(configuration: dict, tokens: int) -> float:
 
 def drive(proposals, trials: int = TRIALS) -> None:
     """One trial after another, unfinished ones first, with halving: a driver without workers."""
-    rule = SuccessiveHalving(HalvingConfig(grace=10), budget_tokens=100)
+    rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=10), trial_tokens=100)
     rule.replay(proposals.list_outcomes())
     waiting = proposals.list_unfinished()
     while waiting or len(proposals.list_outcomes()) < trials:
@@ -39,7 +40,7 @@ def train(proposals, rule, proposal) -> None:
     """Train from the start, as a worker without a checkpoint; what is reported again changes nothing."""
     for tokens in (10, 30, 100):
         reported = value(proposal.configuration, tokens)
-        if not rule.decide(proposal.number, tokens, reported):
+        if rule.decide(proposal.number, "", tokens, reported).action is Action.STOP:
             return proposals.prune(proposal.number, STOPPED, tokens, reported)
         proposals.report(proposal.number, tokens, reported)
     return proposals.complete(proposal.number, reported)

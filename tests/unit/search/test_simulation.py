@@ -7,7 +7,8 @@ from statistics import median
 
 import pytest
 
-from memtune.search import HalvingConfig, Outcome, Proposals, SamplerConfig, SuccessiveHalving
+from memtune.search import Outcome, Proposals, Rule, SamplerConfig
+from memtune.search.early_stopping import Action, NoEarlyStopping, SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.spaces import read_space
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 
@@ -40,7 +41,7 @@ def loss(configuration: dict, tokens: int) -> float:
 
 
 def simulate(
-    proposals: Proposals, rule: SuccessiveHalving | None, go_on: Callable[[int, int], bool]
+    proposals: Proposals, rule: Rule, go_on: Callable[[int, int], bool]
 ) -> tuple[list[Outcome], int]:
     """Outcomes of a study that starts trials while `go_on(trials, tokens)`, and the tokens it read."""
     read = started = 0
@@ -60,7 +61,7 @@ def simulate(
         now, number, rung = heapq.heappop(events)
         tokens, value = REPORTS[rung], loss(running[number].configuration, REPORTS[rung])
         read += tokens - (REPORTS[rung - 1] if rung else 0)
-        if rule and not rule.decide(number, tokens, value):
+        if rule.decide(number, "", tokens, value).action is Action.STOP:
             proposals.prune(number, TrialEnd(reason=StopReason.EARLY_STOPPING), tokens, value)
             start(now)
         elif tokens == REPORTS[-1]:
@@ -95,7 +96,7 @@ def searched() -> list[tuple[list[Outcome], int]]:
     return [
         simulate(
             study("tpe", seed),
-            SuccessiveHalving(HalvingConfig(grace=REPORTS[0]), REPORTS[-1]),
+            SuccessiveHalving(SuccessiveHalvingConfig(grace=REPORTS[0]), REPORTS[-1]),
             lambda started, read, most=most: started < most,
         )
         for seed, most in enumerate(trials)
@@ -114,7 +115,9 @@ def test_every_trial_ends_and_most_are_stopped_early(searched):
 def test_tpe_with_halving_beats_random_search_of_as_many_tokens(searched):
     found, by_chance = [], []
     for seed, (outcomes, tokens) in enumerate(searched):
-        random, _ = simulate(study("random", seed), None, lambda started, read, most=tokens: read < most)
+        random, _ = simulate(
+            study("random", seed), NoEarlyStopping(), lambda started, read, most=tokens: read < most
+        )
         found.append(best(outcomes))
         by_chance.append(best(random))
     assert median(found) < median(by_chance), (found, by_chance)

@@ -1,11 +1,12 @@
-"""The director keeps sampler, halving rule and records consistent, in whatever order events arrive."""
+"""The director keeps sampler, early-stopping rule and records consistent, in whatever order events arrive."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from memtune.search import HalvingConfig, Proposals, SuccessiveHalving
+from memtune.search import Proposals
+from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.settings import Settings
 from memtune.studies.director import Director, Trial
 from memtune.studies.study import load_study, resolve_study
@@ -120,15 +121,15 @@ def test_a_halted_trial_stays_open_and_no_other_is_started(
 
 
 def test_a_trial_behind_at_a_rung_is_stopped_and_pruned(proposals: Callable[[], Proposals]) -> None:
-    rule = SuccessiveHalving(HalvingConfig(grace=300, factor=2), budget_tokens=900)
-    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=2, halving=rule)
+    rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
+    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=2, rule=rule)
     good, bad = start_trial(director), start_trial(director)
     assert director.on_reports(good, [report(300, 1.0)], None)
     assert not director.on_reports(bad, [report(300, 2.0)], None)
     director.on_ended(bad)
     outcome = next(outcome for outcome in opened.list_finished() if outcome.number == bad)
     assert outcome.state is TrialState.STOPPED
-    assert str(outcome.end) == "successive halving at 300 tokens"
+    assert str(outcome.end) == ("successive halving: rank 2 of 2 at the rung of 300, ranks up to 1 continue")
     assert records.finished == [(bad, "stopped")]
 
 
@@ -136,8 +137,8 @@ def test_reports_after_the_one_that_stops_a_trial_are_recorded_nowhere(
     proposals: Callable[[], Proposals],
 ) -> None:
     """A killed driver's worker may have stored them in a checkpoint, which the next driver's worker reads."""
-    rule = SuccessiveHalving(HalvingConfig(grace=300, factor=2), 900)
-    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=2, halving=rule)
+    rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), 900)
+    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=2, rule=rule)
     first, second = start_trial(director), start_trial(director)
     director.on_reports(first, [report(300, 2.0)])
     curve = [report(300, 3.0), report(600, 2.9), report(900, 2.8, "budget")]
@@ -157,22 +158,22 @@ def test_a_trial_of_one_report_enters_no_rung(
     """Neither while the study runs nor after a resume."""
 
     def halving() -> SuccessiveHalving:
-        return SuccessiveHalving(HalvingConfig(grace=300, factor=2), budget_tokens=900)
+        return SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
 
-    director = Director(proposals(), MemoryRecords(), max_trials=3, halving=halving())
+    director = Director(proposals(), MemoryRecords(), max_trials=3, rule=halving())
     counted, network = start_trial(director), start_trial(director)
     director.on_reports(counted, [report(600, 1.0, "budget")], None)
     director.on_ended(counted)
     assert director.on_reports(network, [report(300, 2.0)], None)
-    Director(proposals(), MemoryRecords(), max_trials=3, halving=(resumed := halving()))
-    assert resumed.get_values(300) == {network: 2.0}
+    Director(proposals(), MemoryRecords(), max_trials=3, rule=(resumed := halving()))
+    assert resumed.rungs[0].values == {network: 2.0}
 
 
 def stopped_trial(proposals: Callable[[], Proposals]) -> tuple[Director, Proposals, int]:
     """A director whose only trial is behind at the rung of 300 tokens."""
-    rule = SuccessiveHalving(HalvingConfig(grace=300, factor=2), budget_tokens=900)
-    rule.decide(98, 300, 1.0)
-    director = Director(opened := proposals(), MemoryRecords(), max_trials=1, halving=rule)
+    rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
+    rule.decide(98, "lstm", 300, 1.0)
+    director = Director(opened := proposals(), MemoryRecords(), max_trials=1, rule=rule)
     return director, opened, start_trial(director)
 
 
@@ -190,9 +191,9 @@ def test_a_trial_that_a_report_stops_keeps_that_end_when_the_report_carries_an_e
 def test_reports_beyond_the_rung_that_stops_a_trial_are_recorded_nowhere(
     proposals: Callable[[], Proposals],
 ) -> None:
-    rule = SuccessiveHalving(HalvingConfig(grace=300, factor=2), budget_tokens=900)
-    rule.decide(98, 300, 1.0)
-    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=1, halving=rule)
+    rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
+    rule.decide(98, "lstm", 300, 1.0)
+    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=1, rule=rule)
     number = start_trial(director)
     assert not director.on_reports(number, [report(300, 2.0), report(600, 0.5), report(900, 0.1, "budget")])
     director.on_ended(number)

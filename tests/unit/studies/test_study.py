@@ -193,3 +193,15 @@ def test_a_share_that_makes_no_sense_is_told(study_file: Path) -> None:
         load_study(study_file, {"resources.gpus_per_trial": "some"})
     with pytest.raises(ConfigurationError, match='such as "24GB"'):
         load_study(study_file, {"resources.gpu_memory": "24"})
+
+
+def test_a_study_with_the_former_table_halving_is_told_what_to_write(study_file: Path) -> None:
+    study_file.write_text(f"{study_file.read_text()}\n[halving]\ngrace = 300\n")
+    with pytest.raises(ConfigurationError, match=r'\[early_stopping\] with kind = "successive_halving"'):
+        load_study(study_file)
+
+
+def test_a_rule_that_would_stop_no_trial_is_refused(study_file: Path, settings: Settings) -> None:
+    study = load_study(study_file, {"early_stopping": {"kind": "successive_halving", "grace": 900}})
+    with pytest.raises(StudyError, match=r"early_stopping\.grace = 900 and a trial has 900 tokens"):
+        resolve_study(study_file, study, settings)

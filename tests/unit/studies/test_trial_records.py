@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from memtune.search import HalvingConfig, Outcome, Proposals, SuccessiveHalving
+from memtune.search import Outcome, Proposals
+from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.settings import Settings
 from memtune.studies.assignment import Assignment
 from memtune.studies.director import Director, Trial
@@ -122,11 +123,11 @@ def test_a_worker_beyond_the_rung_that_stops_its_trial_adds_nothing_to_either_st
     resolved: ResolvedStudy, proposals: Callable[[], Proposals], client: MlflowClient
 ) -> None:
     """The worker outlived its driver: the resumed driver gets three reports at once."""
-    rule = SuccessiveHalving(HalvingConfig(grace=300, factor=2), budget_tokens=900)
-    rule.decide(98, 300, 0.0)
+    rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
+    rule.decide(98, "lstm", 300, 0.0)
     opened = proposals()
     with open_records(resolved) as (_, records):
-        director = Director(opened, records, max_trials=1, halving=rule)
+        director = Director(opened, records, max_trials=1, rule=rule)
         trial = start(director)
         report = train(resolved, trial)
         assert len(report.reports) == 3

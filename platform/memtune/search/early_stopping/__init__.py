@@ -1,0 +1,30 @@
+"""Early-stopping rules: which trials of a study train on their whole budget. One rule per module."""
+
+from typing import Annotated, get_args
+
+from pydantic import Field
+
+from memtune.search.early_stopping.no_early_stopping import NoEarlyStopping, NoEarlyStoppingConfig
+from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, EarlyStopping, Rule
+from memtune.search.early_stopping.successive_halving import SuccessiveHalving, SuccessiveHalvingConfig
+
+__all__ = [
+    "CONTINUE",
+    "RULES",
+    "Action",
+    "AnyEarlyStopping",
+    "Decision",
+    "EarlyStopping",
+    "NoEarlyStopping",
+    "NoEarlyStoppingConfig",
+    "Rule",
+    "SuccessiveHalving",
+    "SuccessiveHalvingConfig",
+]
+
+EarlyStoppingUnion = NoEarlyStoppingConfig | SuccessiveHalvingConfig
+AnyEarlyStopping = Annotated[EarlyStoppingUnion, Field(discriminator="kind")]
+RULES: dict[str, type[EarlyStopping]] = {
+    config.model_fields["kind"].default: config for config in get_args(EarlyStoppingUnion)
+}
+"""Kind in the study file -> the rule's settings."""

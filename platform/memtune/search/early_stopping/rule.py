@@ -1,0 +1,65 @@
+"""The interface of an early-stopping rule: which trials continue, stop, or wait with their checkpoint.
+
+A rule works on tokens and on the values that trials report. It knows neither a clock nor Optuna. Its state
+follows from the trials' recorded curves and states, so that a rule that replays them decides as the rule of
+the driver that recorded them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from memtune.search.outcomes import Outcome
+from memtune.values import Value
+
+__all__ = ["CONTINUE", "Action", "Decision", "EarlyStopping", "Rule"]
+
+
+class Action(StrEnum):
+    """What a trial does after a report."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+    """End the trial for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a trial does after a report, and why, for readers."""
+
+    action: Action
+    reason: str = ""
+
+
+CONTINUE = Decision(Action.CONTINUE)
+
+
+class Rule(Protocol):
+    """The early stopping of one study."""
+
+    def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
+        """What a trial does after a report of `value` (lower is better, NaN is the worst) at `tokens` seen.
+
+        A repeated report changes nothing and gets the same decision.
+        """
+
+    def replay(self, outcomes: Iterable[Outcome]) -> None:
+        """Restore the state from the recorded trials. Called once, before the first decision."""
+
+
+class EarlyStopping(Value, ABC):
+    """The settings of a rule in a study file; `kind` names the rule."""
+
+    @abstractmethod
+    def make_rule(self, trial_tokens: int) -> Rule:
+        """The rule of a study whose trials train on at most `trial_tokens`."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The rule in a few words."""
+
+    def get_problem(self, trial_tokens: int) -> str | None:
+        """Why the rule has no effect on trials of `trial_tokens`, or None."""
+        return None
