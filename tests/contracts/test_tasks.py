@@ -110,6 +110,16 @@ def test_an_evaluation_does_not_depend_on_the_batch_size(kind, corpus):
 
 
 @each_task
+def test_the_costs_of_items_add_up_to_the_cost_of_an_evaluation(kind, corpus):
+    config = trial(kind)
+    model = build_model(config.task, config.model, len(corpus.vocabulary), seed=1).double()
+    task = open_task(config.task, corpus, config.protocol)
+    found = task.compute_item_costs(model, "valid")
+    assert len(found.costs_I) == len(found.counts_I) > 1
+    assert found.cost == pytest.approx(task.evaluate(model, "valid").cost(task.objective), rel=1e-9)
+
+
+@each_task
 def test_trials_are_compared_by_the_objective_of_the_task(kind, learn):
     learner = learn(kind)
     report = learner.advance()

@@ -8,6 +8,7 @@ from memtune.tasks.agreement import Agreement, AgreementConfig
 from memtune.tasks.completion import Completion, CompletionConfig
 from memtune.tasks.continuous_cache import CacheGrid, ContinuousCache, evaluate_with_cache, tune_cache
 from memtune.tasks.inference import InferenceConfig
+from memtune.tasks.item_costs import ItemCosts
 from memtune.tasks.language_modelling import LanguageModelling, LanguageModellingConfig, perplexity
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig
 from memtune.tasks.sentiment import SentimentConfig
@@ -28,6 +29,7 @@ __all__ = [
     "CompletionConfig",
     "ContinuousCache",
     "InferenceConfig",
+    "ItemCosts",
     "LanguageModelling",
     "LanguageModellingConfig",
     "Metrics",

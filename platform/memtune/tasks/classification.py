@@ -27,6 +27,7 @@ from memtune.models.architecture import LanguageModelConfig, NeuralLanguageModel
 from memtune.models.classifiers import Classifier
 from memtune.objective import Objective
 from memtune.tasks.choice_credits import count_best_candidates, credit_choices
+from memtune.tasks.item_costs import ItemCosts
 from memtune.tasks.language_modelling import perplexity
 from memtune.tasks.pretrained_embeddings import PretrainedVectors
 from memtune.tasks.task import Metrics, Task
@@ -152,31 +153,47 @@ class Classification(Task[Classifier, LabelledBatch]):
 
         Raises CorpusError for a split without labels.
         """
+        nats_N, credits_N, is_tied_N = self._answer_examples(model, split, torch.device(device))
+        labels = len(nats_N)
+        loss = nats_N.sum().item() / labels
+        return Metrics(
+            loss=loss,
+            perplexity=perplexity(loss),
+            tokens=labels,
+            accuracy=credits_N.sum().item() / labels,
+            questions=labels,
+            ties=int(is_tied_N.sum().item()),
+        )
+
+    @override
+    @torch.inference_mode()
+    def compute_item_costs(
+        self, model: Classifier, split: str, device: str | torch.device = "cpu"
+    ) -> ItemCosts:
+        _, credits_N, _ = self._answer_examples(model, split, torch.device(device))
+        return ItemCosts("examples", 1 - credits_N.cpu().numpy(), np.ones(len(credits_N), np.int64))
+
+    def _answer_examples(
+        self, model: Classifier, split: str, place: torch.device
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Nats and credit of each label of a split in float64, and whether its best classes tie, all (N,)."""
         if split not in self.evaluation_examples:
             raise CorpusError(
                 f'the corpus has no labels for "{split}"; it has {", ".join(self.evaluation_examples)}'
             )
-        plan, place = _build_evaluation_plan(self.evaluation_examples[split]), torch.device(device)
-        nats, credit, ties = (torch.zeros((), dtype=torch.float64, device=place) for _ in range(3))
+        plan = _build_evaluation_plan(self.evaluation_examples[split])
+        answers: list[tuple[Tensor, Tensor, Tensor]] = []
         training = model.training
         model.eval()
         for index in range(len(plan)):
             batch = plan.batch(index).to(place)
             logits_NC = model(*batch.arguments).double()
-            nats += cross_entropy(logits_NC, batch.labels_N, reduction="sum")
-            credit += credit_choices(-logits_NC, batch.labels_N).sum()
-            ties += (count_best_candidates(-logits_NC) > 1).sum()
+            nats_N = cross_entropy(logits_NC, batch.labels_N, reduction="none")
+            credits_N = credit_choices(-logits_NC, batch.labels_N)
+            answers.append((nats_N, credits_N, count_best_candidates(-logits_NC) > 1))
         model.train(training)
-        labels = plan.token_count
-        loss = nats.item() / labels
-        return Metrics(
-            loss=loss,
-            perplexity=perplexity(loss),
-            tokens=labels,
-            accuracy=credit.item() / labels,
-            questions=labels,
-            ties=int(ties.item()),
-        )
+        nats, credits, ties = zip(*answers, strict=True)
+        return torch.cat(nats), torch.cat(credits), torch.cat(ties)
 
 
 class _ExamplePlan:

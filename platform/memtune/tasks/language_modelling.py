@@ -20,6 +20,7 @@ from memtune.models.architecture import (
     negative_log_likelihood,
 )
 from memtune.objective import Objective, compute_figure
+from memtune.tasks.item_costs import ItemCosts, compute_sentence_costs
 from memtune.tasks.task import Metrics, Task, TaskConfig
 from memtune.tasks.tree_modelling import TreeModelling
 
@@ -127,3 +128,9 @@ class LanguageModelling(Task[LanguageModel, Batch]):
         model.train(training)
         loss = total.item() / plan.token_count
         return Metrics(loss=loss, perplexity=perplexity(loss), tokens=plan.token_count)
+
+    @override
+    def compute_item_costs(
+        self, model: LanguageModel, split: str, device: str | torch.device = "cpu"
+    ) -> ItemCosts:
+        return compute_sentence_costs(model, self.protocol.text_plan(self.corpus[split]), device)

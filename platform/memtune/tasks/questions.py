@@ -29,6 +29,7 @@ from memtune.errors import CorpusError
 from memtune.models.architecture import LanguageModel, RecurrentState
 from memtune.objective import Objective
 from memtune.tasks.choice_credits import count_best_candidates, credit_choices
+from memtune.tasks.item_costs import ItemCosts
 from memtune.tasks.language_modelling import LanguageModellingConfig, TextTaskConfig
 from memtune.tasks.task import AnyTask, Metrics, Plan, Task
 
@@ -250,6 +251,16 @@ class QuestionTask(Task[LanguageModel, Any]):
         return metrics.model_copy(
             update={"accuracy": accuracy, "questions": answers.question_count, "ties": answers.tie_count}
         )
+
+    @override
+    def compute_item_costs(
+        self, model: LanguageModel, split: str, device: str | torch.device = "cpu"
+    ) -> ItemCosts:
+        if self.objective == "perplexity":
+            return self.text_task.compute_item_costs(model, split, device)
+        answers = self.answer(model, split, device)
+        costs_Q = 1 - answers.credits[answers.asked_Q]
+        return ItemCosts("questions", costs_Q, np.ones(len(costs_Q), np.int64))
 
     def unknown_rate(self, split: str) -> float:
         """Share of the words of a split's questions that are not in the text's vocabulary, from 0 to 1."""

@@ -15,6 +15,7 @@ from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus
 from memtune.models.architecture import LanguageModelConfig, Model, RecurrentState
 from memtune.objective import Objective
+from memtune.tasks.item_costs import ItemCosts
 from memtune.values import Value
 
 __all__ = ["AnyTask", "Batch", "Metrics", "Plan", "Task", "TaskConfig", "build_model", "open_task"]
@@ -147,6 +148,13 @@ class Task(ABC, Generic[ModelT, BatchT]):
     @abstractmethod
     def evaluate(self, model: ModelT, split: str, device: str | torch.device = "cpu") -> Metrics:
         """The metrics of a split, with every prediction counted once; the model is on `device`."""
+
+    @abstractmethod
+    def compute_item_costs(self, model: ModelT, split: str, device: str | torch.device = "cpu") -> ItemCosts:
+        """The costs, by the task's objective, of the split's sentences, questions or examples.
+
+        Together they are the cost of `evaluate`.
+        """
 
     def add_accuracy(
         self, metrics: Metrics, model: ModelT, split: str, device: str | torch.device = "cpu"

@@ -17,6 +17,7 @@ from memtune.corpora.store.corpus import Corpus
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import LanguageModel, RecurrentState, TreeReader
 from memtune.objective import Objective, compute_figure
+from memtune.tasks.item_costs import ItemCosts
 from memtune.tasks.task import Metrics, Task
 
 __all__ = ["TreeModelling", "nats_by_sentence"]
@@ -73,6 +74,26 @@ class TreeModelling(Task[LanguageModel, TreeBatch]):
         tokens = self.protocol.evaluation_plan(trees).token_count
         loss = float(total / tokens)
         return Metrics(loss=loss, perplexity=compute_figure("perplexity", loss), tokens=tokens)
+
+    @override
+    def compute_item_costs(
+        self, model: LanguageModel, split: str, device: str | torch.device = "cpu"
+    ) -> ItemCosts:
+        trees = Treebank.from_corpus(self.corpus, split)
+        nats_S = nats_by_sentence(model, trees, self.protocol, device)
+        counts_S = _count_predictions(trees, self.protocol)
+        return ItemCosts("sentences", nats_S[counts_S > 0], counts_S[counts_S > 0])
+
+
+def _count_predictions(trees: Treebank, protocol: TreeProtocol) -> NDArray[np.int64]:
+    """The words of each sentence of a split that count, (sentences,)."""
+    plan, counts_S = protocol.evaluation_plan(trees), np.zeros(trees.split.sentence_count, np.int64)
+    for index in range(len(plan)):
+        batch = plan.batch(index)
+        counted_W = np.ones(len(batch.sentences_W), np.int64)
+        counted_W = counted_W if batch.mask_W is None else batch.mask_W.numpy().astype(np.int64)
+        np.add.at(counts_S, plan.get_sentences(index)[batch.sentences_W.numpy()], counted_W)
+    return counts_S
 
 
 @torch.inference_mode()

@@ -1,0 +1,45 @@
+"""The cost of a configuration, estimated from its seeds: their mean, and its interval if there are several.
+
+Mean and interval are taken over costs and then transformed: a mean perplexity is the geometric mean.
+"""
+
+from pydantic import Field
+
+from memtune.objective import Objective, compute_figure, format_figure
+from memtune.values import Value
+
+__all__ = ["Estimate"]
+
+
+class Estimate(Value):
+    """A mean cost over seeds, lower is better, and the bounds of its 95 % interval."""
+
+    cost: float
+    seeds: int = Field(default=1, ge=1)
+    low: float | None = None
+    """The lower bound of the cost; None for a single seed, which has no interval."""
+    high: float | None = None
+
+    def compute_interval(self, objective: Objective) -> tuple[float, float] | None:
+        """The bounds of the perplexity or accuracy, the smaller one first; None for a single seed."""
+        bounds = self._order_bounds(objective)
+        return bounds and (compute_figure(objective, bounds[0]), compute_figure(objective, bounds[1]))
+
+    def describe(self, objective: Objective, digits: int) -> str:
+        """The figure with its interval, or with the fact that a single seed decided it.
+
+        >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).describe("accuracy", 1)
+        '75.0 % (mean of 3 seeds, 95 % interval 74.0 % to 76.0 %)'
+        """
+        figure, bounds = format_figure(objective, self.cost, digits), self._order_bounds(objective)
+        if bounds is None:
+            return f"{figure} (decided by a single seed)"
+        low, high = (format_figure(objective, bound, digits) for bound in bounds)
+        return f"{figure} (mean of {self.seeds} seeds, 95 % interval {low} to {high})"
+
+    def _order_bounds(self, objective: Objective) -> tuple[float, float] | None:
+        """The bounds of the cost in the order of their figures, within the costs that an objective has."""
+        if self.low is None or self.high is None:
+            return None
+        low = max(0.0, self.low)
+        return (min(1.0, self.high), low) if objective == "accuracy" else (low, self.high)

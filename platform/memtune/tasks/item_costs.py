@@ -1,0 +1,57 @@
+"""The cost of each item of a split: a sentence, a question or a labelled example.
+
+Models of one task on one corpus have the same items in the same order, so their costs compare in pairs.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from memtune.corpora.batching.protocols import Plan
+from memtune.corpora.batching.treebank import BOUNDARY
+from memtune.models.architecture import LanguageModel, RecurrentState
+
+__all__ = ["ItemCosts", "compute_sentence_costs"]
+
+
+@dataclass(frozen=True)
+class ItemCosts:
+    """Costs by item, lower is better; the cost of a split is their sum over the sum of the counts."""
+
+    unit: Literal["sentences", "questions", "examples"]
+    costs_I: NDArray[np.float64]
+    """Nats of the item's predictions, or 1 - credit of its answer."""
+    counts_I: NDArray[np.int64]
+    """Predictions of each item."""
+
+    @property
+    def cost(self) -> float:
+        """The cost of the split."""
+        return float(self.costs_I.sum() / self.counts_I.sum())
+
+
+@torch.inference_mode()
+def compute_sentence_costs(model: LanguageModel, plan: Plan, device: str | torch.device) -> ItemCosts:
+    """Nats of each sentence of a plan in the order of the text; `<eos>` is the last word of a sentence."""
+    place, training = torch.device(device), model.training
+    state: RecurrentState = {}
+    words: list[NDArray[np.int64]] = []
+    nats: list[NDArray[np.float64]] = []
+    model.eval()
+    for index in range(len(plan)):
+        batch = plan.batch(index).to(place)
+        initial = state if batch.carries_state else model.initial_state(len(batch.inputs_BT))
+        counted_BT = torch.ones_like(batch.targets_BT, dtype=torch.bool)
+        counted_BT = counted_BT if batch.mask_BT is None else batch.mask_BT
+        targets_N = batch.targets_BT[counted_BT]
+        nats_N1, state = model.candidate_nats(batch.inputs_BT, counted_BT, targets_N[:, None], initial)
+        words.append(targets_N.cpu().numpy())
+        nats.append(nats_N1[:, 0].double().cpu().numpy())
+    model.train(training)
+    is_end_N = np.concatenate(words) == BOUNDARY
+    starts_I = np.concatenate(([0], np.flatnonzero(is_end_N)[:-1] + 1))
+    lengths_I = np.diff(np.append(starts_I, len(is_end_N)))
+    return ItemCosts("sentences", np.add.reduceat(np.concatenate(nats), starts_I), lengths_I)

@@ -1,0 +1,138 @@
+"""Intervals cover the truth as often as they say, and tests find no difference where there is none."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from memtune.errors import CorpusError
+from memtune.estimate import Estimate
+from memtune.results.paired_tests import PairedTest, compare_items, compare_seeds, estimate_cost
+from memtune.tasks import ItemCosts
+
+DRAWS = 2000
+LEVEL_NOISE = 0.0125
+"""2.5 standard errors of a share of 5 % in 2,000 draws."""
+ITEMS, RESAMPLES = 150, 400
+
+Noise = Callable[[np.random.Generator, int], NDArray[np.float64]]
+
+
+def items(costs: NDArray[np.float64], counts: NDArray[np.int64]) -> ItemCosts:
+    return ItemCosts("sentences", costs, counts)
+
+
+def draw_pair(random: np.random.Generator, difference: float) -> tuple[ItemCosts, ItemCosts]:
+    """Two models' nats of sentences of 2 to 40 words: hard sentences are hard for both models."""
+    counts = random.integers(2, 41, ITEMS)
+    shared = random.gamma(4.0, 1.2, ITEMS)
+    first, second = (
+        counts * (shared + random.normal(0.0, 0.5, ITEMS) / np.sqrt(counts) + change)
+        for change in (difference, 0.0)
+    )
+    return items(first, counts), items(second, counts)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_the_interval_of_a_mean_covers_the_truth_in_95_percent_of_2000_draws(seeds: int) -> None:
+    random = np.random.default_rng(seeds)
+    found = [estimate_cost(list(random.normal(4.6, 0.017, seeds))) for _ in range(DRAWS)]
+    covered = [one.low <= 4.6 <= one.high for one in found if one.low is not None and one.high is not None]
+    assert len(covered) == DRAWS
+    assert 0.93 <= float(np.mean(covered)) <= 0.97
+
+
+def test_the_interval_of_the_bootstrap_covers_the_truth_in_95_percent_of_2000_draws() -> None:
+    random = np.random.default_rng(1)
+    found = [compare_items(*draw_pair(random, -0.03), RESAMPLES) for _ in range(DRAWS)]
+    assert 0.93 <= float(np.mean([one.low <= -0.03 <= one.high for one in found])) <= 0.97
+
+
+def test_the_bootstrap_keeps_its_level_where_there_is_no_difference() -> None:
+    random = np.random.default_rng(2)
+    rejected = [compare_items(*draw_pair(random, 0.0), RESAMPLES).is_significant for _ in range(DRAWS)]
+    assert float(np.mean(rejected)) <= 0.05 + LEVEL_NOISE
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_the_t_test_keeps_its_level_where_there_is_no_difference(seeds: int) -> None:
+    random = np.random.default_rng(seeds)
+    rejected = []
+    for _ in range(DRAWS):
+        first, second = (dict(enumerate(random.normal(4.6, 0.017, seeds))) for _ in range(2))
+        found = compare_seeds(first, second)
+        assert found is not None
+        rejected.append(found.is_significant)
+    assert abs(float(np.mean(rejected)) - 0.05) <= LEVEL_NOISE
+
+
+def test_both_tests_find_a_difference_far_above_the_noise() -> None:
+    by_items = compare_items(*draw_pair(np.random.default_rng(3), -0.3))
+    by_seeds = compare_seeds({0: 4.0, 1: 4.1, 2: 4.05}, {0: 4.5, 1: 4.62, 2: 4.54})
+    assert by_seeds is not None
+    for found in (by_items, by_seeds):
+        assert found.is_significant
+        assert found.low < found.difference < found.high < 0
+
+
+def test_the_t_test_of_three_seeds_has_the_values_of_a_table() -> None:
+    """Differences 1, 2, 3: t = 2 / (1 / sqrt 3) = 3.4641; two degrees of freedom have the quantile 4.3027."""
+    found = compare_seeds({0: 2.0, 1: 3.0, 2: 4.0}, {0: 1.0, 1: 1.0, 2: 1.0})
+    assert found is not None
+    assert found.difference == pytest.approx(2.0)
+    assert found.high - found.difference == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
+    assert found.p == pytest.approx(1 - 3.464102 / math.sqrt(3.464102**2 + 2), rel=1e-5)
+
+
+def test_seeds_are_paired_by_their_number_and_two_are_too_few() -> None:
+    assert compare_seeds({0: 4.0, 1: 4.1, 7: 4.2}, {0: 4.0, 1: 4.1, 2: 4.2}) is None
+    found = compare_seeds({0: 4.0, 1: 4.1, 2: 4.2, 7: 9.0}, {2: 4.2, 1: 4.1, 0: 4.0})
+    assert found is not None
+    assert (found.pairs, found.difference, found.p) == (3, 0.0, 1.0)
+
+
+def test_equal_models_do_not_differ() -> None:
+    model, _ = draw_pair(np.random.default_rng(4), 0.0)
+    found = compare_items(model, model)
+    assert (found.difference, found.p) == (0.0, 1.0)
+
+
+def test_models_with_other_items_are_not_compared() -> None:
+    counts = np.array([3, 4])
+    first, second = items(np.ones(2), counts), items(np.ones(2), counts + 1)
+    with pytest.raises(CorpusError, match="not the same"):
+        compare_items(first, second)
+
+
+def test_a_difference_is_described_in_the_unit_of_the_figure() -> None:
+    found = PairedTest(
+        method="paired bootstrap",
+        pairs=337,
+        unit="sentences",
+        difference=-0.05,
+        low=-0.08,
+        high=-0.02,
+        p=0.004,
+    )
+    assert found.describe("perplexity") == (
+        "perplexity 4.9 % lower (95 % interval 2.0 % to 7.7 %), p = 0.004, "
+        "paired bootstrap over 337 sentences"
+    )
+    assert found.describe("accuracy").startswith(
+        "accuracy 5.0 points higher (95 % interval 2.0 points to 8.0 points)"
+    )
+    worse = found.model_copy(update={"difference": 0.02, "low": -0.01, "high": 0.05, "p": 0.0001})
+    assert worse.describe("accuracy").startswith(
+        "accuracy 2.0 points lower (95 % interval -1.0 points to 5.0 points), p < 0.001"
+    )
+
+
+def test_a_mean_is_described_with_its_interval_and_a_single_seed_as_such() -> None:
+    assert Estimate(cost=math.log(100)).describe("perplexity", 1) == "100.0 (decided by a single seed)"
+    several = Estimate(cost=math.log(100), seeds=3, low=math.log(90), high=math.log(110))
+    assert several.describe("perplexity", 1) == "100.0 (mean of 3 seeds, 95 % interval 90.0 to 110.0)"
+    assert several.compute_interval("perplexity") == pytest.approx((90.0, 110.0))
+    share = Estimate(cost=0.02, seeds=3, low=-0.01, high=0.05)
+    assert share.describe("accuracy", 1) == "98.0 % (mean of 3 seeds, 95 % interval 95.0 % to 100.0 %)"

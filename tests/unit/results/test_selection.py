@@ -1,0 +1,143 @@
+"""Configurations are ranked by the mean of their seeds, at equal numbers of tokens."""
+
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from memtune.results.selection import Contender, Ranking, find_cost_at, rank_trials
+from memtune.trial_state import TrialState
+
+
+def trial(
+    name: str,
+    curve: Mapping[int, float],
+    *,
+    configuration: str | None = None,
+    seed: int = 0,
+    state: TrialState = TrialState.COMPLETE,
+    planned: float | None = 900,
+    study: str = "s",
+) -> Contender:
+    return Contender(
+        name, name, configuration or name, name.partition(" ")[0], study, seed, state, curve, planned
+    )
+
+
+def rank(*trials: Contender) -> Ranking:
+    ranking = rank_trials(trials)
+    assert ranking is not None
+    return ranking
+
+
+def names(ranking: Ranking) -> list[str]:
+    return [found.best.name for found in ranking.ranked]
+
+
+def test_the_mean_over_seeds_decides_and_not_the_luckiest_seed() -> None:
+    lucky = [trial(f"lucky {s}", {900: c}, configuration="a", seed=s) for s, c in enumerate((3.0, 5.0, 5.2))]
+    steady = [
+        trial(f"steady {s}", {900: c}, configuration="b", seed=s) for s, c in enumerate((4.0, 4.1, 3.9))
+    ]
+    ranking = rank(*lucky, *steady)
+    assert names(ranking) == ["steady 2", "lucky 0"]
+    assert ranking.winner.estimate.cost == pytest.approx(4.0)
+    assert ranking.winner.cost_by_seed == {2: 3.9, 0: 4.0, 1: 4.1}
+
+
+def test_where_a_study_repeats_configurations_only_those_with_all_seeds_compete() -> None:
+    repeated = [trial(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
+    failed = [
+        trial("b 0", {900: 3.0}, configuration="b"),
+        trial("b 1", {900: 3.0}, configuration="b", seed=1),
+        trial("b 2", {300: 9.0}, configuration="b", seed=2, state=TrialState.FAILED),
+    ]
+    single = trial("c 0", {900: 2.0})
+    ranking = rank(*repeated, *failed, single)
+    assert names(ranking) == ["a 0"]
+    assert [found.best.name for found in ranking.fewer_seeds] == ["c 0", "b 0"]
+
+
+def test_repeats_of_one_study_do_not_exclude_the_single_seeds_of_another() -> None:
+    repeated = [trial(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
+    assert names(rank(*repeated, trial("b 0", {900: 3.0}, study="other"))) == ["b 0", "a 0"]
+
+
+def test_a_trial_stopped_early_does_not_compete_with_complete_ones() -> None:
+    stopped = trial("slow", {300: 3.0}, state=TrialState.STOPPED)
+    ranking = rank(stopped, trial("a", {300: 5.0, 600: 4.5, 900: 4.0}))
+    assert names(ranking) == ["a"]
+    (short,) = ranking.short
+    assert (short.tokens, short.cost, short.leader_cost) == (300, 3.0, 5.0)
+
+
+def test_a_trial_of_a_longer_study_sets_full_length() -> None:
+    """A good value after 2,400 tokens does not rank beside one after 200."""
+    ranking = rank(
+        trial("short", {200: 3.0}, planned=200), trial("long", {200: 5.0, 2400: 4.0}, planned=2400)
+    )
+    assert (names(ranking), ranking.tokens) == (["long"], 2400)
+    (short,) = ranking.short
+    assert (short.tokens, short.leader_cost) == (200, 5.0)
+
+
+def test_a_trial_that_ends_by_itself_competes_at_full_length() -> None:
+    patient = trial("patient", {300: 4.0, 600: 4.2})
+    counting = trial("ngrams", {1200: 4.5}, planned=None)
+    assert names(rank(counting, patient, trial("a", {900: 5.0}))) == ["patient", "ngrams", "a"]
+
+
+def test_the_batch_in_which_a_budget_ends_makes_no_difference() -> None:
+    ranking = rank(trial("a", {1004: 4.0}), trial("b", {912: 4.1}))
+    assert names(ranking) == ["a", "b"]
+    assert ranking.tokens == 900
+
+
+def test_an_open_trial_of_full_length_competes_with_its_value_at_that_length() -> None:
+    running = trial("longer", {900: 4.5, 1800: 3.0}, state=TrialState.RUNNING, planned=2700)
+    ranking = rank(running, trial("a", {900: 4.0}))
+    assert names(ranking) == ["a", "longer"]
+    assert ranking.ranked[1].estimate.cost == 4.5
+
+
+def test_without_a_complete_trial_the_furthest_ones_compete() -> None:
+    trials = [
+        trial("a", {300: 2.0}, state=TrialState.STOPPED),
+        trial("b", {300: 4.0, 600: 3.5}, state=TrialState.STOPPED),
+        trial("c", {600: 3.4}, state=TrialState.INTERRUPTED),
+    ]
+    assert names(rank(*trials)) == ["c", "b"]
+
+
+def test_nothing_is_ranked_before_the_first_validation() -> None:
+    assert rank_trials([trial("a", {})]) is None
+
+
+def test_of_equal_configurations_the_first_one_wins() -> None:
+    assert names(rank(trial("a", {900: 4.0}), trial("b", {900: 4.0}))) == ["a", "b"]
+
+
+def test_one_training_that_two_studies_recorded_counts_once() -> None:
+    twice = [trial("a", {900: 4.0}, study=study) for study in ("s", "other")]
+    (found,) = rank(*twice).ranked
+    assert found.estimate.seeds == 1
+
+
+def test_the_best_of_a_family_may_lack_seeds() -> None:
+    repeated = [trial(f"lstm {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
+    ranking = rank(*repeated, trial("rnn 0", {900: 5.0}), trial("rnn 1", {900: 4.5}))
+    best = ranking.find_best("rnn")
+    assert best is not None
+    assert best.best.name == "rnn 1"
+    assert ranking.find_best("scrn") is None
+
+
+@pytest.mark.parametrize(("tokens", "cost"), [(100, 5.0), (300, 5.0), (301, 4.0), (600, 4.0), (9000, 3.0)])
+def test_the_cost_at_a_milestone_is_the_lowest_up_to_the_report_at_or_past_it(
+    tokens: int, cost: float
+) -> None:
+    assert find_cost_at({300: 5.0, 600: 4.0, 900: 4.5, 1200: 3.0}, tokens) == cost
+
+
+def test_a_diverged_report_does_not_hide_an_earlier_one() -> None:
+    assert find_cost_at({300: 5.0, 600: math.inf}, 600) == 5.0

@@ -1,0 +1,65 @@
+"""The costs of the sentences of a text are those of the words from one sentence end to the next."""
+
+import pytest
+import torch
+
+from memtune.corpora import Corpus
+from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol, TextProtocol, TreeProtocol
+from memtune.models import DependencyRNNConfig, KneserNeyConfig, LSTMConfig, build_model
+from memtune.models.architecture import negative_log_likelihood
+from memtune.tasks import LanguageModellingConfig
+from memtune.training import TrialConfig
+from memtune.training.counting_trainer import CountingTrainer
+from tests.golden.tiny_trees import make_tree_corpus
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return make_tree_corpus(tmp_path_factory.mktemp("trees"))
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [SentenceProtocol(), SentenceProtocol(variant="tran2016", min_length=2, batch_size=2), StreamProtocol()],
+    ids=lambda protocol: protocol.label,
+)
+def test_the_sentences_of_a_text_add_up_to_its_loss(corpus: Corpus, protocol: TextProtocol) -> None:
+    model = build_model(LSTMConfig(width=6, initial_range=0.5), len(corpus.vocabulary), seed=1).double()
+    task = LanguageModellingConfig().open(corpus, protocol)
+    costs, metrics = task.compute_item_costs(model, "valid"), task.evaluate(model, "valid")
+    assert costs.cost == pytest.approx(metrics.loss, rel=1e-12)
+    assert costs.counts_I.sum() == metrics.tokens
+
+
+@pytest.mark.parametrize("protocol", [TreeProtocol(), TreeProtocol(count_unknown=False)])
+def test_the_sentences_of_trees_add_up_to_their_loss(corpus: Corpus, protocol: TreeProtocol) -> None:
+    config = DependencyRNNConfig(width=6, labels=40, initial_range=0.5)
+    model = build_model(config, len(corpus.vocabulary), seed=1).double()
+    task = LanguageModellingConfig().open(corpus, protocol)
+    costs, metrics = task.compute_item_costs(model, "valid"), task.evaluate(model, "valid")
+    assert costs.cost == pytest.approx(metrics.loss, rel=1e-12)
+    assert costs.counts_I.sum() == metrics.tokens
+
+
+def test_each_sentence_has_the_nats_of_reading_it_alone(corpus: Corpus) -> None:
+    model = build_model(LSTMConfig(width=6, initial_range=0.5), len(corpus.vocabulary), seed=1).double()
+    found = LanguageModellingConfig().open(corpus, SentenceProtocol()).compute_item_costs(model, "valid")
+    split = corpus["valid"]
+    assert len(found.costs_I) == split.sentence_count
+    for number in range(0, split.sentence_count, 5):
+        start, length = int(split.starts[number]), int(split.lengths[number])
+        words = split.read_tokens(start, start + length).tolist()
+        targets, inputs = torch.tensor([words]), torch.tensor([[words[-1], *words[:-1]]])
+        with torch.no_grad():
+            nats, _ = negative_log_likelihood(model, inputs, targets)
+        assert found.costs_I[number] == pytest.approx(float(nats), rel=1e-12)
+        assert found.counts_I[number] == length
+
+
+def test_a_model_that_counts_has_costs_too(corpus: Corpus) -> None:
+    trial = TrialConfig(model=KneserNeyConfig(order=3))
+    trainer = CountingTrainer(trial, corpus)
+    trainer.advance()
+    task = LanguageModellingConfig().open(corpus, trial.protocol)
+    costs = task.compute_item_costs(trainer.model, "valid")
+    assert costs.cost == pytest.approx(task.evaluate(trainer.model, "valid").loss, rel=1e-9)
