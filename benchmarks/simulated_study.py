@@ -25,6 +25,7 @@ from typing import Any
 
 from benchmarks.side_by_side import format_measure
 from memtune.corpora.grammar import import_grammar
+from memtune.reports.learning_curves import draw_trial_figures
 from memtune.settings import Settings
 from memtune.studies.director import Director, Trial
 from memtune.studies.study import ResolvedStudy, load_study
@@ -221,7 +222,8 @@ def simulate(folder: Path, options: argparse.Namespace) -> tuple[list[Milestone]
         rule = resolved.make_early_stopping_rule()
         return Director(resolved.open_proposals(), records, options.trials, rule)
 
-    with Recorder(settings.tracking_uri, resolved.corpus.name) as recorder:
+    corpus = resolved.corpus.name
+    with Recorder(settings.tracking_uri, corpus, draw_figures=draw_trial_figures) as recorder:
         records = PartialRecords(StudyRecords(recorder, resolved), options.recorded)
         driver = SimulatedDriver(open_director(records), lambda: open_director(records))
         process_start, thread_start = time.process_time(), time.thread_time()

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from memtune.ray_backend.ray_executor import RayExecutor
+from memtune.reports.learning_curves import draw_trial_figures
 from memtune.reports.live_display import LiveDisplay
 from memtune.reports.text_console import TextConsole
 from memtune.results.promotion import promote_best_trial
@@ -53,5 +54,5 @@ def run_search(
     def promote(study: ResolvedStudy, recorder: Recorder, outcomes: Sequence[Outcome]) -> Promotion | None:
         return promote_best_trial(study, recorder, outcomes, replace_champion)
 
-    hooks = StudyHooks(watch=watch, promote=promote, notify=output.print)
+    hooks = StudyHooks(watch, promote, output.print, draw_trial_figures)
     return run_study(path, resolved, executor or RayExecutor(address), hooks, resume=resume)

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from memtune import cli
 from memtune.errors import ClusterError
+from memtune.ray_backend.jobs import job_server
 from memtune.ray_backend.jobs.job_server import JobServer
 from memtune.ray_backend.jobs.job_submission import prepare_resumption
 from memtune.settings import Settings
@@ -170,23 +171,28 @@ def test_following_a_failed_job_ends_with_its_exit_code(client: RayHead, tmp_pat
         prepare_resumption(server.get_job("fails"))
 
 
-def test_following_a_log_continues_after_an_interrupted_connection(client: RayHead, tmp_path: Path) -> None:
+def test_following_a_log_continues_after_each_interruption(
+    client: RayHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timeout counts from the last output: the second interruption comes later than it allows."""
+    monkeypatch.setattr(job_server, "RECONNECT_TIMEOUT_SECONDS", job_server.POLL_SECONDS / 2)
     with Tunnel(client.address) as tunnel:
         server = JobServer(tunnel.address)
-        gate = tmp_path / "gate"
-        waiting = f"until [ -e {gate} ]; do sleep 0.2; done"
-        server.submit("cut", f"echo before; {waiting}; echo after", tmp_path, {}, {})
+        gates = {name: tmp_path / name for name in ("first", "second")}
+        steps = [f"echo {name}; until [ -e {gate} ]; do sleep 0.2; done" for name, gate in gates.items()]
+        server.submit("cut", "; ".join([*steps, "echo third"]), tmp_path, {}, {})
         pieces: list[str] = []
 
         def write(piece: str) -> None:
             pieces.append(piece)
-            if "before\n" in piece:
-                tunnel.cut()
-                gate.touch()
+            for name, gate in gates.items():
+                if f"{name}\n" in piece:
+                    tunnel.cut()
+                    gate.touch()
 
         assert server.follow_log("cut", write).status == "SUCCEEDED"
     lines = "".join(pieces).splitlines()
-    assert (lines.count("before"), lines.count("after")) == (1, 1)
+    assert [lines.count(name) for name in ("first", "second", "third")] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("token", ["0" * 64, None], ids=["wrong", "none"])

@@ -12,6 +12,7 @@ import urllib.request
 import pytest
 
 from memtune.errors import TrackingError
+from memtune.reports.learning_curves import draw_trial_figures
 from memtune.tracking import Recorder, check_tracking, read_leaderboard, sqlite_uri
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.mlflow_ui import start_server
@@ -199,7 +200,7 @@ def test_a_driver_killed_while_it_records_goes_on_without_doubles(server, corpus
 
 
 def test_the_pages_and_a_trials_figure_are_served(server, corpus):
-    with Recorder(server.uri, corpus) as recorder:
+    with Recorder(server.uri, corpus, draw_figures=draw_trial_figures) as recorder:
         recorder.start_trial("t1", "trial", {})
         recorder.log_reports("t1", [report(tokens) for tokens in range(1, 7)])
         recorder.finish_trial("t1", TrialState.COMPLETE)

@@ -37,6 +37,7 @@ def train(
     with gc_paused():
         import torch
 
+        from memtune.reports.learning_curves import draw_trial_figures
         from memtune.results.single_trial import load_trial
         from memtune.results.single_trial import train as train_one
 
@@ -60,6 +61,7 @@ def train(
                 replace_champion=replace_champion,
                 on_progress=show,
                 on_report=lambda report: bar.console.print(_format_report(report, counted_in)),
+                draw_figures=draw_trial_figures,
             )
         except KeyboardInterrupt:
             warn("stopped; the same command resumes from the last checkpoint")

@@ -9,7 +9,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from memtune.errors import StudyError
-from memtune.ray_backend.node_compatibility import read_autoscaling_config
+from memtune.ray_backend.compatibility import read_autoscaling_config
 from memtune.studies.capacity import RESOURCE_TOLERANCE, NodeType, parse_capacity
 
 __all__ = ["SlotPlanner", "find_autoscaling_config", "find_smallest_gpu_bytes", "list_node_types"]

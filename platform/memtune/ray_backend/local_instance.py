@@ -8,8 +8,8 @@ from typing import Any
 
 import ray
 
+from memtune.ray_backend.compatibility import use_lean_node
 from memtune.ray_backend.instance_cleanup import RUN_FOLDER_VARIABLE
-from memtune.ray_backend.node_compatibility import use_lean_node
 from memtune.ray_backend.private_token import set_environment, use_private_token
 
 __all__ = ["run_local_instance"]

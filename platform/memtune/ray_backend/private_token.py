@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from memtune.ray_backend.node_compatibility import reset_token_cache
+from memtune.ray_backend.compatibility import reset_token_cache
 
 __all__ = ["protect_default_token", "set_environment", "use_private_token"]
 

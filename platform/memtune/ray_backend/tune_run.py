@@ -13,7 +13,7 @@ from types import FrameType
 from ray import tune
 
 from memtune.ray_backend.cluster_nodes import SlotPlanner
-from memtune.ray_backend.node_compatibility import forward_no_variables
+from memtune.ray_backend.compatibility import forward_no_variables
 from memtune.ray_backend.trial_actor import TrialActor
 from memtune.ray_backend.tune_adapters import (
     MAX_RETRIES,

@@ -12,7 +12,7 @@ from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.toml_files import read_toml
 from memtune.studies.trial_records import collect_trial_parameters, make_corpus_input, make_trial_tags
-from memtune.tracking import NO_STUDY, Promotion, Recorder, check_tracking
+from memtune.tracking import NO_STUDY, DrawFigures, Promotion, Recorder, check_tracking
 from memtune.training import AnyTrainer, Progress, Report, TrialConfig, new_trainer
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Value, parse
@@ -69,10 +69,12 @@ def train(
     settings: Settings | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_report: Callable[[Report], None] | None = None,
+    draw_figures: DrawFigures = lambda name, objective, metrics: {},
 ) -> TrainResult:
     """Train the configuration in `path`, from its last checkpoint when there is one.
 
-    `on_progress` is called a few times a second, `on_report` at each milestone. The model is registered when
+    `on_progress` is called a few times a second, `on_report` at each milestone; `draw_figures` draws the
+    figures that are recorded at the end. The model is registered when
     it is the best of its corpus, or in any case with `replace_champion`. Raises a MemtuneError before
     training when something that the file names is missing.
     """
@@ -85,7 +87,7 @@ def train(
     )
     trainer = checkpoints.restore(corpus, device) or new_trainer(file.trial, corpus, device)
     initial_tokens = trainer.tokens
-    with Recorder(settings.tracking_uri, corpus.name) as recorder:
+    with Recorder(settings.tracking_uri, corpus.name, draw_figures=draw_figures) as recorder:
         _start_run(recorder, path.stem, trainer, corpus, settings)
         _train_and_record(trainer, checkpoints, recorder, on_progress, on_report)
         promotion = (

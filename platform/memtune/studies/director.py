@@ -149,7 +149,8 @@ class Director:
     def check(self) -> None:
         """Raise StudyError when this driver lost the study or its storage was deleted.
 
-        An executor calls this several times a second; the storage is asked every ten seconds.
+        An executor calls this several times a second, or before each step of a trial; the storage is asked
+        every ten seconds.
         """
         if time.monotonic() - self._last_check >= CHECK_INTERVAL_SECONDS:
             self._last_check = time.monotonic()

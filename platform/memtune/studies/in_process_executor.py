@@ -33,11 +33,15 @@ class InProcessExecutor:
 
 
 def _run_trial(run: TrialRun, trial: Trial, end: float | None) -> bool:
-    """Run one trial; return whether another may start."""
+    """Run one trial; return whether another may start.
+
+    Raises StudyError when this driver lost the study or the study's storage was deleted.
+    """
     number = trial.proposal.number
     worker = TrialWorker(run.make_assignment(trial))
     run.director.on_started(number)
     while end is None or time.monotonic() < end:
+        run.director.check()
         report = worker.step()
         if report.worker_fault is not None:
             run.director.halt(number, report.worker_fault)

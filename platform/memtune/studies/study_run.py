@@ -24,7 +24,7 @@ from memtune.studies.seed_repeats import make_repeat_space, select_best_outcomes
 from memtune.studies.study import ResolvedStudy, Study, load_study, resolve_study
 from memtune.studies.time_budget import TimeBudget
 from memtune.studies.trial_records import StudyRecords
-from memtune.tracking import Promotion, Recorder, check_tracking
+from memtune.tracking import DrawFigures, Promotion, Recorder, check_tracking
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason, TrialEnd
 
@@ -54,6 +54,8 @@ class StudyHooks:
     """Offers the best of the outcomes to the registry."""
     notify: Callable[[str], object]
     """Prints a message to the user."""
+    draw_figures: DrawFigures
+    """Draws the figures that are recorded with a trial."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,12 @@ class _StudyRun:
     def _open_recorder(self) -> Recorder:
         tracking_uri = self._resolved.settings.tracking_uri
         check_tracking(tracking_uri)
-        recorder = Recorder(tracking_uri, self._resolved.corpus.name, guard=self._lease.check)
+        recorder = Recorder(
+            tracking_uri,
+            self._resolved.corpus.name,
+            guard=self._lease.check,
+            draw_figures=self._hooks.draw_figures,
+        )
         return self._recorder_stack.enter_context(recorder)
 
     def _write_study_file(self) -> None:

@@ -1,6 +1,6 @@
-"""Records in MLflow: runs, lineage, and the registry of best models.
+"""Records in MLflow: runs, the data they used, and the registry of the best models.
 
-The only package that imports MLflow, on first use.
+The only package that imports MLflow. It does so on first use.
 """
 
 from memtune.tracking.mlflow_connection import check_tracking, is_server, sqlite_uri
@@ -18,12 +18,14 @@ from memtune.tracking.registry.registered_model import DownloadedModel, load_reg
 from memtune.tracking.runs.leaderboard import LeaderboardRow, find_varying_parameters, read_leaderboard
 from memtune.tracking.runs.recorder import NO_STUDY, Recorder
 from memtune.tracking.runs.run_entries import CorpusInput
+from memtune.tracking.runs.run_writer import DrawFigures
 from memtune.tracking.ui_links import comparison_link, experiment_link
 
 __all__ = [
     "NO_STUDY",
     "CorpusInput",
     "DownloadedModel",
+    "DrawFigures",
     "LeaderboardRow",
     "ModelCard",
     "ModelResult",

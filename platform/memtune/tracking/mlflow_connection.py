@@ -7,7 +7,6 @@ migration notices, no minutes of retries inside one HTTP call (the recorder retr
 import logging
 import os
 import sqlite3
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -20,6 +19,7 @@ from filelock import FileLock
 
 from memtune.errors import TrackingError
 from memtune.gc_pause import gc_paused
+from memtune.retry import Backoff, retry
 from memtune.tracking.compatibility import (
     DATABASE_REFUSAL_CODE,
     OLD_IMPORT_WARNINGS,
@@ -48,6 +48,8 @@ PERMANENT_ERROR_CODES = {
     "NOT_FOUND",
     "ENDPOINT_NOT_FOUND",
 }
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
+"""Seconds between two attempts to reach an unavailable store."""
 ACCESS_DENIED_CODES = {"UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED"}
 
 REBUILD_HINT = (
@@ -225,20 +227,17 @@ def translate_mlflow_errors(tracking_uri: str) -> Iterator[None]:
 
 
 def retry_while_unavailable(action: Callable[[], T], seconds: float) -> T:
-    """The result of `action`, retried for `seconds` while the store is unavailable; then its last error."""
-    end, pause = time.monotonic() + seconds, 0.1
-    while True:
-        try:
-            return action()
-        except Exception as error:
-            if is_permanent(error) or isinstance(error, TrackingError) or time.monotonic() + pause > end:
-                raise
-            time.sleep(pause)
-            pause = min(2 * pause, 5.0)
+    """The result of `action`, retried for `seconds` while the store is unavailable; then raises its error."""
+    return retry(
+        action,
+        is_transient=lambda error: not (is_permanent(error) or isinstance(error, TrackingError)),
+        next_pause=Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS).next_pause,
+        timeout_seconds=seconds,
+    )
 
 
 def is_permanent(error: Exception) -> bool:
-    """Whether the store refuses this for good; one that is unreachable, locked or full may recover."""
+    """Whether the store refuses the request permanently; an unreachable, locked or full one may recover."""
     from mlflow.exceptions import MlflowException
 
     if isinstance(error, MlflowException):
@@ -249,9 +248,9 @@ def is_permanent(error: Exception) -> bool:
 
 
 def is_database_refusal(error: Exception) -> bool:
-    """Whether the store's database refused the request: for good, or because of another writer.
+    """Whether the store's database refused the request, permanently or because of a concurrent writer.
 
-    Two drivers that record the same dataset at once get this once; a repetition finds the row.
+    Two drivers that record the same dataset at the same time get this once; a retry finds the row.
     """
     from mlflow.exceptions import MlflowException
 
@@ -259,7 +258,10 @@ def is_database_refusal(error: Exception) -> bool:
 
 
 def experiment_name(corpus: str) -> str:
-    """The experiment and registered model of a corpus: its name, refused where MLflow cannot take it."""
+    """The name of a corpus's experiment and registered model, which is the corpus's own.
+
+    Raises TrackingError for a name that MLflow does not allow.
+    """
     if not corpus or any(sign in corpus for sign in "/:\\") or corpus in (".", ".."):
         raise TrackingError(
             f'a corpus named "{corpus}" cannot be an experiment: use a name without "/" and ":"'

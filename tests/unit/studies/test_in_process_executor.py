@@ -1,15 +1,23 @@
 """Studies run without Ray: every trial in the driver's own process."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from memtune.api import run_search
-from memtune.errors import CorpusError
+from memtune.errors import CorpusError, StudyError
+from memtune.search import Lease, study_lease
 from memtune.settings import Settings
-from memtune.studies import assignment
+from memtune.studies import assignment, director, trial_worker
 from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.study import load_study, resolve_study
+from memtune.studies.trial_worker import TrialWorker, WorkerReport
+from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import StopReason, TrialState
+
+LONG_REPORTS = {"training.report_every": 900, "resources.checkpoint_every": "0.0001s"}
+"""One report per trial, and a checkpoint after every batch."""
 
 
 def test_a_study_runs_to_its_end_in_this_process(study_file: Path, settings: Settings) -> None:
@@ -58,3 +66,75 @@ def test_a_spent_time_budget_leaves_no_trial_open(study_file: Path, settings: Se
     stopped = [outcome.end for outcome in result.outcomes if outcome.state is TrialState.STOPPED]
     assert {end.reason for end in stopped if end} <= {StopReason.TIME_BUDGET}
     assert all(not outcome.state.is_open for outcome in result.outcomes)
+
+
+def test_an_ended_trial_has_its_learning_curve(study_file: Path, settings: Settings) -> None:
+    file = study_file.read_text().replace("report_every = 300", "report_every = 150")
+    study_file.write_text(file)
+    run_search(study_file, {"budget.trials": 1}, settings=settings, executor=InProcessExecutor())
+    client = connect(settings.tracking_uri)
+    experiment = client.get_experiment_by_name("tiny")
+    assert experiment is not None
+    (trial,) = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'trial'")
+    assert "learning_curve.png" in [file.path for file in client.list_artifacts(trial.info.run_id)]
+
+
+class TestBetweenTwoReports:
+    """A trial stores checkpoints of which the director learns nothing, and something happens to its study."""
+
+    @pytest.fixture
+    def tokens(self) -> list[int]:
+        """The tokens of the trial after each step."""
+        return []
+
+    @pytest.fixture
+    def run_until(
+        self, study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, tokens: list[int]
+    ) -> Callable[[Callable[[], object]], None]:
+        """Run the study with an event after the first step of its first trial."""
+
+        def run(event: Callable[[], object]) -> None:
+            step = TrialWorker.step
+
+            def step_and_fire(worker: TrialWorker) -> WorkerReport:
+                report = step(worker)
+                tokens.append(report.tokens)
+                if len(tokens) == 1:
+                    event()
+                return report
+
+            monkeypatch.setattr(trial_worker.TrialWorker, "step", step_and_fire)
+            monkeypatch.setattr(director, "CHECK_INTERVAL_SECONDS", 0.0)
+            run_search(study_file, LONG_REPORTS, settings=settings, executor=InProcessExecutor())
+
+        return run
+
+    def test_a_study_whose_storage_is_deleted_ends(
+        self,
+        run_until: Callable[[Callable[[], object]], None],
+        settings: Settings,
+        monkeypatch: pytest.MonkeyPatch,
+        tokens: list[int],
+    ) -> None:
+        monkeypatch.setattr("memtune.search.crash_safe_journal.MISSING_LIMIT_SECONDS", 0.0)
+        with pytest.raises(StudyError, match="was deleted"):
+            run_until(Path(settings.study_database.removeprefix("journal://")).unlink)
+        assert tokens[-1] < 900
+
+    def test_a_study_that_another_driver_took_over_ends(
+        self,
+        run_until: Callable[[Callable[[], object]], None],
+        study_file: Path,
+        settings: Settings,
+        monkeypatch: pytest.MonkeyPatch,
+        tokens: list[int],
+    ) -> None:
+        study = resolve_study(study_file, load_study(study_file, LONG_REPORTS), settings)
+
+        def take_over() -> None:
+            with Lease(settings.study_database, study.id, timeout_seconds=0.0):
+                monkeypatch.setattr(study_lease, "read_clock_seconds", lambda: float("inf"))
+
+        with pytest.raises(StudyError, match="was taken over"):
+            run_until(take_over)
+        assert tokens[-1] < 900

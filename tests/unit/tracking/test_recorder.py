@@ -3,6 +3,7 @@
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 
 import pytest
@@ -144,16 +145,17 @@ def test_a_finished_trial_tells_why(record, find):
     assert (trial.data.tags["memtune.state"], trial.data.tags["memtune.stop_reason"]) == ("failed", "error")
 
 
-def test_a_finished_trial_has_a_learning_curve(record, find, client, tmp_path):
-    record(100, 200, 300, 400, 500)
-    path = client.download_artifacts(find()[0].info.run_id, "learning_curve.png", str(tmp_path))
-    with open(path, "rb") as file:
-        assert file.read(8) == b"\x89PNG\r\n\x1a\n"
+def test_a_finished_trial_has_the_figures_drawn_of_its_metrics(tracking_uri, find, client, tmp_path):
+    def draw_figures(name, objective, metrics):
+        return {"figure.txt": f"{name} {objective} {metrics['valid_perplexity']}".encode()}
 
-
-def test_a_short_trial_has_no_learning_curve(record, find, client):
-    record(100, 200, 300, 400)
-    assert client.list_artifacts(find()[0].info.run_id) == []
+    with Recorder(tracking_uri, "ptb", draw_figures=draw_figures) as recorder:
+        recorder.start_trial("t1", "lstm #0", {})
+        recorder.log_reports("t1", reports(200))
+        recorder.log_reports("t1", reports(100))
+        recorder.finish_trial("t1", TrialState.COMPLETE)
+    path = client.download_artifacts(find()[0].info.run_id, "figure.txt", str(tmp_path))
+    assert Path(path).read_text() == "lstm #0 perplexity [(100, 20000.0), (200, 10000.0)]"
 
 
 def test_a_trial_that_reports_after_its_end_keeps_its_run(record, tracking_uri, find, client):

@@ -159,6 +159,7 @@ class JobServer:
         An interrupted connection is opened again, and no output is written twice. Raises ClusterError when
         the server does not answer for RECONNECT_TIMEOUT_SECONDS.
         """
+        # Not `memtune.retry.retry`: its timeout counts from the first attempt, which may stream for days.
         written = 0
         disconnected_at: float | None = None
         while True:
@@ -171,8 +172,10 @@ class JobServer:
                     return job
                 disconnected_at = None
             except _LogInterruptedError as error:
-                disconnected_at = disconnected_at or time.monotonic()
-                if time.monotonic() - disconnected_at > RECONNECT_TIMEOUT_SECONDS:
+                now = time.monotonic()
+                if disconnected_at is None or error.has_received:
+                    disconnected_at = now
+                if now - disconnected_at > RECONNECT_TIMEOUT_SECONDS:
                     raise ClusterError(
                         f"the log of {job_id} was interrupted ({error}), and {self.address} does not answer; "
                         f"the job may still run; to follow it: memtune jobs logs {job_id} --follow"
@@ -196,7 +199,7 @@ class JobServer:
                 if new:
                     write(new)
         except (ClientError, RuntimeError, OSError) as error:
-            raise _LogInterruptedError(str(error), max(seen, characters_written)) from error
+            raise _LogInterruptedError(str(error), max(seen, characters_written), seen > 0) from error
         return max(seen, characters_written)
 
     @contextmanager
@@ -218,9 +221,10 @@ class JobServer:
 class _LogInterruptedError(Exception):
     """The stream of a log ended with an error before the job ended."""
 
-    def __init__(self, reason: str, characters_written: int) -> None:
+    def __init__(self, reason: str, characters_written: int, has_received: bool) -> None:
+        """`has_received` says that the server sent output before the connection broke."""
         super().__init__(reason)
-        self.characters_written = characters_written
+        self.characters_written, self.has_received = characters_written, has_received
 
 
 def _create_client(address: str) -> "JobSubmissionClient":

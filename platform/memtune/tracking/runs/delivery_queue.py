@@ -1,7 +1,8 @@
-"""A bounded queue of commands per receiver, delivered in order by one thread that retries.
+"""Bounded queues of commands, one per key, delivered in order by one thread that retries.
 
-Knows nothing of its content. A delivery that fails because the receiver is unavailable is retried with
-growing pauses; a command that is refused for good is dropped, logged as an error and kept in `problems`.
+A delivery that fails because the receiver is unavailable is retried with growing pauses. A command that is
+refused permanently is dropped, logged as an error and kept in `problems`. The queue does not look into the
+commands.
 """
 
 import logging
@@ -10,6 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
+
+from memtune.retry import Backoff
 
 __all__ = ["DeliveryQueue"]
 
@@ -20,7 +23,7 @@ FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
 MAX_WAITING_COMMANDS = 10_000
 """About 20 MB: the reports of 1,000 to 2,000 short trials."""
 MAX_DOUBTFUL_ATTEMPTS = 12
-"""Attempts for an error that is either permanent or over soon; the pauses between them add up to 40 s."""
+"""Attempts after an error that may be permanent or transient; the pauses between them add up to 40 s."""
 PROGRESS_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
@@ -143,8 +146,11 @@ class DeliveryQueue(Generic[Key, Command]):
             return key
 
     def _deliver_all(self, key: Key, commands: deque[Command]) -> None:
-        """Deliver until nothing is left or the queue closes; log one warning per outage."""
-        pause, failed_since, attempts = FIRST_PAUSE_SECONDS, None, 0
+        """Deliver until nothing is left or the queue closes; log one warning per outage.
+
+        Not `memtune.retry.retry`: a permanent error drops one command, and the others are delivered.
+        """
+        backoff, failed_since, attempts = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS), None, 0
         while commands and not self._closing.is_set():
             left = len(commands)
             try:
@@ -153,13 +159,13 @@ class DeliveryQueue(Generic[Key, Command]):
                 attempts = attempts + 1 if len(commands) == left and self._is_doubtful(error) else 0
                 if self._is_permanent(error) or attempts >= MAX_DOUBTFUL_ATTEMPTS:
                     self._drop(key, commands.popleft(), error)
-                    pause, attempts = FIRST_PAUSE_SECONDS, 0
+                    backoff.reset()
+                    attempts = 0
                     continue
                 if failed_since is None:
                     failed_since = time.monotonic()
                     logger.warning("tracking is unavailable, entries are kept and retried: %s", error)
-                self._closing.wait(pause)
-                pause = min(2 * pause, MAX_PAUSE_SECONDS)
+                self._closing.wait(backoff.next_pause())
         if failed_since is not None and not commands:
             logger.warning("tracking is available again after %.0f s", time.monotonic() - failed_since)
 

@@ -36,13 +36,14 @@ from memtune.tracking.runs.run_commands import (
 )
 from memtune.tracking.runs.run_entries import CorpusInput
 from memtune.tracking.runs.run_store import RecordedTrial
-from memtune.tracking.runs.run_writer import RunWriter
+from memtune.tracking.runs.run_writer import DrawFigures, RunWriter
 from memtune.trial_state import TrialEnd, TrialState
 
 __all__ = ["NO_STUDY", "Recorder"]
 
 
-NO_STUDY = "alone"  # the study of trials that belong to none
+NO_STUDY = "alone"
+"""The study under which trials without a study are recorded."""
 READ_SECONDS = 60.0
 
 
@@ -50,8 +51,9 @@ class Recorder:
     """Records one study on a corpus's experiment. Thread-safe; also a context manager that closes itself.
 
     `clock` gives seconds since the epoch. `guard` is called before each delivery; when it raises a StudyError
-    (another driver has the study), nothing more is delivered. Raises TrackingError when the store's URI is
-    invalid; a server that does not answer is no error here, see `check_tracking`.
+    (another driver has the study), nothing more is delivered. `draw_figures` draws the figures of each
+    trial that ends. Raises TrackingError when the store's URI is invalid; a server that does not answer is no
+    error here, see `check_tracking`.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Recorder:
         corpus: str,
         clock: Callable[[], float] = time.time,
         guard: Callable[[], None] = lambda: None,
+        draw_figures: DrawFigures = lambda name, objective, metrics: {},
     ) -> None:
         self.tracking_uri = tracking_uri
         self.experiment = experiment_name(corpus)
@@ -67,7 +70,7 @@ class Recorder:
         self._study = NO_STUDY
         self._started: set[RunKey] = set()
         self._guard = guard
-        self._runs = RunWriter(connect(tracking_uri), tracking_uri, self.experiment)
+        self._runs = RunWriter(connect(tracking_uri), tracking_uri, self.experiment, draw_figures)
         self._delivery_queue: DeliveryQueue[RunKey, Command] = DeliveryQueue(
             self._deliver, is_permanent, is_database_refusal
         )
@@ -103,7 +106,7 @@ class Recorder:
         self._enqueue(identity, *(LogReport(now, report) for report in reports))
 
     def log_files(self, identity: str, files: Mapping[str, bytes | str | Path]) -> None:
-        """Store artifacts by relative name: bytes, a text, or the present content of a path."""
+        """Store artifacts by relative name: bytes, a text, or the current content of a path."""
         self._enqueue(identity, WriteFiles({name: _read_content(file) for name, file in files.items()}))
 
     def finish_trial(
@@ -113,7 +116,7 @@ class Recorder:
         end: TrialEnd | None = None,
         validated_tokens: int | None = None,
     ) -> None:
-        """End the trial's run, with its learning curve as a figure.
+        """End the trial's run and store its figures.
 
         `validated_tokens` are those at its last report with a validation, see `list_recorded_trials`.
         """
@@ -143,18 +146,15 @@ class Recorder:
 
     @property
     def problems(self) -> list[str]:
-        """Commands that the store refused for good, for instance because a run was deleted meanwhile."""
+        """Commands that the store refused permanently, for instance because a run was deleted meanwhile."""
         return list(self._delivery_queue.problems)
 
     def flush(self, stall_seconds: float) -> bool:
-        """Wait until everything is recorded, as long as the store makes progress; whether it is.
-
-        Gives up when nothing was recorded for `stall_seconds`.
-        """
+        """Wait until everything is recorded; return False after `stall_seconds` without progress."""
         return self._delivery_queue.flush(stall_seconds)
 
     def close(self, stall_seconds: float = 60.0) -> bool:
-        """Flush and end the thread; whether everything was recorded."""
+        """Flush and end the thread; return whether everything was recorded."""
         return self._delivery_queue.close(stall_seconds)
 
     def __enter__(self) -> Self:

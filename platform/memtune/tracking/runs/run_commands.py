@@ -103,10 +103,10 @@ class WriteFiles:
 
 @dataclass(frozen=True)
 class DrawCurve:
-    """The learning curve and the best validation figure, from all reports so far."""
+    """The figures of a trial and its best validation value, from all reports so far."""
 
     def execute(self, actions: "RunActions", key: RunKey) -> None:
-        """Draw and store the figures."""
+        """Draw and store the figures and the best value."""
         actions.draw_curve(key)
 
 
@@ -150,7 +150,7 @@ class RunActions(Protocol):
         """Store artifacts by relative path."""
 
     def draw_curve(self, key: RunKey) -> None:
-        """Store the figures of the run."""
+        """Store the figures and the best validation value of the run."""
 
     def end_run(self, key: RunKey, command: EndRun) -> None:
         """Set the run's final status."""

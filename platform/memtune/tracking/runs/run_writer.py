@@ -8,7 +8,7 @@ holds at a step is not written again.
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from memtune.objective import Objective, better_direction
 from memtune.tracking.mlflow_connection import ensure_experiment
 from memtune.tracking.runs import run_entries, run_store
-from memtune.tracking.runs.learning_curves import draw_accuracy_by_perplexity, draw_learning_curve
 from memtune.tracking.runs.run_commands import (
     OBJECTIVE_TAG,
     PARENT_TAG,
@@ -37,17 +36,19 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-__all__ = ["RunWriter"]
+__all__ = ["DrawFigures", "RunWriter"]
+
+Points = Sequence[tuple[int, float]]
+DrawFigures = Callable[[str, Objective, Mapping[str, Points]], dict[str, bytes]]
+"""Draws the figures of a trial, as PNG files by name, from its name, its objective and its metrics: (tokens
+seen, value) in order, by metric name."""
 
 COMMANDS_PER_PASS = 500
-MIN_DRAWN_POINTS = 5
-"""Reports that a figure needs. Drawing takes 0.1 to 0.6 s, more than all else of a trial; MLflow draws the
-metrics of shorter trials by itself."""
 
 
 @dataclass
 class _OpenRun:
-    """A run that is written: what the store holds of it and what is to be sent."""
+    """A run that is being written: what the store holds of it, and what is still to be sent."""
 
     run_id: str
     name: str
@@ -57,17 +58,20 @@ class _OpenRun:
     texts: dict[str, str] = field(default_factory=dict)
     """Tags set from reports."""
     is_stale: bool = False
-    """A request failed, and the store may have carried it out all the same: read `values` again."""
+    """A request failed, although the store may have carried it out: `values` must be read again."""
     pending: run_store.Batch = field(default_factory=run_store.Batch)
 
 
 class RunWriter:
     """The runs of one experiment, written by one thread."""
 
-    def __init__(self, client: "MlflowClient", tracking_uri: str, experiment: str) -> None:
+    def __init__(
+        self, client: "MlflowClient", tracking_uri: str, experiment: str, draw_figures: DrawFigures
+    ) -> None:
         self._client = client
         self._tracking_uri = tracking_uri
         self._experiment = experiment
+        self._draw_figures = draw_figures
         self._experiment_id: str | None = None
         self._open_runs: dict[RunKey, _OpenRun] = {}
         self._attempted: set[RunKey] = set()
@@ -172,16 +176,11 @@ class RunWriter:
         self._find_open_run(key).pending.files |= contents
 
     def draw_curve(self, key: RunKey) -> None:
-        """Add the learning curve, where it has enough points, and the best validation figure."""
+        """Add the figures and the best validation value to the pending batch."""
         run = self._read_open_run(key)
-        train, valid = (_read_points(run, f"{split}_{run.objective}") for split in ("train", "valid"))
-        if max(len(train), len(valid)) >= MIN_DRAWN_POINTS:
-            run.pending.files["learning_curve.png"] = draw_learning_curve(
-                run.name, run.objective, train, valid
-            )
-            if run.objective == "accuracy" and valid:
-                figure = draw_accuracy_by_perplexity(run.name, _read_points(run, "valid_perplexity"), valid)
-                run.pending.files["accuracy_by_perplexity.png"] = figure
+        metrics = {name: sorted(values.items()) for name, values in run.values.items()}
+        run.pending.files |= self._draw_figures(run.name, run.objective, metrics)
+        valid = metrics.get(f"valid_{run.objective}", [])
         reached = [(tokens, value) for tokens, value in valid if not math.isnan(value)]
         if reached:
             choose = max if better_direction(run.objective) == "higher" else min
@@ -218,7 +217,7 @@ class RunWriter:
             run.pending = run_store.Batch()
 
     def _read_open_run(self, key: RunKey) -> _OpenRun:
-        """The open run, with what the store holds of it read again where that is in doubt."""
+        """The open run; its values are read from the store again after a failed request."""
         run = self._find_open_run(key)
         if run.is_stale:
             run.values = run_store.read_logged_values(self._client, self._client.get_run(run.run_id))
@@ -238,8 +237,3 @@ class RunWriter:
 
 def _read_objective(tags: dict[str, str]) -> Objective:
     return "accuracy" if tags.get(OBJECTIVE_TAG) == "accuracy" else "perplexity"
-
-
-def _read_points(run: _OpenRun, metric: str) -> list[tuple[int, float]]:
-    """(tokens seen, value) of a metric, in order."""
-    return sorted(run.values.get(metric, {}).items())

@@ -1,0 +1,30 @@
+"""The figures of a trial: one that is too short has none, and values that no axis can show are left out."""
+
+import pytest
+
+from memtune.reports import learning_curves
+from memtune.reports.learning_curves import MIN_DRAWN_POINTS, Points, draw_learning_curve, draw_trial_figures
+
+PNG = b"\x89PNG"
+POINTS = [(100 * number, 1 / number) for number in range(1, MIN_DRAWN_POINTS + 1)]
+
+
+@pytest.mark.parametrize("points", [[], [(10, 1.8e308)]], ids=["no report", "diverged"])
+def test_a_trial_of_which_no_point_can_be_drawn_has_an_empty_page(points: Points) -> None:
+    learning_curves._prepare_figure.cache_clear()
+    assert draw_learning_curve("trial", "perplexity", points, points).startswith(PNG)
+
+
+def test_a_trial_has_a_learning_curve_once_it_has_enough_reports() -> None:
+    (figure,) = draw_trial_figures("trial", "perplexity", {"train_perplexity": POINTS}).items()
+    assert figure[0] == "learning_curve.png"
+    assert figure[1].startswith(PNG)
+    assert draw_trial_figures("trial", "perplexity", {"train_perplexity": POINTS[1:]}) == {}
+
+
+def test_a_trial_judged_by_accuracy_also_has_its_accuracy_against_its_perplexity() -> None:
+    metrics = {"valid_accuracy": POINTS, "valid_perplexity": POINTS}
+    assert set(draw_trial_figures("trial", "accuracy", metrics)) == {
+        "learning_curve.png",
+        "accuracy_by_perplexity.png",
+    }
