@@ -1,0 +1,1 @@
+"""Studies replayed on recorded learning curves, in simulated time."""

@@ -1,0 +1,193 @@
+"""Record learning curves: train configurations of a study's space, each to its whole budget.
+
+The first two thirds of the configurations are random points, one family after the other. The others are
+near the best of those: they keep 70 % of the parameters of one of them and draw the rest at random, so that
+the table is denser where methods differ. Then some configurations train under a second seed: the best ones,
+and the rest at equal spacing of their ranks.
+
+The same arguments give the same trainings. Each is appended to a file beside the table when it ends, so that
+an interrupted recording continues; the number of processes may change.
+"""
+
+import json
+import math
+import os
+import platform
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from benchmarks.tables.curve_table import Curve, CurveTable, write_table
+from memtune.settings import Settings
+from memtune.spaces import PinnedChooser, RandomChooser, Scalar
+from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.training import TrialConfig, new_trainer
+
+__all__ = ["Recording", "record_table"]
+
+NEAR_SHARE = 1 / 3
+PARENTS = 16
+"""The best random configurations, around which the others are drawn."""
+KEPT_SHARE = 0.7
+"""Probability that a parameter keeps the parent's value."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What to record: a study's space, and how many configurations and second seeds."""
+
+    study_file: Path
+    configurations: int
+    second_seeds: int
+
+
+@dataclass(frozen=True)
+class Training:
+    """A configuration to train: pinned parameters, a seed for the others, and the seed of the training."""
+
+    pinned: dict[str, Scalar]
+    draw_seed: int
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Identifies the training in the file of finished ones."""
+        return json.dumps([self.pinned, self.draw_seed, self.seed], sort_keys=True)
+
+
+def record_table(recording: Recording, out: Path, processes: int, notify: Callable[[str], object]) -> None:
+    """Record the table and write it to `out`."""
+    resolved = _resolve(recording.study_file)
+    progress = out.with_suffix(".partial.jsonl")
+    train = partial(_train_all, recording.study_file, progress, processes, notify)
+    near_count = round(recording.configurations * NEAR_SHARE)
+    randoms = train(list(_draw_random(resolved, recording.configurations - near_count)))
+    nears = train(list(_draw_near(randoms, near_count)))
+    repeats = train(list(_select_second_seeds([*randoms, *nears], recording.second_seeds)))
+    curves = tuple(curve for _, curve in [*randoms, *nears, *repeats])
+    study = resolved.study.model_dump(mode="json")
+    write_table(CurveTable(curves, study, resolved.vocabulary_size, _describe(resolved)), out)
+    total = sum(curve.seconds[-1] for curve in curves)
+    notify(f"{out}: {len(curves)} curves, {total / 60:.1f} CPU minutes")
+
+
+Trained = list[tuple[Training, Curve]]
+
+
+def _draw_random(resolved: ResolvedStudy, count: int) -> Iterable[Training]:
+    choices = resolved.space.family_choices()
+    for draw_seed in range(count):
+        yield Training(choices[draw_seed % len(choices)], draw_seed, 0)
+
+
+def _draw_near(randoms: Trained, count: int) -> Iterable[Training]:
+    parents = _sort_by_cost(randoms)[:PARENTS]
+    for number in range(count):
+        training, curve = parents[number % len(parents)]
+        chooser = random.Random(number)
+        family = curve.parameters["family"]
+        kept = {name: value for name, value in curve.parameters.items() if chooser.random() < KEPT_SHARE}
+        yield Training({**kept, "family": family}, len(randoms) + number, training.seed)
+
+
+def _select_second_seeds(trained: Trained, count: int) -> Iterable[Training]:
+    ranked = _sort_by_cost(trained)
+    best, rest = ranked[: count // 2], ranked[count // 2 :]
+    spaced = rest[:: max(1, len(rest) // (count - len(best)))][: count - len(best)]
+    return (replace(training, seed=1) for training, _ in [*best, *spaced])
+
+
+def _sort_by_cost(trained: Trained) -> Trained:
+    return sorted(trained, key=lambda pair: pair[1].final_cost)
+
+
+def _train_all(
+    study_file: Path,
+    progress: Path,
+    processes: int,
+    notify: Callable[[str], object],
+    trainings: Sequence[Training],
+) -> Trained:
+    """Train what the file of finished trainings lacks; return all curves, in the order of `trainings`."""
+    finished = _read_finished(progress)
+    missing = [training for training in trainings if training.key not in finished]
+    with ProcessPoolExecutor(processes) as pool, progress.open("a") as file:
+        futures = {pool.submit(_train, study_file, training): training for training in missing}
+        for done, future in enumerate(as_completed(futures), 1):
+            key, curve = futures[future].key, future.result()
+            finished[key] = curve
+            file.write(json.dumps([key, asdict(curve)]) + "\n")
+            file.flush()
+            notify(f"{done}/{len(missing)} {curve.family} {curve.final_cost:.3f} {curve.seconds[-1]:.1f} s")
+    return [(training, finished[training.key]) for training in trainings]
+
+
+def _read_finished(progress: Path) -> dict[str, Curve]:
+    lines = progress.read_text().splitlines(keepends=True) if progress.exists() else []
+    records = [json.loads(line) for line in lines if line.endswith("\n")]
+    return {key: _restore_curve(fields) for key, fields in records}
+
+
+def _restore_curve(fields: dict) -> Curve:
+    return Curve(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    )
+
+
+def _train(study_file: Path, training: Training) -> Curve:
+    """Train one configuration on one core, to its budget or its divergence."""
+    torch.set_num_threads(1)
+    resolved = _resolve(study_file)
+    chooser = PinnedChooser(training.pinned, RandomChooser(training.draw_seed))
+    config = resolved.sample(chooser).model_copy(update={"seed": training.seed})
+    trainer = new_trainer(config, resolved.corpus)
+    start = time.process_time()
+    seconds = []
+    while not trainer.finished:
+        trainer.advance()
+        seconds.append(time.process_time() - start)
+    return _make_curve(config, chooser.parameters, trainer.curve, seconds)
+
+
+def _make_curve(config: TrialConfig, parameters: dict, reports: Sequence, seconds: Sequence[float]) -> Curve:
+    return Curve(
+        configuration=config.model_dump(mode="json"),
+        parameters=dict(parameters),
+        family=config.model.family,
+        seed=config.seed,
+        tokens=tuple(report.tokens for report in reports),
+        costs=tuple(math.nan if report.cost is None else report.cost for report in reports),
+        seconds=tuple(seconds),
+    )
+
+
+_resolved_studies: dict[Path, ResolvedStudy] = {}
+
+
+def _resolve(study_file: Path) -> ResolvedStudy:
+    """The study with its corpus, opened once in each process."""
+    if study_file not in _resolved_studies:
+        settings = Settings.from_environment()
+        _resolved_studies[study_file] = resolve_study(study_file, load_study(study_file), settings)
+    return _resolved_studies[study_file]
+
+
+def _describe(resolved: ResolvedStudy) -> dict[str, str]:
+    return {
+        "corpus": resolved.corpus.digest,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "processor": _read_processor_name(),
+    }
+
+
+def _read_processor_name() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

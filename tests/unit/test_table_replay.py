@@ -1,0 +1,180 @@
+"""Studies in simulated time on scripted curves, and the landscape of a small table."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.ensemble import ExtraTreesRegressor
+
+from benchmarks.tables.curve_table import Curve, CurveTable, read_table, write_table
+from benchmarks.tables.landscape import TREES, Landscape, SimulatedCurve, _Forest, draw_parameters
+from benchmarks.tables.memtune_search import open_director
+from benchmarks.tables.simulation import DirectorSearch, SimulatedExecutor, SimulatedTrial, Simulation
+from memtune.search import Proposals, SamplerConfig
+from memtune.search.early_stopping import SuccessiveHalvingConfig
+from memtune.spaces import Space, combine_spaces, read_space
+from memtune.studies.executor import TrialRun
+from memtune.studies.study_terms import Resources
+from memtune.trial_state import TrialState
+from memtune.values import digest
+
+REPORT_TOKENS = (10, 20, 30)
+WIDTHS = "[model]\nfamily = {family!r}\nwidth = {{ int = [1, 99] }}\n[training]\ntokens = 30\n"
+
+
+def make_space() -> Space:
+    texts = (WIDTHS.format(family=family) for family in ("lstm", "rnn"))
+    return combine_spaces(read_space(text, "space.toml") for text in texts)
+
+
+def make_curve(cost: float, seconds: float) -> SimulatedCurve:
+    return SimulatedCurve((cost,) * 3, (cost,) * 3, (seconds, 2 * seconds, 3 * seconds))
+
+
+def script_curves(*curves: SimulatedCurve) -> Simulation:
+    """Two workers; the trials have the given curves in the order of their start."""
+    remaining = iter(curves)
+    return Simulation(lambda parameters: next(remaining), REPORT_TOKENS, workers=2, max_tokens=10**6)
+
+
+def open_proposals(folder: Path) -> Proposals:
+    return Proposals(
+        f"journal://{folder}/study.log",
+        "scripted",
+        make_space(),
+        SamplerConfig(kind="random", seed=1),
+        identify=lambda configuration: digest(configuration)[:16],
+        get_refusal_reason=lambda configuration: None,
+    )
+
+
+def test_a_study_in_simulated_time_equals_one_by_hand(tmp_path: Path) -> None:
+    # Trial 1 takes 1.6 s a report, the others 1 s. At each rung one trial, the best, may continue.
+    simulation = script_curves(make_curve(3, 1), make_curve(2, 1.6), make_curve(4, 1), make_curve(1, 1))
+    proposals = open_proposals(tmp_path)
+    rule = SuccessiveHalvingConfig(grace=10, factor=2, max_survivors=1)
+    director = open_director(proposals, rule, trial_tokens=30, max_trials=4)
+    run = TrialRun(director, lambda trial: pytest.fail("no worker"), Resources(), 0.0, None, print)
+    SimulatedExecutor(simulation).run_trials(run)
+    assert [(round(o.seconds, 6), o.number, o.report, o.tokens) for o in simulation.observations] == [
+        (1.0, 0, 1, 10),
+        (1.6, 1, 1, 20),
+        (2.0, 0, 2, 30),
+        (3.0, 0, 3, 40),
+        (3.2, 1, 2, 50),
+        (4.0, 2, 1, 60),  # started when trial 0 had ended, and stopped: third of three at the first rung
+        (4.8, 1, 3, 70),
+        (5.0, 3, 1, 80),
+        (6.0, 3, 2, 90),
+        (7.0, 3, 3, 100),
+    ]
+    assert [(outcome.state, outcome.value) for outcome in proposals.list_outcomes()] == [
+        (TrialState.COMPLETE, 3.0),
+        (TrialState.COMPLETE, 2.0),
+        (TrialState.STOPPED, 4.0),
+        (TrialState.COMPLETE, 1.0),
+    ]
+
+
+def test_a_study_ends_with_its_budget_of_tokens(tmp_path: Path) -> None:
+    simulation = script_curves(*(make_curve(3, 1) for _ in range(9)))
+    simulation.max_tokens = 70
+    director = open_director(open_proposals(tmp_path), SuccessiveHalvingConfig(grace=10), 30, 9)
+    observations = simulation.run(DirectorSearch(director, REPORT_TOKENS))
+    assert observations[-1].tokens == 70
+
+
+class PausingSearch:
+    """Pauses its only trial after each report and continues it at once."""
+
+    def __init__(self) -> None:
+        self.reported: list[tuple[float, ...]] = []
+
+    def start_trial(self) -> SimulatedTrial | None:
+        is_over = len(self.reported) == len(REPORT_TOKENS)
+        return None if is_over else SimulatedTrial(0, {}, reports_done=len(self.reported))
+
+    def report(self, number: int, costs: tuple[float, ...]) -> bool:
+        self.reported.append(costs)
+        return False
+
+    def end(self, number: int) -> None:
+        pass
+
+
+def test_a_paused_trial_continues_at_its_last_report() -> None:
+    simulation = script_curves(SimulatedCurve((3, 2, 1), (3, 2, 1), (1, 2, 4)))
+    simulation.workers = 1
+    search = PausingSearch()
+    observations = simulation.run(search)
+    assert search.reported == [(3,), (3, 2), (3, 2, 1)]
+    assert [observation.seconds for observation in observations] == [1, 2, 4]
+    assert observations[-1].tokens == 30
+
+
+def record_curves(space: Space) -> Iterator[Curve]:
+    """Costs that fall with the width; every third configuration under two seeds, 0.1 nats apart."""
+    for number in range(30):
+        parameters = draw_parameters(space, number)
+        for seed in (0, 1) if number % 3 == 0 else (0,):
+            yield make_recorded_curve(parameters, seed)
+
+
+def make_recorded_curve(parameters: Mapping[str, object], seed: int) -> Curve:
+    family = str(parameters["family"])
+    width = parameters[f"{family}.model.width"]
+    assert isinstance(width, int)
+    costs = [5 - width / 100 + 0.1 * seed + more for more in (2, 1, 0)]
+    return Curve({}, dict(parameters), family, seed, REPORT_TOKENS, tuple(costs), (1.0, 2.0, 3.0))
+
+
+@pytest.fixture(scope="module")
+def table() -> CurveTable:
+    study = {"training": {"tokens": 30, "report_every": 10}}
+    return CurveTable(tuple(record_curves(make_space())), study, 100, {"corpus": "none"})
+
+
+def test_a_table_is_read_as_it_was_written(table: CurveTable, tmp_path: Path) -> None:
+    write_table(table, tmp_path / "table.arrow")
+    found = read_table(tmp_path / "table.arrow")
+    assert (found.study, found.vocabulary_size, found.description) == (
+        table.study,
+        table.vocabulary_size,
+        table.description,
+    )
+    assert [curve.parameters for curve in found.curves] == [curve.parameters for curve in table.curves]
+    # Costs are stored in single precision.
+    np.testing.assert_allclose(
+        [curve.costs for curve in found.curves], [curve.costs for curve in table.curves], rtol=1e-6
+    )
+
+
+def test_a_landscape_orders_configurations_as_the_table_does(table: CurveTable) -> None:
+    landscape = Landscape(table, make_space())
+    assert landscape.report_tokens == REPORT_TOKENS
+    assert landscape.cross_validate() > 0.8
+    narrow, wide = (
+        landscape.draw_curve({"family": "rnn", "rnn.model.width": width}, 0) for width in (10, 90)
+    )
+    assert wide.mean_costs[-1] + 0.4 < narrow.mean_costs[-1]
+    assert wide.seconds == pytest.approx((1, 2, 3))
+
+
+def test_the_noise_of_a_landscape_is_that_between_seeds(table: CurveTable) -> None:
+    landscape = Landscape(table, make_space())
+    assert landscape.noise_deviation == pytest.approx(0.1 / np.sqrt(2))
+    curves = [landscape.draw_curve({"family": "rnn", "rnn.model.width": 50}, seed) for seed in range(40)]
+    noise = [curve.costs[-1] - curve.mean_costs[-1] for curve in curves]
+    assert {round(abs(value), 6) for value in noise} == {round(0.1 / np.sqrt(2), 6)}
+    assert {value > 0 for value in noise} == {True, False}
+
+
+def test_the_fast_prediction_of_a_forest_is_that_of_scikit_learn() -> None:
+    random = np.random.default_rng(0)
+    features = random.normal(size=(60, 4))
+    targets = np.stack([features[:, 0] ** 2, features[:, 1]], axis=1)
+    expected = ExtraTreesRegressor(TREES, min_samples_leaf=2, random_state=0).fit(features, targets)
+    forest = _Forest(features, targets)
+    fresh = random.normal(size=(20, 4))
+    np.testing.assert_allclose([forest.predict(row) for row in fresh], expected.predict(fresh), atol=1e-12)
