@@ -4,7 +4,7 @@ from memtune.search.early_stopping import RULES, AnyEarlyStopping, EarlyStopping
 from memtune.search.outage_buffer import StorageUnavailableError
 from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.proposals import Proposals
-from memtune.search.samplers import SamplerConfig
+from memtune.search.samplers import SamplerConfig, check_sampler
 from memtune.search.study_lease import Holder, Lease
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "Rule",
     "SamplerConfig",
     "StorageUnavailableError",
+    "check_sampler",
 ]

@@ -8,15 +8,22 @@ documents for authors of storages: `create_new_trial`, `get_all_trials`, `get_st
 write that can be repeated after a lost answer, and these methods do.
 """
 
-from collections.abc import Container, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import optuna
 from optuna.storages.journal import JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, TrialState
 
-__all__ = ["JournalLock", "RestrictedStudy", "add_read_cache"]
+__all__ = [
+    "JournalLock",
+    "RestrictedStudy",
+    "add_read_cache",
+    "suppress_optuna_messages",
+    "write_sampler_attribute",
+]
 
 
 class RestrictedStudy:
@@ -72,3 +79,24 @@ class JournalLock(JournalFileSymlinkLock):
         """Release the lock, unless another process has taken it."""
         with suppress(RuntimeError):
             super().release()
+
+
+def write_sampler_attribute(study: optuna.Study, trial: FrozenTrial, key: str, value: Any) -> None:
+    """Store what a sampler has to know of a trial later, as Optuna's own samplers do.
+
+    Reason: a sampler gets a `FrozenTrial`, which has no method that writes.
+    """
+    study._storage.set_trial_system_attr(trial._trial_id, key, value)
+
+
+@contextmanager
+def suppress_optuna_messages() -> Iterator[None]:
+    """Suppress Optuna's messages below ERROR and its warnings about experimental features."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)

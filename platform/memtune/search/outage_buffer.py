@@ -25,7 +25,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from memtune.errors import StorageError
 from memtune.retry import Backoff, retry
-from memtune.search.samplers import suppress_optuna_messages
+from memtune.search.compatibility import suppress_optuna_messages
 
 __all__ = [
     "OUTAGE_LIMIT_SECONDS",

@@ -6,7 +6,7 @@ study's only writer. While the storage is unavailable, an outage buffer keeps wh
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +19,7 @@ from memtune.search.proposer import Candidates, Proposer
 from memtune.search.samplers import SamplerConfig
 from memtune.search.study_database import open_study_database, redact_url
 from memtune.search.trial_store import TrialStore
-from memtune.spaces import CountParameters, Space
+from memtune.spaces import CountParameters, Scalar, Space
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.trial_state import TrialState as MemtuneState
 
@@ -44,15 +44,19 @@ class Proposals:
         get_refusal_reason: Callable[[dict[str, Any]], str | None],
         count_parameters: CountParameters | None = None,
         guard: Callable[[], None] = lambda: None,
+        initial_points: Sequence[Mapping[str, Scalar]] = (),
     ) -> None:
-        """`guard` is called before every write. It raises when this driver must not write any more."""
+        """`guard` is called before every write. It raises when this driver must not write any more.
+
+        `initial_points` are tried first: values of parameters by name; the sampler draws the others.
+        """
         storage, redacted_url = open_study_database(storage_url), redact_url(storage_url)
         self._buffer = OutageBuffer(redacted_url)
         with convert_outage_errors(redacted_url):
             self._store = TrialStore(storage, study_name, guard)
             self._store.recover_interrupted()
             candidates = Candidates(space, identify, get_refusal_reason, count_parameters)
-            self._proposer = Proposer(self._store, candidates, sampler)
+            self._proposer = Proposer(self._store, candidates, sampler, initial_points)
 
     def ask(self) -> Proposal | None:
         """The next trial to run, stored as running; None when nothing new is left to try.

@@ -1,11 +1,12 @@
 """Which trial runs next: ask the sampler, reject duplicates and refusals, draw untried points.
 
-The first trials go one to each family of the space, so that the sampler knows each family. After 20
-rejections in a row the proposer stops asking the sampler and takes an untried point at random: of all points
-where the space is small, of a number of draws where it is large.
+The study's initial points come first. The next trials go to the families of the space in turn, so that the
+sampler knows each family before it chooses among them. After 20 rejections in a row the proposer stops asking
+the sampler and takes an untried point at random: of all points where the space is small, of a number of draws
+where it is large.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -15,7 +16,7 @@ from memtune.errors import ConfigurationError
 from memtune.search.optuna_trials import read_proposal, select_started
 from memtune.search.outcomes import Proposal
 from memtune.search.proposal_history import History
-from memtune.search.samplers import SamplerConfig
+from memtune.search.samplers import SamplerConfig, SamplerFactory
 from memtune.search.trial_store import TrialStore
 from memtune.spaces import CountParameters, PinnedChooser, RandomChooser, Scalar, Space
 from memtune.values import digest
@@ -24,8 +25,10 @@ __all__ = ["Candidates", "Proposer"]
 
 MAX_CONSECUTIVE_REJECTIONS = 20
 """Rejections in a row after which the sampler is not asked any more."""
+MIN_FAMILY_TRIALS = 2
+"""Trials of each family before the sampler chooses among families."""
 MAX_FAMILY_REJECTIONS = 5
-"""Rejections of a family without a trial after which the sampler chooses the family again."""
+"""Rejections of a family after which the sampler chooses the family again."""
 MAX_ASKS_PER_CALL = 2 * MAX_CONSECUTIVE_REJECTIONS
 MAX_CANDIDATE_POINTS = 4096
 """Points of a space among which an untried one is searched."""
@@ -87,8 +90,20 @@ class Proposer:
     closed in between.
     """
 
-    def __init__(self, store: TrialStore, candidates: Candidates, sampler: SamplerConfig) -> None:
-        self._store, self._candidates, self._sampler = store, candidates, sampler
+    def __init__(
+        self,
+        store: TrialStore,
+        candidates: Candidates,
+        config: SamplerConfig,
+        initial_points: Sequence[Mapping[str, Scalar]] = (),
+    ) -> None:
+        """`initial_points` are tried first: values of parameters by name; the sampler draws the others."""
+        self._store, self._candidates, self._config = store, candidates, config
+        families = len(candidates.space.family_choices())
+        startup_trials = max(config.startup_trials, MIN_FAMILY_TRIALS * families)
+        self._trials_per_family = startup_trials // max(families, 1)
+        self._samplers = SamplerFactory(config, candidates.space, startup_trials)
+        self._planned_points = [*initial_points, *self._list_grid()]
         self._is_exhausted = False
         self._cached_history: History | None = None
         self._issued_numbers = {
@@ -129,17 +144,34 @@ class Proposer:
         """One sample of the space; None where it is rejected."""
         # The cache stays empty after an exception: the study then holds half a trial and is read again.
         history, self._cached_history = self._cached_history or History(self._store.list_asked()), None
-        is_futile = history.consecutive_rejections >= MAX_CONSECUTIVE_REJECTIONS
-        if is_futile or self._candidates.has_tried_all(history):
+        if self._is_futile(history):
             proposal = self._propose_untried(history)
         else:
-            self._store.enqueue(self._find_family_without_trial(history))
+            self._store.enqueue(self._find_planned_point(history) or self._find_family_in_turn(history))
             proposal = self._ask_sampler(history)
         self._cached_history = history
         return proposal
 
+    def _is_futile(self, history: History) -> bool:
+        """Whether the sampler is not asked any more: it would not find a new configuration."""
+        is_grid_done = self._config.kind == "grid" and self._find_planned_point(history) is None
+        is_rejected = history.consecutive_rejections >= MAX_CONSECUTIVE_REJECTIONS
+        return is_grid_done or is_rejected or self._candidates.has_tried_all(history)
+
+    def _find_planned_point(self, history: History) -> dict[str, Scalar] | None:
+        """The initial point, or the point of the grid, for the next ask; None after the last one."""
+        if history.asks >= len(self._planned_points):
+            return None
+        return dict(self._planned_points[history.asks])
+
+    def _list_grid(self) -> list[dict[str, Scalar]]:
+        """Every point of the space in random order where the sampler is a grid; else empty."""
+        if self._config.kind != "grid":
+            return []
+        return RandomChooser(self._config.seed).shuffle(list(self._candidates.space.points()))
+
     def _propose_untried(self, history: History) -> Proposal | None:
-        seed = int(digest(self._sampler.seed, history.asks, "untried")[:8], 16)
+        seed = int(digest(self._config.seed, history.asks, "untried")[:8], 16)
         untried = self._candidates.find_untried_point(history, seed)
         if untried is None:
             self._is_exhausted = True
@@ -147,18 +179,23 @@ class Proposer:
         self._store.enqueue(untried)
         return self._ask_sampler(history)
 
-    def _find_family_without_trial(self, history: History) -> dict[str, Scalar]:
-        """The parameters that choose a family without a trial and with few rejections; empty without one."""
+    def _find_family_in_turn(self, history: History) -> dict[str, Scalar]:
+        """The parameters that choose the family with the fewest trials; empty when each has enough.
+
+        A family with many rejections is passed over.
+        """
+        waiting: list[tuple[int, dict[str, Scalar]]] = []
         for choice in self._candidates.space.family_choices():
             ((name, option),) = choice.items()
             asks, starts = history.count_asks_and_starts(name, option)
-            if not starts and asks < MAX_FAMILY_REJECTIONS:
-                return choice
-        return {}
+            if starts < self._trials_per_family and asks - starts < MAX_FAMILY_REJECTIONS:
+                waiting.append((starts, choice))
+        return min(waiting, key=lambda found: found[0], default=(0, {}))[1]
 
     def _ask_sampler(self, history: History) -> Proposal | None:
         """The sampler's next trial, which is added to `history`; None where it is rejected."""
-        trial = self._store.ask(self._sampler, history.asks, history.window.list_trials())
+        sampler = self._samplers.make_sampler(history.asks, history.window.list_trials())
+        trial = self._store.ask(sampler)
         proposal = self._write_sample(trial, history)
         history.add(self._store.read_trial(trial.number))
         return proposal

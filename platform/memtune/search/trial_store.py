@@ -4,13 +4,14 @@ Every write may be repeated. A driver that is killed between two writes leaves a
 repairs when it opens it (`recover_interrupted`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from memtune.errors import StudyError
+from memtune.search.compatibility import suppress_optuna_messages
 from memtune.search.optuna_trials import (
     CONFIGURATION_KEY,
     DUPLICATE_OF_KEY,
@@ -23,7 +24,6 @@ from memtune.search.optuna_trials import (
     is_rejected,
 )
 from memtune.search.outcomes import Proposal
-from memtune.search.samplers import SamplerConfig, make_sampler, suppress_optuna_messages
 from memtune.spaces import Scalar
 
 __all__ = ["TrialStore"]
@@ -77,9 +77,9 @@ class TrialStore:
         if parameters and not self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
             self._study.enqueue_trial(parameters)
 
-    def ask(self, config: SamplerConfig, ask_number: int, trials: Sequence[FrozenTrial]) -> optuna.Trial:
-        """A new trial of the sampler, which learns from `trials`."""
-        self._study.sampler = make_sampler(config, ask_number, trials)
+    def ask(self, sampler: optuna.samplers.BaseSampler) -> optuna.Trial:
+        """A new trial of the sampler."""
+        self._study.sampler = sampler
         return self._study.ask()
 
     def write_proposal(self, trial: optuna.Trial, configuration: dict[str, Any], identity: str) -> Proposal:

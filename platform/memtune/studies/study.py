@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import ConfigurationError, StudyError, did_you_mean
 from memtune.models import MODELS
-from memtune.search import AnyEarlyStopping, Proposals, Rule, SamplerConfig
+from memtune.search import AnyEarlyStopping, Proposals, Rule, SamplerConfig, check_sampler
 from memtune.search.early_stopping import NoEarlyStoppingConfig
 from memtune.settings import Settings
 from memtune.spaces import (
@@ -303,6 +303,7 @@ def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy
     resolved = ResolvedStudy(
         study, combine_spaces(check_spaces(path, study, len(corpus.vocabulary))), corpus, settings
     )
+    check_sampler(study.sampler, resolved.space)
     resolved.open_task()
     resolved.check_budget()
     if problem := study.early_stopping.get_problem(resolved.trial_tokens):

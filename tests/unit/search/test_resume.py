@@ -51,14 +51,32 @@ def results(proposals) -> list[Outcome]:
     return [replace(found, number=0) for found in proposals.list_outcomes()]
 
 
-@pytest.mark.parametrize("kind", ["random", "tpe", "gp"])
+KINDS = {"random": 6, "qmc": 6, "tpe": TRIALS, "gp": TRIALS, "cmaes": 16, "nsga2": 16}
+"""Trials after which a sampler has learned something; CMA-ES and NSGA-II learn by generations."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_study_reopened_before_each_trial_proposes_the_same(open_study, tmp_path, kind):
     whole, again = f"journal://{tmp_path}/whole", f"journal://{tmp_path}/again"
-    drive(open_study(kind=kind, url=whole))
-    for trials in range(1, TRIALS + 1):
+    drive(open_study(kind=kind, url=whole), KINDS[kind])
+    for trials in range(1, KINDS[kind] + 1):
         drive(open_study(kind=kind, url=again), trials)
     assert results(open_study(url=again)) == results(open_study(url=whole))
-    assert len(results(open_study(url=whole))) == TRIALS
+    assert len(results(open_study(url=whole))) == KINDS[kind]
+
+
+@pytest.mark.parametrize("kind", ["cmaes", "nsga2"])
+def test_a_driver_killed_while_a_sampler_stores_its_state_proposes_the_same(open_study, tmp_path, kind):
+    """Cut after each write of the ask that begins a generation."""
+    whole = tmp_path / "whole"
+    proposals = open_study(kind=kind, url=f"journal://{whole}")
+    drive(proposals, 12)
+    before = len(whole.read_bytes().splitlines())
+    expected = proposals.ask()
+    for url in cuts(whole, before):
+        reopened = open_study(kind=kind, url=url)
+        (again,) = reopened.list_unfinished() or [reopened.ask()]
+        assert again.configuration == expected.configuration
 
 
 @pytest.mark.parametrize("space", ["continuous", "four points"])

@@ -1,0 +1,9 @@
+"""Samplers: which configuration a study tries next, given its earlier trials.
+
+Optuna's samplers, a Sobol sequence, CMA-ES and a random forest, all behind `SamplerFactory.make_sampler`.
+"""
+
+from memtune.search.samplers.sampler_config import SamplerConfig
+from memtune.search.samplers.sampler_factory import SamplerFactory, check_sampler
+
+__all__ = ["SamplerConfig", "SamplerFactory", "check_sampler"]

@@ -1,0 +1,122 @@
+"""A space with branches as one fixed search space, in which each trial has a value of every parameter.
+
+Gaussian processes, CMA-ES and Sobol sequences need points of a fixed number of dimensions. A trial has only
+the parameters of the branches that it chose, and the others are filled in. A sampled point has a value of
+every parameter, and a trial uses those of the branches that it chooses.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from memtune.spaces import Categorical, Integer, Real, Scalar, Space
+
+__all__ = ["JointSpace"]
+
+
+class JointSpace:
+    """The parameters of a space that have at least two values, in the order of its file.
+
+    The unit cube has one coordinate in [0, 1] for each of them. Values of equal probability take intervals of
+    equal length.
+    """
+
+    def __init__(self, space: Space) -> None:
+        found = {parameter.name: _make_distribution(parameter.leaf) for parameter in space.parameters()}
+        self.distributions: dict[str, BaseDistribution] = {
+            name: distribution
+            for name, distribution in found.items()
+            if distribution is not None and not distribution.single()
+        }
+        self._middle = self.read_cube([0.5] * len(self.distributions))
+
+    def fill_absent(self, parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """A trial's parameters, with the middle of the range for each parameter that it lacks.
+
+        Two trials that both lack a parameter do not differ in it.
+        """
+        return {name: parameters.get(name, middle) for name, middle in self._middle.items()}
+
+    def draw_absent(self, parameters: Mapping[str, Scalar], seed: int) -> dict[str, Scalar]:
+        """A trial's parameters, with a random value for each parameter that it lacks."""
+        generator = Random(seed)
+        drawn = self.read_cube([generator.random() for _ in self.distributions])
+        return {name: parameters.get(name, value) for name, value in drawn.items()}
+
+    def read_cube(self, point: Sequence[float]) -> dict[str, Scalar]:
+        """The parameters at a point of the unit cube."""
+        return {
+            name: _read_coordinate(distribution, coordinate)
+            for (name, distribution), coordinate in zip(self.distributions.items(), point, strict=True)
+        }
+
+    def locate(self, parameters: Mapping[str, Scalar], near: Sequence[float]) -> list[float]:
+        """The point of the unit cube for a trial's parameters.
+
+        It has the coordinates of `near` where these give the trial's value, and where the trial lacks the
+        parameter.
+        """
+        return [
+            coordinate
+            if parameters.get(name, value) == value
+            else _locate_value(self.distributions[name], parameters[name])
+            for (name, value), coordinate in zip(self.read_cube(near).items(), near, strict=True)
+        ]
+
+
+def _make_distribution(leaf: Any) -> BaseDistribution | None:
+    """Optuna's distribution of a parameter, as its chooser makes it; None for a solved parameter."""
+    if isinstance(leaf, Integer):
+        return IntDistribution(leaf.low, leaf.high, log=leaf.log, step=leaf.step)
+    if isinstance(leaf, Real):
+        return FloatDistribution(leaf.low, leaf.high, log=leaf.log, step=leaf.step)
+    return CategoricalDistribution(leaf.choices) if isinstance(leaf, Categorical) else None
+
+
+def _read_coordinate(distribution: BaseDistribution, coordinate: float) -> Scalar:
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[_find_interval(coordinate, len(distribution.choices))]
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    low, high, step = distribution.low, distribution.high, distribution.step
+    if distribution.log:
+        low, high = _widen_log_range(distribution)
+        value = math.exp(math.log(low) + coordinate * (math.log(high) - math.log(low)))
+    elif step:
+        value = low + step * _find_interval(coordinate, round((high - low) / step) + 1)
+    else:
+        value = low + coordinate * (high - low)
+    value = min(max(value, distribution.low), distribution.high)
+    return round(value) if isinstance(distribution, IntDistribution) else value
+
+
+def _locate_value(distribution: BaseDistribution, value: Any) -> float:
+    """The middle of the interval of coordinates that give the value."""
+    if isinstance(distribution, CategoricalDistribution):
+        return (distribution.choices.index(value) + 0.5) / len(distribution.choices)
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    number = float(value)
+    low, high, step = float(distribution.low), float(distribution.high), distribution.step
+    if distribution.log:
+        low, high = _widen_log_range(distribution)
+        return (math.log(number) - math.log(low)) / (math.log(high) - math.log(low))
+    if step:
+        return (round((number - low) / step) + 0.5) / (round((high - low) / step) + 1)
+    return (number - low) / (high - low)
+
+
+def _widen_log_range(distribution: IntDistribution | FloatDistribution) -> tuple[float, float]:
+    """An integer stands for the interval of ±0.5 around it."""
+    margin = 0.5 if isinstance(distribution, IntDistribution) else 0.0
+    return distribution.low - margin, distribution.high + margin
+
+
+def _find_interval(coordinate: float, count: int) -> int:
+    return min(int(coordinate * count), count - 1)

@@ -1,0 +1,94 @@
+"""The sampler of each ask of a study.
+
+TPE: Bergstra et al. (2011), "Algorithms for Hyper-Parameter Optimization", in its multivariate form.
+Parameters that occur together are modelled together, so each branch of a space has its own model.
+NSGA-II: Deb et al. (2002), "A Fast and Elitist Multiobjective Genetic Algorithm".
+"""
+
+from collections.abc import Sequence
+
+from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState
+
+from memtune.errors import SpaceError
+from memtune.search.samplers.cmaes import CmaEsSampler
+from memtune.search.samplers.joint_space import JointSpace
+from memtune.search.samplers.restricted_sampler import (
+    JointSampler,
+    OrderedNsga2Sampler,
+    RestrictedSampler,
+    SobolSampler,
+)
+from memtune.search.samplers.sampler_config import SamplerConfig
+from memtune.search.samplers.told_values import complete_trials, extrapolate_stopped
+from memtune.spaces import Space
+from memtune.values import digest
+
+__all__ = ["SamplerFactory", "check_sampler"]
+
+MAX_GRID_POINTS = 100_000
+
+
+class SamplerFactory:
+    """Makes the samplers of a study's asks.
+
+    A sampler's random numbers follow from the seed and the ask's number, so a resumed study proposes exactly
+    what an uninterrupted one proposes.
+    """
+
+    def __init__(self, config: SamplerConfig, space: Space, startup_trials: int) -> None:
+        """The sampler learns from the results once `startup_trials` trials have ended."""
+        self._config, self._space, self._startup_trials = config, JointSpace(space), startup_trials
+
+    def make_sampler(self, ask_number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+        """The sampler of one ask. It learns from `trials` only, which are in the order of their numbers."""
+        seed = int(digest(self._config.seed, ask_number)[:8], 16)
+        kind = self._config.kind
+        if kind == "qmc":
+            return SobolSampler(self._space, self._config.seed, ask_number)
+        startup = self._make_startup(seed, ask_number)
+        if kind in ("random", "grid"):
+            return RandomSampler(seed=seed)
+        told = extrapolate_stopped(trials) if self._config.stopped_trials == "extrapolated" else list(trials)
+        if kind == "nsga2":
+            return self._make_nsga2(seed, told, startup)
+        if sum(trial.state is not TrialState.RUNNING for trial in trials) < self._startup_trials:
+            return startup
+        if kind == "cmaes":
+            completed = complete_trials(told, self._space)
+            return RestrictedSampler(CmaEsSampler(self._space, seed, trials), completed)
+        if kind == "gp":
+            gp, completed = GPSampler(seed=seed, n_startup_trials=1), complete_trials(told, self._space)
+            return JointSampler(gp, completed, self._space, startup)
+        return RestrictedSampler(TPESampler(seed=seed, n_startup_trials=0, group=True), told)
+
+    def _make_startup(self, seed: int, ask_number: int) -> BaseSampler:
+        if self._config.startup == "sobol":
+            return SobolSampler(self._space, self._config.seed, ask_number)
+        return RandomSampler(seed=seed)
+
+    def _make_nsga2(self, seed: int, told: Sequence[FrozenTrial], startup: BaseSampler) -> BaseSampler:
+        """NSGA-II with generations as large as the startup, which is its first generation.
+
+        Children inherit the values of absent parameters, so these are drawn.
+        """
+        nsga2 = OrderedNsga2Sampler(population_size=max(2, self._startup_trials), seed=seed)
+        completed = complete_trials(told, self._space, is_absent_drawn=True)
+        return JointSampler(nsga2, completed, self._space, startup)
+
+
+def check_sampler(config: SamplerConfig, space: Space) -> None:
+    """Raise SpaceError when the sampler cannot search the space: a grid needs a finite one."""
+    if config.kind != "grid":
+        return
+    continuous = [parameter.field for parameter in space.parameters() if parameter.leaf.size() is None]
+    if continuous:
+        raise SpaceError(
+            f'{space.source}: sampler.kind = "grid" needs a finite space, and {", ".join(continuous)} '
+            "have a continuous range; give them a step or a choice, or choose another kind"
+        )
+    if (size := space.size() or 0) > MAX_GRID_POINTS:
+        raise SpaceError(
+            f'{space.source}: sampler.kind = "grid" has {size:,} points, more than {MAX_GRID_POINTS:,}; '
+            'fix some fields, or choose kind = "qmc"'
+        )

@@ -1,0 +1,105 @@
+"""The values with which trials that did not run to their end count for a sampler."""
+
+import math
+from collections.abc import Callable, Sequence
+from copy import copy
+from statistics import median
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from memtune.search.optuna_trials import REFUSAL_KEY
+from memtune.search.samplers.joint_space import JointSpace
+
+__all__ = ["complete_trials", "extrapolate_stopped"]
+
+
+def extrapolate_stopped(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """The trials, those stopped early as complete ones with an extrapolated final value.
+
+    The extrapolated value is the last one plus the median change of complete trials from as many tokens to
+    their end. While no trial is complete, it is the last value. Refused trials and trials without a value
+    stay as they are.
+    """
+    estimate = _make_estimate(trials)
+    return [
+        trial
+        if (value := _read_last_value(trial)) is None
+        else _complete(trial, estimate(trial, value), trial.system_attrs)
+        for trial in trials
+    ]
+
+
+def complete_trials(
+    trials: Sequence[FrozenTrial], space: JointSpace, is_absent_drawn: bool = False
+) -> list[FrozenTrial]:
+    """The trials as points of the joint space, for samplers that learn from complete trials only.
+
+    Absent parameters take the middle of their range, or a value drawn with the trial's number. Trials that
+    were stopped early count as complete with their last value, and refused ones with the worst value of all.
+    Ended trials without a value are left out.
+    """
+    values = {trial.number: _read_value(trial) for trial in trials}
+    worst = max((value for value in values.values() if value is not None), default=None)
+    completed: list[FrozenTrial] = []
+    for trial in trials:
+        if trial.state is TrialState.RUNNING:
+            completed.append(copy(trial))
+        elif REFUSAL_KEY in trial.user_attrs:
+            completed += [] if worst is None else [_complete(trial, worst, {})]
+        elif (value := values[trial.number]) is not None:
+            completed.append(_complete(trial, value, trial.system_attrs))
+    for trial in completed:
+        known = trial.params
+        filled = space.draw_absent(known, trial.number) if is_absent_drawn else space.fill_absent(known)
+        trial.params, trial.distributions = filled, space.distributions
+    return completed
+
+
+def _complete(trial: FrozenTrial, value: float, system_attrs: dict[str, Any]) -> FrozenTrial:
+    """A copy of the trial that is complete with the value.
+
+    Without Optuna's attributes it has no constraint, and it belongs to no generation of NSGA-II.
+    """
+    completed = copy(trial)
+    completed.state, completed.value, completed.system_attrs = TrialState.COMPLETE, value, system_attrs
+    return completed
+
+
+def _read_value(trial: FrozenTrial) -> float | None:
+    return trial.value if trial.state is TrialState.COMPLETE else _read_last_value(trial)
+
+
+def _read_last_value(trial: FrozenTrial) -> float | None:
+    """The last value of a trial that was stopped early; None for other trials and for no number."""
+    if trial.state is not TrialState.PRUNED or trial.last_step is None or REFUSAL_KEY in trial.user_attrs:
+        return None
+    value = trial.intermediate_values[trial.last_step]
+    return value if math.isfinite(value) else None
+
+
+def _make_estimate(trials: Sequence[FrozenTrial]) -> Callable[[FrozenTrial, float], float]:
+    """A function that extrapolates a trial's last value to the end of its budget."""
+    curves = [
+        (sorted(trial.intermediate_values.items()), trial.value)
+        for trial in trials
+        if trial.state is TrialState.COMPLETE and trial.value is not None
+    ]
+    changes: dict[int, float] = {}
+
+    def compute_change(tokens: int) -> float:
+        """Median change of complete trials from their first report at or past a number of tokens."""
+        found = []
+        for curve, final in curves:
+            value = next((value for seen, value in curve if seen >= tokens), math.nan)
+            found += [final - value] if math.isfinite(value) else []
+        return median(found) if found else 0.0
+
+    def estimate(trial: FrozenTrial, value: float) -> float:
+        tokens = trial.last_step
+        assert tokens is not None
+        if tokens not in changes:
+            changes[tokens] = compute_change(tokens)
+        return value + changes[tokens]
+
+    return estimate

@@ -1,0 +1,245 @@
+"""Samplers on functions with a known optimum, in spaces with and without branches."""
+
+import math
+from statistics import mean, median
+
+import optuna
+import pytest
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from memtune.errors import SpaceError
+from memtune.search import Proposals, SamplerConfig, check_sampler
+from memtune.search.compatibility import suppress_optuna_messages
+from memtune.search.samplers import SamplerFactory
+from memtune.search.samplers.cmaes import EvolutionStrategy
+from memtune.search.samplers.joint_space import JointSpace
+from memtune.search.samplers.told_values import complete_trials, extrapolate_stopped
+from memtune.spaces import RandomChooser, read_space
+
+COMPLETE, PRUNED = TrialState.COMPLETE, TrialState.PRUNED
+SPACE = """
+[model]
+width = { float = [0.0, 1.0] }
+[optimiser]
+one_of = "kind"
+[optimiser.sgd]
+learning_rate = { float = [1e-2, 1e1], log = true }
+[optimiser.adam]
+learning_rate = { float = [1e-5, 1e-1], log = true }
+"""
+BEST_RATES = {"sgd": 1.0, "adam": 1e-3}
+LEARNING = {"tpe": 40, "gp": 20, "cmaes": 60, "nsga2": 60}
+"""Asks within which a sampler learns."""
+
+
+def distance_of_rate(configuration: dict) -> float:
+    """Decades between the learning rate and the best one of its optimiser."""
+    optimiser = configuration["optimiser"]
+    return abs(math.log10(optimiser["learning_rate"] / BEST_RATES[optimiser["kind"]]))
+
+
+def cost(configuration: dict) -> float:
+    """0 at width 0.7 and the best learning rate of adam; sgd adds 0.3."""
+    is_sgd = configuration["optimiser"]["kind"] == "sgd"
+    return distance_of_rate(configuration) ** 2 + (configuration["model"]["width"] - 0.7) ** 2 + 0.3 * is_sgd
+
+
+def search(asks: int, is_stopped: bool = False, **config) -> list[dict]:
+    """The configurations of trials that end one after another, all complete or all stopped early."""
+    space = read_space(SPACE, "space.toml")
+    factory = SamplerFactory(SamplerConfig(**config), space, startup_trials=6)
+    study, found = optuna.create_study(), []
+    for number in range(asks):
+        study.sampler = factory.make_sampler(number, study.get_trials(deepcopy=False))
+        trial = study.ask()
+        found.append(space.sample(trial))
+        if is_stopped:
+            trial.report(cost(found[-1]), 100)
+            study.tell(trial, state=PRUNED)
+        else:
+            study.tell(trial, cost(found[-1]))
+    return found
+
+
+def draw(count: int, seed: int) -> list[dict]:
+    space, chooser = read_space(SPACE, "space.toml"), RandomChooser(seed)
+    return [space.sample(chooser) for _ in range(count)]
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with suppress_optuna_messages():
+        yield
+
+
+@pytest.mark.parametrize("kind", LEARNING)
+def test_a_sampler_learns_a_parameter_that_only_some_trials_have(kind):
+    """The later half of its trials is nearer to the best learning rate than trials drawn at random."""
+    asks = LEARNING[kind]
+    late = search(asks, kind=kind)[asks // 2 :]
+    assert mean(map(distance_of_rate, late)) < 0.75 * mean(map(distance_of_rate, draw(1000, 0)))
+
+
+@pytest.mark.parametrize("kind", LEARNING)
+def test_the_best_of_a_sampler_is_better_than_the_best_of_as_many_random_trials(kind):
+    asks = LEARNING[kind]
+    by_chance = [min(map(cost, draw(asks, seed))) for seed in range(101)]
+    assert min(map(cost, search(asks, kind=kind))) < median(by_chance)
+
+
+@pytest.mark.parametrize("kind", ["gp", "cmaes", "nsga2"])
+def test_a_sampler_of_complete_trials_learns_from_stopped_ones(kind):
+    asks = LEARNING[kind]
+    late = search(asks, is_stopped=True, kind=kind)[asks // 2 :]
+    assert mean(map(cost, late)) < 0.75 * mean(map(cost, draw(1000, 0)))
+
+
+def open_proposals(space: str, **config) -> Proposals:
+    return Proposals(
+        "sqlite:///:memory:",
+        "s",
+        read_space(space, "space.toml"),
+        SamplerConfig(**config),
+        identify=repr,
+        get_refusal_reason=lambda configuration: None,
+    )
+
+
+@pytest.mark.parametrize(
+    "config", [{"kind": "qmc"}, {"kind": "tpe", "startup": "sobol", "startup_trials": 16}]
+)
+def test_sobol_points_fill_the_space_evenly(config):
+    """Of 16 points of a Sobol sequence, each sixteenth of every range holds exactly one."""
+    space = "[model]\nwidth = { float = [0.0, 1.0] }\nrate = { float = [1e-4, 1.0], log = true }\n"
+    proposals = open_proposals(space, **config)
+    models = [proposals.ask().configuration["model"] for _ in range(16)]
+    assert sorted(int(16 * model["width"]) for model in models) == list(range(16))
+    assert sorted(int(4 * (math.log10(model["rate"]) + 4)) for model in models) == list(range(16))
+
+
+def test_a_grid_proposes_each_point_once_and_no_other(optuna_trials, storage):
+    space = (
+        '[model]\nlayers = { int = [1, 3] }\n[b]\none_of = "kind"\n[b.x]\n[b.y]\nz = { choice = [1, 2] }\n'
+    )
+    proposals = Proposals(
+        storage,
+        "s",
+        read_space(space, "s.toml"),
+        SamplerConfig(kind="grid"),
+        repr,
+        lambda configuration: None,
+    )
+    found = []
+    while proposal := proposals.ask():
+        found.append(repr(proposal.configuration))
+        proposals.complete(proposal.number, 1.0)
+    assert len(found) == len(set(found)) == len(optuna_trials()) == 9
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (SPACE, "model.width, optimiser.learning_rate, optimiser.learning_rate have a continuous range"),
+        ("[model]\nwidth = { int = [1, 100_001] }\n", "100,001 points, more than 100,000"),
+    ],
+)
+def test_a_grid_needs_a_finite_space(space, message):
+    with pytest.raises(SpaceError, match=message):
+        check_sampler(SamplerConfig(kind="grid"), read_space(space, "space.toml"))
+    check_sampler(SamplerConfig(kind="random"), read_space(space, "space.toml"))
+
+
+LEAVES = """
+[a]
+even = { int = [2, 11], step = 3 }
+log = { int = [1, 100], log = true }
+grid = { float = [0.0, 0.5], step = 0.1 }
+rate = { float = [1e-3, 1.0], log = true }
+kind = { choice = ["x", "y", "z"] }
+flag = { choice = [true] }
+"""
+
+
+def make_joint(text: str = LEAVES) -> JointSpace:
+    return JointSpace(read_space(text, "space.toml"))
+
+
+def test_a_parameter_with_one_value_is_no_dimension():
+    assert list(make_joint().distributions) == ["a.even", "a.log", "a.grid", "a.rate", "a.kind"]
+
+
+@pytest.mark.parametrize(
+    ("coordinate", "values"),
+    [(0.0, [2, 1, 0.0, 1e-3, "x"]), (0.5, [8, 7, 0.3, 0.0316227766, "y"]), (1.0, [11, 100, 0.5, 1.0, "z"])],
+)
+def test_a_point_of_the_cube_is_read_as_parameters(coordinate, values):
+    assert list(make_joint().read_cube([coordinate] * 5).values()) == pytest.approx(values)
+
+
+@pytest.mark.parametrize("coordinate", [0.0, 0.13, 0.5, 0.77, 1.0])
+def test_parameters_are_located_where_they_are_read(coordinate):
+    joint = make_joint()
+    read = joint.read_cube([coordinate] * 5)
+    found = joint.locate(read, [0.3] * 5)
+    assert joint.read_cube(found) == pytest.approx(read)
+    assert joint.locate({}, [0.3] * 5) == [0.3] * 5
+
+
+def make_trial(
+    state: TrialState, curve: dict[int, float], final: float | None = None, **attrs
+) -> FrozenTrial:
+    return create_trial(state=state, value=final, intermediate_values=curve, user_attrs=attrs)
+
+
+def test_a_stopped_trial_is_extrapolated_by_what_others_gained():
+    trials = [
+        make_trial(COMPLETE, {10: 5.0, 30: 4.0, 90: 3.0}, 3.0),
+        make_trial(COMPLETE, {10: 6.0, 30: 4.5, 90: 3.5}, 3.5),
+        make_trial(COMPLETE, {10: 7.0, 30: 5.0, 90: 1.0}, 1.0),
+        make_trial(PRUNED, {10: 8.0}),
+        make_trial(PRUNED, {10: 8.0, 30: 6.0}),
+        make_trial(PRUNED, {100: 6.0}),
+        make_trial(PRUNED, {10: math.nan}),
+        make_trial(PRUNED, {10: 1.0}, refused="too large"),
+    ]
+    told = extrapolate_stopped(trials)
+    assert [trial.value for trial in told[3:6]] == [5.5, 5.0, 6.0]
+    assert [trial.state for trial in told] == [COMPLETE] * 6 + [PRUNED] * 2
+
+
+def test_without_a_complete_trial_the_last_value_is_the_extrapolated_one():
+    assert [trial.value for trial in extrapolate_stopped([make_trial(PRUNED, {10: 8.0, 20: 7.0})])] == [7.0]
+
+
+def test_complete_trials_have_a_value_of_every_parameter():
+    joint = make_joint("[a]\nx = { float = [0.0, 1.0] }\ny = { int = [1, 3] }\n")
+    trials = [
+        make_trial(COMPLETE, {}, 2.0),
+        make_trial(PRUNED, {10: 4.0, 20: 3.0}),
+        make_trial(PRUNED, {}, refused="too large"),
+        make_trial(PRUNED, {}),
+        make_trial(TrialState.RUNNING, {}),
+    ]
+    for number, trial in enumerate(trials):
+        trial.number = number
+    completed = complete_trials(trials, joint)
+    assert [trial.number for trial in completed] == [0, 1, 2, 4]
+    assert [trial.value for trial in completed[:3]] == [2.0, 3.0, 3.0]
+    assert all(trial.params == {"a.x": 0.5, "a.y": 2} for trial in completed)
+    assert completed[-1].state is TrialState.RUNNING
+
+
+def test_the_evolution_strategy_finds_the_optimum_of_an_ill_conditioned_function():
+    """A rotated ellipsoid with axes of 1 to 100: random search of as many points is far from it."""
+    strategy = EvolutionStrategy(3)
+    state = strategy.start([0.2, 0.8, 0.5])
+
+    def ellipsoid(point: list[float]) -> float:
+        x, y, z = (each - 0.4 for each in point)
+        return (x + y) ** 2 + 100 * (x - y) ** 2 + 10 * (z + x) ** 2
+
+    for generation in range(60):
+        points = [strategy.sample(state, 100 * generation + draw) for draw in range(strategy.population)]
+        state = strategy.update(state, sorted(points, key=ellipsoid))
+    assert ellipsoid(state.mean) < 1e-6
+    assert state.generation == 60
