@@ -10,7 +10,7 @@ from memtune.trial_state import StopReason, TrialEnd, TrialState
 STOPPED_EARLY = TrialEnd(reason=StopReason.EARLY_STOPPING, detail="not among the best third")
 OUT_OF_MEMORY = TrialEnd(reason=StopReason.ERROR, detail="out of memory")
 
-ALL = pytest.mark.parametrize("kind", ["random", "tpe", "gp"])
+ALL = pytest.mark.parametrize("kind", ["random", "qmc", "tpe", "gp", "cmaes", "nsga2"])
 
 
 def exhaust(proposals) -> list[dict]:
@@ -139,7 +139,7 @@ def test_a_driver_that_loses_its_study_while_it_draws_proposes_nothing(open_stud
     assert open_study().list_outcomes() == []
 
 
-@ALL
+@pytest.mark.parametrize("kind", ["random", "qmc", "tpe", "gp", "cmaes"])  # NSGA-II also copies parents
 def test_every_ask_draws_a_new_sample(open_study, kind):
     proposals = open_study(kind=kind)
     for _ in range(10):
@@ -296,6 +296,17 @@ def test_every_family_has_a_trial_before_any_has_a_second(open_study, kind):
     resumed = open_study("families", kind=kind)
     drawn += [resumed.ask().configuration["model"]["family"] for _ in range(2)]
     assert set(drawn) == FAMILIES
+
+
+@pytest.mark.parametrize("kind", ["random", "gp"])
+def test_every_family_has_two_trials_before_the_sampler_chooses_families(open_study, kind):
+    proposals = open_study("families", kind=kind)
+    drawn = []
+    for _ in range(8):
+        proposal = proposals.ask()
+        drawn.append(proposal.configuration["model"]["family"])
+        proposals.complete(proposal.number, 1.0)
+    assert sorted(drawn) == sorted([*FAMILIES, *FAMILIES])
 
 
 def test_a_family_that_is_refused_is_tried_again_a_few_times(open_study):
