@@ -1,20 +1,17 @@
 """Hostile and mutated inputs for every importer, drawn by hypothesis.
 
-An import of any input ends in a corpus or in a MemtuneError, within MAX_SECONDS, and a refused import leaves
-no file in the store. `python -m tests.fuzz.importers --inputs 100000` draws that many inputs, the same
-number for each format. The tests of test_importers.py draw a few hundred for each.
+An import of any input ends in a corpus or in a MemtuneError, within the limits of `time_limit`, and a
+refused import leaves no file in the store. `python -m tests.fuzz.importers --inputs 100000` draws that many
+inputs, the same number for each format. The tests of test_importers.py draw a few hundred for each.
 """
 
 import argparse
 import shutil
-import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -30,8 +27,7 @@ from memtune.corpora import (
     verify_corpus,
 )
 from memtune.errors import MemtuneError
-
-MAX_SECONDS = 5
+from tests.fuzz.time_limit import limit_time
 
 CONLLU_WORD = "{}\t{}\t_\tNOUN\t_\t_\t{}\t{}\t_\t_\n"
 SEEDS: Mapping[str, Mapping[str, str]] = {
@@ -197,22 +193,6 @@ def attacks(draw: st.DrawFn, format: str) -> Attack:
     )
 
 
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError in the block after some seconds."""
-
-    def stop(_: int, __: FrameType | None) -> None:
-        raise TimeoutError(f"an import takes longer than {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def list_remains(store: Path) -> list[str]:
     """Everything a store holds but its locks and its empty folders."""
     return [str(path) for path in store.rglob("*") if path.is_file() and path.suffix != ".lock"]
@@ -242,7 +222,7 @@ def try_import(attack: Attack, folder: Path) -> bool:
     store = CorpusStore.open(folder / "store")
     refusal = None
     try:
-        with time_limit(MAX_SECONDS):
+        with limit_time():
             import_corpus("any", sources, store, chosen, vectors=vectors, cache=folder / "cache")
     except MemtuneError as error:
         refusal = str(error)

@@ -2,22 +2,20 @@
 
     python -m tests.fuzz.store --inputs 100000
 
-A store may be refused with a MemtuneError or opened; nothing else may happen, and within MAX_SECONDS. The
-inputs run in a process of their own, since a reader that follows a wrong length crashes its process.
+A store may be refused with a MemtuneError or opened; nothing else may happen, within the limits of
+`time_limit`. The inputs run in a process of their own, since a reader that follows a wrong length crashes its
+process.
 """
 
 import argparse
 import json
-import signal
 import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -30,10 +28,10 @@ from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol,
 from memtune.corpora.batching.treebank import Treebank
 from memtune.errors import MemtuneError
 from tests.crafted_store import NAME, create_corpus, list_records, replace_content
+from tests.fuzz.time_limit import limit_time
 
 __all__ = ["TARGETS", "run_inputs"]
 
-MAX_SECONDS = 5
 NUMBERS = [0, 1, -1, 7, 255, 2**15, 2**16, 2**31 - 1, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1, -(2**63)]
 JSON_TEXTS = ["[" * 100_000, "1" * 5_000, '"\\ud800"', "1e999", "NaN", '"' + "x" * 10_000 + '"', "-0", "{}"]
 JSON_VALUES = st.one_of(
@@ -154,22 +152,6 @@ TARGETS = {
     action.__name__: action
     for action in (alter_manifest_value, alter_manifest_text, alter_arrow_file, alter_length, exchange_files)
 }
-
-
-@contextmanager
-def limit_time() -> Iterator[None]:
-    """Raise TimeoutError when the block takes longer than MAX_SECONDS."""
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"an input took longer than {MAX_SECONDS} s")
-
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(MAX_SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, previous)
 
 
 def run_inputs(target: str, inputs: int, seed: int | None = None) -> tuple[int, int]:

@@ -1,12 +1,14 @@
 """No input crashes an importer, hangs it or leaves a part of a corpus behind."""
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from memtune.corpora import FORMATS
-from tests.fuzz.importers import OPTIONS, SEEDS, Attack, fuzz, time_limit, try_import
+from tests.fuzz.importers import OPTIONS, SEEDS, Attack, fuzz, try_import
+from tests.fuzz.time_limit import limit_time
 
 INPUTS = 200
 """Inputs for each format; more with `python -m tests.fuzz.importers --inputs 100000`."""
@@ -28,10 +30,17 @@ def test_the_seed_texts_are_valid(format: str, options: dict[str, str], tmp_path
 
 
 def wait_forever() -> None:
-    with time_limit(0.01):
+    with limit_time(seconds=0.01):
         signal.pause()
 
 
-def test_a_hang_is_a_failure() -> None:
-    with pytest.raises(TimeoutError, match="takes longer than"):
-        wait_forever()
+def compute_forever() -> None:
+    with limit_time(cpu_seconds=0.01):
+        while True:
+            pass
+
+
+@pytest.mark.parametrize("hang", [wait_forever, compute_forever])
+def test_a_hang_is_a_failure(hang: Callable[[], None]) -> None:
+    with pytest.raises(AssertionError, match="more than"):
+        hang()

@@ -3,7 +3,7 @@
     python -m tests.fuzz.training --inputs 100000
 
 An input may be accepted or refused with a MemtuneError. Any other exception fails, and so does an input that
-takes more than MAX_CPU_SECONDS of processor time, or MAX_SECONDS of waiting.
+exceeds the limits of `time_limit`.
 """
 
 import argparse
@@ -12,12 +12,10 @@ import json
 import os
 import re
 import shutil
-import signal
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -31,14 +29,12 @@ from memtune.studies.study import check_spaces, load_study, make_trial_config
 from memtune.training import GradientTrainer, TrialConfig, load_best_model, read_checkpoint
 from memtune.training.checkpoint import RECORD_FILE, read_record
 from memtune.values import digest
+from tests.fuzz.time_limit import limit_time
 from tests.golden.tiny_corpus import make_tiny_corpus
 from tests.unit.training.conftest import new_trial
 
 __all__ = ["TARGETS", "run_inputs"]
 
-MAX_CPU_SECONDS = 5
-MAX_SECONDS = 60
-"""A blocked read takes no processor time; on a busy machine a quick input may still wait for its turn."""
 ROOT = Path(__file__).parents[2]
 SPACE_FILES = sorted((ROOT / "search_spaces").glob("*.toml"))
 STUDY_FILES = sorted((ROOT / "jobs" / "studies").glob("*.toml"))
@@ -219,26 +215,6 @@ def _seal(folder: Path) -> None:
     path.write_text(json.dumps(sealed))
 
 
-@contextmanager
-def _limited_time() -> Iterator[None]:
-    """Raise AssertionError in a block that takes too long."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise AssertionError(f"more than {MAX_CPU_SECONDS} s of processor time or {MAX_SECONDS} s of waiting")
-
-    timers = {signal.ITIMER_VIRTUAL: MAX_CPU_SECONDS, signal.ITIMER_REAL: MAX_SECONDS}
-    before = {number: signal.signal(number, stop) for number in (signal.SIGVTALRM, signal.SIGALRM)}
-    for timer, seconds in timers.items():
-        signal.setitimer(timer, seconds)
-    try:
-        yield
-    finally:
-        for timer in timers:
-            signal.setitimer(timer, 0)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def run_inputs(target: str, inputs: int, seed: int, folder: Path) -> None:
     """Run inputs of a target under a fixed seed; raises what an input raises besides MemtuneError."""
     strategy, run = TARGETS[target]
@@ -254,7 +230,7 @@ def run_inputs(target: str, inputs: int, seed: int, folder: Path) -> None:
     )
     @given(strategy)
     def check(value: Any) -> None:
-        with _limited_time(), suppress(MemtuneError):
+        with limit_time(), suppress(MemtuneError):
             run(state, value)
 
     check()

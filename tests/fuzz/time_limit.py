@@ -1,0 +1,37 @@
+"""A limit on the time of one input, in processor time and in waiting.
+
+A blocked read takes no processor time, and on a busy machine a quick input still waits for its turn.
+"""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["MAX_CPU_SECONDS", "MAX_SECONDS", "limit_time"]
+
+MAX_CPU_SECONDS = 5
+MAX_SECONDS = 60
+
+
+@contextmanager
+def limit_time(cpu_seconds: float = MAX_CPU_SECONDS, seconds: float = MAX_SECONDS) -> Iterator[None]:
+    """Raise AssertionError in a block that takes more processor time or more time than this.
+
+    No OSError such as TimeoutError, which readers take for a fault of the file and turn into a refusal.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise AssertionError(f"more than {cpu_seconds} s of processor time or {seconds} s of waiting")
+
+    limits = {signal.ITIMER_VIRTUAL: cpu_seconds, signal.ITIMER_REAL: seconds}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGVTALRM, signal.SIGALRM)}
+    for timer, limit in limits.items():
+        signal.setitimer(timer, limit)
+    try:
+        yield
+    finally:
+        for timer in limits:
+            signal.setitimer(timer, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
