@@ -76,7 +76,7 @@ def progress_bar(*columns: TextColumn) -> Iterator[Progress]:
 def print_promotion(promotion: "Promotion | None", has_test_split: bool) -> None:
     """Print what the registry did with the best model, and the command that evaluates it."""
     if promotion is None:
-        out.print("no model to register: no trial reached a validation")
+        out.print("no model to register: no trial with a validation has a checkpoint")
     elif promotion.champion is None:
         out.print(f"the champion stays: {promotion.reason}", soft_wrap=True)
     else:

@@ -1,18 +1,18 @@
 """Promotion of the best model of a corpus to the registry, and evaluation of registered models."""
 
-import tempfile
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.corpora.batching.protocols import Protocol
-from memtune.errors import ConfigurationError, CorpusError, TrackingError
+from memtune.errors import CheckpointError, ConfigurationError, CorpusError, TrackingError
 from memtune.models.architecture import LanguageModel, Model
 from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
+from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.study import ResolvedStudy
 from memtune.tasks import CacheGrid, ContinuousCache, Metrics, tune_cache
@@ -46,6 +46,7 @@ __all__ = [
     "register_trial_model",
 ]
 
+log = logging.getLogger(__name__)
 STALL_SECONDS = 120
 """Seconds without any progress after which the tracking store counts as unavailable."""
 
@@ -70,14 +71,25 @@ def promote_best_trial(
 ) -> Promotion | None:
     """Register the model with the best validation of a study's trials, stopped ones included.
 
-    None when no trial reached a validation. `replace` as in `register`.
+    A trial whose checkpoints are damaged or missing is skipped with a warning. None when no trial reached a
+    validation or none has a checkpoint. `replace` as in `register_trial_model`.
     """
     reached = [outcome for outcome in outcomes if outcome.curve]
-    if not reached:
-        return None
-    winner = min(reached, key=lambda outcome: (min(outcome.curve.values()), outcome.number))
-    checkpoints = Checkpoints(study.checkpoint_root, winner.identity)
-    return register_trial_model(study.settings, study.corpus, recorder, study.id, checkpoints, replace)
+    for outcome in sorted(reached, key=lambda outcome: (min(outcome.curve.values()), outcome.number)):
+        checkpoints = Checkpoints(study.checkpoint_root, outcome.identity)
+        try:
+            return register_trial_model(
+                study.settings,
+                study.corpus,
+                recorder,
+                study.id,
+                checkpoints,
+                replace,
+                max_tokens=max(outcome.curve),
+            )
+        except CheckpointError as error:
+            log.warning("the model of trial %d cannot be registered: %s", outcome.number, error)
+    return None
 
 
 def register_trial_model(
@@ -87,27 +99,26 @@ def register_trial_model(
     study: str,
     checkpoints: Checkpoints,
     replace: bool,
+    max_tokens: int | None = None,
 ) -> Promotion:
     """Offer a trial's best model to the registry, which registers it if it is the best of its corpus.
 
-    With `replace` it is registered in any case: figures under another protocol do not compare. Raises
-    TrackingError when the tracking store does not answer, CheckpointError when no checkpoint is whole.
+    With `replace` it is registered in any case: figures under another protocol do not compare. Weights of
+    more than `max_tokens`, where the trial was stopped, are not used. Raises TrackingError when the tracking
+    store does not answer, CheckpointError when no checkpoint is whole.
     """
     if not recorder.flush(STALL_SECONDS):
         raise TrackingError(
             f"{settings.tracking_uri} recorded nothing for {STALL_SECONDS} s; resume the study "
             "when it answers again"
         )
-    with (
-        checkpoints.open_newest() as folder,
-        tempfile.TemporaryDirectory(prefix="memtune-champion-") as scratch,
-    ):
+    with checkpoints.open_newest(max_tokens) as folder, open_scratch_folder() as scratch:
         record = read_checkpoint(folder).record
-        save_model(load_best_model(folder), Path(scratch), record.config.task)
+        save_model(load_best_model(folder), scratch, record.config.task)
         return register_if_better(
             settings.tracking_uri,
             _build_result(record, study),
-            Path(scratch),
+            scratch,
             corpus.vocabulary.tokens,
             replace=replace,
         )

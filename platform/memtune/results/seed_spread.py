@@ -4,13 +4,13 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from memtune.corpora import open_corpus
 from memtune.errors import TrialError
 from memtune.objective import compute_figure
 from memtune.results.single_trial import TrialFile, load_trial
 from memtune.settings import Settings
+from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.training import GradientTrainer, evaluate, load_best_model
 
 __all__ = ["SeedFigures", "SeedSpread", "compute_mean_deviation", "train_seeds"]
@@ -60,9 +60,9 @@ def _train_seed(path: Path, file: TrialFile, settings: Settings) -> SeedFigures:
     best, task = trainer.best, file.trial.task
     if best is None or best.cost is None:
         raise TrialError(f"{path} reached no validation with seed {file.trial.seed}: {trainer.curve[-1].end}")
-    with TemporaryDirectory() as folder:
-        trainer.save(Path(folder) / "trial")
-        model = load_best_model(Path(folder) / "trial")
+    with open_scratch_folder() as folder:
+        trainer.save(folder / "trial")
+        model = load_best_model(folder / "trial")
     test = evaluate(model, corpus, file.trial.protocol, "test", task=task)
     scale = 100 if task.objective == "accuracy" else 1
     return SeedFigures(

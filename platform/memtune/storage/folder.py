@@ -22,7 +22,7 @@ from memtune.storage.digests import HashingSink
 from memtune.storage.regular_files import open_regular_file, read_at_most
 from memtune.values import parse_json
 
-__all__ = ["MAX_DOCUMENT_BYTES", "Folder", "MissingFileError", "open_filesystem"]
+__all__ = ["MAX_DOCUMENT_BYTES", "PARTIAL_SUFFIX", "Folder", "MissingFileError", "open_filesystem"]
 
 MAX_ATTEMPTS = 12
 """Requests to an object store before one fails: pauses double from 1 s to 20 s, each shortened at random, so
@@ -30,6 +30,8 @@ that between one and three minutes pass. That outlasts a store that is overloade
 CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS = 10, 60
 """Time for a connection, and between two received bytes. pyarrow's default of 3 s is less than a busy store
 takes for its first byte."""
+PARTIAL_SUFFIX = ".partial"
+"""Ends the name of a document that is being written, or whose writer was killed."""
 MAX_DOCUMENT_BYTES = 2**26
 """Size limit of a JSON document: a manifest that lists 100,000 source files has about 20 MB."""
 
@@ -170,7 +172,7 @@ class Folder:
         An object store keeps what an interrupted stream has received, so the content goes to a name of its
         own and moves from there. The name is unique: two writers never share a partial file.
         """
-        partial = f"{name}.{uuid4().hex[:16]}.partial"
+        partial = f"{name}.{uuid4().hex[:16]}{PARTIAL_SUFFIX}"
         with self.translate_errors("write to"):
             self.filesystem.create_dir(self.path, recursive=True)
             try:

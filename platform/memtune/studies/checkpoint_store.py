@@ -9,16 +9,16 @@ changes no file of the worker that replaced it, and never enters an older checkp
 
 import logging
 import re
-import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
-from memtune.storage.folder import Folder
-from memtune.training import AnyTrainer, Report, read_checkpoint, restore_trainer
+from memtune.storage.folder import PARTIAL_SUFFIX, Folder
+from memtune.storage.scratch_folder import open_scratch_folder
+from memtune.training import AnyTrainer, Report, find_best_report, read_checkpoint, restore_trainer
 
 __all__ = ["Checkpoints"]
 
@@ -46,9 +46,9 @@ class Checkpoints:
         After a StorageError the storage holds the earlier checkpoints only.
         """
         name = f"{trainer.tokens:012d}-{self._writer_id}"
-        with tempfile.TemporaryDirectory(prefix="memtune-checkpoint-") as scratch:
-            trainer.save(Path(scratch) / name)
-            self._delete_obsolete(self._upload(Path(scratch) / name))
+        with open_scratch_folder() as scratch:
+            trainer.save(scratch / name)
+            self._delete_obsolete(self._upload(scratch / name))
 
     def _upload(self, checkpoint: Path) -> list[str]:
         """Upload a checkpoint and enter it into the index; return the names in the index."""
@@ -67,13 +67,21 @@ class Checkpoints:
             raise
 
     def _delete_obsolete(self, kept: list[str]) -> None:
-        """Delete the checkpoints that left the index, and incomplete ones of killed workers.
+        """Delete the checkpoints that left the index, and what killed workers left.
 
-        One with more tokens than those in the index stays: another worker is about to enter it.
+        A checkpoint with more tokens than those in the index stays: another worker is about to enter it.
         """
         for name in self._folder.list_names():
-            if name[:1].isdigit() and name not in kept and parse_tokens(name) <= parse_tokens(kept[0]):
-                (self._folder / name).delete()
+            is_checkpoint = name[:1].isdigit() and name not in kept
+            if (is_checkpoint and parse_tokens(name) <= parse_tokens(kept[0])) or is_partial(name):
+                self._folder.delete_entry(name)
+
+    def delete_leftovers(self) -> None:
+        """Delete all that the index does not name, which killed workers left; for a trial that has ended."""
+        kept = self._read_index()
+        for name in self._folder.list_names():
+            if name != INDEX_FILE and name not in kept:
+                self._folder.delete_entry(name)
 
     def restore(self, corpus: Corpus, device: str) -> AnyTrainer | None:
         """The trainer of the newest undamaged checkpoint, or None when there is no checkpoint yet.
@@ -95,18 +103,20 @@ class Checkpoints:
             return read_checkpoint(folder).record.curve
 
     @contextmanager
-    def open_newest(self) -> Iterator[Path]:
+    def open_newest(self, max_tokens: int | None = None) -> Iterator[Path]:
         """A local copy of the newest undamaged checkpoint, for the time of the block.
 
-        A damaged or missing one is logged and skipped. Raises CheckpointError when none is left.
+        A damaged or missing one is logged and skipped, and so is one whose best report has more than
+        `max_tokens`: a worker that outlived its driver trained past the end of the trial. Raises
+        CheckpointError when none is left.
         """
         self.remarks = []
-        with tempfile.TemporaryDirectory(prefix="memtune-checkpoint-") as scratch:
+        with open_scratch_folder() as scratch:
             for name in self._read_index():
-                folder = Path(scratch) / name
+                folder = scratch / name
                 try:
                     self._download(name, folder)
-                    read_checkpoint(folder)
+                    check_best_report(read_checkpoint(folder).record.curve, max_tokens)
                 except CheckpointError as error:
                     log.warning("checkpoint %s/%s is skipped: %s", self._folder, name, error)
                     self.remarks.append(f"checkpoint {name} is skipped: {error}")
@@ -131,6 +141,20 @@ class Checkpoints:
             if not CHECKPOINT_NAME_PATTERN.fullmatch(name):
                 raise CheckpointError(f"{self._folder}/{INDEX_FILE} names {name}, which is no checkpoint")
         return names
+
+
+def is_partial(name: str) -> bool:
+    """Whether a file is a document that a killed worker did not finish."""
+    return name.endswith(PARTIAL_SUFFIX)
+
+
+def check_best_report(curve: Sequence[Report], max_tokens: int | None) -> None:
+    """Raise CheckpointError when the best weights belong to a report with more tokens than allowed."""
+    best = find_best_report(curve)
+    if max_tokens is not None and best is not None and best.tokens > max_tokens:
+        raise CheckpointError(
+            f"its best weights are of {best.tokens:,} tokens, and the trial was stopped at {max_tokens:,}"
+        )
 
 
 def parse_tokens(name: str) -> int:

@@ -151,7 +151,7 @@ class _StudyRun:
         self._write_study_file()
         records = StudyRecords(recorder, self._resolved)
         if resume:
-            records.resume(proposals.list_finished())
+            records.resume(proposals.list_outcomes())
         interrupted = self._run_trials(proposals, records)
         repeats: list[Outcome] = []
         if not interrupted and self._study.repeats.best:
@@ -228,7 +228,7 @@ class _StudyRun:
         seeds = range(self._study.seed + 1, self._study.seed + self._study.repeats.seeds)
         repeats = self._resolved.open_proposals(self._lease.check, repeats=make_repeat_space(best, seeds))
         if resume:
-            records.resend(repeats.list_finished())
+            records.resend(repeats.list_outcomes())
         title = f"the best {len(best)} under {len(seeds)} more seeds"
         phase = self._make_phase(title, len(best) * len(seeds), "seed")
         interrupted = self._run_phase(phase, repeats, records, None)

@@ -29,27 +29,34 @@ class StudyRecords:
     def __init__(self, recorder: Recorder, resolved: ResolvedStudy) -> None:
         """Open the study's run, or continue it."""
         self._recorder, self._resolved = recorder, resolved
+        self._stored_tokens: dict[str, int] = {}
+        """Of each trial that an earlier driver left open: tokens at the last report in the study database."""
         study = resolved.study
         self._tags = {"space": " ".join(study.spaces), "name": study.name}
         tags = {**self._tags, "question": study.question}
         recorder.start_study(resolved.id, study.name, study.model_dump(mode="json"), tags)
 
-    def resume(self, ended: Sequence[Outcome]) -> None:
+    def resume(self, outcomes: Sequence[Outcome]) -> None:
         """Make the tracking store agree with the study database after a driver that was killed.
 
         Trials whose end the store holds with the same state and tokens are not sent again. The others are
-        sent from their checkpoints, up to the last report that the study database holds.
+        sent from their checkpoints, up to the last report that the study database holds. Open trials lose
+        the reports that the study database lacks when they start: they may be stopped earlier this time.
         """
         recorded = self._recorder.list_recorded_trials()
-        self._recorder.reconcile({outcome.identity: outcome.state for outcome in ended})
-        self._record_missing(ended, recorded)
+        states = {outcome.identity: outcome.state for outcome in outcomes if has_ended(outcome)}
+        self._recorder.reconcile(states)
+        self._record_missing(outcomes, recorded)
 
-    def resend(self, ended: Sequence[Outcome]) -> None:
-        """Record the ended trials that the tracking store lacks or holds with another end."""
-        self._record_missing(ended, self._recorder.list_recorded_trials())
+    def resend(self, outcomes: Sequence[Outcome]) -> None:
+        """Record the ended trials that the tracking store lacks or holds with another end; see `resume`."""
+        self._record_missing(outcomes, self._recorder.list_recorded_trials())
 
-    def _record_missing(self, ended: Sequence[Outcome], recorded: Mapping[str, RecordedTrial]) -> None:
-        for outcome in ended:
+    def _record_missing(self, outcomes: Sequence[Outcome], recorded: Mapping[str, RecordedTrial]) -> None:
+        for outcome in outcomes:
+            if not has_ended(outcome):
+                self._stored_tokens[outcome.identity] = _find_last_tokens(outcome)
+                continue
             found = recorded.get(outcome.identity)
             expected = outcome.state, _find_last_tokens(outcome)
             if found is None or (found.state, found.validated_tokens) != expected:
@@ -77,7 +84,8 @@ class StudyRecords:
 
     def start(self, trial: Trial) -> None:
         """Open the trial's run, with every parameter the study searches."""
-        self._open_run(trial.proposal.number, trial.proposal.identity, trial.config)
+        identity = trial.proposal.identity
+        self._open_run(trial.proposal.number, identity, trial.config, self._stored_tokens.get(identity))
 
     def _open_run(
         self, number: int, identity: str, config: TrialConfig, max_tokens: int | None = None
@@ -108,13 +116,27 @@ class StudyRecords:
         self._recorder.log_files(trial.proposal.identity, {"remarks.txt": remarks})
 
     def finish(self, trial: Trial) -> None:
-        """End the trial's run with its state and the reason."""
+        """End the trial's run with its state and the reason, and clean up after workers that were killed."""
         tokens = max((report.tokens for report in trial.reports if report.cost is not None), default=0)
         self._recorder.finish_trial(trial.proposal.identity, trial.state, trial.end, tokens)
+        was_restored = trial.remarks or trial.proposal.identity in self._stored_tokens
+        if was_restored and trial.state is not TrialState.INTERRUPTED:
+            self._delete_leftovers(trial.proposal.identity)
+
+    def _delete_leftovers(self, identity: str) -> None:
+        try:
+            Checkpoints(self._resolved.checkpoint_root, identity).delete_leftovers()
+        except (CheckpointError, StorageError) as error:
+            log.warning("files of killed workers remain: %s", error)
 
     def close(self, interrupted: bool) -> None:
         """End the study's run."""
         self._recorder.finish_study(TrialState.INTERRUPTED if interrupted else TrialState.COMPLETE)
+
+
+def has_ended(outcome: Outcome) -> bool:
+    """Whether a trial has ended in the study database."""
+    return outcome.state is not TrialState.RUNNING
 
 
 def _find_last_tokens(outcome: Outcome) -> int:

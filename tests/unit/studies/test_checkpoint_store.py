@@ -9,7 +9,7 @@ from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.training import GradientTrainer, TrialConfig
+from memtune.training import GradientTrainer, TrialConfig, read_checkpoint
 from memtune.values import parse
 from tests.golden.tiny_corpus import make_tiny_corpus
 
@@ -165,3 +165,41 @@ def test_an_error_names_the_checkpoints_when_all_are_damaged(
         (folder / "model.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"no undamaged checkpoint in .*model\.safetensors"):
         checkpoints.restore(corpus, "cpu")
+
+
+def test_a_save_removes_the_index_that_a_killed_worker_did_not_finish(
+    checkpoints: Checkpoints, trainer: GradientTrainer, tmp_path: Path
+) -> None:
+    save(checkpoints, trainer, 1)
+    partial = tmp_path / "checkpoints" / trainer.identity / "latest.json.0123456789abcdef.partial"
+    partial.write_text("[")
+    save(checkpoints, trainer, 1)
+    assert not partial.exists()
+
+
+def test_all_that_the_index_does_not_name_is_deleted_after_the_end_of_a_trial(
+    checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, tmp_path: Path
+) -> None:
+    save(checkpoints, trainer, 3)
+    folder = tmp_path / "checkpoints" / trainer.identity
+    kept = sorted(folder.iterdir())
+    (folder / "000000099999-ab").mkdir()
+    (folder / "latest.json.0123456789abcdef.partial").touch()
+    checkpoints.delete_leftovers()
+    assert sorted(folder.iterdir()) == kept
+    assert list(checkpoints.read_curve()) == trainer.curve
+
+
+def test_weights_of_a_report_beyond_the_end_of_the_trial_are_not_used(
+    checkpoints: Checkpoints, corpus: Corpus
+) -> None:
+    adam = {"optimiser": {"kind": "adam", "learning_rate": 0.02}}
+    config = {**CONFIG, "training": {**CONFIG["training"], **adam}}
+    trainer = GradientTrainer(parse(TrialConfig, config, "trial"), corpus)
+    save(checkpoints, trainer, 2)
+    first, second = trainer.curve
+    assert trainer.best is second
+    with checkpoints.open_newest(max_tokens=first.tokens) as folder:
+        assert read_checkpoint(folder).record.curve == (first,)
+    with checkpoints.open_newest(max_tokens=second.tokens) as folder:
+        assert read_checkpoint(folder).record.curve == (first, second)

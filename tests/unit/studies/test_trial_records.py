@@ -157,6 +157,56 @@ def test_resuming_drops_reports_beyond_the_end_that_the_study_database_holds(
     assert find_runs(client, outcome)[0].data.tags["memtune.state"] == TrialState.STOPPED
 
 
+def test_an_open_trial_that_is_stopped_earlier_than_recorded_loses_the_surplus(
+    resolved: ResolvedStudy, proposals: Callable[[], Proposals], client: MlflowClient
+) -> None:
+    """The first driver recorded three reports, of which the study database took one before the kill."""
+    opened = proposals()
+    with open_records(resolved) as (_, records):
+        director = Director(opened, records, max_trials=1)
+        trial = start(director)
+        reports = train(resolved, trial).reports
+        director.on_reports(trial.proposal.number, reports[:1])
+        records.report(trial, reports[1:])
+    rule = SuccessiveHalving(HalvingConfig(grace=600, factor=2), budget_tokens=900)
+    rule.decide(98, 600, 0.0)
+    resumed = proposals()
+    with open_records(resolved) as (_, records):
+        records.resume(resumed.list_outcomes())
+        director = Director(resumed, records, max_trials=1, halving=rule)
+        trial = start(director)
+        assert not director.on_reports(trial.proposal.number, reports)
+        director.on_ended(trial.proposal.number)
+    (outcome,) = resumed.list_finished()
+    assert list(outcome.curve) == [report.tokens for report in reports[:2]]
+    assert read_curve(client, outcome) == pytest.approx(outcome.curve)
+
+
+@pytest.mark.parametrize("end", ["completed", "stopped"])
+def test_what_killed_workers_left_is_deleted_when_the_resumed_trial_ends(
+    resolved: ResolvedStudy, proposals: Callable[[], Proposals], end: str
+) -> None:
+    opened = proposals()
+    with open_records(resolved) as (_, records):
+        trial = start(Director(opened, records, max_trials=1))
+        reports = train(resolved, trial).reports
+    folder = Path(resolved.checkpoint_root, trial.proposal.identity)
+    kept = sorted(folder.iterdir())
+    (folder / "000000099999-ab").mkdir()
+    (folder / "latest.json.0123456789abcdef.partial").touch()
+    resumed = proposals()
+    with open_records(resolved) as (_, records):
+        records.resume(resumed.list_outcomes())
+        director = Director(resumed, records, max_trials=1)
+        trial = start(director)
+        if end == "stopped":
+            director.close(TIME_SPENT)
+        else:
+            director.on_reports(trial.proposal.number, reports)
+            director.on_ended(trial.proposal.number)
+    assert sorted(folder.iterdir()) == kept
+
+
 def test_resuming_sends_only_the_trials_that_the_tracking_store_lacks(
     resolved: ResolvedStudy, proposals: Callable[[], Proposals], client: MlflowClient
 ) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import secrets
 import shlex
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from memtune.ray_backend.jobs.job_environment import (
 from memtune.ray_backend.jobs.job_package import StudyFiles, collect_study_files, write_package
 from memtune.ray_backend.jobs.job_server import STUDY_KEY, Job, JobServer
 from memtune.settings import Settings
+from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.studies.study import Study, check_spaces, load_study, resolve_study
 from memtune.values import Value, parse
 
@@ -140,8 +140,7 @@ def _note_locations(environment: Mapping[str, str]) -> list[str]:
 def submit(server: JobServer, submission: Submission) -> str:
     """Submit a study and return the id of its job. Raises ClusterError for a package that is too large."""
     job_id = f"{submission.study}-{secrets.token_hex(3)}"
-    with tempfile.TemporaryDirectory(prefix="memtune-job-") as scratch:
-        folder = Path(scratch)
+    with open_scratch_folder() as folder:
         write_package(submission.files, folder)
         server.submit(job_id, submission.entrypoint, folder, submission.environment, submission.metadata)
     return job_id

@@ -5,13 +5,13 @@ the same corpus digest; figures from different protocols or texts are never comp
 there a person must set `replace`. The previous champion keeps the alias `previous`.
 """
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memtune.errors import TrackingError
+from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.mlflow_connection import (
     connect,
@@ -113,8 +113,7 @@ def _upload(client: "MlflowClient", package: _Package) -> RegisteredVersion:
 
     result = package.result
     run_id, location = _find_run(client, result)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
+    with open_scratch_folder() as folder:
         write_package(
             package.model_folder,
             package.vocabulary,

@@ -1,13 +1,13 @@
 """Registered models: downloaded to a cache, verified against the registry, ready to be loaded."""
 
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from memtune.errors import TrackingError
+from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.tracking.mlflow_connection import connect, translate_mlflow_errors
 from memtune.tracking.registry import model_versions
 from memtune.tracking.registry.model_package import (
@@ -66,8 +66,8 @@ def _download(client: "MlflowClient", version: RegisteredVersion, folder: Path) 
     """Download the package beside `folder`, verify it, and rename it to `folder`."""
     _check_source(client, version)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        fetched = Path(client.download_artifacts(version.run_id, version.path, temporary))
+    with open_scratch_folder(folder.parent) as temporary:
+        fetched = Path(client.download_artifacts(version.run_id, version.path, str(temporary)))
         _verify_package(fetched, version)
         try:
             os.replace(fetched, folder)

@@ -71,7 +71,7 @@ class StartRun:
     tags: dict[str, str]
     dataset: CorpusInput | None = None
     max_tokens: int | None = None
-    """Of an ended trial: validations beyond these tokens do not belong to it and are dropped."""
+    """Of a resumed trial: validations beyond these tokens are not in the study database and are dropped."""
 
     def execute(self, actions: "RunActions", key: RunKey) -> None:
         """Create or reopen the run."""

@@ -3,10 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeVar
 
+from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.tracking.runs import run_entries
 from memtune.tracking.runs.run_commands import (
     PARENT_TAG,
@@ -115,12 +114,12 @@ def read_logged_values(client: "MlflowClient", run: "Run") -> LoggedValues:
 
 def write_files(client: "MlflowClient", run_id: str, contents: dict[str, bytes]) -> None:
     """Store each content under its relative path among the run's artifacts."""
-    with TemporaryDirectory() as folder:
+    with open_scratch_folder() as folder:
         for name, content in contents.items():
-            path = Path(folder, name)
+            path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        client.log_artifacts(run_id, folder)
+        client.log_artifacts(run_id, str(folder))
 
 
 def describe_end(command: EndRun) -> dict[str, str]:

@@ -1,0 +1,26 @@
+"""Which trial's model a study offers to the registry when checkpoints are missing."""
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from memtune.api import run_search
+from memtune.settings import Settings
+from memtune.studies.in_process_executor import InProcessExecutor
+
+
+def test_a_trial_without_checkpoints_leaves_the_promotion_to_the_next_best(
+    study_file: Path, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = run_search(study_file, settings=settings, executor=InProcessExecutor())
+    best, second = sorted(first.outcomes, key=lambda outcome: min(outcome.curve.values()))[:2]
+    shutil.rmtree(Path(first.resolved.checkpoint_root, best.identity))
+    elsewhere = settings.model_copy(update={"tracking_uri": f"sqlite:///{tmp_path}/new.db"})
+    with caplog.at_level(logging.WARNING):
+        resumed = run_search(study_file, settings=elsewhere, resume=True, executor=InProcessExecutor())
+    assert resumed.promotion is not None
+    assert resumed.promotion.champion is not None
+    assert resumed.promotion.champion.trial == second.identity
+    assert f"the model of trial {best.number} cannot be registered" in caplog.text
