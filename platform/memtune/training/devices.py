@@ -4,7 +4,7 @@ import torch
 
 from memtune.errors import ConfigurationError
 
-__all__ = ["find_device"]
+__all__ = ["find_device", "has_bfloat16_instructions"]
 
 
 def find_device(name: str) -> torch.device:
@@ -18,3 +18,12 @@ def find_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError(f'device "{name}" is not available: torch finds no GPU; set device = "cpu"')
     return device
+
+
+def has_bfloat16_instructions() -> bool:
+    """Whether this processor multiplies bfloat16 matrices in hardware: AMX-BF16 or AVX512-BF16.
+
+    Others emulate bfloat16, slower than float32.
+    """
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))

@@ -34,8 +34,8 @@ class TrainingConfig(Value):
     patience: int | None = Field(None, ge=1)
     """Number of successive reports without improvement that ends the trial; None never ends it."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Precision of the forward and backward pass; weights and evaluations use float32. bfloat16 and float16
-    need a GPU."""
+    """Precision of the operands of matrix products in training; sums, loss, softmax, weights and evaluations
+    use float32. bfloat16 needs a GPU, or a processor with AMX-BF16 or AVX512-BF16; float16 needs a GPU."""
     compile: bool = False
     """Whether torch.compile compiles the model's body; needs a GPU."""
 

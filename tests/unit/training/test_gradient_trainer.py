@@ -322,10 +322,16 @@ def test_after_an_interruption_the_trainer_must_be_restored(corpus, make_trial, 
         trainer.save(tmp_path / "checkpoint")
 
 
-@pytest.mark.parametrize("option", [{"precision": "bfloat16"}, {"precision": "float16"}, {"compile": True}])
+@pytest.mark.parametrize("option", [{"precision": "float16"}, {"compile": True}])
 def test_options_that_need_a_gpu_are_refused_on_a_cpu(corpus, make_trial, option):
     with pytest.raises(ConfigurationError, match=f"{next(iter(option))} = .* needs a CUDA device, not cpu"):
         GradientTrainer(make_trial(**option), corpus)
+
+
+def test_bfloat16_is_refused_on_a_processor_without_its_instructions(corpus, make_trial, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False, "amx_bf16": False})
+    with pytest.raises(ConfigurationError, match="AMX-BF16 or AVX512-BF16, and this processor has neither"):
+        GradientTrainer(make_trial(precision="bfloat16"), corpus)
 
 
 def test_an_unknown_device_is_refused(corpus, make_trial):

@@ -1,4 +1,4 @@
-"""One step of gradient descent: backward pass, clipping, optimiser; precision and compilation on a GPU.
+"""One step of gradient descent: backward pass, clipping, optimiser; precision and compilation.
 
 On a CPU the step of plain SGD is one addition for each parameter: it updates only the rows of embedding
 tables that were read, and clipping scales the learning rate in place of the gradient.
@@ -14,6 +14,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import Model
+from memtune.training.devices import has_bfloat16_instructions
 from memtune.training.optimisation.averaged_sgd import AveragedSGD
 from memtune.training.optimisation.optimisers import NTASGDConfig
 from memtune.training.optimisation.row_gradients import (
@@ -150,9 +151,14 @@ class ModelUpdater:
 def _check_device(config: TrainingConfig, device: torch.device) -> None:
     if device.type == "cuda":
         return
-    if config.precision != "float32":
+    if config.precision == "float16":
         raise ConfigurationError(
-            f'precision = "{config.precision}" needs a CUDA device, not {device}; take precision = "float32"'
+            f'precision = "float16" needs a CUDA device, not {device}; take precision = "float32"'
+        )
+    if config.precision == "bfloat16" and not has_bfloat16_instructions():
+        raise ConfigurationError(
+            'precision = "bfloat16" needs a CUDA device or a processor with AMX-BF16 or AVX512-BF16, and '
+            'this processor has neither; take precision = "float32"'
         )
     if config.compile:
         raise ConfigurationError(f"compile = true needs a CUDA device, not {device}; take compile = false")
