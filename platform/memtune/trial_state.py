@@ -18,6 +18,8 @@ class TrialState(StrEnum):
     STOPPED = "stopped"
     """Ended by the study before the end of its budget."""
     FAILED = "failed"
+    PAUSED = "paused"
+    """Waits with its checkpoint; the study's early-stopping rule continues it or leaves it so."""
     INTERRUPTED = "interrupted"
     """Left open by a driver that ended; a later driver resumes it."""
     REFUSED = "refused"
@@ -27,7 +29,7 @@ class TrialState(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        """Whether a worker trains the trial now or a driver may still start it."""
+        """Whether a worker trains the trial now, or the trial waits for one."""
         return self in (TrialState.WAITING, TrialState.RUNNING)
 
 
@@ -41,7 +43,7 @@ class StopReason(StrEnum):
     DIVERGED = "diverged"
     """A loss or gradient is not finite, or validation is far worse than chance."""
     EARLY_STOPPING = "early_stopping"
-    """The study's early-stopping rule ended it."""
+    """The study's early-stopping rule ended or paused it."""
     TIME_BUDGET = "time_budget"
     """The study's time was spent."""
     ERROR = "error"

@@ -1,6 +1,7 @@
 """What holds for every rule in RULES. A new rule adds its example here and nothing else."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,18 +19,21 @@ REPORT_TOKENS = range(100, TRIAL_TOKENS + 1, 100)
 EXAMPLES: dict[str, dict[str, Any]] = {
     "none": {},
     "successive_halving": {"grace": 100, "factor": 3, "max_survivors": 2},
+    "promotion": {"grace": 100, "factor": 2, "max_survivors": 3},
 }
 FAMILIES = ("lstm", "rnn")
 VALUES = st.floats(1.0, 9.0) | st.just(math.nan) | st.just(math.inf)
 CURVES = st.lists(VALUES, min_size=len(REPORT_TOKENS), max_size=len(REPORT_TOKENS))
 TABLES = st.lists(CURVES, min_size=1, max_size=9)
-ORDERS = st.lists(st.integers(0, 8), max_size=120)
+STEPS = st.lists(st.integers(0, 2), max_size=120)
+"""Which worker reports next."""
 
 each_rule = pytest.mark.parametrize("kind", RULES)
 
 
 def make_rule(kind: str) -> Rule:
-    return parse(RULES[kind], {"kind": kind, **EXAMPLES[kind]}, "study.toml").make_rule(TRIAL_TOKENS)
+    rule: Rule = parse(RULES[kind], {"kind": kind, **EXAMPLES[kind]}, "study.toml").make_rule(TRIAL_TOKENS)
+    return rule
 
 
 def get_family(number: int) -> str:
@@ -38,23 +42,66 @@ def get_family(number: int) -> str:
 
 @dataclass
 class Simulation:
-    """A study over a table of curves: one step reports the next point of a trial that runs."""
+    """A study over a table of curves with three workers, which start trials as a director does."""
 
     table: list[list[float]]
-    rule: Rule
-    reports: dict[int, dict[int, float]] = field(default_factory=dict)
-    stopped: set[int] = field(default_factory=set)
+    kind: str
+    curves: dict[int, dict[int, float]] = field(default_factory=dict)
+    states: dict[int, TrialState] = field(default_factory=dict)
+    workers: dict[int, int] = field(default_factory=dict)
+    resumptions: Counter[tuple[int, int]] = field(default_factory=Counter)
 
-    def step(self, number: int) -> None:
-        if number >= len(self.table) or number in self.stopped:
-            return
-        curve = self.reports.setdefault(number, {})
-        if len(curve) == len(REPORT_TOKENS):
-            return
+    def __post_init__(self) -> None:
+        self.rule = make_rule(self.kind)
+
+    def run(self, steps: list[int]) -> None:
+        for worker in steps:
+            self.step(worker)
+
+    def finish(self) -> None:
+        """Report in turn until no worker finds a trial to run."""
+        while sum(self.step(worker) for worker in range(3)):
+            pass
+
+    def step(self, worker: int) -> bool:
+        """A worker reports the next point of its trial, or takes a trial; return whether it did."""
+        if worker not in self.workers:
+            return self._take(worker)
+        number = self.workers[worker]
+        curve = self.curves[number]
         tokens = REPORT_TOKENS[len(curve)]
         curve[tokens] = self.table[number][len(curve)]
-        if self.rule.decide(number, get_family(number), tokens, curve[tokens]).action is Action.STOP:
-            self.stopped.add(number)
+        action = self.rule.decide(number, get_family(number), tokens, curve[tokens]).action
+        if tokens == TRIAL_TOKENS:
+            self.states[number] = TrialState.COMPLETE
+        elif action is not Action.CONTINUE:
+            self.states[number] = TrialState.PAUSED if action is Action.PAUSE else TrialState.STOPPED
+        if self.states[number] is not TrialState.RUNNING:
+            del self.workers[worker]
+        if self.states[number] in (TrialState.COMPLETE, TrialState.STOPPED):
+            self.rule.end(number)
+        return True
+
+    def _take(self, worker: int) -> bool:
+        is_sampling_over = len(self.curves) == len(self.table)
+        number = self.rule.choose_resumed([*self.workers.values()], is_sampling_over)
+        if number is not None:
+            assert self.states[number] is TrialState.PAUSED
+            self.resumptions[number, len(self.curves[number])] += 1
+            self.rule.resume(number)
+        elif is_sampling_over:
+            return False
+        else:
+            number = len(self.curves)
+            self.curves[number] = {}
+        self.states[number] = TrialState.RUNNING
+        self.workers[worker] = number
+        return True
+
+    def restart(self) -> None:
+        """Replace the rule by one that replays the records, as a later driver does."""
+        self.rule = make_rule(self.kind)
+        self.rule.replay(self.list_outcomes())
 
     def list_outcomes(self) -> list[Outcome]:
         return [
@@ -62,80 +109,84 @@ class Simulation:
                 number,
                 f"trial {number}",
                 {"model": {"family": get_family(number)}},
-                self._get_state(number),
+                self.states[number],
                 curve=dict(curve),
             )
-            for number, curve in sorted(self.reports.items())
+            for number, curve in sorted(self.curves.items())
         ]
-
-    def _get_state(self, number: int) -> TrialState:
-        if number in self.stopped:
-            return TrialState.STOPPED
-        is_complete = len(self.reports[number]) == len(REPORT_TOKENS)
-        return TrialState.COMPLETE if is_complete else TrialState.RUNNING
 
 
 @each_rule
-@given(table=TABLES, order=ORDERS, cut=st.integers(0, 120))
-def test_a_study_resumed_at_any_step_decides_as_the_undisturbed_one(kind, table, order, cut):
-    whole, resumed = Simulation(table, make_rule(kind)), Simulation(table, make_rule(kind))
-    for number in order:
-        whole.step(number)
-    for number in order[:cut]:
-        resumed.step(number)
-    resumed.rule = make_rule(kind)
-    resumed.rule.replay(resumed.list_outcomes())
-    for number in order[cut:]:
-        resumed.step(number)
+@given(table=TABLES, steps=STEPS, cut=st.integers(0, 120))
+def test_a_study_resumed_at_any_step_decides_as_the_undisturbed_one(kind, table, steps, cut):
+    whole, resumed = Simulation(table, kind), Simulation(table, kind)
+    whole.run(steps)
+    whole.finish()
+    resumed.run(steps[:cut])
+    resumed.restart()
+    resumed.run(steps[cut:])
+    resumed.finish()
     assert repr(resumed.list_outcomes()) == repr(whole.list_outcomes())
 
 
 @each_rule
-@given(table=TABLES, order=ORDERS)
-def test_a_repeated_report_gets_the_same_decision_and_changes_nothing(kind, table, order):
-    """A resumed trial reports its whole curve again."""
-    once, twice = Simulation(table, make_rule(kind)), Simulation(table, make_rule(kind))
-    for number in order:
-        once.step(number)
-        twice.step(number)
-        for tokens, value in list(twice.reports.get(number, {}).items()):
-            decision = twice.rule.decide(number, get_family(number), tokens, value)
-            assert (decision.action is Action.STOP) == (number in twice.stopped)
-    assert once.stopped == twice.stopped
+@given(table=TABLES, steps=STEPS)
+def test_reports_that_are_repeated_change_nothing(kind, table, steps):
+    """A resumed trial reports its whole curve again, and it continues."""
+    once, twice = Simulation(table, kind), Simulation(table, kind)
+    once.run(steps)
+    for worker in steps:
+        twice.step(worker)
+        for number in twice.workers.values():
+            for tokens, value in twice.curves[number].items():
+                decision = twice.rule.decide(number, get_family(number), tokens, value)
+                assert decision.action is Action.CONTINUE
+    assert repr(twice.list_outcomes()) == repr(once.list_outcomes())
 
 
 @each_rule
-@given(table=TABLES, order=ORDERS)
-def test_the_state_does_not_depend_on_the_order_in_which_outcomes_are_replayed(kind, table, order):
-    live = Simulation(table, make_rule(kind))
-    for number in order:
-        live.step(number)
-    rules = [make_rule(kind), make_rule(kind)]
-    rules[0].replay(live.list_outcomes())
-    rules[1].replay(reversed(live.list_outcomes()))
-    decisions = [
-        [rule.decide(9 + number, "lstm", tokens, 5.0) for number, tokens in enumerate(REPORT_TOKENS)]
-        for rule in rules
-    ]
-    assert decisions[0] == decisions[1]
+@given(table=TABLES, steps=STEPS)
+def test_the_order_in_which_records_are_replayed_does_not_matter(kind, table, steps):
+    forwards, backwards = Simulation(table, kind), Simulation(table, kind)
+    for simulation in (forwards, backwards):
+        simulation.run(steps)
+        simulation.rule = make_rule(kind)
+    forwards.rule.replay(forwards.list_outcomes())
+    backwards.rule.replay(reversed(backwards.list_outcomes()))
+    forwards.finish()
+    backwards.finish()
+    assert repr(forwards.list_outcomes()) == repr(backwards.list_outcomes())
 
 
 @each_rule
-@given(curve=CURVES)
-def test_a_trial_alone_trains_on_its_whole_budget(kind, curve):
-    alone = Simulation([curve], make_rule(kind))
-    for _ in REPORT_TOKENS:
-        alone.step(0)
-    assert not alone.stopped
+@given(table=TABLES, steps=STEPS)
+def test_a_finished_study_has_a_complete_trial_and_none_that_runs(kind, table, steps):
+    study = Simulation(table, kind)
+    study.run(steps)
+    study.finish()
+    states = Counter(study.states.values())
+    assert states[TrialState.RUNNING] == 0
+    assert states[TrialState.COMPLETE] >= 1
+    assert len(study.states) == len(table)
 
 
 @each_rule
-def test_every_stop_has_a_reason(kind):
-    table = [[float(number)] * len(REPORT_TOKENS) for number in range(9)]
+@given(table=TABLES, steps=STEPS)
+def test_a_trial_is_resumed_once_from_each_pause(kind, table, steps):
+    study = Simulation(table, kind)
+    study.run(steps)
+    study.finish()
+    assert all(times == 1 for times in study.resumptions.values())
+    if not study.rule.can_pause:
+        assert TrialState.PAUSED not in study.states.values()
+
+
+@each_rule
+def test_a_stop_or_a_pause_has_a_reason(kind):
     rule = make_rule(kind)
-    for step, tokens in enumerate(REPORT_TOKENS):
-        for number, curve in enumerate(table):
-            decision = rule.decide(number, get_family(number), tokens, curve[step])
+    for tokens in REPORT_TOKENS:
+        for number in range(9):
+            decision = rule.decide(number, get_family(number), tokens, float(number))
             assert (decision.action is Action.CONTINUE) == (decision.reason == "")
 
 

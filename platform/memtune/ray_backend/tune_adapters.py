@@ -80,8 +80,9 @@ class DirectedSearcher(Searcher):
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         """The next trial's assignment, FINISHED, or None to be asked again later.
 
-        None when no slot is free or the study database is unavailable. After an outage over the limit no
-        further trials start, and the driver ends when the running ones have ended.
+        None when no slot is free, the study database is unavailable, or a paused trial may continue later.
+        After an outage over the limit no further trials start, and the driver ends when the running ones have
+        ended.
         """
         if not self._has_slot(self._open_gpus.values()):
             return None
@@ -90,7 +91,8 @@ class DirectedSearcher(Searcher):
         except StorageUnavailableError as outage:
             return Searcher.FINISHED if outage.permanent else None  # type: ignore[return-value]
         if assignment is None:
-            return Searcher.FINISHED  # type: ignore[return-value]
+            is_finished = not self._handle.director.may_resume_later
+            return Searcher.FINISHED if is_finished else None  # type: ignore[return-value]
         self._open_gpus[trial_id] = assignment.gpus
         return {"assignment": assignment.model_dump_json()}
 
@@ -152,7 +154,8 @@ class DirectedCallback(tune.Callback):
         self._trials = trials
         for expired in self._monitor.expired_trials():
             self._monitor.remove(expired)
-            (trial,) = [trial for trial in trials if get_trial_number(trial) == expired]
+            # The number of a resumed trial occurs several times; its last run is the live one.
+            trial = [trial for trial in trials if get_trial_number(trial) == expired][-1]
             if actor := trial.temporary_state.ray_actor:
                 log.warning("trial %d: %s; its worker is killed", expired, self._describe_expiry())
                 self._expired_numbers.add(expired)

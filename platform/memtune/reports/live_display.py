@@ -26,6 +26,7 @@ COLOURS = {
     TrialState.RUNNING: "cyan",
     TrialState.COMPLETE: "green",
     TrialState.STOPPED: "yellow",
+    TrialState.PAUSED: "blue",
     TrialState.FAILED: "red",
     TrialState.INTERRUPTED: "magenta",
     TrialState.WAITING: "dim",
@@ -93,7 +94,7 @@ class LiveDisplay:
         if trial.reports:
             found = f"{_format_trial_figure(trial)} validation {trial.config.task.objective}"
             parts.append(f"{trial.tokens:,} {trial.config.task.prediction_unit}, {found}")
-        if trial.end and trial.state in (TrialState.STOPPED, TrialState.FAILED):
+        if trial.end and trial.state in (TrialState.STOPPED, TrialState.PAUSED, TrialState.FAILED):
             parts.append(str(trial.end))
         return "  ".join(parts)
 
@@ -131,7 +132,10 @@ class LiveDisplay:
     def _format_caption(self) -> str:
         ended = sum(trial.state in ENDED for trial in self._trials.values())
         elapsed = time.monotonic() - self._start_seconds
-        parts = [f"{ended} of {format_count(self._trial_budget, 'trial')} ended, {_format_duration(elapsed)}"]
+        parts = [f"{ended} of {format_count(self._trial_budget, 'trial')} ended"]
+        if paused := sum(trial.state is TrialState.PAUSED for trial in self._trials.values()):
+            parts.append(f"{paused} paused")
+        parts.append(_format_duration(elapsed))
         if 0 < ended < self._trial_budget:
             parts.append(f"about {_format_duration(elapsed / ended * (self._trial_budget - ended))} left")
         if self._ideal:

@@ -1,6 +1,7 @@
 """The attributes in which an Optuna trial holds a proposal and its outcome."""
 
 from collections.abc import Sequence
+from copy import copy
 
 import optuna
 from optuna.trial import FrozenTrial
@@ -14,10 +15,13 @@ __all__ = [
     "END_KEY",
     "IDENTITY_KEY",
     "INTERRUPTED_KEY",
+    "PAUSE_KEY",
     "REFUSAL_KEY",
     "SECONDS_SPENT_KEY",
     "STATES",
+    "is_paused",
     "is_rejected",
+    "present_to_sampler",
     "read_outcome",
     "read_proposal",
     "select_started",
@@ -32,6 +36,9 @@ that a later driver applies an end that a killed driver had decided."""
 REFUSAL_KEY = "refused"
 DUPLICATE_OF_KEY = "duplicate_of"
 INTERRUPTED_KEY = "interrupted"
+PAUSE_KEY = "pause"
+"""The TrialEnd and the last report of the newest pause, and whether the trial has been resumed since. Optuna
+has no such state: a paused trial is a running one of Optuna."""
 SECONDS_SPENT_KEY = "seconds"
 """Attribute of the study: wall-clock seconds that its drivers have run."""
 
@@ -47,6 +54,29 @@ STATES = {
 def is_rejected(trial: FrozenTrial) -> bool:
     """Whether the trial was sampled but never started: refused, or a duplicate of another."""
     return REFUSAL_KEY in trial.user_attrs or DUPLICATE_OF_KEY in trial.user_attrs
+
+
+def is_paused(trial: FrozenTrial) -> bool:
+    """Whether the trial waits with its checkpoint."""
+    return trial.state is optuna.trial.TrialState.RUNNING and not trial.user_attrs.get(PAUSE_KEY, {}).get(
+        "is_resumed", True
+    )
+
+
+def present_to_sampler(trial: FrozenTrial) -> FrozenTrial:
+    """The trial as samplers see it: a trial that has been paused is pruned there until it ends.
+
+    A resumed trial keeps this view, so that what a sampler learns from never shrinks while trials run.
+    """
+    pause = trial.user_attrs.get(PAUSE_KEY)
+    if pause is None or trial.state is not optuna.trial.TrialState.RUNNING:
+        return trial
+    shown = copy(trial)
+    shown.state = optuna.trial.TrialState.PRUNED
+    shown.intermediate_values = {
+        tokens: value for tokens, value in trial.intermediate_values.items() if tokens <= pause["tokens"]
+    }
+    return shown
 
 
 def select_started(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -67,7 +97,7 @@ def read_proposal(trial: FrozenTrial) -> Proposal:
 def read_outcome(trial: FrozenTrial) -> Outcome:
     """The outcome that a trial holds now."""
     attributes = trial.user_attrs
-    end = attributes.get(END_KEY, {}).get("end")
+    end = attributes[PAUSE_KEY]["end"] if is_paused(trial) else attributes.get(END_KEY, {}).get("end")
     return Outcome(
         number=trial.number,
         identity=trial.user_attrs[IDENTITY_KEY],
@@ -83,6 +113,8 @@ def read_outcome(trial: FrozenTrial) -> Outcome:
 def _read_state(trial: FrozenTrial) -> TrialState:
     if REFUSAL_KEY in trial.user_attrs:
         return TrialState.REFUSED
+    if is_paused(trial):
+        return TrialState.PAUSED
     return TrialState.DUPLICATE if DUPLICATE_OF_KEY in trial.user_attrs else STATES[trial.state]
 
 

@@ -24,8 +24,8 @@ class Outcome:
     """The present state of a trial.
 
     `value` is the final value of a complete trial and the last one of a stopped trial, lower is better;
-    `curve` has the reported values by tokens seen; `end` says why a trial was stopped or failed, `remark` why
-    a proposal was refused or which trial it repeats.
+    `curve` has the reported values by tokens seen; `end` says why a trial was stopped, paused or failed,
+    `remark` why a proposal was refused or which trial it repeats.
     """
 
     number: int

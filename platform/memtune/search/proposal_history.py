@@ -8,10 +8,11 @@ import math
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from memtune.search.optuna_trials import IDENTITY_KEY, is_rejected
+from memtune.search.optuna_trials import IDENTITY_KEY, is_rejected, present_to_sampler
 from memtune.spaces import Scalar
 
 __all__ = ["History", "TrialWindow"]
@@ -60,9 +61,9 @@ class History:
 class TrialWindow:
     """The trials that a sampler learns from: all of a short study, a bounded part of a long one.
 
-    The part has the best and the newest ended trials, and the newest running trials. It has all trials that
-    TPE models as good, which are 25 at most, and a sample of those that TPE models as bad. It depends on the
-    trials only, not on the order in which they ended, so a resumed study has the same part.
+    The part has the best and the newest ended or paused trials, and the newest running trials. It has all
+    trials that TPE models as good, which are 25 at most, and a sample of those that TPE models as bad. It
+    depends on the trials only, not on the order in which they ended, so a resumed study has the same part.
     """
 
     def __init__(self) -> None:
@@ -72,8 +73,9 @@ class TrialWindow:
         self._running: list[int] = []
 
     def add(self, trial: FrozenTrial) -> None:
-        """Add a trial, or replace a running trial by its ended state."""
-        self._discard_running(trial.number)
+        """Add a trial, or replace a running or paused trial by its later state."""
+        trial = present_to_sampler(trial)
+        self._discard(trial.number)
         if trial.state is TrialState.RUNNING:
             self._trials[trial.number] = trial
             insort(self._running, trial.number)
@@ -88,11 +90,12 @@ class TrialWindow:
         numbers = {rank[-1] for rank in self._ranks}.union(self._newest, self._running[-MAX_RUNNING_TRIALS:])
         return [self._trials[number] for number in sorted(numbers)]
 
-    def _discard_running(self, number: int) -> None:
-        place = bisect_left(self._running, number)
-        if place < len(self._running) and self._running[place] == number:
-            del self._running[place]
-            del self._trials[number]
+    def _discard(self, number: int) -> None:
+        known = self._trials.pop(number, None)
+        if known is not None:
+            _remove(self._running, number)
+            _remove(self._newest, number)
+            _remove(self._ranks, _rank(known))
 
     def _drop_surplus(self) -> None:
         dropped = {rank[-1] for rank in self._ranks[MAX_BEST_TRIALS:]}.union(
@@ -103,6 +106,13 @@ class TrialWindow:
             dropped.difference_update((rank[-1] for rank in self._ranks), self._newest)
         for number in dropped:
             del self._trials[number]
+
+
+def _remove(ordered: list[Any], item: Any) -> None:
+    """Remove an item from a sorted list that may hold it."""
+    place = bisect_left(ordered, item)
+    if place < len(ordered) and ordered[place] == item:
+        del ordered[place]
 
 
 def _rank(trial: FrozenTrial) -> Rank:

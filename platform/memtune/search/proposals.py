@@ -12,7 +12,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from memtune.search.optuna_trials import is_rejected, read_outcome, read_proposal, select_started
+from memtune.search.optuna_trials import is_paused, is_rejected, read_outcome, read_proposal, select_started
 from memtune.search.outage_buffer import OutageBuffer, StorageUnavailableError, convert_outage_errors
 from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.proposer import Candidates, Proposer
@@ -93,20 +93,33 @@ class Proposals:
         """
         self._end(number, TrialState.PRUNED, end, tokens=tokens, value=value)
 
+    def pause(self, number: int, end: TrialEnd, tokens: int, value: float) -> None:
+        """Pause a running trial at a report; the sampler learns from its curve so far."""
+        stored = end.model_dump(mode="json")
+        self._buffer.write(lambda is_retry: self._write_pause(number, stored, tokens, value))
+
+    def resume(self, number: int) -> None:
+        """Continue a paused trial."""
+        self._buffer.write(lambda is_retry: self._store.write_resumption(number))
+
     def fail(self, number: int, end: TrialEnd) -> None:
         """End a failed trial; the sampler ignores it."""
         self._end(number, TrialState.FAIL, end)
 
     def list_unfinished(self) -> list[Proposal]:
         """The running trials, which a later driver resumes."""
-        return [read_proposal(trial) for trial in self._list_started() if trial.state is TrialState.RUNNING]
+        return [read_proposal(trial) for trial in self._list_running() if not is_paused(trial)]
+
+    def list_paused(self) -> list[Proposal]:
+        """The trials that the early-stopping rule has paused and may continue."""
+        return [read_proposal(trial) for trial in self._list_running() if is_paused(trial)]
 
     def list_outcomes(self) -> list[Outcome]:
         """Every trial that was started, running ones included: what a budget of trials counts."""
         return [read_outcome(trial) for trial in self._list_started()]
 
     def list_finished(self) -> list[Outcome]:
-        """Every trial that has ended."""
+        """Every trial that has ended or is paused."""
         return [outcome for outcome in self.list_outcomes() if outcome.state is not MemtuneState.RUNNING]
 
     def list_rejected(self) -> list[Outcome]:
@@ -136,12 +149,19 @@ class Proposals:
         with suppress(StorageUnavailableError):
             self._buffer.try_once(lambda: self._store.write_seconds_spent(seconds))
 
+    def _list_running(self) -> list[FrozenTrial]:
+        return [trial for trial in self._list_started() if trial.state is TrialState.RUNNING]
+
     def _list_started(self) -> list[FrozenTrial]:
         return select_started(self._buffer.retry_until(self._store.list_asked))
 
     def _end(self, number: int, state: TrialState, end: TrialEnd | None, **fields: float | None) -> None:
         stored = {"state": state.name, "end": end and end.model_dump(mode="json"), **fields}
         self._buffer.write(lambda is_retry: self._write_end(number, stored, is_retry))
+
+    def _write_pause(self, number: int, end: dict[str, Any], tokens: int, value: float) -> None:
+        self._store.write_pause(number, end, tokens, value)
+        self._proposer.update_trial(number)
 
     def _write_end(self, number: int, ending: dict[str, Any], is_retry: bool) -> None:
         self._store.write_end(number, ending, is_retry)

@@ -129,7 +129,7 @@ class Proposer:
         self._issued_numbers.add(proposal.number)
 
     def update_trial(self, number: int) -> None:
-        """Let the sampler learn from the trial's end."""
+        """Let the sampler learn from the trial's pause or end."""
         if self._cached_history is not None:
             self._cached_history.window.add(self._store.read_trial(number))
 

@@ -18,6 +18,7 @@ from memtune.search.optuna_trials import (
     END_KEY,
     IDENTITY_KEY,
     INTERRUPTED_KEY,
+    PAUSE_KEY,
     REFUSAL_KEY,
     SECONDS_SPENT_KEY,
     STATES,
@@ -131,12 +132,29 @@ class TrialStore:
         self._storage.set_trial_user_attr(trial_id, END_KEY, ending)
         self._apply_end(number, ending)
 
+    def write_pause(self, number: int, end: dict[str, Any], tokens: int, value: float) -> None:
+        """Pause a running trial at a report. One write holds both, so that a kill loses neither."""
+        self.guard()
+        pause = {"end": end, "tokens": tokens, "value": value, "is_resumed": False}
+        self._storage.set_trial_user_attr(self._find_running_trial(number)[0], PAUSE_KEY, pause)
+        self.write_report(number, tokens, value)
+
+    def write_resumption(self, number: int) -> None:
+        """Continue a paused trial."""
+        self.guard()
+        trial_id, trial = self._find_running_trial(number)
+        self._storage.set_trial_user_attr(
+            trial_id, PAUSE_KEY, {**trial.user_attrs[PAUSE_KEY], "is_resumed": True}
+        )
+
     def recover_interrupted(self) -> None:
-        """Apply the ends that a killed driver had decided; drop the proposals that it stored in part."""
+        """Complete the ends and pauses that a killed driver had decided; drop proposals stored in part."""
         self.guard()
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if END_KEY in trial.user_attrs:
                 self._apply_end(trial.number, trial.user_attrs[END_KEY])
+            elif pause := trial.user_attrs.get(PAUSE_KEY):
+                self.write_report(trial.number, pause["tokens"], pause["value"])
             elif IDENTITY_KEY not in trial.user_attrs or is_rejected(trial):
                 self._storage.set_trial_user_attr(self._find_id(trial.number), INTERRUPTED_KEY, True)
                 self._study.tell(trial.number, state=TrialState.FAIL)

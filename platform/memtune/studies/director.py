@@ -59,7 +59,7 @@ class Records(Protocol):
         """The trial has a new remark."""
 
     def finish(self, trial: Trial) -> None:
-        """The trial ended or was interrupted; its state says which."""
+        """The trial ended, was paused or was interrupted; its state says which."""
 
 
 class Director:
@@ -84,6 +84,8 @@ class Director:
         known = proposals.list_outcomes()
         self._rule.replay(outcome for outcome in known if not _has_single_report(outcome))
         self._unfinished_proposals = proposals.list_unfinished()
+        self._paused = {proposal.number: proposal for proposal in proposals.list_paused()}
+        self._pausing: set[int] = set()
         self._remaining_trials = max_trials - len(known)
         self._exhausted = False
         self._last_check = time.monotonic()
@@ -95,21 +97,49 @@ class Director:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every trial that may be started has been started by some driver and has ended."""
-        return not self._unfinished_proposals and self._remaining_trials <= 0
+        """Whether every trial that may be started has been started by some driver and has ended or paused."""
+        is_started = not self._unfinished_proposals and self._remaining_trials <= 0
+        return is_started and self._find_resumable() is None
+
+    @property
+    def may_resume_later(self) -> bool:
+        """Whether a paused trial may continue after the next reports, although no trial can start now."""
+        return self._rule.can_pause and bool(self._list_running_numbers())
 
     def take_next_trial(self) -> Trial | None:
-        """The trial to start next, or None when the study has started all it may.
+        """The trial to start next: unfinished ones first, then paused ones, then new ones.
 
-        Raises StorageUnavailableError when the study database does not answer now.
+        None when the study has started all it may, unless `may_resume_later`. Raises StorageUnavailableError
+        when the study database does not answer now.
         """
-        proposal = self._unfinished_proposals.pop(0) if self._unfinished_proposals else self._ask_proposal()
+        proposal = self._choose_proposal()
         if proposal is None:
             return None
-        trial = Trial(proposal, TrialConfig.model_validate(proposal.configuration))
-        self._trials[proposal.number] = trial
+        new = Trial(proposal, TrialConfig.model_validate(proposal.configuration))
+        trial = self._trials.setdefault(proposal.number, new)
+        trial.state, trial.end = TrialState.WAITING, None
         self._records.start(trial)
         return trial
+
+    def _choose_proposal(self) -> Proposal | None:
+        if self._unfinished_proposals:
+            return self._unfinished_proposals.pop(0)
+        # The rule is asked again when no proposal is left, because some rules wait for that.
+        return self._resume_paused() or self._ask_proposal() or self._resume_paused()
+
+    def _resume_paused(self) -> Proposal | None:
+        number = self._find_resumable()
+        if number is None:
+            return None
+        self._rule.resume(number)
+        self._proposals.resume(number)
+        return self._paused.pop(number)
+
+    def _find_resumable(self) -> int | None:
+        """The paused trial that continues next; None where its worker has not ended yet."""
+        is_sampling_over = self._remaining_trials <= 0 or self._exhausted
+        number = self._rule.choose_resumed(self._list_running_numbers(), is_sampling_over)
+        return number if number in self._paused else None
 
     def _ask_proposal(self) -> Proposal | None:
         if self._remaining_trials <= 0 or self._exhausted:
@@ -183,9 +213,14 @@ class Director:
         if decision.action is Action.CONTINUE or report.finished:
             self._proposals.report(number, tokens, cost)
             return
-        trial.state = TrialState.STOPPED
         trial.end = TrialEnd(reason=StopReason.EARLY_STOPPING, detail=decision.reason)
-        self._proposals.prune(number, trial.end, tokens, cost)
+        if decision.action is Action.PAUSE:
+            trial.state = TrialState.PAUSED
+            self._pausing.add(number)
+            self._proposals.pause(number, trial.end, tokens, cost)
+        else:
+            trial.state = TrialState.STOPPED
+            self._proposals.prune(number, trial.end, tokens, cost)
 
     def _decide(self, trial: Trial, report: Report) -> Decision:
         """The rule's decision on the trial's last report; a trial of one report passes no rung."""
@@ -195,15 +230,20 @@ class Director:
 
     def _process_error(self, trial: Trial, error: str) -> None:
         """End the trial with the error; a trial that has ended already keeps its end, with a remark."""
-        if trial.state is TrialState.STOPPED:
+        if trial.state in (TrialState.STOPPED, TrialState.PAUSED):
             self._add_remarks(trial, [f"after its end: {error}"])
             return
         trial.state = TrialState.FAILED
         trial.end = TrialEnd(reason=StopReason.ERROR, detail=error)
 
     def on_ended(self, number: int) -> None:
-        """The trial's worker is done with it: store the end in the study database and the records."""
+        """The trial's worker is done with it: store how it ended in the study database and the records."""
         trial = self._trials[number]
+        if trial.state is TrialState.PAUSED:
+            self._pausing.discard(number)
+            self._paused[number] = trial.proposal
+        else:
+            self._rule.end(number)
         cost = trial.best_cost
         if trial.state is TrialState.FAILED or (trial.state is TrialState.RUNNING and cost is None):
             trial.state = TrialState.FAILED
@@ -228,11 +268,14 @@ class Director:
         """No worker can run the trial, for a reason outside the trial: leave it open and start no other."""
         self._add_remarks(self._trials[number], [remark])
         self._set_state(number, TrialState.WAITING)
-        self._remaining_trials, self._unfinished_proposals = 0, []
+        self._remaining_trials, self._unfinished_proposals, self._paused = 0, [], {}
 
     def close(self, end: TrialEnd) -> None:
-        """Stop every open trial permanently, also those that wait for a worker; start no other."""
-        self._remaining_trials = 0
+        """Stop every open trial permanently, also those that wait for a worker; start no other.
+
+        Paused trials stay paused.
+        """
+        self._remaining_trials, self._paused = 0, {}
         while self.take_next_trial():
             pass
         for trial in self._list_open_trials():
@@ -248,6 +291,10 @@ class Director:
             self._records.finish(trial)
             self._notify_watchers(trial)
         return interrupted
+
+    def _list_running_numbers(self) -> list[int]:
+        """Open trials, and those whose worker has not ended yet after their pause."""
+        return [trial.proposal.number for trial in self._list_open_trials()] + sorted(self._pausing)
 
     def _list_open_trials(self) -> list[Trial]:
         return [trial for trial in self.trials if trial.state.is_open]

@@ -201,7 +201,9 @@ class _StudyRun:
                 f"no study {self._resolved.id} has begun: {self._path} with other terms (space, corpus, "
                 "training, sampler, early_stopping) is another study; start it without --resume"
             )
-        ended = f"{len(outcomes) - open_trials} of {format_count(max_trials, 'trial')} ended"
+        paused_trials = len(proposals.list_paused())
+        ended = f"{len(outcomes) - open_trials - paused_trials} of {format_count(max_trials, 'trial')} ended"
+        ended += f", {paused_trials} paused" if paused_trials else ""
         if outcomes:
             self._hooks.notify(f"study {self._resolved.id}: {ended} before")
         if self._time_budget.remaining_seconds == 0:

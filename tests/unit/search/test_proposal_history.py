@@ -133,3 +133,19 @@ def test_a_window_keeps_no_more_than_its_limits():
         window.add(trial)
     assert len(window._newest) == MAX_NEWEST_TRIALS
     assert len(window._trials) == len(window.list_trials())
+
+
+def test_a_paused_trial_is_pruned_for_the_sampler_until_it_ends():
+    window = TrialWindow()
+    pause = {"end": {}, "tokens": 10, "value": 3.0, "is_resumed": False}
+    paused = make_trial(0, TrialState.RUNNING, pause=pause)
+    paused.intermediate_values = {10: 3.0}
+    resumed = make_trial(0, TrialState.RUNNING, pause={**pause, "is_resumed": True})
+    resumed.intermediate_values = {10: 3.0, 20: 2.0}
+    for trial in (paused, resumed):
+        window.add(trial)
+        (shown,) = window.list_trials()
+        assert (shown.state, shown.intermediate_values) == (TrialState.PRUNED, {10: 3.0})
+        assert trial.state is TrialState.RUNNING
+    window.add(make_trial(0))
+    assert [trial.state for trial in window.list_trials()] == [TrialState.COMPLETE]

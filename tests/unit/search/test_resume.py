@@ -170,3 +170,28 @@ def test_proposals_asked_at_once_differ(open_study):
     drive(proposals)
     asked = [proposals.ask() for _ in range(4)]
     assert len({proposal.identity for proposal in asked}) == 4
+
+
+def test_a_kill_while_a_trial_is_being_paused_leaves_it_paused(open_study, tmp_path):
+    journal = tmp_path / "study"
+    proposals = open_study(url=f"journal://{journal}")
+    number = proposals.ask().number
+    before = len(journal.read_bytes().splitlines())
+    proposals.pause(number, STOPPED, 100, 5.0)
+    found = [open_study(url=url).list_outcomes() for url in cuts(journal, before)]
+    assert len(found) > 1
+    assert all(outcomes == proposals.list_outcomes() for outcomes in found)
+    assert proposals.list_outcomes()[0].state == "paused"
+
+
+def test_a_paused_trial_is_unfinished_again_once_it_is_resumed(open_study):
+    proposals = open_study()
+    asked = proposals.ask()
+    proposals.pause(asked.number, STOPPED, 100, 5.0)
+    reopened = open_study()
+    assert (reopened.list_unfinished(), reopened.list_paused()) == ([], [asked])
+    assert reopened.list_outcomes()[0].end == STOPPED
+    reopened.resume(asked.number)
+    again = open_study()
+    assert (again.list_unfinished(), again.list_paused()) == ([asked], [])
+    assert again.list_outcomes()[0].end is None

@@ -5,6 +5,7 @@ from typing import Annotated, get_args
 from pydantic import Field
 
 from memtune.search.early_stopping.no_early_stopping import NoEarlyStopping, NoEarlyStoppingConfig
+from memtune.search.early_stopping.pause_and_promotion import Promotion, PromotionConfig
 from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, EarlyStopping, Rule
 from memtune.search.early_stopping.successive_halving import SuccessiveHalving, SuccessiveHalvingConfig
 
@@ -17,12 +18,14 @@ __all__ = [
     "EarlyStopping",
     "NoEarlyStopping",
     "NoEarlyStoppingConfig",
+    "Promotion",
+    "PromotionConfig",
     "Rule",
     "SuccessiveHalving",
     "SuccessiveHalvingConfig",
 ]
 
-EarlyStoppingUnion = NoEarlyStoppingConfig | SuccessiveHalvingConfig
+EarlyStoppingUnion = NoEarlyStoppingConfig | SuccessiveHalvingConfig | PromotionConfig
 AnyEarlyStopping = Annotated[EarlyStoppingUnion, Field(discriminator="kind")]
 RULES: dict[str, type[EarlyStopping]] = {
     config.model_fields["kind"].default: config for config in get_args(EarlyStoppingUnion)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Literal
 
-from memtune.search.early_stopping.rule import CONTINUE, Decision, EarlyStopping
+from memtune.search.early_stopping.rule import CONTINUE, Decision, EarlyStopping, Rule
 from memtune.search.outcomes import Outcome
 
 __all__ = ["NoEarlyStopping", "NoEarlyStoppingConfig"]
@@ -23,7 +23,7 @@ class NoEarlyStoppingConfig(EarlyStopping):
         return "no early stopping"
 
 
-class NoEarlyStopping:
+class NoEarlyStopping(Rule):
     """Continues every trial."""
 
     def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:

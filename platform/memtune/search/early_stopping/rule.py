@@ -6,10 +6,10 @@ the driver that recorded them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import ClassVar
 
 from memtune.search.outcomes import Outcome
 from memtune.values import Value
@@ -23,6 +23,8 @@ class Action(StrEnum):
     CONTINUE = "continue"
     STOP = "stop"
     """End the trial for good."""
+    PAUSE = "pause"
+    """Keep the trial's checkpoint; the rule may choose the trial to continue later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +38,35 @@ class Decision:
 CONTINUE = Decision(Action.CONTINUE)
 
 
-class Rule(Protocol):
-    """The early stopping of one study."""
+class Rule(ABC):
+    """The early stopping of one study. A rule that never pauses needs `decide` and `replay` only."""
 
+    can_pause: ClassVar[bool] = False
+
+    @abstractmethod
     def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
         """What a trial does after a report of `value` (lower is better, NaN is the worst) at `tokens` seen.
 
-        A repeated report changes nothing and gets the same decision.
+        A repeated report changes nothing. A trial that has been stopped or paused gets the same decision
+        again until it is resumed.
         """
 
+    @abstractmethod
     def replay(self, outcomes: Iterable[Outcome]) -> None:
         """Restore the state from the recorded trials. Called once, before the first decision."""
+
+    def choose_resumed(self, running: Collection[int], is_sampling_over: bool) -> int | None:
+        """The paused trial that should continue before any other trial starts; None where none should.
+
+        `running` are the numbers of the open trials; `is_sampling_over` says that no new trial will start.
+        """
+        return None
+
+    def resume(self, number: int) -> None:  # noqa: B027
+        """The paused trial continues."""
+
+    def end(self, number: int) -> None:  # noqa: B027
+        """The trial has ended, for any reason."""
 
 
 class EarlyStopping(Value, ABC):

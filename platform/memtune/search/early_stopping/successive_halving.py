@@ -17,27 +17,18 @@ rung do not depend on the order.
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import Field
-
-from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, EarlyStopping
-from memtune.search.early_stopping.rungs import Rung, list_rung_tokens
+from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, Rule
+from memtune.search.early_stopping.rungs import RungConfig, Rungs
 from memtune.search.outcomes import Outcome
 from memtune.trial_state import TrialState
 
 __all__ = ["SuccessiveHalving", "SuccessiveHalvingConfig"]
 
 
-class SuccessiveHalvingConfig(EarlyStopping):
-    """First rung after `grace` tokens, each next one `factor` times as far.
-
-    A trial passes a rung if it is among the best 1/factor of the trials that have reached it and among the
-    best `max_survivors` of them.
-    """
+class SuccessiveHalvingConfig(RungConfig):
+    """A trial that reaches a rung continues or is stopped for good."""
 
     kind: Literal["successive_halving"] = "successive_halving"
-    grace: int = Field(ge=1)
-    factor: int = Field(default=3, ge=2)
-    max_survivors: int = Field(default=4, ge=1)
 
     def make_rule(self, trial_tokens: int) -> "SuccessiveHalving":
         """The rule with its rungs below `trial_tokens`."""
@@ -47,56 +38,34 @@ class SuccessiveHalvingConfig(EarlyStopping):
         """The rule in a few words."""
         return f"successive halving after {self.grace:,}"
 
-    def get_problem(self, trial_tokens: int) -> str | None:
-        """Why no trial would be stopped, or None."""
-        if self.grace < trial_tokens:
-            return None
-        return (
-            f"{self.kind} would stop no trial, because early_stopping.grace = {self.grace:,} and a trial has "
-            f"{trial_tokens:,} tokens; lower grace or leave [early_stopping] out"
-        )
 
-
-class SuccessiveHalving:
-    """The rungs of one study; lower values are better."""
+class SuccessiveHalving(Rule):
+    """The rungs of one study, and the trials stopped there."""
 
     def __init__(self, config: SuccessiveHalvingConfig, trial_tokens: int) -> None:
         self.config = config
-        self.rungs = [Rung(tokens) for tokens in list_rung_tokens(config.grace, config.factor, trial_tokens)]
+        self.rungs = Rungs(config, trial_tokens)
         self._stops: dict[int, Decision] = {}
 
     def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
-        """Stop the trial unless it is good enough at each rung that the report passes.
-
-        A trial counts once at each rung, so a repeated report changes nothing.
-        """
-        for rung in self._record(number, tokens, value):
-            survivors = self._count_survivors(rung)
-            rank = rung.get_rank(number)
-            if rank > survivors and number not in self._stops:
-                reason = (
-                    f"successive halving: rank {rank} of {len(rung)} at the rung of {rung.tokens:,}, "
-                    f"ranks up to {survivors} continue"
-                )
+        """Stop the trial unless it is good enough at each rung that the report reaches."""
+        for index in self.rungs.record(number, tokens, value):
+            survivors = self._count_survivors(index)
+            if number not in self._stops and self.rungs[index].get_rank(number) > survivors:
+                reason = f"successive halving: {self.rungs.describe(number, index, survivors)}"
                 self._stops[number] = Decision(Action.STOP, reason)
         return self._stops.get(number, CONTINUE)
 
     def replay(self, outcomes: Iterable[Outcome]) -> None:
         """Fill the rungs from the recorded curves; stopped trials stay stopped."""
         for outcome in outcomes:
-            for tokens, value in sorted(outcome.curve.items()):
-                self._record(outcome.number, tokens, value)
+            self.rungs.replay(outcome)
             if outcome.state is TrialState.STOPPED:
                 self._stops[outcome.number] = Decision(Action.STOP, "stopped before")
 
-    def _record(self, number: int, tokens: int, value: float) -> list[Rung]:
-        """Add the report to the rungs that the trial reaches with it; return those."""
-        reached = [rung for rung in self.rungs if rung.tokens <= tokens and number not in rung]
-        for rung in reached:
-            rung.add(number, value)
-        return reached
-
-    def _count_survivors(self, rung: Rung) -> int:
-        """How many of the trials of a rung may continue."""
-        share = len(rung) if len(rung) < self.config.factor else len(rung) // self.config.factor
-        return min(share, self.config.max_survivors)
+    def _count_survivors(self, index: int) -> int:
+        """How many trials of a rung may continue: at first all of them within the cap."""
+        count = len(self.rungs[index].values)
+        if count < self.config.factor:
+            return min(count, self.config.max_survivors)
+        return self.rungs.count_best(index)

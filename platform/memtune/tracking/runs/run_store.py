@@ -48,10 +48,11 @@ LoggedValues = dict[str, dict[int, float]]
 RUN_STATUS = {
     TrialState.COMPLETE: "FINISHED",
     TrialState.STOPPED: "FINISHED",
+    TrialState.PAUSED: "FINISHED",
     TrialState.FAILED: "FAILED",
     TrialState.INTERRUPTED: "KILLED",
 }
-"""MLflow's run status by the state of an ended trial."""
+"""MLflow's run status by the state of a trial that no worker trains."""
 VALIDATION_METRICS = ("valid_loss", "valid_accuracy")
 
 

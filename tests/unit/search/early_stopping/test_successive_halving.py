@@ -24,7 +24,7 @@ def continues(rule: SuccessiveHalving, number: int, tokens: int, value: float) -
 
 
 def read_rungs(rule: SuccessiveHalving) -> dict[int, dict[int, float]]:
-    return {rung.tokens: rung.values for rung in rule.rungs}
+    return {rung.tokens: dict(rung.values) for rung in rule.rungs}
 
 
 def keep_growing(reports: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
@@ -45,7 +45,7 @@ def test_rungs_grow_by_the_factor_and_end_below_the_budget():
 
 def test_a_budget_within_the_grace_stops_nothing():
     short = make_rule(100)
-    assert short.rungs == []
+    assert len(short.rungs) == 0
     assert all(continues(short, number, 99, float(number)) for number in range(20))
 
 

@@ -1,0 +1,208 @@
+"""Trials that an early-stopping rule pauses and resumes, through director, worker, storage and records."""
+
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from memtune.api import run_search
+from memtune.results.comparison import compare
+from memtune.search import Outcome, Proposals
+from memtune.settings import Settings
+from memtune.studies.assignment import Assignment
+from memtune.studies.director import Director, Trial
+from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.studies.trial_worker import TrialWorker
+from memtune.trial_state import StopReason, TrialState
+from tests.unit.studies.test_director import MemoryRecords, report, start_trial
+
+RULES = {
+    "none": 'kind = "none"\n',
+    "promotion": 'kind = "promotion"\ngrace = 300\nfactor = 2\n',
+    "successive_halving": 'kind = "successive_halving"\ngrace = 300\nfactor = 2\n',
+}
+
+
+@pytest.fixture
+def open_resolved(study_file: Path, settings: Settings, tmp_path: Path) -> Callable[..., ResolvedStudy]:
+    """Resolves the study with a rule; each place has storage of its own."""
+
+    def open_resolved(place: str, rule: str = "promotion", trials: int = 6) -> ResolvedStudy:
+        text = (
+            study_file.read_text().split("\n[early_stopping]")[0].replace("trials = 4", f"trials = {trials}")
+        )
+        study_file.write_text(f"{text}\n[early_stopping]\n{RULES[rule]}")
+        places = settings.model_copy(
+            update={
+                "studies_folder": str(tmp_path / place),
+                "study_database": f"journal:///{tmp_path}/{place}.log",
+            }
+        )
+        return resolve_study(study_file, load_study(study_file), places)
+
+    return open_resolved
+
+
+def open_director(resolved: ResolvedStudy) -> tuple[Director, Proposals, MemoryRecords]:
+    proposals, records = resolved.open_proposals(), MemoryRecords()
+    rule = resolved.make_early_stopping_rule()
+    return Director(proposals, records, resolved.study.budget.trials, rule), proposals, records
+
+
+def assign(resolved: ResolvedStudy, trial: Trial) -> Assignment:
+    return Assignment(
+        number=trial.proposal.number,
+        identity=trial.proposal.identity,
+        config=trial.config,
+        corpus=resolved.corpus.name,
+        corpus_digest=resolved.corpus.digest,
+        corpus_store=resolved.settings.corpus_store,
+        checkpoint_root=resolved.checkpoint_root,
+    )
+
+
+def drive(resolved: ResolvedStudy, max_steps: int = 1000) -> bool:
+    """Run the study with real workers, one trial at a time; return whether it ended within `max_steps`."""
+    director, _, _ = open_director(resolved)
+    steps = iter(range(max_steps))
+    while trial := director.take_next_trial():
+        director.on_started(trial.proposal.number)
+        if not run_worker(director, TrialWorker(assign(resolved, trial)), trial, steps):
+            return False
+    return True
+
+
+def run_worker(director: Director, worker: TrialWorker, trial: Trial, steps: Iterator[int]) -> bool:
+    for _ in steps:
+        found = worker.step()
+        if not director.on_reports(trial.proposal.number, found.reports, found.error) or found.is_finished:
+            director.on_ended(trial.proposal.number)
+            return True
+    return False
+
+
+def describe(outcomes: list[Outcome]) -> list[tuple[object, ...]]:
+    return [(each.identity, each.state, each.curve, each.value, each.end) for each in outcomes]
+
+
+@pytest.mark.parametrize("rule", ["promotion", "successive_halving"])
+def test_a_study_whose_drivers_die_after_each_step_ends_like_an_undisturbed_one(
+    open_resolved: Callable[..., ResolvedStudy], rule: str
+) -> None:
+    """A driver makes two steps: the first of a restored trial only reports what is in its checkpoint."""
+    whole, killed = open_resolved("whole", rule), open_resolved("killed", rule)
+    assert drive(whole)
+    drivers = 1
+    while not drive(killed, max_steps=2):
+        drivers += 1
+    outcomes = whole.open_proposals().list_outcomes()
+    assert describe(killed.open_proposals().list_outcomes()) == describe(outcomes)
+    assert drivers > 5
+    assert {outcome.state for outcome in outcomes} > {TrialState.COMPLETE}
+
+
+def test_a_promoted_trial_has_the_curve_of_one_that_was_never_paused(
+    open_resolved: Callable[..., ResolvedStudy],
+) -> None:
+    curves = []
+    for rule in ("promotion", "none"):
+        resolved = open_resolved(rule, rule)
+        drive(resolved)
+        complete = [
+            outcome
+            for outcome in resolved.open_proposals().list_outcomes()
+            if outcome.state is TrialState.COMPLETE
+        ]
+        curves.append({outcome.identity: outcome.curve for outcome in complete})
+    promoted, free = curves
+    assert promoted
+    assert promoted.items() <= free.items()
+
+
+def test_a_paused_trial_is_resumed_before_a_new_one_is_asked_for(
+    open_resolved: Callable[..., ResolvedStudy],
+) -> None:
+    director, proposals, records = open_director(open_resolved("study"))
+    first, second = start_trial(director), start_trial(director)
+    assert not director.on_reports(first, [report(300, 1.0)])
+    director.on_ended(first)
+    assert [outcome.state for outcome in proposals.list_outcomes()] == [
+        TrialState.PAUSED,
+        TrialState.RUNNING,
+    ]
+    assert records.finished == [(first, TrialState.PAUSED)]
+    assert not director.on_reports(second, [report(300, 2.0)])
+    director.on_ended(second)
+    assert start_trial(director) == first
+    assert records.started == [first, second, first]
+    assert director.on_reports(first, [report(300, 1.0), report(400, 0.9)])
+    assert records.reported == [(first, 300), (second, 300), (first, 400)]
+    assert proposals.list_outcomes()[0].curve == {300: 1.0, 400: 0.9}
+
+
+def test_a_trial_whose_worker_has_not_ended_is_not_resumed(
+    open_resolved: Callable[..., ResolvedStudy],
+) -> None:
+    director, _, _ = open_director(open_resolved("study", trials=2))
+    first, second = start_trial(director), start_trial(director)
+    director.on_reports(first, [report(300, 1.0)])
+    director.on_reports(second, [report(300, 2.0)])
+    director.on_ended(second)
+    assert director.take_next_trial() is None
+    assert director.may_resume_later
+    director.on_ended(first)
+    assert start_trial(director) == first
+
+
+def test_a_later_driver_resumes_a_paused_trial(open_resolved: Callable[..., ResolvedStudy]) -> None:
+    resolved = open_resolved("study")
+    director, _, _ = open_director(resolved)
+    first, second = start_trial(director), start_trial(director)
+    for number, cost in ((first, 1.0), (second, 2.0)):
+        director.on_reports(number, [report(300, cost)])
+        director.on_ended(number)
+    later, _, _ = open_director(resolved)
+    assert start_trial(later) == first
+    assert later.on_reports(first, [report(300, 1.0), report(400, 0.9)])
+
+
+def test_a_study_with_paused_trials_that_none_may_follow_is_finished(
+    open_resolved: Callable[..., ResolvedStudy],
+) -> None:
+    resolved = open_resolved("study", trials=3)
+    drive(resolved)
+    director, proposals, _ = open_director(resolved)
+    assert proposals.list_paused()
+    assert director.is_finished
+    assert director.take_next_trial() is None
+    assert not director.may_resume_later
+
+
+def test_a_halt_resumes_no_paused_trial(open_resolved: Callable[..., ResolvedStudy]) -> None:
+    director, _, _ = open_director(open_resolved("study", trials=3))
+    numbers = [start_trial(director) for _ in range(3)]
+    for number in numbers[:2]:
+        director.on_reports(number, [report(300, 1.0 + number)])
+        director.on_ended(number)
+    director.halt(numbers[2], "no corpus there")
+    assert director.take_next_trial() is None
+
+
+def test_paused_trials_are_shown_with_the_rules_reason_everywhere(
+    open_resolved: Callable[..., ResolvedStudy], study_file: Path, settings: Settings
+) -> None:
+    open_resolved("elsewhere")
+    output = StringIO()
+    console = Console(file=output, width=300)
+    result = run_search(study_file, settings=settings, console=console, executor=InProcessExecutor())
+    paused = [outcome for outcome in result.outcomes if outcome.state is TrialState.PAUSED]
+    assert paused
+    assert all(outcome.end.reason is StopReason.EARLY_STOPPING for outcome in paused if outcome.end)
+    rows = {row.trial: row for row in compare("tiny", settings=settings).rows}
+    for outcome in paused:
+        row = rows[outcome.identity]
+        assert (row.state, row.end, row.tokens) == (TrialState.PAUSED, outcome.end, max(outcome.curve))
+        assert str(outcome.end) in output.getvalue()
