@@ -1,5 +1,5 @@
 # Two commands do everything on a fresh clone: `make demo` and `make test`.
-# Python 3.11 or newer, make and a compiler are all that must be there before.
+# They need Python 3.11 or newer, make and a C compiler.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -14,16 +14,16 @@ help:
 	@echo "make demo    install, import the embedded corpus, run a small search, show the leaderboard"
 	@echo "make test    install, then ruff, mypy and pytest"
 	@echo "make bench   the benchmarks, one line each, and a table in docs/results"
-	@echo "make lock    write again what cluster nodes and services install, after constraints.txt changed"
-	@echo "make clean   remove the environment and everything the demo wrote"
+	@echo "make lock    update the lists of packages for nodes and services after a change of constraints.txt"
+	@echo "make clean   remove the environment and all files of the demo"
 
 install: $(READY)
 
-# torch comes first and by its exact version, so that nothing else chooses its build.
+# torch is installed first and by its exact version, so that no other package selects its build.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "memtune needs Python 3.11 or newer; say which with make PYTHON=/path/to/python3"; exit 1; }
-	@echo "installing into $(VENV): about 2 GB and some minutes, once"
+	  { echo "memtune needs Python 3.11 or newer; name it with make PYTHON=/path/to/python3"; exit 1; }
+	@echo "installing into $(VENV): about 2 GB, several minutes, once"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	  "$$(grep '^torch==' constraints.txt)"
@@ -50,7 +50,7 @@ types: $(READY)
 bench: $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --markdown $(BENCHED)
 
-# Packages of nodes and services by version and digest, for Linux on x86-64; torch's is its CUDA build.
+# Packages of nodes and services by version and digest, for Linux on x86-64, with the CUDA build of torch.
 LOCK := $(VENV)/lock/bin/uv pip compile --no-config --quiet --custom-compile-command "make lock" --no-annotate \
   --no-emit-index-url --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 -c constraints.txt
 

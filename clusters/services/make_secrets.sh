@@ -1,9 +1,9 @@
 #!/bin/sh
-# Make the passwords of the services, once, in secrets/ beside this script (or in the folder given). Only their
-# owner reads them, nothing is printed, and files that are there stay as they are.
+# Create the passwords of the services in secrets/ beside this script, or in the folder of the first argument. Only
+# their owner can read them, nothing is printed, and existing files are not changed.
 #
 #   postgres_password, mlflow.env     for compose.yaml and the systemd unit
-#   pgpass, mlflow_credentials        for whoever submits studies: as ~/.pgpass and ~/.mlflow/credentials
+#   pgpass, mlflow_credentials        for users who submit studies: as ~/.pgpass and ~/.mlflow/credentials
 set -eu
 umask 077
 folder="${1:-$(dirname "$0")/secrets}"

@@ -1,6 +1,6 @@
 """memtune: search, on one machine or many, over language models with memory.
 
-Whatever the command line does is a function here, loaded on first use::
+Every command is also a function here, loaded on first use::
 
     import memtune
     memtune.import_grammar("grammar", ".memtune/corpora")

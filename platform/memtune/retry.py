@@ -1,7 +1,6 @@
-"""Retries of operations that fail for a while, with growing pauses.
+"""Retries of operations after transient errors, with growing pauses.
 
-tenacity would do the same. It is no dependency of the packages that memtune needs, and the two functions that
-memtune uses of it are these.
+tenacity offers more than the class and the function here, and would be one more dependency.
 """
 
 import math

@@ -45,7 +45,7 @@ def name(request):
 
 @pytest.fixture(params=OTHERS)
 def sample(request):
-    """A small text in a format with more than a sentence a line."""
+    """A small text in a format with more than one sentence per line."""
     return request.param, SAMPLES[request.param]
 
 
@@ -126,7 +126,7 @@ def test_ptb_skips_blank_lines_on_request(tmp_path):
 
 @dataclass(frozen=True)
 class Sample:
-    """A text in a format with more than a sentence a line, and what is in it.
+    """A text in a format with more than one sentence per line, and what is in it.
 
     files: by name, the first one being the text; rows: how many annotations it has; bad: what breaks the
     format when it stands after the text, with the reason of the message; after: what the other files then
@@ -167,12 +167,12 @@ SAMPLES = {
         6,
         (
             ("(3 (2 A) (4 good)\n", "brackets left open: 1"),
-            ("(3 A)) \n", "something follows the tree"),
+            ("(3 A)) \n", "there is text after the tree"),
             (")\n", "a closing bracket without an opening one"),
             ("(" + "3" * 5_000 + " A)\n", "is not from 0 to 4"),
             ("(5 A)\n", 'the label "5" is not from 0 to 4'),
             ("(3 (2 ) (2 A))\n", "a phrase without words"),
-            ("A good film\n", "no tree but bare words"),
+            ("A good film\n", "words without a tree"),
         ),
     ),
     "snli": Sample(
@@ -213,7 +213,7 @@ SAMPLES = {
         },
         [["the", "dog", "near", "cafés", "sleeps"], ["they", "are", "here"]],
         2,
-        (("they are", 'word 0 is "they", its line of gold says "are"'),),
+        (("they are", 'word 0 is "they", its gold line says "are"'),),
         after="0\tare\tis\t0\n",
     ),
     "agreement-prefix": Sample(

@@ -173,7 +173,7 @@ def test_a_dry_run_shows_the_study_and_five_samples_and_starts_nothing(
     assert done.exit_code == 0, done.output
     assert "layers-" in done.stdout
     assert "Does a second layer help?" in done.stdout
-    assert "3 trials of a continuum of configurations, 900 tokens each" in done.stdout
+    assert "3 trials of infinitely many configurations, 900 tokens each" in done.stdout
     assert "{" not in done.stdout
     assert done.stdout.count("learning_rate=") == 5
     assert not Path(settings.studies_folder).exists()

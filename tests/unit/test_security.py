@@ -104,9 +104,9 @@ def test_an_index_of_checkpoints_cannot_name_another_folder(
 
 @pytest.mark.parametrize("name", ["../tiny", "/etc", "a/../tiny", ".."])
 def test_a_corpus_name_cannot_be_a_path(name: str, settings: Settings) -> None:
-    with pytest.raises(CorpusError, match="is no name for a corpus"):
+    with pytest.raises(CorpusError, match="is not a valid name for a corpus"):
         open_corpus(name, settings.corpus_store)
-    with pytest.raises(CorpusError, match="is no name for a corpus"):
+    with pytest.raises(CorpusError, match="is not a valid name for a corpus"):
         import_corpus(name, {split: [["a"]] for split in ("train", "valid", "test")}, settings.corpus_store)
 
 

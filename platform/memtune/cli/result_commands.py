@@ -69,7 +69,7 @@ def _print_compare_hint(corpus: str, study: str | None, protocol: str) -> None:
 def best(
     corpus: Annotated[str | None, typer.Option(help="One corpus; default: all.")] = None, json: AsJson = False
 ) -> None:
-    """The champion of each corpus, as the registry holds it.
+    """Print the champion of each corpus.
 
     Example: memtune best --corpus ptb
     """
@@ -105,7 +105,8 @@ def evaluate(
         float | None, typer.Option(min=0, help="Inverse temperature of the cache; default: 0.3.")
     ] = None,
     cache_weight: Annotated[
-        float | None, typer.Option(min=0, max=1, help="The cache's share in the probability; default: 0.1.")
+        float | None,
+        typer.Option(min=0, max=1, help="Weight of the cache in the mixed probability; default: 0.1."),
     ] = None,
     tune_cache: Annotated[
         bool, typer.Option("--tune-cache", help="Choose flatness and weight on the validation split.")
@@ -173,7 +174,7 @@ def _describe_cache(cache: "ContinuousCache") -> str:
 def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000) -> None:
     """Serve MLflow's pages over the records of your searches, for you alone, on this machine.
 
-    The printed address holds a token, which is new at each start; without it nobody gets an answer.
+    The printed address holds a token, which is new at each start; requests without it are refused.
 
     Example: memtune ui --port 5001
     """
@@ -185,7 +186,7 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this ma
         # A token in a log file would be readable to whoever reads the log.
         address = pages.address if out.is_terminal else f"the address in {pages.address_file}"
         out.print(f"open {address}", soft_wrap=True, highlight=False)
-        out.print("MLflow loads for some seconds; end it with Ctrl-C")
+        out.print("MLflow takes some seconds to start; stop it with Ctrl-C")
         try:
             code = pages.process.wait()
         except KeyboardInterrupt:

@@ -112,7 +112,7 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
         return
     study_config, sample = resolved.study, samples[0]
     size = resolved.space.size()
-    points = "a continuum of configurations" if size is None else format_count(size, "configuration")
+    points = "infinitely many configurations" if size is None else format_count(size, "configuration")
     early_stopping = study_config.early_stopping.describe()
     out.print(f"study {resolved.id}: {study_config.question}", highlight=False)
     spaces = ", ".join(study_config.spaces)

@@ -20,8 +20,8 @@ __all__ = ["train"]
 
 def train(
     file: Annotated[Path, typer.Argument(help="A trial: corpus, model, protocol, training as TOML.")],
-    corpus: Annotated[str | None, typer.Option(help="Another corpus than the file's.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None,
+    corpus: Annotated[str | None, typer.Option(help="Train on this corpus instead of the file's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Use this seed instead of the file's.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")] = None,
     device: Device = "cpu",
     replace_champion: ReplaceChampion = False,

@@ -97,7 +97,7 @@ class CountingConfig(LanguageModelConfig):
     @override
     def require_network(self, purpose: str) -> "NeuralLanguageModelConfig":
         raise ConfigurationError(
-            f'{purpose} needs a network, and family = "{self.family}" learns by counting; take a '
+            f'{purpose} needs a network, and family = "{self.family}" learns by counting; use a '
             f'network such as family = "lstm"'
         )
 
@@ -137,11 +137,11 @@ class NeuralLanguageModelConfig(LanguageModelConfig):
         if getattr(self, "tie_output", False) and not self.output.can_be_tied:
             raise ValueError(
                 f"tie_output needs an output layer with a row as wide as an embedding for every word, "
-                f'"{self.output.kind}" has none; take tie_output = false'
+                f'"{self.output.kind}" has none; set tie_output = false'
             )
         if getattr(self, "maximum_entropy", None) and not self.output.can_have_ngram_connections:
             raise ValueError(
-                f'maximum_entropy has no connections to an output layer of kind "{self.output.kind}"; take '
+                f'maximum_entropy has no connections to an output layer of kind "{self.output.kind}"; use '
                 f'"softmax" or "class_factored"'
             )
         return self

@@ -50,7 +50,7 @@ class PairReadingConfig(Value):
 
     fusion: Literal["none", "shallow", "deep"] = Field(
         "none",
-        description='What the reader of the hypothesis sees of the premise: "none", the two are read apart; '
+        description='What the reader of the hypothesis reads of the premise: "none", nothing; '
         '"shallow" and "deep" as in section 4',
     )
     shared_reader: bool = Field(
@@ -122,7 +122,7 @@ def _require_fusible(config: NeuralLanguageModelConfig, fusion: str) -> LSTMNCon
     layers = f" of {config.layers} layers" if isinstance(config, LSTMNConfig) else ""
     raise ConfigurationError(
         f'fusion = "{fusion}" joins two LSTM-networks of one layer, not family = "{config.family}"{layers}; '
-        f'take family = "lstmn" with layers = 1, or fusion = "none"'
+        f'use family = "lstmn" with layers = 1, or fusion = "none"'
     )
 
 

@@ -1,4 +1,4 @@
-"""What the connected cluster says of itself: cores, GPUs and their memory, what may be added."""
+"""Queries of the connected cluster: its nodes, their GPUs, and the nodes that its autoscaler may add."""
 
 import time
 from collections.abc import Collection
@@ -32,10 +32,10 @@ def _list_alive_nodes() -> list[dict[str, Any]]:
 
 
 def find_autoscaling_config() -> dict[str, Any] | None:
-    """The autoscaling file of the cluster's head, or None where the cluster does not grow.
+    """The autoscaling file of the cluster's head; None for a cluster without an autoscaler.
 
-    Ray has no call for it, so the head looks up what its autoscaler was started with: in this process when it
-    runs on the head, as a job does, else in a task.
+    Ray has no call for it, so the command line of the autoscaler's process is read on the head: by this
+    process if it runs there, as a job does, otherwise by a task.
     """
     here = ray.get_runtime_context()
     address = here.gcs_address
@@ -51,7 +51,7 @@ def find_autoscaling_config() -> dict[str, Any] | None:
 
 
 def find_smallest_gpu_bytes() -> int | None:
-    """Bytes of the smallest GPU in the cluster, None where no node has one that torch can see."""
+    """Bytes of the smallest GPU in the cluster; None if no node has a GPU that torch can see."""
     found = [
         _call_on_node(read_gpu_bytes, gpus=0.001, node=node["NodeID"])
         for node in _list_alive_nodes()
@@ -69,32 +69,32 @@ def read_gpu_bytes() -> int | None:
 
 
 def _call_on_node(function: Any, *arguments: object, node: str, gpus: float = 0.0) -> Any:
-    """What a function says on a node; None when the node does not answer."""
-    there = NodeAffinitySchedulingStrategy(node, soft=False)
-    asked = ray.remote(function).options(num_cpus=0, num_gpus=gpus, scheduling_strategy=there)
+    """The result of a function that runs on a node; None when the node does not answer."""
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    task = ray.remote(function).options(num_cpus=0, num_gpus=gpus, scheduling_strategy=strategy)
     try:
-        return ray.get(asked.remote(*arguments), timeout=NODE_TIMEOUT_SECONDS)
+        return ray.get(task.remote(*arguments), timeout=NODE_TIMEOUT_SECONDS)
     except RayError:
         return None
 
 
 class SlotPlanner:
-    """Whether another trial may be opened; nodes that come or go are heeded within seconds."""
+    """Decides whether another trial may be opened; notices nodes that join or leave within seconds."""
 
     def __init__(self, cpus: float, gpus: float, max_trials: int | None) -> None:
-        """For trials that ask for `cpus` and on average for `gpus`; `most` bounds them whatever there is.
+        """For trials that request `cpus` each and `gpus` on average, at most `max_trials` at once.
 
-        Raises StudyError when no node there is, or may be added, holds one.
+        Raises StudyError when no node of the cluster, present or possible, can hold such a trial.
         """
         self._cpus, self._gpus, self._max_trials = cpus, gpus, max_trials
         self._autoscaling_config = find_autoscaling_config() or {}
         self._refresh()
         if not self._capacity.count_slots(cpus, min(gpus, 1)):
-            there = self._capacity.present_nodes
-            nodes = "; ".join(f"{shape.cpus:g} cores and {shape.gpus:g} GPUs" for shape in there)
+            present = self._capacity.present_nodes
+            nodes = "; ".join(f"{node.cpus:g} cores and {node.gpus:g} GPUs" for node in present)
             raise StudyError(
-                f"a trial asks for {cpus:g} cores and {gpus:.2g} GPUs, which no node has ({nodes}) and the "
-                "cluster's autoscaler adds none that has; lower cpus_per_trial or gpus_per_trial"
+                f"a trial requests {cpus:g} cores and {gpus:.2g} GPUs, and no node has as many ({nodes}) or "
+                "can be added by the autoscaler with as many; lower cpus_per_trial or gpus_per_trial"
             )
 
     def _refresh(self) -> None:
@@ -102,7 +102,7 @@ class SlotPlanner:
         self._last_refresh = time.monotonic()
 
     def has_slot(self, open_gpus: Collection[float]) -> bool:
-        """Whether there is room beside open trials that take so many GPUs each; always for a first one."""
+        """Whether another trial fits beside open trials with these GPU requests; a first one always fits."""
         if not open_gpus or self._max_trials is not None:
             return len(open_gpus) < (self._max_trials or 1)
         if time.monotonic() - self._last_refresh >= REFRESH_INTERVAL_SECONDS:

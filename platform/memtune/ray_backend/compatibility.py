@@ -209,7 +209,7 @@ def reset_token_cache() -> None:
 
 
 def read_autoscaling_config(gcs_address: str) -> dict[str, Any] | None:
-    """On the head: the file given to the autoscaler that runs for this cluster; None where there is none."""
+    """On the head: the autoscaling file of this cluster's autoscaler; None when none is running."""
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = entry.read_bytes().decode(errors="replace").split("\0")

@@ -1,4 +1,4 @@
-"""Why a worker failed, in words: the end of the report that Ray leaves of it, without what Ray suggests."""
+"""The cause of a worker's failure, from the error file that Ray Tune writes for its trial."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ MAX_REASON_CHARACTERS = 300
 
 
 def read_last_failure(path: str | None) -> str:
-    """The last of the failures that a file tells of, in a line; a worker that left none has died."""
+    """The last failure in an error file, on one line; without a file or a cause the worker has died."""
     if not path or not Path(path).exists():
         return WORKER_DIED_MESSAGE
     failure = FAILURE_HEADER_PATTERN.split(Path(path).read_text(encoding="utf-8", errors="replace"))[-1]

@@ -166,7 +166,7 @@ def describe_trial(config: TrialConfig, searched_fields: Collection[str] = ()) -
 def format_fields(fields: Iterable[tuple[str, object]]) -> list[str]:
     """Fields by dotted name as `name=value`, with names as short as they stay unambiguous.
 
-    >>> words([("task.fusion", "deep"), ("training.optimiser.learning_rate", 0.31622)])
+    >>> format_fields([("task.fusion", "deep"), ("training.optimiser.learning_rate", 0.31622)])
     ['fusion=deep', 'learning_rate=0.316']
     """
     return [f"{_shorten_name(name)}={_format_value(value)}" for name, value in fields]

@@ -1,1 +1,1 @@
-"""What came of training: promotion to the registry, comparison, question answering, single trials."""
+"""The results of training: promotion to the registry, comparison, question answering, single trials."""

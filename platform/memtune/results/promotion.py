@@ -203,5 +203,7 @@ def _choose_cache(
     if not isinstance(cache, CacheGrid):
         return cache
     if not isinstance(model, LanguageModel):
-        raise ConfigurationError("a cache remembers words to predict, and this model predicts none")
+        raise ConfigurationError(
+            "a cache needs a language model, and this model is a classifier; evaluate it without a cache"
+        )
     return tune_cache(model, corpus, protocol, cache, device)

@@ -44,7 +44,7 @@ class TrainResult:
 
 
 def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialFile:
-    """The trial in a TOML file, `overrides` (corpus, seed) put over it.
+    """The trial in a TOML file, with `overrides` (corpus, seed) in place of its values.
 
     Raises StudyError when the file cannot be read or holds a study, ConfigurationError when it has an unknown
     field.
@@ -74,9 +74,9 @@ def train(
     """Train the configuration in `path`, from its last checkpoint when there is one.
 
     `on_progress` is called a few times a second, `on_report` at each milestone; `draw_figures` draws the
-    figures that are recorded at the end. The model is registered when
-    it is the best of its corpus, or in any case with `replace_champion`. Raises a MemtuneError before
-    training when something that the file names is missing.
+    figures that are recorded at the end. The model is registered when it is the best of its corpus, or in any
+    case with `replace_champion`. Raises a MemtuneError before training when something that the file names is
+    missing.
     """
     path, settings = Path(path), settings or Settings.from_environment()
     file = load_trial(path, overrides)

@@ -19,7 +19,7 @@ def check_document(path: Path, required_names: Collection[str]) -> None:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as a dictionary. Raises StudyError that names the file, the line and a near name."""
+    """A TOML file as a dictionary. Raises StudyError that names the file, the line and the nearest name."""
     try:
         return parse_toml(read_toml_text(path))
     except FileNotFoundError:

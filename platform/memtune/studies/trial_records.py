@@ -1,4 +1,4 @@
-"""The trials of a study on their way to the tracking store."""
+"""Records of a study's trials in the tracking store."""
 
 import logging
 import math
@@ -75,7 +75,7 @@ class StudyRecords:
         self._recorder.finish_trial(outcome.identity, outcome.state, end, tokens)
 
     def _read_curve(self, outcome: Outcome) -> tuple[Report, ...]:
-        """The curve in an ended trial's checkpoint; empty when it cannot be read, which blocks no study."""
+        """The curve in an ended trial's checkpoint; empty with a warning when it cannot be read."""
         try:
             return Checkpoints(self._resolved.checkpoint_root, outcome.identity).read_curve()
         except (CheckpointError, StorageError) as error:
@@ -174,7 +174,7 @@ def collect_trial_parameters(config: TrialConfig, vocabulary_size: int) -> dict[
 
 
 def make_trial_tags(config: TrialConfig) -> dict[str, str]:
-    """What runs are filtered by."""
+    """The tags by which runs are filtered."""
     task = {"task": config.task.kind, "objective": config.task.objective}
     return {"family": config.model.family, "protocol": config.label, **task}
 

@@ -59,7 +59,7 @@ class Agreement(QuestionTask):
 
     kind = "agreement"
     unanswerable_reason = (
-        "its vocabulary has both forms of no verb; import questions about verbs that the text contains"
+        "no verb has both forms in its vocabulary; import questions about verbs that the text contains"
     )
 
     def __init__(self, corpus: Corpus, protocol: Protocol, objective: Objective, context: Context) -> None:

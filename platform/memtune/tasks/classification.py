@@ -262,7 +262,7 @@ def require_network(model: LanguageModelConfig, task: str) -> NeuralLanguageMode
     if isinstance(model, NeuralLanguageModelConfig):
         return model
     raise ConfigurationError(
-        f'task.kind = "{task}" needs hidden states, and family = "{model.family}" has none; take a network, '
+        f'task.kind = "{task}" needs hidden states, and family = "{model.family}" has none; use a network, '
         f'such as family = "lstmn"'
     )
 

@@ -1,4 +1,4 @@
-"""The code that ran: memtune's version, and the commit when it runs from a checkout."""
+"""The version of the running code: memtune's version, and in a checkout the commit."""
 
 import subprocess
 from functools import cache
@@ -10,7 +10,7 @@ __all__ = ["read_code_version"]
 
 @cache
 def read_code_version() -> str:
-    """For instance `0.1.0+48ff14c`, with `.changed` when the checkout differs from the commit, or `0.1.0`."""
+    """Such as `0.1.0`, or `0.1.0+48ff14c` in a checkout; it ends in `.changed` for uncommitted changes."""
     try:
         release = version("memtune")
     except PackageNotFoundError:
@@ -23,7 +23,7 @@ def read_code_version() -> str:
 
 
 def _run_git(*arguments: str) -> str:
-    """The output of git in the folder of this package, or nothing where it is no checkout of memtune."""
+    """The output of git in the folder of this package; empty outside a checkout of memtune."""
     folder = Path(__file__).resolve().parent
     command = ["git", "-C", str(folder), *arguments]
     if not _is_checkout(folder):

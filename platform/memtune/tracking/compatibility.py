@@ -19,8 +19,8 @@ __all__ = [
 
 DATABASE_REFUSAL_CODE = "BAD_REQUEST"
 """The error code for every database error other than a lost connection: two writers that insert the same
-row, a connection found closed, but also a value that the database refuses. MLflow keeps the kind in the
-message alone, so such a request is repeated a few times before it counts as refused. Fallback: if MLflow
+row, a connection found closed, but also a value that the database refuses. MLflow names the kind
+in the message only, so such a request is retried a few times before it counts as refused. Fallback: if MLflow
 changes the code, these errors count as temporary and are repeated until the store accepts them."""
 
 OLD_IMPORT_WARNINGS = (
@@ -37,9 +37,9 @@ _SERVER_KIND = "_MLFLOW_SGI_NAME"
 
 
 def build_server_environment(store_uri: str, artifact_folder: Path, port: int) -> dict[str, str]:
-    """The settings that `mlflow server` hands its application, which `memtune ui` runs by itself.
+    """The settings that `mlflow server` passes to its application, which `memtune ui` runs by itself.
 
-    Reason: `mlflow server` takes another application only from an installed entry point, and its basic-auth
+    Reason: `mlflow server` runs another application only from an installed entry point, and its basic-auth
     application keeps a second database and needs Flask-WTF. Artifacts are served below `artifact_folder`.
     Without telemetry and without MLflow's own job runner. Fallback: none, the guard test fails.
     """
@@ -66,8 +66,8 @@ def build_server_environment(store_uri: str, artifact_folder: Path, port: int) -
 def shared_view_tag(name: str) -> str:
     """The experiment tag that holds a table's columns, order and filter as plain JSON.
 
-    Reason: no other way leads to a prepared table by a link. Fallback: the page opens with MLflow's own
-    columns.
+    Reason: a link can open a prepared table only through a shared view. Fallback: the page opens
+    with MLflow's own columns.
     """
     return f"mlflow.sharedViewState.{name}"
 
@@ -85,7 +85,7 @@ def comparison_fragment(quoted_runs: str, quoted_experiments: str) -> str:
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether no server took the request.
+    """Whether the request reached no server.
 
     Reason: MLflow raises the same MlflowException with the same code for this and for a server's fault; the
     exception of `requests` that it replaced tells them apart. Fallback: a message without this cause.

@@ -1,7 +1,7 @@
 """Connections to a tracking store: a server's URL, or a sqlite file used directly.
 
-MLflow is imported here, on first use, with settings that make it quiet and quick to answer: no telemetry, no
-migration notices, no minutes of retries inside one HTTP call (the recorder retries by itself).
+MLflow is imported here, on first use, with settings for few messages and fast errors: no telemetry, no
+migration notices, no retries within one HTTP request (the recorder retries by itself).
 """
 
 import logging
@@ -82,8 +82,8 @@ def connect(tracking_uri: str) -> "MlflowClient":
     """A client of the store and its registry; a sqlite file is created when missing.
 
     Environment variables that are already set keep their values. A server is not contacted yet.
-    Raises TrackingError for a URI that is neither http(s) nor a database, and for a file that is no
-    database of this MLflow.
+    Raises TrackingError for a URI that is neither http(s) nor a database, and for a file that is
+    not a database of this version of MLflow.
     """
     _configure_mlflow(tracking_uri)
     path = sqlite_path(tracking_uri)
@@ -120,7 +120,7 @@ def _create_sqlite_file(path: Path | None, client_class: "type[MlflowClient]") -
 
 
 def check_sqlite_file(path: Path) -> None:
-    """Raise TrackingError when the file is not a database, or none of MLflow's; an empty file is fine.
+    """Raise TrackingError when the file is not a database of MLflow; an empty file is accepted.
 
     MLflow itself answers with the SQL statement that failed.
     """

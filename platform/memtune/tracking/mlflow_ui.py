@@ -32,7 +32,7 @@ class ServedPages:
     url: str
     """Without the token: `http://127.0.0.1:<port>`."""
     token: str
-    """What a browser or a client needs to be let in; new at each start."""
+    """The token that each request must carry; new at each start."""
     address_file: Path
     """Holds `address`; only its owner can read it."""
 
@@ -105,7 +105,7 @@ def _listen(port: int) -> socket.socket:
         return socket.create_server(("127.0.0.1", port))
     except OSError as error:
         raise TrackingError(
-            f"port {port} cannot be served: {error.strerror}; take another: memtune ui --port {port + 1}"
+            f"port {port} cannot be served: {error.strerror}; use another: memtune ui --port {port + 1}"
         ) from None
 
 
@@ -114,7 +114,7 @@ def _ignore_old_imports(filters: str) -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read; it replaces whatever has that name."""
+    """Write a file that only its owner can read; an existing file is replaced."""
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
         file.write(text)

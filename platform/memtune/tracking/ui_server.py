@@ -24,7 +24,7 @@ LISTENING_FD_VARIABLE = "MEMTUNE_UI_LISTENING_FD"
 MAX_CHECKED_BODY_BYTES = 1_000_000
 CREATE_EXPERIMENT_PATH = "/mlflow/experiments/create"
 REFUSED_PATH_PARTS = ("/mlflow/assistant", "/gateway/", "/mlflow/webhooks", "/mlflow/gateway")
-"""MLflow's assistant runs shell commands, its gateway and webhooks call other servers; memtune uses none."""
+"""MLflow's assistant runs shell commands, its gateway and webhooks call other servers. memtune uses none."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -74,7 +74,7 @@ class OwnerOnly:
             await self._application(scope, receive, send)
 
     def _is_own_address(self, headers: dict[str, str]) -> bool:
-        """Whether the host is this server, and so is the page that asks, if one does."""
+        """Whether the request names this server as its host and, if it has an origin, as its origin."""
         origin = headers.get("origin")
         return headers.get("host") in self._hosts and (
             origin is None or origin.removeprefix("http://") in self._hosts

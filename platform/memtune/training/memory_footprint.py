@@ -188,7 +188,7 @@ def explain_out_of_memory(
     limit = measure_available_bytes(device)
     # The estimate may be too low: the batch size that has just failed does not fit.
     fitting = min(find_largest_batch(config, vocabulary_size, length, limit), batch_size // 2)
-    advice = f"a batch size of {fitting} would fit" if fitting else "no batch fits, take a smaller model"
+    advice = f"a batch size of {fitting} would fit" if fitting else "no batch fits, use a smaller model"
     return (
         f"out of memory on {device} with batch size {batch_size}, rows of up to {length} tokens and "
         f"{vocabulary_size} words: estimated {estimate_memory(config, vocabulary_size, length)} of "

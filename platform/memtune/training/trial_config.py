@@ -73,7 +73,7 @@ class TrialConfig(Value):
         if isinstance(self.protocol, TreeProtocol) and not self.model.reads_trees:
             readers = ", ".join(f'"{family}"' for family, config in MODELS.items() if config.reads_trees)
             raise ValueError(
-                f'protocol.kind = "tree" needs a family that reads trees, not "{self.model.family}"; take '
+                f'protocol.kind = "tree" needs a family that reads trees, not "{self.model.family}"; use '
                 f'{readers}, or protocol.kind = "sentence"'
             )
         return self
@@ -83,7 +83,7 @@ class TrialConfig(Value):
         if self.model.reads_ahead and not isinstance(self.protocol, SentenceProtocol):
             raise ValueError(
                 f'family = "{self.model.family}" reads ahead here, so sentences must be whole; '
-                'take protocol.kind = "sentence"'
+                'set protocol.kind = "sentence"'
             )
         return self
 

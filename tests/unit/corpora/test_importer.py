@@ -236,7 +236,7 @@ def test_the_next_import_deletes_files_of_a_dead_import(import_texts, store):
 
 @pytest.mark.parametrize("name", ["../up", ".hidden", "", "a/b", "a b", "ä", "x" * 101])
 def test_a_name_that_is_not_a_valid_folder_name_is_refused(import_texts, store, name):
-    with pytest.raises(CorpusError, match="is no name for a corpus"):
+    with pytest.raises(CorpusError, match="is not a valid name for a corpus"):
         import_texts(name=name)
     assert not store.local_path.exists()
 

@@ -128,7 +128,7 @@ def test_generated_sentences_form_blocks_with_sentence_ends():
 
 @pytest.mark.parametrize("word", ["", " ", "two words", "end\n", "nul\0", "\ud800"])
 def test_a_word_with_whitespace_or_nul_is_refused(word):
-    with pytest.raises(CorpusError, match="is no word"):
+    with pytest.raises(CorpusError, match="is not a word"):
         list(make_sentence_blocks([["fine", word]]))
 
 

@@ -99,7 +99,7 @@ def test_size_of_a_split_state_by_hand():
 
 
 def test_a_state_too_narrow_to_split_is_refused():
-    with pytest.raises(ConfigurationError, match="at least 3 to be split, got 2; take a wider one"):
+    with pytest.raises(ConfigurationError, match="at least 3 to be split, got 2; use a wider one"):
         AttentionLSTMConfig(width=2, split="key_value_predict").build(WORDS)
 
 

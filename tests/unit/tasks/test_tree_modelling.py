@@ -127,7 +127,7 @@ def test_a_resumed_trial_ends_like_an_uninterrupted_one(corpus, tmp_path):
 
 
 def test_the_configuration_refuses_a_family_that_cannot_read_trees():
-    message = 'protocol.kind = "tree" needs a family that reads trees, not "lstm"; take "dependency_rnn"'
+    message = 'protocol.kind = "tree" needs a family that reads trees, not "lstm"; use "dependency_rnn"'
     with pytest.raises(ConfigurationError, match=message):
         trial({"family": "lstm"}, epochs=1)
 

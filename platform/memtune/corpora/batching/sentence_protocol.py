@@ -96,7 +96,7 @@ class SentenceProtocol(Value):
         if not len(grouped):
             raise ConfigurationError(
                 f"no length from {self.min_length} to {self.max_length} has {self.batch_size} sentences in "
-                f'"{split.name}"; take a smaller batch_size or variant = "complete"'
+                f'"{split.name}"; use a smaller batch_size or variant = "complete"'
             )
         return grouped
 

@@ -66,7 +66,7 @@ class StreamProtocol(Value):
         return self.length + 4 * LENGTH_STANDARD_DEVIATION_TOKENS if self.random_lengths else self.length
 
     def training_plan(self, split: Split, seed: int, epoch: int) -> Plan:
-        """One epoch of training: the text in order, cut alike in every epoch or by (seed, epoch)."""
+        """One epoch of training: the text in order, cut at fixed places or as (seed, epoch) determine."""
         if self.shuffled_windows:
             return _WindowPlan(split, self.batch_size, self.length, np.random.default_rng((seed, epoch)))
         random = np.random.default_rng((seed, epoch)) if self.random_lengths else None

@@ -1,14 +1,14 @@
 """Number agreement as two files of corresponding lines: sentences, and a question about each.
 
-`NAME.text` has a sentence a line, which may end in `<eos>`. `NAME.gold`, or the file of the option `gold`,
-has TAB-separated columns of one of two kinds:
+`NAME.text` has one sentence per line, which may end in `<eos>`. `NAME.gold`, or the file of the option
+`gold`, has TAB-separated columns of one of two kinds:
 
 - The questions of Linzen et al. (2016) as prepared for Gulordava et al. (2018) have four: the position of the
   verb from 0, its right form, its wrong form and the number of attractors. The sentence has the right form.
 - The generated questions of Gulordava et al. (2018), "Colorless green recurrent networks dream
   hierarchically", have eleven or twelve. The position is the fourth, the forms are the seventh and eighth.
   Only the words before the position matter: the word in place may be neither form. The attractors are in
-  `NAME.tab`, or in the file of the option `table`: a TSV with a header and two rows a question.
+  `NAME.tab`, or in the file of the option `table`: a TSV with a header and two rows per question.
 """
 
 import csv
@@ -54,7 +54,7 @@ def _read(reader: LineReader, options: AgreementOptions) -> Iterator[Block]:
         verbs = reader.open_companion(gold)
     except CorpusError as error:
         raise CorpusError(
-            f"{reader.path}: its verbs should be in {gold}, but {error}; name their file with "
+            f"{reader.path}: its verbs are expected in {gold}, but {error}; name their file with "
             "--option gold=FILE"
         ) from None
     table = options.table or reader.path.with_suffix(".tab")
@@ -87,7 +87,7 @@ def _pair_lines(reader: LineReader, verbs: LineReader) -> Iterator[tuple[int, tu
 
 
 def _read_table(text: LineReader, path: Path) -> Iterator[_Rows]:
-    """Two rows a question: of its right form, then of its wrong one. Nothing is opened before the first."""
+    """The two rows of each question, right form first; the file is opened for the first question."""
     reader = text.open_companion(path)
     lines = (line for _, line in reader.read_lines())
     names = next(lines, "").split("\t")
@@ -109,12 +109,12 @@ def _parse_example(rows: Iterator[_Rows] | None, lines: tuple[str, str]) -> Exam
     if len(columns) in _GENERATED_COLUMN_COUNTS:
         return _parse_generated(words, columns, None if rows is None else next(rows, ({}, {})))
     if len(columns) != _COLUMN_COUNT or not (columns[0].isdecimal() and columns[3].strip().isdecimal()):
-        raise BadLineError("its line of gold is not position, right form, wrong form and attractors")
+        raise BadLineError("its gold line is not position, right form, wrong form and attractors")
     verb, attractors = parse_number(columns[0], "position"), parse_number(columns[3], "attractors")
     right, wrong = _parse_forms(columns[1], columns[2])
     if verb >= len(words) or words[verb].lower() != right.lower():
         found = f'"{words[verb]}"' if verb < len(words) else "missing"
-        raise BadLineError(f'word {verb} is {found}, its line of gold says "{right}"')
+        raise BadLineError(f'word {verb} is {found}, its gold line says "{right}"')
     return _make_example(words, verb, right, wrong, attractors)
 
 

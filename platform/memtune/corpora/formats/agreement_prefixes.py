@@ -1,4 +1,4 @@
-"""Number agreement as prefixes, a question a line: a label of the number, a TAB, the words before the verb.
+"""Number agreement as prefixes, one question per line: label of the number, TAB, words before the verb.
 
 This is the simplified data of Linzen et al. (2016) (`numpred.test`), which StackNN (Hao et al. 2018) reads.
 The labels are VBZ or VBP, sing or plur, or singular or plural. The file has no verb, so every question
@@ -36,7 +36,7 @@ class PrefixOptions(Value):
     @model_validator(mode="after")
     def _require_two_words(self) -> Self:
         if len(self.singular.split()) != 1 or len(self.plural.split()) != 1 or self.singular == self.plural:
-            raise ValueError("singular and plural must be two different words, as in is and are")
+            raise ValueError("singular and plural must be two different words, such as is and are")
         return self
 
 

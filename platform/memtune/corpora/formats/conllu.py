@@ -1,4 +1,4 @@
-"""CoNLL-U: sentences with dependency trees, ten TAB-separated columns a word, a blank line after a sentence.
+"""CoNLL-U: sentences with dependency trees, ten TAB-separated columns per word, a blank line at the end.
 
 Lines of multiword tokens (`4-5`) and empty nodes (`8.1`) are left out, so the words are the syntactic ones.
 A tree has one root and no cycle; edges may cross. Whitespace within a form becomes "_".
@@ -62,7 +62,7 @@ def _group_sentences(reader: LineReader) -> Iterator[tuple[int, NumberedLines]]:
 
 
 def read_parsed_sentences(reader: LineReader) -> Iterator[Example]:
-    """The sentences of a file with their complete trees; a CorpusError for a bad line."""
+    """The sentences of a file with their complete trees; raises CorpusError for a bad line."""
     for number, lines in _group_sentences(reader):
         try:
             yield _parse_example(ConlluOptions(), lines)
@@ -150,7 +150,7 @@ def _drop_relation(words: Sequence[_Word], relation: str) -> list[_Word]:
         while position not in places:
             path.append(position)
             position = words[position].head
-        # Each dropped word is climbed over once, or a long chain of them would take quadratic time.
+        # Each dropped word is passed once; otherwise a long chain of them would take quadratic time.
         places.update(dict.fromkeys(path, places[position]))
         return places[position]
 
@@ -159,7 +159,7 @@ def _drop_relation(words: Sequence[_Word], relation: str) -> list[_Word]:
 
 FORMAT = Format(
     _read,
-    "CoNLL-U: ten TAB-separated columns a word, with dependency trees; a blank line ends a sentence",
+    "CoNLL-U: ten TAB-separated columns per word, with dependency trees; a blank line ends a sentence",
     annotations=("trees",),
     options=ConlluOptions,
 )

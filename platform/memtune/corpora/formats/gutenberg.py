@@ -58,7 +58,7 @@ def _read(reader: LineReader, options: GutenbergOptions) -> Iterator[Block]:
         )
     whole = []
     for path in chosen:
-        # A pipe in a folder would be waited for until someone writes into it.
+        # Reading a pipe in a folder would block until another process writes to it.
         if find_kind(path) is FileKind.PIPE:
             raise CorpusError(f"{path} is a pipe in a folder of books; remove it, or import it by itself")
         lines = _read_lines(reader, reader.open_companion(path))
@@ -69,7 +69,7 @@ def _read(reader: LineReader, options: GutenbergOptions) -> Iterator[Block]:
     if whole:
         reader.notes.append(
             f"{len(whole)} of {len(chosen)} files in {reader.path} have neither header nor end of Project "
-            f"Gutenberg and were read whole, such as {whole[0]}; choose by --option files=PATTERN"
+            f"Gutenberg and were read completely, such as {whole[0]}; choose by --option files=PATTERN"
         )
 
 
@@ -134,7 +134,7 @@ def _tokenise_sentence(sentence: str, options: GutenbergOptions) -> list[str]:
 
 FORMAT = Format(
     _read,
-    "Project Gutenberg: a book or a folder of books, headers off, cut into sentences and words",
+    "Project Gutenberg: a book or a folder of books without headers, split into sentences and words",
     options=GutenbergOptions,
     reads_folders=True,
 )

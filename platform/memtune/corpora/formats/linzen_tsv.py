@@ -1,13 +1,13 @@
-"""Number agreement as published by Linzen, Dupoux and Goldberg (2016): a TSV with a header, a verb a row.
+"""Number agreement as published by Linzen, Dupoux and Goldberg (2016): a TSV with a header, one verb per row.
 
 Columns are found by their names; `verb_index` counts from 1 and `n_diff_intervening` is the number of
 attractors. The table has one form of each verb, and the other is found in one of two ways:
 
 - By default in the table itself, for English: a form tagged VBZ and one tagged VBP anywhere in its sentences
   are a pair if English spelling makes one from the other.
-- For other languages, or to choose the forms, the option `forms` names a file with a singular form, a TAB and
-  a plural form a line. The column `pos_sentence` is then not needed. A form with several partners, such as a
-  Russian plural, gets that of its first line.
+- For other languages, or to choose the forms, the option `forms` names a file with a singular form, a TAB
+  and a plural form per line. The column `pos_sentence` is then not needed. A form with several partners,
+  such as a Russian plural, gets that of its first line.
 
 Rows whose verb has no partner are left out and counted. The file is read several times, first for the forms.
 """
@@ -139,7 +139,7 @@ def _parse_example(
 
 
 def _split_columns(line: str) -> list[str] | None:
-    """The columns of a line; None where csv refuses it, as a column of more than 131,072 characters."""
+    """The columns of a line; None if csv refuses it, for example a column of more than 131,072 characters."""
     try:
         return next(csv.reader([line], delimiter="\t"), [])
     except csv.Error:
@@ -148,7 +148,7 @@ def _split_columns(line: str) -> list[str] | None:
 
 FORMAT = Format(
     _read,
-    "number agreement as published by Linzen et al. (2016): a TSV with a header, a verb a row",
+    "number agreement as published by Linzen et al. (2016): a TSV with a header, one verb per row",
     annotations=("agreement",),
     options=LinzenOptions,
 )

@@ -1,10 +1,10 @@
 """The MSR sentence completion challenge: questions of five sentences that differ in one word.
 
-Zweig and Burges (2011), "The Microsoft Research Sentence Completion Challenge". A candidate a line,
+Zweig and Burges (2011), "The Microsoft Research Sentence Completion Challenge". One candidate per line,
 `12c) ... [word] ...`, with a number for the question and a letter for the candidate. The candidates of a
 question differ in the brackets only, and no two are the same. The answers are in a file of such lines, or of
-indices from 0, a line a question: the file of the option `answers`, else the one beside the questions with
-`answers` or `labels` in its name in place of `questions`. Without such a file they are unknown.
+indices from 0, one line per question: the file of the option `answers`, else the file beside the questions
+with `answers` or `labels` in its name in place of `questions`. Without such a file they are unknown.
 
 Case is kept. A final full stop is a word of its own. The options `final` and `clitics` adapt the words to the
 text of a language model.
@@ -30,7 +30,7 @@ from memtune.values import Value
 
 __all__ = ["FORMAT"]
 
-# Possessive quantifiers, or a long row of spaces without a bracket would take quadratic time.
+# Possessive quantifiers: without them a long row of spaces without a bracket takes quadratic time.
 _CANDIDATE_PATTERN = re.compile(r"\s*+(\d++)([a-z])\)\s++([^\[\]]*+)\[([^\[\]]*+)\]([^\[\]]*+)")
 _FINAL_SIGNS = (".", "!", "?")
 _ORD_A = ord("a")
@@ -53,7 +53,7 @@ class CompletionOptions(Value):
     @model_validator(mode="after")
     def _require_trees_for_punctuation(self) -> Self:
         if self.punctuation == "drop" and self.trees is None:
-            raise ValueError('punctuation = "drop" needs trees, whose relations tell what is punctuation')
+            raise ValueError('punctuation = "drop" needs trees, whose relations mark punctuation')
         return self
 
 
@@ -153,7 +153,7 @@ def _parse_example(
 def _check_candidates(
     question: str, candidates: Sequence[re.Match[str]], sentences: Sequence[list[str]]
 ) -> None:
-    """Refuses candidates that differ outside the brackets, are empty, or are the same."""
+    """Raise BadLineError for candidates that differ outside the brackets, are empty, or are the same."""
     if len({(" ".join(found[3].split()), " ".join(found[5].split())) for found in candidates}) > 1:
         raise BadLineError(f"question {question} has candidates that differ outside the brackets")
     if not all(found[4].split() for found in candidates):
@@ -205,7 +205,7 @@ def _split_words(options: CompletionOptions, text: str) -> list[str]:
 
 FORMAT = Format(
     _read,
-    "MSR sentence completion: candidates as 12c) ... [word] ..., answers in a file beside",
+    "MSR sentence completion: candidates as 12c) ... [word] ..., answers in a second file",
     annotations=("completion", "trees"),
     options=CompletionOptions,
 )

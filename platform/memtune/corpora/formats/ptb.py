@@ -1,7 +1,7 @@
-"""Penn Treebank as Mikolov prepared it: a sentence a line, `<unk>` and `N` already in place.
+"""Penn Treebank as prepared by Mikolov: one sentence per line, with `<unk>` and `N` in the text.
 
-Both are ordinary words of the text; one `<eos>` closes each line. A blank line would count as one more
-`<eos>` in some programs and as nothing in others, so it is refused.
+Both are ordinary words of the text; one `<eos>` closes each line. Some programs count a blank line as
+one more `<eos>` and others skip it, so it is refused.
 """
 
 from collections.abc import Iterator
@@ -29,4 +29,4 @@ def _read(reader: LineReader, _: Value) -> Iterator[Block]:
         yield split_lines(lines.filter(pa.array(block.lengths > 1))) if len(blank) else block
 
 
-FORMAT = Format(_read, "Penn Treebank as Mikolov prepared it: a sentence a line, none blank")
+FORMAT = Format(_read, "Penn Treebank as prepared by Mikolov: one sentence per line, no blank lines")

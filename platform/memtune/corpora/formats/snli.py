@@ -1,4 +1,4 @@
-"""SNLI as published: a pair of sentences a line, as `.jsonl` or as `.txt` with TAB-separated columns.
+"""SNLI as published: one pair of sentences per line, as `.jsonl` or as `.txt` with TAB-separated columns.
 
 Bowman et al. (2015), "A large annotated corpus for learning natural language inference". The words are those
 of the binary parse. Pairs without an agreed label (`-`) are left out and counted.
@@ -65,7 +65,7 @@ def _parse_example(
 def _parse_json(line: str) -> Mapping[str, str]:
     try:
         fields = json.loads(line)
-    except RecursionError:  # json.loads calls itself for each open bracket
+    except RecursionError:  # json.loads recurses at each open bracket
         raise BadLineError("not JSON (brackets nested too deeply)") from None
     except ValueError as error:
         raise BadLineError(f"not JSON ({error})") from None

@@ -1,4 +1,4 @@
-"""Stanford Sentiment Treebank: a bracketed tree a line, a label from 0 to 4 at every node.
+"""Stanford Sentiment Treebank: one bracketed tree per line, a label from 0 to 4 at every node.
 
 Socher et al. (2013), "Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank".
 `(3 (2 It) (4 works))`: every node is a phrase, which is a span of the sentence; the root is the sentence.
@@ -33,10 +33,10 @@ def _parse_example(line: str) -> Example:
     waiting: list[int] = []  # phrases whose bracket is open
     for label, closing, leaf in _TREE_TOKEN_PATTERN.findall(line):
         if phrases and not waiting:
-            raise BadLineError("something follows the tree")
+            raise BadLineError("there is text after the tree")
         if leaf:
             if not waiting:
-                raise BadLineError("no tree but bare words")
+                raise BadLineError("words without a tree")
             words += unescape_treebank_word(leaf).split()
         elif closing:
             if not waiting:
@@ -63,6 +63,6 @@ def _parse_label(text: str) -> int:
 
 FORMAT = Format(
     _read,
-    "Stanford Sentiment Treebank: a bracketed tree a line, a label from 0 to 4 at every node",
+    "Stanford Sentiment Treebank: one bracketed tree per line, a label from 0 to 4 at every node",
     annotations=("sentiment",),
 )

@@ -1,4 +1,4 @@
-"""Plain text: a sentence a line, words separated by whitespace; blank lines are skipped."""
+"""Plain text: one sentence per line, words separated by whitespace; blank lines are skipped."""
 
 from collections.abc import Iterator
 
@@ -18,4 +18,4 @@ def _read(reader: LineReader, _: Value) -> Iterator[Block]:
         yield split_lines(lines.filter(pc.invert(blank)) if pc.any(blank).as_py() else lines)
 
 
-FORMAT = Format(_read, "a sentence a line, words separated by whitespace; blank lines are skipped")
+FORMAT = Format(_read, "one sentence per line, words separated by whitespace; blank lines are skipped")

@@ -1,4 +1,4 @@
-"""WikiText: a paragraph a line, headings as ` = Title = `, blank lines between.
+"""WikiText: one paragraph per line, headings as ` = Title = `, blank lines between.
 
 Merity et al. (2017), "Pointer Sentinel Mixture Models". As in the usual count of its tokens, every line ends
 with an `<eos>`, so a blank line is one `<eos>` alone; headings are text like any other.
@@ -19,4 +19,4 @@ def _read(reader: LineReader, _: Value) -> Iterator[Block]:
         yield split_lines(lines)
 
 
-FORMAT = Format(_read, "WikiText: a paragraph a line; a blank line is one more <eos>")
+FORMAT = Format(_read, "WikiText: one paragraph per line; a blank line counts as one <eos>")

@@ -48,8 +48,8 @@ def make_blocks(examples: Iterable[Example]) -> Iterator[Block]:
         for word in {word for sentence in sentences for word in sentence}:
             if not _is_word(word):
                 raise CorpusError(
-                    f"{shorten(repr(word))} is no word: words are not empty and hold no whitespace, NUL or "
-                    "lone surrogate"
+                    f"{shorten(repr(word))} is not a word: words are not empty and hold no whitespace, NUL "
+                    "or lone surrogate"
                 )
         words = pa.array([word for sentence in sentences for word in (*sentence, SENTENCE_END)], pa.string())
         lengths = np.array([len(sentence) + 1 for sentence in sentences], dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Checks of a corpus's content: whoever wrote a store also wrote its digests, so equal digests prove little.
+"""Checks of a corpus's content. Equal digests do not suffice: who can write to a store can write digests too.
 
 Each function yields one sentence per problem.
 """

@@ -24,7 +24,7 @@ __all__ = ["MANIFEST_NAME", "CorpusStore", "describe_file"]
 MANIFEST_NAME = "manifest.json"
 
 _ABANDONED_SECONDS = 24 * 3600
-"""Age at which a half-written folder in a remote store counts as that of a dead import; no lock tells."""
+"""Age at which an incomplete folder in a remote store, which has no locks, counts as a dead import's."""
 
 
 def describe_file(path: str, sink: HashingSink) -> StoredFile:

@@ -205,7 +205,7 @@ def check_name(name: str) -> str:
     """`name` itself. Raises CorpusError when a corpus cannot have this name."""
     if not _NAME_PATTERN.fullmatch(name):
         raise CorpusError(
-            f'"{name}" is no name for a corpus; use up to 100 letters, digits, "_", "-" and ".", '
+            f'"{name}" is not a valid name for a corpus; use up to 100 letters, digits, "_", "-" and ".", '
             'not starting with "."'
         )
     return name

@@ -54,8 +54,8 @@ class AttentionLSTMConfig(NeuralLanguageModelConfig):
     )
     split: Literal["none", "key_value_predict"] = Field(
         "none",
-        description='"none": a state is key, value and what predicts at once; "key_value_predict": a third '
-        "of it for each, what is left over to the last (Daniluk et al., section 2.3); needs a width of 3",
+        description='"none": the whole state is key, value and input of the prediction; "key_value_predict": '
+        "a third of it for each, the remainder for the last (Daniluk et al., section 2.3); at least 3 wide",
     )
     dropout: float = Field(
         0.0,
@@ -90,7 +90,7 @@ class AttentionLSTMConfig(NeuralLanguageModelConfig):
     def build(self, vocabulary_size: int) -> "AttentionLSTMLanguageModel":
         if self.key_width == 0:
             raise ConfigurationError(
-                f'width must be at least 3 to be split, got {self.width}; take a wider one or split = "none"'
+                f'width must be at least 3 to be split, got {self.width}; use a wider one or split = "none"'
             )
         return AttentionLSTMLanguageModel(self, vocabulary_size)
 

@@ -54,7 +54,7 @@ class DependencyRNNConfig(NeuralLanguageModelConfig):
         '"both" (equation 5)',
     )
     label_decay: float = Field(
-        0.0, ge=0, description="g: what is left at a child of the labels on the way to its parent"
+        0.0, ge=0, description="g: decay of the features of earlier labels from a node to its child"
     )
     maximum_entropy: MaximumEntropyConfig | None = Field(
         None,

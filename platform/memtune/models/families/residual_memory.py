@@ -50,7 +50,8 @@ class ResidualMemoryConfig(NeuralLanguageModelConfig):
     layers: int = Field(15, ge=1, description="L: hidden layers (section 3.1)")
     phi: int = Field(4, ge=1, description="Layers that share a delay D before it grows by one (section 2.2)")
     past: Literal["per_layer", "shared"] = Field(
-        "per_layer", description='What meets the past: P^l (equation 2), or "shared", P C^l (equation 1)'
+        "per_layer",
+        description='Matrix of the delayed state: P^l (equation 2), or "shared", P C^l (equation 1)',
     )
     residual_interval: int = Field(
         3, ge=0, description="Every n-th layer adds the output of the layer n below; 0 for no residual"
@@ -76,7 +77,7 @@ class ResidualMemoryConfig(NeuralLanguageModelConfig):
     def find_classifier_problem(self) -> str | None:
         if not self.batch_norm:
             return None
-        return "batch_norm would take account of the padding of sentences; take batch_norm = false"
+        return "batch_norm would include the padding of sentences; set batch_norm = false"
 
     @override
     def build(self, vocabulary_size: int) -> "ResidualMemoryLanguageModel":

@@ -86,7 +86,7 @@ class StackLSTMConfig(NeuralLanguageModelConfig):
         if self.variant != "discrete":
             return None
         return (
-            'variant = "discrete" learns its actions from words it predicts; take "multipop" or "continuous"'
+            'variant = "discrete" learns its actions from words it predicts; use "multipop" or "continuous"'
         )
 
     @override

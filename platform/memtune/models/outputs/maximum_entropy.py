@@ -57,7 +57,7 @@ class MaximumEntropyLanguageModel(NeuralLanguageModel):
         if connections.size < body.vocabulary_size:
             raise ConfigurationError(
                 f"maximum_entropy.size must be at least the {body.vocabulary_size} words of the vocabulary, "
-                f"got {connections.size}; take a larger table"
+                f"got {connections.size}; use a larger table"
             )
         self.config = body.config
         self.vocabulary_size = body.vocabulary_size

@@ -76,7 +76,9 @@ class NoOutput(OutputLayer):
 
 
 def _no_output_error() -> ConfigurationError:
-    return ConfigurationError('output.kind = "none" predicts no words; leave output out to model a language')
+    return ConfigurationError(
+        'output.kind = "none" predicts no words; leave output out for language modelling'
+    )
 
 
 class SoftmaxOutput(OutputLayer):

@@ -11,11 +11,11 @@ __all__ = ["record_evaluation"]
 def record_evaluation(
     tracking_uri: str, version: RegisteredVersion, name: str, metrics: Mapping[str, float]
 ) -> None:
-    """Note an evaluation's figures on the version as tags, and on its run as metrics.
+    """Record an evaluation's figures as tags of the version and as metrics of its run.
 
     `name` is the split, with everything else that the figures depend on: `test` gives `test_perplexity`.
-    The same model has the same figures, so a second time changes nothing. Raises TrackingError when the store
-    does not answer.
+    The same model has the same figures, so a repeated call changes nothing. Raises TrackingError when the
+    store does not answer.
     """
     client = connect(tracking_uri)
     with translate_mlflow_errors(tracking_uri):

@@ -59,7 +59,8 @@ def register_if_better(
 
     The trial's run must be recorded: the files become its artifacts. `replace` registers the model whatever
     the champion is. An unavailable store is retried for `retry_seconds`; a registration that was
-    interrupted is completed. Raises TrackingError when the run or a file is missing or the store stays away.
+    interrupted is completed. Raises TrackingError when the run or a file is missing or the store stays
+    unavailable.
     """
     client = connect(tracking_uri)
     package = _Package(result, model_folder, vocabulary)

@@ -223,7 +223,7 @@ def _to_registered_version(version: "ModelVersion") -> RegisteredVersion:
     if lacking := _missing_fields(version):
         raise ForeignVersionError(
             f"models:/{version.name}/{version.version} was not registered by memtune: it lacks "
-            f"{', '.join(lacking)}; take a version that was, or give its alias to one"
+            f"{', '.join(lacking)}; use a version that was, or give its alias to one"
         )
     experiment_name(version.name)
     try:
@@ -232,5 +232,5 @@ def _to_registered_version(version: "ModelVersion") -> RegisteredVersion:
         problem = error.errors()[0]
         raise ForeignVersionError(
             f'models:/{version.name}/{version.version} has the tag "{problem["loc"][0]}" with a value that '
-            f"memtune does not write: {problem['msg']}; take another version"
+            f"memtune does not write: {problem['msg']}; use another version"
         ) from None

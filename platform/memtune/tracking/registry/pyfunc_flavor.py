@@ -32,9 +32,9 @@ class SentenceScorer:
         self._id_by_token = {token: number for number, token in enumerate(vocabulary)}
 
     def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> list[float]:
-        """One figure a sentence; `model_input` is a table with the column "sentence", or a list of texts.
+        """One figure per sentence; `model_input` is a table with the column "sentence", or a list of texts.
 
-        Words are what stands between blanks; one that the vocabulary lacks is read as `<unk>`.
+        Words are separated by blanks; a word outside the vocabulary is read as `<unk>`.
         """
         sentences = model_input["sentence"] if hasattr(model_input, "columns") else model_input
         return [self._score(str(sentence).split()) for sentence in sentences]

@@ -37,8 +37,8 @@ class DeliveryQueue(Generic[Key, Command]):
     """Queues by key, emptied by a thread.
 
     `deliver(key, commands)` carries out commands from the left and removes each once it is done; when it
-    raises, the rest is retried, unless `is_permanent(error)`: then the leftmost command is dropped. One for
-    which `is_doubtful(error)` is dropped after MAX_DOUBTFUL_ATTEMPTS attempts.
+    raises, the remaining commands are retried. The leftmost command is dropped at once if
+    `is_permanent(error)`, and after MAX_DOUBTFUL_ATTEMPTS attempts if `is_doubtful(error)`.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class DeliveryQueue(Generic[Key, Command]):
             self._changed.notify_all()
 
     def flush(self, stall_seconds: float) -> bool:
-        """Wait until everything is delivered; whether it is.
+        """Wait until everything is delivered; return False after `stall_seconds` without progress.
 
-        Gives up when nothing was delivered for `stall_seconds`. Logs the number of commands left every
+        Logs the number of commands left every
         PROGRESS_SECONDS.
         """
         with self._changed:
@@ -97,7 +97,7 @@ class DeliveryQueue(Generic[Key, Command]):
             return True
 
     def close(self, stall_seconds: float) -> bool:
-        """Flush, then end the thread; whether everything was delivered."""
+        """Flush, then end the thread; return whether everything was delivered."""
         delivered = self.flush(stall_seconds)
         self._closing.set()
         with self._changed:

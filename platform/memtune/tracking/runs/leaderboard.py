@@ -1,4 +1,4 @@
-"""Trials side by side: the rows of a corpus's leaderboard, read from its runs."""
+"""The leaderboard of a corpus: one row per trial, read from its runs."""
 
 import math
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ SIZE_PARAMETERS = ("parameters", "multiply_adds")
 
 
 class LeaderboardRow(Value):
-    """One trial: what it was, how far it came, how good it got."""
+    """One trial: its configuration, its progress and its best validation figure."""
 
     name: str
     family: str
@@ -51,16 +51,17 @@ class LeaderboardRow(Value):
 
     @property
     def cost(self) -> float:
-        """What rows are ordered by, lower is better; infinite before the first validation."""
+        """The value that orders rows, lower is better; infinite before the first validation."""
         if self.figure is None:
             return math.inf
         return -self.figure if better_direction(self.objective) == "higher" else self.figure
 
 
 def read_leaderboard(tracking_uri: str, corpus: str, protocol: str | None = None) -> list[LeaderboardRow]:
-    """The trials recorded for a corpus, best first; those without a figure come last.
+    """The trials recorded for a corpus, best first; trials without a figure come last.
 
-    Figures compare only under one label and corpus digest: `protocol`, a label as in the rows, keeps one.
+    Figures compare only under one label and corpus digest. `protocol`, a label as in the rows, selects the
+    trials with this label.
     """
     client = connect(tracking_uri)
     with translate_mlflow_errors(tracking_uri):
@@ -74,7 +75,7 @@ def read_leaderboard(tracking_uri: str, corpus: str, protocol: str | None = None
 
 
 def find_varying_parameters(rows: Sequence[LeaderboardRow]) -> list[str]:
-    """The parameters by which these trials differ, sizes left out: the columns worth showing."""
+    """The parameters in which these trials differ, without sizes: the columns of a table."""
     names = sorted({name for row in rows for name in row.parameters} - set(SIZE_PARAMETERS))
     return [name for name in names if len({str(row.parameters.get(name)) for row in rows}) > 1]
 
@@ -103,7 +104,7 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
 
 
 def _read_state(run: "Run") -> TrialState:
-    """The trial's state. The status wins over the tag, which a resumed run still has from its last end."""
+    """The trial's state. The run's status overrides the tag, which a resumed run has from its last end."""
     if run.info.status in ("RUNNING", "SCHEDULED"):
         return TrialState.RUNNING
     return TrialState(run.data.tags.get(STATE_TAG, TrialState.INTERRUPTED))

@@ -20,7 +20,9 @@ __all__ = ["CorpusInput", "format_parameter", "parse_parameter", "read_report_nu
 MAX_PARAMETER_CHARACTERS = 6000
 MAX_TAG_CHARACTERS = 8000
 MAX_DIGEST_CHARACTERS = 36
-METRICS_PER_BATCH = 800  # MLflow takes 1,000 entries a request, at most 100 of them parameters and 100 tags
+METRICS_PER_BATCH = (
+    800  # MLflow accepts 1,000 entries per request, at most 100 of them parameters and 100 tags
+)
 PARAMETERS_PER_BATCH = 100
 TRUNCATION_MARK = "... (truncated)"
 

@@ -65,7 +65,7 @@ class RecordedTrial:
 
 
 def find_runs(client: "MlflowClient", experiment_id: str, tags: dict[str, str]) -> list["Run"]:
-    """Every run with these tags, deleted ones left out, oldest first."""
+    """Every run with these tags that is not deleted, oldest first."""
     condition = " AND ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
     order = ["attributes.start_time ASC"]
     found: list[Run] = []
@@ -150,7 +150,7 @@ def list_recorded(client: "MlflowClient", experiment_id: str, study: str) -> dic
 
 
 def _read_recorded(run: "Run") -> RecordedTrial | None:
-    """How a run's trial ended; None where its end is not stored whole."""
+    """How a run's trial ended; None when its end is stored incompletely."""
     tokens, state = run.data.tags.get(VALIDATED_TOKENS_TAG, ""), run.data.tags.get(STATE_TAG)
     ended = [ended for ended, status in RUN_STATUS.items() if status == run.info.status and ended == state]
     return RecordedTrial(ended[0], int(tokens)) if ended and tokens else None

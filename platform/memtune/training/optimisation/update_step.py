@@ -153,12 +153,12 @@ def _check_device(config: TrainingConfig, device: torch.device) -> None:
         return
     if config.precision == "float16":
         raise ConfigurationError(
-            f'precision = "float16" needs a CUDA device, not {device}; take precision = "float32"'
+            f'precision = "float16" needs a CUDA device, not {device}; set precision = "float32"'
         )
     if config.precision == "bfloat16" and not has_bfloat16_instructions():
         raise ConfigurationError(
             'precision = "bfloat16" needs a CUDA device or a processor with AMX-BF16 or AVX512-BF16, and '
-            'this processor has neither; take precision = "float32"'
+            'this processor has neither; set precision = "float32"'
         )
     if config.compile:
-        raise ConfigurationError(f"compile = true needs a CUDA device, not {device}; take compile = false")
+        raise ConfigurationError(f"compile = true needs a CUDA device, not {device}; set compile = false")

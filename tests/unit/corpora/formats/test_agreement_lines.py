@@ -56,9 +56,9 @@ def test_an_option_names_the_gold_file(bring, tmp_path):
         (
             "a b\n",
             "0\ta\tb\n",
-            "line 1: its line of gold is not position, right form, wrong form and attractors",
+            "line 1: its gold line is not position, right form, wrong form and attractors",
         ),
-        ("a b\n", "5\ta\tb\t0\n", 'line 1: word 5 is missing, its line of gold says "a"'),
+        ("a b\n", "5\ta\tb\t0\n", 'line 1: word 5 is missing, its gold line says "a"'),
     ],
 )
 def test_files_that_do_not_correspond_are_refused(bring_pair, text, gold, message):
@@ -134,7 +134,7 @@ def test_the_published_questions_have_their_counts(corpora_folder, store, cache)
 
 
 def write_generated(verb, right, wrong, columns=12):
-    """A line of gold of the generated questions of Gulordava et al. (2018)."""
+    """A gold line of the generated questions of Gulordava et al. (2018)."""
     line = ["R!A!B", "3", "1", str(verb), "VERB", "Number=Plur", right, wrong, "_", "1", "NOUN", "A_B"]
     return "\t".join(line[:columns]) + "\n"
 

@@ -153,7 +153,7 @@ def test_a_bad_tree_is_reported_with_its_own_file_and_line(bring, tmp_path):
 
 
 def test_dropping_punctuation_without_trees_is_refused(bring):
-    with pytest.raises(ConfigurationError, match="needs trees, whose relations tell what is punctuation"):
+    with pytest.raises(ConfigurationError, match="needs trees, whose relations mark punctuation"):
         bring("msr-completion", ASKED, punctuation="drop")
 
 

@@ -181,7 +181,9 @@ def test_the_time_for_a_paragraph_is_linear_in_its_lines():
 def test_files_without_gutenberg_header_are_noted(bring_books):
     imported, _ = bring_books({"dogs.txt": OLD, "answers.txt": "1a) They [bark].\n"})
     (told,) = {warning for warning in imported.warnings if "header" in warning}
-    assert re.search(r"1 of 2 files .* read whole, such as answers\.txt; choose by --option files=", told)
+    assert re.search(
+        r"1 of 2 files .* read completely, such as answers\.txt; choose by --option files=", told
+    )
 
 
 @pytest.mark.parametrize("paragraph", ["Mr. " * 200_000, "J. " * 200_000, "A. B." * 100_000, "x. " * 200_000])
