@@ -278,7 +278,7 @@ def test_a_trial_for_which_there_is_no_memory_is_failed_with_its_reason_and_its_
     """The worker's address space is limited, by the system, before this trial comes to it."""
     (outcome,) = of_family(aftermath, "depth_gated_lstm")
     assert outcome.state is TrialState.FAILED
-    assert re.search("out of memory on cpu .*take a smaller model", str(outcome.end))
+    assert re.search("out of memory on cpu .*use a smaller model", str(outcome.end))
     assert f"trial {outcome.number:3d}  waiting" not in aftermath.output
     assert aftermath.of("killed once").number > outcome.number
     reason = str(outcome.end).partition(". Configuration")[0]

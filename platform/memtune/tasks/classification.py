@@ -23,7 +23,7 @@ from memtune.corpora.batching.protocols import Protocol, SentenceProtocol
 from memtune.corpora.batching.treebank import send_to_device
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import ConfigurationError, CorpusError
-from memtune.models.architecture import LanguageModelConfig, NeuralLanguageModelConfig, RecurrentState
+from memtune.models.architecture import RecurrentState
 from memtune.models.classifiers import Classifier
 from memtune.objective import Objective
 from memtune.tasks.choice_credits import count_best_candidates, credit_choices
@@ -40,7 +40,6 @@ __all__ = [
     "count_words",
     "find_annotated_splits",
     "pad_words",
-    "require_network",
 ]
 
 IntArray = NDArray[np.int64]
@@ -255,16 +254,6 @@ def find_annotated_splits(corpus: Corpus, kind: str, protocol: Protocol) -> list
                 f"labels (memtune corpus import --help lists the formats)"
             )
     return splits
-
-
-def require_network(model: LanguageModelConfig, task: str) -> NeuralLanguageModelConfig:
-    """The model's configuration as that of a network; raises ConfigurationError for an n-gram model."""
-    if isinstance(model, NeuralLanguageModelConfig):
-        return model
-    raise ConfigurationError(
-        f'task.kind = "{task}" needs hidden states, and family = "{model.family}" has none; use a network, '
-        f'such as family = "lstmn"'
-    )
 
 
 def count_words(split: Split, sentences: IntArray) -> IntArray:

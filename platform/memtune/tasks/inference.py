@@ -25,7 +25,6 @@ from memtune.tasks.classification import (
     count_words,
     find_annotated_splits,
     pad_words,
-    require_network,
 )
 from memtune.tasks.pretrained_embeddings import find_pretrained_vectors
 from memtune.tasks.task import TaskConfig
@@ -33,6 +32,8 @@ from memtune.tasks.task import TaskConfig
 __all__ = ["InferenceConfig"]
 
 CLASS_COUNT = 3
+PURPOSE = 'task.kind = "inference"'
+"""What needs a network, in the error for a family without one."""
 
 
 class InferenceConfig(TaskConfig, PairReadingConfig):
@@ -71,15 +72,15 @@ class InferenceConfig(TaskConfig, PairReadingConfig):
 
     @override
     def build(self, model: LanguageModelConfig, vocabulary_size: int) -> Classifier:
-        return self.build_classifier(require_network(model, self.kind), vocabulary_size, self.head)
+        return self.build_classifier(model.require_network(PURPOSE), vocabulary_size, self.head)
 
     @override
     def parameter_count(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        return self.pair_parameter_count(require_network(model, self.kind), vocabulary_size, self.head)
+        return self.pair_parameter_count(model.require_network(PURPOSE), vocabulary_size, self.head)
 
     @override
     def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        return self.pair_multiply_adds(require_network(model, self.kind), self.head)
+        return self.pair_multiply_adds(model.require_network(PURPOSE), self.head)
 
     @override
     def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:

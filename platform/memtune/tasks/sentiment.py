@@ -28,7 +28,6 @@ from memtune.tasks.classification import (
     count_words,
     find_annotated_splits,
     pad_words,
-    require_network,
 )
 from memtune.tasks.pretrained_embeddings import find_pretrained_vectors
 from memtune.tasks.task import TaskConfig
@@ -39,6 +38,8 @@ MEAN_SENTENCE_WORDS = 19
 """Mean number of words in a sentence (section 5.2)."""
 CLASS_BY_LABEL = {5: (0, 1, 2, 3, 4), 2: (0, 0, -1, 1, 1)}
 """Number of classes -> class of each label, from very negative to very positive; -1 leaves it out."""
+PURPOSE = 'task.kind = "sentiment"'
+"""What needs a network, in the error for a family without one."""
 
 
 class SentimentConfig(TaskConfig):
@@ -79,11 +80,11 @@ class SentimentConfig(TaskConfig):
 
     @override
     def build(self, model: LanguageModelConfig, vocabulary_size: int) -> SentenceClassifier:
-        return SentenceClassifier(require_network(model, self.kind), vocabulary_size, self.head)
+        return SentenceClassifier(model.require_network(PURPOSE), vocabulary_size, self.head)
 
     @override
     def parameter_count(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        body = require_network(model, self.kind)
+        body = model.require_network(PURPOSE)
         width = body.hidden_width
         return strip_output_layer(body).parameter_count(vocabulary_size) + self.head.parameter_count(
             width, width
@@ -91,7 +92,7 @@ class SentimentConfig(TaskConfig):
 
     @override
     def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        body = require_network(model, self.kind)
+        body = model.require_network(PURPOSE)
         width = body.hidden_width
         return (
             strip_output_layer(body).multiply_adds(1)

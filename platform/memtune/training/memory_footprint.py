@@ -14,10 +14,9 @@ from pathlib import Path
 
 import torch
 
-from memtune.corpora.batching.protocols import Protocol, SentenceProtocol, StreamProtocol
+from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import TrialError
-from memtune.models import NeuralLanguageModelConfig
 from memtune.models.outputs.output_config import SoftmaxConfig
 from memtune.training.trial_config import TrialConfig
 from memtune.values import Value
@@ -81,8 +80,8 @@ def estimate_memory(config: TrialConfig, vocabulary_size: int, length: int) -> M
 
 def _estimate_activations(config: TrialConfig, vocabulary_size: int, length: int) -> int:
     """Bytes of a batch's activations: those of the body, linear in its tokens, and logits with gradients."""
-    assert isinstance(config.model, NeuralLanguageModelConfig), "an n-gram model has no backward pass"
-    model = config.model.model_copy(update={"output": SoftmaxConfig()})
+    network = config.model.require_network("an estimate of activations")
+    model = network.model_copy(update={"output": SoftmaxConfig()})
     embedded = model.parameter_count(vocabulary_size + 1) - model.parameter_count(vocabulary_size)
     width = model.multiply_adds(vocabulary_size + 1) - model.multiply_adds(vocabulary_size)
     body = model.multiply_adds(vocabulary_size) - width * vocabulary_size
@@ -90,7 +89,7 @@ def _estimate_activations(config: TrialConfig, vocabulary_size: int, length: int
         ACTIVATIONS_PER_OUTPUT * body // width + embedded + model.count_activations_per_word_pair() * length
     )
     tokens = config.protocol.batch_size * length
-    logits = 2 * config.model.output.count_live_logits(tokens, vocabulary_size)
+    logits = 2 * network.output.count_live_logits(tokens, vocabulary_size)
     return FLOAT32_BYTES * (tokens * per_token + logits)
 
 
@@ -110,12 +109,7 @@ def find_largest_batch(config: TrialConfig, vocabulary_size: int, length: int, l
 
 def find_longest_row(protocol: Protocol, split: Split) -> int:
     """Tokens in the longest row of a training batch."""
-    if isinstance(protocol, StreamProtocol):
-        return protocol.longest_row_tokens
-    longest = int(split.lengths.max())
-    if isinstance(protocol, SentenceProtocol) and protocol.variant == "tran2016":
-        return min(longest, protocol.max_length)
-    return longest
+    return protocol.count_longest_row(int(split.lengths.max()))
 
 
 def measure_available_bytes(device: torch.device) -> int:

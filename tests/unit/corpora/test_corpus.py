@@ -108,7 +108,7 @@ def test_an_empty_store_has_no_corpora(store, cache):
 
 
 def test_a_name_that_leaves_the_store_is_refused(store, cache):
-    with pytest.raises(CorpusError, match="is no name"):
+    with pytest.raises(CorpusError, match="is not a valid name"):
         open_corpus("../numbers", store, cache)
 
 

@@ -169,7 +169,7 @@ def test_random_lengths_are_around_the_length_or_around_half_of_it(long_corpus):
     assert lengths[~halves].mean() == pytest.approx(69.5, abs=1)  # whole tokens are cut off: 0.5 less
     assert lengths[~halves].std() == pytest.approx(5, abs=0.6)
     assert lengths[halves].mean() == pytest.approx(34.5, abs=3)
-    assert lengths.max() <= protocol.longest_row_tokens
+    assert lengths.max() <= protocol.count_longest_row(longest_sentence=1)
 
 
 def test_random_lengths_are_at_least_five(long_corpus):

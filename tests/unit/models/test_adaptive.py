@@ -86,5 +86,5 @@ def test_a_cutoff_outside_of_the_vocabulary_is_refused():
     ("family", "fields"), [(LSTMConfig, {"tie_output": True}), (AttentionLSTMConfig, {})], ids=str
 )
 def test_tied_words_are_refused(family, fields):
-    with pytest.raises(ConfigurationError, match="take tie_output = false"):
+    with pytest.raises(ConfigurationError, match="set tie_output = false"):
         parse(family, {"output": {"kind": "adaptive"}, **fields}, "test")

@@ -156,7 +156,7 @@ def test_the_longest_row_depends_on_the_protocol(corpus):
 def test_a_model_too_large_for_the_machine_is_a_trial_error(corpus, make_trial):
     config = make_trial({"family": "lstm", "width": 3_000_000}, STREAM)
     with pytest.raises(
-        TrialError, match=r"out of memory on cpu with batch size 8.*take a smaller model"
+        TrialError, match=r"out of memory on cpu with batch size 8.*use a smaller model"
     ) as message:
         GradientTrainer(config, corpus)
     assert '"width":3000000' in str(message.value)

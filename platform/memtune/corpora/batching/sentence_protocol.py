@@ -64,6 +64,10 @@ class SentenceProtocol(Value):
         kept = (f"{name}={getattr(self, name)}" for name in ("batch_size", "max_length", "min_length"))
         return " ".join([self.kind, *kept, f"variant={self.variant}"])
 
+    def count_longest_row(self, longest_sentence: int) -> int:
+        """Tokens in the longest row of a training batch, from those of the longest sentence."""
+        return longest_sentence if self.variant == "complete" else min(longest_sentence, self.max_length)
+
     def training_plan(self, split: Split, seed: int, epoch: int) -> Plan:
         """One epoch of training, shuffled by (seed, epoch)."""
         random = np.random.default_rng((seed, epoch))

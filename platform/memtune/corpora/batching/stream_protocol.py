@@ -60,9 +60,8 @@ class StreamProtocol(Value):
         """The settings that a validation result depends on: none, as all streams predict the same tokens."""
         return self.kind
 
-    @property
-    def longest_row_tokens(self) -> int:
-        """Tokens per row of the longest batch; one random length in 30,000 is longer."""
+    def count_longest_row(self, longest_sentence: int) -> int:
+        """Tokens in the longest row of a training batch; one random length in 30,000 is longer."""
         return self.length + 4 * LENGTH_STANDARD_DEVIATION_TOKENS if self.random_lengths else self.length
 
     def training_plan(self, split: Split, seed: int, epoch: int) -> Plan:

@@ -36,6 +36,10 @@ class TreeProtocol(Value):
         """The settings that a validation result depends on; results compare only under the same label."""
         return self.kind if self.count_unknown else f"{self.kind} count_unknown=False"
 
+    def count_longest_row(self, longest_sentence: int) -> int:
+        """Tokens in the longest row of a training batch, which is the longest sentence."""
+        return longest_sentence
+
     def training_plan(self, trees: Treebank, seed: int, epoch: int) -> "TreePlan":
         """One epoch of training, shuffled by (seed, epoch)."""
         sentences = np.random.default_rng((seed, epoch)).permutation(trees.nonempty_sentences)

@@ -24,6 +24,7 @@ from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModel
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
 from memtune.models.layers.regularisation import Regularisation
+from memtune.models.layers.shared_fields import CandidateDropout, InitialRange, InputForgetBias, LayerDropout
 from memtune.models.memories.composition import LinearCombination
 from memtune.models.memories.window_attention import (
     banded_weights,
@@ -57,24 +58,11 @@ class AttentionLSTMConfig(NeuralLanguageModelConfig):
         description='"none": the whole state is key, value and input of the prediction; "key_value_predict": '
         "a third of it for each, the remainder for the last (Daniluk et al., section 2.3); at least 3 wide",
     )
-    dropout: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Probability that a value is dropped from the embedding, between LSTM layers and from "
-        "what the output layer reads (section 3.1)",
-    )
-    recurrent_dropout: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Probability that a unit of a step's candidate is dropped, never a cell (section 3.1)",
-    )
+    dropout: LayerDropout = 0.0
+    recurrent_dropout: CandidateDropout = 0.0
     tie_output: bool = Field(True, description="The output layer's weight is the embedding table (section 2)")
-    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
-    forget_bias: float = Field(
-        1.0, description="Initial input bias of the forget gates; the recurrent one stays random"
-    )
+    initial_range: InitialRange = 0.05
+    forget_bias: InputForgetBias = 1.0
 
     @property
     def key_width(self) -> int:

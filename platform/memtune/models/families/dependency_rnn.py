@@ -28,6 +28,7 @@ from typing_extensions import override
 
 from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModelConfig, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
+from memtune.models.layers.shared_fields import InitialRange
 from memtune.models.layers.tree_levels import Trees, compute_label_features, run_tree_levels
 from memtune.models.outputs.maximum_entropy import MaximumEntropyConfig, add_ngram_connections
 
@@ -61,7 +62,7 @@ class DependencyRNNConfig(NeuralLanguageModelConfig):
         description="Hashed connections from the last ancestors, in a text the last words, to the output "
         "layer (see maximum entropy)",
     )
-    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
+    initial_range: InitialRange = 0.05
 
     @override
     def build(self, vocabulary_size: int) -> NeuralLanguageModel:

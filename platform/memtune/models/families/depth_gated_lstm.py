@@ -25,6 +25,7 @@ from memtune.models.layers.depth_gate import apply_gate_weight, run_depth_gated_
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
 from memtune.models.layers.narrow_embeddings import NarrowEmbeddingsConfig
+from memtune.models.layers.shared_fields import Dropout, ForgetBias, InitialRange, TieOutput
 
 __all__ = ["DepthGatedLSTMConfig", "DepthGatedLSTMLanguageModel"]
 
@@ -49,15 +50,15 @@ class DepthGatedLSTMConfig(NarrowEmbeddingsConfig):
         description="Whether the first layer too has a depth gate, which gates a projection of the "
         "embedding (Yao's own code); otherwise only memories of adjacent layers are linked",
     )
-    dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped")
+    dropout: Dropout = 0.0
     dropout_placement: DropoutPlacement = Field(
         "between",
         description='Dropout of the hidden states "between" layers (nothing to drop in one layer) or "after" '
         "each layer, the last one too; memories between layers are never dropped",
     )
-    tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
-    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
-    forget_bias: float = Field(1.0, description="Initial bias of the forget gates")
+    tie_output: TieOutput = False
+    initial_range: InitialRange = 0.05
+    forget_bias: ForgetBias = 1.0
 
     @override
     def build(self, vocabulary_size: int) -> "DepthGatedLSTMLanguageModel":

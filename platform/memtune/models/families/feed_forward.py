@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from memtune.models.architecture import NeuralLanguageModelConfig, RecurrentState, WindowLanguageModel
 from memtune.models.layers.initializers import initialise_uniform
+from memtune.models.layers.shared_fields import InitialRange
 from memtune.models.memories.recent_words import keep_recent_words
 
 __all__ = ["FeedForwardConfig", "FeedForwardLanguageModel"]
@@ -38,7 +39,7 @@ class FeedForwardConfig(NeuralLanguageModelConfig):
     direct: bool = Field(
         False, description="Direct connections W from the words' features to the output (equation 1)"
     )
-    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
+    initial_range: InitialRange = 0.05
 
     @override
     def build(self, vocabulary_size: int) -> "FeedForwardLanguageModel":

@@ -29,6 +29,7 @@ from memtune.models.layers.gated_feedback import run_gated_feedback
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
 from memtune.models.layers.narrow_embeddings import NarrowEmbeddingsConfig
+from memtune.models.layers.shared_fields import Dropout, ForgetBias, InitialRange, TieOutput
 
 __all__ = ["GatedFeedbackLSTMConfig", "GatedFeedbackLSTMLanguageModel"]
 
@@ -43,15 +44,15 @@ class GatedFeedbackLSTMConfig(NarrowEmbeddingsConfig):
     layers: int = Field(
         3, ge=1, description="LSTM layers; every layer reads the previous states of all layers"
     )
-    dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped")
+    dropout: Dropout = 0.0
     dropout_placement: DropoutPlacement = Field(
         "between",
         description='Dropout between layers ("between"; one layer has none) or of the '
         'top layer\'s state too ("after"); the feedback is never dropped',
     )
-    tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
-    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
-    forget_bias: float = Field(1.0, description="Initial bias of the forget gates")
+    tie_output: TieOutput = False
+    initial_range: InitialRange = 0.05
+    forget_bias: ForgetBias = 1.0
 
     @override
     def build(self, vocabulary_size: int) -> "GatedFeedbackLSTMLanguageModel":

@@ -21,6 +21,7 @@ from memtune.models.layers.lstm_stack import (
     lstm_parameter_count,
 )
 from memtune.models.layers.regularisation import Regularisation
+from memtune.models.layers.shared_fields import TieOutput
 from memtune.models.outputs.maximum_entropy import MaximumEntropyConfig, add_ngram_connections
 
 __all__ = ["LSTMConfig", "LSTMLanguageModel"]
@@ -65,7 +66,7 @@ class LSTMConfig(NeuralLanguageModelConfig):
     maximum_entropy: MaximumEntropyConfig | None = Field(
         None, description="Hashed n-gram connections to the output layer (see maximum entropy)"
     )
-    tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
+    tie_output: TieOutput = False
     initial_range: float = Field(
         0.05, ge=0, description="Every parameter starts in U(-range, range) (section 4.2)"
     )

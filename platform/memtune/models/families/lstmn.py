@@ -22,6 +22,7 @@ from memtune.models.architecture import NeuralLanguageModel, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
 from memtune.models.layers.narrow_embeddings import NarrowEmbeddingsConfig
+from memtune.models.layers.shared_fields import InitialRange, TieOutput
 from memtune.models.memories.memory_tape import TapeWeights, run_memory_tape
 
 __all__ = ["LSTMNConfig", "LSTMNLanguageModel", "LSTMNLayer"]
@@ -60,8 +61,8 @@ class LSTMNConfig(NarrowEmbeddingsConfig):
         description='Dropout between layers ("between"; one layer has none), or of '
         'the top layer\'s state too ("after")',
     )
-    tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
-    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
+    tie_output: TieOutput = False
+    initial_range: InitialRange = 0.05
     forget_bias: float = Field(
         0.0, description="Initial bias of the forget gates; the released code gives them no special one"
     )

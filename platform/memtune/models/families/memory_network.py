@@ -24,6 +24,7 @@ from typing_extensions import override
 
 from memtune.models.architecture import NeuralLanguageModelConfig, RecurrentState, WindowLanguageModel
 from memtune.models.layers.initializers import initialise_uniform
+from memtune.models.layers.shared_fields import InitialRange
 from memtune.models.memories.recent_words import keep_recent_words
 from memtune.models.memories.window_attention import (
     linear_window_weights,
@@ -56,7 +57,7 @@ class MemoryNetworkConfig(NeuralLanguageModelConfig):
         False,
         description="Train without the softmax over the slots until validation stops improving (section 4.2)",
     )
-    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
+    initial_range: InitialRange = 0.05
 
     @override
     def build(self, vocabulary_size: int) -> "MemoryNetworkLanguageModel":

@@ -22,6 +22,7 @@ from memtune.models.layers.lstm_stack import (
     lstm_multiply_adds,
     lstm_parameter_count,
 )
+from memtune.models.layers.shared_fields import TieOutput
 from memtune.models.memories.bidirectional_memory import BidirectionalMemoryBlock
 from memtune.models.memories.composition import (
     CompositionKind,
@@ -76,7 +77,7 @@ class RecurrentMemoryConfig(NeuralLanguageModelConfig):
     tie_memory_output: bool = Field(
         False, description="The output memory table C is the input memory table M"
     )
-    tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
+    tie_output: TieOutput = False
     initial_range: float = Field(
         0.05, ge=0, description="Every parameter starts in U(-range, range) (section 4.2)"
     )

@@ -26,6 +26,7 @@ from memtune.models.layers.regularisation import (
     draw_dropout_mask,
     select_step_mask,
 )
+from memtune.models.layers.shared_fields import Dropout, InitialRange, TieOutput
 from memtune.models.outputs.maximum_entropy import MaximumEntropyConfig, add_ngram_connections
 
 __all__ = ["RNNConfig", "RNNLanguageModel"]
@@ -42,7 +43,7 @@ class RNNConfig(NeuralLanguageModelConfig):
     activation: Activation = Field(
         "tanh", description='f: "tanh" (Elman), "sigmoid" (Mikolov et al. 2010) or "relu"'
     )
-    dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped")
+    dropout: Dropout = 0.0
     dropout_placement: StackDropoutPlacement = Field(
         "between",
         description='"between" layers (nothing to drop in one layer), "after" each layer, or "around", on '
@@ -74,8 +75,8 @@ class RNNConfig(NeuralLanguageModelConfig):
     maximum_entropy: MaximumEntropyConfig | None = Field(
         None, description="Hashed n-gram connections to the output layer (see maximum entropy)"
     )
-    tie_output: bool = Field(False, description="The output layer's weight is the embedding table")
-    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
+    tie_output: TieOutput = False
+    initial_range: InitialRange = 0.05
 
     @override
     def build(self, vocabulary_size: int) -> NeuralLanguageModel:

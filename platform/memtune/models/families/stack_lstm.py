@@ -19,6 +19,7 @@ from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModel
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
 from memtune.models.layers.regularisation import Regularisation
+from memtune.models.layers.shared_fields import CandidateDropout, InitialRange, InputForgetBias, LayerDropout
 from memtune.models.memories.composition import LinearCombination
 from memtune.models.memories.continuous_stack import ContinuousStack, LastPop
 from memtune.models.memories.discrete_stack import DiscreteStack, StackDecisions, compute_reinforce_loss
@@ -62,24 +63,11 @@ class StackLSTMConfig(NeuralLanguageModelConfig):
         le=1,
         description="Discount per word of later costs in the return of a discrete action (REINFORCE)",
     )
-    dropout: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Probability that a value is dropped from the embedding, between LSTM layers and from "
-        "what the output layer reads (section 3.1)",
-    )
-    recurrent_dropout: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Probability that a unit of a step's candidate is dropped, never a cell (section 3.1)",
-    )
+    dropout: LayerDropout = 0.0
+    recurrent_dropout: CandidateDropout = 0.0
     tie_output: bool = Field(True, description="The output layer's weight is the embedding table (section 2)")
-    initial_range: float = Field(0.05, ge=0, description="Every parameter starts in U(-range, range)")
-    forget_bias: float = Field(
-        1.0, description="Initial input bias of the forget gates; the recurrent one stays random"
-    )
+    initial_range: InitialRange = 0.05
+    forget_bias: InputForgetBias = 1.0
 
     @override
     def find_classifier_problem(self) -> str | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch.nn import Parameter
+from typing_extensions import override
 
 from memtune.training.optimisation.averaged_sgd import AveragedSGD
 from memtune.values import Value
@@ -14,7 +15,19 @@ from memtune.values import Value
 __all__ = ["AdamConfig", "AdamWConfig", "NTASGDConfig", "OptimiserConfig", "RMSpropConfig", "SGDConfig"]
 
 
-class SGDConfig(Value):
+class OptimiserBase(Value):
+    """The answers of every optimiser's configuration to the update step."""
+
+    def changes_unread_rows(self) -> bool:
+        """Whether a step may change a row of a table whose gradient is zero."""
+        return True
+
+    def should_average(self, valid_costs: Sequence[float]) -> bool:
+        """Whether to average the weights after reports with these validation costs, oldest first."""
+        return False
+
+
+class SGDConfig(OptimiserBase):
     """Stochastic gradient descent, the optimiser of all papers on recurrent memory."""
 
     kind: Literal["sgd"] = "sgd"
@@ -28,12 +41,16 @@ class SGDConfig(Value):
             parameters, self.learning_rate, self.momentum, weight_decay=self.weight_decay, fused=True
         )
 
+    @override
+    def changes_unread_rows(self) -> bool:
+        return bool(self.momentum or self.weight_decay)
+
     def tensors_per_parameter(self) -> int:
         """Floats of optimiser state per parameter."""
         return 1 if self.momentum else 0
 
 
-class AdamConfig(Value):
+class AdamConfig(OptimiserBase):
     """Adam (Kingma and Ba 2015); weight decay is added to the gradient."""
 
     kind: Literal["adam"] = "adam"
@@ -55,7 +72,7 @@ class AdamConfig(Value):
         return 2
 
 
-class AdamWConfig(Value):
+class AdamWConfig(OptimiserBase):
     """AdamW (Loshchilov and Hutter 2019); weight decay is decoupled from the gradient."""
 
     kind: Literal["adamw"] = "adamw"
@@ -77,7 +94,7 @@ class AdamWConfig(Value):
         return 2
 
 
-class RMSpropConfig(Value):
+class RMSpropConfig(OptimiserBase):
     """RMSprop (Tieleman and Hinton 2012)."""
 
     kind: Literal["rmsprop"] = "rmsprop"
@@ -104,7 +121,7 @@ class RMSpropConfig(Value):
         return 2 if self.momentum else 1
 
 
-class NTASGDConfig(Value):
+class NTASGDConfig(OptimiserBase):
     """Non-monotonically triggered averaged SGD (NT-ASGD): Merity, Keskar and Socher (2017), section 3.
 
     It is plain SGD until a report is no better than the best report before the last `interval` reports. From
@@ -120,8 +137,8 @@ class NTASGDConfig(Value):
         """The optimiser of these parameters."""
         return AveragedSGD(parameters, self.learning_rate, weight_decay=self.weight_decay, fused=True)
 
+    @override
     def should_average(self, valid_costs: Sequence[float]) -> bool:
-        """Whether to average the weights after reports with these validation costs, oldest first."""
         later, best = valid_costs[self.interval + 1 :], accumulate(valid_costs, min)
         return any(loss >= bound for loss, bound in zip(later, best, strict=False))
 

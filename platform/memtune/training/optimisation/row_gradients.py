@@ -7,14 +7,7 @@ result with the rows that were read.
 
 from torch import Tensor, nn
 
-from memtune.training.optimisation.optimisers import OptimiserConfig, SGDConfig
-
-__all__ = ["can_update_read_rows_only", "coalesce", "enable_sparse_gradients", "stored_entries"]
-
-
-def can_update_read_rows_only(optimiser: OptimiserConfig) -> bool:
-    """Whether the optimiser never changes a row with a gradient of zero."""
-    return isinstance(optimiser, SGDConfig) and not optimiser.momentum and not optimiser.weight_decay
+__all__ = ["coalesce", "enable_sparse_gradients", "stored_entries"]
 
 
 def enable_sparse_gradients(model: nn.Module) -> None:

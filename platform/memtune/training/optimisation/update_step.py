@@ -16,9 +16,7 @@ from memtune.errors import ConfigurationError
 from memtune.models.architecture import Model
 from memtune.training.devices import has_bfloat16_instructions
 from memtune.training.optimisation.averaged_sgd import AveragedSGD
-from memtune.training.optimisation.optimisers import NTASGDConfig
 from memtune.training.optimisation.row_gradients import (
-    can_update_read_rows_only,
     coalesce,
     enable_sparse_gradients,
     stored_entries,
@@ -37,7 +35,7 @@ class ModelUpdater:
         self._device = device
         self._names = [name for name, _ in model.named_parameters()]
         self._parameters = list(model.parameters())
-        self._is_plain_sgd = device.type == "cpu" and can_update_read_rows_only(config.optimiser)
+        self._is_plain_sgd = device.type == "cpu" and not config.optimiser.changes_unread_rows()
         if self._is_plain_sgd:
             enable_sparse_gradients(model)
         self._optimiser = config.optimiser.build(self._parameters)
@@ -104,9 +102,8 @@ class ModelUpdater:
 
     def on_validation(self, valid_costs: Sequence[float]) -> None:
         """Start or stop averaging the weights by the validation costs so far, with NT-ASGD."""
-        config = self._config.optimiser
-        if isinstance(config, NTASGDConfig) and isinstance(self._optimiser, AveragedSGD):
-            self._optimiser.is_averaging = config.should_average(valid_costs)
+        if isinstance(self._optimiser, AveragedSGD):
+            self._optimiser.is_averaging = self._config.optimiser.should_average(valid_costs)
 
     def use_evaluation_weights(self) -> AbstractContextManager[None]:
         """Context in which the model holds its evaluation weights: the averages, if there are any."""

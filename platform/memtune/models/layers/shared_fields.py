@@ -1,0 +1,42 @@
+"""Fields that several families have, as annotated types; the configuration of a family sets the default."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+__all__ = [
+    "CandidateDropout",
+    "Dropout",
+    "ForgetBias",
+    "InitialRange",
+    "InputForgetBias",
+    "LayerDropout",
+    "TieOutput",
+]
+
+Dropout = Annotated[float, Field(ge=0, lt=1, description="Probability that a value is dropped")]
+LayerDropout = Annotated[
+    float,
+    Field(
+        ge=0,
+        lt=1,
+        description="Probability that a value is dropped from the embedding, between LSTM layers and from "
+        "what the output layer reads (section 3.1)",
+    ),
+]
+"""Dropout as Yogatama et al. (2018) apply it."""
+CandidateDropout = Annotated[
+    float,
+    Field(
+        ge=0,
+        lt=1,
+        description="Probability that a unit of a step's candidate is dropped, never a cell (section 3.1)",
+    ),
+]
+TieOutput = Annotated[bool, Field(description="The output layer's weight is the embedding table")]
+InitialRange = Annotated[float, Field(ge=0, description="Every parameter starts in U(-range, range)")]
+ForgetBias = Annotated[float, Field(description="Initial bias of the forget gates")]
+InputForgetBias = Annotated[
+    float, Field(description="Initial input bias of the forget gates; the recurrent one stays random")
+]
+"""For layers of torch, whose gates have two biases."""
