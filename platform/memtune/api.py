@@ -26,6 +26,7 @@ def run_search(
     overrides: dict[str, Any] | None = None,
     *,
     resume: bool = False,
+    reuse: bool = True,
     replace_champion: bool = False,
     address: str | None = None,
     settings: Settings | None = None,
@@ -34,6 +35,7 @@ def run_search(
 ) -> StudyResult:
     """Run a study, or resume it, and register its best model.
 
+    With `reuse`, configurations that another study of the same home has trained are not trained again.
     `overrides` replace fields of the study's file by dotted name. `replace_champion` registers the best model
     even where its result does not compare with the champion's (another protocol or text). `address` is a Ray
     cluster's; without it (and without RAY_ADDRESS) a private Ray instance runs on this machine. `executor`
@@ -55,4 +57,4 @@ def run_search(
         return promote_best_trial(study, recorder, outcomes, replace_champion)
 
     hooks = StudyHooks(watch, promote, output.print, draw_trial_figures)
-    return run_study(path, resolved, executor or RayExecutor(address), hooks, resume=resume)
+    return run_study(path, resolved, executor or RayExecutor(address), hooks, resume=resume, reuse=reuse)

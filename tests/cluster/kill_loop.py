@@ -41,7 +41,9 @@ __all__ = ["KillLoop", "Tally", "run_with_library"]
 
 MEASURED_WORDS = ("second", "memory", "duration")
 """Metrics and fields with such a word in their name are measurements, which differ from run to run."""
-MEASURED_FIELDS = frozenset({"tokens_per_second", "seconds", "peak_memory_bytes", "digest"})
+MEASURED_FIELDS = frozenset(
+    {"tokens_per_second", "seconds", "cpu_seconds", "gpu_seconds", "usage", "peak_memory_bytes", "digest"}
+)
 LOG_CHARACTERS = 1500
 REPEATS = "\n[repeats]\nbest = 1\nseeds = 2\n"
 

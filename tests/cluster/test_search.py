@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,9 @@ from memtune.results.comparison import compare, find_champions
 from memtune.results.promotion import evaluate_registered
 from memtune.search import Outcome
 from memtune.settings import Settings
+from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.training import read_checkpoint
 from memtune.trial_state import TrialState
 from tests.cluster.places import EARLY_STOPPING_TOML
 
@@ -109,6 +112,31 @@ def test_ctrl_c_stops_in_order_and_tells_how_to_resume(
     states = {row.state for row in compare("tiny", settings=settings).rows}
     assert TrialState.RUNNING not in states
     assert TrialState.INTERRUPTED in states
+
+
+def test_a_study_whose_terminal_is_interrupted_again_and_again_ends(
+    run: type[Search], study_file: Path, settings: Settings
+) -> None:
+    """Ctrl-C reaches every process of the terminal, long before the only report of a trial."""
+    text = study_file.read_text().replace("900", "200_000").replace("300", "200_000")
+    study_file.write_text(text.replace("trials = 4", "trials = 1"))
+    tokens, options = [0], list[str]()
+    while tokens[-1] < 200_000:
+        search = run(*options)  # type: ignore[call-arg]
+        search.wait_for("running")
+        interruption = threading.Timer(1.0, os.killpg, (search.process.pid, signal.SIGINT))
+        interruption.start()
+        code, _, err = search.finish()
+        interruption.cancel()
+        interruption.join()
+        ready, (trial,) = outcomes(study_file, settings)
+        with Checkpoints(ready.checkpoint_root, trial.identity).open_newest() as folder:
+            tokens.append(read_checkpoint(folder).record.position.tokens)
+        assert "Traceback" not in err
+        assert tokens[-1] > tokens[-2], "no progress"
+        options = ["--resume"]
+    assert len(tokens) > 2, "never interrupted"
+    assert (code, trial.state) == (0, TrialState.COMPLETE)
 
 
 def test_ctrl_c_waits_for_no_worker_in_the_middle_of_its_training(

@@ -46,6 +46,9 @@ def search(
     address: Annotated[
         str | None, typer.Option(help="Address of a Ray cluster; default: this machine.")
     ] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Train also what another study of this home has trained.")
+    ] = False,
     replace_champion: ReplaceChampion = False,
 ) -> None:
     """Run a study: sample, train, stop weak trials early, register the best model.
@@ -71,10 +74,16 @@ def search(
         from memtune.results.promotion import has_test_split
 
     result = run_search(
-        study, overrides, resume=resume, replace_champion=replace_champion, address=address, console=out
+        study,
+        overrides,
+        resume=resume,
+        reuse=not no_cache,
+        replace_champion=replace_champion,
+        address=address,
+        console=out,
     )
-    if result.interrupted:
-        open_trials = format_count(len(result.interrupted), "trial")
+    open_trials = format_count(len(result.open_trials), "trial")
+    if result.is_interrupted:
         warn(f"stopped with {open_trials} open; to resume: memtune search {study} --resume")
         raise typer.Exit(1)
     resolved = result.resolved
@@ -83,6 +92,11 @@ def search(
     if result.repeats:
         out.print(spread_table(result.outcomes, result.repeats, searched))
     print_promotion(result.promotion, has_test_split(resolved))
+    if result.spent_budget:
+        warn(
+            f"{result.spent_budget}; {open_trials} open; to continue, raise it under [budget] and run: "
+            f"memtune search {study} --resume"
+        )
     if not result.is_recorded:
         warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")
 

@@ -25,6 +25,8 @@ Private instances and Tune:
   Fallback: nothing, and a second instance in one process is refused by Ray.
 - The command line of the autoscaler's process: Ray has no call for the file it was started with. Fallback:
   the cluster counts as one that does not grow.
+- `experimental.internal_kv`: the store of Ray's head, in which the driver leaves a notice for workers in the
+  middle of a step. Fallback: no notice, and the workers are killed after `STOP_SECONDS`.
 """
 
 import copy
@@ -43,14 +45,18 @@ from memtune.errors import StudyError
 __all__ = [
     "ClusterConfigError",
     "complete_cluster_config",
+    "delete_shared_key",
     "forward_no_variables",
+    "has_shared_key",
     "iterate_packaged_files",
+    "put_shared_key",
     "read_autoscaling_config",
     "reset_token_cache",
     "use_lean_node",
     "validate_cluster_config",
 ]
 
+KEY_NAMESPACE = "memtune"
 PathPredicate = Callable[[Path], bool]
 RAY_LOG_PREFIX = re.compile(r"[\d-]+ [\d:,]+\s+(?:PANIC|ERR|WARN|INFO) \S+\.py:\d+ -- ")
 """The time and place with which a line of Ray's log begins."""
@@ -122,6 +128,30 @@ def iterate_packaged_files(folder: Path) -> Iterator[Path]:
                 yield entry
 
     yield from iterate_folder(folder, [excludes_by_default(folder)])
+
+
+def put_shared_key(key: str) -> None:
+    """Store a key in Ray's head, where every worker finds it."""
+    _call_key_store("_internal_kv_put", key, b"1")
+
+
+def has_shared_key(key: str) -> bool:
+    """Whether Ray's head holds a key."""
+    return bool(_call_key_store("_internal_kv_exists", key))
+
+
+def delete_shared_key(key: str) -> None:
+    """Remove a key from Ray's head."""
+    _call_key_store("_internal_kv_del", key)
+
+
+def _call_key_store(name: str, *arguments: object) -> Any:
+    try:
+        from ray.experimental import internal_kv
+    except ImportError:
+        return None
+    call = getattr(internal_kv, name, None)
+    return call(*arguments, namespace=KEY_NAMESPACE) if call else None
 
 
 def _load_packaging_rules() -> tuple[Callable[[Path], PathPredicate], Callable[[Path], list[PathPredicate]]]:

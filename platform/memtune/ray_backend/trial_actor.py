@@ -3,6 +3,7 @@
 Ray's own checkpoints are not used: a worker finds the checkpoints of a trial by the trial's identity.
 """
 
+import os
 from typing import Any
 
 from memtune.errors import WorkerError
@@ -12,18 +13,30 @@ from memtune.gc_pause import gc_paused
 with gc_paused():
     from ray import tune
 
+    from memtune.ray_backend.stop_notice import StopWatcher
     from memtune.studies.assignment import Assignment
     from memtune.studies.trial_worker import TrialWorker
 
 __all__ = ["TrialActor"]
 
+NODE_TYPE_VARIABLE = "RAY_NODE_TYPE_NAME"
+"""Set by Ray's cluster launcher: the name under `available_node_types` of the cluster file."""
+
 
 class TrialActor(tune.Trainable):
     """Trains the assigned configuration; one call of `step` stores one checkpoint."""
 
+    _stop: StopWatcher | None = None
+
     def setup(self, config: dict[str, Any]) -> None:
-        """Take an assignment (JSON under "assignment"); nothing is read before the first step."""
-        self._worker = TrialWorker(Assignment.model_validate_json(config["assignment"]))
+        """Take an assignment (JSON under "assignment"); nothing is read before the first step.
+
+        "stop_key" names the notice that ends the run.
+        """
+        if self._stop is None:
+            self._stop = StopWatcher(config["stop_key"])
+        assignment = Assignment.model_validate_json(config["assignment"])
+        self._worker = TrialWorker(assignment, os.environ.get(NODE_TYPE_VARIABLE, ""))
         self._worker_fault: str | None = None
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -39,7 +52,8 @@ class TrialActor(tune.Trainable):
         """
         if self._worker_fault is not None:
             raise WorkerError(self._worker_fault)
-        report = self._worker.step()
+        assert self._stop is not None, "setup comes first"
+        report = self._worker.step(self._stop.is_stopping)
         self._worker_fault = report.worker_fault
         return {
             "report": report.model_dump(mode="json"),

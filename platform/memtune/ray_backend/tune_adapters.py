@@ -5,6 +5,7 @@ workers. The three adapters hold no decisions of their own.
 """
 
 import logging
+import time
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -14,9 +15,11 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
+from memtune.ray_backend.stop_notice import StopNotice
 from memtune.ray_backend.worker_failures import read_last_failure
 from memtune.search import StorageUnavailableError
 from memtune.studies.assignment import Assignment
+from memtune.studies.budgets.stop_request import STOP_SECONDS, StopRequest
 from memtune.studies.director import Director, Trial
 from memtune.studies.heartbeat_monitor import HeartbeatMonitor
 from memtune.studies.trial_worker import WorkerReport
@@ -28,6 +31,7 @@ __all__ = [
     "DirectedScheduler",
     "DirectedSearcher",
     "DirectorHandle",
+    "RunStopper",
     "request_resources",
 ]
 
@@ -46,10 +50,15 @@ class DirectorHandle:
     """
 
     def __init__(
-        self, director: Director | None = None, make_assignment: AssignmentFactory | None = None
+        self,
+        director: Director | None = None,
+        make_assignment: AssignmentFactory | None = None,
+        stop: StopRequest | None = None,
     ) -> None:
-        """Both are None only in an unpickled handle."""
-        self._director, self._make_assignment = director, make_assignment
+        """All are None only in an unpickled handle."""
+        self._director, self._make_assignment, self._stop = director, make_assignment, stop
+        self.cut_off: set[int] = set()
+        """Numbers of the trials that a stop of the run has left open."""
 
     def __reduce__(self) -> tuple[type["DirectorHandle"], tuple[()]]:
         """Pickle as an empty handle."""
@@ -61,6 +70,11 @@ class DirectorHandle:
         assert self._director is not None
         return self._director
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the run should end."""
+        return self._stop is not None and self._stop.is_set
+
     def next_assignment(self) -> Assignment | None:
         """The assignment of the next trial; None when no trial is left to start."""
         assert self._make_assignment is not None
@@ -71,19 +85,24 @@ class DirectorHandle:
 class DirectedSearcher(Searcher):
     """Asks the director for the next trial while the cluster has a slot for one."""
 
-    def __init__(self, handle: DirectorHandle, has_slot: SlotPredicate) -> None:
-        """`has_slot` says whether another trial fits beside open trials with these GPU requests."""
+    def __init__(self, handle: DirectorHandle, has_slot: SlotPredicate, stop_key: str) -> None:
+        """`has_slot` says whether another trial fits beside open trials with these GPU requests.
+
+        `stop_key` names the notice that ends the run's workers.
+        """
         super().__init__()
-        self._handle, self._has_slot = handle, has_slot
+        self._handle, self._has_slot, self._stop_key = handle, has_slot, stop_key
         self._open_gpus: dict[str, float] = {}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         """The next trial's assignment, FINISHED, or None to be asked again later.
 
         None when no slot is free, the study database is unavailable, or a paused trial may continue later.
-        After an outage over the limit no further trials start, and the driver ends when the running ones have
-        ended.
+        After an outage over the limit, or a stop of the run, no further trials start, and the driver ends
+        when the running ones have ended.
         """
+        if self._handle.is_stopping:
+            return Searcher.FINISHED  # type: ignore[return-value]
         if not self._has_slot(self._open_gpus.values()):
             return None
         try:
@@ -94,7 +113,7 @@ class DirectedSearcher(Searcher):
             is_finished = not self._handle.director.may_resume_later
             return Searcher.FINISHED if is_finished else None  # type: ignore[return-value]
         self._open_gpus[trial_id] = assignment.gpus
-        return {"assignment": assignment.model_dump_json()}
+        return {"assignment": assignment.model_dump_json(), "stop_key": self._stop_key}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -118,32 +137,63 @@ class DirectedScheduler(FIFOScheduler):
         self._handle = handle
 
     def on_trial_result(self, tune_controller: object, trial: Any, result: dict[str, Any]) -> str:
-        """Forward the report to the director; continue or stop the trial as it decides."""
+        """Forward the report to the director; continue or stop the trial as it decides.
+
+        A stop of the run ends the worker after its report, which comes with a checkpoint.
+        """
         continues = forward_report(self._handle.director, trial, read_report(result))
+        if continues and self._handle.is_stopping:
+            self._handle.cut_off.add(get_trial_number(trial))
+            continues = False
         return str(TrialScheduler.CONTINUE if continues else TrialScheduler.STOP)
 
 
-class DirectedCallback(tune.Callback):
-    """Forwards trial events to the director and kills workers whose heartbeat expired."""
+class RunStopper(tune.Stopper):
+    """Ends Tune's run once its workers have ended or been killed after a stop."""
 
-    def __init__(self, handle: DirectorHandle, monitor: HeartbeatMonitor) -> None:
+    def __init__(self) -> None:
+        self.has_ended = False
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Stop no trial by itself."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Whether the run has ended."""
+        return self.has_ended
+
+
+class DirectedCallback(tune.Callback):
+    """Forwards trial events to the director, kills workers whose heartbeat expired, and stops the run."""
+
+    def __init__(
+        self, handle: DirectorHandle, monitor: HeartbeatMonitor, notice: StopNotice, stopper: RunStopper
+    ) -> None:
         """One callback serves one run."""
-        self._handle, self._monitor = handle, monitor
+        self._handle, self._monitor, self._notice, self._stopper = handle, monitor, notice, stopper
         self._expired_numbers: set[int] = set()
         self._worker_faults: dict[int, str] = {}
-        self._trials: list[Any] = []
-        self._is_ending = False
+        self._stop_deadline: float | None = None
 
-    def kill_workers(self) -> None:
-        """Kill every worker at once; their trials do not count as failed.
+    def _advance_stop(self, trials: list[Any]) -> None:
+        """Tell the workers to end; end the run when they have, and kill the others after 5 s.
 
-        Tune itself would wait ten seconds for each to finish its step. Nothing is lost but the training since
-        the last checkpoint.
+        Tune itself would wait ten seconds for each. What a killed worker trained since its last checkpoint is
+        trained again.
         """
-        self._is_ending = True
-        for trial in self._trials:
-            if actor := trial.temporary_state.ray_actor:
-                ray.kill(actor)
+        if self._stop_deadline is None:
+            self._notice.publish()
+            self._stop_deadline = time.monotonic() + STOP_SECONDS
+        actors = [
+            actor
+            for trial in trials
+            if (actor := trial.temporary_state.ray_actor) and not trial.is_finished()
+        ]
+        if actors and time.monotonic() < self._stop_deadline:
+            return
+        for actor in actors:
+            ray.kill(actor)
+        self._stopper.has_ended = True
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: object) -> None:
         """Kill the workers whose heartbeat expired. Tune calls this about ten times a second.
@@ -151,7 +201,8 @@ class DirectedCallback(tune.Callback):
         Raises StudyError when this driver lost the study or its storage was deleted.
         """
         self._handle.director.check()
-        self._trials = trials
+        if self._handle.is_stopping:
+            self._advance_stop(trials)
         for expired in self._monitor.expired_trials():
             self._monitor.remove(expired)
             # The number of a resumed trial occurs several times; its last run is the live one.
@@ -187,15 +238,17 @@ class DirectedCallback(tune.Callback):
         forward_report(self._handle.director, trial, report)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
-        """The trial ended or was stopped."""
-        self._monitor.remove(get_trial_number(trial))
-        self._handle.director.on_ended(get_trial_number(trial))
+        """The trial ended or was stopped, unless a stop of the run has left it open."""
+        number = get_trial_number(trial)
+        self._monitor.remove(number)
+        if number not in self._handle.cut_off:
+            self._handle.director.on_ended(number)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial failed more often than it is retried."""
         number = get_trial_number(trial)
         self._monitor.remove(number)
-        if self._is_ending:
+        if self._stop_deadline is not None:
             return
         if (fault := self._worker_faults.get(number)) is not None:
             self._handle.director.halt(number, fault)
@@ -208,7 +261,7 @@ class DirectedCallback(tune.Callback):
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial's worker failed; another one will run the trial."""
         self._monitor.remove(get_trial_number(trial))
-        if not self._is_ending:
+        if self._stop_deadline is None:
             self._handle.director.on_worker_lost(get_trial_number(trial))
 
 
@@ -219,7 +272,9 @@ def read_report(result: dict[str, Any]) -> WorkerReport:
 
 def forward_report(director: Director, trial: Any, report: WorkerReport) -> bool:
     """Pass a worker's report to the director; return whether the trial continues."""
-    return director.on_reports(get_trial_number(trial), report.reports, report.error, report.remarks)
+    return director.on_reports(
+        get_trial_number(trial), report.reports, report.error, report.remarks, report.usage
+    )
 
 
 def get_trial_number(trial: Any) -> int:

@@ -6,8 +6,10 @@ from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.proposals import Proposals
 from memtune.search.samplers import SamplerConfig, check_sampler
 from memtune.search.study_lease import Holder, Lease
+from memtune.search.study_reader import REPEATS_SUFFIX, StoredStudy, StudyReader
 
 __all__ = [
+    "REPEATS_SUFFIX",
     "RULES",
     "AnyEarlyStopping",
     "EarlyStopping",
@@ -19,5 +21,7 @@ __all__ = [
     "Rule",
     "SamplerConfig",
     "StorageUnavailableError",
+    "StoredStudy",
+    "StudyReader",
     "check_sampler",
 ]

@@ -1,13 +1,15 @@
 """The attributes in which an Optuna trial holds a proposal and its outcome."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
+from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial
 
 from memtune.search.outcomes import Outcome, Proposal
 from memtune.trial_state import TrialEnd, TrialState
+from memtune.usage import Usage
 
 __all__ = [
     "CONFIGURATION_KEY",
@@ -19,11 +21,13 @@ __all__ = [
     "REFUSAL_KEY",
     "SECONDS_SPENT_KEY",
     "STATES",
+    "USAGE_KEY",
     "is_paused",
     "is_rejected",
     "present_to_sampler",
     "read_outcome",
     "read_proposal",
+    "read_seconds_spent",
     "select_started",
 ]
 
@@ -41,6 +45,9 @@ PAUSE_KEY = "pause"
 has no such state: a paused trial is a running one of Optuna."""
 SECONDS_SPENT_KEY = "seconds"
 """Attribute of the study: wall-clock seconds that its drivers have run."""
+
+USAGE_KEY = "usage"
+"""What a trial has used, at its worker's last report."""
 
 STATES = {
     optuna.trial.TrialState.RUNNING: TrialState.RUNNING,
@@ -94,6 +101,11 @@ def read_proposal(trial: FrozenTrial) -> Proposal:
     )
 
 
+def read_seconds_spent(attributes: Mapping[str, Any]) -> float:
+    """Wall-clock seconds that all drivers have run a study, from the study's attributes."""
+    return float(attributes.get(SECONDS_SPENT_KEY, 0.0))
+
+
 def read_outcome(trial: FrozenTrial) -> Outcome:
     """The outcome that a trial holds now."""
     attributes = trial.user_attrs
@@ -107,6 +119,7 @@ def read_outcome(trial: FrozenTrial) -> Outcome:
         curve=dict(sorted(trial.intermediate_values.items())),
         end=None if end is None else TrialEnd.model_validate(end),
         remark=_read_remark(trial),
+        usage=Usage.model_validate(attributes.get(USAGE_KEY, {})),
     )
 
 

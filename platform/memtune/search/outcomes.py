@@ -5,6 +5,7 @@ from typing import Any
 
 from memtune.spaces import Scalar
 from memtune.trial_state import TrialEnd, TrialState
+from memtune.usage import Usage
 
 __all__ = ["Outcome", "Proposal"]
 
@@ -25,7 +26,7 @@ class Outcome:
 
     `value` is the final value of a complete trial and the last one of a stopped trial, lower is better;
     `curve` has the reported values by tokens seen; `end` says why a trial was stopped, paused or failed,
-    `remark` why a proposal was refused or which trial it repeats.
+    `usage` what it has used, `remark` why a proposal was refused or which trial it repeats.
     """
 
     number: int
@@ -36,3 +37,4 @@ class Outcome:
     curve: dict[int, float] = field(default_factory=dict)
     end: TrialEnd | None = None
     remark: str | None = None
+    usage: Usage = field(default_factory=Usage)

@@ -22,6 +22,7 @@ from memtune.search.trial_store import TrialStore
 from memtune.spaces import CountParameters, Scalar, Space
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.trial_state import TrialState as MemtuneState
+from memtune.usage import Usage
 
 __all__ = ["Proposals"]
 
@@ -75,6 +76,11 @@ class Proposals:
     def report(self, number: int, tokens: int, value: float) -> None:
         """Add a point to a running trial's curve; the first value at a number of tokens stays."""
         self._buffer.write(lambda is_retry: self._store.write_report(number, tokens, value))
+
+    def store_usage(self, number: int, usage: Usage) -> None:
+        """Store what a running trial has used so far."""
+        stored = usage.model_dump(mode="json")
+        self._buffer.write(lambda is_retry: self._store.write_usage(number, stored))
 
     def complete(self, number: int, value: float, end: TrialEnd | None = None) -> None:
         """End a trial with its final value; a value that is not finite is a failure."""

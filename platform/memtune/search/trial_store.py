@@ -22,7 +22,9 @@ from memtune.search.optuna_trials import (
     REFUSAL_KEY,
     SECONDS_SPENT_KEY,
     STATES,
+    USAGE_KEY,
     is_rejected,
+    read_seconds_spent,
 )
 from memtune.search.outcomes import Proposal
 from memtune.spaces import Scalar
@@ -66,7 +68,7 @@ class TrialStore:
 
     def read_seconds_spent(self) -> float:
         """Wall-clock seconds that all drivers have run this study, as last stored."""
-        return float(self._study.user_attrs.get(SECONDS_SPENT_KEY, 0.0))
+        return read_seconds_spent(self._study.user_attrs)
 
     def write_seconds_spent(self, seconds: float) -> None:
         """Store the wall-clock seconds that all drivers have run this study."""
@@ -122,6 +124,13 @@ class TrialStore:
         trial_id, trial = self._find_running_trial(number)
         if tokens not in trial.intermediate_values:
             self._storage.set_trial_intermediate_value(trial_id, tokens, float(value))
+
+    def write_usage(self, number: int, usage: dict[str, Any]) -> None:
+        """Store what a running trial has used."""
+        self.guard()
+        trial_id, trial = self._find_running_trial(number)
+        if trial.user_attrs.get(USAGE_KEY) != usage:
+            self._storage.set_trial_user_attr(trial_id, USAGE_KEY, usage)
 
     def write_end(self, number: int, ending: dict[str, Any], is_retry: bool) -> None:
         """End a trial. A retry accepts a trial that has ended like this: the first attempt had succeeded."""

@@ -223,6 +223,12 @@ class Folder:
             if not path.is_dir() or path.is_symlink():
                 open_regular_file(path, self._boundary).close()
 
+    def measure_bytes(self) -> int:
+        """The size of all files below; 0 when the folder does not exist."""
+        selector = fs.FileSelector(self.path, allow_not_found=True, recursive=True)
+        with self.translate_errors("list"):
+            return sum(entry.size or 0 for entry in self.filesystem.get_file_info(selector))
+
     def delete(self) -> None:
         """Delete the folder with its content; nothing happens when it does not exist."""
         with self.translate_errors("delete"):

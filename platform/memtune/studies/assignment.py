@@ -9,6 +9,7 @@ from memtune.errors import CorpusError, StorageError, WorkerError
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.gpu_share import compute_tensor_fraction
 from memtune.training import AnyTrainer, TrialConfig, measure_available_bytes, new_trainer
+from memtune.usage import UsageMeter
 from memtune.values import Value
 
 __all__ = ["Assignment", "restore_or_create_trainer"]
@@ -32,7 +33,9 @@ class Assignment(Value):
     """Seconds between two checkpoints where reports are further apart."""
 
 
-def restore_or_create_trainer(assignment: Assignment, checkpoints: Checkpoints) -> AnyTrainer:
+def restore_or_create_trainer(
+    assignment: Assignment, checkpoints: Checkpoints, meter: UsageMeter | None = None
+) -> AnyTrainer:
     """The trainer of an assignment: from its newest checkpoint, or new.
 
     Raises WorkerError for a fault of this worker: a corpus or a storage that cannot be read from this node or
@@ -50,10 +53,10 @@ def restore_or_create_trainer(assignment: Assignment, checkpoints: Checkpoints) 
             torch.cuda.set_per_process_memory_fraction(fraction)
         torch.set_num_threads(assignment.threads)
         corpus = _open_assigned_corpus(assignment)
-        found = checkpoints.restore(corpus, assignment.device)
+        found = checkpoints.restore(corpus, assignment.device, meter)
     except (CorpusError, StorageError, WorkerError) as error:
         raise WorkerError(f"on {socket.gethostname()}: {error}") from error
-    return found or new_trainer(assignment.config, corpus, assignment.device)
+    return found or new_trainer(assignment.config, corpus, assignment.device, meter)
 
 
 def _open_assigned_corpus(assignment: Assignment) -> Corpus:

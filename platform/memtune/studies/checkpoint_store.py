@@ -10,15 +10,25 @@ changes no file of the worker that replaced it, and never enters an older checkp
 import logging
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
 from memtune.storage.folder import PARTIAL_SUFFIX, Folder
 from memtune.storage.scratch_folder import open_scratch_folder
-from memtune.training import AnyTrainer, Report, find_best_report, read_checkpoint, restore_trainer
+from memtune.training import (
+    AnyTrainer,
+    Checkpoint,
+    Report,
+    find_best_report,
+    read_checkpoint,
+    restore_trainer,
+    write_checkpoint,
+)
+from memtune.usage import UsageMeter
 
 __all__ = ["Checkpoints"]
 
@@ -45,9 +55,25 @@ class Checkpoints:
 
         After a StorageError the storage holds the earlier checkpoints only.
         """
-        name = f"{trainer.tokens:012d}-{self._writer_id}"
+        self._store(trainer.tokens, trainer.save)
+
+    def store(self, checkpoint: Checkpoint) -> None:
+        """Store a checkpoint that another study made; raises the errors of `save`."""
+        self._store(checkpoint.record.position.tokens, partial(write_checkpoint, checkpoint))
+
+    def read(self) -> Checkpoint:
+        """The newest undamaged checkpoint. Raises CheckpointError when there is none."""
+        with self.open_newest() as folder:
+            return read_checkpoint(folder)
+
+    def exist(self) -> bool:
+        """Whether the trial has a checkpoint."""
+        return bool(self._read_index())
+
+    def _store(self, tokens: int, write: Callable[[Path], None]) -> None:
+        name = f"{tokens:012d}-{self._writer_id}"
         with open_scratch_folder() as scratch:
-            trainer.save(scratch / name)
+            write(scratch / name)
             self._delete_obsolete(self._upload(scratch / name))
 
     def _upload(self, checkpoint: Path) -> list[str]:
@@ -83,7 +109,7 @@ class Checkpoints:
             if name != INDEX_FILE and name not in kept:
                 self._folder.delete_entry(name)
 
-    def restore(self, corpus: Corpus, device: str) -> AnyTrainer | None:
+    def restore(self, corpus: Corpus, device: str, meter: UsageMeter | None = None) -> AnyTrainer | None:
         """The trainer of the newest undamaged checkpoint, or None when there is no checkpoint yet.
 
         Raises CheckpointError when all checkpoints are damaged or missing.
@@ -91,7 +117,7 @@ class Checkpoints:
         if not self._read_index():
             return None
         with self.open_newest() as folder:
-            trainer = restore_trainer(folder, corpus, device)
+            trainer = restore_trainer(folder, corpus, device, meter)
             self.remarks.append(f"resumes from checkpoint {folder.name}")
             return trainer
 

@@ -13,6 +13,7 @@ from memtune.search import Outcome, Proposal, Proposals, Rule
 from memtune.search.early_stopping import CONTINUE, Action, Decision, NoEarlyStopping
 from memtune.training import Report, TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
+from memtune.usage import Usage
 
 __all__ = ["Director", "Records", "Trial", "Watcher"]
 
@@ -29,6 +30,8 @@ class Trial:
     state: TrialState = TrialState.WAITING
     reports: list[Report] = field(default_factory=list)
     end: TrialEnd | None = None
+    usage: Usage = field(default_factory=Usage)
+    """What the trial has used over all its workers, at the last report."""
     remarks: list[str] = field(default_factory=list)
     """Events that did not end the trial, such as a damaged checkpoint or a corpus that a node lacks."""
 
@@ -158,7 +161,12 @@ class Director:
         self._set_state(number, TrialState.WAITING)
 
     def on_reports(
-        self, number: int, curve: Sequence[Report], error: str | None = None, remarks: Sequence[str] = ()
+        self,
+        number: int,
+        curve: Sequence[Report],
+        error: str | None = None,
+        remarks: Sequence[str] = (),
+        usage: Usage | None = None,
     ) -> bool:
         """Record a trial's curve so far; return whether the trial should continue.
 
@@ -168,11 +176,13 @@ class Director:
         """
         trial = self._trials[number]
         self._add_remarks(trial, remarks)
+        self._update_usage(trial, usage)
         new = self._process_reports(trial, curve)
         if error is not None:
             self._process_error(trial, error)
         if new:
             self._records.report(trial, new)
+        if new or usage:
             self._notify_watchers(trial)
         return trial.state is TrialState.RUNNING
 
@@ -203,6 +213,12 @@ class Director:
             trial.remarks += new
             self._records.remark(trial)
             self._notify_watchers(trial)
+
+    def _update_usage(self, trial: Trial, usage: Usage | None) -> None:
+        """Store a trial's usage, before a report may end the trial in the storage."""
+        if usage is not None and trial.state is TrialState.RUNNING:
+            trial.usage = usage
+            self._proposals.store_usage(trial.proposal.number, usage)
 
     def _process_report(self, trial: Trial, report: Report) -> None:
         if report.cost is None:
@@ -269,19 +285,6 @@ class Director:
         self._add_remarks(self._trials[number], [remark])
         self._set_state(number, TrialState.WAITING)
         self._remaining_trials, self._unfinished_proposals, self._paused = 0, [], {}
-
-    def close(self, end: TrialEnd) -> None:
-        """Stop every open trial permanently, also those that wait for a worker; start no other.
-
-        Paused trials stay paused.
-        """
-        self._remaining_trials, self._paused = 0, {}
-        while self.take_next_trial():
-            pass
-        for trial in self._list_open_trials():
-            trial.state, trial.end = TrialState.STOPPED, end
-            self._proposals.prune(trial.proposal.number, end)
-            self.on_ended(trial.proposal.number)
 
     def interrupt(self) -> list[Trial]:
         """Leave the open trials to a later driver; return them."""

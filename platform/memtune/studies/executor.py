@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from memtune.studies.assignment import Assignment
+from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.director import Director, Trial
 from memtune.studies.study_terms import Resources
 
@@ -24,10 +25,8 @@ class TrialRun:
     resources: Resources
     average_gpus: float
     """GPUs that a trial requests on average."""
-    remaining_seconds: float | None
-    """Wall-clock time until the study's time budget is spent; None without a budget."""
-    notify: Callable[[str], object]
-    """Prints a message to the user."""
+    stop: StopRequest
+    """When set, the workers store a checkpoint and end within seconds; their trials stay open."""
 
 
 class Executor(Protocol):
@@ -40,7 +39,7 @@ class Executor(Protocol):
         """Memory of the smallest GPU that trials may run on, in bytes; None where there is no GPU."""
 
     def run_trials(self, run: TrialRun) -> None:
-        """Run trials until the director has no more, the time is spent, or the user interrupts.
+        """Run trials until the director has no more, or `run.stop` is set.
 
         Calls the director's `on_...` methods one at a time. Raises StudyError when no node can hold a trial.
         """

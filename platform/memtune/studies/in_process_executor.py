@@ -1,7 +1,5 @@
 """Trials one after the other in the driver's own process: for notebooks, tests and debugging."""
 
-import time
-
 from memtune.studies.director import Trial
 from memtune.studies.executor import TrialRun
 from memtune.studies.trial_worker import TrialWorker
@@ -20,19 +18,15 @@ class InProcessExecutor:
         return None
 
     def run_trials(self, run: TrialRun) -> None:
-        """Run the director's trials in order; Ctrl-C leaves the current one open at its last checkpoint."""
-        end = None if run.remaining_seconds is None else time.monotonic() + run.remaining_seconds
-        try:
-            while (trial := run.director.take_next_trial()) and _run_trial(run, trial, end):
-                pass
-        except KeyboardInterrupt:
-            run.notify("stopping")
+        """Run the director's trials in order; a stop leaves the current one open with a checkpoint."""
+        while not run.stop.is_set and (trial := run.director.take_next_trial()) and _run_trial(run, trial):
+            pass
 
     def close(self) -> None:
         """Nothing to release."""
 
 
-def _run_trial(run: TrialRun, trial: Trial, end: float | None) -> bool:
+def _run_trial(run: TrialRun, trial: Trial) -> bool:
     """Run one trial; return whether another may start.
 
     Raises StudyError when this driver lost the study or the study's storage was deleted.
@@ -40,13 +34,15 @@ def _run_trial(run: TrialRun, trial: Trial, end: float | None) -> bool:
     number = trial.proposal.number
     worker = TrialWorker(run.make_assignment(trial))
     run.director.on_started(number)
-    while end is None or time.monotonic() < end:
+    while not run.stop.is_set:
         run.director.check()
-        report = worker.step()
+        report = worker.step(lambda: run.stop.is_set)
         if report.worker_fault is not None:
             run.director.halt(number, report.worker_fault)
             return False
-        continues = run.director.on_reports(number, report.reports, report.error, report.remarks)
+        continues = run.director.on_reports(
+            number, report.reports, report.error, report.remarks, report.usage
+        )
         if report.is_finished or not continues:
             run.director.on_ended(number)
             return True

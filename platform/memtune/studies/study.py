@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -12,7 +12,14 @@ from pydantic import Field, model_validator
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import ConfigurationError, StudyError, did_you_mean
 from memtune.models import MODELS
-from memtune.search import AnyEarlyStopping, Proposals, Rule, SamplerConfig, check_sampler
+from memtune.search import (
+    REPEATS_SUFFIX,
+    AnyEarlyStopping,
+    Proposals,
+    Rule,
+    SamplerConfig,
+    check_sampler,
+)
 from memtune.search.early_stopping import NoEarlyStoppingConfig
 from memtune.settings import Settings
 from memtune.spaces import (
@@ -25,7 +32,7 @@ from memtune.spaces import (
     override_space,
 )
 from memtune.studies.gpu_share import compute_gpu_bytes, compute_gpu_share
-from memtune.studies.study_terms import Budget, Repeats, Resources
+from memtune.studies.study_terms import Budget, Prices, Repeats, Resources
 from memtune.studies.toml_files import read_toml
 from memtune.tasks import AnyTask, open_task
 from memtune.training import (
@@ -76,6 +83,7 @@ class Study(Value):
     sampler: SamplerConfig = SamplerConfig()
     early_stopping: AnyEarlyStopping = NoEarlyStoppingConfig()
     budget: Budget = Budget()
+    prices: Prices | None = None
     resources: Resources = Resources()
     repeats: Repeats = Repeats()
 
@@ -85,6 +93,14 @@ class Study(Value):
         if isinstance(document, Mapping) and "halving" in document:
             raise ValueError('[halving] is now [early_stopping] with kind = "successive_halving"')
         return document
+
+    @model_validator(mode="after")
+    def _check_prices(self) -> Self:
+        if self.budget.money is not None and self.prices is None:
+            raise ValueError(
+                "budget.money needs [prices], such as cpu_hour = 0.04 and gpu_hour = 1.2 in currency per hour"
+            )
+        return self
 
     def select_entries(self, family: str | None, families: Collection[str | None]) -> dict[str, Any]:
         """The study's constants that apply to a family's space.
@@ -149,7 +165,7 @@ class ResolvedStudy:
         """
         name, space, sampler = self.id, self.space, self.study.sampler
         if repeats is not None:
-            name, space, sampler = f"{self.id}-repeats", repeats, SamplerConfig(kind="random")
+            name, space, sampler = f"{self.id}{REPEATS_SUFFIX}", repeats, SamplerConfig(kind="random")
         return Proposals(
             self.settings.study_database,
             name,
@@ -173,10 +189,10 @@ class ResolvedStudy:
     def id(self) -> str:
         """The name and a digest: the same terms on the same corpus are the same study on every machine.
 
-        Budgets, resources and repeats may change between runs of one study and are left out.
+        Budgets, prices, resources and repeats may change between runs of one study and are left out.
         """
         terms = self.study.model_dump(
-            mode="json", exclude={"budget", "resources", "repeats", "name", "question"}
+            mode="json", exclude={"budget", "prices", "resources", "repeats", "name", "question"}
         )
         return f"{self.study.name}-{digest(terms, self.space.describe(), self.corpus.digest)[:8]}"
 

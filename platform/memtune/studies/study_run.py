@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,15 +18,18 @@ from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.storage.folder import Folder
 from memtune.studies.assignment import Assignment
+from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget
+from memtune.studies.budgets.stop_request import StopRequest
+from memtune.studies.budgets.study_clock import StudyClock
+from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
 from memtune.studies.director import Director, Trial, Watcher
 from memtune.studies.executor import Executor, TrialRun
+from memtune.studies.result_cache import ResultCache
 from memtune.studies.seed_repeats import make_repeat_space, select_best_outcomes
 from memtune.studies.study import ResolvedStudy, Study, load_study, resolve_study
-from memtune.studies.time_budget import TimeBudget
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import DrawFigures, Promotion, Recorder, check_tracking
 from memtune.training import TrialConfig
-from memtune.trial_state import StopReason, TrialEnd
 
 __all__ = ["StudyHooks", "StudyResult", "TrialPhase", "check_study", "dry_run", "run_study"]
 
@@ -65,7 +68,12 @@ class StudyResult:
     resolved: ResolvedStudy
     outcomes: list[Outcome]
     repeats: list[Outcome] = field(default_factory=list)
-    interrupted: list[Trial] = field(default_factory=list)
+    open_trials: list[Trial] = field(default_factory=list)
+    """Trials that are left to a later driver, each at its last checkpoint."""
+    spent_budget: SpentBudget | None = None
+    """The budget that ended the study before all its trials; None otherwise."""
+    is_interrupted: bool = False
+    """Whether a signal, or a fault of a node, ended the run."""
     promotion: Promotion | None = None
     is_recorded: bool = True
     """Whether the tracking server has everything; if not, a resume sends the rest."""
@@ -108,9 +116,17 @@ def check_study(path: Path, study: Study, settings: Settings, address: str | Non
 
 
 def run_study(
-    path: Path, resolved: ResolvedStudy, executor: Executor, hooks: StudyHooks, *, resume: bool = False
+    path: Path,
+    resolved: ResolvedStudy,
+    executor: Executor,
+    hooks: StudyHooks,
+    *,
+    resume: bool = False,
+    reuse: bool = True,
 ) -> StudyResult:
     """Run a checked study, or resume it, and offer its best model to the registry.
+
+    With `reuse`, configurations that another study has trained are not trained again.
 
     Raises StudyError when the study has begun and `resume` is not set, or when another driver runs it.
     """
@@ -119,7 +135,7 @@ def run_study(
         Lease(database, resolved.id, notify=hooks.notify) as lease,
         _StudyRun(path, resolved, executor, hooks, lease) as run,
     ):
-        return run.run(resume)
+        return run.run(resume, reuse)
 
 
 class _StudyRun:
@@ -133,6 +149,7 @@ class _StudyRun:
         self._recorder_stack, self._is_connected = ExitStack(), False
         self._background = ThreadPoolExecutor(1, "memtune-background")
         self._gpu_bytes: int | None = None
+        self._spent_budget: SpentBudget | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -143,33 +160,47 @@ class _StudyRun:
         with self._background, self._recorder_stack:
             self._executor.close()
 
-    def run(self, resume: bool) -> StudyResult:
+    def run(self, resume: bool, reuse: bool) -> StudyResult:
         proposals = self._resolved.open_proposals(self._lease.check)
-        self._time_budget = TimeBudget(proposals, self._study.budget.time)
+        self._clock = StudyClock(proposals)
+        self._budget = BudgetMonitor(
+            self._study.budget, self._study.prices, self._resolved.open_task().objective, self._clock
+        )
+        self._budget.add_outcomes(proposals.list_outcomes())
+        self._stop = StopRequest(self._budget.is_spent)
         self._check_progress(proposals, resume)
         recorder = self._start_recorder(proposals)
         self._write_study_file()
-        records = StudyRecords(recorder, self._resolved)
+        self._records = records = StudyRecords(recorder, self._resolved)
+        self._cache = self._open_cache() if reuse else None
         if resume:
             records.resume(proposals.list_outcomes())
-        interrupted = self._run_trials(proposals, records)
-        repeats: list[Outcome] = []
-        if not interrupted and self._study.repeats.best:
-            repeats, interrupted = self._run_repeats(proposals, records, resume)
+        open_trials, repeats = self._run_trials(proposals, records), list[Outcome]()
+        if not (open_trials or self._stop.is_set) and self._study.repeats.best:
+            repeats, open_trials = self._run_repeats(proposals, records, resume)
         proposals.flush()
         disconnecting = self._disconnect()
-        outcomes = proposals.list_outcomes()
-        promotion = None if interrupted else self._hooks.promote(self._resolved, recorder, outcomes + repeats)
-        records.close(interrupted=bool(interrupted))
+        is_interrupted = self._stop.is_signalled or bool(open_trials and not self._spent_budget)
+        result = StudyResult(
+            self._resolved,
+            proposals.list_outcomes(),
+            repeats,
+            open_trials,
+            self._spent_budget,
+            is_interrupted,
+        )
+        promotion = None
+        if not result.is_interrupted:
+            promotion = self._hooks.promote(self._resolved, recorder, result.outcomes + repeats)
+        records.close(interrupted=bool(open_trials), cost=self._compute_cost(result))
         disconnecting.result()
-        is_recorded = recorder.flush(FLUSH_SECONDS)
-        return StudyResult(self._resolved, outcomes, repeats, interrupted, promotion, is_recorded)
+        return replace(result, promotion=promotion, is_recorded=recorder.flush(FLUSH_SECONDS))
 
     def _start_recorder(self, proposals: Proposals) -> Recorder:
         """Open the recorder and connect the executor at the same time: each takes seconds."""
         opening = self._background.submit(self._open_recorder)
         has_trials_left = len(proposals.list_finished()) < self._study.budget.trials
-        if self._time_budget.remaining_seconds != 0 and has_trials_left:
+        if has_trials_left and not self._budget.is_spent():
             self._connect()
         return opening.result()
 
@@ -187,6 +218,21 @@ class _StudyRun:
     def _write_study_file(self) -> None:
         folder = Folder.open(f"{self._resolved.settings.studies_folder}/{self._resolved.id}")
         folder.write_json("study.json", self._study.model_dump(mode="json"))
+
+    def _open_cache(self) -> ResultCache:
+        resolved = self._resolved
+        return ResultCache(resolved.settings, resolved.id, resolved.corpus.digest)
+
+    def _compute_cost(self, result: StudyResult) -> StudyCost:
+        epoch_tokens = self._resolved.open_task().epoch_tokens
+
+        def count_full_tokens(outcome: Outcome) -> int:
+            return TrialConfig.model_validate(outcome.configuration).count_tokens(lambda: epoch_tokens)
+
+        trials = [*result.outcomes, *result.repeats]
+        return compute_study_cost(
+            self._resolved.id, trials, self._clock.spent_seconds, self._study.prices, count_full_tokens
+        )
 
     def _disconnect(self) -> Future[None]:
         """Close the executor in the background, while the promotion runs."""
@@ -206,8 +252,8 @@ class _StudyRun:
         ended += f", {paused_trials} paused" if paused_trials else ""
         if outcomes:
             self._hooks.notify(f"study {self._resolved.id}: {ended} before")
-        if self._time_budget.remaining_seconds == 0:
-            self._hooks.notify("its time budget is spent; --time-budget with --resume gives it more")
+        if spent := self._budget.find_spent():
+            self._hooks.notify(f"no trial starts: {spent}")
         elif outcomes and not resume and (open_trials or len(outcomes) < max_trials):
             raise StudyError(
                 f"study {self._resolved.id} has begun: {ended}; continue with: memtune search {self._path} "
@@ -218,7 +264,7 @@ class _StudyRun:
         """Run the study's trials; return those left open."""
         rule = self._resolved.make_early_stopping_rule()
         phase = self._make_phase(self._study.question, self._study.budget.trials)
-        return self._run_phase(phase, proposals, records, rule)
+        return self._run_phase(phase, proposals, records, rule, self._budget.watch)
 
     def _run_repeats(
         self, proposals: Proposals, records: StudyRecords, resume: bool
@@ -233,7 +279,8 @@ class _StudyRun:
             records.resend(repeats.list_outcomes())
         title = f"the best {len(best)} under {len(seeds)} more seeds"
         phase = self._make_phase(title, len(best) * len(seeds), "seed")
-        interrupted = self._run_phase(phase, repeats, records, None)
+        self._budget.add_outcomes(repeats.list_outcomes(), are_repeats=True)
+        interrupted = self._run_phase(phase, repeats, records, None, self._budget.watch_repeat)
         return repeats.list_outcomes(), interrupted
 
     def _make_phase(self, title: str, max_trials: int, *more_fields: str) -> TrialPhase:
@@ -242,20 +289,26 @@ class _StudyRun:
         return TrialPhase(title, max_trials, ideal, (*self._resolved.searched_fields, *more_fields))
 
     def _run_phase(
-        self, phase: TrialPhase, proposals: Proposals, records: StudyRecords, rule: Rule | None
+        self,
+        phase: TrialPhase,
+        proposals: Proposals,
+        records: StudyRecords,
+        rule: Rule | None,
+        count_spending: Watcher,
     ) -> list[Trial]:
         """Run trials up to the phase's budget; return those left open."""
         with self._hooks.watch(phase) as display:
-            watchers = [display, self._time_budget.tick]
+            watchers = [display, self._clock.tick, count_spending]
             director = Director(proposals, records, phase.max_trials, rule, watchers)
-            if not director.is_finished and self._time_budget.remaining_seconds != 0:
+            if not director.is_finished and not self._budget.is_spent():
                 self._connect()
-                self._executor.run_trials(self._make_trial_run(director))
-                self._time_budget.tick()
-            if self._time_budget.remaining_seconds == 0:
-                end = TrialEnd(reason=StopReason.TIME_BUDGET, detail="the study's time budget was spent")
-                director.close(end)
-            return director.interrupt()
+                with self._stop.catch_signals(self._hooks.notify):
+                    self._executor.run_trials(self._make_trial_run(director))
+                self._clock.tick()
+            open_trials = director.interrupt()
+            if open_trials or not director.is_finished:
+                self._spent_budget = self._budget.find_spent()
+            return open_trials
 
     def _make_trial_run(self, director: Director) -> TrialRun:
         return TrialRun(
@@ -263,8 +316,7 @@ class _StudyRun:
             self._make_assignment,
             self._study.resources,
             self._resolved.compute_average_gpus(self._gpu_bytes),
-            self._time_budget.remaining_seconds,
-            self._hooks.notify,
+            self._stop,
         )
 
     def _connect(self) -> None:
@@ -291,6 +343,8 @@ class _StudyRun:
 
     def _make_assignment(self, trial: Trial) -> Assignment:
         resolved = self._resolved
+        if self._cache and (source := self._cache.reuse(trial.config, resolved.checkpoint_root)):
+            self._records.mark_reused(trial, source)
         return Assignment(
             number=trial.proposal.number,
             identity=trial.proposal.identity,

@@ -5,9 +5,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from memtune.usage import NodeSeconds, Usage
 from memtune.values import Value
 
-__all__ = ["Budget", "GpuShare", "Repeats", "Resources"]
+__all__ = ["Budget", "GpuShare", "Price", "Prices", "Repeats", "Resources"]
 
 SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -43,12 +44,48 @@ GpuShare = Annotated[float, Field(ge=0)] | Literal["fit"]
 
 
 class Budget(Value):
-    """Limits of a study: configurations, time, and the size of a model."""
+    """What ends a study: each limit counts all drivers of the study; the first that is reached ends it."""
 
     trials: int = Field(default=12, ge=1, description="different configurations started in all")
+    tokens: int | None = Field(default=None, ge=1, description="predicted tokens trained on by all trials")
     time: Duration | None = Field(default=None, description="wall-clock time of the search, resumed ones too")
+    cpu_hours: float | None = Field(default=None, gt=0, description="cores reserved by trials times hours")
+    gpu_hours: float | None = Field(default=None, gt=0, description="GPUs reserved by trials times hours")
+    money: float | None = Field(default=None, gt=0, description="at the [prices] of the study")
+    target: float | None = Field(
+        default=None, gt=0, description="a validation perplexity, or an accuracy in per cent"
+    )
+    no_improvement: int | None = Field(
+        default=None, ge=1, description="trials that end after the best one without a better value"
+    )
     max_parameters: int | None = Field(default=None, ge=1, description="larger models are never started")
     min_parameters: int | None = Field(default=None, ge=1, description="smaller models are never started")
+
+
+class Price(Value):
+    """The price of a node's resources, in currency per hour."""
+
+    cpu_hour: float = Field(default=0.0, ge=0, description="of one core")
+    gpu_hour: float = Field(default=0.0, ge=0, description="of one GPU")
+
+    def compute_money(self, seconds: NodeSeconds) -> float:
+        """The price of reserved cores and GPUs."""
+        return (seconds.cpu * self.cpu_hour + seconds.gpu * self.gpu_hour) / 3600
+
+
+class Prices(Price):
+    """Prices of all nodes, and other prices for some types of nodes."""
+
+    currency: str = "EUR"
+    node_types: dict[str, Price] = Field(
+        default_factory=dict, description="by the name under `available_node_types` of the cluster file"
+    )
+
+    def compute_usage_money(self, usage: Usage) -> float:
+        """The price of what trials have used, in the currency."""
+        return sum(
+            self.node_types.get(name, self).compute_money(seconds) for name, seconds in usage.nodes.items()
+        )
 
 
 class Resources(Value):

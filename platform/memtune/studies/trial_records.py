@@ -9,8 +9,10 @@ from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
 from memtune.search import Outcome
 from memtune.spaces import Space
+from memtune.studies.budgets.study_cost import StudyCost
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.director import Trial
+from memtune.studies.result_cache import Source
 from memtune.studies.study import ResolvedStudy
 from memtune.tracking import CorpusInput, Recorder
 from memtune.tracking.runs.run_store import RecordedTrial
@@ -129,8 +131,16 @@ class StudyRecords:
         except (CheckpointError, StorageError) as error:
             log.warning("files of killed workers remain: %s", error)
 
-    def close(self, interrupted: bool) -> None:
-        """End the study's run."""
+    def mark_reused(self, trial: Trial, source: Source) -> None:
+        """Record that the trial's state comes from another study: as a tag of its run and as a remark."""
+        identity, origin = trial.proposal.identity, str(source)
+        self._recorder.log_reports(identity, [{"tokens": 0, "reused_from": origin}])
+        trial.remarks.append(f"reuses the training of {origin}")
+        self.remark(trial)
+
+    def close(self, interrupted: bool, cost: StudyCost) -> None:
+        """End the study's run with what the study has spent."""
+        self._recorder.log_study_figures(cost.list_figures(), cost.total.tokens)
         self._recorder.finish_study(TrialState.INTERRUPTED if interrupted else TrialState.COMPLETE)
 
 

@@ -5,13 +5,21 @@ the whole curve, so that a report lost with a driver arrives again with the next
 between two milestones, after each checkpoint, which lets the driver distinguish slow workers from dead ones.
 """
 
+import time
+from collections.abc import Callable
+
 from memtune.errors import MemtuneError, WorkerError
 from memtune.studies.assignment import Assignment, restore_or_create_trainer
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.training import AnyTrainer, Report
+from memtune.usage import Usage, UsageMeter
 from memtune.values import Value
 
 __all__ = ["TrialWorker", "WorkerReport"]
+
+MAX_UNSAVED_SECONDS = 10.0
+"""A checkpoint is stored before a validation that follows on longer training: a worker that is told to stop
+has seconds for it, and a validation that takes longer would lose that training each time."""
 
 
 class WorkerReport(Value):
@@ -21,6 +29,8 @@ class WorkerReport(Value):
     """The trial's whole curve."""
     tokens: int = 0
     """Predicted tokens trained on so far, also between two reports."""
+    usage: Usage | None = None
+    """What the trial has used so far; None before the worker has opened it."""
     remarks: tuple[str, ...] = ()
     error: str | None = None
     """A memtune error that ends the trial."""
@@ -32,14 +42,15 @@ class WorkerReport(Value):
 class TrialWorker:
     """One assignment on this worker, restored from the trial's newest checkpoint at the first step."""
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, node_type: str = "") -> None:
         """Read nothing yet: a fault of this node is a report, not an exception."""
+        self._meter = UsageMeter(assignment.threads, assignment.gpus, node_type)
         self._assignment = assignment
         self._checkpoints = Checkpoints(assignment.checkpoint_root, assignment.identity)
         self._trainer: AnyTrainer | None = None
 
-    def step(self) -> WorkerReport:
-        """Train until the next report or checkpoint is due and store a checkpoint.
+    def step(self, is_stopping: Callable[[], bool] = lambda: False) -> WorkerReport:
+        """Train until the next report or checkpoint is due, or `is_stopping()`, and store a checkpoint.
 
         The first step of a restored trial with reports only reports them.
 
@@ -47,7 +58,7 @@ class TrialWorker:
         """
         error = worker_fault = None
         try:
-            self._train()
+            self._train(is_stopping)
         except WorkerError as fault:
             worker_fault = str(fault)
         except MemtuneError as problem:
@@ -56,21 +67,26 @@ class TrialWorker:
         return WorkerReport(
             reports=tuple(self._trainer.curve) if self._trainer else (),
             tokens=self._trainer.tokens if self._trainer else 0,
+            usage=self._trainer.usage if self._trainer else None,
             remarks=tuple(self._checkpoints.remarks),
             error=error,
             worker_fault=worker_fault,
             is_finished=is_finished or error is not None,
         )
 
-    def _train(self) -> None:
+    def _train(self, is_stopping: Callable[[], bool]) -> None:
         if self._trainer is None:
-            self._trainer = restore_or_create_trainer(self._assignment, self._checkpoints)
+            self._trainer = restore_or_create_trainer(self._assignment, self._checkpoints, self._meter)
             if self._trainer.curve:
                 # The last driver may have died before it decided on these reports. Training first would add
                 # a report, and better weights, to a trial that the director stops at an earlier one.
                 return
         if self._trainer.finished:
             return
-        if self._trainer.train_for(self._assignment.checkpoint_seconds):
+        started = time.monotonic()
+        is_validation_due = self._trainer.train_for(self._assignment.checkpoint_seconds, is_stopping)
+        if is_validation_due and not is_stopping():
+            if time.monotonic() - started > MAX_UNSAVED_SECONDS:
+                self._checkpoints.save(self._trainer)
             self._trainer.advance()
         self._checkpoints.save(self._trainer)

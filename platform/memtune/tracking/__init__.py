@@ -17,6 +17,7 @@ from memtune.tracking.registry.model_versions import (
 from memtune.tracking.registry.registered_model import DownloadedModel, load_registered
 from memtune.tracking.runs.leaderboard import LeaderboardRow, find_varying_parameters, read_leaderboard
 from memtune.tracking.runs.recorder import NO_STUDY, Recorder
+from memtune.tracking.runs.run_deletion import delete_study_runs
 from memtune.tracking.runs.run_entries import CorpusInput
 from memtune.tracking.runs.run_writer import DrawFigures
 from memtune.tracking.ui_links import comparison_link, experiment_link
@@ -35,6 +36,7 @@ __all__ = [
     "ServedPages",
     "check_tracking",
     "comparison_link",
+    "delete_study_runs",
     "experiment_link",
     "find_champion",
     "find_varying_parameters",

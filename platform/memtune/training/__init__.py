@@ -1,6 +1,12 @@
 """Training of one trial, without Ray: loop, optimisers, schedules, checkpoints and evaluation."""
 
-from memtune.training.checkpoint import CheckpointRecord, load_best_model, read_checkpoint
+from memtune.training.checkpoint import (
+    Checkpoint,
+    CheckpointRecord,
+    load_best_model,
+    read_checkpoint,
+    write_checkpoint,
+)
 from memtune.training.devices import find_device
 from memtune.training.evaluation import evaluate
 from memtune.training.gradient_trainer import GradientTrainer
@@ -33,6 +39,7 @@ __all__ = [
     "AdamConfig",
     "AdamWConfig",
     "AnyTrainer",
+    "Checkpoint",
     "CheckpointRecord",
     "ConstantSchedule",
     "GradientTrainer",
@@ -60,4 +67,5 @@ __all__ = [
     "read_checkpoint",
     "restore_trainer",
     "save_model",
+    "write_checkpoint",
 ]

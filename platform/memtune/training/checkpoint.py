@@ -40,6 +40,7 @@ from memtune.training.weight_files import (
     read_tensors,
     write_tensors,
 )
+from memtune.usage import Usage
 from memtune.values import Value, digest
 
 __all__ = [
@@ -55,12 +56,13 @@ __all__ = [
     "write_checkpoint",
 ]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 TensorFile = Literal["model.safetensors", "best.safetensors", "learner.safetensors"]
 MODEL_FILE: TensorFile = "model.safetensors"
 BEST_WEIGHTS_FILE: TensorFile = "best.safetensors"
 TRAINER_STATE_FILE: TensorFile = "learner.safetensors"
 RECORD_FILE = "learner.json"
+NO_USAGE = Usage()
 
 
 class CheckpointRecord(Value):
@@ -79,6 +81,8 @@ class CheckpointRecord(Value):
     """Seconds of training and evaluation so far; None in schema 1 and for models that count."""
     interval: IntervalRecord | None = None
     """State of the interval since the last report; None directly after a report."""
+    usage: Usage = Usage()
+    """What the trial has used so far; nothing in earlier schemas."""
 
     @property
     def elapsed_seconds(self) -> float:
@@ -114,6 +118,7 @@ def make_record(
     scaler: dict[str, float] | None = None,
     seconds: float | None = None,
     interval: IntervalRecord | None = None,
+    usage: Usage = NO_USAGE,
 ) -> CheckpointRecord:
     """The record of a trial on a corpus, at a position."""
     return CheckpointRecord(
@@ -128,6 +133,7 @@ def make_record(
         versions={"torch": torch.__version__},
         seconds=seconds,
         interval=interval,
+        usage=usage,
     )
 
 

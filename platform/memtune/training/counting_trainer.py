@@ -20,12 +20,14 @@ from memtune.tasks import build_model, open_task
 from memtune.training import memory_footprint
 from memtune.training.checkpoint import Checkpoint, make_record, read_trial_checkpoint, write_checkpoint
 from memtune.training.devices import find_device
+from memtune.training.end_conditions import never
 from memtune.training.loop.epoch_batches import Position
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_curve import TrialCurve
 from memtune.training.trial_report import Progress, Report
 from memtune.training.weight_files import copy_weights, load_weights
 from memtune.trial_state import StopReason, TrialEnd
+from memtune.usage import Usage, UsageMeter
 
 __all__ = ["CountingTrainer"]
 
@@ -39,9 +41,12 @@ class CountingTrainer:
     Raises the errors of `GradientTrainer`.
     """
 
-    def __init__(self, config: TrialConfig, corpus: Corpus, device: str = "cpu") -> None:
+    def __init__(
+        self, config: TrialConfig, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
+    ) -> None:
         assert isinstance(config.model, CountingConfig), "GradientTrainer trains networks"
         self.config = config
+        self._meter = meter or UsageMeter()
         self.corpus = corpus
         self.device = find_device(device)
         self.identity = config.identity(corpus.digest)
@@ -65,6 +70,11 @@ class CountingTrainer:
     def tokens(self) -> int:
         """Predicted tokens counted so far: 0 or all."""
         return self.curve[-1].tokens if self.curve else 0
+
+    @property
+    def usage(self) -> Usage:
+        """What the trial has used so far."""
+        return self._meter.measure(self.tokens)
 
     @property
     def finished(self) -> bool:
@@ -95,12 +105,13 @@ class CountingTrainer:
         self._curve.add(report, lambda: copy_weights(self.model))
         return self.curve[-1]
 
-    def train_for(self, seconds: float) -> bool:
+    def train_for(self, seconds: float, is_stopping: Callable[[], bool] = never) -> bool:
         """Return True at once; a checkpoint cannot hold partial counts, so `advance` does all of the work."""
         return True
 
     def _build_report(self, tokens: int, started: float, fit_ended: float) -> Report:
         metrics = self._task.evaluate(self.model, "valid", self.device)
+        usage = self._meter.measure(tokens)
         return Report(
             tokens=tokens,
             epoch=1.0,
@@ -116,20 +127,25 @@ class CountingTrainer:
             seconds=time.perf_counter() - started,
             peak_memory_bytes=memory_footprint.measure_peak_bytes(self.device),
             end=TrialEnd(reason=StopReason.BUDGET),
+            cpu_seconds=usage.cpu_seconds,
+            gpu_seconds=usage.gpu_seconds,
         )
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint to a folder atomically; only best.safetensors holds the n-gram tables."""
         position = Position(epoch=int(self.finished), tokens=self.tokens)
-        record = make_record(self.config, self.corpus, position, self.curve)
+        record = make_record(self.config, self.corpus, position, self.curve, usage=self.usage)
         write_checkpoint(Checkpoint(record, {}, self._curve.best_weights, {}), folder)
 
     @classmethod
-    def restore(cls, folder: Path, corpus: Corpus, device: str = "cpu") -> Self:
+    def restore(
+        cls, folder: Path, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
+    ) -> Self:
         """The trainer that `save` wrote to a folder; raises the errors of `read_trial_checkpoint`."""
         checkpoint = read_trial_checkpoint(folder, corpus)
-        trainer = cls(checkpoint.record.config, corpus, device)
+        trainer = cls(checkpoint.record.config, corpus, device, meter)
         trainer._curve = TrialCurve(checkpoint.record.curve, checkpoint.best_weights)
+        trainer._meter.restore(checkpoint.record.usage, trainer.tokens)
         if checkpoint.best_weights is not None:
             load_weights(trainer.model, checkpoint.best_weights, folder)
             trainer.model.to(trainer.device)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from memtune.tasks import Metrics
 from memtune.trial_state import StopReason, TrialEnd
 
-__all__ = ["find_divergence", "find_stall"]
+__all__ = ["find_divergence", "find_stall", "never"]
 
 DIVERGENCE_FACTOR = 10
 """A trial diverges above this multiple of the perplexity of chance, which is the number of outcomes."""
@@ -28,3 +28,8 @@ def find_stall(costs: Sequence[float], patience: int | None) -> TrialEnd | None:
     if patience is None or since_best < patience:
         return None
     return TrialEnd(reason=StopReason.NO_IMPROVEMENT, detail=f"no improvement in {patience} reports")
+
+
+def never() -> bool:
+    """The condition of a training that nothing stops early."""
+    return False

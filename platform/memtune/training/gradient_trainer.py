@@ -29,7 +29,7 @@ from memtune.training.checkpoint import (
     write_checkpoint,
 )
 from memtune.training.devices import find_device
-from memtune.training.end_conditions import find_divergence, find_stall
+from memtune.training.end_conditions import find_divergence, find_stall, never
 from memtune.training.loop.progress_meter import ProgressMeter
 from memtune.training.loop.random_states import RandomStates
 from memtune.training.loop.report_interval import ReportInterval
@@ -41,6 +41,7 @@ from memtune.training.trial_curve import TrialCurve
 from memtune.training.trial_report import Progress, Report
 from memtune.training.weight_files import copy_weights, load_weights
 from memtune.trial_state import StopReason, TrialEnd
+from memtune.usage import Usage, UsageMeter
 
 __all__ = ["GradientTrainer"]
 
@@ -52,8 +53,11 @@ class GradientTrainer:
     ConfigurationError for a setting that the device does not support, and TrialError when memory runs out.
     """
 
-    def __init__(self, config: TrialConfig, corpus: Corpus, device: str = "cpu") -> None:
+    def __init__(
+        self, config: TrialConfig, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
+    ) -> None:
         self.config = config
+        self._meter = meter or UsageMeter()
         self.corpus = corpus
         self.device = find_device(device)
         self.identity = config.identity(corpus.digest)
@@ -90,6 +94,11 @@ class GradientTrainer:
         return self._loop.position.tokens
 
     @property
+    def usage(self) -> Usage:
+        """What the trial has used so far."""
+        return self._meter.measure(self.tokens)
+
+    @property
     def finished(self) -> bool:
         """Whether the trial has ended; the last report of the curve holds the reason."""
         return self._curve.is_finished
@@ -105,15 +114,17 @@ class GradientTrainer:
             return self.curve[-1]
         interval = self._current_interval()
         with self._run_block():
-            problem = self._run_loop(interval, inf, progress)
+            problem = self._run_loop(interval, inf, progress, never)
             metrics = None if problem else self._evaluate()
         self._curve.add(self._build_report(interval, metrics, problem), self._copy_evaluation_weights)
         self._loop.on_validation(self._curve.valid_costs)
         self._interval = None
         return self.curve[-1]
 
-    def train_for(self, seconds: float) -> bool:
+    def train_for(self, seconds: float, is_stopping: Callable[[], bool] = never) -> bool:
         """Train for about `seconds`, at most to the next milestone; returns whether only evaluation is left.
+
+        `is_stopping` is asked after each step; when it returns True the training ends early.
 
         The trainer can be saved afterwards; a trial resumed from there ends with the same bits.
         """
@@ -121,7 +132,7 @@ class GradientTrainer:
             return True
         interval = self._current_interval()
         with self._run_block():
-            problem = self._run_loop(interval, seconds, None)
+            problem = self._run_loop(interval, seconds, None, is_stopping)
         return problem is not None or self.tokens >= interval.milestone
 
     @contextmanager
@@ -133,10 +144,14 @@ class GradientTrainer:
             yield
 
     def _run_loop(
-        self, interval: ReportInterval, seconds: float, progress: Callable[[Progress], None] | None
+        self,
+        interval: ReportInterval,
+        seconds: float,
+        progress: Callable[[Progress], None] | None,
+        is_stopping: Callable[[], bool],
     ) -> str | None:
         meter = ProgressMeter(progress, self._budget_tokens)
-        return self._loop.run(interval, seconds, self._curve.valid_costs, meter)
+        return self._loop.run(interval, seconds, self._curve.valid_costs, meter, is_stopping)
 
     def _current_interval(self) -> ReportInterval:
         """The interval up to the next report; a new interval after a report."""
@@ -163,7 +178,7 @@ class GradientTrainer:
 
     def _build_report(self, interval: ReportInterval, metrics: Metrics | None, problem: str | None) -> Report:
         peak_before = self.curve[-1].peak_memory_bytes if self.curve else 0
-        train_loss = interval.mean_loss()
+        train_loss, usage = interval.mean_loss(), self.usage
         return Report(
             tokens=self.tokens,
             epoch=self.tokens / self._loop.batches.epoch_tokens,
@@ -180,6 +195,8 @@ class GradientTrainer:
             peak_memory_bytes=max(peak_before, memory_footprint.measure_peak_bytes(self.device)),
             end=self._find_end(problem, metrics),
             kernels=self._kernels,
+            cpu_seconds=usage.cpu_seconds,
+            gpu_seconds=usage.gpu_seconds,
         )
 
     def _find_end(self, problem: str | None, metrics: Metrics | None) -> TrialEnd | None:
@@ -209,6 +226,7 @@ class GradientTrainer:
             scaler=self._loop.updater.scaler_state_dict(),
             seconds=self._session.elapsed_seconds,
             interval=self._interval.to_record() if self._interval else None,
+            usage=self.usage,
         )
         groups = self._loop.state_groups() | {
             "random": self._session.random_states.state_dict(),
@@ -218,13 +236,15 @@ class GradientTrainer:
         write_checkpoint(Checkpoint(record, weights, self._curve.best_weights, join_groups(groups)), folder)
 
     @classmethod
-    def restore(cls, folder: Path, corpus: Corpus, device: str = "cpu") -> Self:
+    def restore(
+        cls, folder: Path, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
+    ) -> Self:
         """The trainer that `save` wrote to a folder; on a CPU it continues bit for bit.
 
         Raises CheckpointError for a checkpoint that is missing, truncated, altered or of another corpus.
         """
         checkpoint = read_trial_checkpoint(folder, corpus)
-        trainer = cls(checkpoint.record.config, corpus, device)
+        trainer = cls(checkpoint.record.config, corpus, device, meter)
         trainer._load_checkpoint(checkpoint, folder)
         return trainer
 
@@ -242,6 +262,7 @@ class GradientTrainer:
         self._loop.load_state(record.position, groups, record.scaler)
         self._session.random_states.load_state_dict(groups.get("random", {}))
         self._session.elapsed_seconds = record.elapsed_seconds
+        self._meter.restore(record.usage, self.tokens)
         if record.interval is not None:
             self._interval = ReportInterval.from_record(record.interval, groups["interval"], self.device)
 

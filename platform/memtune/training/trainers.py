@@ -7,20 +7,25 @@ from memtune.training.checkpoint import read_record
 from memtune.training.counting_trainer import CountingTrainer
 from memtune.training.gradient_trainer import GradientTrainer
 from memtune.training.trial_config import TrialConfig
+from memtune.usage import UsageMeter
 
 __all__ = ["AnyTrainer", "new_trainer", "restore_trainer"]
 
 AnyTrainer = GradientTrainer | CountingTrainer
 
 
-def new_trainer(config: TrialConfig, corpus: Corpus, device: str = "cpu") -> AnyTrainer:
+def new_trainer(
+    config: TrialConfig, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
+) -> AnyTrainer:
     """The trainer of a new trial; raises the errors of `GradientTrainer`."""
-    return _trainer_class(config)(config, corpus, device)
+    return _trainer_class(config)(config, corpus, device, meter)
 
 
-def restore_trainer(folder: Path, corpus: Corpus, device: str = "cpu") -> AnyTrainer:
+def restore_trainer(
+    folder: Path, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
+) -> AnyTrainer:
     """The trainer of the trial in a checkpoint; raises the errors of `GradientTrainer.restore`."""
-    return _trainer_class(read_record(folder).config).restore(folder, corpus, device)
+    return _trainer_class(read_record(folder).config).restore(folder, corpus, device, meter)
 
 
 def _trainer_class(config: TrialConfig) -> type[AnyTrainer]:

@@ -1,5 +1,7 @@
 """Configuration of a trial: model, task, protocol, training and seed, in one value with one identity."""
 
+from collections.abc import Callable
+from math import ceil
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -92,6 +94,15 @@ class TrialConfig(Value):
         """The training configuration of this trial's network."""
         assert self.training is not None, "only a network has a training configuration"
         return self.training
+
+    def count_tokens(self, count_epoch_tokens: Callable[[], int]) -> int:
+        """Predicted tokens of the trial at full length; `count_epoch_tokens` returns those of an epoch.
+
+        A model that counts reads the text once.
+        """
+        if self.training is None:
+            return count_epoch_tokens()
+        return self.training.tokens or ceil((self.training.epochs or 0) * count_epoch_tokens())
 
     @property
     def label(self) -> str:

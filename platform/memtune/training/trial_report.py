@@ -46,6 +46,11 @@ class Report(Value):
     """Kernels of float32 matrix products on a CPU: "default", or "onednn" where the node measured them as
     equally exact and faster. None on a GPU and for a model that counts."""
 
+    cpu_seconds: float = 0.0
+    """Reserved cores times seconds so far, over all workers and restarts."""
+    gpu_seconds: float = 0.0
+    """Reserved GPUs times seconds so far."""
+
     @property
     def cost(self) -> float | None:
         """The value that compares trials, lower is better; None when the trial diverged before validation."""

@@ -5,13 +5,22 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from memtune.ray_backend.tune_adapters import DirectedCallback, DirectorHandle
+from memtune.ray_backend.stop_notice import StopNotice
+from memtune.ray_backend.tune_adapters import DirectedCallback, DirectorHandle, RunStopper
 from memtune.studies.assignment import Assignment
+from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.director import Director
 from memtune.studies.heartbeat_monitor import HeartbeatMonitor
 from memtune.training import TrialConfig
 
 CONFIG = {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900}}
+
+
+class SilentNotice(StopNotice):
+    """A notice without a Ray cluster."""
+
+    def publish(self) -> None:
+        """Tell nobody."""
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -27,9 +36,11 @@ def test_a_worker_that_is_ended_with_its_search_does_not_count_as_a_failure_of_i
     )
     trial = SimpleNamespace(config={"assignment": assignment.model_dump_json()}, error_file=None)
     director = create_autospec(Director, instance=True)
-    callback = DirectedCallback(DirectorHandle(director), HeartbeatMonitor(60.0))
-    if ended:
-        callback.kill_workers()
+    handle = DirectorHandle(director, stop=StopRequest(lambda: ended))
+    stopper = RunStopper()
+    callback = DirectedCallback(handle, HeartbeatMonitor(60.0), SilentNotice(), stopper)
+    callback.on_step_begin(0, [])
+    assert stopper.stop_all() == ended
     callback.on_trial_recover(0, [trial], trial)
     callback.on_trial_error(0, [trial], trial)
     assert (director.on_worker_lost.called, director.on_crashed.called) == (not ended, not ended)

@@ -36,9 +36,6 @@ class MemoryRecords:
         self.finished.append((trial.proposal.number, trial.state))
 
 
-TIME_SPENT = TrialEnd(reason=StopReason.TIME_BUDGET, detail="the study's time budget was spent")
-
-
 def report(tokens: int, loss: float | None, reason: str | None = None) -> Report:
     return Report(
         tokens=tokens,
@@ -277,16 +274,6 @@ def test_an_interrupted_trial_stays_open_for_the_next_driver(proposals: Callable
     assert [proposal.number for proposal in opened.list_unfinished()] == [number]
 
 
-def test_open_trials_are_pruned_when_the_time_is_spent(proposals: Callable[[], Proposals]) -> None:
-    director = Director(opened := proposals(), MemoryRecords(), max_trials=2)
-    number = start_trial(director)
-    director.on_reports(number, [report(300, 3.0)], None)
-    director.close(TIME_SPENT)
-    (outcome,) = opened.list_finished()
-    assert (outcome.state, outcome.end) == (TrialState.STOPPED, TIME_SPENT)
-    assert director.interrupt() == []
-
-
 def test_watchers_see_every_change(proposals: Callable[[], Proposals]) -> None:
     seen: list[str] = []
     director = Director(
@@ -296,21 +283,6 @@ def test_watchers_see_every_change(proposals: Callable[[], Proposals]) -> None:
     director.on_reports(number, [report(900, 2.0, "budget")], None)
     director.on_ended(number)
     assert seen == ["running", "running", "complete"]
-
-
-def test_a_spent_time_budget_stops_waiting_trials_and_starts_no_other(
-    proposals: Callable[[], Proposals],
-) -> None:
-    first = Director(proposals(), MemoryRecords(), max_trials=3)
-    number = start_trial(first)
-    first.on_reports(number, [report(300, 3.0)], None)
-
-    second = Director(opened := proposals(), records := MemoryRecords(), max_trials=3)
-    second.close(TIME_SPENT)
-    (outcome,) = opened.list_finished()
-    assert (outcome.number, outcome.state, outcome.end) == (number, TrialState.STOPPED, TIME_SPENT)
-    assert records.finished == [(number, "stopped")]
-    assert second.take_next_trial() is None
 
 
 def test_a_trial_that_ends_without_a_validation_fails_with_that_reason(

@@ -14,7 +14,7 @@ from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.study import load_study, resolve_study
 from memtune.studies.trial_worker import TrialWorker, WorkerReport
 from memtune.tracking.mlflow_connection import connect
-from memtune.trial_state import StopReason, TrialState
+from memtune.trial_state import TrialState
 
 LONG_REPORTS = {"training.report_every": 900, "resources.checkpoint_every": "0.0001s"}
 """One report per trial, and a checkpoint after every batch."""
@@ -55,17 +55,9 @@ def test_a_fault_of_this_node_leaves_the_trial_open(
 
     monkeypatch.setattr(assignment, "open_corpus", fail)
     result = run_search(study_file, settings=settings, executor=InProcessExecutor())
-    (trial,) = result.interrupted
+    (trial,) = result.open_trials
     assert any("the disk is gone" in remark for remark in trial.remarks)
     assert result.promotion is None
-
-
-def test_a_spent_time_budget_leaves_no_trial_open(study_file: Path, settings: Settings) -> None:
-    result = run_search(study_file, {"budget.time": "1s"}, settings=settings, executor=InProcessExecutor())
-    assert result.interrupted == []
-    stopped = [outcome.end for outcome in result.outcomes if outcome.state is TrialState.STOPPED]
-    assert {end.reason for end in stopped if end} <= {StopReason.TIME_BUDGET}
-    assert all(not outcome.state.is_open for outcome in result.outcomes)
 
 
 def test_an_ended_trial_has_its_learning_curve(study_file: Path, settings: Settings) -> None:
@@ -96,8 +88,8 @@ class TestBetweenTwoReports:
         def run(event: Callable[[], object]) -> None:
             step = TrialWorker.step
 
-            def step_and_fire(worker: TrialWorker) -> WorkerReport:
-                report = step(worker)
+            def step_and_fire(worker: TrialWorker, is_stopping: Callable[[], bool]) -> WorkerReport:
+                report = step(worker, is_stopping)
                 tokens.append(report.tokens)
                 if len(tokens) == 1:
                     event()

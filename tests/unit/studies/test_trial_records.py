@@ -148,7 +148,9 @@ def test_resuming_drops_reports_beyond_the_end_that_the_study_database_holds(
         reports = train(resolved, trial).reports
         director.on_reports(trial.proposal.number, reports[:1])
         records.report(trial, reports[1:])  # as earlier versions did, which wrote no such tag
-        director.close(TIME_SPENT)
+        trial.state, trial.end = TrialState.STOPPED, TIME_SPENT
+        opened.prune(trial.proposal.number, TIME_SPENT)
+        records.finish(trial)
     (outcome,) = opened.list_finished()
     client.delete_tag(find_runs(client, outcome)[0].info.run_id, VALIDATED_TOKENS_TAG)
     assert list(read_curve(client, outcome)) == [report.tokens for report in reports]
@@ -168,12 +170,12 @@ def test_an_open_trial_that_is_stopped_earlier_than_recorded_loses_the_surplus(
         reports = train(resolved, trial).reports
         director.on_reports(trial.proposal.number, reports[:1])
         records.report(trial, reports[1:])
-    rule = SuccessiveHalving(HalvingConfig(grace=600, factor=2), budget_tokens=900)
-    rule.decide(98, 600, 0.0)
+    rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=600, factor=2), trial_tokens=900)
+    rule.decide(98, "lstm", 600, 0.0)
     resumed = proposals()
     with open_records(resolved) as (_, records):
         records.resume(resumed.list_outcomes())
-        director = Director(resumed, records, max_trials=1, halving=rule)
+        director = Director(resumed, records, max_trials=1, rule=rule)
         trial = start(director)
         assert not director.on_reports(trial.proposal.number, reports)
         director.on_ended(trial.proposal.number)
@@ -200,7 +202,9 @@ def test_what_killed_workers_left_is_deleted_when_the_resumed_trial_ends(
         director = Director(resumed, records, max_trials=1)
         trial = start(director)
         if end == "stopped":
-            director.close(TIME_SPENT)
+            trial.state, trial.end = TrialState.STOPPED, TIME_SPENT
+            resumed.prune(trial.proposal.number, TIME_SPENT)
+            director.on_ended(trial.proposal.number)
         else:
             director.on_reports(trial.proposal.number, reports)
             director.on_ended(trial.proposal.number)

@@ -77,7 +77,7 @@ def test_a_folder_without_a_checkpoint_is_refused(corpus, tmp_path):
 def test_a_newer_schema_is_refused(folder, corpus):
     path = folder / "learner.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 99}))
-    with pytest.raises(CheckpointError, match="has schema 99, this memtune reads up to 2"):
+    with pytest.raises(CheckpointError, match="has schema 99, this memtune reads up to 3"):
         GradientTrainer.restore(folder, corpus)
 
 

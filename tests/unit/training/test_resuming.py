@@ -41,7 +41,7 @@ each_case = pytest.mark.parametrize(
     "case", CASES, ids=lambda case: "-".join(part.get("family", part.get("kind")) for part in case)
 )
 REPORTS = 5
-TIMES = {"seconds", "tokens_per_second", "peak_memory_bytes"}
+TIMES = {"seconds", "tokens_per_second", "peak_memory_bytes", "cpu_seconds", "gpu_seconds"}
 
 
 def _trial(make_trial, case):

@@ -131,6 +131,10 @@ class Recorder:
         with translate_mlflow_errors(self.tracking_uri):
             return retry_while_unavailable(lambda: self._runs.list_recorded(self._study), READ_SECONDS)
 
+    def log_study_figures(self, figures: Mapping[str, float], tokens: int) -> None:
+        """Record figures of the whole study, at the tokens that its trials have trained on."""
+        self._enqueue(None, LogReport(self._now_ms(), {"tokens": tokens, **figures}))
+
     def finish_study(self, state: TrialState = TrialState.COMPLETE) -> None:
         """End the study's run."""
         self._enqueue(None, EndRun(state, None, self._now_ms()))

@@ -1,7 +1,7 @@
 """The steps of a trial: batches, loss, learning rate and update, with the state that they change."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -43,9 +43,14 @@ class TrainingLoop:
         return self.batches.position
 
     def run(
-        self, interval: ReportInterval, seconds: float, valid_costs: Sequence[float], progress: ProgressMeter
+        self,
+        interval: ReportInterval,
+        seconds: float,
+        valid_costs: Sequence[float],
+        progress: ProgressMeter,
+        is_stopping: Callable[[], bool],
     ) -> str | None:
-        """Take steps for `seconds`, at most up to the interval's milestone.
+        """Take steps for `seconds` or until `is_stopping()`, at most up to the interval's milestone.
 
         Returns the problem that ended them early: a loss or a gradient that is not finite.
         """
@@ -59,7 +64,7 @@ class TrainingLoop:
                 if interval.steps % check_every == 0:
                     problem = interval.find_problem()
                 progress.update(self.position.tokens, interval)
-                if time.perf_counter() - started >= seconds:
+                if time.perf_counter() - started >= seconds or is_stopping():
                     break
         return problem or interval.find_problem()
 

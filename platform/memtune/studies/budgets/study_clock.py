@@ -1,22 +1,21 @@
-"""The wall-clock time of a study over all its drivers, and its time budget."""
+"""The wall-clock time that all drivers of a study have run it."""
 
 import time
 
 from memtune.search import Proposals
 from memtune.studies.director import Trial
 
-__all__ = ["TimeBudget"]
+__all__ = ["StudyClock"]
 
 STORE_INTERVAL_SECONDS = 5.0
 """Seconds between two writes of the time; a killed driver loses the time since the last one."""
 
 
-class TimeBudget:
+class StudyClock:
     """The clock of one driver, started with the time that earlier drivers have spent."""
 
-    def __init__(self, proposals: Proposals, budget_seconds: float | None) -> None:
-        """`budget_seconds` is wall-clock time; None is no limit."""
-        self._proposals, self._budget_seconds = proposals, budget_seconds
+    def __init__(self, proposals: Proposals) -> None:
+        self._proposals = proposals
         self._earlier_seconds, self._start = proposals.read_seconds_spent(), time.monotonic()
         self._last_stored = self._start
 
@@ -24,11 +23,6 @@ class TimeBudget:
     def spent_seconds(self) -> float:
         """Seconds that all drivers have spent."""
         return self._earlier_seconds + time.monotonic() - self._start
-
-    @property
-    def remaining_seconds(self) -> float | None:
-        """Seconds until the budget is spent; None without one."""
-        return None if self._budget_seconds is None else max(0.0, self._budget_seconds - self.spent_seconds)
 
     def tick(self, trial: Trial | None = None) -> None:
         """Store the time. With a trial, as a director's watcher, store it every 5 s at most."""

@@ -1,0 +1,137 @@
+"""`memtune study list`, `show`, `cost` and `remove`: the studies of a home."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memtune.cli.terminal import AsJson, Yes, out
+
+if TYPE_CHECKING:
+    from memtune.results.study_detail import StudyDetail
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Studies: list, show, cost, remove.", no_args_is_help=True)
+StudyName = Annotated[str, typer.Argument(help="A study's id, or its name where that names one study only.")]
+
+
+@app.command("list")
+def list_all(json: AsJson = False) -> None:
+    """The studies of this home, the latest first.
+
+    Example: memtune study list
+    """
+    # Imported here: torch and Optuna load for seconds, which --help need not wait for.
+    from memtune.reports.study_tables import study_list_table
+    from memtune.results.study_catalogue import list_studies
+
+    found = list_studies()
+    if json:
+        out.print_json(data=[study.model_dump(mode="json") for study in found])
+    elif not found:
+        out.print("no study yet; run: memtune search STUDY.toml")
+    else:
+        out.print(study_list_table(found))
+
+
+@app.command()
+def show(
+    study: StudyName,
+    why: Annotated[
+        int | None, typer.Option(min=0, help="Explain why this trial was stopped or failed.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """A study: best per family, progress, and what was stopped when and why.
+
+    Example: memtune study show ptb_all_families --why 7
+    """
+    from memtune.results.study_detail import show_study
+
+    if why is not None:
+        _print_reason(study, why, json)
+        return
+    detail = show_study(study)
+    if json:
+        out.print_json(data=detail.model_dump(mode="json"))
+    else:
+        _print_detail(detail)
+
+
+def _print_detail(detail: "StudyDetail") -> None:
+    from memtune.reports.study_tables import (
+        describe_spending,
+        ended_table,
+        family_best_table,
+        progress_table,
+    )
+
+    summary = detail.summary
+    counts = ", ".join(f"{count} {state.value}" for state, count in sorted(summary.trials.items()))
+    out.print(f"study {summary.id}: {summary.question}", highlight=False, soft_wrap=True)
+    out.print(f"corpus {summary.corpus}, trials: {counts}; {describe_spending(summary)}", highlight=False)
+    for table in (family_best_table(detail), progress_table(detail), ended_table(detail)):
+        if table.row_count:
+            out.print(table)
+
+
+def _print_reason(study: str, number: int, json: bool) -> None:
+    from memtune.reports.study_tables import comparison_table
+    from memtune.results.study_detail import explain_end
+
+    end, compared = explain_end(study, number)
+    if json:
+        trials = [trial.model_dump(mode="json") for trial in compared]
+        out.print_json(data={"end": end.model_dump(mode="json"), "compared": trials})
+        return
+    out.print(
+        f"trial {number}, {end.family}, {end.state.value}: {end.reason}", highlight=False, soft_wrap=True
+    )
+    if compared:
+        out.print(comparison_table(compared, number, end.tokens))
+
+
+@app.command()
+def cost(study: StudyName, json: AsJson = False) -> None:
+    """What a study has spent, by state and family, and what early stopping has saved.
+
+    Example: memtune study cost ptb_all_families
+    """
+    from memtune.reports.study_tables import cost_table
+    from memtune.results.study_catalogue import compute_cost
+
+    found = compute_cost(study)
+    if json:
+        out.print_json(data=found.model_dump(mode="json"))
+        return
+    out.print(cost_table(found))
+    out.print(f"drivers have run it for {found.seconds:,.0f} s", highlight=False)
+    out.print(
+        f"early stopping saved {found.saved_tokens:,} of {found.full_tokens:,} tokens at full length "
+        f"({found.saved_share:.1%})",
+        highlight=False,
+    )
+
+
+@app.command()
+def remove(
+    study: StudyName,
+    runs: Annotated[bool, typer.Option("--runs", help="Also delete the study's runs in MLflow.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Delete a study's checkpoints and trials. MLflow's runs and registered models stay.
+
+    Example: memtune study remove ptb_all_families-1a2b3c4d --runs
+    """
+    from memtune.number_format import format_count
+    from memtune.results.study_catalogue import measure_study, remove_study
+
+    found = measure_study(study)
+    size = f"{found.checkpoint_bytes / 2**20:,.1f} MiB of checkpoints"
+    content = f"{format_count(found.trials, 'trial')} and {size}"
+    if not yes:
+        with_runs = ", and its runs in MLflow" if runs else ""
+        typer.confirm(f"delete study {found.id} with {content}{with_runs}?", abort=True)
+    removed = remove_study(found.id, with_runs=runs)
+    deleted = f", {format_count(removed.runs, 'run')} in MLflow" if removed.runs is not None else ""
+    out.print(f"deleted study {found.id}: {content}{deleted}", highlight=False, soft_wrap=True)

@@ -1,0 +1,103 @@
+"""Tables of studies: the list, one study in detail, its cost, and why a trial ended."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from memtune.results.study_catalogue import StudySummary
+from memtune.results.study_detail import ComparedTrial, StudyDetail
+from memtune.studies.budgets.study_cost import CostRow, StudyCost
+
+__all__ = [
+    "comparison_table",
+    "cost_table",
+    "describe_spending",
+    "ended_table",
+    "family_best_table",
+    "progress_table",
+    "study_list_table",
+]
+
+
+def study_list_table(studies: Sequence[StudySummary]) -> Table:
+    """One row per study."""
+    table = _make_table("", ["study", "corpus", "trials", "best", "spent", "last activity"])
+    for study in studies:
+        best = "" if study.best is None else f"#{study.best.number} {study.objective} {study.best.figure}"
+        activity = "" if study.last_activity is None else f"{study.last_activity:%Y-%m-%d %H:%M}"
+        table.add_row(study.id, study.corpus, _format_states(study), best, describe_spending(study), activity)
+    return table
+
+
+def describe_spending(study: StudySummary) -> str:
+    """Tokens, core hours and GPU hours."""
+    gpu = f", {study.gpu_hours:.2f} GPU h" if study.gpu_hours else ""
+    return f"{study.tokens:,} tokens, {study.cpu_hours:.2f} core h{gpu}"
+
+
+def family_best_table(detail: StudyDetail) -> Table:
+    """The best trial of each family."""
+    table = _make_table("best of each family", ["trial", "family", "tokens", detail.summary.objective])
+    for best in detail.families:
+        table.add_row(f"#{best.number}", best.family, f"{best.tokens:,}", best.figure)
+    return table
+
+
+def ended_table(detail: StudyDetail) -> Table:
+    """The trials that were stopped or failed."""
+    names = ["trial", "family", "tokens", detail.summary.objective, "state", "reason"]
+    table = _make_table("stopped and failed trials", names)
+    for trial in detail.ended_early:
+        figure, tokens = trial.figure or "", f"{trial.tokens:,}"
+        table.add_row(f"#{trial.number}", trial.family, tokens, figure, trial.state, Text(trial.reason))
+    return table
+
+
+def progress_table(detail: StudyDetail) -> Table:
+    """The best so far against the tokens of all trials up to it."""
+    table = _make_table("best so far", ["tokens of all trials", "trial", detail.summary.objective])
+    for point in detail.progress:
+        table.add_row(f"{point.tokens:,}", f"#{point.number}", point.figure)
+    return table
+
+
+def comparison_table(trials: Sequence[ComparedTrial], number: int, tokens: int) -> Table:
+    """The values of trials at the tokens where one of them ended."""
+    title = f"values at the first report at or past {tokens:,} tokens"
+    table = _make_table(title, ["rank", "trial", "family", "tokens", "value", "state"])
+    for rank, trial in enumerate(trials, 1):
+        cells = [str(rank), f"#{trial.number}", trial.family, f"{trial.tokens:,}", trial.figure, trial.state]
+        table.add_row(*cells, style="bold" if trial.number == number else None)
+    return table
+
+
+def cost_table(cost: StudyCost) -> Table:
+    """What a study has spent, by state and by family."""
+    has_gpus, has_money = bool(cost.total.gpu_hours), cost.currency is not None
+    names = ["", "trials", "tokens", "core hours"]
+    names += ["GPU hours"] * has_gpus + [cost.currency or ""] * has_money
+    table = _make_table(f"study {cost.study}", names)
+
+    def add_rows(rows: Sequence[CostRow], *, ends_section: bool = True) -> None:
+        for row in rows:
+            cells = [row.group, f"{row.trials:,}", f"{row.tokens:,}", f"{row.cpu_hours:.3f}"]
+            cells += [f"{row.gpu_hours:.3f}"] * has_gpus + [f"{row.money or 0:,.2f}"] * has_money
+            table.add_row(*cells, end_section=ends_section and row is rows[-1])
+
+    add_rows(cost.by_state)
+    add_rows(cost.by_family)
+    add_rows([cost.total], ends_section=False)
+    return table
+
+
+def _make_table(title: str, names: Sequence[str]) -> Table:
+    table = Table(title=title or None, title_justify="left")
+    left = {"", "study", "corpus", "family", "state", "reason", "trials"}
+    for name in names:
+        table.add_column(name, justify="left" if name in left else "right", overflow="fold")
+    return table
+
+
+def _format_states(study: StudySummary) -> str:
+    return ", ".join(f"{count} {state.value}" for state, count in sorted(study.trials.items()))

@@ -1,0 +1,81 @@
+"""Reads and deletes the studies of a storage, without their spaces and without a driver's lease."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import optuna
+
+from memtune.errors import StudyError, did_you_mean
+from memtune.search.optuna_trials import read_outcome, read_seconds_spent, select_started
+from memtune.search.outage_buffer import convert_outage_errors
+from memtune.search.outcomes import Outcome
+from memtune.search.study_database import open_study_database, redact_url
+
+__all__ = ["REPEATS_SUFFIX", "StoredStudy", "StudyReader"]
+
+REPEATS_SUFFIX = "-repeats"
+"""A study's repeats are a separate Optuna study with this suffix."""
+DRIVERS_SUFFIX = ".drivers"
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """A study as its storage holds it now."""
+
+    id: str
+    outcomes: list[Outcome]
+    repeats: list[Outcome]
+    seconds: float
+    """Wall-clock seconds that drivers have run it."""
+    last_activity: datetime | None
+    """When a trial last started or ended, in local time."""
+
+
+class StudyReader:
+    """The studies of one storage."""
+
+    def __init__(self, storage_url: str) -> None:
+        """Raises StorageError when the storage cannot be opened."""
+        self._redacted_url = redact_url(storage_url)
+        self._storage = open_study_database(storage_url)
+
+    def list_ids(self) -> list[str]:
+        """The ids of all studies, oldest first."""
+        with convert_outage_errors(self._redacted_url):
+            names = [study.study_name for study in self._storage.get_all_studies()]
+        return [name for name in names if not name.endswith((DRIVERS_SUFFIX, REPEATS_SUFFIX))]
+
+    def read(self, study: str) -> StoredStudy:
+        """A study with its repeats. Raises StudyError for an unknown id."""
+        known = self.list_ids()
+        if study not in known:
+            raise StudyError(f'no study "{study}" in {self._redacted_url}; {did_you_mean(study, known)}')
+        with convert_outage_errors(self._redacted_url):
+            trials, repeats = self._list_trials(study), self._list_trials(f"{study}{REPEATS_SUFFIX}")
+            attributes = self._storage.get_study_user_attrs(self._storage.get_study_id_from_name(study))
+        times = [
+            time
+            for trial in [*trials, *repeats]
+            for time in (trial.datetime_start, trial.datetime_complete)
+            if time is not None
+        ]
+        return StoredStudy(
+            study,
+            [read_outcome(trial) for trial in select_started(trials)],
+            [read_outcome(trial) for trial in select_started(repeats)],
+            read_seconds_spent(attributes),
+            max(times, default=None),
+        )
+
+    def delete(self, study: str) -> None:
+        """Delete a study, its repeats and its queue of drivers."""
+        with convert_outage_errors(self._redacted_url):
+            for name in (study, f"{study}{REPEATS_SUFFIX}", f"{study}{DRIVERS_SUFFIX}"):
+                if name in {found.study_name for found in self._storage.get_all_studies()}:
+                    self._storage.delete_study(self._storage.get_study_id_from_name(name))
+
+    def _list_trials(self, name: str) -> list[optuna.trial.FrozenTrial]:
+        try:
+            return self._storage.get_all_trials(self._storage.get_study_id_from_name(name), deepcopy=False)
+        except KeyError:
+            return []

@@ -1,0 +1,145 @@
+"""The budgets of a study: what all its drivers have spent of them, and which one ends the study."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from memtune.objective import Objective, format_figure
+from memtune.search import Outcome
+from memtune.studies.budgets.study_clock import StudyClock
+from memtune.studies.director import Trial
+from memtune.studies.study_terms import Budget, Prices
+from memtune.trial_state import TrialState
+from memtune.usage import Usage, add_usages
+
+__all__ = ["BudgetMonitor", "SpentBudget", "count_trials_since_best", "find_target_cost"]
+
+ENDED = (TrialState.COMPLETE, TrialState.STOPPED, TrialState.FAILED)
+
+
+@dataclass(frozen=True)
+class SpentBudget:
+    """A budget that ended the study: its name under [budget], and what was spent."""
+
+    name: str
+    detail: str
+
+    def __str__(self) -> str:
+        """The end of the study as a sentence."""
+        return f"budget.{self.name} is reached: {self.detail}"
+
+
+class BudgetMonitor:
+    """Finds the first budget of a study that is spent; once found, it stays.
+
+    The time is that of the clock. The others follow from what trials have reported, so a budget is exceeded
+    by what each running worker trains up to its next report or checkpoint at most.
+    """
+
+    def __init__(
+        self, budget: Budget, prices: Prices | None, objective: Objective, clock: StudyClock
+    ) -> None:
+        self._budget, self._prices, self._objective, self._clock = budget, prices, objective, clock
+        self._usages: dict[str, Usage] = {}
+        self._costs: dict[int, float] = {}
+        self._ended: set[int] = set()
+        self._spent: SpentBudget | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """What all trials of the study have used."""
+        return add_usages(self._usages.values())
+
+    def add_outcomes(self, outcomes: Sequence[Outcome], *, are_repeats: bool = False) -> None:
+        """Add the trials of earlier drivers. Repeats count for what they use, and not for the best value."""
+        for outcome in outcomes:
+            self._usages[outcome.identity] = outcome.usage
+            if not are_repeats:
+                self._add_progress(outcome.number, min(outcome.curve.values(), default=None), outcome.state)
+        self._check_reports()
+
+    def watch(self, trial: Trial) -> None:
+        """Count a trial's news, as a director's watcher."""
+        self._add_progress(trial.proposal.number, trial.best_cost, trial.state)
+        self.watch_repeat(trial)
+
+    def watch_repeat(self, trial: Trial) -> None:
+        """Count what a repeat has used, as a director's watcher."""
+        if trial.usage.nodes:  # a trial that has just resumed has not reported its usage yet
+            self._usages[trial.proposal.identity] = trial.usage
+        self._check_reports()
+
+    def is_spent(self) -> bool:
+        """Whether a budget is spent; cheap enough for every training step."""
+        return self.find_spent() is not None
+
+    def find_spent(self) -> SpentBudget | None:
+        """The budget that ends the study, or None."""
+        if self._spent is None:
+            self._spent = self._check_amount("time", self._budget.time, self._clock.spent_seconds, "s")
+        return self._spent
+
+    def _add_progress(self, number: int, cost: float | None, state: TrialState) -> None:
+        if cost is not None and not math.isnan(cost):
+            self._costs[number] = cost
+        if state in ENDED:
+            self._ended.add(number)
+
+    def _check_reports(self) -> None:
+        """Check the budgets that only change with a report."""
+        checks = self._list_checks()
+        while self._spent is None and (check := next(checks, None)):
+            self._spent = check()
+
+    def _list_checks(self) -> Iterator[Callable[[], SpentBudget | None]]:
+        budget, used = self._budget, self.usage
+        amount = self._check_amount
+        yield partial(amount, "tokens", budget.tokens, used.tokens, "tokens")
+        yield partial(amount, "cpu_hours", budget.cpu_hours, used.cpu_seconds / 3600, "core hours")
+        yield partial(amount, "gpu_hours", budget.gpu_hours, used.gpu_seconds / 3600, "GPU hours")
+        if self._prices is not None:
+            money = self._prices.compute_usage_money(used)
+            yield partial(amount, "money", budget.money, money, self._prices.currency)
+        yield self._check_target
+        yield self._check_improvement
+
+    def _check_amount(self, name: str, limit: float | None, spent: float, unit: str) -> SpentBudget | None:
+        if limit is None or spent < limit:
+            return None
+        return SpentBudget(name, f"{_format_amount(spent)} of {_format_amount(limit)} {unit}")
+
+    def _check_target(self) -> SpentBudget | None:
+        target, best = self._budget.target, min(self._costs.values(), default=math.inf)
+        if target is None or best > find_target_cost(self._objective, target):
+            return None
+        figure = format_figure(self._objective, best, 4)
+        return SpentBudget("target", f"the best {self._objective} is {figure}, the target {target:g}")
+
+    def _check_improvement(self) -> SpentBudget | None:
+        limit, since = self._budget.no_improvement, count_trials_since_best(self._costs, self._ended)
+        if limit is None or since < limit:
+            return None
+        best = min(self._costs, key=lambda number: (self._costs[number], number))
+        return SpentBudget("no_improvement", f"{since} trials ended after trial {best} without a better one")
+
+
+def find_target_cost(objective: Objective, target: float) -> float:
+    """The cost of a target in the unit that users read: a perplexity, or an accuracy in per cent."""
+    return 1 - target / 100 if objective == "accuracy" else math.log(target)
+
+
+def count_trials_since_best(costs: dict[int, float], ended: set[int]) -> int:
+    """How many trials numbered after the best one have ended; 0 while no trial has a value.
+
+    `costs` has each trial's best cost by number. The first of equal trials is the best. The count depends on
+    the trials alone and not on the order in which they ended, so a resumed study has the same one.
+    """
+    if not costs:
+        return 0
+    best = min(costs, key=lambda number: (costs[number], number))
+    return sum(number > best for number in ended)
+
+
+def _format_amount(amount: float) -> str:
+    return f"{amount:,.0f}" if amount >= 100 or amount == int(amount) else f"{amount:.3g}"

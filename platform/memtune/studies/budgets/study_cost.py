@@ -1,0 +1,94 @@
+"""What a study has spent, by state and family of its trials, and what early stopping has saved."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from memtune.search import Outcome
+from memtune.studies.study_terms import Prices
+from memtune.trial_state import StopReason
+from memtune.usage import Usage, add_usages
+from memtune.values import Value
+
+__all__ = ["CostRow", "StudyCost", "compute_study_cost"]
+
+
+class CostRow(Value):
+    """What a group of trials has spent."""
+
+    group: str
+    trials: int
+    tokens: int
+    cpu_hours: float
+    gpu_hours: float
+    money: float | None
+    """In the currency of the study's prices; None without prices."""
+
+
+class StudyCost(Value):
+    """What a study has spent and saved, repeats included."""
+
+    study: str
+    total: CostRow
+    by_state: tuple[CostRow, ...]
+    by_family: tuple[CostRow, ...]
+    seconds: float
+    """Wall-clock seconds of all drivers."""
+    full_tokens: int
+    """Tokens that all trials together would have trained on at full length."""
+    saved_tokens: int
+    """Tokens that trials ended by early stopping have not trained on."""
+    currency: str | None
+
+    @property
+    def saved_share(self) -> float:
+        """The saved tokens as a share of the tokens of all trials at full length."""
+        return self.saved_tokens / self.full_tokens if self.full_tokens else 0.0
+
+    def list_figures(self) -> dict[str, float]:
+        """The totals by name, for a tracking store."""
+        total = self.total
+        figures = {
+            "spent_tokens": float(total.tokens),
+            "spent_cpu_hours": total.cpu_hours,
+            "spent_gpu_hours": total.gpu_hours,
+            "spent_seconds": self.seconds,
+            "saved_tokens": float(self.saved_tokens),
+        }
+        return figures if total.money is None else {**figures, "spent_money": total.money}
+
+
+def compute_study_cost(
+    study: str,
+    outcomes: Sequence[Outcome],
+    seconds: float,
+    prices: Prices | None,
+    count_full_tokens: Callable[[Outcome], int],
+) -> StudyCost:
+    """The cost of a study's trials; `count_full_tokens` returns the tokens of a trial at full length."""
+
+    def make_row(group: str, members: Iterable[Outcome]) -> CostRow:
+        usages: list[Usage] = [outcome.usage for outcome in members]
+        total = add_usages(usages)
+        return CostRow(
+            group=group,
+            trials=len(usages),
+            tokens=total.tokens,
+            cpu_hours=total.cpu_seconds / 3600,
+            gpu_hours=total.gpu_seconds / 3600,
+            money=None if prices is None else prices.compute_usage_money(total),
+        )
+
+    def make_rows(get_group: Callable[[Outcome], str]) -> tuple[CostRow, ...]:
+        groups = sorted({get_group(outcome) for outcome in outcomes})
+        return tuple(make_row(name, [o for o in outcomes if get_group(o) == name]) for name in groups)
+
+    stopped = [o for o in outcomes if o.end is not None and o.end.reason is StopReason.EARLY_STOPPING]
+    return StudyCost(
+        study=study,
+        total=make_row("all", outcomes),
+        by_state=make_rows(lambda outcome: outcome.state.value),
+        by_family=make_rows(lambda outcome: str(outcome.configuration["model"]["family"])),
+        seconds=seconds,
+        full_tokens=sum(count_full_tokens(outcome) for outcome in outcomes),
+        saved_tokens=sum(max(0, count_full_tokens(o) - max(o.curve, default=0)) for o in stopped),
+        currency=None if prices is None else prices.currency,
+    )

@@ -1,0 +1,126 @@
+"""Results of other studies: a configuration that one has trained is not trained again.
+
+A trial's identity is the digest of its configuration (with protocol and seed) and its corpus. The study
+database tells which study has completed it, and the checkpoint comes from that study's folder. The copy holds
+the whole curve, so the director decides on it report by report as if the trial had been trained now.
+
+A shorter training is continued where the longer one would have passed through the same state: under a
+constant learning rate, with reports at the same tokens.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from memtune.errors import CheckpointError, StorageError
+from memtune.search import Outcome, StudyReader
+from memtune.settings import Settings
+from memtune.studies.checkpoint_store import Checkpoints
+from memtune.training import Checkpoint, TrialConfig
+from memtune.trial_state import StopReason, TrialState
+from memtune.usage import Usage
+from memtune.values import digest
+
+__all__ = ["ResultCache", "Source"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trial of another study that holds a trained configuration."""
+
+    study: str
+    number: int
+    identity: str
+    config: TrialConfig
+    repeat: bool = False
+
+    def __str__(self) -> str:
+        """The trial's name."""
+        return f"{self.study}#{self.number}" + (" (repeat)" if self.repeat else "")
+
+
+class ResultCache:
+    """The completed trials of the other studies in one study database."""
+
+    def __init__(self, settings: Settings, study: str, corpus_digest: str) -> None:
+        """Read the studies; one that completes trials later is not seen."""
+        self._settings, self._corpus_digest = settings, corpus_digest
+        self._sources: dict[str, Source] = {}
+        self._by_terms: dict[str, list[Source]] = {}
+        reader = StudyReader(settings.study_database)
+        for other in reader.list_ids():
+            if other != study:
+                stored = reader.read(other)
+                self._add_outcomes(other, stored.outcomes)
+                self._add_outcomes(other, stored.repeats, are_repeats=True)
+
+    def _add_outcomes(self, study: str, outcomes: list[Outcome], *, are_repeats: bool = False) -> None:
+        for outcome in outcomes:
+            if outcome.state is not TrialState.COMPLETE:
+                continue
+            config = TrialConfig.model_validate(outcome.configuration)
+            source = Source(study, outcome.number, outcome.identity, config, are_repeats)
+            if config.identity(self._corpus_digest) == outcome.identity:
+                self._sources.setdefault(outcome.identity, source)
+                self._by_terms.setdefault(_digest_terms(config), []).append(source)
+
+    def reuse(self, config: TrialConfig, root: str) -> Source | None:
+        """Give a trial without a checkpoint the trained state of another study; return where it is from.
+
+        `root` is the folder of the study's checkpoints. A source whose checkpoint is deleted or damaged is
+        skipped.
+        """
+        own = Checkpoints(root, config.identity(self._corpus_digest))
+        if own.exist():
+            return None
+        for source in self._list_sources(config):
+            folder = f"{self._settings.studies_folder}/{source.study}/checkpoints"
+            try:
+                found = Checkpoints(folder, source.identity)
+                if found.exist():
+                    own.store(self._adapt(found.read(), config))
+                    return source
+            except (CheckpointError, StorageError) as error:
+                log.warning("the result of %s is not reused: %s", source, error)
+        return None
+
+    def _list_sources(self, config: TrialConfig) -> Iterator[Source]:
+        """The same trial first, then the shorter ones, the longest first."""
+        same = self._sources.get(config.identity(self._corpus_digest))
+        if same is not None:
+            yield same
+        shorter = [s for s in self._by_terms.get(_digest_terms(config), []) if _can_extend(s.config, config)]
+        yield from sorted(shorter, key=lambda source: -(source.config.gradient_training.tokens or 0))
+
+    def _adapt(self, checkpoint: Checkpoint, config: TrialConfig) -> Checkpoint:
+        """The checkpoint as one of this trial, which has used nothing for it.
+
+        Raises CheckpointError for a shorter training that did not end with its budget.
+        """
+        record = checkpoint.record
+        update = {"config": config, "identity": config.identity(self._corpus_digest), "usage": Usage()}
+        if record.identity != update["identity"]:
+            *earlier, last = record.curve
+            if last.end is None or last.end.reason is not StopReason.BUDGET:
+                raise CheckpointError(f"trial {record.identity} ended before its budget")
+            update["curve"] = (*earlier, last.model_copy(update={"end": None}))
+        return replace(checkpoint, record=record.model_copy(update=update))
+
+
+def _digest_terms(config: TrialConfig) -> str:
+    """A digest of everything in a configuration except the length of its training."""
+    terms = config.model_dump(mode="json")
+    return digest({**terms, "training": {**(terms["training"] or {}), "tokens": None}})
+
+
+def _can_extend(shorter: TrialConfig, longer: TrialConfig) -> bool:
+    """Whether a longer training passes through the end of a shorter one of the same terms."""
+    if shorter.training is None or longer.training is None:
+        return False
+    before, after = shorter.training.tokens, longer.training.tokens
+    every = longer.training.report_every
+    if before is None or after is None or every is None or longer.training.schedule.kind != "constant":
+        return False
+    return before < after and before % every == 0

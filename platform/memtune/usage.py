@@ -1,0 +1,73 @@
+"""What a trial has used: tokens, and the time of the cores and GPUs that it reserved."""
+
+import time
+from collections.abc import Callable, Iterable
+
+from pydantic import Field
+
+from memtune.values import Value
+
+__all__ = ["NodeSeconds", "Usage", "UsageMeter", "add_usages"]
+
+
+class NodeSeconds(Value):
+    """Reserved cores and GPUs on nodes of one type, times the seconds for which they were reserved."""
+
+    cpu: float = 0.0
+    gpu: float = 0.0
+
+
+class Usage(Value):
+    """What a trial has used over all its workers, as far as its checkpoints and reports tell."""
+
+    tokens: int = 0
+    """Predicted tokens trained on; without those of a checkpoint that another study trained."""
+    nodes: dict[str, NodeSeconds] = Field(default_factory=dict)
+    """By the name of the node's type; "" where nodes have no type."""
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Core seconds on all nodes."""
+        return sum(seconds.cpu for seconds in self.nodes.values())
+
+    @property
+    def gpu_seconds(self) -> float:
+        """GPU seconds on all nodes."""
+        return sum(seconds.gpu for seconds in self.nodes.values())
+
+
+def add_usages(usages: Iterable[Usage]) -> Usage:
+    """The sum of several trials' usage."""
+    tokens, nodes = 0, dict[str, NodeSeconds]()
+    for usage in usages:
+        tokens += usage.tokens
+        for name, seconds in usage.nodes.items():
+            before = nodes.get(name, NodeSeconds())
+            nodes[name] = NodeSeconds(cpu=before.cpu + seconds.cpu, gpu=before.gpu + seconds.gpu)
+    return Usage(tokens=tokens, nodes=nodes)
+
+
+class UsageMeter:
+    """Measures what one worker adds to the usage of its trial."""
+
+    def __init__(
+        self,
+        cpus: float = 1.0,
+        gpus: float = 0.0,
+        node_type: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """The worker reserves `cpus` cores and `gpus` GPUs from now on."""
+        self._cpus, self._gpus, self._node_type, self._clock = cpus, gpus, node_type, clock
+        self._start, self._before, self._tokens_before = clock(), Usage(), 0
+
+    def restore(self, usage: Usage, tokens: int) -> None:
+        """The worker continues a trial with this usage, which has seen `tokens`."""
+        self._before, self._tokens_before = usage, tokens
+
+    def measure(self, tokens: int) -> Usage:
+        """The usage of the trial when it has seen `tokens`."""
+        seconds = self._clock() - self._start
+        own = NodeSeconds(cpu=self._cpus * seconds, gpu=self._gpus * seconds)
+        trained = Usage(tokens=tokens - self._tokens_before, nodes={self._node_type: own})
+        return add_usages([self._before, trained])

@@ -1,0 +1,146 @@
+"""The studies of a home: what each has found, stopped, spent and saved, and the removal of one."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from memtune.cli import app
+from memtune.errors import StudyError
+from memtune.results.study_catalogue import compute_cost, find_study, list_studies, remove_study
+from memtune.results.study_detail import explain_end, show_study
+from memtune.search import Lease, StudyReader
+from memtune.search.early_stopping.successive_halving import SuccessiveHalvingConfig
+from memtune.settings import Settings
+from memtune.storage.folder import Folder
+from memtune.studies.director import Director
+from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.trial_state import TrialState
+from memtune.usage import NodeSeconds, Usage
+from tests.unit.studies.test_director import MemoryRecords, report
+
+LOSSES = {0: 3.0, 1: 2.0, 2: 2.5, 3: 1.5}
+PRICES = "\n[prices]\ncurrency = 'CHF'\ncpu_hour = 2.0\n"
+runner = CliRunner()
+
+
+@pytest.fixture
+def study(study_file: Path, settings: Settings) -> ResolvedStudy:
+    """A study of four trials of 900 tokens, the third of which is stopped at 300 tokens."""
+    study_file.write_text(study_file.read_text() + PRICES)
+    resolved = resolve_study(study_file, load_study(study_file), settings)
+    folder = Folder.open(f"{settings.studies_folder}/{resolved.id}")
+    folder.write_json("study.json", resolved.study.model_dump(mode="json"))
+    rule = SuccessiveHalvingConfig(grace=300, factor=2).make_rule(900)
+    director = Director(resolved.open_proposals(), MemoryRecords(), 4, rule)
+    while trial := director.take_next_trial():
+        number = trial.proposal.number
+        director.on_started(number)
+        for count in (1, 2, 3):
+            curve = [
+                report(300 * (i + 1), LOSSES[number] - i / 10, "budget" if i == 2 else None)
+                for i in range(count)
+            ]
+            usage = Usage(tokens=300 * count, nodes={"": NodeSeconds(cpu=1800.0 * count)})
+            if not director.on_reports(number, curve, usage=usage):
+                break
+        director.on_ended(number)
+    return resolved
+
+
+def test_a_study_is_listed_with_its_best_trial_and_what_it_spent(
+    study: ResolvedStudy, settings: Settings
+) -> None:
+    (found,) = list_studies(settings)
+    assert (found.id, found.corpus, found.question) == (study.id, "tiny", "Does a second layer help?")
+    assert found.trials == {TrialState.COMPLETE: 3, TrialState.STOPPED: 1}
+    assert found.best is not None
+    assert (found.best.number, found.best.tokens, found.best.figure) == (3, 900, "3.669")
+    assert (found.tokens, found.cpu_hours) == (3 * 900 + 300, 5.0)
+    assert found.last_activity is not None
+
+
+def test_the_cost_is_by_state_and_family_with_what_early_stopping_saved(
+    study: ResolvedStudy, settings: Settings
+) -> None:
+    cost = compute_cost(study.id, settings)
+    assert [(row.group, row.trials, row.tokens) for row in cost.by_state] == [
+        ("complete", 3, 2700),
+        ("stopped", 1, 300),
+    ]
+    assert [(row.group, row.tokens, row.money) for row in cost.by_family] == [("lstm", 3000, 10.0)]
+    assert (cost.full_tokens, cost.saved_tokens, cost.saved_share) == (3600, 600, pytest.approx(1 / 6))
+    assert cost.currency == "CHF"
+
+
+def test_a_study_shows_its_progress_and_what_was_stopped(study: ResolvedStudy, settings: Settings) -> None:
+    detail = show_study("layers", settings)
+    assert [(best.family, best.number) for best in detail.families] == [("lstm", 3)]
+    assert [(point.tokens, point.number) for point in detail.progress] == [(900, 0), (1800, 1), (3000, 3)]
+    (ended,) = detail.ended_early
+    assert (ended.number, ended.tokens, ended.figure) == (2, 300, "12.182")
+    assert "rank 2 of 3 at the rung of 300" in ended.reason
+
+
+def test_the_reason_of_a_stop_comes_with_the_values_it_was_compared_with(
+    study: ResolvedStudy, settings: Settings
+) -> None:
+    end, compared = explain_end(study.id, 2, settings)
+    assert end.tokens == 300
+    assert [(trial.number, trial.tokens, trial.cost) for trial in compared] == [
+        (3, 300, 1.5),
+        (1, 300, 2.0),
+        (2, 300, 2.5),
+        (0, 300, 3.0),
+    ]
+    with pytest.raises(StudyError, match=r"trial 1 of layers-.* is complete"):
+        explain_end(study.id, 1, settings)
+    with pytest.raises(StudyError, match=r"trial 9 of layers-.* is not a trial of the study"):
+        explain_end(study.id, 9, settings)
+
+
+def test_an_unknown_study_is_named_with_a_suggestion(study: ResolvedStudy, settings: Settings) -> None:
+    with pytest.raises(StudyError, match=r'no one study "layer"; .*layers'):
+        find_study("layer", settings)
+
+
+def test_a_study_that_a_driver_runs_is_not_removed(study: ResolvedStudy, settings: Settings) -> None:
+    with (
+        Lease(settings.study_database, study.id, heartbeat_seconds=0.05),
+        pytest.raises(StudyError, match="is run by process"),
+    ):
+        remove_study(study.id, settings=settings)
+    assert StudyReader(settings.study_database).list_ids() == [study.id]
+
+
+def test_a_removed_study_leaves_no_checkpoint_and_no_trial(study: ResolvedStudy, settings: Settings) -> None:
+    folder = Path(settings.studies_folder) / study.id
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints" / "weights").write_bytes(b"0" * 5000)
+    refused = runner.invoke(app, ["study", "remove", "layers"], input="n\n")
+    assert refused.exit_code == 1
+    assert "4 trials and 0.0 MiB of checkpoints" in refused.output
+    assert folder.exists()
+    assert runner.invoke(app, ["study", "remove", "layers", "--yes"]).exit_code == 0
+    assert not folder.exists()
+    assert StudyReader(settings.study_database).list_ids() == []
+    assert "no study yet" in runner.invoke(app, ["study", "list"]).output
+
+
+def test_the_commands_print_what_the_functions_return(study: ResolvedStudy, settings: Settings) -> None:
+    listed = json.loads(runner.invoke(app, ["study", "list", "--json"]).output)
+    assert [found["id"] for found in listed] == [study.id]
+    shown = json.loads(runner.invoke(app, ["study", "show", "layers", "--json"]).output)
+    assert shown == show_study("layers", settings).model_dump(mode="json")
+    why = json.loads(runner.invoke(app, ["study", "show", "layers", "--why", "2", "--json"]).output)
+    assert why["end"]["number"] == 2
+    cost = json.loads(runner.invoke(app, ["study", "cost", "layers", "--json"]).output)
+    assert cost == compute_cost("layers", settings).model_dump(mode="json")
+    for command, words in {
+        ("list",): "3 complete, 1 stopped",
+        ("show", "layers"): "rank 2 of 3",
+        ("show", "layers", "--why", "2"): "12.182",
+        ("cost", "layers"): "saved 600 of 3,600 tokens",
+    }.items():
+        assert words in runner.invoke(app, ["study", *command]).output

@@ -1,0 +1,169 @@
+"""Every budget ends a study, counts over its drivers, and is exceeded by one report at most."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memtune.errors import ConfigurationError
+from memtune.search import Proposals
+from memtune.settings import Settings
+from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget, count_trials_since_best
+from memtune.studies.budgets.study_clock import StudyClock
+from memtune.studies.director import Director
+from memtune.studies.study import load_study, resolve_study
+from memtune.studies.study_terms import Budget, Price, Prices
+from memtune.trial_state import TrialState
+from memtune.usage import NodeSeconds, Usage
+from tests.unit.studies.test_director import MemoryRecords, report
+
+REPORT_TOKENS = 300
+REPORT_SECONDS = 600.0
+NOTHING = Usage()
+PRICES = Prices(cpu_hour=1.0, gpu_hour=10.0, node_types={"fast": Price(cpu_hour=5.0, gpu_hour=50.0)})
+EACH_BUDGET = {
+    "tokens": (1000, Usage(tokens=REPORT_TOKENS, nodes={"": NodeSeconds()})),
+    "cpu_hours": (0.5, Usage(nodes={"": NodeSeconds(cpu=REPORT_SECONDS)})),
+    "gpu_hours": (0.5, Usage(nodes={"": NodeSeconds(gpu=REPORT_SECONDS)})),
+    "money": (5.0, Usage(nodes={"fast": NodeSeconds(cpu=REPORT_SECONDS / 10, gpu=REPORT_SECONDS / 10)})),
+}
+
+
+@pytest.fixture
+def proposals(study_file: Path, settings: Settings) -> Callable[[], Proposals]:
+    """Opens the study's proposals, as each new driver does."""
+    resolved = resolve_study(study_file, load_study(study_file), settings)
+    return lambda: Proposals(
+        settings.study_database,
+        resolved.id,
+        resolved.space,
+        resolved.study.sampler,
+        resolved.identify,
+        resolved.get_refusal_reason,
+    )
+
+
+def open_monitor(proposals: Proposals, budget: Budget) -> BudgetMonitor:
+    monitor = BudgetMonitor(budget, PRICES, "perplexity", StudyClock(proposals))
+    monitor.add_outcomes(proposals.list_outcomes())
+    return monitor
+
+
+def multiply(usage: Usage, factor: int) -> Usage:
+    nodes = {
+        name: NodeSeconds(cpu=seconds.cpu * factor, gpu=seconds.gpu * factor)
+        for name, seconds in usage.nodes.items()
+    }
+    return Usage(tokens=usage.tokens * factor, nodes=nodes)
+
+
+def run_driver(
+    proposals: Proposals,
+    budget: Budget,
+    losses: Callable[[int], float] = lambda number: 3.0,
+    usage_per_report: Usage = NOTHING,
+) -> tuple[BudgetMonitor, int]:
+    """Run trials of three reports each one after the other, as an executor does; return the reports made.
+
+    `losses` has the loss of each trial by number.
+    """
+    monitor = open_monitor(proposals, budget)
+    director = Director(proposals, MemoryRecords(), budget.trials, watchers=[monitor.watch])
+    before, reports_made = {o.number: len(o.curve) for o in proposals.list_outcomes()}, 0
+    while not monitor.is_spent() and (trial := director.take_next_trial()):
+        number = trial.proposal.number
+        director.on_started(number)
+        curve = [report(REPORT_TOKENS * (i + 1), losses(number)) for i in range(before.get(number, 0))]
+        while not monitor.is_spent() and trial.state is TrialState.RUNNING:
+            reason = "budget" if len(curve) == 2 else None
+            curve.append(report(REPORT_TOKENS * (len(curve) + 1), losses(number), reason))
+            reports_made += 1
+            director.on_reports(number, curve, usage=multiply(usage_per_report, len(curve)))
+            if reason:
+                director.on_ended(number)
+    director.interrupt()
+    return monitor, reports_made
+
+
+@pytest.mark.parametrize("name", EACH_BUDGET)
+def test_an_amount_ends_the_study_after_the_report_that_reaches_it(
+    proposals: Callable[[], Proposals], name: str
+) -> None:
+    limit, usage = EACH_BUDGET[name]
+    budget = Budget.model_validate({"trials": 4, name: limit})
+    monitor, reports = run_driver(proposals(), budget, usage_per_report=usage)
+    spent = monitor.find_spent()
+    assert spent is not None
+    assert spent.name == name
+    fewest = {"tokens": 4, "cpu_hours": 3, "gpu_hours": 3, "money": 6}[name]
+    assert reports == fewest, "one report fewer is below the limit"
+
+
+@pytest.mark.parametrize("name", EACH_BUDGET)
+def test_an_amount_counts_earlier_drivers_and_a_larger_one_continues(
+    proposals: Callable[[], Proposals], name: str
+) -> None:
+    limit, usage = EACH_BUDGET[name]
+    budget = Budget.model_validate({"trials": 4, name: limit})
+    _, first = run_driver(proposals(), budget, usage_per_report=usage)
+    _, again = run_driver(proposals(), budget, usage_per_report=usage)
+    assert again == 0
+    larger = budget.model_copy(update={name: limit * 2})
+    monitor, second = run_driver(proposals(), larger, usage_per_report=usage)
+    assert monitor.is_spent()
+    exact = multiply(usage, first + second)
+    assert monitor.usage.tokens == exact.tokens
+    assert monitor.usage.cpu_seconds == pytest.approx(exact.cpu_seconds)
+    assert monitor.usage.gpu_seconds == pytest.approx(exact.gpu_seconds)
+
+
+def test_a_target_in_the_users_unit_ends_the_study(proposals: Callable[[], Proposals]) -> None:
+    budget = Budget(trials=4, target=8.0)  # a loss of 2.079
+    monitor, reports = run_driver(proposals(), budget, lambda number: 2.0 if number == 1 else 2.1)
+    assert monitor.find_spent() == SpentBudget("target", "the best perplexity is 7.3891, the target 8")
+    assert reports == 4, "three of the first trial, and the first of the second one"
+    assert run_driver(proposals(), budget)[1] == 0, "a resumed study has reached it too"
+
+
+@pytest.mark.parametrize(("target", "is_reached"), [(60.0, True), (60.1, False)])
+def test_a_target_accuracy_is_in_per_cent(
+    proposals: Callable[[], Proposals], target: float, is_reached: bool
+) -> None:
+    opened = proposals()
+    monitor = BudgetMonitor(Budget(target=target), None, "accuracy", StudyClock(opened))
+    director = Director(opened, MemoryRecords(), 1, watchers=[monitor.watch])
+    trial = director.take_next_trial()
+    assert trial is not None
+    director.on_started(trial.proposal.number)
+    half = report(300, 9.0).model_copy(update={"objective": "accuracy", "valid_accuracy": 0.6})
+    director.on_reports(trial.proposal.number, [half])
+    assert monitor.is_spent() is is_reached
+
+
+def test_trials_without_improvement_end_the_study(proposals: Callable[[], Proposals]) -> None:
+    budget = Budget(trials=8, no_improvement=2)
+    losses = {0: 3.0, 1: 2.5}
+    monitor, reports = run_driver(proposals(), budget, lambda number: losses.get(number, 2.6))
+    assert monitor.find_spent() == SpentBudget(
+        "no_improvement", "2 trials ended after trial 1 without a better one"
+    )
+    assert reports == 4 * 3
+    assert run_driver(proposals(), budget)[1] == 0
+
+
+def test_the_count_since_the_best_trial_follows_from_the_trials_alone() -> None:
+    assert count_trials_since_best({}, {0, 1}) == 0
+    assert count_trials_since_best({0: 2.0, 1: 2.0, 2: 3.0}, {0, 1, 2}) == 2, "the first of equals"
+    assert count_trials_since_best({0: 3.0, 4: 2.0}, {0, 1, 5, 6}) == 2, "a running best trial counts"
+
+
+def test_money_without_prices_is_refused(study_file: Path) -> None:
+    study_file.write_text(study_file.read_text() + "money = 5\n")
+    with pytest.raises(ConfigurationError, match=r"budget.money needs \[prices\]"):
+        load_study(study_file)
+
+
+def test_prices_do_not_change_a_study(study_file: Path, settings: Settings) -> None:
+    before = resolve_study(study_file, load_study(study_file), settings).id
+    study_file.write_text(study_file.read_text() + "money = 5\n[prices]\ncpu_hour = 0.04\n")
+    assert resolve_study(study_file, load_study(study_file), settings).id == before

@@ -1,0 +1,123 @@
+"""Studies that a time budget or a signal ends continue where they were."""
+
+import itertools
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from mlflow import MlflowClient
+
+from memtune.api import run_search
+from memtune.settings import Settings
+from memtune.studies import study_run
+from memtune.studies.budgets import study_clock
+from memtune.studies.budgets.stop_request import StopRequest
+from memtune.studies.checkpoint_store import Checkpoints
+from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.study import load_study, resolve_study
+from memtune.studies.study_run import StudyResult
+from memtune.training import read_checkpoint
+from memtune.trial_state import TrialState
+
+
+def test_trials_cut_off_by_a_time_budget_continue_with_a_larger_one(
+    study_file: Path, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengthen_trials(study_file)
+    seconds = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))  # a second for each training step
+    monkeypatch.setattr(study_clock, "time", clock)
+    cut = run_search(study_file, {"budget.time": "30s"}, settings=settings, executor=InProcessExecutor())
+    assert cut.spent_budget is not None
+    assert cut.spent_budget.name == "time"
+    assert not cut.is_interrupted
+    (open_trial,) = cut.open_trials
+    assert cut.outcomes[-1].state is TrialState.RUNNING
+    stored = Checkpoints(cut.resolved.checkpoint_root, open_trial.proposal.identity)
+    with stored.open_newest() as folder:
+        assert read_checkpoint(folder).record.position.tokens > 0
+
+    continued = run_search(
+        study_file, {"budget.time": "1h"}, settings=settings, executor=InProcessExecutor(), resume=True
+    )
+    assert continued.spent_budget is None
+    assert continued.open_trials == []
+    undisturbed = run_search(
+        study_file, settings=relocate(settings, tmp_path / "undisturbed"), executor=InProcessExecutor()
+    )
+    assert read_curves(continued) == read_curves(undisturbed)
+    assert read_recorded_curves(continued, settings) == read_curves(continued)
+
+
+def test_a_study_that_is_interrupted_again_and_again_ends_like_an_undisturbed_one(
+    study_file: Path, settings: Settings, tmp_path: Path
+) -> None:
+    """Each driver is interrupted long before the only report of its trial."""
+    lengthen_trials(study_file, trials=1)
+    interruptions = 0
+    while run_interrupted(study_file, settings, resume=interruptions > 0).is_interrupted:
+        interruptions += 1
+        assert interruptions < 10, "no progress"
+    assert interruptions >= 3
+    undisturbed = run_search(
+        study_file, settings=relocate(settings, tmp_path / "undisturbed"), executor=InProcessExecutor()
+    )
+    found = resolve_study(study_file, load_study(study_file), settings).open_proposals().list_outcomes()
+    assert {outcome.identity: outcome.curve for outcome in found} == read_curves(undisturbed)
+
+
+def lengthen_trials(study_file: Path, trials: int = 2) -> None:
+    """Give each trial one report, after about 50 steps."""
+    text = study_file.read_text().replace("tokens = 900", "tokens = 5_000").replace("= 300", "= 5_000")
+    study_file.write_text(text.replace("trials = 4", f"trials = {trials}"))
+
+
+class SignallingStop(StopRequest):
+    """A stop request that sends SIGTERM to this process when it was asked 15 times."""
+
+    asks = 0
+
+    @property
+    def is_set(self) -> bool:
+        self.asks += 1
+        if self.asks == 15:
+            signal.raise_signal(signal.SIGTERM)
+        return super().is_set
+
+
+def run_interrupted(study_file: Path, settings: Settings, resume: bool) -> StudyResult:
+    """Run the study, and interrupt it after 15 steps of training."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study_run, "StopRequest", SignallingStop)
+        return run_search(study_file, settings=settings, executor=InProcessExecutor(), resume=resume)
+
+
+def relocate(settings: Settings, folder: Path) -> Settings:
+    """The settings with other places for studies, and the same corpora."""
+    folder.mkdir()
+    return settings.model_copy(
+        update={
+            "studies_folder": str(folder / "studies"),
+            "study_database": f"journal:///{folder}/proposals.log",
+            "tracking_uri": f"sqlite:///{folder}/mlflow.db",
+        }
+    )
+
+
+def read_curves(result: StudyResult) -> dict[str, dict[int, float]]:
+    """Each trial's curve in Optuna's storage, by identity."""
+    return {outcome.identity: outcome.curve for outcome in result.outcomes}
+
+
+def read_recorded_curves(result: StudyResult, settings: Settings) -> dict[str, dict[int, float]]:
+    """Each trial's curve in MLflow, by identity."""
+    client = MlflowClient(settings.tracking_uri)
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(experiments, "tags.`memtune.role` = 'trial'")
+    return {
+        run.data.tags["memtune.trial"]: {
+            metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, "valid_loss")
+        }
+        for run in runs
+    }

@@ -1,0 +1,83 @@
+"""A configuration that another study of the home has trained is not trained again."""
+
+from pathlib import Path
+
+import pytest
+
+from memtune.api import run_search
+from memtune.results.study_catalogue import remove_study
+from memtune.settings import Settings
+from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.study_run import StudyResult
+from memtune.tracking import read_leaderboard
+from memtune.tracking.mlflow_connection import connect
+from tests.unit.studies.test_interrupted_studies import read_curves, relocate
+
+HALVING = {"early_stopping": {"kind": "successive_halving", "grace": 300, "factor": 2}}
+
+
+def run(study_file: Path, settings: Settings, reuse: bool = True, **overrides: object) -> StudyResult:
+    named = {name.replace("__", "."): value for name, value in overrides.items()}
+    return run_search(study_file, named, settings=settings, executor=InProcessExecutor(), reuse=reuse)
+
+
+def read_ends(result: StudyResult) -> list[tuple[str, str, str | None]]:
+    return [(o.identity, o.state, o.end.detail if o.end else None) for o in result.outcomes]
+
+
+def test_trained_configurations_are_reused_and_stopped_as_if_they_had_been_trained(
+    study_file: Path, settings: Settings, tmp_path: Path
+) -> None:
+    first = run(study_file, settings, sampler={"kind": "random"})
+    again = run(study_file, settings, sampler={"kind": "random"}, name="again", **HALVING)
+    trained = run(
+        study_file,
+        relocate(settings, tmp_path / "fresh"),
+        sampler={"kind": "random"},
+        name="again",
+        **HALVING,
+    )
+    assert {outcome.identity for outcome in again.outcomes} == {o.identity for o in first.outcomes}
+    assert read_ends(again) == read_ends(trained)
+    assert "stopped" in {outcome.state for outcome in again.outcomes}
+    assert read_curves(again) == read_curves(trained)
+    assert sum(outcome.usage.tokens for outcome in first.outcomes) >= 4 * 900
+    assert sum(outcome.usage.tokens for outcome in again.outcomes) == 0
+
+    tags = read_reuse_tags(settings, again.resolved.id)
+    assert tags == {o.identity: f"{first.resolved.id}#{o.number}" for o in first.outcomes}
+
+    forced = run(study_file, settings, reuse=False, sampler={"kind": "random"}, name="forced")
+    assert sum(outcome.usage.tokens for outcome in forced.outcomes) >= 4 * 900
+    removed = remove_study(forced.resolved.id, with_runs=True, settings=settings)
+    assert removed.runs == 1 + 4
+    assert {row.study for row in read_leaderboard(settings.tracking_uri, "tiny")} == {
+        first.resolved.id,
+        again.resolved.id,
+    }
+
+
+@pytest.mark.parametrize(("schedule", "is_reused"), [("constant", True), ("plateau", False)])
+def test_a_longer_training_continues_a_shorter_one_under_a_constant_schedule(
+    study_file: Path, settings: Settings, tmp_path: Path, schedule: str, is_reused: bool
+) -> None:
+    terms = {"budget__trials": 1, "training__schedule": {"kind": schedule}}
+    run(study_file, settings, **terms)
+    longer = run(study_file, settings, training__tokens=1800, **terms)
+    trained = run(study_file, relocate(settings, tmp_path / "fresh"), training__tokens=1800, **terms)
+    assert read_curves(longer) == read_curves(trained)
+    (outcome,), (whole,) = longer.outcomes, trained.outcomes
+    expected = whole.usage.tokens - sorted(outcome.curve)[2] if is_reused else whole.usage.tokens
+    assert outcome.usage.tokens == expected
+
+
+def read_reuse_tags(settings: Settings, study: str) -> dict[str, str]:
+    """Where each trial of a study was trained according to MLflow, by identity."""
+    client = connect(settings.tracking_uri)
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(experiments, f"tags.`memtune.study` = '{study}'")
+    return {
+        run.data.tags["memtune.trial"]: run.data.tags["memtune.reused_from"]
+        for run in runs
+        if "memtune.reused_from" in run.data.tags
+    }

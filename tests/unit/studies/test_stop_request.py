@@ -1,0 +1,52 @@
+"""A signal asks a run to end; a second one ends it at once."""
+
+import signal
+import threading
+
+import pytest
+
+from memtune.studies.budgets.stop_request import STOPPING_MESSAGE, StopRequest
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_sets_the_request_and_the_second_raises(number: signal.Signals) -> None:
+    request, messages = StopRequest(), list[str]()
+    before = signal.getsignal(number)
+    with request.catch_signals(messages.append):
+        assert not request.is_set
+        signal.raise_signal(number)
+        assert request.is_set
+        assert request.is_signalled
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+
+
+def test_the_user_is_told_how_to_end_at_once() -> None:
+    request, messages = StopRequest(), list[str]()
+    with request.catch_signals(messages.append):
+        signal.raise_signal(signal.SIGTERM)
+    for thread in threading.enumerate():
+        if thread.name == "memtune-stopping":
+            thread.join()
+    assert messages == [STOPPING_MESSAGE]
+
+
+def test_an_ignored_hangup_stays_ignored() -> None:
+    """A study under nohup outlives its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        request = StopRequest()
+        with request.catch_signals(lambda message: None):
+            signal.raise_signal(signal.SIGHUP)
+        assert not request.is_set
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_spent_budget_sets_the_request_without_a_signal() -> None:
+    request = StopRequest(lambda: True)
+    assert request.is_set
+    assert not request.is_signalled
