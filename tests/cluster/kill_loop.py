@@ -1,14 +1,16 @@
 """Kill a study's driver at its writes, resume it, and compare all that it stored with an undisturbed run.
 
-    python -m tests.cluster.kill_loop --kills 200
+    python -m tests.cluster.kill_loop --kills 200 [--ray | --shared]
 
 A tiny study with early stopping and repeats runs in a process that a library ends with SIGKILL at a chosen
 write to the home folder (see `kill_points`). The chosen writes are spread over all writes of an undisturbed
 run. Trials train in the driver's own process, so that the writes of checkpoints are among them. With `--ray`
-they train on a private Ray instance, and the writes are those of the driver alone.
+they train on a private Ray instance, and the writes are those of the driver alone. With `--shared` the
+instance outlives the drivers, and its workers store another checkpoint after the kill.
 
 Compared bit for bit: trials, curves and ends in Optuna; metrics, parameters and states in MLflow; weights and
-optimiser states in checkpoints; the registered model. Measurements of time and memory are left out.
+optimiser states in checkpoints; the registered model; the files that remain. Measurements of time and memory
+are left out, and with `--shared` the checkpoints, which may be further than their trial.
 """
 
 import argparse
@@ -22,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.tracking import check_tracking
 from tests.cluster import kill_points
-from tests.cluster.drivers import load_resolved_study, read_outcomes
+from tests.cluster.drivers import load_resolved_study, read_outcomes, start_ray_instance
 from tests.cluster.places import STUDY_TOML
 from tests.conftest import SENTENCES, SPACE_TOML
 
@@ -45,6 +47,7 @@ MEASURED_FIELDS = frozenset(
     {"tokens_per_second", "seconds", "cpu_seconds", "gpu_seconds", "usage", "peak_memory_bytes", "digest"}
 )
 LOG_CHARACTERS = 1500
+PROGRESS_KILLS = 10
 REPEATS = "\n[repeats]\nbest = 1\nseeds = 2\n"
 
 
@@ -61,12 +64,14 @@ class Tally:
 class KillLoop:
     """Runs one study again and again in a folder; the process must have been started with the library."""
 
-    def __init__(self, folder: Path, uses_ray: bool = False) -> None:
+    def __init__(self, folder: Path, uses_ray: bool = False, shared: dict[str, str] | None = None) -> None:
         """Import the corpus, create MLflow's tables and write the study in `folder`, which must be empty.
 
-        Two thirds of the writes of a first study create MLflow's tables. They have a test of their own.
+        `shared` is the environment in which a driver joins a Ray instance that outlives it. Two thirds of the
+        writes of a first study create MLflow's tables. They have a test of their own.
         """
         self._template, self._folder, self._uses_ray = folder / "template", folder / "run", uses_ray
+        self._shared = shared
         self._result_file = folder / "result.json"
         self._log = folder / "log"
         self._template.mkdir()
@@ -88,6 +93,8 @@ class KillLoop:
             if difference:
                 tally.differences.append(f"killed at write {kill_at}: {difference}")
                 report(tally.differences[-1])
+            if tally.kills % PROGRESS_KILLS == 0:
+                report(f"{tally.kills} kills, up to write {kill_at:,} of {tally.writes:,}")
         return tally
 
     def run_at(self, kill_at: int) -> dict[str, Any]:
@@ -124,14 +131,14 @@ class KillLoop:
 
     def _run_driver(self, kill_at: int, *, resume: bool) -> int:
         """Exit code of a driver; it is killed at its write of that number (0: never)."""
-        if not self._uses_ray:
+        if not self._uses_ray and self._shared is None:
             return self._run_forked(lambda: self._search(kill_at, resume))
         command = [sys.executable, "-m", "memtune.cli", "search", str(self._study_file)]
         armed = {
             kill_points.KILL_AT_VARIABLE: str(kill_at),
             kill_points.KILL_FOLDER_VARIABLE: str(self._folder),
         }
-        environment = os.environ | {"MEMTUNE_HOME": str(self._home)} | armed
+        environment = os.environ | {"MEMTUNE_HOME": str(self._home)} | armed | (self._shared or {})
         with self._log.open("wb") as log:
             options = ["--resume"] if resume else []
             return subprocess.run([*command, *options], stdout=log, stderr=log, env=environment).returncode
@@ -146,7 +153,10 @@ class KillLoop:
         """What the study stored."""
 
         def write() -> None:
-            self._result_file.write_text(json.dumps(collect(self._study_file, self._home), default=str))
+            found = collect(self._study_file, self._home)
+            if self._shared is not None:
+                del found["checkpoints"], found["files of checkpoints"]
+            self._result_file.write_text(json.dumps(found, default=str))
 
         code = self._run_forked(write)
         if code:
@@ -187,7 +197,14 @@ def collect(study_file: Path, home: Path) -> dict[str, Any]:
         ],
         "MLflow": collect_runs(home / "mlflow.db"),
         "checkpoints": {path.name: collect_checkpoints(path) for path in sorted(root.iterdir())},
+        "files of checkpoints": {path.name: list_checkpoint_files(path) for path in sorted(root.iterdir())},
+        "temporary files": [path.name for path in Path(tempfile.gettempdir()).glob("memtune-scratch-*")],
     }
+
+
+def list_checkpoint_files(folder: Path) -> list[str]:
+    """What lies in a trial's folder, without the names of writers: two checkpoints and the index."""
+    return sorted(path.name.partition("-")[0] for path in folder.iterdir())
 
 
 def collect_runs(database: Path) -> dict[str, Any]:
@@ -286,7 +303,10 @@ def run_with_library(
         "LD_PRELOAD": str(library),
         "OMP_NUM_THREADS": "1",
         "MEMTUNE_CACHE": str(folder / "cache"),
+        "TMPDIR": str(folder / "temporary"),
+        "RAY_TMPDIR": tempfile.gettempdir(),
     }
+    (folder / "temporary").mkdir()
     command = [sys.executable, "-m", "tests.cluster.kill_loop", "--loaded", *arguments]
     return subprocess.run(command, env=environment, text=True, stdout=output)
 
@@ -295,13 +315,17 @@ def main() -> None:
     """Kill, compare, print what differs and how many kills there were; exit code 1 when anything differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--ray", action="store_true", help="train on a private Ray instance")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--ray", action="store_true", help="train on a private Ray instance")
+    where.add_argument("--shared", action="store_true", help="train on a Ray instance that outlives drivers")
     parser.add_argument("--loaded", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     with open_folder() as folder:
         if not options.loaded:
             sys.exit(run_with_library(sys.argv[1:], folder, None).returncode)
-        tally = KillLoop(folder, options.ray).run(options.kills, lambda line: print(line, flush=True))
+        with start_ray_instance(1) if options.shared else nullcontext() as instance:
+            loop = KillLoop(folder, options.ray, instance and instance.environment)
+            tally = loop.run(options.kills, lambda line: print(line, flush=True))
     print(f"{tally.kills} kills over {tally.writes} writes, {len(tally.differences)} studies differ")
     sys.exit(bool(tally.differences))
 
