@@ -323,7 +323,7 @@ def test_fields_that_a_classifier_does_not_use_are_refused(config, message):
 
 @pytest.mark.parametrize("config", [LSTMConfig(), LSTMNConfig(layers=2)], ids=["lstm", "two layers"])
 def test_fusion_requires_lstm_networks_of_one_layer(config):
-    with pytest.raises(ConfigurationError, match='take family = "lstmn" with layers = 1, or fusion = "none"'):
+    with pytest.raises(ConfigurationError, match='use family = "lstmn" with layers = 1, or fusion = "none"'):
         PairReadingConfig(fusion="deep").build_classifier(config, WORDS, HEAD)
 
 
