@@ -1,13 +1,16 @@
 """`memtune search`: run a study with this process as the driver."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from memtune.cli.terminal import ReplaceChampion, out, print_promotion, warn
 from memtune.gc_pause import gc_paused
 from memtune.number_format import format_count
+
+if TYPE_CHECKING:
+    from memtune.studies.study_run import StudyResult
 
 __all__ = ["GpusPerTrial", "TimeBudget", "Trials", "collect_overrides", "search"]
 
@@ -70,8 +73,6 @@ def search(
         return
     with gc_paused():
         from memtune.api import run_search
-        from memtune.reports.trial_tables import family_table, spread_table
-        from memtune.results.promotion import has_test_split
 
     result = run_search(
         study,
@@ -82,23 +83,46 @@ def search(
         address=address,
         console=out,
     )
-    open_trials = format_count(len(result.open_trials), "trial")
+    _print_result(study, result)
+
+
+def _print_result(study: Path, result: "StudyResult") -> None:
+    """Print the tables of a run, and how it ended. Raises Exit with code 1 after an interruption."""
+    # Imported here: these modules import PyTorch; `search` has loaded it.
+    from memtune.reports.trial_tables import family_table, spread_table
+    from memtune.results.promotion import has_test_split
+
+    resolved = result.resolved
     if result.is_interrupted:
+        open_trials = format_count(len(result.open_trials), "trial")
         warn(f"stopped with {open_trials} open; to resume: memtune search {study} --resume")
         raise typer.Exit(1)
-    resolved = result.resolved
     question, searched = resolved.study.question, resolved.searched_fields
     out.print(family_table(result.outcomes, resolved.vocabulary_size, question, searched))
     if result.repeats:
         out.print(spread_table(result.outcomes, result.repeats, searched))
     print_promotion(result.promotion, has_test_split(resolved))
+    _print_spent_budget(study, result)
+    if not result.is_recorded:
+        warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")
+
+
+def _print_spent_budget(study: Path, result: "StudyResult") -> None:
+    """Print which budget ended the study and how to continue it."""
+    max_trials = result.resolved.study.budget.trials
     if result.spent_budget:
+        open_trials = format_count(len(result.open_trials), "trial")
         warn(
             f"{result.spent_budget}; {open_trials} open; to continue, raise it under [budget] and run: "
             f"memtune search {study} --resume"
         )
-    if not result.is_recorded:
-        warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")
+    elif len(result.outcomes) >= max_trials:
+        out.print(
+            f"budget.trials is reached: {max_trials:,}; to continue with more: memtune search {study} "
+            f"--resume --trials {2 * max_trials}",
+            soft_wrap=True,
+            highlight=False,
+        )
 
 
 def collect_overrides(

@@ -63,13 +63,16 @@ def _print_detail(detail: "StudyDetail") -> None:
         describe_spending,
         ended_table,
         family_best_table,
+        format_states,
         progress_table,
     )
 
     summary = detail.summary
-    counts = ", ".join(f"{count} {state.value}" for state, count in sorted(summary.trials.items()))
     out.print(f"study {summary.id}: {summary.question}", highlight=False, soft_wrap=True)
-    out.print(f"corpus {summary.corpus}, trials: {counts}; {describe_spending(summary)}", highlight=False)
+    out.print(
+        f"corpus {summary.corpus}, trials: {format_states(summary)}; {describe_spending(summary)}",
+        highlight=False,
+    )
     for table in (family_best_table(detail), progress_table(detail), ended_table(detail)):
         if table.row_count:
             out.print(table)

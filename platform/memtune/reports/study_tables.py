@@ -8,6 +8,7 @@ from rich.text import Text
 from memtune.results.study_catalogue import StudySummary
 from memtune.results.study_detail import ComparedTrial, StudyDetail
 from memtune.studies.budgets.study_cost import CostRow, StudyCost
+from memtune.trial_state import TrialState
 
 __all__ = [
     "comparison_table",
@@ -15,6 +16,7 @@ __all__ = [
     "describe_spending",
     "ended_table",
     "family_best_table",
+    "format_states",
     "progress_table",
     "study_list_table",
 ]
@@ -26,7 +28,7 @@ def study_list_table(studies: Sequence[StudySummary]) -> Table:
     for study in studies:
         best = "" if study.best is None else f"#{study.best.number} {study.objective} {study.best.figure}"
         activity = "" if study.last_activity is None else f"{study.last_activity:%Y-%m-%d %H:%M}"
-        table.add_row(study.id, study.corpus, _format_states(study), best, describe_spending(study), activity)
+        table.add_row(study.id, study.corpus, format_states(study), best, describe_spending(study), activity)
     return table
 
 
@@ -82,7 +84,7 @@ def cost_table(cost: StudyCost) -> Table:
     def add_rows(rows: Sequence[CostRow], *, ends_section: bool = True) -> None:
         for row in rows:
             cells = [row.group, f"{row.trials:,}", f"{row.tokens:,}", f"{row.cpu_hours:.3f}"]
-            cells += [f"{row.gpu_hours:.3f}"] * has_gpus + [f"{row.money or 0:,.2f}"] * has_money
+            cells += [f"{row.gpu_hours:.3f}"] * has_gpus + [f"{row.money or 0:,.4f}"] * has_money
             table.add_row(*cells, end_section=ends_section and row is rows[-1])
 
     add_rows(cost.by_state)
@@ -99,5 +101,11 @@ def _make_table(title: str, names: Sequence[str]) -> Table:
     return table
 
 
-def _format_states(study: StudySummary) -> str:
-    return ", ".join(f"{count} {state.value}" for state, count in sorted(study.trials.items()))
+def format_states(study: StudySummary) -> str:
+    """How many trials are in each state."""
+    return ", ".join(f"{count} {_name_state(state)}" for state, count in sorted(study.trials.items()))
+
+
+def _name_state(state: TrialState) -> str:
+    """The state; a running trial may wait for a driver, which the study database does not tell."""
+    return "open" if state is TrialState.RUNNING else state.value

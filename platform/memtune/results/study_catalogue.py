@@ -76,10 +76,11 @@ class RemovedStudy(Value):
 
 
 def list_studies(settings: Settings | None = None) -> list[StudySummary]:
-    """Every study of the home's study database, the one with the latest activity first."""
+    """Every study of the home's study database with a trial, the one with the latest activity first."""
     settings = settings or Settings.from_environment()
     reader = StudyReader(settings.study_database)
-    found = [summarise_study(reader.read(study), settings) for study in reader.list_ids()]
+    stored = [study for study in map(reader.read, reader.list_ids()) if study.outcomes]
+    found = [summarise_study(study, settings) for study in stored]
     return sorted(found, key=lambda study: study.last_activity or datetime.min, reverse=True)
 
 

@@ -68,9 +68,9 @@ class StudyReader:
         )
 
     def delete(self, study: str) -> None:
-        """Delete a study, its repeats and its queue of drivers."""
+        """Delete a study and its repeats; the queue of its drivers stays, because its lease is held."""
         with convert_outage_errors(self._redacted_url):
-            for name in (study, f"{study}{REPEATS_SUFFIX}", f"{study}{DRIVERS_SUFFIX}"):
+            for name in (study, f"{study}{REPEATS_SUFFIX}"):
                 if name in {found.study_name for found in self._storage.get_all_studies()}:
                     self._storage.delete_study(self._storage.get_study_id_from_name(name))
 

@@ -9,6 +9,7 @@ constant learning rate, with reports at the same tokens.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -33,12 +34,11 @@ class Source:
     study: str
     number: int
     identity: str
-    config: TrialConfig
-    repeat: bool = False
+    is_repeat: bool = False
 
     def __str__(self) -> str:
         """The trial's name."""
-        return f"{self.study}#{self.number}" + (" (repeat)" if self.repeat else "")
+        return f"{self.study}#{self.number}" + (" (repeat)" if self.is_repeat else "")
 
 
 class ResultCache:
@@ -48,7 +48,8 @@ class ResultCache:
         """Read the studies; one that completes trials later is not seen."""
         self._settings, self._corpus_digest = settings, corpus_digest
         self._sources: dict[str, Source] = {}
-        self._by_terms: dict[str, list[Source]] = {}
+        self._complete: dict[str, list[tuple[Source, Outcome]]] = defaultdict(list)
+        self._by_terms: dict[str, dict[str, list[tuple[Source, int]]]] = {}
         reader = StudyReader(settings.study_database)
         for other in reader.list_ids():
             if other != study:
@@ -58,13 +59,10 @@ class ResultCache:
 
     def _add_outcomes(self, study: str, outcomes: list[Outcome], *, are_repeats: bool = False) -> None:
         for outcome in outcomes:
-            if outcome.state is not TrialState.COMPLETE:
-                continue
-            config = TrialConfig.model_validate(outcome.configuration)
-            source = Source(study, outcome.number, outcome.identity, config, are_repeats)
-            if config.identity(self._corpus_digest) == outcome.identity:
+            if outcome.state is TrialState.COMPLETE:
+                source = Source(study, outcome.number, outcome.identity, are_repeats)
                 self._sources.setdefault(outcome.identity, source)
-                self._by_terms.setdefault(_digest_terms(config), []).append(source)
+                self._complete[str(outcome.configuration["model"]["family"])].append((source, outcome))
 
     def reuse(self, config: TrialConfig, root: str) -> Source | None:
         """Give a trial without a checkpoint the trained state of another study; return where it is from.
@@ -91,8 +89,21 @@ class ResultCache:
         same = self._sources.get(config.identity(self._corpus_digest))
         if same is not None:
             yield same
-        shorter = [s for s in self._by_terms.get(_digest_terms(config), []) if _can_extend(s.config, config)]
-        yield from sorted(shorter, key=lambda source: -(source.config.gradient_training.tokens or 0))
+        if config.training is not None and config.training.tokens is not None:
+            found = self._group_by_terms(config.model.family).get(_digest_terms(config), [])
+            shorter = [(tokens, source) for source, tokens in found if tokens < config.training.tokens]
+            yield from (source for _, source in sorted(shorter, key=lambda pair: -pair[0]))
+
+    def _group_by_terms(self, family: str) -> dict[str, list[tuple[Source, int]]]:
+        """The extendable trials of a family with their tokens, by everything but their length; read once."""
+        if family not in self._by_terms:
+            groups = self._by_terms[family] = defaultdict(list)
+            for source, outcome in self._complete[family]:
+                config = TrialConfig.model_validate(outcome.configuration)
+                is_same_corpus = config.identity(self._corpus_digest) == outcome.identity
+                if is_same_corpus and _can_be_extended(config):
+                    groups[_digest_terms(config)].append((source, config.gradient_training.tokens or 0))
+        return self._by_terms[family]
 
     def _adapt(self, checkpoint: Checkpoint, config: TrialConfig) -> Checkpoint:
         """The checkpoint as one of this trial, which has used nothing for it.
@@ -115,12 +126,9 @@ def _digest_terms(config: TrialConfig) -> str:
     return digest({**terms, "training": {**(terms["training"] or {}), "tokens": None}})
 
 
-def _can_extend(shorter: TrialConfig, longer: TrialConfig) -> bool:
-    """Whether a longer training passes through the end of a shorter one of the same terms."""
-    if shorter.training is None or longer.training is None:
+def _can_be_extended(config: TrialConfig) -> bool:
+    """Whether a longer training of the same terms passes through the end of this one."""
+    training = config.training
+    if training is None or training.tokens is None or training.report_every is None:
         return False
-    before, after = shorter.training.tokens, longer.training.tokens
-    every = longer.training.report_every
-    if before is None or after is None or every is None or longer.training.schedule.kind != "constant":
-        return False
-    return before < after and before % every == 0
+    return training.schedule.kind == "constant" and training.tokens % training.report_every == 0

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from mlflow.entities import Run
 
 from memtune.api import run_search
 from memtune.results.study_catalogue import remove_study
@@ -44,6 +45,13 @@ def test_trained_configurations_are_reused_and_stopped_as_if_they_had_been_train
     assert sum(outcome.usage.tokens for outcome in first.outcomes) >= 4 * 900
     assert sum(outcome.usage.tokens for outcome in again.outcomes) == 0
 
+    (figures,) = [run.data.metrics for run in find_runs(settings, first.resolved.id, "study")]
+    spent = sum(outcome.usage.tokens for outcome in first.outcomes)
+    assert (figures["spent_tokens"], figures["saved_tokens"]) == (spent, 0)
+    assert figures["spent_cpu_hours"] == pytest.approx(
+        sum(outcome.usage.cpu_seconds for outcome in first.outcomes) / 3600
+    )
+
     tags = read_reuse_tags(settings, again.resolved.id)
     assert tags == {o.identity: f"{first.resolved.id}#{o.number}" for o in first.outcomes}
 
@@ -73,11 +81,16 @@ def test_a_longer_training_continues_a_shorter_one_under_a_constant_schedule(
 
 def read_reuse_tags(settings: Settings, study: str) -> dict[str, str]:
     """Where each trial of a study was trained according to MLflow, by identity."""
-    client = connect(settings.tracking_uri)
-    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    runs = client.search_runs(experiments, f"tags.`memtune.study` = '{study}'")
     return {
         run.data.tags["memtune.trial"]: run.data.tags["memtune.reused_from"]
-        for run in runs
+        for run in find_runs(settings, study, "trial")
         if "memtune.reused_from" in run.data.tags
     }
+
+
+def find_runs(settings: Settings, study: str, role: str) -> list[Run]:
+    """The run of a study, or those of its trials."""
+    client = connect(settings.tracking_uri)
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    condition = f"tags.`memtune.study` = '{study}' AND tags.`memtune.role` = '{role}'"
+    return list(client.search_runs(experiments, condition))
