@@ -1,31 +1,97 @@
-"""Record learning curves, and replay searches on them in simulated time.
+"""Record learning curves, and compare searches on them in simulated time.
 
-python -m benchmarks.tables record benchmarks/tables/ptb.toml [--processes 2]
+    python -m benchmarks.tables record benchmarks/tables/ptb.toml [--processes 2]
+    python -m benchmarks.tables compare [--seeds 30 --processes 2]
+
+The corpora of the recorded tables are cut with the command line:
+
+    memtune corpus import ptb-1450 --format ptb --max-size 1500 --train <(head -n 1450 ptb.train.txt) \\
+        --valid <(head -n 150 ptb.valid.txt) --test <(head -n 150 ptb.test.txt)
+    cut_conllu() { awk -v RS= -v ORS='\\n\\n' "$2" "$1"; }
+    memtune corpus import ewt-2500 --format conllu --max-size 1500 --lower-case \\
+        --train <(cut_conllu en_ewt-ud-train.conllu 'NR<=2500') \\
+        --valid <(cut_conllu en_ewt-ud-dev.conllu 'NR<=200') \\
+        --test <(cut_conllu en_ewt-ud-dev.conllu 'NR>200 && NR<=400')
 """
 
 import argparse
 from functools import partial
 from pathlib import Path
 
-from benchmarks.tables.recording import Recording, record_table
+FOLDER = Path(__file__).parent
 
 
 def main() -> None:
+    options = _parse_options()
+    options.run(options)
+
+
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     record = commands.add_parser("record", help="train configurations of a study and store their curves")
     record.add_argument("study", type=Path, help="a study file; its corpus is in the corpus store")
     record.add_argument("--out", type=Path, help="default: the study file with the suffix .arrow")
-    record.add_argument("--configurations", type=int, default=210)
+    record.add_argument("--configurations", type=int, default=200)
     record.add_argument("--second-seeds", type=int, default=30)
     record.add_argument("--processes", type=int, default=1)
-    options = parser.parse_args()
+    record.set_defaults(run=_record)
+    compare = commands.add_parser("compare", help="run searches on recorded tables in simulated time")
+    compare.add_argument("tables", type=Path, nargs="*", help="default: all beside this module")
+    compare.add_argument("--seeds", type=int, default=30)
+    compare.add_argument("--methods", nargs="*", metavar="NAME", help="default: all")
+    compare.add_argument("--trainings", type=int, default=40, help="full trainings that a search may spend")
+    compare.add_argument("--baseline", default="Ray Tune, factor 3")
+    compare.add_argument("--processes", type=int, default=2)
+    compare.add_argument("--runs", type=Path, default=Path(".memtune/replays"), help="folder of ended runs")
+    compare.add_argument("--page", type=Path, help="Markdown file; the figure has its name and .png")
+    compare.set_defaults(run=_compare)
+    return parser.parse_args()
+
+
+def _record(options: argparse.Namespace) -> None:
+    # Imported here: a comparison needs no torch.
+    from benchmarks.tables.recording import Recording, record_table
+
     record_table(
         Recording(options.study, options.configurations, options.second_seeds),
         options.out or options.study.with_suffix(".arrow"),
         options.processes,
         partial(print, flush=True),
     )
+
+
+def _compare(options: argparse.Namespace) -> None:
+    from benchmarks.tables.comparison_page import draw_comparison, format_comparison
+
+    options.runs.mkdir(parents=True, exist_ok=True)
+    paths = options.tables or sorted(FOLDER.glob("*.arrow"))
+    compared = [_compare_on(path, options) for path in paths]
+    page = format_comparison(compared, options.baseline)
+    print(page)
+    if options.page:
+        options.page.write_text(page, encoding="utf-8")
+        draw_comparison(compared, options.page.with_suffix(".png"))
+
+
+def _compare_on(path: Path, options: argparse.Namespace):
+    from benchmarks.tables.comparison import open_landscape, run_all
+    from benchmarks.tables.comparison_page import TableRuns
+    from benchmarks.tables.methods import METHODS
+
+    methods = options.methods or list(METHODS)
+    runs_file = options.runs / f"{path.stem}.jsonl"
+    runs = run_all(
+        path,
+        methods,
+        options.seeds,
+        options.trainings,
+        runs_file,
+        options.processes,
+        partial(print, flush=True),
+    )
+    by_method = {method: [run for run in runs if run.method == method] for method in methods}
+    return TableRuns(path.stem, *open_landscape(path), by_method, options.trainings)
 
 
 if __name__ == "__main__":

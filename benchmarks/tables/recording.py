@@ -9,6 +9,7 @@ The same arguments give the same trainings. Each is appended to a file beside th
 an interrupted recording continues; the number of processes may change.
 """
 
+import itertools
 import json
 import math
 import os
@@ -28,6 +29,7 @@ from memtune.settings import Settings
 from memtune.spaces import PinnedChooser, RandomChooser, Scalar
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.training import TrialConfig, new_trainer
+from memtune.values import digest
 
 __all__ = ["Recording", "record_table"]
 
@@ -68,7 +70,7 @@ def record_table(recording: Recording, out: Path, processes: int, notify: Callab
     train = partial(_train_all, recording.study_file, progress, processes, notify)
     near_count = round(recording.configurations * NEAR_SHARE)
     randoms = train(list(_draw_random(resolved, recording.configurations - near_count)))
-    nears = train(list(_draw_near(randoms, near_count)))
+    nears = train(list(_draw_near(resolved, randoms, near_count)))
     repeats = train(list(_select_second_seeds([*randoms, *nears], recording.second_seeds)))
     curves = tuple(curve for _, curve in [*randoms, *nears, *repeats])
     study = resolved.study.model_dump(mode="json")
@@ -86,14 +88,34 @@ def _draw_random(resolved: ResolvedStudy, count: int) -> Iterable[Training]:
         yield Training(choices[draw_seed % len(choices)], draw_seed, 0)
 
 
-def _draw_near(randoms: Trained, count: int) -> Iterable[Training]:
+def _draw_near(resolved: ResolvedStudy, randoms: Trained, count: int) -> Iterable[Training]:
+    """Points near the best of `randoms`, all different."""
     parents = _sort_by_cost(randoms)[:PARENTS]
+    seen = {digest(curve.parameters) for _, curve in randoms}
     for number in range(count):
-        training, curve = parents[number % len(parents)]
-        chooser = random.Random(number)
-        family = curve.parameters["family"]
-        kept = {name: value for name, value in curve.parameters.items() if chooser.random() < KEPT_SHARE}
-        yield Training({**kept, "family": family}, len(randoms) + number, training.seed)
+        curve = parents[number % len(parents)][1]
+        for attempt in itertools.count():
+            seed = number + attempt * count
+            training = Training(_keep_some(curve, seed), len(randoms) + seed, 0)
+            drawn = digest(_choose(training, resolved)[1])
+            if drawn not in seen:
+                break
+        seen.add(drawn)
+        yield training
+
+
+def _keep_some(curve: Curve, seed: int) -> dict[str, Scalar]:
+    """The family and most other parameters of a configuration."""
+    chooser = random.Random(seed)
+    kept = {name: value for name, value in curve.parameters.items() if chooser.random() < KEPT_SHARE}
+    return {**kept, "family": curve.family}
+
+
+def _choose(training: Training, resolved: ResolvedStudy) -> tuple[TrialConfig, dict[str, Scalar]]:
+    """The configuration of a training, and its parameters by name."""
+    chooser = PinnedChooser(training.pinned, RandomChooser(training.draw_seed))
+    config = resolved.sample(chooser).model_copy(update={"seed": training.seed})
+    return config, dict(chooser.parameters)
 
 
 def _select_second_seeds(trained: Trained, count: int) -> Iterable[Training]:
@@ -144,15 +166,14 @@ def _train(study_file: Path, training: Training) -> Curve:
     """Train one configuration on one core, to its budget or its divergence."""
     torch.set_num_threads(1)
     resolved = _resolve(study_file)
-    chooser = PinnedChooser(training.pinned, RandomChooser(training.draw_seed))
-    config = resolved.sample(chooser).model_copy(update={"seed": training.seed})
+    config, parameters = _choose(training, resolved)
     trainer = new_trainer(config, resolved.corpus)
     start = time.process_time()
     seconds = []
     while not trainer.finished:
         trainer.advance()
         seconds.append(time.process_time() - start)
-    return _make_curve(config, chooser.parameters, trainer.curve, seconds)
+    return _make_curve(config, parameters, trainer.curve, seconds)
 
 
 def _make_curve(config: TrialConfig, parameters: dict, reports: Sequence, seconds: Sequence[float]) -> Curve:

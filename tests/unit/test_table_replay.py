@@ -7,10 +7,19 @@ import numpy as np
 import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
+from benchmarks.tables.comparison import compute_ert, estimate_ratio, summarise
 from benchmarks.tables.curve_table import Curve, CurveTable, read_table, write_table
 from benchmarks.tables.landscape import TREES, Landscape, SimulatedCurve, _Forest, draw_parameters
 from benchmarks.tables.memtune_search import open_director
-from benchmarks.tables.simulation import DirectorSearch, SimulatedExecutor, SimulatedTrial, Simulation
+from benchmarks.tables.methods import METHODS, SearchTask
+from benchmarks.tables.ray_tune_search import RayTuneSearch
+from benchmarks.tables.simulation import (
+    DirectorSearch,
+    Observation,
+    SimulatedExecutor,
+    SimulatedTrial,
+    Simulation,
+)
 from memtune.search import Proposals, SamplerConfig
 from memtune.search.early_stopping import SuccessiveHalvingConfig
 from memtune.spaces import Space, combine_spaces, read_space
@@ -178,3 +187,58 @@ def test_the_fast_prediction_of_a_forest_is_that_of_scikit_learn() -> None:
     forest = _Forest(features, targets)
     fresh = random.normal(size=(20, 4))
     np.testing.assert_allclose([forest.predict(row) for row in fresh], expected.predict(fresh), atol=1e-12)
+
+
+def make_observation(tokens: int, number: int, report: int, cost: float, mean_cost: float) -> Observation:
+    return Observation(tokens / 10, tokens, number, report, cost, mean_cost)
+
+
+def test_a_goal_is_reached_by_the_choice_and_not_by_luck() -> None:
+    observations = [
+        make_observation(10, 0, 1, cost=1.0, mean_cost=1.2),  # a lucky seed: its mean is far from the best
+        make_observation(20, 1, 1, cost=1.1, mean_cost=1.004),  # within 0.5 %, but not the search's choice
+        make_observation(30, 1, 2, cost=0.99, mean_cost=1.008),
+        make_observation(40, 2, 1, cost=0.98, mean_cost=1.001),
+        make_observation(50, 3, 1, cost=0.97, mean_cost=1.1),
+    ]
+    run = summarise("random", 0, observations, best_cost=1.0, trial_tokens=20)
+    assert run.trainings_to_goal == (1.5, 2.0)
+    assert run.seconds_to_goal == (3.0, 4.0)
+    assert run.regret == pytest.approx(0.1)
+    assert (run.trials, run.complete) == (4, 1)
+
+
+def test_the_expected_running_time_counts_what_missed_runs_spent() -> None:
+    assert compute_ert([10.0, 20.0, np.inf], max_trainings=40) == 35.0
+    assert compute_ert([np.inf], max_trainings=40) == np.inf
+    ratio, low, high = estimate_ratio([10.0, 30.0], [20.0, 20.0], max_trainings=40)
+    assert (ratio, low, high) == (1.0, 0.5, 1.5)
+
+
+def test_the_ratio_to_a_method_that_never_reached_the_goal_is_unknown() -> None:
+    assert np.isnan(estimate_ratio([np.inf], [np.inf], max_trainings=40)[0])
+
+
+def test_ray_tunes_asha_stops_trials_in_a_simulation() -> None:
+    search = RayTuneSearch(make_space(), reports=3, seed=1, factor=3)
+    simulation = script_curves(*(make_curve(cost, 1) for cost in (3, 2, 1, 9)))
+    simulation.workers = 1
+    simulation.max_tokens = 10 * 10
+    observations = simulation.run(search)
+    # Its cutoff is the 67th percentile of the values before: the fourth trial stops at its first report.
+    assert [(o.number, o.report) for o in observations if o.number > 2] == [(3, 1)]
+
+
+def make_needed_names(family: str) -> set[str]:
+    return {"family", f"{family}.model.width"}
+
+
+def test_memtune_replays_a_study_with_every_sampler_setting(table: CurveTable) -> None:
+    landscape = Landscape(table, make_space())
+    for name in ("memtune", "memtune, Sobol 20, extrapolated", "random"):
+        task = SearchTask(landscape.space, REPORT_TOKENS, seed=1)
+        with METHODS[name](task) as search:
+            trials = [search.start_trial() for _ in range(3)]
+        for trial in trials:
+            assert trial is not None
+            assert set(trial.parameters) == make_needed_names(str(trial.parameters["family"]))

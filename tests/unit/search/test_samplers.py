@@ -105,6 +105,19 @@ def open_proposals(space: str, **config) -> Proposals:
     )
 
 
+def test_tpe_draws_the_parameters_of_chosen_branches_only():
+    space = read_space(SPACE, "space.toml")
+    factory, study = SamplerFactory(SamplerConfig(), space, startup_trials=6), optuna.create_study()
+    for number in range(12):
+        study.sampler = factory.make_sampler(number, study.get_trials(deepcopy=False))
+        trial = study.ask()
+        value = cost(space.sample(trial))
+        if number >= 6:
+            assert set(trial.relative_params) == set(trial.params)
+            assert len(trial.params) == 3
+        study.tell(trial, value)
+
+
 @pytest.mark.parametrize(
     "config", [{"kind": "qmc"}, {"kind": "tpe", "startup": "sobol", "startup_trials": 16}]
 )

@@ -36,6 +36,8 @@ class JointSpace:
             for name, distribution in found.items()
             if distribution is not None and not distribution.single()
         }
+        self.groups = _group_by_conditions(space, self.distributions)
+        """The parameters by the choices of branches under which a trial has them, outer branches first."""
         self._middle = self.read_cube([0.5] * len(self.distributions))
 
     def fill_absent(self, parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:
@@ -70,6 +72,17 @@ class JointSpace:
             else _locate_value(self.distributions[name], parameters[name])
             for (name, value), coordinate in zip(self.read_cube(near).items(), near, strict=True)
         ]
+
+
+def _group_by_conditions(
+    space: Space, distributions: Mapping[str, BaseDistribution]
+) -> list[tuple[dict[str, str], dict[str, BaseDistribution]]]:
+    groups: dict[tuple[tuple[str, str], ...], dict[str, BaseDistribution]] = {}
+    for parameter in space.parameters():
+        if parameter.name in distributions:
+            group = groups.setdefault(tuple(parameter.conditions.items()), {})
+            group[parameter.name] = distributions[parameter.name]
+    return [(dict(conditions), group) for conditions, group in groups.items()]
 
 
 def _make_distribution(leaf: Any) -> BaseDistribution | None:

@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial
 from memtune.search.compatibility import RestrictedStudy
 from memtune.search.samplers.joint_space import JointSpace
 
-__all__ = ["JointSampler", "OrderedNsga2Sampler", "RestrictedSampler", "SobolSampler"]
+__all__ = ["BranchSampler", "JointSampler", "OrderedNsga2Sampler", "RestrictedSampler", "SobolSampler"]
 
 
 class RestrictedSampler(optuna.samplers.BaseSampler):
@@ -45,6 +45,36 @@ class RestrictedSampler(optuna.samplers.BaseSampler):
 
     def _restrict_study(self, study: optuna.Study) -> Any:
         return RestrictedStudy(study, self._trials)
+
+
+class BranchSampler(RestrictedSampler):
+    """A sampler that draws parameters together where a trial has them together.
+
+    It draws the parameters outside of branches first, and then those of the branches that were chosen. What
+    Optuna's own groups do, they draw for all branches, which takes a multiple of the time.
+    """
+
+    def __init__(
+        self, sampler: optuna.samplers.BaseSampler, trials: Sequence[FrozenTrial], space: JointSpace
+    ) -> None:
+        super().__init__(sampler, trials)
+        self._space = space
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Every parameter of every branch."""
+        return self._space.distributions
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """A value of every parameter that the trial needs."""
+        drawn: dict[str, Any] = {}
+        for conditions, group in self._space.groups:
+            if conditions.items() <= drawn.items():
+                drawn |= super().sample_relative(study, trial, group)
+        return drawn
 
 
 class JointSampler(RestrictedSampler):

@@ -14,6 +14,7 @@ from memtune.errors import SpaceError
 from memtune.search.samplers.cmaes import CmaEsSampler
 from memtune.search.samplers.joint_space import JointSpace
 from memtune.search.samplers.restricted_sampler import (
+    BranchSampler,
     JointSampler,
     OrderedNsga2Sampler,
     RestrictedSampler,
@@ -60,7 +61,7 @@ class SamplerFactory:
         if kind == "gp":
             gp, completed = GPSampler(seed=seed, n_startup_trials=1), complete_trials(told, self._space)
             return JointSampler(gp, completed, self._space, startup)
-        return RestrictedSampler(TPESampler(seed=seed, n_startup_trials=0, group=True), told)
+        return BranchSampler(TPESampler(seed=seed, n_startup_trials=0, multivariate=True), told, self._space)
 
     def _make_startup(self, seed: int, ask_number: int) -> BaseSampler:
         if self._config.startup == "sobol":

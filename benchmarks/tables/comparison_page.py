@@ -1,0 +1,120 @@
+"""The page and the figure of a comparison."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from benchmarks.tables.comparison import GOALS, WORKERS, Run, compute_ert, estimate_ratio
+from benchmarks.tables.curve_table import CurveTable
+from benchmarks.tables.landscape import REFERENCE_POINTS, Landscape
+
+__all__ = ["TableRuns", "draw_comparison", "format_comparison"]
+
+FIGURE_METHODS = (
+    "random",
+    "Ray Tune, factor 3",
+    "Syne Tune ASHA, promotion",
+    "memtune, no cap",
+    "memtune",
+    "memtune, Sobol 20, extrapolated",
+)
+
+
+@dataclass(frozen=True)
+class TableRuns:
+    """The runs on one table, by method."""
+
+    name: str
+    table: CurveTable
+    landscape: Landscape
+    runs: Mapping[str, Sequence[Run]]
+    max_trainings: int
+
+
+def format_comparison(compared: Sequence[TableRuns], baseline: str) -> str:
+    """The sections of all tables as Markdown; ratios are to the method `baseline`."""
+    command = " ".join(["python -m benchmarks.tables", *sys.argv[1:]])
+    return "\n".join([f"`{command}`", "", *(_format_table(each, baseline) for each in compared)])
+
+
+def _format_table(compared: TableRuns, baseline: str) -> str:
+    heads = [f"to {goal:.1%}" for goal in GOALS]
+    columns = [part for head in heads for part in (f"{head}: ERT, reached", "ratio [95 %]", "seconds")]
+    header = ["method", *columns, "final regret, nats", "trials (complete)"]
+    rows = [_format_row(method, compared, baseline) for method in compared.runs]
+    return "\n".join(
+        [
+            f"## {compared.name}",
+            "",
+            _describe_table(compared),
+            "",
+            "| " + " | ".join(header) + " |",
+            "|" + "---|" * len(header),
+            *("| " + " | ".join(row) + " |" for row in rows),
+            "",
+        ]
+    )
+
+
+def _describe_table(compared: TableRuns) -> str:
+    landscape, table = compared.landscape, compared.table
+    seeds = len(next(iter(compared.runs.values())))
+    repeats = sum(curve.seed != 0 for curve in table.curves)
+    minutes = sum(curve.seconds[-1] for curve in table.curves) / 60
+    return (
+        f"{len(table.curves) - repeats} configurations of {len({curve.family for curve in table.curves})} "
+        f"families, {len(landscape.report_tokens)} reports of {landscape.report_tokens[0]:,} tokens each, "
+        f"{repeats} under a second seed, {minutes:.0f} CPU minutes. Cross-validated Spearman correlation of "
+        f"the landscape {landscape.cross_validate():.2f}; noise of a seed {landscape.noise_deviation:.3f} "
+        f"nats; best of {REFERENCE_POINTS:,} random configurations {landscape.best_cost:.3f} nats. {seeds} "
+        f"seeds, {WORKERS} simulated workers, at most {compared.max_trainings} full trainings a run."
+    )
+
+
+def _format_row(method: str, compared: TableRuns, baseline: str) -> list[str]:
+    runs, limit = compared.runs[method], compared.max_trainings
+    cells = [method]
+    for place in range(len(GOALS)):
+        trainings = [run.trainings_to_goal[place] for run in runs]
+        reached = sum(np.isfinite(trainings))
+        cells.append(f"{compute_ert(trainings, limit):.1f}, {reached} of {len(runs)}")
+        cells.append(_format_ratio(trainings, compared, baseline, place))
+        cells.append(f"{median(run.seconds_to_goal[place] for run in runs):.0f}")
+    cells.append(f"{median(run.regret for run in runs):.4f}")
+    cells.append(f"{median(run.trials for run in runs):.0f} ({median(run.complete for run in runs):.0f})")
+    return cells
+
+
+def _format_ratio(trainings: Sequence[float], compared: TableRuns, baseline: str, place: int) -> str:
+    base = [run.trainings_to_goal[place] for run in compared.runs[baseline]]
+    ratio, low, high = estimate_ratio(trainings, base, compared.max_trainings)
+    return f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def draw_comparison(compared: Sequence[TableRuns], file: Path) -> None:
+    """Draw the share of runs that reached each goal over the tokens that they spent."""
+    figure = Figure(figsize=(5 * len(GOALS), 4 * len(compared)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes_TG = figure.subplots(len(compared), len(GOALS), squeeze=False, sharey=True)
+    for each, row in zip(compared, axes_TG, strict=True):
+        for place, axes in enumerate(row):
+            for method in (name for name in FIGURE_METHODS if name in each.runs):
+                trainings = sorted(run.trainings_to_goal[place] for run in each.runs[method])
+                shares = np.arange(1, len(trainings) + 1) / len(trainings)
+                axes.step([0, *trainings], [0, *shares], where="post", label=method)
+            axes.set(
+                title=f"{each.name}, within {GOALS[place]:.1%}",
+                xlabel="tokens, in full trainings",
+                xlim=(0, each.max_trainings),
+                ylim=(0, 1.02),
+            )
+            axes.grid(visible=True, alpha=0.3)
+        row[0].set_ylabel("share of runs that reached it")
+    axes_TG[0, 0].legend(fontsize="small")
+    figure.savefig(file, dpi=120)

@@ -1,0 +1,112 @@
+"""The searches that are compared, by name."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.tables.memtune_search import open_director
+from benchmarks.tables.simulation import DirectorSearch, Search
+from benchmarks.tables.syne_tune_search import SyneTuneSearch
+from memtune.search import EarlyStopping, Proposals, SamplerConfig
+from memtune.search.early_stopping import RULES
+from memtune.spaces import Space
+from memtune.values import digest
+
+__all__ = ["METHODS", "SearchTask"]
+
+MAX_TRIALS = 10**6
+
+
+@dataclass(frozen=True)
+class SearchTask:
+    """What a method searches: a space, the reports of a trial, and the seed of the search."""
+
+    space: Space
+    report_tokens: tuple[int, ...]
+    seed: int
+
+
+OpenSearch = Callable[[SearchTask], AbstractContextManager[Search]]
+
+
+def use_memtune(rule: str = "successive_halving", **settings: Any) -> OpenSearch:
+    """memtune with an early-stopping rule; settings of the sampler start with "sampler_"."""
+    sampler = _select(settings, "sampler_")
+    stopping = {name: value for name, value in settings.items() if not name.startswith("sampler_")}
+
+    @contextmanager
+    def open_search(task: SearchTask) -> Iterator[Search]:
+        needs_grace = "grace" in RULES[rule].model_fields
+        grace = {"grace": task.report_tokens[0]} if needs_grace else {}
+        config = RULES[rule].model_validate({"kind": rule, **grace, **stopping})
+        with tempfile.TemporaryDirectory(prefix="memtune-replay-") as folder:
+            proposals = _open_proposals(folder, task, SamplerConfig(seed=task.seed, **sampler))
+            yield _open_director_search(proposals, config, task)
+
+    return open_search
+
+
+def _select(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): v for name, v in settings.items() if name.startswith(prefix)}
+
+
+def _open_proposals(folder: str, task: SearchTask, sampler: SamplerConfig) -> Proposals:
+    return Proposals(
+        f"journal://{folder}/study.log",
+        "replay",
+        task.space,
+        sampler,
+        identify=lambda configuration: digest(configuration)[:16],
+        get_refusal_reason=lambda configuration: None,
+    )
+
+
+def _open_director_search(proposals: Proposals, rule: EarlyStopping, task: SearchTask) -> DirectorSearch:
+    director = open_director(proposals, rule, task.report_tokens[-1], MAX_TRIALS)
+    return DirectorSearch(director, task.report_tokens)
+
+
+def use_ray_tune(factor: int) -> OpenSearch:
+    """OptunaSearch and ASHA with a reduction factor."""
+
+    @contextmanager
+    def open_search(task: SearchTask) -> Iterator[Search]:
+        # Imported here: Ray takes seconds to import, and the other methods do not need it.
+        from benchmarks.tables.ray_tune_search import RayTuneSearch
+
+        yield RayTuneSearch(task.space, len(task.report_tokens), task.seed, factor)
+
+    return open_search
+
+
+def use_syne_tune(method: str) -> OpenSearch:
+    """A scheduler of Syne Tune."""
+    return lambda task: SyneTuneSearch(task.space, len(task.report_tokens), task.seed, method)
+
+
+UNCAPPED = 10**6
+SOBOL = {"sampler_startup": "sobol", "sampler_startup_trials": 20}
+EXTRAPOLATED = {"sampler_stopped_trials": "extrapolated"}
+METHODS: dict[str, OpenSearch] = {
+    "random": use_memtune("none", sampler_kind="random"),
+    "Ray Tune, factor 4": use_ray_tune(4),
+    "Ray Tune, factor 3": use_ray_tune(3),
+    "Syne Tune ASHA, stopping": use_syne_tune("asha-stopping"),
+    "Syne Tune ASHA, promotion": use_syne_tune("asha-promotion"),
+    "memtune, no cap": use_memtune(max_survivors=UNCAPPED),
+    "memtune": use_memtune(),
+    "memtune, promotion": use_memtune("promotion"),
+    "memtune, promotion, no cap": use_memtune("promotion", max_survivors=UNCAPPED),
+    "memtune, Sobol 20, extrapolated": use_memtune(**SOBOL, **EXTRAPOLATED),
+    "memtune, no early stopping": use_memtune("none"),
+    "random, halving": use_memtune(sampler_kind="random", max_survivors=UNCAPPED),
+    "random, halving, cap 4": use_memtune(sampler_kind="random"),
+    "memtune, cap 2": use_memtune(max_survivors=2),
+    "memtune, cap 8": use_memtune(max_survivors=8),
+    "memtune, Sobol 20": use_memtune(**SOBOL),
+    "memtune, extrapolated": use_memtune(**EXTRAPOLATED),
+    "memtune, promotion, Sobol 20, extrapolated": use_memtune("promotion", **SOBOL, **EXTRAPOLATED),
+    "Syne Tune MOBSTER": use_syne_tune("mobster-stopping"),
+}
