@@ -36,6 +36,8 @@ __all__ = ["Recording", "record_table"]
 NEAR_SHARE = 1 / 3
 PARENTS = 16
 """The best random configurations, around which the others are drawn."""
+SPACE_FIELDS = {"question", "name", "corpus", "spaces", "task", "model", "protocol", "training", "seed"}
+"""The fields of a study that define what is recorded."""
 KEPT_SHARE = 0.7
 """Probability that a parameter keeps the parent's value."""
 
@@ -73,7 +75,7 @@ def record_table(recording: Recording, out: Path, processes: int, notify: Callab
     nears = train(list(_draw_near(resolved, randoms, near_count)))
     repeats = train(list(_select_second_seeds([*randoms, *nears], recording.second_seeds)))
     curves = tuple(curve for _, curve in [*randoms, *nears, *repeats])
-    study = resolved.study.model_dump(mode="json")
+    study = resolved.study.model_dump(mode="json", include=SPACE_FIELDS)
     write_table(CurveTable(curves, study, resolved.vocabulary_size, _describe(resolved)), out)
     total = sum(curve.seconds[-1] for curve in curves)
     notify(f"{out}: {len(curves)} curves, {total / 60:.1f} CPU minutes")
