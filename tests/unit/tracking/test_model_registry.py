@@ -22,6 +22,7 @@ from memtune.tracking import (
     load_registered,
     register_if_better,
 )
+from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from memtune.training import load_model, save_model
 
 VOCABULARY = ["<eos>", "<unk>", "the", "cat", "sleeps"]
@@ -367,6 +368,24 @@ def test_mlflow_itself_loads_a_registered_model(register, tracking_uri, model_fo
     with torch.no_grad():
         nats, _ = negative_log_likelihood(load_model(model_folder), inputs_BT, targets_BT)
     assert score == pytest.approx(-float(nats), rel=1e-6)
+
+
+def test_a_scorer_is_loaded_only_when_every_file_is_as_registered(
+    register, tracking_uri, tmp_path, client, model_folder
+):
+    """MLflow's own loader would import the module that the altered MLmodel names."""
+    champion = register(5.0).champion
+    (score,) = load_scorer(tracking_uri, "models:/ptb@champion", tmp_path / "first").predict(
+        ["the dog sleeps"]
+    )
+    inputs_BT, targets_BT = torch.tensor([[0, 2, 1, 4]]), torch.tensor([[2, 1, 4, 0]])
+    with torch.no_grad():
+        nats, _ = negative_log_likelihood(load_model(model_folder), inputs_BT, targets_BT)
+    assert score == pytest.approx(-float(nats), rel=1e-6)
+    mlmodel = find_package(client, champion) / "MLmodel"
+    mlmodel.write_text(mlmodel.read_text().replace("memtune.tracking.registry.pyfunc_flavor", "antigravity"))
+    with pytest.raises(TrackingError, match="MLmodel was altered"):
+        load_scorer(tracking_uri, "models:/ptb@champion", tmp_path / "second")
 
 
 def test_the_card_is_readable_by_people(register, tracking_uri, tmp_path):

@@ -12,12 +12,13 @@ import torch
 from memtune.errors import TrackingError
 from memtune.models.architecture import LanguageModel, negative_log_likelihood
 from memtune.tracking.registry.model_package import check_files, read_vocabulary
+from memtune.tracking.registry.registered_model import load_registered
 from memtune.training import load_model
 
 if TYPE_CHECKING:
     from mlflow.models import Model
 
-__all__ = ["SentenceScorer", "describe_package"]
+__all__ = ["SentenceScorer", "describe_package", "load_scorer"]
 
 EOS = "<eos>"
 UNK = "<unk>"
@@ -75,10 +76,23 @@ def describe_package(run_id: str) -> "Model":
     return model.add_flavor("python_function", loader_module=__name__)
 
 
+def load_scorer(tracking_uri: str, uri: str, cache: Path) -> SentenceScorer:
+    """The scorer of `models:/ptb@champion`, downloaded to `cache` and checked against the registry first.
+
+    `mlflow.pyfunc.load_model` gives the same figures, but imports the module that MLmodel names before any
+    file is checked: whoever can write to the store can name another one there. Raises the errors of
+    `load_registered`.
+    """
+    return _make_scorer(load_registered(tracking_uri, uri, cache).folder)
+
+
 def _load_pyfunc(path: str) -> SentenceScorer:
-    folder = Path(path)
-    check_files(folder)
+    check_files(Path(path))
+    return _make_scorer(Path(path))
+
+
+def _make_scorer(folder: Path) -> SentenceScorer:
     model = load_model(folder)
     if not isinstance(model, LanguageModel):
-        raise TrackingError(f"{path} holds a classifier, which gives sentences no probability")
+        raise TrackingError(f"{folder} holds a classifier, which gives sentences no probability")
     return SentenceScorer(model, read_vocabulary(folder))
