@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from memtune.corpora import describe_corpus, import_corpus, list_corpora, open_corpus, verify_corpus
     from memtune.corpora.grammar import import_grammar
     from memtune.results.comparison import compare, find_champions
-    from memtune.results.promotion import evaluate_registered as evaluate
+    from memtune.results.model_evaluation import evaluate_model as evaluate
     from memtune.results.single_trial import train
     from memtune.settings import Settings
     from memtune.studies.study_run import dry_run
@@ -52,14 +52,14 @@ _MODULE_BY_NAME = {
     "find_champions": "memtune.results.comparison",
     "compare": "memtune.results.comparison",
     "dry_run": "memtune.studies.study_run",
-    "evaluate": "memtune.results.promotion",
+    "evaluate": "memtune.results.model_evaluation",
     "import_grammar": "memtune.corpora.grammar",
     "load_registered": "memtune.tracking",
     "run_search": "memtune.api",
     "serve_pages": "memtune.tracking",
     "train": "memtune.results.single_trial",
 }
-_NAME_IN_MODULE = {"evaluate": "evaluate_registered"}
+_NAME_IN_MODULE = {"evaluate": "evaluate_model"}
 
 
 def __getattr__(name: str) -> object:

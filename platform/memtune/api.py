@@ -1,6 +1,5 @@
 """Studies as one call: the driver with Ray as its executor, the live display, and the registry."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,11 @@ from memtune.ray_backend.ray_executor import RayExecutor
 from memtune.reports.learning_curves import draw_trial_figures
 from memtune.reports.live_display import LiveDisplay
 from memtune.reports.text_console import TextConsole
-from memtune.results.promotion import promote_best_trial
-from memtune.search import Outcome
+from memtune.results.study_conclusion import conclude_study
 from memtune.settings import Settings
 from memtune.studies.executor import Executor
-from memtune.studies.study import ResolvedStudy, load_study
+from memtune.studies.study import load_study
 from memtune.studies.study_run import StudyHooks, StudyResult, TrialPhase, check_study, run_study
-from memtune.tracking import Promotion, Recorder
 
 __all__ = ["run_search"]
 
@@ -27,7 +24,6 @@ def run_search(
     *,
     resume: bool = False,
     reuse: bool = True,
-    replace_champion: bool = False,
     address: str | None = None,
     settings: Settings | None = None,
     console: Console | None = None,
@@ -36,8 +32,7 @@ def run_search(
     """Run a study, or resume it, and register its best model.
 
     With `reuse`, configurations that another study of the same home has trained are not trained again.
-    `overrides` replace fields of the study's file by dotted name. `replace_champion` registers the best model
-    even where its result does not compare with the champion's (another protocol or text). `address` is a Ray
+    `overrides` replace fields of the study's file by dotted name. `address` is a Ray
     cluster's; without it (and without RAY_ADDRESS) a private Ray instance runs on this machine. `executor`
     runs the trials instead of Ray. Progress goes to `console`.
 
@@ -50,11 +45,13 @@ def run_search(
 
     def watch(phase: TrialPhase) -> LiveDisplay:
         return LiveDisplay(
-            output, phase.title, phase.max_trials, phase.ideal_perplexity, phase.searched_fields
+            output,
+            phase.title,
+            phase.max_trials,
+            phase.ideal_perplexity,
+            phase.searched_fields,
+            phase.names,
         )
 
-    def promote(study: ResolvedStudy, recorder: Recorder, outcomes: Sequence[Outcome]) -> Promotion | None:
-        return promote_best_trial(study, recorder, outcomes, replace_champion)
-
-    hooks = StudyHooks(watch, promote, output.print, draw_trial_figures)
+    hooks = StudyHooks(watch, conclude_study, output.print, draw_trial_figures)
     return run_study(path, resolved, executor or RayExecutor(address), hooks, resume=resume, reuse=reuse)

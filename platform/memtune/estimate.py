@@ -3,12 +3,19 @@
 Mean and interval are taken over costs and then transformed: a mean perplexity is the geometric mean.
 """
 
+import math
+from collections.abc import Sequence
+from statistics import mean, stdev
+
 from pydantic import Field
+from scipy.special import stdtrit
 
 from memtune.objective import Objective, compute_figure, format_figure
 from memtune.values import Value
 
-__all__ = ["Estimate"]
+__all__ = ["CONFIDENCE_LEVEL", "Estimate", "compute_t_interval", "estimate_cost"]
+
+CONFIDENCE_LEVEL = 0.95
 
 
 class Estimate(Value):
@@ -37,9 +44,35 @@ class Estimate(Value):
         low, high = (format_figure(objective, bound, digits) for bound in bounds)
         return f"{figure} (mean of {self.seeds} seeds, 95 % interval {low} to {high})"
 
+    def format(self, objective: Objective, digits: int) -> str:
+        """The figure with its interval in brackets, for tables.
+
+        >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).format("accuracy", 1)
+        '75.0 % [74.0 %, 76.0 %]'
+        """
+        figure, bounds = format_figure(objective, self.cost, digits), self._order_bounds(objective)
+        if bounds is None:
+            return figure
+        low, high = (format_figure(objective, bound, digits) for bound in bounds)
+        return f"{figure} [{low}, {high}]"
+
     def _order_bounds(self, objective: Objective) -> tuple[float, float] | None:
         """The bounds of the cost in the order of their figures, within the costs that an objective has."""
         if self.low is None or self.high is None:
             return None
         low = max(0.0, self.low)
         return (min(1.0, self.high), low) if objective == "accuracy" else (low, self.high)
+
+
+def estimate_cost(costs: Sequence[float]) -> Estimate:
+    """The mean of the costs of several seeds with its t-interval at 95 %; a single cost has no interval."""
+    if len(costs) == 1:
+        return Estimate(cost=costs[0])
+    center, half = compute_t_interval(costs)
+    return Estimate(cost=center, seeds=len(costs), low=center - half, high=center + half)
+
+
+def compute_t_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and half the width of Student's t-interval at 95 %."""
+    quantile = float(stdtrit(len(values) - 1, (1 + CONFIDENCE_LEVEL) / 2))
+    return mean(values), quantile * stdev(values) / math.sqrt(len(values))

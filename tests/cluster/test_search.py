@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from memtune.results.comparison import compare, find_champions
-from memtune.results.promotion import evaluate_registered
+from memtune.results.model_evaluation import evaluate_model
 from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
@@ -94,7 +94,7 @@ def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_
     assert {row.state for row in rows} <= {TrialState.COMPLETE, TrialState.STOPPED}
     (champion,) = find_champions("tiny", settings)
     assert champion.figure == pytest.approx(rows[0].figure, rel=1e-12)
-    evaluated = evaluate_registered("models:/tiny@champion", settings=settings)
+    evaluated = evaluate_model("models:/tiny@champion", settings=settings)
     assert evaluated.metrics.perplexity == pytest.approx(champion.figure, rel=1e-6)
 
 

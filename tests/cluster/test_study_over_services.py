@@ -17,7 +17,7 @@ from memtune.corpora import import_corpus
 from memtune.corpora.grammar import generate_sentences
 from memtune.errors import TrackingError
 from memtune.results.comparison import compare, find_champions
-from memtune.results.promotion import evaluate_registered
+from memtune.results.model_evaluation import evaluate_model
 from memtune.search import Outcome
 from memtune.search.postgresql_connection import ANSWER_TIMEOUT_SECONDS
 from memtune.settings import Settings
@@ -173,7 +173,7 @@ def test_the_study_is_compared_and_its_champion_reproduces_its_figure(struck: St
     rows = compare("grammar", settings=struck.settings).rows
     (champion,) = find_champions("grammar", struck.settings)
     assert champion.figure == pytest.approx(rows[0].figure, rel=1e-12)
-    evaluated = evaluate_registered("models:/grammar@champion", settings=struck.settings)
+    evaluated = evaluate_model("models:/grammar@champion", settings=struck.settings)
     assert evaluated.metrics.perplexity == pytest.approx(champion.figure, rel=1e-6)
 
 

@@ -189,8 +189,9 @@ def test_ask_compares_the_mistakes_of_two_models(settings: Settings, tmp_path: P
     file = tmp_path / "trial.toml"
     file.write_text(TRIAL)
     for seed in ("0", "1"):
-        assert run("train", str(file), "--seed", seed, "--replace-champion").returncode == 0
-    models = ["models:/tiny/1", "models:/tiny/2"]
+        assert run("train", str(file), "--seed", seed).returncode == 0
+    rows = json.loads(output("compare", "--corpus", "tiny", "--json"))
+    models = ["models:/tiny/1", next(row["run_id"] for row in rows if row["seed"] == 1)]
     records = json.loads(output("ask", *models, "--questions", "asked", "--json"))
     assert [(record["questions"], record["not_asked"]) for record in records] == [(2, 1), (2, 1)]
     assert records[0]["by_attractors"]["5+"]["questions"] == 1

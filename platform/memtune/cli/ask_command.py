@@ -1,4 +1,4 @@
-"""`memtune ask`: registered models answer questions."""
+"""`memtune ask`: trained models answer questions."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -17,7 +17,9 @@ __all__ = ["ask"]
 
 
 def ask(
-    models: Annotated[list[str], typer.Argument(help="models:/NAME@champion or models:/NAME/VERSION.")],
+    models: Annotated[
+        list[str], typer.Argument(help="models:/NAME@champion, models:/NAME/VERSION, STUDY#7 or a run's id.")
+    ],
     questions: Annotated[
         str | None,
         typer.Option(help="Corpus of questions; default: the questions of each model's own corpus."),

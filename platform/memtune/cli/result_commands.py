@@ -51,6 +51,7 @@ def compare(
             "with --port, put that port's number into the link",
             soft_wrap=True,
         )
+    out.print(describe_accesses(found.test_accesses))
     for other in found.other_protocols:
         _print_compare_hint(corpus, study, other)
 
@@ -69,22 +70,35 @@ def _print_compare_hint(corpus: str, study: str | None, protocol: str) -> None:
 def best(
     corpus: Annotated[str | None, typer.Option(help="One corpus; default: all.")] = None, json: AsJson = False
 ) -> None:
-    """Print the champion of each corpus.
+    """The champions of each corpus, one for each protocol and task, as the registry holds them.
 
     Example: memtune best --corpus ptb
     """
-    from memtune.results.comparison import find_champions
+    from memtune.results.comparison import count_accesses, find_champions
 
     found = find_champions(corpus)
+    accesses = count_accesses(found)
     if json:
-        out.print_json(data=[champion.model_dump(mode="json") for champion in found])
+        records = [
+            champion.model_dump(mode="json") | {"test_accesses": accesses[champion.corpus]}
+            for champion in found
+        ]
+        out.print_json(data=records)
         return
     for champion in found:
         out.print(
-            f"models:/{champion.corpus}@champion is version {champion.version}: {champion.family}, "
-            f"{champion.summary}, protocol {champion.protocol}, {_describe_origin(champion.study)}",
+            f"models:/{champion.corpus}@{champion.alias} is version {champion.version}: {champion.family}, "
+            f"{champion.summary}, protocol {champion.protocol}, {_describe_origin(champion.study)}; "
+            f"{describe_accesses(accesses[champion.corpus])}",
             soft_wrap=True,
         )
+
+
+def describe_accesses(count: int) -> str:
+    """How often the models of a corpus have read a test split, in words."""
+    from memtune.number_format import format_count
+
+    return f"test split read {format_count(count, 'time')} by models of this corpus"
 
 
 def _describe_origin(study: str) -> str:
@@ -94,7 +108,9 @@ def _describe_origin(study: str) -> str:
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="models:/NAME@champion or models:/NAME/VERSION.")],
+    model: Annotated[
+        str, typer.Argument(help="models:/NAME@champion, models:/NAME/VERSION, STUDY#7 or a run's id.")
+    ],
     split: SplitName = "valid",
     device: Device = "cpu",
     cache_size: Annotated[
@@ -113,7 +129,7 @@ def evaluate(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Evaluate a registered model on a split of its corpus, under its protocol.
+    """Evaluate a registered model or a trial on a split of its corpus, under its protocol.
 
     Example: memtune evaluate models:/ptb@champion --split test --tune-cache
     """
@@ -126,17 +142,17 @@ def evaluate(
     cache = _parse_cache(options, tune_cache) if options or tune_cache else None
     # Before torch is imported, which takes seconds and hundreds of megabytes.
     require_registered(Settings.from_environment().tracking_uri, model)
-    from memtune.results.promotion import evaluate_registered
+    from memtune.results.model_evaluation import evaluate_model
 
-    found = evaluate_registered(model, split, device=device, cache=cache)
+    found = evaluate_model(model, split, device=device, cache=cache)
     if json:
         summary = {
             **found.metrics.model_dump(exclude_none=True),
             "split": split,
-            "protocol": found.version.protocol,
+            "protocol": found.label,
         }
         with_cache = {"ideal": found.ideal_perplexity, "cache": found.cache and found.cache.model_dump()}
-        out.print_json(data={**summary, "model": found.version.uri, **with_cache})
+        out.print_json(data={**summary, "model": found.model, **with_cache})
         return
     ideal = f", ideal {found.ideal_perplexity:.4f}" if found.ideal_perplexity else ""
     used = f", {_describe_cache(found.cache)}" if found.cache else ""
@@ -149,8 +165,7 @@ def evaluate(
         figures = f"accuracy {metrics.accuracy:.4%} of {metrics.tokens:,} examples{tied}"
     else:
         figures = f"{accuracy}perplexity {metrics.perplexity:.6f} over {metrics.tokens:,} tokens"
-    protocol = found.version.protocol
-    out.print(f"{found.version.uri} on {split}: {figures}, protocol {protocol}{used}{ideal}", soft_wrap=True)
+    out.print(f"{found.model} on {split}: {figures}, protocol {found.label}{used}{ideal}", soft_wrap=True)
 
 
 def _parse_cache(given: dict[str, Any], is_tuned: bool) -> Any:

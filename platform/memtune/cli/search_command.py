@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from memtune.cli.terminal import ReplaceChampion, out, print_promotion, warn
+from memtune.cli.terminal import out, print_promotion, warn
 from memtune.gc_pause import gc_paused
 from memtune.number_format import format_count
 
@@ -52,7 +52,6 @@ def search(
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Train also what another study of this home has trained.")
     ] = False,
-    replace_champion: ReplaceChampion = False,
 ) -> None:
     """Run a study: sample, train, stop weak trials early, register the best model.
 
@@ -74,15 +73,7 @@ def search(
     with gc_paused():
         from memtune.api import run_search
 
-    result = run_search(
-        study,
-        overrides,
-        resume=resume,
-        reuse=not no_cache,
-        replace_champion=replace_champion,
-        address=address,
-        console=out,
-    )
+    result = run_search(study, overrides, resume=resume, reuse=not no_cache, address=address, console=out)
     _print_result(study, result)
 
 
@@ -91,6 +82,7 @@ def _print_result(study: Path, result: "StudyResult") -> None:
     # Imported here: these modules import PyTorch; `search` has loaded it.
     from memtune.reports.trial_tables import family_table, spread_table
     from memtune.results.promotion import has_test_split
+    from memtune.results.study_conclusion import rank_outcomes
 
     resolved = result.resolved
     if result.is_interrupted:
@@ -98,9 +90,13 @@ def _print_result(study: Path, result: "StudyResult") -> None:
         warn(f"stopped with {open_trials} open; to resume: memtune search {study} --resume")
         raise typer.Exit(1)
     question, searched = resolved.study.question, resolved.searched_fields
-    out.print(family_table(result.outcomes, resolved.vocabulary_size, question, searched))
-    if result.repeats:
-        out.print(spread_table(result.outcomes, result.repeats, searched))
+    outcomes = result.outcomes + result.repeats
+    if ranking := rank_outcomes(resolved, outcomes):
+        out.print(family_table(ranking, outcomes, resolved.vocabulary_size, question, searched))
+        if result.repeats:
+            out.print(spread_table(ranking, outcomes, searched))
+    for statement in result.conclusion.statements if result.conclusion else ():
+        out.print(statement, soft_wrap=True, highlight=False)
     print_promotion(result.promotion, has_test_split(resolved))
     _print_spent_budget(study, result)
     if not result.is_recorded:

@@ -19,7 +19,7 @@ def seeds_train(
 ) -> None:
     """Train trial files under several seeds, and print validation and test figures with their deviation.
 
-    Nothing is recorded or registered. Training takes one thread.
+    Only the accesses to the test split are recorded. Training takes one thread.
 
     Example: memtune seeds train jobs/trials/grammar_rm.toml --seeds 0,1,2
     """
@@ -54,7 +54,9 @@ def seeds_ask(
 
 
 def rare_words(
-    model: Annotated[str, typer.Argument(help="models:/NAME@champion or models:/NAME/VERSION.")],
+    model: Annotated[
+        str, typer.Argument(help="models:/NAME@champion, models:/NAME/VERSION, STUDY#7 or a run's id.")
+    ],
     split: SplitName = "valid",
     max_count: Annotated[
         int, typer.Option(min=0, help="Highest count of a rare word in the training text.")

@@ -21,7 +21,6 @@ __all__ = [
     "ClusterPath",
     "CorpusStoreOption",
     "Device",
-    "ReplaceChampion",
     "SplitName",
     "Yes",
     "err",
@@ -40,12 +39,6 @@ CorpusStoreOption = Annotated[
     str | None, typer.Option(help="Folder or URI of the corpora; default: MEMTUNE_STORE.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
-ReplaceChampion = Annotated[
-    bool,
-    typer.Option(
-        "--replace-champion", help="Register the model even if it does not compare with the champion."
-    ),
-]
 ClusterPath = Annotated[Path, typer.Argument(help="A cluster file, such as cluster.yaml.")]
 SplitName = Annotated[Literal["train", "valid", "test"], typer.Option(help="Split of the corpus.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -80,7 +73,7 @@ def print_promotion(promotion: "Promotion | None", has_test_split: bool) -> None
     elif promotion.champion is None:
         out.print(f"the champion stays: {promotion.reason}", soft_wrap=True)
     else:
-        corpus = promotion.champion.corpus
-        out.print(f"new champion models:/{corpus}@champion: {promotion.reason}", soft_wrap=True)
+        uri = f"models:/{promotion.champion.corpus}@{promotion.champion.alias}"
+        out.print(f"new champion {uri}: {promotion.reason}", soft_wrap=True)
         split = " --split test" if has_test_split else ""
-        out.print(f"evaluate it with: memtune evaluate models:/{corpus}@champion{split}", soft_wrap=True)
+        out.print(f"evaluate it with: memtune evaluate {uri}{split}", soft_wrap=True)

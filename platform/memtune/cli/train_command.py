@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import TextColumn
 
-from memtune.cli.terminal import Device, ReplaceChampion, out, print_promotion, progress_bar, warn
+from memtune.cli.terminal import Device, out, print_promotion, progress_bar, warn
 from memtune.errors import MemtuneError
 from memtune.gc_pause import gc_paused
 from memtune.objective import format_figure
@@ -24,7 +24,6 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Use this seed instead of the file's.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")] = None,
     device: Device = "cpu",
-    replace_champion: ReplaceChampion = False,
 ) -> None:
     """Train one configuration here, recorded like a trial; a second call resumes it.
 
@@ -58,7 +57,6 @@ def train(
                 file,
                 overrides,
                 device=device,
-                replace_champion=replace_champion,
                 on_progress=show,
                 on_report=lambda report: bar.console.print(_format_report(report, counted_in)),
                 draw_figures=draw_trial_figures,

@@ -14,6 +14,7 @@ from memtune.number_format import format_count
 from memtune.objective import format_figure
 from memtune.reports.text_console import show_control_characters
 from memtune.studies.director import Trial
+from memtune.studies.seed_repeats import TrialNames
 from memtune.tasks import LanguageModellingConfig
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
@@ -45,11 +46,13 @@ class LiveDisplay:
         trial_budget: int,
         ideal: float | None = None,
         searched_fields: Collection[str] = (),
+        names: TrialNames | None = None,
     ) -> None:
         """`ideal` is the lowest validation perplexity that a model can reach; `searched_fields` has
         the dotted names of the fields that distinguish trials besides their key parameters."""
         self._console, self._title, self._trial_budget, self._ideal = console, title, trial_budget, ideal
         self._searched_fields = searched_fields
+        self._names = names or TrialNames()
         self._trials: dict[int, Trial] = {}
         self._printed_states: dict[int, tuple[str, int]] = {}
         self._printed_remarks: dict[int, int] = {}
@@ -82,12 +85,13 @@ class LiveDisplay:
         """Print each new remark on a line of its own, above the table where there is one."""
         number = trial.proposal.number
         for remark in trial.remarks[self._printed_remarks.get(number, 0) :]:
-            self._console.print(f"trial {number:3d}  {remark}", markup=False, highlight=False, soft_wrap=True)
+            line = f"trial {self._get_name(trial):>3}  {remark}"
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
         self._printed_remarks[number] = len(trial.remarks)
 
     def _format_line(self, trial: Trial) -> str:
         parts = [
-            f"trial {trial.proposal.number:3d}",
+            f"trial {self._get_name(trial):>3}",
             f"{trial.state:11s}",
             describe_trial(trial.config, self._searched_fields),
         ]
@@ -127,7 +131,10 @@ class LiveDisplay:
         state = Text(trial.state, COLOURS[trial.state])
         tokens = f"{trial.tokens:,}" if trial.reports else ""
         told = describe_trial(trial.config, self._searched_fields)
-        return [str(trial.proposal.number), told, tokens, speed, _format_trial_figure(trial), state]
+        return [self._get_name(trial), told, tokens, speed, _format_trial_figure(trial), state]
+
+    def _get_name(self, trial: Trial) -> str:
+        return self._names.name(trial.proposal.number, trial.config).removeprefix("#")
 
     def _format_caption(self) -> str:
         ended = sum(trial.state in ENDED for trial in self._trials.values())

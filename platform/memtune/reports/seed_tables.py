@@ -61,6 +61,9 @@ def _format_mean(values: Sequence[float]) -> str:
 
 
 def _get_registered_name(model: ModelAnswers) -> str:
+    """The name of the registered model, or the study of a trial."""
+    if "#" in model.model_uri:
+        return model.model_uri.partition("#")[0]
     return model.model_uri.removeprefix("models:/").rpartition("/")[0].partition("@")[0]
 
 

@@ -1,6 +1,7 @@
 """Figures of the trials of a corpus: validation figure against number of parameters."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,11 @@ def write_leaderboard_png(
 def draw_leaderboard(rows: Sequence[LeaderboardRow], corpus: str, ideal: float | None) -> "Figure":
     """Validation perplexity or accuracy against the number of parameters, one colour per family.
 
+    Configurations of full length are points with the mean of their seeds. Crosses are single seeds of these
+    and trials that ended early, which do not compare with the points.
     Horizontal lines show the ideal and the best trial of a family without trained parameters.
     """
+    from matplotlib.colors import TABLEAU_COLORS
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, PercentFormatter
 
@@ -38,13 +42,18 @@ def draw_leaderboard(rows: Sequence[LeaderboardRow], corpus: str, ideal: float |
     axes = figure.add_subplot()
     objective = rows[0].objective if rows else "perplexity"
     draw = axes.semilogx if objective == "accuracy" else axes.loglog
-    for family in sorted({row.family for row in rows}):
-        validated = [row for row in rows if row.family == family and row.figure]
-        points = [(row.parameter_count, row.figure) for row in validated if row.parameter_count]
-        if points:
-            draw(*zip(*points, strict=True), "o", label=family, alpha=0.8)
-        elif validated:  # families such as kneser_ney count n-grams and have no parameters
-            best = min(validated, key=lambda row: row.cost).figure or 0.0
+    for colour, family in zip(cycle(TABLEAU_COLORS), sorted({row.family for row in rows})):
+        validated = [row for row in rows if row.family == family and row.ranked_figure]
+        has_full_length = any(row.estimate for row in validated)
+        for marker, alpha, is_full in (("o", 0.8, True), ("x", 0.4, False)):
+            group = [row for row in validated if (row.estimate is not None) == is_full]
+            points = [(row.parameter_count, row.ranked_figure) for row in group if row.parameter_count]
+            if points:
+                label = family if is_full or not has_full_length else None
+                draw(*zip(*points, strict=True), marker, label=label, alpha=alpha, color=colour)
+        if validated and not any(row.parameter_count for row in validated):
+            # families such as kneser_ney count n-grams and have no parameters
+            best = min(validated, key=lambda row: row.cost).ranked_figure or 0.0
             axes.axhline(best, linestyle=":", color="black", label=f"{family} {best:.2f}")
     if ideal:
         axes.axhline(ideal, linestyle="--", color="grey", label=f"ideal {ideal:.2f}")

@@ -1,13 +1,14 @@
 """Tables of trials: the leaderboard of a corpus, the spread over seeds, samples of a space."""
 
-import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rich.table import Table
 
 from memtune.models import MODELS
+from memtune.number_format import format_count
 from memtune.objective import Objective, format_figure
 from memtune.reports.live_display import describe_trial, format_fields, format_key_parameters
+from memtune.results.selection import Contender, Ranking
 from memtune.search import Outcome
 from memtune.tasks import TASKS, LanguageModellingConfig, TaskConfig
 from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
@@ -16,6 +17,7 @@ from memtune.trial_state import StopReason
 
 __all__ = ["family_table", "leaderboard_table", "sample_table", "spread_table"]
 
+DIGITS = 3
 MODEL_PREFIX, TRAINING_PREFIX = "model.", "training."
 CONFIGURATION_PREFIXES = (MODEL_PREFIX, "task.", "protocol.", TRAINING_PREFIX)
 BUDGET_FIELDS = ("training.tokens", "training.epochs", "training.report_every")
@@ -25,6 +27,9 @@ BUDGET_FIELDS = ("training.tokens", "training.epochs", "training.report_every")
 def leaderboard_table(rows: Sequence[LeaderboardRow], ideal: float | None, title: str) -> Table:
     """One row per trial, best first: validation perplexity per token (lower is better), or accuracy (higher
     is better). With a known ideal, a column has the relative distance of the perplexity from it.
+
+    A configuration of several seeds has its mean with the 95 % interval in the row of its best seed. Trials
+    without a place did not reach full length or lack seeds; their rows say so.
 
     A row shows the key parameters of the trial's family and the other fields in which these trials differ.
     Trials of several studies have different budgets, so their rows name the study.
@@ -45,7 +50,7 @@ def leaderboard_table(rows: Sequence[LeaderboardRow], ideal: float | None, title
         for name in find_varying_parameters(rows)
         if name.startswith(CONFIGURATION_PREFIXES) and _is_distinguishing(name, rows)
     ]
-    for place, row in enumerate(rows, start=1):
+    for row in rows:
         trial = "\n".join(
             [
                 row.name,
@@ -54,26 +59,28 @@ def leaderboard_table(rows: Sequence[LeaderboardRow], ideal: float | None, title
             ]
         )
         table.add_row(
-            str(place),
+            "" if row.place is None else str(row.place),
             trial,
             *_number_cells(row, ideal),
             _describe_state(row),
-            style="bold" if place == 1 else None,
+            style="bold" if row.place == 1 else None,
         )
     return table
 
 
 def _number_cells(row: LeaderboardRow, ideal: float | None) -> list[str]:
-    figure = row.figure
-    figures = ["" if figure is None else _format_row_figure(row.objective, figure)]
+    figure = row.ranked_figure
+    figures = ["" if figure is None else _format_row_figure(row, figure)]
     if ideal:
         figures.append("" if figure is None else f"{figure / ideal - 1:.1%}")
     count = "" if row.parameter_count is None else f"{row.parameter_count:,}"
     return [count, f"{row.tokens:,}", *figures]
 
 
-def _format_row_figure(objective: Objective, figure: float) -> str:
-    return f"{100 * figure:.2f} %" if objective == "accuracy" else f"{figure:.3f}"
+def _format_row_figure(row: LeaderboardRow, figure: float) -> str:
+    if row.estimate is not None:
+        return row.estimate.format(row.objective, DIGITS)
+    return f"{100 * figure:.2f} %" if row.objective == "accuracy" else f"{figure:.{DIGITS}f}"
 
 
 def _recorded_task(row: LeaderboardRow) -> type[TaskConfig]:
@@ -82,9 +89,13 @@ def _recorded_task(row: LeaderboardRow) -> type[TaskConfig]:
 
 
 def _describe_state(row: LeaderboardRow) -> str:
-    """The trial's state, with the reason of its end unless that is its budget or the early-stopping rule."""
+    """The trial's state, the reason of its end unless that is its budget or early stopping, and its notes."""
     unnamed = (None, StopReason.BUDGET, StopReason.EARLY_STOPPING)
-    return row.state if (row.end and row.end.reason) in unnamed else f"{row.state}: {row.end}"
+    state = row.state if (row.end and row.end.reason) in unnamed else f"{row.state}: {row.end}"
+    lines = [state, *([row.note] if row.note else [])]
+    if row.test_accesses:
+        lines.append(f"test split read {format_count(row.test_accesses, 'time')}")
+    return "\n".join(lines)
 
 
 def _is_distinguishing(name: str, rows: Sequence[LeaderboardRow]) -> bool:
@@ -137,27 +148,47 @@ def _describe_model(row: LeaderboardRow, differing: Collection[str]) -> str:
 
 
 def family_table(
-    outcomes: Sequence[Outcome], vocabulary_size: int, title: str, searched_fields: Collection[str] = ()
+    ranking: Ranking,
+    outcomes: Sequence[Outcome],
+    vocabulary_size: int,
+    title: str,
+    searched_fields: Collection[str] = (),
 ) -> Table:
-    """The best trial of each family, best first, with the searched fields: the answer of a study."""
+    """The best configuration of each family, best first, with the searched fields: the answer of a study.
+
+    A family without a configuration of full length comes last, with its value at the last common milestone.
+    `outcomes` are those that the ranking was made of.
+    """
     table = Table(title=title, title_justify="left")
     task = _find_task(outcomes)
-    objective = task.objective
     table.add_column("best", justify="right")
     table.add_column("configuration", overflow="fold")
-    for name in ("parameters", task.prediction_unit, f"validation {objective}", "trials"):
-        table.add_column(name, justify="right")
-    families: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        if outcome.curve:
-            families.setdefault(outcome.configuration["model"]["family"], []).append(outcome)
-    best = {family: min(trials, key=_lowest_cost) for family, trials in families.items()}
-    for family, outcome in sorted(best.items(), key=lambda item: _lowest_cost(item[1])):
+    for name in ("parameters", task.prediction_unit, f"validation {task.objective}", "seeds", "trials"):
+        table.add_column(name, justify="right", overflow="fold")
+    outcome_by_identity = {outcome.identity: outcome for outcome in outcomes}
+    for best, figure, seeds in _list_family_bests(ranking, task.objective):
+        outcome = outcome_by_identity[best.identity]
         config = TrialConfig.model_validate(outcome.configuration)
-        count, tokens = config.parameter_count(vocabulary_size), max(outcome.curve)
-        cells = [f"#{outcome.number}", describe_trial(config, searched_fields), f"{count:,}", f"{tokens:,}"]
-        table.add_row(*cells, format_figure(objective, _lowest_cost(outcome), 3), str(len(families[family])))
+        cells = [describe_trial(config, searched_fields), f"{config.parameter_count(vocabulary_size):,}"]
+        trials = sum(
+            bool(other.curve) and other.configuration["model"]["family"] == best.family for other in outcomes
+        )
+        table.add_row(best.name, *cells, f"{max(outcome.curve):,}", figure, seeds, str(trials))
     return table
+
+
+def _list_family_bests(ranking: Ranking, objective: Objective) -> Iterator[tuple[Contender, str, str]]:
+    """The best trial of each family, its figure, and its number of seeds."""
+    listed: set[str] = set()
+    for configuration in ranking.configurations:
+        best, estimate = configuration.best, configuration.estimate
+        if best.family not in listed:
+            listed.add(best.family)
+            yield best, estimate.format(objective, DIGITS), str(estimate.seeds)
+    for short in ranking.short:
+        if short.trial.family not in listed:
+            listed.add(short.trial.family)
+            yield short.trial, f"ended early: {short.describe(objective, DIGITS)}", "1"
 
 
 def _find_task(outcomes: Sequence[Outcome]) -> TaskConfig:
@@ -168,44 +199,27 @@ def _find_task(outcomes: Sequence[Outcome]) -> TaskConfig:
     )
 
 
-def _lowest_cost(outcome: Outcome) -> float:
-    return min(outcome.curve.values())
-
-
 def spread_table(
-    outcomes: Sequence[Outcome], repeats: Sequence[Outcome], searched_fields: Collection[str] = ()
+    ranking: Ranking, outcomes: Sequence[Outcome], searched_fields: Collection[str] = ()
 ) -> Table:
-    """One row per repeated configuration: best validation cost per seed, mean and standard deviation."""
-    unit = "share of wrong answers" if _find_task(repeats).objective == "accuracy" else "loss, nats per token"
-    table = Table(title=f"the best configurations under other seeds: validation {unit}")
-    for name in ("configuration", "seeds", "mean", "deviation", "per seed"):
+    """One row per repeated configuration, best first: mean with interval, and the figure of each seed."""
+    objective = _find_task(outcomes).objective
+    table = Table(title=f"the best configurations under other seeds: validation {objective}")
+    for name in ("trial", "configuration", "seeds", "mean [95 % interval]", "per seed"):
         table.add_column(name, justify="left" if name == "configuration" else "right", overflow="fold")
-    groups: dict[str, list[Outcome]] = {}
-    for outcome in repeats:
-        groups.setdefault(_key_without_seed(outcome.configuration), []).append(outcome)
-    for key, reruns in groups.items():
-        originals = [outcome for outcome in outcomes if _key_without_seed(outcome.configuration) == key]
-        seeds = [*originals, *reruns]
-        losses = [min(outcome.curve.values()) for outcome in seeds if outcome.curve]
-        table.add_row(*_spread_cells(seeds[0], losses, searched_fields))
+    configuration_by_identity = {outcome.identity: outcome.configuration for outcome in outcomes}
+    for found in ranking.configurations:
+        if found.estimate.seeds > 1:
+            config = TrialConfig.model_validate(configuration_by_identity[found.best.identity])
+            seeds = sorted(found.cost_by_seed.items())
+            table.add_row(
+                found.best.name.partition(" ")[0],
+                describe_trial(config, searched_fields),
+                str(found.estimate.seeds),
+                found.estimate.format(objective, DIGITS),
+                ", ".join(f"{seed}: {format_figure(objective, cost, 3)}" for seed, cost in seeds),
+            )
     return table
-
-
-def _spread_cells(outcome: Outcome, losses: Sequence[float], searched_fields: Collection[str]) -> list[str]:
-    config = TrialConfig.model_validate(outcome.configuration)
-    deviation = f"{statistics.stdev(losses):.4f}" if len(losses) > 1 else ""
-    listed = " ".join(f"{loss:.4f}" for loss in losses)
-    return [
-        describe_trial(config, searched_fields),
-        str(len(losses)),
-        f"{statistics.mean(losses):.4f}",
-        deviation,
-        listed,
-    ]
-
-
-def _key_without_seed(configuration: Mapping[str, object]) -> str:
-    return TrialConfig.model_validate({**configuration, "seed": 0}).model_dump_json()
 
 
 def sample_table(

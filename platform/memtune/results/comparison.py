@@ -1,16 +1,21 @@
 """Comparison of a corpus's trials under one protocol, and the champions of all corpora."""
 
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from memtune.corpora import open_corpus
 from memtune.errors import CorpusError, TrackingError, did_you_mean
+from memtune.number_format import format_count
+from memtune.objective import Objective
+from memtune.results.selection import Contender, Ranking, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
     LeaderboardRow,
     RegisteredVersion,
+    count_test_accesses,
     experiment_link,
     find_champion,
     is_server,
@@ -18,7 +23,7 @@ from memtune.tracking import (
     read_leaderboard,
 )
 
-__all__ = ["LOCAL_PAGES_URL", "Comparison", "compare", "find_champions"]
+__all__ = ["LOCAL_PAGES_URL", "Comparison", "compare", "count_accesses", "find_champions", "rank_rows"]
 
 LOCAL_PAGES_URL = "http://127.0.0.1:5000"
 PARAMETER_COLUMNS = ("model.family", "parameters", "model.width", "model.layers", "model.memory_size")
@@ -29,6 +34,7 @@ class Comparison:
     """A corpus's trials under one protocol, best first."""
 
     rows: list[LeaderboardRow]
+    """Configurations of full length by their mean cost, then those that lack seeds, then shorter trials."""
     protocol: str
     ideal_perplexity: float | None
     """The validation perplexity no model can beat, where it is known and the trials compare by perplexity."""
@@ -38,6 +44,8 @@ class Comparison:
     """The table in MLflow's pages."""
     other_protocols: tuple[str, ...] = ()
     """The protocols of this corpus's other trials, whose figures do not compare with these."""
+    test_accesses: int = 0
+    """How often models of this corpus have read a test split."""
 
 
 def compare(
@@ -72,7 +80,51 @@ def compare(
     )
     ideal = _read_ideal_perplexity(corpus, settings) if kept[0].objective == "perplexity" else None
     figure = settings.home / "figures" / f"{corpus}.png"
-    return Comparison(kept, chosen, ideal, figure, link, tuple(sorted({*labels} - {chosen})))
+    others = tuple(sorted({*labels} - {chosen}))
+    accesses = count_test_accesses(settings.tracking_uri, corpus)
+    return Comparison(rank_rows(kept), chosen, ideal, figure, link, others, accesses)
+
+
+def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:
+    """The rows in the order of their ranking, with their places, estimates and notes."""
+    ranking = rank_trials(_make_contender(row) for row in rows)
+    if ranking is None:
+        return list(rows)
+    changes = dict(_describe_places(ranking, rows[0].objective))
+    row_by_run = {row.run_id: row for row in rows}
+    ordered = [row_by_run[run_id].model_copy(update=change) for run_id, change in changes.items()]
+    return ordered + [row for row in rows if row.run_id not in changes]
+
+
+def _make_contender(row: LeaderboardRow) -> Contender:
+    return Contender(
+        name=row.name.removeprefix(f"{row.family} "),
+        identity=row.run_id,
+        configuration=row.configuration,
+        family=row.family,
+        study=row.study,
+        seed=row.seed,
+        state=row.state,
+        curve=row.curve,
+        planned_tokens=row.planned_tokens,
+    )
+
+
+def _describe_places(ranking: Ranking, objective: Objective) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What a ranking says of each run, by its id, in the order of the ranking."""
+    for place, found in enumerate(ranking.configurations, start=1):
+        has_all = place <= len(ranking.ranked)
+        note = (
+            "" if has_all else f"not ranked: {format_count(found.estimate.seeds, 'seed')}, fewer than others"
+        )
+        yield (
+            found.best.identity,
+            {"estimate": found.estimate, "note": note, "place": place if has_all else None},
+        )
+        for trial in found.trials[1:]:
+            yield trial.identity, {"note": f"a seed of {found.title}"}
+    for short in ranking.short:
+        yield short.trial.identity, {"note": f"not ranked: {short.describe(objective, 3)}"}
 
 
 def _resolve_label(protocol: str, labels: Collection[str], corpus: str) -> str:
@@ -109,14 +161,12 @@ def _read_ideal_perplexity(corpus: str, settings: Settings) -> float | None:
 
 
 def find_champions(corpus: str | None = None, settings: Settings | None = None) -> list[RegisteredVersion]:
-    """The champion of a corpus, or of every corpus. Raises TrackingError when there is none."""
+    """The champion of each label of a corpus, or of every corpus, that of the main label first.
+
+    Raises TrackingError when there is none.
+    """
     settings = settings or Settings.from_environment()
-    if corpus is None:
-        found = list_champions(settings.tracking_uri)
-    else:
-        found = [
-            champion for champion in [find_champion(settings.tracking_uri, corpus)] if champion is not None
-        ]
+    found = list_champions(settings.tracking_uri, corpus)
     if not found:
         of = f' of "{corpus}"' if corpus else ""
         raise TrackingError(
@@ -124,3 +174,12 @@ def find_champions(corpus: str | None = None, settings: Settings | None = None) 
             "MEMTUNE_HOME to where one has run"
         )
     return found
+
+
+def count_accesses(
+    champions: Sequence[RegisteredVersion], settings: Settings | None = None
+) -> dict[str, int]:
+    """How often models of each champion's corpus have read a test split, by corpus."""
+    settings = settings or Settings.from_environment()
+    corpora = dict.fromkeys(champion.corpus for champion in champions)
+    return {corpus: count_test_accesses(settings.tracking_uri, corpus) for corpus in corpora}

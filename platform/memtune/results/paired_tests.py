@@ -7,23 +7,22 @@ whether two configurations differ.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from statistics import mean, stdev
+from collections.abc import Mapping
+from statistics import stdev
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtr
 
 from memtune.errors import CorpusError
-from memtune.estimate import Estimate
+from memtune.estimate import CONFIDENCE_LEVEL, compute_t_interval
 from memtune.objective import Objective
 from memtune.tasks import ItemCosts
 from memtune.values import Value
 
-__all__ = ["MIN_PAIRED_SEEDS", "PairedTest", "compare_items", "compare_seeds", "estimate_cost"]
+__all__ = ["MIN_PAIRED_SEEDS", "PairedTest", "compare_items", "compare_seeds"]
 
-CONFIDENCE_LEVEL = 0.95
 MIN_PAIRED_SEEDS = 3
 RESAMPLES = 5000
 CHUNK_DRAWS = 2**22
@@ -78,26 +77,12 @@ def _to_gain(objective: Objective, difference: float) -> float:
     return -100 * (math.expm1(difference) if objective == "perplexity" else difference)
 
 
-def estimate_cost(costs: Sequence[float]) -> Estimate:
-    """The mean of the costs of several seeds with its t-interval at 95 %; a single cost has no interval."""
-    if len(costs) == 1:
-        return Estimate(cost=costs[0])
-    center, half = _compute_t_interval(costs)
-    return Estimate(cost=center, seeds=len(costs), low=center - half, high=center + half)
-
-
-def _compute_t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and half the width of Student's t-interval at 95 %."""
-    quantile = float(stdtrit(len(values) - 1, (1 + CONFIDENCE_LEVEL) / 2))
-    return mean(values), quantile * stdev(values) / math.sqrt(len(values))
-
-
 def compare_seeds(first: Mapping[int, float], second: Mapping[int, float]) -> PairedTest | None:
     """The t-test of two configurations by their costs under equal seeds; None for fewer than three seeds."""
     gaps = [first[seed] - second[seed] for seed in first if seed in second]
     if len(gaps) < MIN_PAIRED_SEEDS:
         return None
-    center, half = _compute_t_interval(gaps)
+    center, half = compute_t_interval(gaps)
     deviation = stdev(gaps)
     statistic = math.inf if deviation == 0 else abs(center) / deviation * math.sqrt(len(gaps))
     p = 1.0 if center == 0 else 2 * float(stdtr(len(gaps) - 1, -statistic))

@@ -1,4 +1,4 @@
-"""Answers of registered models to questions: sentence completion and number agreement."""
+"""Answers of trained models to questions: sentence completion and number agreement."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,11 +7,9 @@ from typing import Any
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import ConfigurationError, CorpusError, MemtuneError
 from memtune.models.architecture import LanguageModel
-from memtune.results.promotion import open_training_corpus
+from memtune.results.model_sources import open_model
 from memtune.settings import Settings
 from memtune.tasks import QUESTION_TASKS, Answers, QuestionTaskConfig
-from memtune.tracking import load_registered
-from memtune.training import TrialConfig, find_device, load_model
 from memtune.values import parse
 
 __all__ = ["ModelAnswers", "ask"]
@@ -19,7 +17,7 @@ __all__ = ["ModelAnswers", "ask"]
 
 @dataclass(frozen=True)
 class ModelAnswers:
-    """A registered model and its answers."""
+    """A trained model and its answers."""
 
     model_uri: str
     family: str
@@ -38,7 +36,7 @@ def ask(
     device: str = "cpu",
     settings: Settings | None = None,
 ) -> list[ModelAnswers]:
-    """The answers of registered language models, each `models:/ptb@champion` or `models:/ptb/3`.
+    """The answers of language models, each named as in `open_model`: `models:/ptb@champion`, `STUDY#7`.
 
     `questions` is the name of a corpus with annotations; without it each model answers the questions of its
     own corpus. `task` ("completion" or "agreement") is required only for a corpus with both kinds;
@@ -66,17 +64,16 @@ def _ask_model(
     device: str,
     settings: Settings,
 ) -> ModelAnswers:
-    registered = load_registered(settings.tracking_uri, uri, settings.home / "models")
-    corpus = open_training_corpus(uri, registered.version, settings)
+    opened_model = open_model(uri, settings, device)
+    corpus, loaded = opened_model.corpus, opened_model.model
     if questions is not None:
         corpus = open_corpus(f"{corpus.name.partition('+')[0]}+{questions}", settings.corpus_store)
-    config = TrialConfig.model_validate(registered.card.result.configuration)
-    opened = _resolve_task(task, corpus, options).open_questions(corpus, config.protocol)
-    loaded = load_model(registered.folder, str(find_device(device)))
+    opened = _resolve_task(task, corpus, options).open_questions(corpus, opened_model.config.protocol)
     if not isinstance(loaded, LanguageModel):
         raise ConfigurationError(
             f"{uri} is a classifier, which gives no probability to words; name a language model"
         )
+    opened_model.record_access(split)
     answers = opened.answer(loaded, split, device)
     return ModelAnswers(uri, loaded.config.family, answers, opened.unknown_rate(split))
 

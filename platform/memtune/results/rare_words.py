@@ -15,10 +15,8 @@ from memtune.corpora import UNK, Corpus
 from memtune.corpora.batching.protocols import Plan, TextProtocol
 from memtune.errors import TrackingError
 from memtune.models import NeuralLanguageModel, logits
-from memtune.results.promotion import open_training_corpus
+from memtune.results.model_sources import open_model
 from memtune.settings import Settings
-from memtune.tracking import load_registered
-from memtune.training import TrialConfig, load_model
 
 __all__ = ["MergedPerplexity", "compute_merged_perplexity"]
 
@@ -42,17 +40,16 @@ def compute_merged_perplexity(model: str, split: str, max_count: int, settings: 
     Training counts are those of the sentences that the model's protocol keeps. Raises TrackingError for an
     unknown model or one that is not a neural language model of texts, and CorpusError for a missing corpus.
     """
-    registered = load_registered(settings.tracking_uri, model, settings.home / "models")
-    protocol = TrialConfig.model_validate(registered.card.result.configuration).protocol
-    language_model = load_model(registered.folder).eval()
+    opened = open_model(model, settings)
+    protocol, corpus, language_model = opened.config.protocol, opened.corpus, opened.model.eval()
     if not isinstance(protocol, TextProtocol) or not isinstance(language_model, NeuralLanguageModel):
         raise TrackingError(
             f"{model} is not a neural language model of texts (protocol {protocol.kind}); name another model"
         )
-    corpus = open_training_corpus(model, registered.version, settings)
     is_merged_V = torch.from_numpy(_count_targets(corpus, protocol) <= max_count)
     is_merged_V[corpus.vocabulary.get_id(UNK)] = True
     plan = protocol.evaluation_plan(corpus[split])
+    opened.record_access(split)
     full, merged = _compute_perplexities(language_model, plan, is_merged_V)
     return MergedPerplexity(full, merged, len(is_merged_V), int(is_merged_V.sum()) - 1)
 

@@ -11,6 +11,7 @@ from memtune.objective import compute_figure
 from memtune.results.single_trial import TrialFile, load_trial
 from memtune.settings import Settings
 from memtune.storage.scratch_folder import open_scratch_folder
+from memtune.tracking import record_test_access
 from memtune.training import GradientTrainer, evaluate, load_best_model
 
 __all__ = ["SeedFigures", "SeedSpread", "compute_mean_deviation", "train_seeds"]
@@ -36,7 +37,7 @@ class SeedSpread:
 
 
 def train_seeds(path: Path, seeds: Iterable[int], settings: Settings) -> SeedSpread:
-    """Train the configuration in `path` once for each seed; nothing is recorded or registered.
+    """Train the configuration in `path` once for each seed; only accesses to the test split are recorded.
 
     Raises StudyError or ConfigurationError for a file that cannot be read, CorpusError for a missing corpus,
     and TrialError for a seed without a finite validation.
@@ -63,6 +64,7 @@ def _train_seed(path: Path, file: TrialFile, settings: Settings) -> SeedFigures:
     with open_scratch_folder() as folder:
         trainer.save(folder / "trial")
         model = load_best_model(folder / "trial")
+    record_test_access(settings.tracking_uri, corpus.name)
     test = evaluate(model, corpus, file.trial.protocol, "test", task=task)
     scale = 100 if task.objective == "accuracy" else 1
     return SeedFigures(

@@ -9,8 +9,8 @@ configurations with all seeds compete: the best of many single seeds is the luck
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from memtune.estimate import Estimate
-from memtune.results.paired_tests import estimate_cost
+from memtune.estimate import Estimate, estimate_cost
+from memtune.objective import Objective, format_figure
 from memtune.trial_state import TrialState
 
 __all__ = ["Contender", "RankedConfiguration", "Ranking", "ShortTrial", "find_cost_at", "rank_trials"]
@@ -60,6 +60,11 @@ class RankedConfiguration:
         return self.trials[0]
 
     @property
+    def title(self) -> str:
+        """The family and the name of the trial, without the seed of a repeat."""
+        return f"{self.best.family} {self.best.name.partition(' ')[0]}"
+
+    @property
     def cost_by_seed(self) -> dict[int, float]:
         """The cost of each seed."""
         return {trial.seed: cost for trial, cost in zip(self.trials, self.costs, strict=True)}
@@ -76,6 +81,15 @@ class ShortTrial:
     """Its lowest validation cost up to that milestone."""
     leader_cost: float
     """The lowest validation cost of a ranked trial up to that milestone."""
+
+    def describe(self, objective: Objective, digits: int) -> str:
+        """The figure at the milestone, and that of the best ranked trial there.
+
+        >>> short.describe("perplexity", 1)
+        '120.1 at 300,000 tokens, where the best has 110.4'
+        """
+        own, leader = (format_figure(objective, cost, digits) for cost in (self.cost, self.leader_cost))
+        return f"{own} at {self.tokens:,} tokens, where the best has {leader}"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Any
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import StudyError
-from memtune.results.promotion import register_trial_model
+from memtune.results.model_sources import SINGLE_TRIALS_FOLDER
+from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.toml_files import read_toml
@@ -65,7 +66,6 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     *,
     device: str = "cpu",
-    replace_champion: bool = False,
     settings: Settings | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_report: Callable[[Report], None] | None = None,
@@ -74,27 +74,25 @@ def train(
     """Train the configuration in `path`, from its last checkpoint when there is one.
 
     `on_progress` is called a few times a second, `on_report` at each milestone; `draw_figures` draws the
-    figures that are recorded at the end. The model is registered when it is the best of its corpus, or in any
-    case with `replace_champion`. Raises a MemtuneError before training when something that the file names is
-    missing.
+    figures that are recorded at the end. The model is registered when it is the best of its label or of its
+    family. Raises a MemtuneError before training when something that the file names is missing.
     """
     path, settings = Path(path), settings or Settings.from_environment()
     file = load_trial(path, overrides)
     corpus = open_corpus(file.corpus, settings.corpus_store)
     check_tracking(settings.tracking_uri)
     checkpoints = Checkpoints(
-        f"{settings.studies_folder}/single/checkpoints", file.trial.identity(corpus.digest)
+        f"{settings.studies_folder}/{SINGLE_TRIALS_FOLDER}/checkpoints", file.trial.identity(corpus.digest)
     )
     trainer = checkpoints.restore(corpus, device) or new_trainer(file.trial, corpus, device)
     initial_tokens = trainer.tokens
     with Recorder(settings.tracking_uri, corpus.name, draw_figures=draw_figures) as recorder:
         _start_run(recorder, path.stem, trainer, corpus, settings)
         _train_and_record(trainer, checkpoints, recorder, on_progress, on_report)
-        promotion = (
-            register_trial_model(settings, corpus, recorder, NO_STUDY, checkpoints, replace_champion)
-            if trainer.best
-            else None
-        )
+        promotion = None
+        if trainer.best:
+            wait_for_records(recorder, settings)
+            promotion = register_trial_model(settings, corpus, NO_STUDY, checkpoints)
     test = trainer.config.task.is_evaluable(corpus, trainer.config.protocol, "test")
     return TrainResult(
         path.stem, trainer.identity, trainer.curve, trainer.best, initial_tokens, promotion, test

@@ -86,6 +86,8 @@ class Study(Value):
     prices: Prices | None = None
     resources: Resources = Resources()
     repeats: Repeats = Repeats()
+    baseline: str | None = None
+    """The family whose best trial the winner is tested against; default: lstm where the study has it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -192,7 +194,8 @@ class ResolvedStudy:
         Budgets, prices, resources and repeats may change between runs of one study and are left out.
         """
         terms = self.study.model_dump(
-            mode="json", exclude={"budget", "prices", "resources", "repeats", "name", "question"}
+            mode="json",
+            exclude={"budget", "prices", "resources", "repeats", "baseline", "name", "question"},
         )
         return f"{self.study.name}-{digest(terms, self.space.describe(), self.corpus.digest)[:8]}"
 
@@ -316,9 +319,14 @@ def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy
     of the working folder. Raises CorpusError, SpaceError or StudyError.
     """
     corpus = open_corpus(study.corpus, settings.corpus_store)
-    resolved = ResolvedStudy(
-        study, combine_spaces(check_spaces(path, study, len(corpus.vocabulary))), corpus, settings
-    )
+    spaces = check_spaces(path, study, len(corpus.vocabulary))
+    families = [space.family for space in spaces if space.family]
+    if study.baseline and study.baseline not in families:
+        raise StudyError(
+            f'{path}: baseline = "{study.baseline}" is no family of the study; '
+            f"{did_you_mean(study.baseline, families)}"
+        )
+    resolved = ResolvedStudy(study, combine_spaces(spaces), corpus, settings)
     check_sampler(study.sampler, resolved.space)
     resolved.open_task()
     resolved.check_budget()

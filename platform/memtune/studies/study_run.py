@@ -25,13 +25,13 @@ from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
 from memtune.studies.director import Director, Trial, Watcher
 from memtune.studies.executor import Executor, TrialRun
 from memtune.studies.result_cache import ResultCache
-from memtune.studies.seed_repeats import make_repeat_space, select_best_outcomes
+from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_best_outcomes
 from memtune.studies.study import ResolvedStudy, Study, load_study, resolve_study
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import DrawFigures, Promotion, Recorder, check_tracking
 from memtune.training import TrialConfig
 
-__all__ = ["StudyHooks", "StudyResult", "TrialPhase", "check_study", "dry_run", "run_study"]
+__all__ = ["Conclusion", "StudyHooks", "StudyResult", "TrialPhase", "check_study", "dry_run", "run_study"]
 
 DRY_RUN_SAMPLES = 5
 FLUSH_SECONDS = 60.0
@@ -45,6 +45,15 @@ class TrialPhase:
     max_trials: int
     ideal_perplexity: float | None
     searched_fields: Sequence[str]
+    names: TrialNames = field(default_factory=TrialNames)
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What a study found: the decision of the registry, and the tests of the winner in words."""
+
+    promotion: Promotion
+    statements: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -53,8 +62,8 @@ class StudyHooks:
 
     watch: Callable[[TrialPhase], AbstractContextManager[Watcher]]
     """Opens a display of a phase."""
-    promote: Callable[[ResolvedStudy, Recorder, Sequence[Outcome]], Promotion | None]
-    """Offers the best of the outcomes to the registry."""
+    conclude: Callable[[ResolvedStudy, Recorder, Sequence[Outcome]], Conclusion | None]
+    """Chooses the best configuration of the outcomes, tests it, and offers it to the registry."""
     notify: Callable[[str], object]
     """Prints a message to the user."""
     draw_figures: DrawFigures
@@ -74,9 +83,15 @@ class StudyResult:
     """The budget that ended the study before all its trials; None otherwise."""
     is_interrupted: bool = False
     """Whether a signal, or a fault of a node, ended the run."""
-    promotion: Promotion | None = None
+    conclusion: Conclusion | None = None
+    """None for a study that was interrupted or in which no trial with a validation has a checkpoint."""
     is_recorded: bool = True
     """Whether the tracking server has everything; if not, a resume sends the rest."""
+
+    @property
+    def promotion(self) -> Promotion | None:
+        """The decision of the registry; None without a conclusion."""
+        return None if self.conclusion is None else self.conclusion.promotion
 
 
 def dry_run(
@@ -189,12 +204,12 @@ class _StudyRun:
             self._spent_budget,
             is_interrupted,
         )
-        promotion = None
+        conclusion = None
         if not result.is_interrupted:
-            promotion = self._hooks.promote(self._resolved, recorder, result.outcomes + repeats)
+            conclusion = self._hooks.conclude(self._resolved, recorder, result.outcomes + repeats)
         records.close(interrupted=bool(open_trials), cost=self._compute_cost(result))
         disconnecting.result()
-        return replace(result, promotion=promotion, is_recorded=recorder.flush(FLUSH_SECONDS))
+        return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
 
     def _start_recorder(self, proposals: Proposals) -> Recorder:
         """Open the recorder and connect the executor at the same time: each takes seconds."""
@@ -275,10 +290,11 @@ class _StudyRun:
             return [], []
         seeds = range(self._study.seed + 1, self._study.seed + self._study.repeats.seeds)
         repeats = self._resolved.open_proposals(self._lease.check, repeats=make_repeat_space(best, seeds))
+        records.names = TrialNames(best)
         if resume:
             records.resend(repeats.list_outcomes())
         title = f"the best {len(best)} under {len(seeds)} more seeds"
-        phase = self._make_phase(title, len(best) * len(seeds), "seed")
+        phase = replace(self._make_phase(title, len(best) * len(seeds), "seed"), names=records.names)
         self._budget.add_outcomes(repeats.list_outcomes(), are_repeats=True)
         interrupted = self._run_phase(phase, repeats, records, None, self._budget.watch_repeat)
         return repeats.list_outcomes(), interrupted

@@ -13,6 +13,7 @@ from memtune.studies.budgets.study_cost import StudyCost
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.director import Trial
 from memtune.studies.result_cache import Source
+from memtune.studies.seed_repeats import TrialNames
 from memtune.studies.study import ResolvedStudy
 from memtune.tracking import CorpusInput, Recorder
 from memtune.tracking.runs.run_store import RecordedTrial
@@ -33,6 +34,8 @@ class StudyRecords:
         self._recorder, self._resolved = recorder, resolved
         self._stored_tokens: dict[str, int] = {}
         """Of each trial that an earlier driver left open: tokens at the last report in the study database."""
+        self.names = TrialNames()
+        """Names of the trials that are recorded next."""
         study = resolved.study
         self._tags = {"space": " ".join(study.spaces), "name": study.name}
         tags = {**self._tags, "question": study.question}
@@ -97,12 +100,12 @@ class StudyRecords:
             **make_placeholder_values(self._resolved.space, config),
             **collect_trial_parameters(config, len(corpus.vocabulary)),
         }
-        seed = "" if config.seed == self._resolved.study.seed else f" seed {config.seed}"
+        name = self.names.name(number, config)
         self._recorder.start_trial(
             identity,
-            f"{config.model.family} #{number}{seed}",
+            f"{config.model.family} {name}",
             parameters,
-            {**self._tags, **make_trial_tags(config)},
+            {**self._tags, **make_trial_tags(config), "number": name.removeprefix("#")},
             make_corpus_input(corpus, self._resolved.settings.corpus_store),
             max_tokens,
         )
@@ -186,7 +189,8 @@ def collect_trial_parameters(config: TrialConfig, vocabulary_size: int) -> dict[
 def make_trial_tags(config: TrialConfig) -> dict[str, str]:
     """The tags by which runs are filtered."""
     task = {"task": config.task.kind, "objective": config.task.objective}
-    return {"family": config.model.family, "protocol": config.label, **task}
+    kind = {"family": config.model.family, "configuration": config.configuration_identity}
+    return {**kind, "protocol": config.label, **task}
 
 
 def make_placeholder_values(space: Space, config: TrialConfig) -> dict[str, Any]:

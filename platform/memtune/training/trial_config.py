@@ -109,6 +109,17 @@ class TrialConfig(Value):
         """Protocol and task; only figures with the same label and corpus are comparable."""
         return ", ".join(part for part in (self.protocol.label, self.task.label) if part)
 
+    @property
+    def configuration_identity(self) -> str:
+        """Sixteen hexadecimal digits that trials share which differ in their seed alone."""
+        return digest(self.model_copy(update={"seed": 0}))[:16]
+
+    def plan_tokens(self, epoch_tokens: int) -> float | None:
+        """The budget in predicted tokens; None for a model that counts."""
+        if self.training is None:
+            return None
+        return self.training.tokens or (self.training.epochs or 0.0) * epoch_tokens
+
     def parameter_count(self, vocabulary_size: int) -> int:
         """Trained parameters of the model with its task's head, by formula."""
         return self.task.parameter_count(self.model, vocabulary_size)

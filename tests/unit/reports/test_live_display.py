@@ -8,8 +8,9 @@ from rich.console import Console
 
 from memtune.models import LSTMConfig, RecurrentMemoryConfig
 from memtune.reports.live_display import LiveDisplay, describe_trial, format_key_parameters
-from memtune.search import Proposal
+from memtune.search import Outcome, Proposal
 from memtune.studies.director import Trial
+from memtune.studies.seed_repeats import TrialNames
 from memtune.training import Report, TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import parse
@@ -54,6 +55,18 @@ def test_without_a_terminal_each_event_is_one_line(trial: Trial) -> None:
     assert len(lines) == 1
     for part in ("trial   7", "running", "lstm width=24", "300 tokens", "42.50 validation perplexity"):
         assert part in lines[0]
+
+
+def test_a_repeat_is_shown_under_the_name_of_its_trial(trial: Trial) -> None:
+    original = Outcome(3, "", trial.proposal.configuration, TrialState.COMPLETE, 1.0)
+    trial.config = trial.config.model_copy(update={"seed": 2})
+    trial.remarks.append("resumes")
+    for terminal in (False, True):
+        console = Console(file=StringIO(), force_terminal=terminal, width=160, color_system=None)
+        with LiveDisplay(console, "Again", trial_budget=4, names=TrialNames([original])) as display:
+            display(trial)
+        assert isinstance(console.file, StringIO)
+        assert console.file.getvalue().count("3 seed 2") >= 2
 
 
 def test_an_output_layer_other_than_the_softmax_is_shown() -> None:

@@ -1,5 +1,6 @@
 """Tables of trials show the differing fields, and the families by their best trial."""
 
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -7,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memtune.reports.trial_tables import family_table, leaderboard_table, sample_table, spread_table
+from memtune.results.selection import Contender, Ranking, rank_trials
 from memtune.search import Outcome
 from memtune.tracking import LeaderboardRow
 from memtune.training import TrialConfig
@@ -36,6 +38,7 @@ def row(study: str = "s-0123abcd", **model: Any) -> LeaderboardRow:
         tokens=1000,
         objective="perplexity",
         figure=12.0,
+        place=1,
     )
 
 
@@ -43,6 +46,26 @@ def outcome(number: int, family: str, losses: list[float]) -> Outcome:
     configuration = {"model": {"family": family, "width": 4}, "training": {"tokens": 900}}
     curve = {300 * (place + 1): loss for place, loss in enumerate(losses)}
     return Outcome(number, str(number), configuration, TrialState.COMPLETE, curve=curve)
+
+
+def rank(outcomes: list[Outcome]) -> Ranking:
+    contenders = [
+        Contender(
+            name=f"#{one.number}",
+            identity=one.identity,
+            configuration=TrialConfig.model_validate(one.configuration).configuration_identity,
+            family=one.configuration["model"]["family"],
+            study="s",
+            seed=one.configuration.get("seed", 0),
+            state=one.state,
+            curve=one.curve,
+            planned_tokens=900,
+        )
+        for one in outcomes
+    ]
+    ranking = rank_trials(contenders)
+    assert ranking is not None
+    return ranking
 
 
 def test_a_differing_parameter_is_shown_although_it_is_not_a_key_parameter() -> None:
@@ -127,9 +150,10 @@ def test_every_table_of_a_study_shows_the_searched_fields() -> None:
     searched = ("model.width", "training.optimiser.learning_rate")
     found = [outcome(0, "lstm", [2.0])]
     config = TrialConfig.model_validate(found[0].configuration)
+    again = replace(found[0], identity="again", configuration={**found[0].configuration, "seed": 1})
     for table in (
-        family_table(found, 10, "Which?", searched),
-        spread_table(found, found, searched),
+        family_table(rank(found), found, 10, "Which?", searched),
+        spread_table(rank([*found, again]), [*found, again], searched),
         sample_table([config], 10, searched),
     ):
         assert "lstm width=4 layers=1 dropout=0.0 learning_rate=1" in text(table)
@@ -159,13 +183,37 @@ def test_the_study_is_shown_when_there_are_several() -> None:
 
 
 def test_the_family_table_has_the_best_trial_of_each_family_best_family_first() -> None:
+    wider = outcome(2, "lstm", []).configuration | {"model": {"family": "lstm", "width": 8}}
     outcomes = [
         outcome(0, "lstm", [2.0, 1.5]),
         outcome(1, "rnn", [1.0, 3.0]),
-        outcome(2, "lstm", [1.25]),
+        replace(outcome(2, "lstm", [1.25]), configuration=wider),
         outcome(3, "scrn", []),
     ]
-    lines = [line for line in text(family_table(outcomes, 10, "Which?")).splitlines() if "#" in line]
+    table = text(family_table(rank(outcomes), outcomes, 10, "Which?"))
+    lines = [line for line in table.splitlines() if "#" in line]
     assert ["rnn" in lines[0], "#1" in lines[0], "2.718" in lines[0]] == [True, True, True]
     assert ["lstm" in lines[1], "#2" in lines[1], "3.490" in lines[1]] == [True, True, True]
     assert len(lines) == 2
+
+
+def test_a_family_that_was_stopped_early_comes_last_with_its_value_at_the_common_milestone() -> None:
+    slow = replace(outcome(0, "scrn", [1.0]), state=TrialState.STOPPED)
+    outcomes = [slow, outcome(1, "rnn", [2.0, 1.5, 1.25])]
+    table = text(family_table(rank(outcomes), outcomes, 10, "Which?"))
+    first, second = [line for line in table.splitlines() if "#" in line]
+    assert "rnn" in first
+    assert "ended early: 2.718 at 300 tokens, where the best has 7.389" in second
+
+
+def test_a_mean_over_seeds_has_its_interval_in_the_unit_of_the_figure() -> None:
+    seeds = [
+        replace(
+            outcome(seed, "rnn", [loss]), configuration={**outcome(0, "rnn", []).configuration, "seed": seed}
+        )
+        for seed, loss in enumerate((2.0, 2.1, 2.2))
+    ]
+    for table in (family_table(rank(seeds), seeds, 10, "Which?"), spread_table(rank(seeds), seeds)):
+        # exp(2.1 - 4.3027 * 0.1 / sqrt 3) and exp(2.1 + 4.3027 * 0.1 / sqrt 3)
+        assert "8.166 [6.370, 10.469]" in text(table)
+    assert "0: 7.389, 1: 8.166, 2: 9.025" in text(spread_table(rank(seeds), seeds))

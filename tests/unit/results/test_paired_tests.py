@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from memtune.errors import CorpusError
-from memtune.estimate import Estimate
-from memtune.results.paired_tests import PairedTest, compare_items, compare_seeds, estimate_cost
+from memtune.estimate import Estimate, estimate_cost
+from memtune.results.paired_tests import PairedTest, compare_items, compare_seeds
 from memtune.tasks import ItemCosts
 
 DRAWS = 2000

@@ -6,7 +6,7 @@ import pytest
 
 from memtune.errors import ConfigurationError, StudyError
 from memtune.results.comparison import compare, find_champions
-from memtune.results.promotion import evaluate_registered
+from memtune.results.model_evaluation import evaluate_model
 from memtune.results.single_trial import load_trial, train
 from memtune.settings import Settings
 from memtune.tasks import CacheGrid, ContinuousCache
@@ -61,8 +61,8 @@ def test_an_interrupted_training_goes_on_where_it_stopped_and_ends_as_one_that_r
 
 def test_test_figures_are_recorded_with_the_version(file: Path, settings: Settings) -> None:
     train(file, settings=settings)
-    first = evaluate_registered("models:/tiny@champion", "test", settings=settings)
-    again = evaluate_registered("models:/tiny@champion", "test", settings=settings)
+    first = evaluate_model("models:/tiny@champion", "test", settings=settings)
+    again = evaluate_model("models:/tiny@champion", "test", settings=settings)
     assert first.metrics == again.metrics
     from memtune.tracking.mlflow_connection import connect
 
@@ -77,8 +77,8 @@ def test_test_figures_are_recorded_with_the_version(file: Path, settings: Settin
 def test_figures_under_a_cache_are_recorded_apart(file: Path, settings: Settings) -> None:
     train(file, settings=settings)
     uri, cache = "models:/tiny@champion", ContinuousCache(size=20, flatness=0.5, weight=0.25)
-    plain = evaluate_registered(uri, "test", settings=settings)
-    with_cache = evaluate_registered(uri, "test", cache=cache, settings=settings)
+    plain = evaluate_model(uri, "test", settings=settings)
+    with_cache = evaluate_model(uri, "test", cache=cache, settings=settings)
     assert with_cache.cache == cache
     assert with_cache.metrics.perplexity != plain.metrics.perplexity
     from memtune.tracking.mlflow_connection import connect
@@ -95,14 +95,14 @@ def test_a_cache_is_tuned_on_validation_whatever_the_split(file: Path, settings:
     train(file, settings=settings)
     grid = CacheGrid(size=20, flatnesses=(0.0, 1.0), weights=(0.0, 0.3))
     found, valid = (
-        evaluate_registered("models:/tiny@champion", split, cache=grid, settings=settings)
+        evaluate_model("models:/tiny@champion", split, cache=grid, settings=settings)
         for split in ("test", "valid")
     )
     assert found.cache == valid.cache
     for flatness in grid.flatnesses:
         for weight in grid.weights:
             other = ContinuousCache(size=20, flatness=flatness, weight=weight)
-            tried = evaluate_registered("models:/tiny@champion", cache=other, settings=settings)
+            tried = evaluate_model("models:/tiny@champion", cache=other, settings=settings)
             assert tried.metrics.loss >= valid.metrics.loss - 1e-12
 
 
@@ -115,7 +115,7 @@ def test_what_counts_is_trained_recorded_registered_and_evaluated_like_a_network
     assert trained.promotion is not None
     assert trained.promotion.champion is not None
     assert trained.best is not None
-    found = evaluate_registered("models:/tiny@champion", settings=settings)
+    found = evaluate_model("models:/tiny@champion", settings=settings)
     assert found.metrics.perplexity == pytest.approx(trained.best.valid_perplexity, rel=1e-9)
     first, second = compare("tiny", settings=settings).rows
     assert (first.family, second.family) == ("kneser_ney", "lstm")

@@ -4,7 +4,8 @@ import pytest
 
 from memtune.search import Outcome
 from memtune.spaces import PinnedChooser, RandomChooser
-from memtune.studies.seed_repeats import make_repeat_space, select_best_outcomes
+from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_best_outcomes
+from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 
 
@@ -43,3 +44,18 @@ def test_a_repeat_is_the_configuration_with_another_seed() -> None:
     space = make_repeat_space([outcome(4, 1.0)], [1, 2])
     sampled = [space.sample(PinnedChooser(point, RandomChooser(0))) for point in space.points()]
     assert sampled == [{"model": {"width": 4}, "seed": 1}, {"model": {"width": 4}, "seed": 2}]
+
+
+def test_a_repeat_is_named_after_the_trial_that_it_repeats() -> None:
+    def config(width: int, seed: int) -> TrialConfig:
+        fields = {"model": {"family": "lstm", "width": width}, "training": {"epochs": 1}, "seed": seed}
+        return TrialConfig.model_validate(fields)
+
+    repeated = [
+        Outcome(number, "", config(width, 0).model_dump(mode="json"), TrialState.COMPLETE, 1.0)
+        for number, width in ((4, 8), (7, 16))
+    ]
+    names = TrialNames(repeated)
+    assert names.name(0, config(16, 1)) == "#7 seed 1"
+    assert names.name(1, config(8, 2)) == "#4 seed 2"
+    assert TrialNames().name(0, config(16, 1)) == "#0"

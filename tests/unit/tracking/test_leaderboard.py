@@ -1,5 +1,7 @@
 """The leaderboard: trials side by side, as the store holds them."""
 
+import math
+
 import pytest
 
 from memtune.tracking import Recorder, find_varying_parameters, read_leaderboard
@@ -10,7 +12,8 @@ OUT_OF_MEMORY = TrialEnd(reason=StopReason.ERROR, detail="out of memory")
 
 
 def report(tokens, perplexity):
-    return {"tokens": tokens, "valid_perplexity": perplexity}
+    epoch = {"epoch": tokens / 100}
+    return {"tokens": tokens, "valid_perplexity": perplexity, "valid_loss": math.log(perplexity), **epoch}
 
 
 def configuration(width, **model):
@@ -43,7 +46,7 @@ def test_the_best_comes_first_and_no_figure_last(recorded):
 
 def test_a_trial_counts_by_its_best_validation(recorded):
     row = next(row for row in read_leaderboard(recorded, "ptb") if row.trial == "a")
-    assert (row.figure, row.tokens) == (200.0, 300)
+    assert (row.figure, row.tokens) == (pytest.approx(200.0), 300)
 
 
 def test_a_row_says_what_became_of_its_trial(recorded):
@@ -91,3 +94,17 @@ def test_trials_judged_by_accuracy_come_highest_first(tracking_uri):
         assert recorder.flush(60)
     rows = read_leaderboard(tracking_uri, "sst")
     assert [(row.trial, row.figure) for row in rows] == [("b", 0.5), ("a", 0.4)]
+
+
+def test_a_row_has_what_its_rank_depends_on(tracking_uri):
+    """A budget of epochs is one of tokens by the epochs of the reports; configurations are tagged."""
+    parameters = {"seed": 2, "training": {"epochs": 5}}
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("a", "lstm #0 seed 2", parameters, {"configuration": "c"})
+        recorder.log_reports("a", [report(100, 300.0), report(200, 200.0)])
+        recorder.start_trial("b", "lstm #1", {"training": {"tokens": 700}})
+        assert recorder.flush(60)
+    first, second = sorted(read_leaderboard(tracking_uri, "ptb"), key=lambda row: row.trial)
+    assert (first.seed, first.configuration, first.planned_tokens) == (2, "c", pytest.approx(500))
+    assert first.curve == pytest.approx({100: math.log(300), 200: math.log(200)})
+    assert (second.seed, second.configuration, second.planned_tokens) == (0, "b", 700)

@@ -55,14 +55,15 @@ def result(loss, **changes):
 
 @pytest.fixture
 def register(tracking_uri, model_folder):
-    """A function that registers a result whose run is recorded."""
-    with Recorder(tracking_uri, "ptb") as recorder:
-        recorder.start_study("s1", "study", {})
-        recorder.start_trial("t1", "trial", {})
+    """A function that registers a result of a study of its own, whose run is recorded."""
 
-    def run(loss, *, replace=False, **changes):
-        candidate = result(loss, **changes)
-        return register_if_better(tracking_uri, candidate, model_folder, VOCABULARY, replace=replace)
+    def run(loss, *, as_champion=True, **changes):
+        candidate = result(loss, **({"study": f"study of {loss} {len(changes)}"} | changes))
+        if candidate.trial == "t1":
+            with Recorder(tracking_uri, "ptb") as recorder:
+                recorder.start_study(candidate.study, "study", {})
+                recorder.start_trial("t1", "trial", {})
+        return register_if_better(tracking_uri, candidate, model_folder, VOCABULARY, as_champion=as_champion)
 
     return run
 
@@ -80,44 +81,87 @@ def test_the_first_result_becomes_champion(register, tracking_uri):
 def test_a_better_result_replaces_the_champion(register, client):
     register(5.0)
     register(4.9)
-    assert versions_by_alias(client) == {"champion": 2, "previous": 1}
+    assert versions_by_alias(client) == {"champion": 2, "best-lstm": 2, "previous": 1}
 
 
 @pytest.mark.parametrize("loss", [5.0, 5.1])
 def test_a_result_that_is_not_better_is_refused(register, client, loss):
     register(5.0)
-    decision = register(loss)
+    decision = register(loss, study="another")
     assert decision.champion is None
     assert "as good or better" in decision.reason
-    assert versions_by_alias(client) == {"champion": 1}
+    assert versions_by_alias(client) == {"champion": 1, "best-lstm": 1}
 
 
-def test_a_result_under_another_protocol_is_not_compared(register):
+def test_a_label_has_a_champion_of_its_own(register, client, tracking_uri):
     register(5.0)
-    decision = register(1.0, label="sentence")
-    assert decision.champion is None
-    assert '"stream", this one under "sentence"' in decision.reason
-    assert "with --replace-champion; models:/ptb/1 stays" in decision.reason
+    worse = register(9.0, label="sentence, agreement by accuracy", objective="accuracy").champion
+    assert worse.alias == "champion-sentence-agreement-by-accuracy"
+    assert [champion.alias for champion in list_champions(tracking_uri)] == ["champion", worse.alias]
+    assert find_champion(tracking_uri, "ptb").protocol == "stream"
+    register(8.0, label="sentence, agreement by accuracy", objective="accuracy")
+    register(4.0)
+    suffix = "-sentence-agreement-by-accuracy"
+    assert versions_by_alias(client) == {
+        "champion": 4,
+        "best-lstm": 4,
+        "previous": 1,
+        f"champion{suffix}": 3,
+        f"best-lstm{suffix}": 3,
+        f"previous{suffix}": 2,
+    }
 
 
-def test_a_result_on_another_text_is_not_compared(register):
+def test_the_best_of_a_family_is_registered_beside_a_better_champion(register, client):
+    register(4.0)
+    rnn = {"model": {"family": "rnn"}, "seed": 3}
+    decision = register(5.0, configuration=rnn)
+    assert (decision.champion, decision.version.version) == (None, 2)
+    assert register(6.0, configuration=rnn).version is None
+    assert versions_by_alias(client) == {"champion": 1, "best-lstm": 1, "best-rnn": 2}
+
+
+def test_the_best_of_a_family_alone_does_not_compete_for_champion(register, client):
+    """A trial that is best of its family at fewer tokens or seeds may have a lower cost than the winner."""
+    register(3.0, as_champion=False, study="s1", configuration={"model": {"family": "rnn"}, "seed": 3})
+    assert register(4.0, study="s2").champion.version == 2
+    assert versions_by_alias(client) == {"champion": 2, "best-lstm": 2, "best-rnn": 1}
+
+
+def test_a_model_on_another_text_of_the_name_replaces_the_champion(register, client):
     register(5.0)
-    decision = register(1.0, corpus_digest="e" * 64)
-    assert decision.champion is None
-    assert "another text" in decision.reason
+    decision = register(6.0, corpus_digest="e" * 64)
+    assert decision.champion.version == 2
+    assert decision.reason.endswith("on another text of this name")
+    assert versions_by_alias(client) == {"champion": 2, "best-lstm": 2, "previous": 1}
 
 
-def test_a_person_may_replace_the_champion_by_anything(register, client):
+def test_the_newer_conclusion_of_a_study_replaces_its_older_one(register, client):
+    """More seeds of the champion raise the cost of a configuration that was lucky with its first one."""
+    register(5.0, study="s1")
+    register(5.2, study="s1", estimate={"cost": 5.2, "seeds": 3, "low": 5.0, "high": 5.4})
+    assert versions_by_alias(client) == {"champion": 2, "best-lstm": 2, "previous": 1}
+    assert register(5.2, study="s1").reason.startswith("models:/ptb/2 is this model")
+
+
+def test_the_mean_over_seeds_and_its_interval_are_stored_with_the_version(register, client, tracking_uri):
+    estimate = {"cost": math.log(100), "seeds": 3, "low": math.log(90), "high": math.log(110)}
+    register(math.log(100), estimate=estimate, trial_cost=math.log(95))
+    champion = find_champion(tracking_uri, "ptb")
+    assert champion.interval == pytest.approx((90, 110))
+    assert champion.trial_cost == math.log(95)
+    said = "validation perplexity 100.000 (mean of 3 seeds, 95 % interval 90.000 to 110.000)"
+    version = client.get_model_version("ptb", "1")
+    assert champion.summary == version.description == said
+    assert float(version.tags["valid_perplexity"]) == pytest.approx(100)
+    assert float(version.tags["valid_perplexity_high"]) == pytest.approx(110)
+
+
+def test_a_version_of_an_earlier_memtune_is_a_single_seed(register, client, tracking_uri):
     register(5.0)
-    assert register(6.0, replace=True, corpus_digest="e" * 64).champion.version == 2
-    assert versions_by_alias(client) == {"champion": 2, "previous": 1}
-
-
-def test_a_champion_replaced_on_purpose_does_not_come_back(register, client):
-    register(5.0)
-    register(6.0, replace=True)
-    assert register(5.5).champion.version == 3
-    assert versions_by_alias(client) == {"champion": 3, "previous": 2}
+    for tag in ("seeds", "offered_as"):
+        client.delete_model_version_tag("ptb", "1", tag)
+    assert find_champion(tracking_uri, "ptb").summary.endswith("(decided by a single seed)")
 
 
 def test_by_accuracy_the_higher_figure_wins(register):
@@ -125,13 +169,17 @@ def test_by_accuracy_the_higher_figure_wins(register):
     assert first.figure == 0.5
     assert register(0.6, objective="accuracy").champion is None
     assert register(0.4, objective="accuracy").reason == (
-        "validation accuracy 60.0000 %, before validation accuracy 50.0000 %"
+        "validation accuracy 60.000 % (decided by a single seed), "
+        "before validation accuracy 50.000 % (decided by a single seed)"
     )
 
 
 @pytest.mark.parametrize(
     ("overtaken_in", "aliases"),
-    [("_upload", {"champion": 2}), ("_promote", {"champion": 2, "previous": 1})],
+    [
+        ("_upload", {"champion": 2, "best-lstm": 2}),
+        ("_promote", {"champion": 2, "best-lstm": 2, "previous": 1}),
+    ],
 )
 def test_the_better_of_two_studies_that_finish_at_once_is_champion(
     register, monkeypatch, client, overtaken_in, aliases
@@ -169,7 +217,7 @@ def test_a_registration_broken_off_is_taken_up_again(register, monkeypatch, clie
         with pytest.raises(KeyboardInterrupt):
             register(5.0)
     assert register(5.0).champion.version == 1
-    assert versions_by_alias(client) == {"champion": 1}
+    assert versions_by_alias(client) == {"champion": 1, "best-lstm": 1}
 
 
 def test_a_store_that_is_away_for_a_moment_is_tried_again(register, monkeypatch, client):
@@ -184,7 +232,7 @@ def test_a_store_that_is_away_for_a_moment_is_tried_again(register, monkeypatch,
 
     monkeypatch.setattr(model_registry, "_promote", fail_twice)
     assert register(5.0).champion.version == 1
-    assert versions_by_alias(client) == {"champion": 1}
+    assert versions_by_alias(client) == {"champion": 1, "best-lstm": 1}
 
 
 def test_a_result_without_a_figure_is_refused():
@@ -206,7 +254,7 @@ def test_champions_are_listed(register, tracking_uri):
 @pytest.mark.parametrize("uri", ["models:/ptb@champion", "models:/ptb/1"])
 def test_a_registered_model_comes_back_whole(register, tracking_uri, tmp_path, model_folder, uri):
     loss = 4.987654321012345
-    register(loss)
+    register(loss, study="s1")
     loaded = load_registered(tracking_uri, uri, tmp_path / "cache")
     weights, original = (load_model(folder).state_dict() for folder in (loaded.folder, model_folder))
     assert all(torch.equal(weights[name], original[name]) for name in original)
@@ -219,7 +267,7 @@ def test_a_second_load_downloads_nothing(register, tracking_uri, tmp_path, clien
     load_registered(tracking_uri, champion.uri, tmp_path)
     run = client.get_run(champion.run_id)
     Path(run.info.artifact_uri.removeprefix("file://"), champion.path, "model.safetensors").unlink()
-    assert load_registered(tracking_uri, champion.uri, tmp_path).version == champion
+    assert load_registered(tracking_uri, champion.uri, tmp_path).version.content == champion.content
 
 
 def find_package(client, champion):

@@ -37,11 +37,10 @@ ASSUMED_VOCABULARY_SIZE = 10_000
 
 
 class SubmissionOptions(Value):
-    """The overrides of a study's file, and whether the new model replaces the champion unconditionally."""
+    """The overrides of a study's file."""
 
     overrides: dict[str, int | float | str]
     """By dotted name."""
-    replace_champion: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,7 @@ class Submission:
         options = [
             part for name, value in self.options.overrides.items() for part in (CLI_OPTIONS[name], str(value))
         ]
-        flags = {"--resume": self.resume, "--replace-champion": self.options.replace_champion}
-        options += [flag for flag, is_set in flags.items() if is_set]
+        options += ["--resume"] if self.resume else []
         return shlex.join(["python", "-m", "memtune.cli", "search", self.files.study, *options])
 
     @property
@@ -81,7 +79,6 @@ def prepare_submission(
     overrides: Mapping[str, Any] | None = None,
     *,
     resume: bool = False,
-    replace_champion: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Submission:
     """Check a study on this machine and collect its files; nothing is sent.
@@ -89,21 +86,21 @@ def prepare_submission(
     Raises the errors of `search` for a study that cannot run, and ConfigurationError for a password in a
     setting.
     """
-    path, options = Path(path), _build_options(overrides or {}, replace_champion)
+    path, options = Path(path), _build_options(overrides or {})
     study = load_study(path, options.overrides)
     variables = build_job_environment(environment)
     notes = [*_check_study_locally(path, study, variables), *_note_locations(environment)]
     return Submission(study.name, collect_study_files(path, study), options, resume, variables, notes)
 
 
-def _build_options(overrides: Mapping[str, Any], replace_champion: bool) -> SubmissionOptions:
+def _build_options(overrides: Mapping[str, Any]) -> SubmissionOptions:
     unknown = sorted(set(overrides) - set(CLI_OPTIONS))
     if unknown:
         raise ConfigurationError(
             f"{unknown[0]} cannot be overridden for a submitted study; write it into the study's file "
             f"(only {', '.join(CLI_OPTIONS)} can be overridden)"
         )
-    return SubmissionOptions(overrides=dict(overrides), replace_champion=replace_champion)
+    return SubmissionOptions(overrides=dict(overrides))
 
 
 def _check_study_locally(path: Path, study: Study, variables: Mapping[str, str]) -> list[str]:
@@ -163,7 +160,7 @@ def prepare_resumption(job: Job, overrides: Mapping[str, Any] | None = None) -> 
     previous = SubmissionOptions.model_validate(
         parse(SubmissionOptions, _parse_metadata(job, OPTIONS_KEY), where)
     )
-    options = _build_options({**previous.overrides, **(overrides or {})}, previous.replace_champion)
+    options = _build_options({**previous.overrides, **(overrides or {})})
     return Submission(job.study or job.id, files, options, True, build_job_environment(job.environment))
 
 

@@ -1,4 +1,4 @@
-"""Figures of a registered model on the test split, recorded with the version."""
+"""Figures of a model on the test split, recorded with its run and its version."""
 
 from collections.abc import Mapping
 
@@ -9,9 +9,13 @@ __all__ = ["record_evaluation"]
 
 
 def record_evaluation(
-    tracking_uri: str, version: RegisteredVersion, name: str, metrics: Mapping[str, float]
+    tracking_uri: str,
+    run_id: str,
+    name: str,
+    metrics: Mapping[str, float],
+    version: RegisteredVersion | None = None,
 ) -> None:
-    """Record an evaluation's figures as tags of the version and as metrics of its run.
+    """Record an evaluation's figures on the model's run as metrics, and on its version as tags.
 
     `name` is the split, with everything else that the figures depend on: `test` gives `test_perplexity`.
     The same model has the same figures, so a repeated call changes nothing. Raises TrackingError when the
@@ -19,8 +23,10 @@ def record_evaluation(
     """
     client = connect(tracking_uri)
     with translate_mlflow_errors(tracking_uri):
-        known = client.get_model_version(version.corpus, str(version.version)).tags
+        known = client.get_run(run_id).data.metrics
         for figure, value in metrics.items():
-            client.set_model_version_tag(version.corpus, str(version.version), f"{name}_{figure}", str(value))
+            if version is not None:
+                place = version.corpus, str(version.version)
+                client.set_model_version_tag(*place, f"{name}_{figure}", str(value))
             if f"{name}_{figure}" not in known:
-                client.log_metric(version.run_id, f"{name}_{figure}", float(value))
+                client.log_metric(run_id, f"{name}_{figure}", float(value))

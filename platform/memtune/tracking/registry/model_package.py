@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError, field_validator
 
 from memtune.errors import TrackingError
+from memtune.estimate import Estimate
 from memtune.objective import Objective
 from memtune.storage.digests import hash_file
 from memtune.values import Value
@@ -54,7 +55,11 @@ class ModelResult(Value):
     """Protocol and task as far as the figure depends on them; figures compare only under one label."""
     objective: Objective
     cost: float
-    """Of the validation split by that objective, lower is better, not rounded."""
+    """Of the validation split by that objective, lower is better, not rounded: the mean over seeds."""
+    estimate: Estimate | None = None
+    """The cost with its interval; None in cards of earlier versions, whose cost is that of a single seed."""
+    trial_cost: float | None = None
+    """The cost of the registered weights, those of the best-validated seed."""
     configuration: dict[str, Any]
     metrics: dict[str, float]
     trial: str

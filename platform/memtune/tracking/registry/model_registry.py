@@ -1,16 +1,23 @@
-"""The best model of each corpus: versions of a model named after the corpus, the best one aliased `champion`.
+"""The best models of each corpus: versions of a model named after the corpus, the best ones with an alias.
 
-A result replaces the champion only if its validation is better under the same label (protocol and task) and
-the same corpus digest; figures from different protocols or texts are never compared, so
-there a person must set `replace`. The previous champion keeps the alias `previous`.
+| alias | version |
+|---|---|
+| `champion` | the best of the main label (protocol and task), the one that was registered first |
+| `champion-<label>` | the best of another label: figures compare only under one label |
+| `best-<family>`, `best-<family>-<label>` | the best of a family |
+| `previous`, `previous-<label>` | the champion before |
+
+A result replaces the holder of an alias if its validation is better, if it is the newer conclusion of the
+same study, or if the holder was trained on another text of this name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memtune.errors import TrackingError
+from memtune.estimate import Estimate
 from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.mlflow_connection import (
@@ -21,9 +28,14 @@ from memtune.tracking.mlflow_connection import (
 )
 from memtune.tracking.registry import model_versions
 from memtune.tracking.registry.model_package import ModelResult, digest_card, write_package
-from memtune.tracking.registry.model_versions import CHAMPION_ALIAS, PREVIOUS_ALIAS, RegisteredVersion
+from memtune.tracking.registry.model_versions import (
+    CHAMPION_ALIAS,
+    FAMILY_ALIAS,
+    RegisteredVersion,
+    make_label_suffix,
+)
 from memtune.tracking.runs import run_store
-from memtune.tracking.runs.run_commands import RunKey
+from memtune.tracking.runs.run_commands import NO_STUDY, RunKey
 from memtune.values import Value
 
 if TYPE_CHECKING:
@@ -31,12 +43,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Promotion", "register_if_better"]
 
+PREVIOUS_ALIAS = "previous"
+
 
 class Promotion(Value):
     """The decision on a candidate: the new champion, or None, and the reason in words."""
 
     champion: RegisteredVersion | None
     reason: str
+    version: RegisteredVersion | None = None
+    """The version of the candidate, perhaps the best of its family only; None if it was not registered."""
 
 
 @dataclass(frozen=True)
@@ -52,62 +68,80 @@ def register_if_better(
     model_folder: Path,
     vocabulary: Sequence[str],
     *,
-    replace: bool = False,
+    as_champion: bool = True,
     retry_seconds: float = 60.0,
 ) -> Promotion:
-    """Register the model that training saved in `model_folder` if it is the best of its corpus so far.
+    """Register the model that training saved in `model_folder` if it is the best of its label or its family.
 
-    The trial's run must be recorded: the files become its artifacts. `replace` registers the model whatever
-    the champion is. An unavailable store is retried for `retry_seconds`; a registration that was
+    The trial's run must be recorded: the files become its artifacts. Without `as_champion` the model competes
+    for its family's alias alone. An unavailable store is retried for `retry_seconds`; a registration that was
     interrupted is completed. Raises TrackingError when the run or a file is missing or the store stays
     unavailable.
     """
     client = connect(tracking_uri)
     package = _Package(result, model_folder, vocabulary)
     with translate_mlflow_errors(tracking_uri):
-        return retry_while_unavailable(lambda: _register(client, package, replace=replace), retry_seconds)
+        return retry_while_unavailable(lambda: _register(client, package, as_champion), retry_seconds)
 
 
-def _register(client: "MlflowClient", package: "_Package", *, replace: bool) -> Promotion:
-    result = package.result
-    champion = model_versions.find_by_alias(client, experiment_name(result.corpus), CHAMPION_ALIAS)
-    refusal = None if replace else _explain_refusal(champion, result)
-    if refusal:
-        return Promotion(champion=None, reason=refusal)
-    candidate = _upload(client, package)
-    if replace:
-        _promote(client, candidate)
-    elif (winner := _promote_best(client, candidate, champion)).version != candidate.version:
-        reason = f"a better model was registered meanwhile: {winner.uri}, {winner.summary}"
-        return Promotion(champion=None, reason=reason)
-    return Promotion(champion=candidate, reason=_explain_promotion(champion, candidate))
+def _register(client: "MlflowClient", package: "_Package", as_champion: bool) -> Promotion:
+    result, corpus = package.result, experiment_name(package.result.corpus)
+    suffix = _find_suffix(client, corpus, result.label)
+    family = str(result.configuration["model"]["family"])
+    aliases = [*([CHAMPION_ALIAS + suffix] if as_champion else []), f"{FAMILY_ALIAS}-{family}{suffix}"]
+    holders = {alias: model_versions.find_by_alias(client, corpus, alias) for alias in aliases}
+    refusals = {alias: _explain_refusal(holders[alias], result) for alias in aliases}
+    open_aliases = [alias for alias in aliases if refusals[alias] is None]
+    if not open_aliases:
+        return Promotion(champion=None, reason=str(refusals[aliases[0]]))
+    candidate = _upload(client, package, " ".join(aliases))
+    winners = {alias: _promote_best(client, candidate, holders[alias], alias) for alias in open_aliases}
+    reason = _explain_decision(aliases[0], candidate, holders, refusals, winners)
+    is_champion = as_champion and winners.get(aliases[0], candidate).version == candidate.version
+    if is_champion and refusals[aliases[0]] is None:
+        champion = candidate.model_copy(update={"alias": aliases[0]})
+        return Promotion(champion=champion, reason=reason, version=candidate)
+    return Promotion(champion=None, reason=reason, version=candidate)
 
 
-def _explain_refusal(champion: RegisteredVersion | None, result: ModelResult) -> str | None:
-    """Why the result may not replace the champion, or None."""
-    if champion is None:
+def _find_suffix(client: "MlflowClient", corpus: str, label: str) -> str:
+    """What the aliases of a label end in: nothing for the main label, which was registered first."""
+    main = model_versions.find_by_alias(client, corpus, CHAMPION_ALIAS)
+    return "" if main is None or main.protocol == label else make_label_suffix(label)
+
+
+def _explain_refusal(holder: RegisteredVersion | None, result: ModelResult) -> str | None:
+    """Why the result may not replace the holder of an alias, or None."""
+    if holder is None or holder.corpus_digest != result.corpus_digest:
         return None
-    if champion.corpus_digest != result.corpus_digest:
-        return (
-            f"{champion.uri} was validated on another text of this name; "
-            "to register this one anyway, use --replace-champion"
-        )
-    if champion.protocol != result.label:
-        return (
-            f'{champion.uri} stands under "{champion.protocol}", this one under "{result.label}"; their '
-            "figures do not compare, and a corpus has one champion. To evaluate or ask this one, register it "
-            f"by the same command with --replace-champion; {champion.uri} stays under that name"
-        )
-    if not result.cost < champion.cost:
-        return f"{champion.uri} is as good or better: {champion.summary}"
+    if holder.study == result.study != NO_STUDY:
+        is_same = (holder.trial, holder.cost) == (result.trial, result.cost)
+        return f"{holder.uri} is this model: {holder.summary}" if is_same else None
+    if not result.cost < holder.cost:
+        return f"{holder.uri} is as good or better: {holder.summary}"
     return None
 
 
-def _explain_promotion(champion: RegisteredVersion | None, winner: RegisteredVersion) -> str:
-    return f"{winner.summary}, before {champion.summary}" if champion else f"first champion: {winner.summary}"
+def _explain_decision(
+    alias: str,
+    candidate: RegisteredVersion,
+    holders: Mapping[str, RegisteredVersion | None],
+    refusals: Mapping[str, str | None],
+    winners: Mapping[str, RegisteredVersion],
+) -> str:
+    """What became of a candidate under an alias, in words."""
+    holder, refusal = holders[alias], refusals[alias]
+    if refusal is not None:
+        return refusal
+    if winners[alias].version != candidate.version:
+        return f"a better model was registered meanwhile: {winners[alias].uri}, {winners[alias].summary}"
+    if holder is None:
+        return f"first {alias.partition('-')[0]}: {candidate.summary}"
+    text = "" if holder.corpus_digest == candidate.corpus_digest else " on another text of this name"
+    return f"{candidate.summary}, before {holder.summary}{text}"
 
 
-def _upload(client: "MlflowClient", package: _Package) -> RegisteredVersion:
+def _upload(client: "MlflowClient", package: _Package, offered_as: str) -> RegisteredVersion:
     """Store the package among the artifacts of the trial's run, and register a version that points there."""
     # Imported here: MLflow loads for seconds; see mlflow_connection.
     from memtune.tracking.registry.pyfunc_flavor import describe_package
@@ -126,7 +160,8 @@ def _upload(client: "MlflowClient", package: _Package) -> RegisteredVersion:
         content = digest_card(folder)
         path = f"model-{content[:12]}"
         client.log_artifacts(run_id, str(folder), path)
-    champion = RegisteredVersion(
+    estimate = result.estimate or Estimate(cost=result.cost)
+    candidate = RegisteredVersion(
         corpus=result.corpus,
         version=0,
         run_id=run_id,
@@ -139,8 +174,13 @@ def _upload(client: "MlflowClient", package: _Package) -> RegisteredVersion:
         family=str(result.configuration["model"]["family"]),
         study=result.study,
         trial=result.trial,
+        seeds=estimate.seeds,
+        low=estimate.low,
+        high=estimate.high,
+        trial_cost=result.trial_cost,
+        offered_as=offered_as,
     )
-    return model_versions.create_version(client, champion, f"{location}/{path}")
+    return model_versions.create_version(client, candidate, f"{location}/{path}")
 
 
 def _find_run(client: "MlflowClient", result: ModelResult) -> tuple[str, str]:
@@ -155,33 +195,40 @@ def _find_run(client: "MlflowClient", result: ModelResult) -> tuple[str, str]:
 
 
 def _promote_best(
-    client: "MlflowClient", candidate: RegisteredVersion, known_champion: RegisteredVersion | None
+    client: "MlflowClient", candidate: RegisteredVersion, holder: RegisteredVersion | None, alias: str
 ) -> RegisteredVersion:
-    """Promote the best of the candidate and the versions that others registered after `known_champion`.
+    """Give the alias to the best of the candidate and the versions that others offered for it after `holder`.
 
     Each process reads the versions again after its promotion, so that the best of all candidates that are
-    registered at the same time ends as champion.
+    registered at the same time keeps the alias.
     """
-    winner = _choose_best(client, candidate, known_champion)
-    _promote(client, winner)
-    later = _choose_best(client, candidate, known_champion)
+    winner = _choose_best(client, candidate, holder, alias)
+    _promote(client, winner, alias)
+    later = _choose_best(client, candidate, holder, alias)
     if later.version != winner.version:
-        _promote(client, later)
+        _promote(client, later, alias)
     return later
 
 
 def _choose_best(
-    client: "MlflowClient", candidate: RegisteredVersion, known_champion: RegisteredVersion | None
+    client: "MlflowClient", candidate: RegisteredVersion, holder: RegisteredVersion | None, alias: str
 ) -> RegisteredVersion:
-    newer = model_versions.list_versions(
-        client, candidate.corpus, after=known_champion.version if known_champion else 0
-    )
-    comparable = [candidate, *(version for version in newer if version.is_comparable_with(candidate))]
-    return min(comparable, key=lambda version: (version.cost, version.version))
+    newer = model_versions.list_versions(client, candidate.corpus, after=holder.version if holder else 0)
+    rivals = [
+        version
+        for version in newer
+        if version.is_comparable_with(candidate)
+        and alias in version.offered_as.split()
+        and (version.study == NO_STUDY or version.study != candidate.study)
+    ]
+    return min([candidate, *rivals], key=lambda version: (version.cost, version.version))
 
 
-def _promote(client: "MlflowClient", candidate: RegisteredVersion) -> None:
-    before = model_versions.find_by_alias(client, candidate.corpus, CHAMPION_ALIAS)
-    if before is not None and before.version != candidate.version:
-        client.set_registered_model_alias(candidate.corpus, PREVIOUS_ALIAS, str(before.version))
-    client.set_registered_model_alias(candidate.corpus, CHAMPION_ALIAS, str(candidate.version))
+def _promote(client: "MlflowClient", candidate: RegisteredVersion, alias: str) -> None:
+    before = model_versions.find_by_alias(client, candidate.corpus, alias)
+    role, dash, label = alias.partition("-")
+    if role == CHAMPION_ALIAS and before is not None and before.version != candidate.version:
+        client.set_registered_model_alias(
+            candidate.corpus, f"{PREVIOUS_ALIAS}{dash}{label}", str(before.version)
+        )
+    client.set_registered_model_alias(candidate.corpus, alias, str(candidate.version))

@@ -1,14 +1,17 @@
 """Registered versions as their tags describe them: which is champion is known without a download."""
 
 import logging
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, ValidationError, computed_field
 
 from memtune.errors import TrackingError, did_you_mean
-from memtune.objective import Objective, compute_figure, format_figure
+from memtune.estimate import Estimate
+from memtune.objective import Objective, compute_figure
 from memtune.tracking.mlflow_connection import connect, experiment_name, sqlite_path, translate_mlflow_errors
+from memtune.tracking.runs.trial_runs import find_trial_run, is_trial_name
 from memtune.values import Value
 
 if TYPE_CHECKING:
@@ -17,14 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHAMPION_ALIAS",
-    "PREVIOUS_ALIAS",
     "RegisteredVersion",
     "find_champion",
     "list_champions",
+    "make_label_suffix",
     "require_registered",
 ]
 
-CHAMPION_ALIAS, PREVIOUS_ALIAS = "champion", "previous"
+CHAMPION_ALIAS = "champion"
+FAMILY_ALIAS = "best"
 
 NOT_FOUND_CODES = {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}
 
@@ -51,10 +55,20 @@ class RegisteredVersion(Value):
     """Its label: the protocol, and the task where that is not language modelling."""
     objective: Objective
     cost: float
-    """Of the validation split by that objective, lower is better."""
+    """Of the validation split by that objective, lower is better: the mean over seeds."""
     family: str
     study: str
     trial: str
+    seeds: int = 1
+    low: float | None = None
+    """The lower bound of the cost's 95 % interval; None for a single seed."""
+    high: float | None = None
+    trial_cost: float | None = None
+    """The cost of the registered weights; None for versions of a single seed, whose cost it is."""
+    offered_as: str = CHAMPION_ALIAS
+    """The aliases that this version competed for."""
+    alias: str | None = None
+    """The alias under which the version was found."""
 
     @property
     def uri(self) -> str:
@@ -67,34 +81,63 @@ class RegisteredVersion(Value):
         """The validation perplexity or accuracy."""
         return compute_figure(self.objective, self.cost)
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the figure over seeds; None for a single seed."""
+        return self.estimate.compute_interval(self.objective)
+
+    @property
+    def estimate(self) -> Estimate:
+        """The cost with its interval."""
+        return Estimate(cost=self.cost, seeds=self.seeds, low=self.low, high=self.high)
+
     @property
     def summary(self) -> str:
         """The figure in words."""
-        return f"validation {self.objective} {format_figure(self.objective, self.cost, 4)}"
+        return f"validation {self.objective} {self.estimate.describe(self.objective, 3)}"
 
     def is_comparable_with(self, other: Self) -> bool:
         """Whether both figures are of the same text under the same protocol."""
         return (self.corpus_digest, self.protocol) == (other.corpus_digest, other.protocol)
 
 
+def make_label_suffix(label: str) -> str:
+    """A label within an alias, which has letters, digits, "_" and "-" only.
+
+    >>> make_label_suffix("sentence, agreement by accuracy")
+    '-sentence-agreement-by-accuracy'
+    """
+    return "-" + re.sub(r"[^\w]+", "-", label).strip("-")
+
+
 def find_champion(tracking_uri: str, corpus: str) -> RegisteredVersion | None:
-    """The champion of a corpus, or None; a version that memtune did not register is skipped."""
+    """The champion of a corpus's main label, or None; a version that memtune did not register is skipped."""
     with translate_mlflow_errors(tracking_uri):
-        return _find_champion_or_warn(connect(tracking_uri), corpus)
+        return _find_or_warn(connect(tracking_uri), corpus, CHAMPION_ALIAS)
 
 
-def list_champions(tracking_uri: str) -> list[RegisteredVersion]:
-    """The champion of every corpus that has one, by name; models that memtune did not register are
-    skipped with a warning."""
+def list_champions(tracking_uri: str, corpus: str | None = None) -> list[RegisteredVersion]:
+    """The champion of every label of a corpus, or of all corpora, by name, that of the main label first.
+
+    Models that memtune did not register are skipped with a warning.
+    """
     client = connect(tracking_uri)
     with translate_mlflow_errors(tracking_uri):
-        found = [_find_champion_or_warn(client, name) for name in list_model_names(client)]
+        names = [name for name in list_model_names(client) if corpus in (None, name)]
+        places = [(name, alias) for name in names for alias in _list_champion_aliases(client, name)]
+        found = [_find_or_warn(client, name, alias) for name, alias in places]
     return [champion for champion in found if champion is not None]
 
 
-def _find_champion_or_warn(client: "MlflowClient", corpus: str) -> RegisteredVersion | None:
+def _list_champion_aliases(client: "MlflowClient", corpus: str) -> list[str]:
+    aliases = client.get_registered_model(corpus).aliases
+    return sorted(alias for alias in aliases if alias.partition("-")[0] == CHAMPION_ALIAS)
+
+
+def _find_or_warn(client: "MlflowClient", corpus: str, alias: str) -> RegisteredVersion | None:
     try:
-        return find_by_alias(client, corpus, CHAMPION_ALIAS)
+        return find_by_alias(client, corpus, alias)
     except ForeignVersionError as error:
         logger.warning("skipped: %s", error)
         return None
@@ -119,7 +162,8 @@ def find_by_alias(client: "MlflowClient", corpus: str, alias: str) -> Registered
     from mlflow.exceptions import MlflowException
 
     try:
-        return _to_registered_version(client.get_model_version_by_alias(corpus, alias))
+        found = _to_registered_version(client.get_model_version_by_alias(corpus, alias))
+        return found.model_copy(update={"alias": alias})
     except MlflowException as error:
         if error.error_code in NOT_FOUND_CODES:
             return None
@@ -153,24 +197,45 @@ def create_version(client: "MlflowClient", candidate: RegisteredVersion, source:
     from mlflow.exceptions import MlflowException
 
     try:
-        client.create_registered_model(candidate.corpus, description="The best model of this corpus.")
+        client.create_registered_model(candidate.corpus, description="The best models of this corpus.")
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
         for known in list_versions(client, candidate.corpus, after=0):
             if known.content == candidate.content:
-                return known
-    tags = {name: str(value) for name, value in candidate if name not in ("corpus", "version", "run_id")}
-    tags[f"valid_{candidate.objective}"] = str(candidate.figure)
-    version = client.create_model_version(candidate.corpus, source, candidate.run_id, tags)
+                return _offer_again(client, known, candidate.offered_as)
+    version = client.create_model_version(
+        candidate.corpus, source, candidate.run_id, _make_tags(candidate), description=candidate.summary
+    )
     return candidate.model_copy(update={"version": int(version.version)})
 
 
+def _make_tags(candidate: RegisteredVersion) -> dict[str, str]:
+    untagged = ("corpus", "version", "run_id", "alias")
+    tags = {name: str(value) for name, value in candidate if name not in untagged and value is not None}
+    tags[f"valid_{candidate.objective}"] = str(candidate.figure)
+    if candidate.interval is not None:
+        low, high = candidate.interval
+        tags |= {f"valid_{candidate.objective}_low": str(low), f"valid_{candidate.objective}_high": str(high)}
+    return tags
+
+
+def _offer_again(client: "MlflowClient", known: RegisteredVersion, offered_as: str) -> RegisteredVersion:
+    """A registered version that competes for further aliases."""
+    together = " ".join(sorted({*known.offered_as.split(), *offered_as.split()}))
+    if together != known.offered_as:
+        client.set_model_version_tag(known.corpus, str(known.version), "offered_as", together)
+    return known.model_copy(update={"offered_as": together})
+
+
 def require_registered(tracking_uri: str, uri: str) -> None:
-    """Raise TrackingError when `uri` names no registered model, without importing torch.
+    """Raise TrackingError when `uri` names no registered model and no trial, without importing torch.
 
     Where nothing was recorded in a file yet, MLflow is not imported either.
     """
+    if is_trial_name(uri):
+        find_trial_run(tracking_uri, uri)
+        return
     _parse_model_uri(uri)
     database = sqlite_path(tracking_uri)
     if database is not None and not database.exists():
@@ -205,18 +270,23 @@ def _parse_model_uri(uri: str) -> tuple[str, str, str]:
     path, _, alias = uri.removeprefix("models:/").partition("@")
     name, _, number = path.partition("/")
     if not uri.startswith("models:/") or not name or bool(alias) == number.isdecimal():
-        raise TrackingError(f'"{uri}" names no registered model; write models:/ptb@champion or models:/ptb/3')
+        raise TrackingError(
+            f'"{uri}" names no registered model; write models:/ptb@champion, '
+            "models:/ptb/3, STUDY#7 for a trial, or the id of its run"
+        )
     return name, alias, number
 
 
 def _read_fields(version: "ModelVersion") -> dict[str, object]:
     tagged = {name: version.tags.get(name) for name in RegisteredVersion.model_fields}
-    return {**tagged, "corpus": version.name, "version": version.version, "run_id": version.run_id}
+    fields = {**tagged, "corpus": version.name, "version": version.version, "run_id": version.run_id}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _missing_fields(version: "ModelVersion") -> list[str]:
-    """The fields of a RegisteredVersion that a version lacks."""
-    return sorted(name for name, value in _read_fields(version).items() if value is None)
+    """The required fields of a RegisteredVersion that a version lacks."""
+    required = {name for name, field in RegisteredVersion.model_fields.items() if field.is_required()}
+    return sorted(required - _read_fields(version).keys())
 
 
 def _to_registered_version(version: "ModelVersion") -> RegisteredVersion:

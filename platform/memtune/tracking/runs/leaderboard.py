@@ -4,7 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from memtune.objective import Objective, better_direction
+from pydantic import Field, computed_field
+
+from memtune.estimate import Estimate
+from memtune.objective import Objective, better_direction, compute_figure
 from memtune.tracking.mlflow_connection import connect, translate_mlflow_errors
 from memtune.tracking.runs import run_store
 from memtune.tracking.runs.run_commands import (
@@ -17,6 +20,7 @@ from memtune.tracking.runs.run_commands import (
     TRIAL_TAG,
 )
 from memtune.tracking.runs.run_entries import parse_parameter
+from memtune.tracking.runs.split_accesses import count_run_accesses
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Value
 
@@ -48,6 +52,33 @@ class LeaderboardRow(Value):
     objective: Objective
     figure: float | None
     """The best validation perplexity or accuracy so far; None before the first validation."""
+    seed: int = 0
+    configuration: str = ""
+    """The identity of the configuration without its seed; in older records that of the trial."""
+    curve: dict[int, float] = Field(default_factory=dict, exclude=True)
+    """Validation cost by tokens, lower is better."""
+    planned_tokens: float | None = None
+    """The trial's budget in tokens; None for a model that counts and before the first report."""
+    test_accesses: int = 0
+    """How often the model has read a test split."""
+    place: int | None = None
+    """The place of the trial's configuration among those of full length, set by a comparison."""
+    estimate: Estimate | None = None
+    """The cost of the trial's configuration at full length, set by a comparison for its best seed."""
+    note: str = ""
+    """Why a trial has no place, set by a comparison."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def ranked_figure(self) -> float | None:
+        """The figure that ranks the trial: the mean over seeds of its configuration, where it has a place."""
+        return self.figure if self.estimate is None else compute_figure(self.objective, self.estimate.cost)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of that mean; None for a single seed."""
+        return None if self.estimate is None else self.estimate.compute_interval(self.objective)
 
     @property
     def cost(self) -> float:
@@ -84,7 +115,8 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
     tags, parameters = run.data.tags, {n: parse_parameter(text) for n, text in run.data.params.items()}
     datasets = run.inputs.dataset_inputs if run.inputs else []
     objective: Objective = "accuracy" if tags.get(OBJECTIVE_TAG) == "accuracy" else "perplexity"
-    tokens, figure = _read_progress(client, run, objective)
+    curve = _read_curve(client, run, objective)
+    tokens, best = max(curve, default=0), min(curve.values(), default=None)
     return LeaderboardRow(
         name=run.info.run_name,
         family=tags.get("memtune.family", ""),
@@ -99,7 +131,12 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
         parameter_count=parameters.get("parameters"),
         tokens=tokens,
         objective=objective,
-        figure=figure,
+        figure=None if best is None else compute_figure(objective, best),
+        seed=parameters.get("seed") or 0,
+        configuration=tags.get("memtune.configuration", tags[TRIAL_TAG]),
+        curve=curve,
+        planned_tokens=_read_budget(parameters, tokens, run.data.metrics.get("epoch")),
+        test_accesses=count_run_accesses(client, run),
     )
 
 
@@ -115,10 +152,17 @@ def _read_end(tags: dict[str, str]) -> TrialEnd | None:
     return TrialEnd(reason=StopReason(reason), detail=tags.get(REASON_TAG, "")) if reason else None
 
 
-def _read_progress(client: "MlflowClient", run: "Run", objective: Objective) -> tuple[int, float | None]:
-    """(tokens seen, best validation figure) of a run."""
-    history = client.get_metric_history(run.info.run_id, f"valid_{objective}")
-    values = [metric.value for metric in history if metric.value == metric.value]
-    tokens = max((metric.step for metric in history), default=0)
-    best = max if better_direction(objective) == "higher" else min
-    return tokens, best(values, default=None)
+def _read_curve(client: "MlflowClient", run: "Run", objective: Objective) -> dict[int, float]:
+    """Validation cost of a run by tokens seen."""
+    name = "valid_accuracy" if objective == "accuracy" else "valid_loss"
+    history = {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, name)}
+    finite = {step: value for step, value in history.items() if value == value}
+    return {step: 1 - value for step, value in finite.items()} if objective == "accuracy" else finite
+
+
+def _read_budget(parameters: dict[str, Any], tokens: int, epoch: float | None) -> float | None:
+    """The budget in tokens: as it was given, or from epochs by those of the last report."""
+    if budget := parameters.get("training.tokens"):
+        return float(budget)
+    epochs = parameters.get("training.epochs")
+    return epochs * tokens / epoch if epochs and epoch else None

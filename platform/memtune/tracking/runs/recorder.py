@@ -25,6 +25,7 @@ from memtune.tracking.mlflow_connection import (
 )
 from memtune.tracking.runs.delivery_queue import DeliveryQueue
 from memtune.tracking.runs.run_commands import (
+    NO_STUDY,
     Command,
     DrawCurve,
     EndRun,
@@ -39,11 +40,9 @@ from memtune.tracking.runs.run_store import RecordedTrial
 from memtune.tracking.runs.run_writer import DrawFigures, RunWriter
 from memtune.trial_state import TrialEnd, TrialState
 
-__all__ = ["NO_STUDY", "Recorder"]
+__all__ = ["Recorder"]
 
 
-NO_STUDY = "alone"
-"""The study under which trials without a study are recorded."""
 READ_SECONDS = 60.0
 
 

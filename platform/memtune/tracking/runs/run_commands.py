@@ -11,6 +11,7 @@ from memtune.tracking.runs.run_entries import CorpusInput
 from memtune.trial_state import TrialEnd, TrialState
 
 __all__ = [
+    "NO_STUDY",
     "Command",
     "DrawCurve",
     "EndRun",
@@ -23,6 +24,8 @@ __all__ = [
     "best_metric_name",
 ]
 
+NO_STUDY = "alone"
+"""The study under which trials without a study are recorded."""
 STUDY_TAG = "memtune.study"
 TRIAL_TAG = "memtune.trial"
 ROLE_TAG = "memtune.role"
@@ -30,6 +33,9 @@ STATE_TAG = "memtune.state"
 STOP_REASON_TAG = "memtune.stop_reason"
 REASON_TAG = "memtune.reason"
 OBJECTIVE_TAG = "memtune.objective"
+STUDY_NAME_TAG = "memtune.name"
+NUMBER_TAG = "memtune.number"
+"""A trial's name within its study: its number, with the seed of a repeat."""
 VALIDATED_TOKENS_TAG = "memtune.validated_tokens"
 """Of an ended trial: tokens at its last report with a validation."""
 PARENT_TAG = "mlflow.parentRunId"

@@ -29,10 +29,8 @@ def job_of(submission: Submission, **changes: object) -> Job:
 
 def test_overrides_of_a_submission_become_options_of_search(study_file: Path, settings: Settings) -> None:
     overrides = {"budget.trials": 3, "budget.time": "2h"}
-    submission = prepare_submission(study_file, overrides, replace_champion=True)
-    assert submission.entrypoint == (
-        "python -m memtune.cli search layers.toml --trials 3 --time-budget 2h --replace-champion"
-    )
+    submission = prepare_submission(study_file, overrides)
+    assert submission.entrypoint == ("python -m memtune.cli search layers.toml --trials 3 --time-budget 2h")
 
 
 def test_a_corpus_on_this_machine_is_checked_before_submission(study_file: Path, settings: Settings) -> None:

@@ -1,0 +1,100 @@
+"""A trained model by its name: a registered version, or any trial with a checkpoint."""
+
+from dataclasses import dataclass
+
+from memtune.corpora import Corpus, open_corpus
+from memtune.errors import CheckpointError, CorpusError
+from memtune.models.architecture import Model
+from memtune.settings import Settings
+from memtune.studies.checkpoint_store import Checkpoints
+from memtune.tracking import (
+    NO_STUDY,
+    RegisteredVersion,
+    find_trial_run,
+    is_trial_name,
+    load_registered,
+    record_test_access,
+)
+from memtune.training import TrialConfig, find_device, load_best_model, load_model, read_checkpoint
+
+__all__ = ["SINGLE_TRIALS_FOLDER", "TrainedModel", "open_model"]
+
+SINGLE_TRIALS_FOLDER = "single"
+"""The folder of trials without a study, where studies have theirs."""
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model with its configuration, its corpus and its run."""
+
+    name: str
+    """As the user wrote it, or the URI of the version behind an alias."""
+    model: Model
+    config: TrialConfig
+    corpus: Corpus
+    run_id: str
+    experiment: str
+    """The experiment of the run."""
+    tracking_uri: str
+    version: RegisteredVersion | None = None
+    """None for a trial."""
+
+    def record_access(self, split: str) -> None:
+        """Record that the model is about to read a split, where that is the test split."""
+        if split == "test":
+            record_test_access(self.tracking_uri, self.experiment, self.run_id)
+
+
+def open_model(name: str, settings: Settings, device: str = "cpu") -> TrainedModel:
+    """The model behind `models:/ptb@champion`, `models:/ptb/3`, `STUDY#7`, `STUDY#7 seed 1` or a run's id.
+
+    A trial has the weights of its best validation report. Raises TrackingError for an unknown name,
+    CheckpointError for a trial without a readable checkpoint, and CorpusError when the store lacks the corpus
+    or holds another text of that name.
+    """
+    return (
+        _open_trial(name, settings, device) if is_trial_name(name) else _open_version(name, settings, device)
+    )
+
+
+def _open_version(name: str, settings: Settings, device: str) -> TrainedModel:
+    found = load_registered(settings.tracking_uri, name, settings.home / "models")
+    version = found.version
+    return TrainedModel(
+        version.uri,
+        load_model(found.folder, str(find_device(device))),
+        TrialConfig.model_validate(found.card.result.configuration),
+        _open_training_corpus(name, version.corpus, version.corpus_digest, settings),
+        version.run_id,
+        version.corpus,
+        settings.tracking_uri,
+        version,
+    )
+
+
+def _open_trial(name: str, settings: Settings, device: str) -> TrainedModel:
+    run = find_trial_run(settings.tracking_uri, name)
+    study = SINGLE_TRIALS_FOLDER if run.study == NO_STUDY else run.study
+    root = f"{settings.studies_folder}/{study}/checkpoints"
+    try:
+        with Checkpoints(root, run.trial).open_newest(run.max_tokens) as folder:
+            record, model = read_checkpoint(folder).record, load_best_model(folder)
+    except CheckpointError as error:
+        raise CheckpointError(f"{name} cannot be used: {error}") from None
+    corpus = _open_training_corpus(name, record.corpus, record.corpus_digest, settings)
+    placed = model.to(find_device(device))
+    return TrainedModel(name, placed, record.config, corpus, run.run_id, run.corpus, settings.tracking_uri)
+
+
+def _open_training_corpus(name: str, corpus: str, digest: str, settings: Settings) -> Corpus:
+    """The corpus a model was trained on.
+
+    Raises CorpusError when the store lacks it or holds another text of that name.
+    """
+    opened = open_corpus(corpus, settings.corpus_store)
+    if opened.digest != digest:
+        raise CorpusError(
+            f'{name} was trained on "{corpus}" with digest {digest[:12]}, the store '
+            f"{settings.corpus_store} holds {opened.digest[:12]}; import the text it was trained on"
+        )
+    return opened

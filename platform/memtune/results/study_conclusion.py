@@ -1,0 +1,246 @@
+"""The conclusion of a study: its ranking, the tests of the winner, and what is registered and recorded."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+
+from memtune.errors import CheckpointError, CorpusError, StorageError
+from memtune.estimate import Estimate
+from memtune.objective import compute_figure
+from memtune.results.paired_tests import compare_items, compare_seeds
+from memtune.results.promotion import register_trial_model, wait_for_records
+from memtune.results.selection import Contender, RankedConfiguration, Ranking, rank_trials
+from memtune.search import Outcome
+from memtune.storage.folder import Folder
+from memtune.studies.checkpoint_store import Checkpoints
+from memtune.studies.seed_repeats import TrialNames
+from memtune.studies.study import ResolvedStudy
+from memtune.studies.study_run import Conclusion
+from memtune.tasks import ItemCosts, open_task
+from memtune.tracking import Promotion, Recorder, record_conclusion
+from memtune.training import TrialConfig, load_best_model, read_checkpoint
+from memtune.values import Value
+
+__all__ = ["conclude_study", "rank_outcomes"]
+
+ITEM_COSTS_FILE = "valid_costs.json"
+"""The costs of the validation split's items, beside a trial's checkpoints."""
+DEFAULT_BASELINE = "lstm"
+MAX_TAGGED = 20
+"""Configurations whose runs are tagged with their rank: each run takes a request."""
+DIGITS = 3
+
+log = logging.getLogger(__name__)
+
+
+def conclude_study(
+    study: ResolvedStudy, recorder: Recorder, outcomes: Sequence[Outcome]
+) -> Conclusion | None:
+    """Rank a study's trials and repeats, test the winner, register the best models and record all of it.
+
+    None when no trial with a validation has a checkpoint. The winner becomes the champion of its label if it
+    is better than the present one; the best trial of every other family is registered as the best of it.
+    """
+    ranking = rank_outcomes(study, outcomes)
+    if ranking is None:
+        return None
+    wait_for_records(recorder, study.settings)
+    promotion = _register_winner(study, ranking)
+    if promotion is None:
+        return None
+    _register_families(study, ranking)
+    statements = tuple(_test_winner(study, ranking))
+    _record(study, ranking, statements)
+    return Conclusion(promotion, statements)
+
+
+def _register_winner(study: ResolvedStudy, ranking: Ranking) -> Promotion | None:
+    """Offer the winner to the registry, or the next trial that has a checkpoint; None where none has one."""
+    # The registered weights are those of the best-validated seed, because a user wants the best model; the
+    # number that is reported everywhere is the mean over seeds, because it is what the configuration gives.
+    seeds = [(trial, found.estimate) for found in ranking.configurations for trial in found.trials]
+    short = [(found.trial, Estimate(cost=found.cost)) for found in ranking.short]
+    promotions = (_register(study, trial, estimate, True) for trial, estimate in seeds + short)
+    return next((promotion for promotion in promotions if promotion is not None), None)
+
+
+def _register(
+    study: ResolvedStudy, trial: Contender, estimate: Estimate, as_champion: bool
+) -> Promotion | None:
+    """Offer a trial to the registry; None, with a warning, where its checkpoints are damaged or missing."""
+    checkpoints, tokens = Checkpoints(study.checkpoint_root, trial.identity), max(trial.curve)
+    try:
+        return register_trial_model(
+            study.settings,
+            study.corpus,
+            study.id,
+            checkpoints,
+            estimate,
+            as_champion=as_champion,
+            max_tokens=tokens,
+        )
+    except CheckpointError as error:
+        log.warning("the model of trial %s cannot be registered: %s", trial.name, error)
+        return None
+
+
+def rank_outcomes(study: ResolvedStudy, outcomes: Sequence[Outcome]) -> Ranking | None:
+    """The ranking of a study's trials and repeats; None when none has reached a validation."""
+    epoch_tokens = study.open_task().epoch_tokens
+    names = _name_outcomes(study, outcomes)
+    return rank_trials(
+        _make_contender(study, outcome, name, epoch_tokens)
+        for outcome, name in zip(outcomes, names, strict=True)
+    )
+
+
+def _name_outcomes(study: ResolvedStudy, outcomes: Sequence[Outcome]) -> list[str]:
+    configs = [TrialConfig.model_validate(outcome.configuration) for outcome in outcomes]
+    originals = [
+        outcome for outcome, config in zip(outcomes, configs, strict=True) if config.seed == study.study.seed
+    ]
+    repeats = TrialNames(originals)
+    return [
+        f"#{outcome.number}" if config.seed == study.study.seed else repeats.name(outcome.number, config)
+        for outcome, config in zip(outcomes, configs, strict=True)
+    ]
+
+
+def _make_contender(study: ResolvedStudy, outcome: Outcome, name: str, epoch_tokens: int) -> Contender:
+    config = TrialConfig.model_validate(outcome.configuration)
+    return Contender(
+        name=name,
+        identity=outcome.identity,
+        configuration=config.configuration_identity,
+        family=config.model.family,
+        study=study.id,
+        seed=config.seed,
+        state=outcome.state,
+        curve=outcome.curve,
+        planned_tokens=config.plan_tokens(epoch_tokens),
+    )
+
+
+def _register_families(study: ResolvedStudy, ranking: Ranking) -> None:
+    """Register the best trial of each family other than the winner's."""
+    for family, (trial, estimate) in _find_family_bests(ranking).items():
+        if family != ranking.winner.best.family:
+            _register(study, trial, estimate, False)
+
+
+def _find_family_bests(ranking: Ranking) -> dict[str, tuple[Contender, Estimate]]:
+    """The best trial of each family with its estimate; the furthest one where none has full length."""
+    found: dict[str, tuple[Contender, Estimate]] = {}
+    for configuration in ranking.configurations:
+        found.setdefault(configuration.best.family, (configuration.best, configuration.estimate))
+    for short in ranking.short:
+        found.setdefault(short.trial.family, (short.trial, Estimate(cost=short.cost)))
+    return found
+
+
+def _test_winner(study: ResolvedStudy, ranking: Ranking) -> Iterator[str]:
+    """The tests of the winner against the runner-up and the baseline, in words."""
+    winner, rivals = ranking.winner, _find_rivals(study, ranking)
+    if winner.estimate.seeds == 1:
+        yield (
+            f"{winner.title} was decided by a single seed; [repeats] in the study trains the best "
+            "configurations under further seeds"
+        )
+    for role, rival in rivals.items():
+        objective = study.open_task().objective
+        if by_seeds := compare_seeds(winner.cost_by_seed, rival.cost_by_seed):
+            yield f"{winner.title} against the {role} {rival.title}: {by_seeds.describe(objective)}"
+        subject = f"{_get_title(winner)} against the {role} {_get_title(rival)}"
+        try:
+            first, second = (_load_item_costs(study, found.best) for found in (winner, rival))
+            yield f"{subject}: {compare_items(first, second).describe(objective)}"
+        except (CheckpointError, StorageError, CorpusError) as error:
+            log.warning("%s: not tested: %s", subject, error)
+
+
+def _find_rivals(study: ResolvedStudy, ranking: Ranking) -> dict[str, RankedConfiguration]:
+    """The configurations that the winner is tested against, by their role."""
+    rivals = {"runner-up": ranking.runner_up}
+    baseline = ranking.find_best(study.study.baseline or DEFAULT_BASELINE)
+    if baseline not in (ranking.winner, ranking.runner_up):
+        rivals["baseline"] = baseline
+    return {role: rival for role, rival in rivals.items() if rival is not None}
+
+
+class _StoredCosts(Value):
+    """The content of ITEM_COSTS_FILE."""
+
+    unit: Literal["sentences", "questions", "examples"]
+    trial_cost: float
+    """The cost of the weights that the items were evaluated with."""
+    costs: list[float]
+    counts: list[int]
+
+
+def _load_item_costs(study: ResolvedStudy, trial: Contender) -> ItemCosts:
+    """The costs of the validation split's items under a trial's best weights, computed once."""
+    folder = Folder.open(study.checkpoint_root) / trial.identity
+    cost = min(trial.curve.values())
+    with suppress(ValidationError):
+        stored = _StoredCosts.model_validate(folder.read_json(ITEM_COSTS_FILE))
+        if stored.trial_cost == cost:
+            return ItemCosts(stored.unit, np.array(stored.costs), np.array(stored.counts))
+    found = _compute_item_costs(study, trial)
+    content = _StoredCosts(
+        unit=found.unit, trial_cost=cost, costs=found.costs_I.tolist(), counts=found.counts_I.tolist()
+    )
+    folder.write_json(ITEM_COSTS_FILE, content.model_dump())
+    return found
+
+
+def _compute_item_costs(study: ResolvedStudy, trial: Contender) -> ItemCosts:
+    checkpoints = Checkpoints(study.checkpoint_root, trial.identity)
+    with checkpoints.open_newest(max(trial.curve)) as folder:
+        config, model = read_checkpoint(folder).record.config, load_best_model(folder)
+    device = study.select_device(config) if torch.cuda.is_available() else "cpu"
+    task = open_task(config.task, study.corpus, config.protocol)
+    return task.compute_item_costs(model.to(device), "valid", device)
+
+
+def _get_title(configuration: RankedConfiguration) -> str:
+    return f"{configuration.best.family} {configuration.best.name}"
+
+
+def _record(study: ResolvedStudy, ranking: Ranking, statements: Sequence[str]) -> None:
+    """Store the conclusion on the runs of the study and of its trials."""
+    objective, winner = study.open_task().objective, ranking.winner
+    tags = {
+        "winner": _get_title(winner),
+        "winner_trial": winner.best.identity,
+        "winner_figure": winner.estimate.describe(objective, DIGITS),
+        "tests": "\n".join(statements),
+    }
+    figures = {f"winner_valid_{objective}": compute_figure(objective, winner.estimate.cost)}
+    if interval := winner.estimate.compute_interval(objective):
+        low, high = interval
+        figures |= {f"winner_valid_{objective}_low": low, f"winner_valid_{objective}_high": high}
+    record_conclusion(
+        study.settings.tracking_uri,
+        study.corpus.name,
+        study.id,
+        tags,
+        figures,
+        dict(_make_trial_tags(study, ranking)),
+    )
+
+
+def _make_trial_tags(study: ResolvedStudy, ranking: Ranking) -> Iterator[tuple[str, dict[str, str]]]:
+    """The rank and the figure of each trial, by its identity."""
+    objective = study.open_task().objective
+    for place, configuration in enumerate(ranking.configurations[:MAX_TAGGED], start=1):
+        rank = str(place) if place <= len(ranking.ranked) else "fewer seeds"
+        figure = configuration.estimate.describe(objective, DIGITS)
+        for trial in configuration.trials:
+            yield trial.identity, {"rank": rank, "figure": figure}
+    for short in ranking.short[:MAX_TAGGED]:
+        yield short.trial.identity, {"rank": "ended early", "figure": short.describe(objective, DIGITS)}

@@ -1,0 +1,155 @@
+"""A study ends with a ranking over seeds, tests of its winner, and the same number in every record of it."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from memtune.api import run_search
+from memtune.errors import CheckpointError, StudyError, TrackingError
+from memtune.results.comparison import compare, find_champions
+from memtune.results.model_evaluation import evaluate_model
+from memtune.results.study_conclusion import rank_outcomes
+from memtune.settings import Settings
+from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.study import load_study, resolve_study
+from memtune.studies.study_run import StudyResult
+from memtune.tracking.mlflow_connection import connect
+
+RNN_TOML = """
+[model]
+family = "rnn"
+width = 4
+
+[training.optimiser]
+kind = "sgd"
+learning_rate = 0.5
+"""
+REPEATS = """
+[repeats]
+best = 2
+seeds = 3
+
+[early_stopping]
+kind = "none"
+"""
+
+
+@pytest.fixture
+def repeated(study_file: Path, settings: Settings) -> StudyResult:
+    """A study of two families whose best two configurations were trained under three seeds."""
+    study_file.with_name("rnn.toml").write_text(RNN_TOML)
+    text = study_file.read_text().replace('["space.toml"]', '["space.toml", "rnn.toml"]')
+    study_file.write_text(text + REPEATS)
+    return run_search(study_file, settings=settings, executor=InProcessExecutor())
+
+
+@pytest.fixture
+def client(settings: Settings) -> Iterator[MlflowClient]:
+    return connect(settings.tracking_uri)
+
+
+def find_runs(client: MlflowClient, **tags: str) -> dict[str, dict[str, str]]:
+    """Tags by run name."""
+    experiment = client.get_experiment_by_name("tiny")
+    condition = " AND ".join(f"tags.`memtune.{name}` = '{value}'" for name, value in tags.items())
+    runs = client.search_runs([experiment.experiment_id], condition)
+    return {run.info.run_name: run.data.tags for run in runs}
+
+
+def test_the_mean_over_seeds_is_the_same_number_everywhere(
+    repeated: StudyResult, settings: Settings, client: MlflowClient
+) -> None:
+    ranking = rank_outcomes(repeated.resolved, repeated.outcomes + repeated.repeats)
+    assert ranking is not None
+    winner = ranking.winner
+    mean = math.exp(sum(winner.costs) / 3)
+    (champion,) = find_champions("tiny", settings)
+    assert champion.figure == pytest.approx(mean)
+    assert champion.trial == winner.best.identity
+    said = winner.estimate.describe("perplexity", 3)
+    assert "mean of 3 seeds, 95 % interval" in said
+    assert champion.summary == f"validation perplexity {said}"
+    row = compare("tiny", settings=settings).rows[0]
+    assert (row.place, row.trial) == (1, winner.best.identity)
+    assert row.ranked_figure == pytest.approx(mean)
+    (tags,) = find_runs(client, role="study").values()
+    assert tags["memtune.winner_figure"] == said
+    best = find_runs(client, role="trial", rank="1")
+    assert len(best) == 3
+    assert {tags["memtune.figure"] for tags in best.values()} == {said}
+    weights = evaluate_model("models:/tiny@champion", settings=settings)
+    assert champion.trial_cost == pytest.approx(weights.metrics.loss, rel=1e-6)
+    assert weights.metrics.loss == pytest.approx(min(winner.costs), rel=1e-6)
+
+
+def test_the_winner_is_tested_against_the_runner_up_over_seeds_and_sentences(repeated: StudyResult) -> None:
+    assert repeated.conclusion is not None
+    by_seeds, by_sentences = repeated.conclusion.statements[:2]
+    assert "against the runner-up" in by_seeds
+    assert by_seeds.endswith("paired t-test over 3 seeds")
+    assert by_sentences.endswith("paired bootstrap over 60 sentences")
+
+
+def test_a_repeat_has_the_name_of_the_trial_that_it_repeats(
+    repeated: StudyResult, client: MlflowClient
+) -> None:
+    runs = find_runs(client, role="trial")
+    names = [name for name in runs if " seed " in name]
+    assert len(names) == 4
+    for name in names:
+        original = runs[name.partition(" seed ")[0]]
+        assert runs[name]["memtune.configuration"] == original["memtune.configuration"]
+        assert runs[name]["memtune.trial"] != original["memtune.trial"]
+
+
+def test_every_trial_can_be_evaluated_and_each_access_to_the_test_split_is_counted(
+    repeated: StudyResult, settings: Settings
+) -> None:
+    repeat = repeated.repeats[0]
+    row = next(row for row in compare("tiny", settings=settings).rows if row.trial == repeat.identity)
+    number = row.name.partition("#")[2]
+    for name in (f"{row.study}#{number}", f"layers#{number}", row.run_id):
+        valid = evaluate_model(name, settings=settings)
+        assert valid.metrics.loss == pytest.approx(min(repeat.curve.values()), rel=1e-6)
+    assert compare("tiny", settings=settings).test_accesses == 0
+    evaluate_model(row.run_id, "test", settings=settings)
+    evaluate_model(f"layers#{number}", "test", settings=settings)
+    evaluate_model("models:/tiny@champion", "test", settings=settings)
+    found = compare("tiny", settings=settings)
+    assert found.test_accesses == 3
+    (again,) = [other for other in found.rows if other.run_id == row.run_id]
+    assert again.test_accesses >= 2
+    with pytest.raises(TrackingError, match="no such trial"):
+        evaluate_model("layers#99", settings=settings)
+
+
+def test_the_best_of_each_family_is_registered(repeated: StudyResult, settings: Settings) -> None:
+    for family in ("lstm", "rnn"):
+        found = evaluate_model(f"models:/tiny@best-{family}", settings=settings)
+        assert found.metrics.tokens
+
+
+def test_a_trial_without_a_checkpoint_is_named(repeated: StudyResult, settings: Settings) -> None:
+    import shutil
+
+    shutil.rmtree(repeated.resolved.checkpoint_root.removeprefix("file://"))
+    with pytest.raises(CheckpointError, match="layers#0 cannot be used"):
+        evaluate_model("layers#0", settings=settings)
+
+
+def test_a_study_without_repeats_says_that_a_single_seed_decided(
+    study_file: Path, settings: Settings
+) -> None:
+    result = run_search(study_file, settings=settings, executor=InProcessExecutor())
+    assert result.conclusion is not None
+    assert "was decided by a single seed" in result.conclusion.statements[0]
+    assert "decided by a single seed" in result.conclusion.promotion.reason
+
+
+def test_a_baseline_is_a_family_of_the_study(study_file: Path, settings: Settings) -> None:
+    study_file.write_text('baseline = "lstn"\n' + study_file.read_text())
+    with pytest.raises(StudyError, match=r'baseline = "lstn" is no family.*did you mean "lstm"'):
+        resolve_study(study_file, load_study(study_file), settings)
