@@ -98,6 +98,23 @@ def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_
     assert evaluated.metrics.perplexity == pytest.approx(champion.figure, rel=1e-6)
 
 
+def test_a_trial_is_promoted_on_ray_after_its_pause(
+    run: type[Search], study_file: Path, settings: Settings
+) -> None:
+    early_stopping = '[early_stopping]\nkind = "promotion"\ngrace = 300\nfactor = 2\nmax_survivors = 1\n'
+    study_file.write_text(f"{study_file.read_text()}\n[resources]\nmax_concurrent = 2\n\n{early_stopping}")
+    code, out, err = run().finish()  # type: ignore[call-arg]
+    assert code == 0, err
+    assert "promotion: rank" in out
+    _, known = outcomes(study_file, settings)
+    assert {outcome.state for outcome in known} == {TrialState.COMPLETE, TrialState.PAUSED}
+    complete = [outcome for outcome in known if outcome.state is TrialState.COMPLETE]
+    assert all(len(outcome.curve) == 3 for outcome in complete)
+    assert {row.trial: row.state for row in compare("tiny", settings=settings).rows} == {
+        outcome.identity: outcome.state for outcome in known
+    }
+
+
 def test_ctrl_c_stops_in_order_and_tells_how_to_resume(
     run: type[Search], study_file: Path, settings: Settings
 ) -> None:

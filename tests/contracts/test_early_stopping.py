@@ -20,6 +20,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "none": {},
     "successive_halving": {"grace": 100, "factor": 3, "max_survivors": 2},
     "promotion": {"grace": 100, "factor": 2, "max_survivors": 3},
+    "pasha": {"grace": 100, "factor": 2},
+    "hyperband": {"grace": 100, "factor": 2},
+    "constant_budget": {"share": 0.3, "finalists": 2},
+    "extrapolation": {"max_survivors": 1},
 }
 FAMILIES = ("lstm", "rnn")
 VALUES = st.floats(1.0, 9.0) | st.just(math.nan) | st.just(math.inf)

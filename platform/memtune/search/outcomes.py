@@ -38,3 +38,8 @@ class Outcome:
     end: TrialEnd | None = None
     remark: str | None = None
     usage: Usage = field(default_factory=Usage)
+
+    @property
+    def family(self) -> str:
+        """The family of the trial's model; empty in a configuration without one."""
+        return str(self.configuration.get("model", {}).get("family", ""))

@@ -4,9 +4,10 @@ from types import SimpleNamespace
 from unittest.mock import create_autospec
 
 import pytest
+from ray.tune.search import Searcher
 
 from memtune.ray_backend.stop_notice import StopNotice
-from memtune.ray_backend.tune_adapters import DirectedCallback, DirectorHandle, RunStopper
+from memtune.ray_backend.tune_adapters import DirectedCallback, DirectedSearcher, DirectorHandle, RunStopper
 from memtune.studies.assignment import Assignment
 from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.director import Director
@@ -44,3 +45,13 @@ def test_a_worker_that_is_ended_with_its_search_does_not_count_as_a_failure_of_i
     callback.on_trial_recover(0, [trial], trial)
     callback.on_trial_error(0, [trial], trial)
     assert (director.on_worker_lost.called, director.on_crashed.called) == (not ended, not ended)
+
+
+@pytest.mark.parametrize("may_resume_later", [False, True])
+def test_the_search_is_finished_once_no_paused_trial_may_continue(may_resume_later: bool) -> None:
+    director = create_autospec(Director, instance=True)
+    director.take_next_trial.return_value = None
+    director.may_resume_later = may_resume_later
+    handle = DirectorHandle(director, create_autospec(lambda trial: None))
+    searcher = DirectedSearcher(handle, lambda open_gpus: True, "stop")
+    assert searcher.suggest("a") == (None if may_resume_later else Searcher.FINISHED)

@@ -4,7 +4,11 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
+from memtune.search.early_stopping.constant_budget import ConstantBudget, ConstantBudgetConfig
+from memtune.search.early_stopping.extrapolation import Extrapolation, ExtrapolationConfig
+from memtune.search.early_stopping.hyperband import Hyperband, HyperbandConfig
 from memtune.search.early_stopping.no_early_stopping import NoEarlyStopping, NoEarlyStoppingConfig
+from memtune.search.early_stopping.pasha import Pasha, PashaConfig
 from memtune.search.early_stopping.pause_and_promotion import Promotion, PromotionConfig
 from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, EarlyStopping, Rule
 from memtune.search.early_stopping.successive_halving import SuccessiveHalving, SuccessiveHalvingConfig
@@ -14,10 +18,18 @@ __all__ = [
     "RULES",
     "Action",
     "AnyEarlyStopping",
+    "ConstantBudget",
+    "ConstantBudgetConfig",
     "Decision",
     "EarlyStopping",
+    "Extrapolation",
+    "ExtrapolationConfig",
+    "Hyperband",
+    "HyperbandConfig",
     "NoEarlyStopping",
     "NoEarlyStoppingConfig",
+    "Pasha",
+    "PashaConfig",
     "Promotion",
     "PromotionConfig",
     "Rule",
@@ -25,7 +37,15 @@ __all__ = [
     "SuccessiveHalvingConfig",
 ]
 
-EarlyStoppingUnion = NoEarlyStoppingConfig | SuccessiveHalvingConfig | PromotionConfig
+EarlyStoppingUnion = (
+    NoEarlyStoppingConfig
+    | SuccessiveHalvingConfig
+    | PromotionConfig
+    | PashaConfig
+    | HyperbandConfig
+    | ConstantBudgetConfig
+    | ExtrapolationConfig
+)
 AnyEarlyStopping = Annotated[EarlyStoppingUnion, Field(discriminator="kind")]
 RULES: dict[str, type[EarlyStopping]] = {
     config.model_fields["kind"].default: config for config in get_args(EarlyStoppingUnion)

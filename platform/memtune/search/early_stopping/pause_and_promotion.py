@@ -13,10 +13,10 @@ the best trial of a rung may always continue, so that a short study has a comple
 from collections.abc import Collection, Iterable
 from typing import Literal
 
-from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, Rule
-from memtune.search.early_stopping.rungs import RungConfig, Rungs
+from memtune.search.early_stopping.paused_trials import PausedTrials
+from memtune.search.early_stopping.rule import Decision, Rule
+from memtune.search.early_stopping.rungs import RungConfig
 from memtune.search.outcomes import Outcome
-from memtune.trial_state import TrialState
 
 __all__ = ["Promotion", "PromotionConfig"]
 
@@ -41,21 +41,14 @@ class Promotion(Rule):
     can_pause = True
 
     def __init__(self, config: PromotionConfig, trial_tokens: int) -> None:
-        self.rungs = Rungs(config, trial_tokens)
-        self._waiting: dict[int, int] = {}
+        self._paused = PausedTrials(config, trial_tokens)
 
     def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
         """Pause the trial at a rung unless it is the one that would be promoted next."""
-        reached = self.rungs.record(number, tokens, value)
-        if reached:
-            self._waiting[number] = reached[-1]
-            if self._find_promotable(least=0) == number:
-                self.resume(number)
-        if number not in self._waiting:
-            return CONTINUE
-        index = self._waiting[number]
-        reason = self.rungs.describe(number, index, self.rungs.count_best(index))
-        return Decision(Action.PAUSE, f"promotion: {reason}")
+        has_paused = self._paused.pause_at_rung(number, family, tokens, value)
+        if has_paused and self._find_promotable(least=0) == number:
+            self._paused.resume(number)
+        return self._paused.decide(number, "promotion")
 
     def choose_resumed(self, running: Collection[int], is_sampling_over: bool) -> int | None:
         """The best paused trial of the highest rung that may promote one."""
@@ -63,23 +56,16 @@ class Promotion(Rule):
 
     def resume(self, number: int) -> None:
         """The trial is promoted."""
-        del self._waiting[number]
+        self._paused.resume(number)
 
     def end(self, number: int) -> None:
         """The trial is not promoted any more."""
-        self._waiting.pop(number, None)
+        self._paused.resume(number)
 
     def replay(self, outcomes: Iterable[Outcome]) -> None:
         """Fill the rungs from the recorded curves; paused trials wait at the last rung they reached."""
         for outcome in outcomes:
-            reached = self.rungs.replay(outcome)
-            if outcome.state is TrialState.PAUSED:
-                self._waiting[outcome.number] = reached - 1
+            self._paused.replay(outcome)
 
     def _find_promotable(self, least: int) -> int | None:
-        """The trial to promote next, where each rung may promote `least` trials in any case."""
-        for index in reversed(range(len(self.rungs))):
-            for number in self.rungs[index].list_best(max(least, self.rungs.count_best(index))):
-                if self._waiting.get(number) == index:
-                    return number
-        return None
+        return self._paused.find_promotable(least, len(self._paused.rungs))

@@ -2,25 +2,32 @@
 
 import math
 from bisect import bisect_left, insort
+from collections.abc import Collection, Iterator
 
 from pydantic import Field
 
+from memtune.search.early_stopping.family_groups import MAX_VALUES, count_leading, list_compared
 from memtune.search.early_stopping.rule import EarlyStopping
 from memtune.search.outcomes import Outcome
 
 __all__ = ["Rung", "RungConfig", "Rungs"]
+
+MIN_FAMILY_SURVIVORS = 2
+"""At least so many trials of each family pass a rung: its best alone may be so by the noise of one seed."""
 
 
 class RungConfig(EarlyStopping):
     """First rung after `grace` tokens, each next one `factor` times as far.
 
     A trial passes a rung if it is among the best 1/factor of the trials that have reached it and among the
-    best `max_survivors` of them.
+    best `max_survivors` of them. With `per_family` it is compared with the trials of its own family and of
+    families that are better at full length, and the families share `max_survivors`.
     """
 
     grace: int = Field(ge=1)
     factor: int = Field(default=3, ge=2)
     max_survivors: int = Field(default=4, ge=1)
+    per_family: bool = True
 
     def get_problem(self, trial_tokens: int) -> str | None:
         """Why no trial would reach a rung, or None."""
@@ -33,7 +40,7 @@ class RungConfig(EarlyStopping):
 
 
 class Rung:
-    """The value of each trial at its first report at or past `tokens`.
+    """The value of each trial at its first report at or past `tokens`, by family.
 
     Trials rank by value, lower first, then by number. NaN ranks as infinity.
     """
@@ -41,20 +48,32 @@ class Rung:
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
         self.values: dict[int, float] = {}
-        self._ranking: list[tuple[float, int]] = []
+        self.family_by_number: dict[int, str] = {}
+        self._rankings: dict[str, list[tuple[float, int]]] = {}
 
-    def add(self, number: int, value: float) -> None:
+    def add(self, number: int, family: str, value: float) -> None:
         """Add the value of a trial that has none yet."""
         self.values[number] = math.inf if math.isnan(value) else value
-        insort(self._ranking, (self.values[number], number))
+        self.family_by_number[number] = family
+        insort(self._rankings.setdefault(family, []), (self.values[number], number))
 
-    def get_rank(self, number: int) -> int:
-        """The rank of a trial of the rung; 1 is the best."""
-        return bisect_left(self._ranking, (self.values[number], number)) + 1
+    def count(self, families: Collection[str]) -> int:
+        """The number of trials of these families."""
+        return sum(len(self._rankings.get(family, ())) for family in families)
 
-    def list_best(self, count: int) -> list[int]:
-        """The numbers of the best trials, best first."""
-        return [number for _, number in self._ranking[:count]]
+    def get_rank(self, number: int, families: Collection[str]) -> int:
+        """The rank of a trial among those of these families; 1 is the best."""
+        key = (self.values[number], number)
+        return 1 + sum(bisect_left(self._rankings.get(family, []), key) for family in families)
+
+    def iterate_best(self, count: int) -> Iterator[int]:
+        """The numbers of the best `count` trials of each family, the best of all first."""
+        best = sorted(key for ranking in self._rankings.values() for key in ranking[:count])
+        return (number for _, number in best)
+
+    def list_best_values(self, count: int) -> dict[str, list[float]]:
+        """The best values of each family that has reached the rung, best first."""
+        return {family: [value for value, _ in ranking[:count]] for family, ranking in self._rankings.items()}
 
 
 class Rungs:
@@ -63,6 +82,7 @@ class Rungs:
     def __init__(self, config: RungConfig, trial_tokens: int) -> None:
         self._config = config
         self._rungs: list[Rung] = []
+        self._full_length = Rung(trial_tokens)
         tokens = config.grace
         while tokens < trial_tokens:
             self._rungs.append(Rung(tokens))
@@ -74,33 +94,57 @@ class Rungs:
     def __getitem__(self, index: int) -> Rung:
         return self._rungs[index]
 
-    def record(self, number: int, tokens: int, value: float) -> list[int]:
+    def record(self, number: int, family: str, tokens: int, value: float) -> list[int]:
         """Add a report to the rungs that the trial reaches with it; return their indices.
 
         A trial counts once at each rung, so a repeated report reaches none.
         """
-        reached = [
-            index
-            for index, rung in enumerate(self._rungs)
-            if rung.tokens <= tokens and number not in rung.values
-        ]
+        family = family if self._config.per_family else ""
+        new = [rung for rung in (*self._rungs, self._full_length) if rung.tokens <= tokens]
+        reached = [index for index, rung in enumerate(new) if number not in rung.values]
         for index in reached:
-            self._rungs[index].add(number, value)
-        return reached
+            new[index].add(number, family, value)
+        return [index for index in reached if index < len(self._rungs)]
 
     def replay(self, outcome: Outcome) -> int:
         """Add a recorded curve; return the number of rungs that the trial has reached."""
         reports = sorted(outcome.curve.items())
-        return sum(len(self.record(outcome.number, tokens, value)) for tokens, value in reports)
+        return sum(
+            len(self.record(outcome.number, outcome.family, tokens, value)) for tokens, value in reports
+        )
 
-    def count_best(self, index: int) -> int:
-        """How many trials are the best 1/factor of a rung and within its cap."""
-        return min(len(self._rungs[index].values) // self._config.factor, self._config.max_survivors)
+    def count_best(self, number: int, index: int) -> int:
+        """How many of the trials that a trial is compared with at a rung are the best 1/factor in its cap."""
+        count = self._rungs[index].count(self._list_compared(number, index))
+        return min(count // self._config.factor, self._count_cap(index))
+
+    def count_first(self, number: int, index: int) -> int:
+        """As `count_best`, and all within the cap while there are fewer than `factor` trials."""
+        count = self._rungs[index].count(self._list_compared(number, index))
+        share = count if count < self._config.factor else count // self._config.factor
+        return min(share, self._count_cap(index))
+
+    def get_rank(self, number: int, index: int) -> int:
+        """The trial's rank at a rung among those that it is compared with."""
+        return self._rungs[index].get_rank(number, self._list_compared(number, index))
 
     def describe(self, number: int, index: int, survivors: int) -> str:
         """The trial's rank at a rung from which `survivors` continue, for readers."""
+        families = self._list_compared(number, index)
         rung = self._rungs[index]
+        among = f"of {rung.count(families)}" + (f" ({', '.join(sorted(families))})" if any(families) else "")
         return (
-            f"rank {rung.get_rank(number)} of {len(rung.values)} at the rung of {rung.tokens:,}, "
+            f"rank {self.get_rank(number, index)} {among} at the rung of {rung.tokens:,}, "
             f"ranks up to {survivors} continue"
         )
+
+    def _list_compared(self, number: int, index: int) -> Collection[str]:
+        family = self._rungs[index].family_by_number[number]
+        return list_compared(family, self._full_length.list_best_values(MAX_VALUES))
+
+    def _count_cap(self, index: int) -> int:
+        """A family's share of the cap."""
+        families = self._rungs[index].list_best_values(1)
+        leading = count_leading(families, self._full_length.list_best_values(MAX_VALUES))
+        cap = self._config.max_survivors
+        return max(min(cap, MIN_FAMILY_SURVIVORS), cap // max(leading, 1))

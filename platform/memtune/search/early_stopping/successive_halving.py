@@ -43,15 +43,14 @@ class SuccessiveHalving(Rule):
     """The rungs of one study, and the trials stopped there."""
 
     def __init__(self, config: SuccessiveHalvingConfig, trial_tokens: int) -> None:
-        self.config = config
         self.rungs = Rungs(config, trial_tokens)
         self._stops: dict[int, Decision] = {}
 
     def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
         """Stop the trial unless it is good enough at each rung that the report reaches."""
-        for index in self.rungs.record(number, tokens, value):
-            survivors = self._count_survivors(index)
-            if number not in self._stops and self.rungs[index].get_rank(number) > survivors:
+        for index in self.rungs.record(number, family, tokens, value):
+            survivors = self.rungs.count_first(number, index)
+            if number not in self._stops and self.rungs.get_rank(number, index) > survivors:
                 reason = f"successive halving: {self.rungs.describe(number, index, survivors)}"
                 self._stops[number] = Decision(Action.STOP, reason)
         return self._stops.get(number, CONTINUE)
@@ -62,10 +61,3 @@ class SuccessiveHalving(Rule):
             self.rungs.replay(outcome)
             if outcome.state is TrialState.STOPPED:
                 self._stops[outcome.number] = Decision(Action.STOP, "stopped before")
-
-    def _count_survivors(self, index: int) -> int:
-        """How many trials of a rung may continue: at first all of them within the cap."""
-        count = len(self.rungs[index].values)
-        if count < self.config.factor:
-            return min(count, self.config.max_survivors)
-        return self.rungs.count_best(index)
