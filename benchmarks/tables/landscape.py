@@ -4,7 +4,7 @@ Extremely randomised trees (Geurts et al. 2006) over whole curves interpolate be
 configurations, and recorded differences between two seeds of one configuration are added as noise. Every
 method sees the same curves. Known limits: the trees are flat between the points that they know, so a
 landscape has fewer distinct optima than the real one; a method that models with trees itself is at an
-advantage; the noise does not depend on the configuration.
+advantage; few pairs of seeds stand for the noise of all configurations.
 """
 
 import math
@@ -35,6 +35,10 @@ OUTLIER_SCALE = 4.0
 ABSENT = -1.0
 LOG_OFFSET = 10.0
 """Keeps logarithms above ABSENT."""
+SIMILAR_PAIRS = 6
+"""Pairs of seeds from which the noise of a configuration is drawn."""
+LUCK_SCALE = 2.0
+"""Standard deviations of a final cost by which a seed may be better than the mean, at any report."""
 FLOOR_MARGIN = 0.1
 """Nats between the lowest recorded cost and the origin of the logarithmic scale."""
 
@@ -67,7 +71,7 @@ class Landscape:
         """The curve of a configuration; equal parameters and seeds give equal curves."""
         row = self._encoder.encode(parameters)
         means = self._scale.decode(self._cost_trees.predict(row))
-        noise = self._noise.draw(digest(dict(sorted(parameters.items())), noise_seed))
+        noise = self._noise.draw(parameters, float(means[-1]), noise_seed)
         per_report = math.exp(self._second_trees.predict(row)[0])
         seconds = per_report * np.arange(1, len(means) + 1)
         return SimulatedCurve(*(tuple(map(float, each)) for each in (means + noise, means, seconds)))
@@ -215,33 +219,45 @@ class _Forest:
 class _SeedNoise:
     """Whole curves of differences between two seeds of one configuration.
 
-    The difference of a pair has twice the variance of one seed. It is added with a random sign, unless one of
-    the two trainings failed: half of the draws of such a pair have its failure, the others no noise.
+    A configuration gets that of a recorded pair with its optimiser and a similar final cost. The difference
+    of a pair has twice the variance of one seed. It is added with a random sign, unless one of the two
+    trainings failed: half of the draws of such a pair have its failure, the others no noise.
     """
 
     def __init__(self, table: CurveTable, reports: int) -> None:
         first = {digest(curve.parameters): curve for curve in table.curves if curve.seed == 0}
-        pairs = [
-            (first[digest(curve.parameters)], curve)
-            for curve in table.curves
-            if curve.seed != 0 and len(curve.costs) == reports
-        ]
-        differences = [
-            np.subtract(a.costs, b.costs)
-            for a, b in pairs
-            if len(a.costs) == reports and not math.isnan(a.final_cost + b.final_cost)
-        ]
-        self._differences = np.array(differences) if differences else np.zeros((1, reports))
+        pairs = [(first[digest(curve.parameters)], curve) for curve in table.curves if curve.seed != 0]
+        pairs = [pair for pair in pairs if all(_is_complete(curve, reports) for curve in pair)]
+        self._optimisers = [_find_optimiser(a.parameters) for a, _ in pairs]
+        self._finals = [(a.final_cost + b.final_cost) / 2 for a, b in pairs]
+        self._differences = np.array([np.subtract(a.costs, b.costs) for a, b in pairs]).reshape(-1, reports)
         finals = np.abs(self._differences[:, -1])
-        self.is_failure = finals > OUTLIER_SCALE * max(1.4826 * float(np.median(finals)), 1e-9)
-        usual = self._differences[~self.is_failure, -1]
+        self._is_failure = finals > OUTLIER_SCALE * 1.4826 * (np.median(finals) if pairs else 0.0) + 1e-9
+        usual = self._differences[~self._is_failure, -1]
         self.deviation = float(np.sqrt(np.mean(usual**2) / 2)) if len(usual) else 0.0
 
-    def draw(self, key: str) -> Array:
-        """The noise of one training."""
-        chooser = random.Random(key)
-        place, sign = chooser.randrange(len(self._differences)), chooser.choice([-1.0, 1.0])
+    def draw(self, parameters: Mapping[str, Scalar], final_cost: float, seed: int) -> Array:
+        """The noise of one training whose mean final cost is `final_cost`."""
+        chooser = random.Random(digest(dict(sorted(parameters.items())), seed))
+        similar = self._find_similar(_find_optimiser(parameters), final_cost)
+        if not similar:
+            return np.zeros(self._differences.shape[1])
+        place, sign = chooser.choice(similar), chooser.choice([-1.0, 1.0])
         difference = self._differences[place]
-        if not self.is_failure[place]:
-            return sign * difference / math.sqrt(2)
-        return difference * np.sign(difference[-1]) if sign > 0 else np.zeros_like(difference)
+        if not self._is_failure[place]:
+            # Unstable trainings spike upwards between reports; the mirror image of a spike would be a record.
+            return np.maximum(sign * difference / math.sqrt(2), -LUCK_SCALE * self.deviation)
+        worse = np.maximum(difference * np.sign(difference[-1]), 0.0)
+        return worse if sign > 0 else np.zeros_like(worse)
+
+    def _find_similar(self, optimiser: Scalar, final_cost: float) -> list[int]:
+        places = [place for place, kind in enumerate(self._optimisers) if kind == optimiser]
+        return sorted(places, key=lambda place: abs(self._finals[place] - final_cost))[:SIMILAR_PAIRS]
+
+
+def _is_complete(curve: Curve, reports: int) -> bool:
+    return len(curve.costs) == reports and math.isfinite(curve.final_cost)
+
+
+def _find_optimiser(parameters: Mapping[str, Scalar]) -> Scalar:
+    return next((value for name, value in parameters.items() if name.endswith(".optimiser.kind")), None)

@@ -13,6 +13,7 @@ from memtune.ray_backend.jobs.job_server import JobServer
 from memtune.ray_backend.jobs.job_submission import prepare_submission, submit
 from memtune.settings import Settings
 from memtune.studies.assignment import Assignment
+from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.director import Director, Trial
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.studies.study_terms import Resources
@@ -96,7 +97,7 @@ def test_trials_are_packed_on_gpus_by_their_memory(
             gpus=ready.compute_gpus(trial.config, memory),
         )
 
-    run = TrialRun(director, assign, Resources(), ready.compute_average_gpus(memory), None, print)
+    run = TrialRun(director, assign, Resources(), ready.compute_average_gpus(memory), StopRequest())
     run_trials(run, tmp_path)
     assert [trial.state for trial in director.trials] == [TrialState.COMPLETE] * 4
     assert {gpus for now in seen for gpus in now.values()} == {0.5}

@@ -1,6 +1,7 @@
 """Studies in simulated time on scripted curves, and the landscape of a small table."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 
 from benchmarks.tables.comparison import compute_ert, estimate_ratio, summarise
 from benchmarks.tables.curve_table import Curve, CurveTable, read_table, write_table
-from benchmarks.tables.landscape import TREES, Landscape, SimulatedCurve, _Forest, draw_parameters
+from benchmarks.tables.landscape import LUCK_SCALE, TREES, Landscape, SimulatedCurve, _Forest, draw_parameters
 from benchmarks.tables.memtune_search import open_director
 from benchmarks.tables.methods import METHODS, SearchTask
 from benchmarks.tables.ray_tune_search import RayTuneSearch
@@ -23,6 +24,7 @@ from benchmarks.tables.simulation import (
 from memtune.search import Proposals, SamplerConfig
 from memtune.search.early_stopping import SuccessiveHalvingConfig
 from memtune.spaces import Space, combine_spaces, read_space
+from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.executor import TrialRun
 from memtune.studies.study_terms import Resources
 from memtune.trial_state import TrialState
@@ -64,7 +66,7 @@ def test_a_study_in_simulated_time_equals_one_by_hand(tmp_path: Path) -> None:
     proposals = open_proposals(tmp_path)
     rule = SuccessiveHalvingConfig(grace=10, factor=2, max_survivors=1)
     director = open_director(proposals, rule, trial_tokens=30, max_trials=4)
-    run = TrialRun(director, lambda trial: pytest.fail("no worker"), Resources(), 0.0, None, print)
+    run = TrialRun(director, lambda trial: pytest.fail("no worker"), Resources(), 0.0, StopRequest())
     SimulatedExecutor(simulation).run_trials(run)
     assert [(round(o.seconds, 6), o.number, o.report, o.tokens) for o in simulation.observations] == [
         (1.0, 0, 1, 10),
@@ -242,3 +244,15 @@ def test_memtune_replays_a_study_with_every_sampler_setting(table: CurveTable) -
         for trial in trials:
             assert trial is not None
             assert set(trial.parameters) == make_needed_names(str(trial.parameters["family"]))
+
+
+def test_a_spike_of_one_seed_is_no_luck_of_the_other(table: CurveTable) -> None:
+    spiked = [
+        replace(curve, costs=(curve.costs[0], curve.costs[1] + curve.seed, curve.costs[2]))
+        for curve in table.curves
+    ]
+    landscape = Landscape(replace(table, curves=tuple(spiked)), make_space())
+    curves = [landscape.draw_curve({"family": "rnn", "rnn.model.width": 50}, seed) for seed in range(40)]
+    noise = [curve.costs[1] - curve.mean_costs[1] for curve in curves]
+    assert max(noise) == pytest.approx(1.1 / np.sqrt(2))
+    assert min(noise) == pytest.approx(-LUCK_SCALE * landscape.noise_deviation)
