@@ -16,6 +16,7 @@ from torch import Tensor
 from benchmarks.side_by_side import compare_times, describe_machine, refusal
 from memtune.corpora import grammar
 from memtune.models import ClassFactoredConfig, DependencyRNNConfig, build_model
+from memtune.models.families.dependency_rnn import DependencyRNNLanguageModel
 from memtune.models.outputs.word_classes import zipf_counts
 from tests.golden.tiny_trees import Sentence, make_treebank
 from tests.oracles.agreement import assert_near, assert_same_gradients
@@ -56,6 +57,7 @@ def require_agreement(config: DependencyRNNConfig) -> None:
     """Compare loss and gradients of both sides with the paths read word by word in float64."""
     sentences = make_sentences(3, CHECKED_WORDS)
     model = build_model(config, CHECKED_WORDS, seed=0)
+    assert isinstance(model, DependencyRNNLanguageModel)
     parameters = {name: value.detach().double().requires_grad_() for name, value in model.named_parameters()}
     expected = discounted_nats(config, parameters, sentences)
     for side in (make_level_step, make_path_step):
@@ -79,6 +81,7 @@ def make_sentences(count: int, words: int) -> list[Sentence]:
 def make_level_step(config: DependencyRNNConfig, words: int, sentences: list[Sentence]) -> Step:
     """A step of the model, which reads trees level by level."""
     model, trees = build_model(config, words, seed=0), make_treebank(sentences)
+    assert isinstance(model, DependencyRNNLanguageModel)
     batch = trees.batch(trees.nonempty_sentences)
 
     def step() -> Tensor:
@@ -117,11 +120,11 @@ def pad_paths(sentences: list[Sentence]) -> tuple[Tensor, Tensor, Tensor]:
         for path in paths:
             targets = [words[place] for place in path]
             rows.append(([BOUNDARY, *targets[:-1]], targets, [1 / through[place] for place in path]))
-    inputs, targets, discounts = (
+    inputs_PT, targets_PT, discounts_PT = (
         torch.nn.utils.rnn.pad_sequence([torch.tensor(value) for value in column], batch_first=True)
         for column in zip(*rows, strict=True)
     )
-    return inputs, targets, discounts
+    return inputs_PT, targets_PT, discounts_PT
 
 
 if __name__ == "__main__":

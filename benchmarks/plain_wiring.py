@@ -8,6 +8,7 @@ that only the overhead differs. This search does not resume, detect orphaned tri
 """
 
 import json
+import logging
 import sys
 import tempfile
 import time
@@ -66,7 +67,7 @@ def main(store: str, trials: str, tokens: str, workers: str) -> None:
     """Print the wall seconds of the search and the training seconds of its trials, as JSON."""
     with tempfile.TemporaryDirectory(prefix="plain-wiring-") as folder:
         start = time.perf_counter()
-        ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init("local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         space = {"learning_rate": tune.loguniform(1e-3, 1e-2), "tokens": int(tokens), "store": store}
         tracking = MLflowLoggerCallback(
             tracking_uri=f"sqlite:///{folder}/mlflow.db", experiment_name="grammar"
@@ -94,7 +95,7 @@ def main(store: str, trials: str, tokens: str, workers: str) -> None:
         wall = time.perf_counter() - start
         if results.errors or len(results) != int(trials):
             raise SystemExit("no result: a trial failed or is missing")
-        print(json.dumps([wall, [result.metrics["trained"] for result in results]]))
+        print(json.dumps([wall, [results[number].metrics["trained"] for number in range(len(results))]]))
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def make_window_step() -> Callable[[], list[torch.Tensor]]:
     """The same parameters, with one window of words per prediction."""
     model, (words_BK, gradient_NH) = build_model(CONFIG, WORDS, seed=0), make_data()
     windows_NW = words_BK.unfold(1, CONFIG.context_words, 1).flatten(0, 1)
-    parameters = dict(model.named_parameters())
+    parameters: dict[str, torch.Tensor] = dict(model.named_parameters())
 
     def run() -> list[torch.Tensor]:
         return compute_gradients(model, window_hidden(CONFIG, parameters, windows_NW), gradient_NH)

@@ -60,7 +60,7 @@ def make_model_step(config: SCRNConfig) -> Callable[[], None]:
 def make_reference_step(config: SCRNConfig) -> Callable[[], None]:
     """The same parameters, one time step after the other."""
     model, (words_BT, gradient_BTF) = build_model(config, WORDS, seed=0), make_data(config)
-    parameters = dict(model.named_parameters())
+    parameters: dict[str, torch.Tensor] = dict(model.named_parameters())
 
     def run() -> None:
         model.zero_grad()

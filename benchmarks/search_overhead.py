@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ray
 
@@ -167,12 +167,13 @@ def measure_worker_start_seconds() -> float:
     """Median seconds from the creation of a worker until it can start a trial."""
     with connect_ray(None):
         time.sleep(3)  # Ray starts one idle worker per core in advance; use them up first
-        prestarted = [ray.remote(num_cpus=0)(IdleWorker).remote() for _ in range(os.cpu_count() or 1)]
+        actor: Any = ray.remote(num_cpus=0)(IdleWorker)
+        prestarted = [actor.remote() for _ in range(os.cpu_count() or 1)]
         ray.get([worker.ready.remote() for worker in prestarted])
         seconds = []
         for _ in range(3):
             start = time.perf_counter()
-            worker = ray.remote(num_cpus=0)(IdleWorker).remote()
+            worker = actor.remote()
             ray.get(worker.ready.remote())
             seconds.append(time.perf_counter() - start)
         return statistics.median(seconds)

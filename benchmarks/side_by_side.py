@@ -29,8 +29,13 @@ class Ratio:
 
     def scale(self, factor: float) -> "Ratio":
         """The ratio for `factor` times the time of the first side."""
-        ratios = (factor * ratio for ratio in (self.median, self.low, self.high))
-        return Ratio(*ratios, factor * self.first_seconds, self.second_seconds)
+        return Ratio(
+            factor * self.median,
+            factor * self.low,
+            factor * self.high,
+            factor * self.first_seconds,
+            self.second_seconds,
+        )
 
     def format_measure(
         self, name: str, goal: float, must: float | None = None, *, at_most: bool = False

@@ -37,7 +37,9 @@ def main() -> None:
 
 
 def measure(width: int, repeats: int) -> list[str]:
-    model = build_model(StackLSTMConfig(width=width), WORDS, seed=0)
+    config = StackLSTMConfig(width=width)
+    model = build_model(config, WORDS, seed=0)
+    assert isinstance(model, StackLSTMLanguageModel)
     (embedded_BTH, hidden_BTH), gradient_BTH = make_inputs(width)
     parameters = [*model.stack.parameters(), *model.combination.parameters()]
     wanted = [embedded_BTH, hidden_BTH, *parameters]
@@ -47,7 +49,7 @@ def measure(width: int, repeats: int) -> list[str]:
         require_agreement(model, summed(), ours())
     except AssertionError as error:
         raise refusal(error) from None
-    states = 2 * (model.config.stack_size + 1)
+    states = 2 * (config.stack_size + 1)
     name = f"sum over {states} states / multipop stack, d={width}"
     lines = [compare_times(summed, ours, repeats).format_measure(name, GOAL, MUST)]
     if width in LSTM_GOALS:
@@ -74,7 +76,8 @@ def run_our_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor, hidden_BT
 
 
 def run_summed_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor, hidden_BTH: Tensor) -> Tensor:
-    parameters, cells_BKH = dict(model.named_parameters()), model.initial_state(len(hidden_BTH))["stack"]
+    parameters: dict[str, Tensor] = dict(model.named_parameters())
+    cells_BKH = model.initial_state(len(hidden_BTH))["stack"]
     tops = []
     for embedded_BH, hidden_BH in zip(embedded_BTH.unbind(1), hidden_BTH.unbind(1), strict=True):
         cells_BKH, _ = next_stack(model.config, parameters, cells_BKH, embedded_BH, hidden_BH)

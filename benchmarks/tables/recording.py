@@ -21,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -158,10 +159,11 @@ def _read_finished(progress: Path) -> dict[str, Curve]:
     return {key: _restore_curve(fields) for key, fields in records}
 
 
-def _restore_curve(fields: dict) -> Curve:
-    return Curve(
-        **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    )
+def _restore_curve(fields: dict[str, Any]) -> Curve:
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+    }
+    return Curve(**values)
 
 
 def _train(study_file: Path, training: Training) -> Curve:

@@ -324,7 +324,7 @@ def main() -> None:
         if not options.loaded:
             sys.exit(run_with_library(sys.argv[1:], folder, None).returncode)
         with start_ray_instance(1) if options.shared else nullcontext() as instance:
-            loop = KillLoop(folder, options.ray, instance and instance.environment)
+            loop = KillLoop(folder, options.ray, instance.environment if instance else None)
             tally = loop.run(options.kills, lambda line: print(line, flush=True))
     print(f"{tally.kills} kills over {tally.writes} writes, {len(tally.differences)} studies differ")
     sys.exit(bool(tally.differences))

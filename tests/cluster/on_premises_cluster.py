@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -88,12 +88,12 @@ class OnPremisesCluster:
             "TMPDIR": str(self.home),
         }
 
-    def run(self, *command: str, expected_exit_code: int = 0, **variables: str) -> str:
+    def run(self, *command: str, expected_exit_code: int = 0, variables: Mapping[str, str] = {}) -> str:
         """The output of a command in the project's folder, which has to end with this exit code."""
         done = subprocess.run(
             command,
             cwd=self.project,
-            env=self.environment | variables,
+            env={**self.environment, **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

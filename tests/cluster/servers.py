@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -216,7 +217,7 @@ class Postgres:
                 if statement.strip():
                     connection.execute(statement.encode())
 
-    def _process_owner(self) -> dict[str, object]:
+    def _process_owner(self) -> dict[str, Any]:
         return {"user": self.user, "extra_groups": []} if self.user else {}
 
     def _is_accepting_connections(self) -> bool:

@@ -51,8 +51,8 @@ def test_who_has_no_token_is_refused(cluster: OnPremisesCluster, tmp_path: Path)
     assert "InvalidAuthToken" in cluster.run(*command, expected_exit_code=1)
     (tmp_path / "token").write_text("0" * 64)
     another = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
-    assert "InvalidAuthToken" in cluster.run(*command, expected_exit_code=1, **another)
-    assert "Active:" in cluster.run(*command, RAY_AUTH_MODE="token")
+    assert "InvalidAuthToken" in cluster.run(*command, expected_exit_code=1, variables=another)
+    assert "Active:" in cluster.run(*command, variables={"RAY_AUTH_MODE": "token"})
 
 
 def test_no_command_line_on_a_host_holds_the_token(cluster: OnPremisesCluster) -> None:
@@ -82,4 +82,4 @@ def test_a_tear_down_ends_what_it_started_and_nothing_else(cluster: OnPremisesCl
         for host in cluster.hosts.hosts:
             assert host.find_processes("ray") == []
         alive = ["ray", "status", "--address", other.environment["RAY_ADDRESS"]]
-        assert "Active:" in cluster.run(*alive, **other.environment)
+        assert "Active:" in cluster.run(*alive, variables=other.environment)

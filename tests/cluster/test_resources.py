@@ -40,12 +40,16 @@ class NoRecords:
 
     def report(self, trial: Trial, reports: Sequence[Report]) -> None: ...
 
+    def remark(self, trial: Trial) -> None: ...
+
     def finish(self, trial: Trial) -> None: ...
 
 
 @pytest.fixture
 def two_logical_gpus() -> Iterator[None]:
-    from memtune.ray_backend.ray_connection import ray  # which says how Tune is to log, before Ray is loaded
+    import ray
+
+    import memtune.ray_backend.ray_connection  # noqa: F401 - configures Tune's logging before Ray is loaded
 
     with TemporaryDirectory(prefix="mt-") as folder:
         ray.init(
@@ -117,7 +121,7 @@ def growing_head() -> Iterator[RayHead]:
         },
     )
     provider = {"type": "fake_multinode", "gcs_address": head.gcs_address, "head_node_id": HEAD_NODE}
-    empty = {name: [] for name in COMMANDS}
+    empty: dict[str, list[str]] = {name: [] for name in COMMANDS}
     config = {
         "cluster_name": "growing",
         "max_workers": 3,

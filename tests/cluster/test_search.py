@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -59,7 +59,7 @@ class Search:
 
 
 @pytest.fixture
-def run(study_file: Path, settings: Settings) -> Iterator[type[Search]]:
+def run(study_file: Path, settings: Settings) -> Iterator[Callable[..., Search]]:
     started: list[Search] = []
 
     class Tracked(Search):
@@ -67,7 +67,7 @@ def run(study_file: Path, settings: Settings) -> Iterator[type[Search]]:
             super().__init__(study_file, *options)
             started.append(self)
 
-    yield Tracked  # type: ignore[misc]
+    yield Tracked
     for search in started:
         search.kill()
 
@@ -78,12 +78,12 @@ def outcomes(study_file: Path, settings: Settings) -> tuple[ResolvedStudy, list[
 
 
 def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_its_figure(
-    run: type[Search], study_file: Path, settings: Settings
+    run: Callable[..., Search], study_file: Path, settings: Settings
 ) -> None:
     study_file.write_text(
         f"{study_file.read_text()}\n[repeats]\nbest = 1\nseeds = 2\n\n{EARLY_STOPPING_TOML}"
     )
-    code, out, err = run().finish()  # type: ignore[call-arg]
+    code, out, err = run().finish()
     assert code == 0, err
     assert "new champion models:/tiny@champion" in out
     _, known = outcomes(study_file, settings)
@@ -116,9 +116,9 @@ def test_a_trial_is_promoted_on_ray_after_its_pause(
 
 
 def test_ctrl_c_stops_in_order_and_tells_how_to_resume(
-    run: type[Search], study_file: Path, settings: Settings
+    run: Callable[..., Search], study_file: Path, settings: Settings
 ) -> None:
-    search = run()  # type: ignore[call-arg]
+    search = run()
     search.wait_for("tokens")
     search.process.send_signal(signal.SIGINT)
     search.wait_for("stopping")
@@ -131,8 +131,8 @@ def test_ctrl_c_stops_in_order_and_tells_how_to_resume(
     assert TrialState.INTERRUPTED in states
 
 
-def test_a_study_whose_terminal_is_interrupted_again_and_again_makes_progress(
-    run: type[Search], study_file: Path, settings: Settings
+def test_a_study_whose_terminal_is_interrupted_repeatedly_makes_progress(
+    run: Callable[..., Search], study_file: Path, settings: Settings
 ) -> None:
     """Ctrl-C reaches every process of the terminal, long before the only report of a trial."""
     text = study_file.read_text().replace("900", "900_000_000").replace("300", "900_000_000")
@@ -154,11 +154,11 @@ def test_a_study_whose_terminal_is_interrupted_again_and_again_makes_progress(
 
 
 def test_ctrl_c_waits_for_no_worker_in_the_middle_of_its_training(
-    run: type[Search], study_file: Path, settings: Settings
+    run: Callable[..., Search], study_file: Path, settings: Settings
 ) -> None:
     """What it trained since its checkpoint is trained again by a resume, as after any other end."""
     study_file.write_text(study_file.read_text().replace("900", "900_000_000").replace("300", "900_000_000"))
-    search = run()  # type: ignore[call-arg]
+    search = run()
     search.wait_for("running")
     pressed = time.monotonic()
     search.process.send_signal(signal.SIGINT)
@@ -172,11 +172,11 @@ def test_ctrl_c_waits_for_no_worker_in_the_middle_of_its_training(
 
 
 def test_a_tracking_store_that_does_not_answer_ends_a_search_before_anything_is_left(
-    run: type[Search], settings: Settings, monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., Search], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray starts beside the question to the store: it has to be gone again."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    search = run()  # type: ignore[call-arg]
+    search = run()
     code, out, err = search.finish()
     assert code == 1
     assert "no tracking server answers at http://127.0.0.1:9" in err

@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from memtune import cli
 from memtune.errors import ClusterError

@@ -154,7 +154,7 @@ class Transcript:
 
     def run_command(self, command: str, *, first: int = 6, last: int = 18) -> str:
         """Run a command as a user types it, and add its output."""
-        output = self.cluster.run(*command.split(), **self.environment)
+        output = self.cluster.run(*command.split(), variables=self.environment)
         self.add_command(command, output, first, last)
         return output
 
@@ -248,7 +248,7 @@ def kill_worker(transcript: Transcript, job: str, worker: Host) -> int:
     worker.start()
     transcript.add_text("The host is started again and joins the cluster by itself:")
     transcript.run_command(f"memtune cluster up {CLUSTER_FILE} --yes", first=1, last=2)
-    log = transcript.cluster.run("memtune", "jobs", "logs", job, **transcript.environment)
+    log = transcript.cluster.run("memtune", "jobs", "logs", job, variables=transcript.environment)
     return 1 + max(int(number) for number in re.findall(r"trial +(\d+)  running", log))
 
 

@@ -3,6 +3,8 @@
 A new family lists its examples in tests/oracles/<family>.py; this file does not change.
 """
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional
@@ -10,6 +12,7 @@ from torch.nn import functional
 from memtune.errors import ConfigurationError
 from memtune.models import (
     MODELS,
+    LanguageModelConfig,
     NeuralLanguageModelConfig,
     SupportsAttention,
     build_model,
@@ -26,7 +29,7 @@ EXAMPLES = list_examples()
 every_example = pytest.mark.parametrize(
     "config", EXAMPLES, ids=[f"{i}-{example.family}" for i, example in enumerate(EXAMPLES)]
 )
-EXACT = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
+EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
 
 
 def model_of(config: NeuralLanguageModelConfig):
@@ -170,7 +173,7 @@ def test_every_parameter_has_a_gradient(config):
 def test_checkpoint_reloads_to_the_same_logits(config, tmp_path):
     model, words_BT = build_model(config, WORDS, seed=7).eval(), text(3, 12)
     save_model(model, tmp_path)
-    again = load_model(tmp_path).eval()
+    again: Any = load_model(tmp_path).eval()
     assert again.config == config
     assert torch.equal(logits(again, words_BT)[0], logits(model, words_BT)[0])
 
@@ -275,7 +278,7 @@ def test_hidden_width_is_the_width_of_the_hidden_vectors(config):
     assert config.hidden_width == hidden_BTH.shape[2]
 
 
-def state_tables(config: NeuralLanguageModelConfig) -> list[torch.Tensor]:
+def state_tables(config: LanguageModelConfig) -> list[torch.Tensor]:
     """Every named tensor; a shared tensor appears under each of its names."""
     return list(build_model(config, WORDS, seed=0).state_dict().values())
 

@@ -81,7 +81,7 @@ def test_every_sampled_architecture_takes_a_training_step(file):
     for config in {digest(config.model): config for config in map(narrow, samples(file))}.values():
         model = build_model(config.model, WORDS, seed=0)
         optimiser = config.training.optimiser.build(model.parameters())
-        weight = next(model.output.parameters())
+        weight = next(model.get_submodule("output").parameters())
         before = weight.detach().clone()
         for _ in range(2):
             nats, _ = negative_log_likelihood(model, tokens_BT[:, :-1], tokens_BT[:, 1:])

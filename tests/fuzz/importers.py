@@ -1,6 +1,6 @@
 """Hostile and mutated inputs for every importer, drawn by hypothesis.
 
-An import of any input ends in a corpus or in a MemtuneError, within the limits of `time_limit`, and a
+An import of any input ends in a corpus or in a MemtuneError, within the limits of `limit_time`, and a
 refused import leaves no file in the store. `python -m tests.fuzz.importers --inputs 100000` draws that many
 inputs, the same number for each format. The tests of test_importers.py draw a few hundred for each.
 """

@@ -34,7 +34,7 @@ __all__ = ["TARGETS", "run_inputs"]
 
 NUMBERS = [0, 1, -1, 7, 255, 2**15, 2**16, 2**31 - 1, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1, -(2**63)]
 JSON_TEXTS = ["[" * 100_000, "1" * 5_000, '"\\ud800"', "1e999", "NaN", '"' + "x" * 10_000 + '"', "-0", "{}"]
-JSON_VALUES = st.one_of(
+JSON_VALUES: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from([None, True, "", "../x", "/etc/passwd", "a/b", [], {}, 1.5, *NUMBERS]),
     st.text(max_size=20),
 )

@@ -4,12 +4,15 @@ Yogatama et al. (2018), section 2; the split of a state into key, value and pred
 (2017), section 2.3.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from memtune.models import AttentionLSTMConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import Parameters, lstm_stack, output_logits
+from tests.oracles.lstm import lstm_stack, output_logits
+from tests.oracles.output_layers import Parameters
 
 
 def attention_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
@@ -57,6 +60,8 @@ def _score(config, parameters: Parameters, key: Tensor, query: Tensor) -> Tensor
             return key @ parameters["score.query.weight"] @ query
         case "printed":
             return parameters["score.score.weight"][0] @ key
+        case other:
+            raise ValueError(f"the oracle has no score {other}")
 
 
 def make_case(
@@ -79,7 +84,7 @@ def make_case(
 
 
 SCORES = ("additive", "bilinear", "printed")
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     f"{score} score, split {split}": {"score": score, "split": split}
     for score in SCORES
     for split in ("none", "key_value_predict")

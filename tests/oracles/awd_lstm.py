@@ -4,12 +4,15 @@ Merity, Keskar and Socher (2017): masks multiply the recurrent matrix (section 2
 table and the inputs of each layer (sections 4.2 and 4.3); alpha and beta are those of section 4.6.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from memtune.models import AWDLSTMConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import Parameters, output_logits
+from tests.oracles.lstm import output_logits
+from tests.oracles.output_layers import Parameters
 
 
 def awd_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor, masks) -> list[list[Tensor]]:
@@ -113,7 +116,7 @@ NO_DROPOUT = {
     "hidden_dropout": 0.0,
     "output_dropout": 0.0,
 }
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "as released": {},
     "weight drop alone": NO_DROPOUT | {"weight_drop": 0.5},
     "word dropout alone": NO_DROPOUT | {"embedding_dropout": 0.5},

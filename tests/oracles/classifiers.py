@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tests.oracles.lstm import Parameters
+from tests.oracles.output_layers import Parameters
 
 
 def pair_logits(
@@ -51,7 +51,7 @@ def _pair(reading, parameters: Parameters, last: str, premise: list[int], hypoth
 
 
 def _mean(vectors: list[Tensor]) -> Tensor:
-    return sum(vectors) / len(vectors)
+    return torch.stack(vectors).mean(0)
 
 
 def _read(

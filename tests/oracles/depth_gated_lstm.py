@@ -7,7 +7,8 @@ from torch import Tensor
 
 from memtune.models import DepthGatedLSTMConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import Parameters, output_logits
+from tests.oracles.lstm import output_logits
+from tests.oracles.output_layers import Parameters
 
 
 def depth_gated_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from memtune.models import FeedForwardConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import Parameters
+from tests.oracles.output_layers import Parameters
 
 
 def feed_forward_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:

@@ -13,20 +13,20 @@ class ReferenceKneserNey:
 
     def __init__(self, sentences: list[list[int]], order: int, vocabulary_size: int) -> None:
         self.order, self.vocabulary_size = order, vocabulary_size
-        self.counts = [Counter() for _ in range(order)]
+        self.counts: list[Counter[NGram]] = [Counter() for _ in range(order)]
         for sentence in sentences:
             for gram in iterate_ngrams(sentence, order):
                 self.counts[len(gram) - 1][gram] += 1
         self.counts = [self.adjust_counts(n) for n in range(order)]
         self.discounts = [compute_discounts(counts) for counts in self.counts]
-        self.totals = [defaultdict(int) for _ in range(order)]
-        self.discounted_mass = [defaultdict(float) for _ in range(order)]
+        self.totals: list[dict[NGram, int]] = [defaultdict(int) for _ in range(order)]
+        self.discounted_mass: list[dict[NGram, float]] = [defaultdict(float) for _ in range(order)]
         for n, counts in enumerate(self.counts):
             for gram, count in counts.items():
                 self.totals[n][gram[:-1]] += count
                 self.discounted_mass[n][gram[:-1]] += self.discounts[n][min(count, 3)]
 
-    def adjust_counts(self, n: int) -> Counter:
+    def adjust_counts(self, n: int) -> Counter[NGram]:
         """Different words before each n-gram; its occurrences at the highest order and after a start sign."""
         if n == self.order - 1:
             return self.counts[n]
@@ -49,10 +49,12 @@ class ReferenceKneserNey:
         """Log probability of every token of every sentence, in order."""
         found = []
         for sentence in sentences:
-            said = [START_SYMBOL, *sentence]
-            for position in range(1, len(said)):
-                context = tuple(said[max(0, position - self.order + 1) : position]) if self.order > 1 else ()
-                found.append(log(self.probability(context, said[position])))
+            started = [START_SYMBOL, *sentence]
+            for position, word in enumerate(sentence, start=1):
+                context = (
+                    tuple(started[max(0, position - self.order + 1) : position]) if self.order > 1 else ()
+                )
+                found.append(log(self.probability(context, word)))
         return found
 
 

@@ -4,6 +4,8 @@ Tran, Bisazza and Monz (2016), section 2, with the standard cell: sigmoid on the
 candidate. The rows of torch's matrices are the input, forget, candidate and output gates, in this order.
 """
 
+from typing import Any
+
 from torch import Tensor
 
 from memtune.models import LSTMConfig
@@ -133,7 +135,7 @@ def make_masked_case(is_training: bool = True, **fields) -> OracleCase:
     )
 
 
-ALL_REGULARISATION = {
+ALL_REGULARISATION: dict[str, Any] = {
     "recurrent_dropout": 0.2,
     "variational_dropout": 0.3,
     "variational_recurrent_dropout": 0.4,

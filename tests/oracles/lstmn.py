@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from memtune.models import LSTMNConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import Parameters, output_logits
+from tests.oracles.lstm import output_logits
+from tests.oracles.output_layers import Parameters
 
 
 def lstmn_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:

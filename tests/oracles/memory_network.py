@@ -3,12 +3,14 @@
 Sukhbaatar et al. (2015), sections 2 and 5.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from memtune.models import MemoryNetworkConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import Parameters
+from tests.oracles.output_layers import Parameters
 
 
 def memory_network_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
@@ -64,7 +66,7 @@ def make_case(
     )
 
 
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     f"hops {hops}, temporal {temporal_encoding}, rectified {rectify_half}": {
         "hops": hops,
         "temporal_encoding": temporal_encoding,
@@ -74,7 +76,7 @@ OPTIONS = {
     for temporal_encoding in (False, True)
     for rectify_half in (False, True)
 }
-TWO_HOPS = {"memory_size": 15, "hops": 2}
+TWO_HOPS: dict[str, Any] = {"memory_size": 15, "hops": 2}
 CASES = {
     **{name: make_case(**options) for name, options in OPTIONS.items()},
     **{

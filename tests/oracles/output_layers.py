@@ -20,6 +20,8 @@ def predict(config, parameters: Parameters, h: Tensor) -> Tensor:
             return class_factored(config, parameters, h)
         case "adaptive":
             return adaptive(parameters, h)
+        case other:
+            raise ValueError(f"the oracle has no output.kind {other}")
 
 
 def apply_linear(config, parameters: Parameters, name: str, h: Tensor) -> Tensor:

@@ -3,12 +3,15 @@
 Tran, Bisazza and Monz (2016), sections 3.1 and 3.2.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from memtune.models import RecurrentMemoryConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import Parameters, lstm_stack, output_logits
+from tests.oracles.lstm import lstm_stack, output_logits
+from tests.oracles.output_layers import Parameters
 
 
 def recurrent_memory_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
@@ -76,6 +79,8 @@ def _compose(config, parameters: Parameters, s: Tensor, h: Tensor) -> Tensor:
                 parameters[f"memory.composition.{name}.bias"] for name in ("context", "hidden", "candidate")
             ]
             return _gate(parameters, s, h, torch.cat(biases).view(6, -1))
+        case other:
+            raise ValueError(f"the oracle has no composition {other}")
 
 
 def _gate(parameters: Parameters, s: Tensor, h: Tensor, biases: Tensor) -> Tensor:
@@ -109,7 +114,7 @@ def make_case(
     )
 
 
-TEMPORAL = {
+TEMPORAL: dict[str, dict[str, Any]] = {
     f"temporal {temporal}, {alignment}": {"temporal": temporal, "temporal_alignment": alignment}
     for temporal, alignment in (
         ("none", "right"),

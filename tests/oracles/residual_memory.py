@@ -11,7 +11,7 @@ from torch import Tensor
 
 from memtune.models import ResidualMemoryConfig, logits
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase, leave_as_built
-from tests.oracles.lstm import Parameters
+from tests.oracles.output_layers import Parameters
 
 Layer = list[list[Tensor]]
 """layer[b][t], a vector of H."""

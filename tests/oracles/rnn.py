@@ -1,11 +1,14 @@
 """The simple recurrent language model one sentence, one word and one layer at a time, from its equation."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from memtune.models import RNNConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import Parameters, apply_zoneout, output_logits
+from tests.oracles.lstm import apply_zoneout, output_logits
+from tests.oracles.output_layers import Parameters
 
 ACTIVATIONS = {
     "tanh": torch.tanh,
@@ -97,7 +100,7 @@ def make_masked_case(is_training: bool = True, **fields) -> OracleCase:
     )
 
 
-ALL_REGULARISATION = {
+ALL_REGULARISATION: dict[str, Any] = {
     "recurrent_dropout": 0.2,
     "variational_dropout": 0.3,
     "variational_recurrent_dropout": 0.4,

@@ -4,12 +4,15 @@ Yogatama et al. (2018), sections 2 and 2.1. A stack is a tensor (..., K, d) whos
 leading dimensions are free.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from memtune.models import StackLSTMConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import Parameters, lstm_stack, output_logits
+from tests.oracles.lstm import lstm_stack, output_logits
+from tests.oracles.output_layers import Parameters
 
 STAY, PUSH, POP = range(3)
 
@@ -30,7 +33,7 @@ def reinforce_objective(config, parameters: Parameters, inputs_BT, targets_BT, a
     It sums the costs, the log probability of each action times its discounted return minus the baseline, and
     half the squared error of the baseline on the discounted mean cost.
     """
-    objective = 0
+    objective = torch.zeros(())
     for b, (words, targets) in enumerate(zip(inputs_BT.tolist(), targets_BT.tolist(), strict=True)):
         actions = None if actions_BT is None else actions_BT[b].tolist()
         costs, logarithms, baselines = _discrete_sentence(config, parameters, words, targets, actions)
@@ -52,7 +55,7 @@ def _discrete_sentence(config, parameters: Parameters, words, targets, actions):
     combined, logarithms, baselines = [], [], []
     for t, (x, h) in enumerate(zip(embeddings, hidden, strict=True)):
         decision = _action_probabilities(config, parameters, M, x if config.policy_reads == "word" else h)[0]
-        action = decision.argmax().item() if actions is None else actions[t]
+        action = int(decision.argmax()) if actions is None else actions[t]
         M = apply_action(action, M, h)
         combined.append(
             parameters["combination.hidden.weight"] @ h + parameters["combination.memory.weight"] @ M[0]
@@ -94,7 +97,9 @@ def next_stack(config, parameters: Parameters, M: Tensor, x: Tensor, h: Tensor) 
             return _step_continuous(decisions[..., 0, :], M, h)
         case "discrete":
             decision = decisions[..., 0, :]
-            return apply_action(decision.argmax().item(), M, h), decision
+            return apply_action(int(decision.argmax()), M, h), decision
+        case other:
+            raise ValueError(f"the oracle has no variant {other}")
 
 
 def _action_probabilities(config, parameters: Parameters, M: Tensor, reading: Tensor) -> Tensor:
@@ -176,7 +181,7 @@ def make_case(
     )
 
 
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     f"{variant}, last pop {last_pop}, policy reads {policy_reads}": {
         "variant": variant,
         "last_pop": last_pop,

@@ -42,8 +42,9 @@ def output(*arguments: str) -> str:
 
 def commands(group: Any = None, path: tuple[str, ...] = ()) -> list[list[str]]:
     """The words of every command."""
-    paths = []
-    for name, command in (group or typer.main.get_command(cli.app)).commands.items():
+    paths: list[list[str]] = []
+    root: Any = typer.main.get_command(cli.app)
+    for name, command in (group or root).commands.items():
         is_group = hasattr(command, "commands")
         paths += commands(command, (*path, name)) if is_group else [[*path, name]]
     return paths
@@ -204,8 +205,8 @@ def test_ask_compares_the_mistakes_of_two_models(settings: Settings, tmp_path: P
     assert 'corpus "tiny" has no annotations' in refused.stderr
     (tmp_path / "labels.txt").write_text("(3 (2 a) (2 cat))\n")
     output("corpus", "import", "labels", "--format", "sst", "--valid", str(tmp_path / "labels.txt"))
-    refused = CliRunner().invoke(cli.app, ["ask", *models, "--questions", "labels"])
-    assert str(refused.exception).startswith('models:/tiny/1: corpus "labels" has sentiment, ')
+    unlike = CliRunner().invoke(cli.app, ["ask", *models, "--questions", "labels"])
+    assert str(unlike.exception).startswith('models:/tiny/1: corpus "labels" has sentiment, ')
 
 
 def test_a_missing_gpu_is_an_error_before_anything_starts(settings: Settings, study_file: Path) -> None:

@@ -1,6 +1,7 @@
 """gc_paused pauses the garbage collector during imports and restores its state."""
 
 import gc
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def test_a_failed_import_enables_the_collector() -> None:
 def test_objects_of_the_block_are_frozen() -> None:
     before = gc.get_freeze_count()
     with gc_paused():
-        created = [{}]
+        created: list[Any] = [{}]
     try:
         assert gc.get_freeze_count() > before
         assert not any(tracked is created for tracked in gc.get_objects())

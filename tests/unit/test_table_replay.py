@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,7 +133,7 @@ def record_curves(space: Space) -> Iterator[Curve]:
             yield make_recorded_curve(parameters, seed)
 
 
-def make_recorded_curve(parameters: Mapping[str, object], seed: int) -> Curve:
+def make_recorded_curve(parameters: Mapping[str, Any], seed: int) -> Curve:
     family = str(parameters["family"])
     width = parameters[f"{family}.model.width"]
     assert isinstance(width, int)

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from memtune import cli
 from memtune.corpora import list_corpora

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memtune.corpora import open_corpus
+from memtune.corpora import CorpusStore, open_corpus
 from memtune.corpora.store.cache_eviction import evict, read_byte_limit
 from memtune.errors import ConfigurationError
 
@@ -81,7 +81,7 @@ def test_the_corpus_that_needs_space_is_not_evicted(cache, cached):
     assert left(cached) == {"old"}
 
 
-def opened(name: str, place: object, cache: Path) -> None:
+def opened(name: str, place: str | Path | CorpusStore, cache: Path) -> None:
     assert open_corpus(name, place, cache)["train"].token_count > 0
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from memtune.corpora import (
+    CorpusStore,
     ImportOptions,
     describe_corpus,
     import_corpus,
@@ -253,7 +254,7 @@ def test_a_corpus_replaced_during_opening_is_opened_in_its_new_version(store, ca
     old = import_texts().manifest
     new = import_texts(test="the dog\n", replace=True).manifest
 
-    class Late(type(store)):
+    class Late(CorpusStore):
         """Sees the manifest before the replacement once, as a reader does that is overtaken."""
 
         overtaken = True
@@ -279,7 +280,7 @@ def test_the_list_is_sorted_and_ignores_other_folders(store, import_texts):
 def test_one_unreadable_corpus_does_not_hide_the_others(sharded, store, import_texts):
     import_texts(name="after")
     rewrite_manifest(store, schema_version=SCHEMA_VERSION + 1)
-    problems = []
+    problems: list[CorpusError] = []
     assert [manifest.name for manifest in list_corpora(store, problems.append)] == ["after"]
     assert "newer memtune" in str(problems[0])
     with pytest.raises(CorpusError, match="newer memtune"):

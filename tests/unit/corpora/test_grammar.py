@@ -8,6 +8,7 @@ from functools import cache
 from hashlib import sha256
 from itertools import islice
 from math import exp, inf, log, sqrt
+from typing import Any
 
 import numpy as np
 import pytest
@@ -378,7 +379,7 @@ def test_the_wrong_form_is_impossible(some):
 
 
 def test_particles_match_their_verbs_at_three_to_fifteen_words_distance(train):
-    distances = Counter()
+    distances: Counter[Any] = Counter()
     for sentence in train:
         for position, relation in enumerate(sentence.relations):
             if relation == "compound:prt":
@@ -393,7 +394,7 @@ def test_brackets_close_by_kind_and_nest(train):
     deepest = 0
     closers = {PARTNERS[opener]: opener for opener in "([{«"}
     for sentence in train:
-        open_now = []
+        open_now: list[Any] = []
         for word in sentence.words:
             if word in closers:
                 assert open_now.pop() == closers[word]

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from hashlib import sha256
 from itertools import pairwise
 from math import inf, isfinite
+from typing import Any
 
 import pytest
 
@@ -208,7 +209,7 @@ def test_labels_agree_with_an_enumeration_of_all_models(paired):
 
 def test_surface_features_do_not_determine_the_label(paired):
     """The longer sentence and the "never" alone allow a guess that is right for three of four pairs."""
-    by_glance = defaultdict(Counter)
+    by_glance: dict[Any, Counter[Any]] = defaultdict(Counter)
     for pair in paired:
         by_glance[pair.has_longer_premise, pair.negated][pair.label] += 1
     assert sum(max(labels.values()) for labels in by_glance.values()) / len(paired) < 0.78

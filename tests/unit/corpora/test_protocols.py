@@ -214,13 +214,13 @@ def test_a_shuffled_window_holds_the_words_before_the_one_it_predicts(corpus):
     windows = Counter(
         tuple(([0] * (length + 1) + text)[end : end + length + 1]) for end in range(1, len(text) + 1)
     )
-    found = Counter()
+    found: Counter[tuple[int, ...]] = Counter()
     for index in range(len(plan)):
         batch = plan.batch(index)
         assert not batch.carries_state
         assert batch.mask_BT.tolist() == [[False] * (length - 1) + [True]] * len(batch.mask_BT)
         rows = torch.cat([batch.inputs_BT, batch.targets_BT[:, -1:]], dim=1)
-        found.update(map(tuple, rows.tolist()))
+        found.update(tuple(row) for row in rows.tolist())
     assert found == windows
 
 

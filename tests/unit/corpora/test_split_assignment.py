@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import chain
+from pathlib import Path
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_candidates_of_a_question_and_their_annotations_stay_together():
     ]
     (block,) = make_blocks(examples)
     seen = []
-    for _, part in divide_block(block, Division(TextFile("x"))):
+    for _, part in divide_block(block, Division(TextFile(Path("x")))):
         words = part.words.to_pylist()
         for row in part.annotations["completion"].to_pylist():
             start = int(part.lengths[: row["first"]].sum())
@@ -117,7 +118,7 @@ def test_splits_of_one_text_do_not_count_as_the_same_text(store, cache, tmp_path
 @pytest.mark.parametrize("shares", [{"train": 1, "valid": 1}, {"train": 1, "valid": 0, "test": 1}])
 def test_shares_that_are_not_positive_are_refused(shares):
     with pytest.raises(CorpusError, match="divided into train, valid, test by shares above 0"):
-        Division(TextFile("x"), shares)
+        Division(TextFile(Path("x")), shares)
 
 
 def test_a_text_too_short_to_divide_is_refused(bring):

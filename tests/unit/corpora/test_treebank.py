@@ -139,10 +139,9 @@ def test_heads_that_form_a_cycle_are_refused():
 
 
 def test_trees_of_other_words_are_refused():
+    split = make_treebank([([5, 6, 7, 8], [-1, 0, 0, 0], [0] * 4)]).split
     with pytest.raises(CorpusError, match='"train" has 4 words, but trees of 3'):
-        Treebank(
-            make_treebank([([5, 6, 7, 8], [-1, 0, 0, 0], [0] * 4)]).split, np.zeros(3), np.zeros(3), 1, None
-        )
+        Treebank(split, np.zeros(3, int), np.zeros(3, int), 1, None)
 
 
 def test_a_text_without_words_is_refused():

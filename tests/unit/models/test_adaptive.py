@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ CONFIGS = {
     "three clusters, the last of one word": AdaptiveConfig(cutoffs=(2, 11, 28), factor=2),
 }
 every_config = pytest.mark.parametrize("output", CONFIGS.values(), ids=CONFIGS)
-EXACT = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
+EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
 
 
 def text(length: int) -> torch.Tensor:

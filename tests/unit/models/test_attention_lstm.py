@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -76,7 +78,7 @@ def test_state_remembers_only_what_a_window_can_reach():
 
 
 def test_dropout_applies_to_the_embedding_and_the_input_of_the_output_layer():
-    model = build_model(AttentionLSTMConfig(width=64, dropout=0.5), WORDS, seed=1)
+    model: Any = build_model(AttentionLSTMConfig(width=64, dropout=0.5), WORDS, seed=1)
     dropped = []
     model.stack.register_forward_pre_hook(lambda _, arguments: dropped.append(arguments[0]))
     combined_BTH, _ = model.encode(text(30), model.initial_state(2))

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -39,9 +41,9 @@ def test_activation_regularisation_is_in_the_gradient_and_not_in_the_loss(length
     rows = awd_lstm_logits(model.config, parameters, inputs_BT, masks)
     logits_BTV = torch.stack([torch.stack(row) for row in rows])
     nats_BT = -logits_BTV.log_softmax(2).gather(2, targets_BT.unsqueeze(2)).squeeze(2)
-    outputs = awd_lstm_outputs(model.config, parameters, inputs_BT, masks)
+    raw, masked_rows = awd_lstm_outputs(model.config, parameters, inputs_BT, masks)
     expected = nats_BT[counted].sum()
-    penalised = expected + activation_regularisation(model.config, *outputs, counted.tolist())
+    penalised = expected + activation_regularisation(model.config, raw, masked_rows, counted.tolist())
 
     torch.manual_seed(3)
     loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT, mask_BT)
@@ -75,7 +77,7 @@ def test_cost_per_word_by_hand():
 
 
 def test_layers_start_in_a_range_that_depends_on_their_width_and_tables_in_initial_range():
-    model = build_model(AWDLSTMConfig(embedding_width=16, width=64, initial_range=0.01), WORDS, seed=1)
+    model: Any = build_model(AWDLSTMConfig(embedding_width=16, width=64, initial_range=0.01), WORDS, seed=1)
     assert model.embedding.weight.abs().max() <= 0.01
     for layer, width in zip(model.layers, [64, 64, 16], strict=True):
         for parameter in layer.parameters():

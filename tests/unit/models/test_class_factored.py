@@ -1,5 +1,6 @@
 import math
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ CONFIGS = {
     "a class a word": ClassFactoredConfig(classes=WORDS),
 }
 every_config = pytest.mark.parametrize("output", CONFIGS.values(), ids=CONFIGS)
-EXACT = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
+EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
 
 
 def text(length: int) -> torch.Tensor:

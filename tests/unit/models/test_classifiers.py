@@ -1,4 +1,5 @@
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from tests.oracles.agreement import assert_near
 from tests.oracles.classifiers import pair_logits, phrase_logits, reference_fusion
 
 WORDS = 23
-EXACT = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
+EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
 HEAD = ClassifierConfig(classes=3)
 READINGS = {
     "apart": PairReadingConfig(),
@@ -153,7 +154,7 @@ def test_padding_changes_no_logit_of_a_pair(reading, beyond, other):
     torch.testing.assert_close(loss_and_gradients(model, model(*more[0], *more[1])), plain, **EXACT)
 
 
-BODIES = [
+BODIES: list[Any] = [
     MODELS[family](**{"width": 6, "initial_range": 0.5} | more)
     for family, more in {
         "lstm": {"layers": 2},

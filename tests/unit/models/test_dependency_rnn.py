@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,7 +146,7 @@ def test_a_word_with_an_unknown_label_is_read_without_a_label():
 
 def test_two_levels_by_hand():
     """One unit, R = 1/2, every vector 1: sigmoid(1), then sigmoid(1 + sigmoid(1) / 2), for both children."""
-    model = build_model(DependencyRNNConfig(width=1), WORDS, seed=1).double()
+    model: Any = build_model(DependencyRNNConfig(width=1), WORDS, seed=1).double()
     for parameter in model.parameters():
         parameter.data.fill_(1.0)
     model.recurrent.weight.data.fill_(0.5)
@@ -157,7 +158,7 @@ def test_two_levels_by_hand():
 
 def test_a_sentence_of_640_words_is_read_in_any_shape():
     words = np.arange(640) % (WORDS - 1) + 1
-    model = build_model(DependencyRNNConfig(**WIDE), WORDS, seed=1).double()
+    model: Any = build_model(DependencyRNNConfig(**WIDE), WORDS, seed=1).double()
     for heads in (range(-1, 639), [-1] + [0] * 639):
         _, nats_N = model.tree_nats(batch_of([(words.tolist(), list(heads), [-1] * 640)]))
         assert len(nats_N) == 640

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -22,7 +24,7 @@ def double(config: DepthGatedLSTMConfig):
 
 def as_torch_lstm(layer, inputs_BTE: torch.Tensor) -> torch.Tensor:
     """hidden_BTH of torch's LSTM with the layer's weights, its depth gate left out."""
-    lstm = torch.nn.LSTM(layer.gates.in_features, layer.width, batch_first=True).double()
+    lstm: Any = torch.nn.LSTM(layer.gates.in_features, layer.width, batch_first=True).double()
     with torch.no_grad():
         for mine, theirs in (
             (layer.gates.weight, lstm.weight_ih_l0),
@@ -103,7 +105,8 @@ def test_dropout_does_not_change_the_carried_state():
 @pytest.mark.parametrize("link_input", [False, True])
 def test_forget_bias_is_set_in_every_layer_and_in_no_other_gate(link_input):
     config = DepthGatedLSTMConfig(width=4, forget_bias=1.5, link_input=link_input)
-    for layer in build_model(config, WORDS, seed=1).layers:
+    model: Any = build_model(config, WORDS, seed=1)
+    for layer in model.layers:
         *others, forget, candidate = layer.gates.bias.split(4)
         assert forget.eq(1.5).all()
         assert torch.cat([*others, candidate]).abs().le(0.05).all()

@@ -1,5 +1,6 @@
 import math
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -35,9 +36,9 @@ def text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (2, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def model_of(config: StackLSTMConfig):
+def model_of(config: StackLSTMConfig) -> Any:
     """A model in evaluation with an uneven policy, whose most probable action changes often."""
-    model = build_model(config, WORDS, seed=3).eval()
+    model: Any = build_model(config, WORDS, seed=3).eval()
     policy = model.stack.policy
     with torch.no_grad():
         for layer in (policy.reading, policy.cells, policy.decision):
@@ -47,7 +48,7 @@ def model_of(config: StackLSTMConfig):
     return model
 
 
-def double(config: StackLSTMConfig):
+def double(config: StackLSTMConfig) -> Any:
     return model_of(config).double()
 
 
@@ -167,7 +168,8 @@ def probability_of_forced(model, inputs_BT: torch.Tensor) -> torch.Tensor:
 
 
 def test_training_samples_each_action_with_its_probability():
-    model, words_BT = build_model(small(), WORDS, seed=1), torch.full((40_000, 1), 7)
+    model: Any = build_model(small(), WORDS, seed=1)
+    words_BT = torch.full((40_000, 1), 7)
     state = model.initial_state(40_000)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -191,7 +193,8 @@ def test_the_loss_is_the_likelihood_of_the_words_under_the_drawn_actions(monkeyp
 
 
 def test_the_baseline_starts_at_the_cost_of_a_uniform_distribution():
-    assert build_model(small(), WORDS, seed=1).baseline.bias.item() == pytest.approx(math.log(WORDS))
+    model: Any = build_model(small(), WORDS, seed=1)
+    assert model.baseline.bias.item() == pytest.approx(math.log(WORDS))
 
 
 def test_masked_words_add_nothing_to_the_return_of_an_action():

@@ -1,5 +1,6 @@
 """The templates in docs/templates, from which CONTRIBUTING.md has a new family start, work as they are."""
 
+import re
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -39,9 +40,16 @@ def test_the_family_agrees_with_the_oracle(monkeypatch):
 def test_the_unit_tests_pass(monkeypatch):
     load_template("family.py.template", "memtune.models.families.my_family", monkeypatch)
     tests = load_template("test_family.py.template", "tests.unit.models.test_my_family", monkeypatch)
+    passed = []
     for name, test in vars(tests).items():
         if name.startswith("test_"):
             test()
+            passed.append(name)
+    written = re.findall(
+        r"^def (test_\w+)", (TEMPLATES / "test_family.py.template").read_text(), re.MULTILINE
+    )
+    assert passed == written
+    assert "test_size_by_hand" in passed
 
 
 def test_the_space_is_one_of_the_family():

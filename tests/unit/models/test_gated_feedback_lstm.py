@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -106,7 +108,8 @@ def test_dropout_reaches_the_top_only_after_each_layer(placement, share):
 
 
 def test_forget_bias_is_set_in_every_layer_and_in_no_other_gate():
-    for layer in build_model(GatedFeedbackLSTMConfig(width=4, forget_bias=1.5), WORDS, seed=1).layers:
+    model: Any = build_model(GatedFeedbackLSTMConfig(width=4, forget_bias=1.5), WORDS, seed=1)
+    for layer in model.layers:
         *others, forget = layer.gates.bias.split(4)
         assert forget.eq(1.5).all()
         assert torch.cat(others).abs().le(0.05).all()

@@ -194,7 +194,7 @@ def penn_treebank() -> tuple[Text, Text, int]:
     return texts[0], texts[1], len(numbers)
 
 
-def test_penn_treebank_has_the_published_perplexity(penn_treebank):
+def test_penn_treebank_has_the_published_perplexity(penn_treebank: tuple[Text, Text, int]):
     """141.2 for 5-grams: Mikolov and Zweig (2012), Context Dependent RNN Language Model."""
     train, test, vocabulary_size = penn_treebank
     assert vocabulary_size == 10_000

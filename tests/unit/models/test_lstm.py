@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -29,7 +31,7 @@ def text(length: int) -> torch.Tensor:
 def test_evaluation_drops_nothing_and_uses_the_mean_of_zoneout():
     """The masks are then the probabilities of zoneout alone."""
     config = LSTMConfig(width=6, initial_range=0.5, **WITHIN["all of them"])
-    model = build_model(config, WORDS, seed=1).double().eval()
+    model: Any = build_model(config, WORDS, seed=1).double().eval()
     layers, output = model.stack._draw_masks(model.embedding(text(2)))
     assert output is None
     for masks in layers:
@@ -50,7 +52,8 @@ def test_masks_drop_with_their_probability_and_keep_the_mean():
     options = {"recurrent_dropout": 0.2, "variational_dropout": 0.5, "variational_recurrent_dropout": 0.4}
     config = LSTMConfig(width=100, zoneout_cell=0.3, zoneout_hidden=0.1, **options)
     torch.manual_seed(0)
-    (masks,), output_B1H = build_model(config, WORDS, seed=1).stack._draw_masks(torch.zeros(50, 40, 100))
+    model: Any = build_model(config, WORDS, seed=1)
+    (masks,), output_B1H = model.stack._draw_masks(torch.zeros(50, 40, 100))
     assert masks.input_B1E.shape == output_B1H.shape == (50, 1, 100)
     for mask, dropped in [
         (masks.input_B1E, 0.5),

@@ -1,4 +1,5 @@
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -61,7 +62,8 @@ def test_a_tape_of_one_slot_is_an_lstm():
     """With one slot h~ is h_{t-1} and c~ is c_{t-1}: equations 1 to 3."""
     model, words_BT = double(small(tape_size=1)), text(9)
     hidden_BTH, _ = model.encode(words_BT, model.initial_state(2))
-    lstm, layer = torch.nn.LSTM(5, 5, batch_first=True).double(), model.layers[0]
+    layer = model.layers[0]
+    lstm: Any = torch.nn.LSTM(5, 5, batch_first=True).double()
     with torch.no_grad():
         for mine, theirs in zip(
             (layer.gates_input.weight, layer.gates_attended.weight, layer.gates_input.bias),
@@ -120,7 +122,7 @@ def test_dropout_reaches_the_top_only_after_each_layer(placement, share):
 
 
 def test_forget_bias_is_set_in_every_layer():
-    model = build_model(LSTMNConfig(width=4, layers=2, forget_bias=1.5), WORDS, seed=1)
+    model: Any = build_model(LSTMNConfig(width=4, layers=2, forget_bias=1.5), WORDS, seed=1)
     for layer in model.layers:
         assert layer.gates_input.bias[8:12].eq(1.5).all()
         assert layer.gates_input.bias[:8].abs().le(0.05).all()

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -64,7 +66,7 @@ def test_the_weights_of_ngrams_start_at_zero_and_change_no_logit(config):
 @pytest.mark.parametrize("output", [{}, {"output": ClassFactoredConfig()}], ids=["softmax", "classes"])
 def test_ngram_weights_alone_learn_the_successor_of_a_word(output):
     """Two words that take turns, told apart by the last one alone, while the rest of the network is still."""
-    model = build_model(
+    model: Any = build_model(
         RNNConfig(width=1, maximum_entropy=MaximumEntropyConfig(order=2, size=5000), **output), WORDS, seed=1
     )
     words_BT = torch.tensor([[3, 8] * 10])

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -38,7 +40,8 @@ def test_a_saved_model_keeps_its_linear_start(tmp_path):
         model, words_BT = build_model(small(linear_start=True), WORDS, seed=1), text(9)[:, 1:]
         model.on_validation(losses)
         save_model(model, tmp_path)
-        assert torch.equal(logits(load_model(tmp_path), words_BT)[0], logits(model, words_BT)[0])
+        loaded: Any = load_model(tmp_path)
+        assert torch.equal(logits(loaded, words_BT)[0], logits(model, words_BT)[0])
 
 
 @pytest.mark.parametrize("hops", [1, 3])

@@ -6,6 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from memtune.models.outputs.output_layer import SoftmaxOutput, chunked_negative_log_likelihood
 
 ROWS, WIDTH, WORDS = 11, 6, 29
+Problem = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 class Operations(TorchDispatchMode):
@@ -25,12 +26,13 @@ class Operations(TorchDispatchMode):
 
 
 @pytest.fixture
-def problem():
+def problem() -> Problem:
     """Hidden rows, weight, bias (doubles that want gradients) and targets."""
     generator = torch.Generator().manual_seed(3)
     shapes = (ROWS, WIDTH), (WORDS, WIDTH), (WORDS,)
     leaves = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
-    return *(leaf.requires_grad_() for leaf in leaves), torch.randint(WORDS, (ROWS,), generator=generator)
+    hidden, weight, bias = (leaf.requires_grad_() for leaf in leaves)
+    return hidden, weight, bias, torch.randint(WORDS, (ROWS,), generator=generator)
 
 
 def reference(hidden, weight, bias, targets, weights=1.0):
@@ -43,7 +45,7 @@ def gradients(loss, problem):
 
 
 @pytest.mark.parametrize("rows", [1, 4, 10, 11, 100])
-def test_loss_and_gradients_are_those_of_cross_entropy_for_any_chunk(problem, rows):
+def test_loss_and_gradients_are_those_of_cross_entropy_for_any_chunk(problem: Problem, rows):
     loss = chunked_negative_log_likelihood(*problem, rows=rows)
     torch.testing.assert_close(loss, reference(*problem), rtol=1e-12, atol=0)
     torch.testing.assert_close(
@@ -51,7 +53,7 @@ def test_loss_and_gradients_are_those_of_cross_entropy_for_any_chunk(problem, ro
     )
 
 
-def test_rows_are_weighted(problem):
+def test_rows_are_weighted(problem: Problem):
     weights = torch.rand(ROWS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     loss = chunked_negative_log_likelihood(*problem, weights, rows=4)
     expected = reference(*problem, weights)
@@ -59,14 +61,14 @@ def test_rows_are_weighted(problem):
     torch.testing.assert_close(gradients(loss, problem), gradients(expected, problem), rtol=1e-9, atol=1e-12)
 
 
-def test_masked_rows_have_no_loss_and_no_gradient(problem):
+def test_masked_rows_have_no_loss_and_no_gradient(problem: Problem):
     mask = torch.arange(ROWS) < 7
     loss = chunked_negative_log_likelihood(*problem, mask, rows=4)
     torch.testing.assert_close(loss, reference(*problem, mask), rtol=1e-12, atol=0)
     assert gradients(loss, problem)[0][7:].eq(0).all()
 
 
-def test_gradients_are_scaled_by_the_incoming_gradient(problem):
+def test_gradients_are_scaled_by_the_incoming_gradient(problem: Problem):
     loss = chunked_negative_log_likelihood(*problem) / 7
     torch.testing.assert_close(
         gradients(loss, problem), gradients(reference(*problem) / 7, problem), rtol=1e-9, atol=1e-12
@@ -74,7 +76,7 @@ def test_gradients_are_scaled_by_the_incoming_gradient(problem):
 
 
 @pytest.mark.parametrize("size", [1e3, 1e5])
-def test_extreme_logits_stay_finite_and_exact(problem, size):
+def test_extreme_logits_stay_finite_and_exact(problem: Problem, size):
     hidden, weight, bias, targets = problem
     loss = chunked_negative_log_likelihood(hidden * size, weight, bias, targets)
     torch.testing.assert_close(loss, reference(hidden * size, weight, bias, targets), rtol=1e-12, atol=0)
@@ -82,11 +84,11 @@ def test_extreme_logits_stay_finite_and_exact(problem, size):
 
 
 @pytest.mark.parametrize("frozen", [0, 1, 2])
-def test_only_leaves_that_require_a_gradient_get_one(problem, frozen):
-    leaves = [leaf.detach() if i == frozen else leaf for i, leaf in enumerate(problem)]
-    wanted = [leaf for leaf in leaves if leaf.requires_grad]
-    loss = chunked_negative_log_likelihood(*leaves)
-    expected = torch.autograd.grad(reference(*leaves), wanted)
+def test_only_leaves_that_require_a_gradient_get_one(problem: Problem, frozen):
+    hidden, weight, bias, targets = (leaf.detach() if i == frozen else leaf for i, leaf in enumerate(problem))
+    wanted = [leaf for leaf in (hidden, weight, bias) if leaf.requires_grad]
+    loss = chunked_negative_log_likelihood(hidden, weight, bias, targets)
+    expected = torch.autograd.grad(reference(hidden, weight, bias, targets), wanted)
     torch.testing.assert_close(torch.autograd.grad(loss, wanted), expected, rtol=1e-9, atol=1e-12)
 
 
@@ -101,7 +103,7 @@ def test_no_tensor_is_as_large_as_the_logits_of_all_rows():
     assert operations.largest == max(8 * WORDS, hidden.numel())
 
 
-def test_without_gradients_only_the_logits_are_computed(problem):
+def test_without_gradients_only_the_logits_are_computed(problem: Problem):
     with torch.no_grad(), Operations() as operations:
         loss = chunked_negative_log_likelihood(*problem, rows=4)
     torch.testing.assert_close(loss, reference(*problem).detach(), rtol=1e-12, atol=0)
@@ -110,7 +112,7 @@ def test_without_gradients_only_the_logits_are_computed(problem):
     assert not {"mm", "mv", "addmm_"} & set(operations.names)
 
 
-def test_a_second_backward_is_refused(problem):
+def test_a_second_backward_is_refused(problem: Problem):
     loss = chunked_negative_log_likelihood(*problem)
     loss.backward(retain_graph=True)
     with pytest.raises(AssertionError, match="once per forward"):
@@ -118,10 +120,10 @@ def test_a_second_backward_is_refused(problem):
 
 
 @pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16])
-def test_autocast_keeps_sums_and_gradients_in_single_precision(problem, narrow):
-    leaves = [leaf.detach().float().requires_grad_() for leaf in problem[:3]]
+def test_autocast_keeps_sums_and_gradients_in_single_precision(problem: Problem, narrow):
+    hidden, weight, bias = leaves = [leaf.detach().float().requires_grad_() for leaf in problem[:3]]
     with torch.autocast("cpu", dtype=narrow):
-        loss = chunked_negative_log_likelihood(*leaves, problem[3], rows=4)
+        loss = chunked_negative_log_likelihood(hidden, weight, bias, problem[3], rows=4)
     assert loss.dtype == torch.float32
     tolerance = 4 * torch.finfo(narrow).eps  # of products of 6 terms
     torch.testing.assert_close(loss.double(), reference(*problem), rtol=tolerance, atol=0)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional
@@ -95,7 +97,7 @@ def test_dropout_after_each_layer_reaches_the_memory_block(layers_above):
     config = RecurrentMemoryConfig(
         width=64, layers_above=layers_above, dropout=0.5, dropout_placement="after", composition="sum"
     )
-    model = build_model(config, WORDS, seed=1)
+    model: Any = build_model(config, WORDS, seed=1)
     dropped = []
     model.memory.register_forward_pre_hook(lambda _, arguments: dropped.append(arguments[0].eq(0)))
     model.encode(text(30), model.initial_state(2))

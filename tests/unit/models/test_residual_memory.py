@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -126,7 +128,8 @@ def test_running_statistics_move_a_hundredth_towards_each_batch_in_training_alon
 def test_a_saved_model_keeps_its_running_statistics(tmp_path):
     model, words_BT = trained(build_model(small(), WORDS, seed=1)), text(16)
     save_model(model, tmp_path)
-    assert torch.equal(logits(load_model(tmp_path).eval(), words_BT)[0], logits(model, words_BT)[0])
+    loaded: Any = load_model(tmp_path).eval()
+    assert torch.equal(logits(loaded, words_BT)[0], logits(model, words_BT)[0])
 
 
 def test_a_batch_of_one_word_trains_with_the_running_statistics():
@@ -137,7 +140,8 @@ def test_a_batch_of_one_word_trains_with_the_running_statistics():
 
 
 def test_batch_norm_starts_without_scale_and_shift():
-    norm = build_model(ResidualMemoryConfig(width=8), WORDS, seed=1).layers[3].normalise
+    model: Any = build_model(ResidualMemoryConfig(width=8), WORDS, seed=1)
+    norm = model.layers[3].normalise
     assert norm.scale_H.eq(1).all()
     assert norm.shift_H.eq(0).all()
 

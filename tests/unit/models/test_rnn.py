@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ def text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (3, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-WITHIN = {
+WITHIN: dict[str, dict[str, Any]] = {
     "recurrent dropout": {"recurrent_dropout": 0.4},
     "variational dropout": {"variational_dropout": 0.4, "layers": 2},
     "variational recurrent dropout": {"variational_recurrent_dropout": 0.4, "activation": "relu"},
@@ -31,7 +32,7 @@ each_within = pytest.mark.parametrize("options", WITHIN.values(), ids=WITHIN)
 
 def test_evaluation_drops_nothing_and_uses_the_mean_of_zoneout():
     config = RNNConfig(width=6, initial_range=0.5, **WITHIN["all of them"])
-    model = build_model(config, WORDS, seed=1).double().eval()
+    model: Any = build_model(config, WORDS, seed=1).double().eval()
     layers, output = model._draw_masks(model.embedding(text(2)))
     assert output is None
     for masks in layers:

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -14,9 +16,9 @@ def text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (3, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def double(config: SCRNConfig):
+def double(config: SCRNConfig) -> Any:
     """In double precision, and with unlike alphas where they are learned."""
-    model = build_model(config, WORDS, seed=1).double()
+    model: Any = build_model(config, WORDS, seed=1).double()
     if config.learn_alpha:
         model.filter.logit_C.data += torch.linspace(-2, 2, config.context_width)
     return model
@@ -42,13 +44,13 @@ def test_previous_context_hides_the_current_word_from_the_hidden_units():
 
 
 def test_learned_alphas_start_at_the_configured_alpha():
-    model = build_model(small(learn_alpha=True, alpha=0.9), WORDS, seed=1)
+    model: Any = build_model(small(learn_alpha=True, alpha=0.9), WORDS, seed=1)
     assert model.filter.logit_C.sigmoid().tolist() == pytest.approx([0.9] * 4)
 
 
 @pytest.mark.parametrize("logit", [-30.0, 30.0])
 def test_gradients_are_finite_for_alphas_near_0_and_1(logit):
-    model = build_model(small(learn_alpha=True), WORDS, seed=1)
+    model: Any = build_model(small(learn_alpha=True), WORDS, seed=1)
     model.filter.logit_C.data.fill_(logit)
     hidden_BTF, _ = model.encode(text(63), model.initial_state(3))
     hidden_BTF.sum().backward()

@@ -1,4 +1,5 @@
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -79,13 +80,10 @@ def test_probabilities_of_the_named_actions_sum_to_one(variant, last_pop, policy
 
 
 def test_actions_are_named_by_their_pops():
-    names = build_model(small(stack_size=2), WORDS, seed=1).stack.action_names()
-    assert names == ("stay_0", "push_0", "stay_1", "push_1", "stay_2", "push_2")
-    assert build_model(small(variant="continuous"), WORDS, seed=1).stack.action_names() == (
-        "stay",
-        "push",
-        "pop",
-    )
+    multipop: Any = build_model(small(stack_size=2), WORDS, seed=1)
+    assert multipop.stack.action_names() == ("stay_0", "push_0", "stay_1", "push_1", "stay_2", "push_2")
+    continuous: Any = build_model(small(variant="continuous"), WORDS, seed=1)
+    assert continuous.stack.action_names() == ("stay", "push", "pop")
 
 
 def test_measuring_the_use_of_the_stack_changes_no_logit():
@@ -132,7 +130,8 @@ def test_always_popping_empties_the_stack_and_ends_by_the_rule(last_pop, ends):
 
 
 def test_mixed_precision_keeps_the_stack_in_the_type_of_its_parameters():
-    model, words_BT = build_model(small(width=16, initial_range=0.3), WORDS, seed=1), text(12)
+    model: Any = build_model(small(width=16, initial_range=0.3), WORDS, seed=1)
+    words_BT = text(12)
     exact, _ = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
     with torch.autocast("cpu", torch.bfloat16):
         use = model.measure_stack_use(words_BT, model.initial_state(2))
@@ -144,7 +143,7 @@ def test_mixed_precision_keeps_the_stack_in_the_type_of_its_parameters():
 
 
 def test_dropout_applies_to_the_embedding_and_the_input_of_the_output_layer():
-    model = build_model(StackLSTMConfig(width=64, dropout=0.5), WORDS, seed=1)
+    model: Any = build_model(StackLSTMConfig(width=64, dropout=0.5), WORDS, seed=1)
     dropped = []
     model.lstm.register_forward_pre_hook(lambda _, arguments: dropped.append(arguments[0]))
     combined_BTH, _ = model.encode(text(30), model.initial_state(2))

@@ -37,7 +37,7 @@ def report(tokens: int, perplexity: float) -> Report:
 def trial() -> Trial:
     configuration = {"model": {"family": "lstm", "width": 24}, "training": {"tokens": 900}}
     config = parse(TrialConfig, configuration, "trial")
-    return Trial(Proposal(7, {}, configuration, "identity"), config, "running")
+    return Trial(Proposal(7, {}, configuration, "identity"), config, TrialState.RUNNING)
 
 
 def render(trial: Trial, *, terminal: bool, changes: int = 1) -> str:

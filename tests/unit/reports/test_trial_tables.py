@@ -76,7 +76,9 @@ def test_a_differing_parameter_is_shown_although_it_is_not_a_key_parameter() -> 
 
 
 def test_a_differing_output_layer_is_shown() -> None:
-    rows = [row(**{"output.kind": "softmax"}), row(**{"output.kind": "adaptive", "output.factor": 2})]
+    softmax: dict[str, Any] = {"output.kind": "softmax"}
+    adaptive: dict[str, Any] = {"output.kind": "adaptive", "output.factor": 2}
+    rows = [row(**softmax), row(**adaptive)]
     shown = text(leaderboard_table(rows, None, "title"))
     assert "output=adaptive output.factor=2" in shown
 

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+from typing import Any
 
 import optuna
 import pytest
@@ -44,7 +45,8 @@ def test_tpe_reads_trials_through_the_restricted_study_only(monkeypatch: pytest.
     for number, trial in enumerate(given):
         trial.number = number
     new = create_trial(state=optuna.trial.TrialState.RUNNING)
-    space = SAMPLERS["tpe"]().infer_relative_search_space(RestrictedStudy(study, given), new)
+    restricted: Any = RestrictedStudy(study, given)
+    space = SAMPLERS["tpe"]().infer_relative_search_space(restricted, new)
     assert space == {"rate": distribution}
     assert SAMPLERS["tpe"]().infer_relative_search_space(study, new) == {}
 

@@ -137,7 +137,8 @@ def test_a_refused_write_is_raised_and_not_retried(database, buffer):
 
 def test_a_stored_proposal_is_returned_although_the_answer_was_lost(open_study, monkeypatch):
     """The storage has it, but the answer to its last write is lost."""
-    store, lost = optuna.Trial.set_user_attr, []
+    store = optuna.Trial.set_user_attr
+    lost: list[int] = []
 
     def lose_the_answer(trial, key, value):
         store(trial, key, value)

@@ -21,7 +21,7 @@ def silent() -> Iterator[TimeoutConnection]:
         yield TimeoutConnection(PGconn.connect_start(f"host=127.0.0.1 port={port}".encode()))
 
 
-def answered_after(seconds: float) -> Generator[Wait, Ready, str]:
+def answered_after(seconds: float) -> Generator[Wait, Ready | int, str]:
     """The steps of a dialogue in which something comes from time to time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -30,7 +30,7 @@ def answered_after(seconds: float) -> Generator[Wait, Ready, str]:
     return "answer"
 
 
-def unanswered() -> Generator[Wait, Ready, None]:
+def unanswered() -> Generator[Wait, Ready | int, None]:
     while True:
         yield Wait.R
 

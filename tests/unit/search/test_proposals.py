@@ -127,13 +127,17 @@ def test_an_unknown_trial_is_an_error(open_study):
 
 
 def test_a_driver_that_loses_its_study_while_it_draws_proposes_nothing(open_study):
-    lost = []
+    lost: list[bool] = []
+
+    def lose_study(configuration: object) -> str:
+        lost.append(True)
+        return "drawn"
 
     def guard() -> None:
         if lost:
             raise StudyError("another driver has the study")
 
-    proposals = open_study(identify=lambda configuration: lost.append(True) or "drawn", guard=guard)
+    proposals = open_study(identify=lose_study, guard=guard)
     with pytest.raises(StudyError, match="another driver"):
         proposals.ask()
     assert open_study().list_outcomes() == []

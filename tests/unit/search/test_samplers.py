@@ -1,6 +1,7 @@
 """Samplers on functions with a known optimum, in spaces with and without branches."""
 
 import math
+from collections.abc import Sequence
 from statistics import mean, median
 
 import optuna
@@ -247,7 +248,7 @@ def test_the_evolution_strategy_finds_the_optimum_of_an_ill_conditioned_function
     strategy = EvolutionStrategy(3)
     state = strategy.start([0.2, 0.8, 0.5])
 
-    def ellipsoid(point: list[float]) -> float:
+    def ellipsoid(point: Sequence[float]) -> float:
         x, y, z = (each - 0.4 for each in point)
         return (x + y) ** 2 + 100 * (x - y) ** 2 + 10 * (z + x) ** 2
 

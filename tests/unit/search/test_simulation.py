@@ -89,6 +89,14 @@ def best(outcomes: list[Outcome]) -> float:
     return min(outcome.value for outcome in outcomes if outcome.state is TrialState.COMPLETE)
 
 
+def max_trials(count: int) -> Callable[[int, int], bool]:
+    return lambda started, read: started < count
+
+
+def max_tokens(count: int) -> Callable[[int, int], bool]:
+    return lambda started, read: read < count
+
+
 @pytest.fixture(scope="module")
 def searched() -> list[tuple[list[Outcome], int]]:
     """TPE with halving; some 200 trials in all with those of random search."""
@@ -97,7 +105,7 @@ def searched() -> list[tuple[list[Outcome], int]]:
         simulate(
             study("tpe", seed),
             SuccessiveHalving(SuccessiveHalvingConfig(grace=REPORTS[0]), REPORTS[-1]),
-            lambda started, read, most=most: started < most,
+            max_trials(most),
         )
         for seed, most in enumerate(trials)
     ]
@@ -115,9 +123,7 @@ def test_every_trial_ends_and_most_are_stopped_early(searched):
 def test_tpe_with_halving_beats_random_search_of_as_many_tokens(searched):
     found, by_chance = [], []
     for seed, (outcomes, tokens) in enumerate(searched):
-        random, _ = simulate(
-            study("random", seed), NoEarlyStopping(), lambda started, read, most=tokens: read < most
-        )
+        random, _ = simulate(study("random", seed), NoEarlyStopping(), max_tokens(tokens))
         found.append(best(outcomes))
         by_chance.append(best(random))
     assert median(found) < median(by_chance), (found, by_chance)

@@ -74,13 +74,17 @@ def test_a_journal_on_a_full_disk_has_no_incomplete_line_afterwards(open_study, 
     assert open_study().list_unfinished() == [first]
 
 
-def test_a_writer_whose_lock_was_taken_continues(tmp_path):
-    """Others take the lock from it; giving back what it no longer has is no fault."""
+def test_a_writer_whose_lock_was_taken_continues(tmp_path: Path) -> None:
+    """Another writer takes the lock from it, so its release finds no lock and raises no error."""
+    lock = tmp_path / "study.log.lock"
     stopped, other = (JournalLock(str(tmp_path / "study.log")) for _ in range(2))
     stopped.acquire()
+    assert lock.is_symlink()
     other.release()
     stopped.release()
-    other.acquire()
+    assert not lock.is_symlink()
+    assert stopped.acquire()
+    assert lock.is_symlink()
 
 
 def test_drivers_that_create_a_database_at_once_all_open_it(tmp_path):

@@ -88,15 +88,27 @@ def test_a_second_driver_is_refused_with_who_holds_the_study(url: str, hold: Hol
     assert may_write(holder) == "may write\n"
 
 
+def is_held(url: str, name: str = "s") -> bool:
+    """Whether another driver is refused."""
+    try:
+        with lease(url, name=name):
+            return False
+    except StudyError:
+        return True
+
+
 def test_studies_of_other_names_have_other_leases(url: str) -> None:
-    with lease(url, name="one"), lease(url, name="two") as other:
-        other.check()
+    with lease(url, name="one"):
+        assert is_held(url, "one")
+        assert not is_held(url, "two")
 
 
 def test_a_released_lease_is_free(url: str) -> None:
-    for _ in range(2):
-        with lease(url) as held:
-            held.check()
+    with lease(url):
+        assert is_held(url)
+    waits: list[str] = []
+    with Lease(url, "s", heartbeat_seconds=HEARTBEAT, timeout_seconds=1.0, notify=waits.append):
+        assert waits == []
 
 
 def test_the_lease_of_a_killed_process_of_this_machine_is_free_at_once(url: str, hold: Hold) -> None:

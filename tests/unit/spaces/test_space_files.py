@@ -1,3 +1,5 @@
+from collections.abc import Mapping
+
 import pytest
 
 from memtune.errors import SpaceError
@@ -16,9 +18,12 @@ from memtune.spaces import (
 MODEL = '[model]\nfamily = "lstm"\n'
 
 
-def members(text: str) -> dict:
-    space = read_space(MODEL + text, "space.toml")
-    return space.root.members["model"].members
+def members(text: str) -> Mapping[str, object]:
+    root = read_space(MODEL + text, "space.toml").root
+    assert isinstance(root, Group)
+    model = root.members["model"]
+    assert isinstance(model, Group)
+    return model.members
 
 
 def test_plain_values_are_constants():
@@ -52,7 +57,7 @@ def test_a_table_with_one_of_is_a_branch():
 def test_the_question_is_not_a_parameter():
     space = read_space('question = "Why?"\n' + MODEL, "space.toml")
     assert space.question == "Why?"
-    assert set(space.root.members) == {"model"}
+    assert space.root == Group({"model": Group({"family": Constant("lstm")})})
 
 
 @pytest.mark.parametrize(

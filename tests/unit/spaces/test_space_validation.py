@@ -51,56 +51,58 @@ OPTIMISER = (
 )
 
 
-def problems(text: str) -> list[str]:
-    with pytest.raises(SpaceError) as raised:
+def find_problems(text: str) -> list[str]:
+    try:
         check_space(read_space(text, "s.toml"), Trial)
-    return str(raised.value).splitlines()
+    except SpaceError as error:
+        return str(error).splitlines()
+    return []
 
 
 @pytest.mark.parametrize("text", [LSTM, LSTM + "width = { int = [1, 512] }\n", LSTM + OPTIMISER, MEMORY])
 def test_a_space_of_known_names_and_bounds_passes(text):
-    check_space(read_space(text, "s.toml"), Trial)
+    assert find_problems(text) == []
 
 
 def test_an_unknown_parameter_is_refused_with_the_nearest_name():
-    assert problems(MEMORY + "memory_sise = { int = [1, 20] }\n") == [
+    assert find_problems(MEMORY + "memory_sise = { int = [1, 20] }\n") == [
         's.toml: unknown name "model.memory_sise" (memory); did you mean "memory_size"?'
     ]
 
 
 def test_a_low_bound_outside_the_schema_is_refused():
-    assert problems(MEMORY + "memory_size = { int = [0, 20] }\n") == [
+    assert find_problems(MEMORY + "memory_size = { int = [0, 20] }\n") == [
         "s.toml: [model.memory_size] = 0: model.memory_size (memory): "
         "Input should be greater than or equal to 1, got 0"
     ]
 
 
 def test_a_high_bound_outside_the_schema_is_refused():
-    (problem,) = problems(LSTM + "width = { int = [8, 513] }\n")
+    (problem,) = find_problems(LSTM + "width = { int = [8, 513] }\n")
     assert problem.startswith("s.toml: [model.width] = 513: ")
 
 
 def test_a_choice_outside_the_schema_is_refused():
-    (problem,) = problems(MEMORY + 'composition = { choice = ["gate", "summ"] }\n')
+    (problem,) = find_problems(MEMORY + 'composition = { choice = ["gate", "summ"] }\n')
     assert problem.startswith("s.toml: [model.composition] = 'summ': ")
 
 
 def test_a_constant_outside_the_schema_is_refused():
-    (problem,) = problems(LSTM + "width = 0\n")
+    (problem,) = find_problems(LSTM + "width = 0\n")
     assert problem.startswith("s.toml: model.width (lstm): Input should be greater")
 
 
 def test_numbers_between_whole_ones_do_not_pass_for_integers():
-    (problem,) = problems(LSTM + "width = { float = [1.0, 4.0] }\n")
+    (problem,) = find_problems(LSTM + "width = { float = [1.0, 4.0] }\n")
     assert "model.width (lstm): Input should be a valid integer" in problem
 
 
 def test_whole_numbers_on_a_grid_pass_for_integers():
-    check_space(read_space(LSTM + "width = { float = [1.0, 4.0], step = 1.0 }\n", "s.toml"), Trial)
+    assert find_problems(LSTM + "width = { float = [1.0, 4.0], step = 1.0 }\n") == []
 
 
 def test_every_option_of_a_branch_is_visited():
-    found = problems(LSTM + OPTIMISER.replace("0.1]", "0.2]"))
+    found = find_problems(LSTM + OPTIMISER.replace("0.1]", "0.2]"))
     assert found == [
         "s.toml: [optimiser.learning_rate] = 0.2: optimiser.learning_rate (adam): "
         "Input should be less than or equal to 0.1, got 0.2"
@@ -108,22 +110,22 @@ def test_every_option_of_a_branch_is_visited():
 
 
 def test_an_unknown_option_is_reported_once():
-    (problem,) = problems(LSTM + OPTIMISER.replace("adam", "adamm"))
+    (problem,) = find_problems(LSTM + OPTIMISER.replace("adam", "adamm"))
     assert problem.startswith("s.toml: [optimiser.kind] = 'adamm': ")
 
 
 def test_all_bounds_out_of_range_are_reported_together():
-    found = problems(MEMORY + "memory_size = { int = [0, 20] }\nwidth = { int = [0, 20] }\n")
+    found = find_problems(MEMORY + "memory_size = { int = [0, 20] }\nwidth = { int = [0, 20] }\n")
     assert len(found) == 2
 
 
 def test_a_value_that_only_some_samples_forbid_passes():
     """3 heads divide a width of 3, 6 and 9, and no other of the range."""
-    check_space(read_space(MEMORY + "heads = { int = [1, 3] }\nwidth = { int = [2, 9] }\n", "s.toml"), Trial)
+    assert find_problems(MEMORY + "heads = { int = [1, 3] }\nwidth = { int = [2, 9] }\n") == []
 
 
 def test_a_value_that_every_sample_forbids_is_refused():
-    (problem,) = problems(MEMORY + "heads = { int = [1, 3] }\nwidth = 8\n")
+    (problem,) = find_problems(MEMORY + "heads = { int = [1, 3] }\nwidth = 8\n")
     assert problem.startswith("s.toml: [model.heads] = 3: ")
     assert "heads must divide width" in problem
 

@@ -40,7 +40,6 @@ WITH_CREDENTIALS = [
     f"host=x;password={SECRET}",
 ]
 WITHOUT_CREDENTIALS = [
-    "",
     "/data/corpora",
     "/data/key=3/me@work",
     ".memtune/corpora",
@@ -66,8 +65,11 @@ def test_a_uri_with_credentials_is_refused_without_repeating_it(uri: str) -> Non
 
 
 @pytest.mark.parametrize("uri", WITHOUT_CREDENTIALS)
-def test_a_uri_without_credentials_is_accepted(uri: str) -> None:
-    refuse_credentials("MEMTUNE_STORE", uri)
+def test_a_uri_without_credentials_is_accepted(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert Settings.from_environment(tmp_path).tracking_uri == uri
 
 
 @pytest.mark.parametrize("name", URI_VARIABLES)

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,10 @@ from memtune.training import GradientTrainer, TrialConfig, read_checkpoint
 from memtune.values import parse
 from tests.golden.tiny_corpus import make_tiny_corpus
 
-CONFIG = {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900, "report_every": 300}}
+CONFIG: dict[str, Any] = {
+    "model": {"family": "lstm", "width": 4},
+    "training": {"tokens": 900, "report_every": 300},
+}
 
 
 @pytest.fixture

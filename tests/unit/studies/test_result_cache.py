@@ -1,6 +1,7 @@
 """A configuration that another study of the home has trained is not trained again."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow.entities import Run
@@ -14,10 +15,10 @@ from memtune.tracking import read_leaderboard
 from memtune.tracking.mlflow_connection import connect
 from tests.unit.studies.test_interrupted_studies import read_curves, relocate
 
-HALVING = {"early_stopping": {"kind": "successive_halving", "grace": 300, "factor": 2}}
+HALVING: dict[str, Any] = {"early_stopping": {"kind": "successive_halving", "grace": 300, "factor": 2}}
 
 
-def run(study_file: Path, settings: Settings, reuse: bool = True, **overrides: object) -> StudyResult:
+def run(study_file: Path, settings: Settings, reuse: bool = True, **overrides: Any) -> StudyResult:
     named = {name.replace("__", "."): value for name, value in overrides.items()}
     return run_search(study_file, named, settings=settings, executor=InProcessExecutor(), reuse=reuse)
 
@@ -69,7 +70,7 @@ def test_trained_configurations_are_reused_and_stopped_as_if_they_had_been_train
 def test_a_longer_training_continues_a_shorter_one_under_a_constant_schedule(
     study_file: Path, settings: Settings, tmp_path: Path, schedule: str, is_reused: bool
 ) -> None:
-    terms = {"budget__trials": 1, "training__schedule": {"kind": schedule}}
+    terms: dict[str, Any] = {"budget__trials": 1, "training__schedule": {"kind": schedule}}
     run(study_file, settings, **terms)
     longer = run(study_file, settings, training__tokens=1800, **terms)
     trained = run(study_file, relocate(settings, tmp_path / "fresh"), training__tokens=1800, **terms)

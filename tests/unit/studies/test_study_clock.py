@@ -1,5 +1,6 @@
 """A study's time is the sum over its drivers."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -8,7 +9,6 @@ import pytest
 
 from memtune.search import Proposals
 from memtune.settings import Settings
-from memtune.studies.budgets import study_clock
 from memtune.studies.budgets.study_clock import StudyClock
 from memtune.studies.director import Trial
 from memtune.studies.study import load_study, resolve_study
@@ -32,7 +32,7 @@ def proposals(study_file: Path, settings: Settings) -> Callable[[], Proposals]:
 def advance_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Advances the clock by a number of seconds."""
     now = [100.0]
-    monkeypatch.setattr(study_clock.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
     def advance_clock(seconds: float) -> None:
         now[0] += seconds

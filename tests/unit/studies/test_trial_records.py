@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow.tracking import MlflowClient
@@ -108,7 +109,7 @@ def resume(resolved: ResolvedStudy, outcomes: list[Outcome]) -> list[str]:
     with open_records(resolved) as (recorder, records):
         start_trial = recorder.start_trial
 
-        def note_and_start(identity: str, *arguments: object, **more: object) -> None:
+        def note_and_start(identity: str, *arguments: Any, **more: Any) -> None:
             sent.append(identity)
             start_trial(identity, *arguments, **more)
 

@@ -131,11 +131,15 @@ def test_a_network_reads_equal_sentences_once(opened, model, monkeypatch):
     """Rounding in a batched matrix product may depend on the row, so equal sentences must share one score."""
     questions = [completion("the dog barks near a _", "zebra gnu yak dog", 0) for _ in range(60)]
     corpus = opened(questions, text=[*TEXT, "near near near", *TEXT, "once"], min_count=2)
-    network, rows_read = model(corpus), []
+    network = model(corpus)
+    rows_read: list[int] = []
     read = network.candidate_nats
-    monkeypatch.setattr(
-        network, "candidate_nats", lambda inputs, *rest: rows_read.append(len(inputs)) or read(inputs, *rest)
-    )
+
+    def count_rows(inputs, *rest):
+        rows_read.append(len(inputs))
+        return read(inputs, *rest)
+
+    monkeypatch.setattr(network, "candidate_nats", count_rows)
     found = CompletionConfig().open(corpus, SentenceProtocol()).answer(network, "valid")
     assert (rows_read, found.nats_QC.shape) == ([2], (60, 4))
     assert np.ptp(found.nats_QC[:, :3]) == 0 < np.ptp(found.nats_QC)

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,10 +151,8 @@ def alone(task, example) -> tuple[torch.Tensor, ...]:
 @each_task
 def test_the_loss_is_the_cross_entropy_of_the_labels(task, corpus_of):
     corpus = corpus_of(task)
-    opened, model = (
-        task.open(corpus, PROTOCOL),
-        build_model(task, READER, len(corpus.vocabulary), seed=1).eval(),
-    )
+    opened = task.open(corpus, PROTOCOL)
+    model: Any = build_model(task, READER, len(corpus.vocabulary), seed=1).eval()
     batch = opened.training_plan(0, 0).batch(0)
     nats, state = opened.loss(model, batch, None)
     expected = functional.cross_entropy(model(*batch.arguments), batch.labels_N, reduction="sum")
@@ -250,10 +249,8 @@ def with_vectors(corpus, width: int):
 def test_gradients_of_pretrained_words_are_scaled_only_in_the_first_epoch(task, corpus_of, sparse):
     corpus = with_vectors(corpus_of(task), width=4)
     task = task.model_copy(update={"first_epoch_scale": 0.25})
-    opened, model = (
-        task.open(corpus, PROTOCOL),
-        build_model(task, READER, len(corpus.vocabulary), seed=1).eval(),
-    )
+    opened = task.open(corpus, PROTOCOL)
+    model: Any = build_model(task, READER, len(corpus.vocabulary), seed=1).eval()
     opened.initialise_model(model)
     (table,), vectors = model.find_embedding_tables(), corpus.vectors
     assert np.array_equal(table.weight.detach().numpy(), vectors.values_VE)
@@ -283,7 +280,8 @@ def test_pretrained_vectors_can_be_switched_off(mood):
     plain, with_unused_vectors = (
         GradientTrainer(trial(task), corpus) for corpus in (mood, with_vectors(mood, width=7))
     )
-    tables = [trainer.model.find_embedding_tables()[0] for trainer in (plain, with_unused_vectors)]
+    models: list[Any] = [plain.model, with_unused_vectors.model]
+    tables = [model.find_embedding_tables()[0] for model in models]
     assert torch.equal(tables[0].weight, tables[1].weight)
 
 
@@ -298,15 +296,16 @@ def test_inference_freezes_pretrained_words_in_the_first_epoch(shared, pairs, tm
     trainer.save(tmp_path / "checkpoint")
     trainer = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
     known_V = corpus.vectors.known_V
+    model: Any = trainer.model
     while trainer.tokens < 60:
         trainer.advance()
-    for table in trainer.model.find_embedding_tables():
+    for table in model.find_embedding_tables():
         moved_V = (table.weight.detach().numpy() != corpus.vectors.values_VE).any(1)
         assert not moved_V[known_V].any()
         assert moved_V[~known_V].any()
     while not trainer.finished:
         trainer.advance()
-    for table in trainer.model.find_embedding_tables():
+    for table in model.find_embedding_tables():
         assert (table.weight.detach().numpy() != corpus.vectors.values_VE).any(1)[known_V].any()
 
 
@@ -341,8 +340,9 @@ def test_a_protocol_without_complete_sentences_is_refused(protocol, mood):
 
 def test_an_evaluation_of_a_split_without_labels_names_it(mood):
     opened = SentimentConfig().open(mood, PROTOCOL)
+    model: Any = build_model(SentimentConfig(), READER, len(mood.vocabulary), seed=1)
     with pytest.raises(CorpusError, match='no labels for "held"; it has train, valid, test'):
-        opened.evaluate(build_model(SentimentConfig(), READER, len(mood.vocabulary), seed=1), "held")
+        opened.evaluate(model, "held")
 
 
 def test_a_pair_without_words_is_refused(tmp_path):
@@ -360,5 +360,5 @@ def test_an_n_gram_model_is_refused(task):
 
 def test_any_network_reads_the_two_sentences_separately(pairs):
     task = InferenceConfig()
-    model = build_model(task, LSTMConfig(width=5), len(pairs.vocabulary), seed=1)
+    model: Any = build_model(task, LSTMConfig(width=5), len(pairs.vocabulary), seed=1)
     assert 0 <= task.open(pairs, PROTOCOL).evaluate(model, "valid").accuracy <= 1

@@ -1,5 +1,7 @@
 """The costs of the sentences of a text are those of the words from one sentence end to the next."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -60,6 +62,6 @@ def test_a_model_that_counts_has_costs_too(corpus: Corpus) -> None:
     trial = TrialConfig(model=KneserNeyConfig(order=3))
     trainer = CountingTrainer(trial, corpus)
     trainer.advance()
-    task = LanguageModellingConfig().open(corpus, trial.protocol)
+    task: Any = LanguageModellingConfig().open(corpus, trial.protocol)
     costs = task.compute_item_costs(trainer.model, "valid")
     assert costs.cost == pytest.approx(task.evaluate(trainer.model, "valid").loss, rel=1e-9)

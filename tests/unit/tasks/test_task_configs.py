@@ -1,5 +1,7 @@
 """Facts that task configurations state: units of predictions, and splits that can be evaluated."""
 
+from typing import Any
+
 import pytest
 
 from memtune.corpora import Example
@@ -30,7 +32,8 @@ def test_classifiers_count_examples_and_other_tasks_tokens():
 
 
 def test_question_tasks_are_those_that_a_language_model_answers():
-    assert {"completion": CompletionConfig, "agreement": AgreementConfig} == QUESTION_TASKS
+    expected: dict[str, Any] = {"completion": CompletionConfig, "agreement": AgreementConfig}
+    assert dict(QUESTION_TASKS) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ import pickletools
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from memtune.errors import TrackingError
-from memtune.models import MODELS, build_model
+from memtune.models import LSTMConfig, build_model
 from memtune.models.architecture import negative_log_likelihood
 from memtune.tracking import (
     ModelResult,
@@ -32,7 +33,7 @@ VOCABULARY = ["<eos>", "<unk>", "the", "cat", "sleeps"]
 def model_folder(tmp_path_factory):
     """A small untrained model, saved as training does."""
     folder = tmp_path_factory.mktemp("model")
-    config = MODELS["lstm"]()
+    config = LSTMConfig()
     save_model(build_model(config, len(VOCABULARY), seed=0), folder)
     return folder
 
@@ -414,7 +415,8 @@ def test_mlflow_itself_loads_a_registered_model(register, tracking_uri, model_fo
     (score,) = loaded.predict(pandas.DataFrame({"sentence": ["the dog sleeps"]}))
     inputs_BT, targets_BT = torch.tensor([[0, 2, 1, 4]]), torch.tensor([[2, 1, 4, 0]])
     with torch.no_grad():
-        nats, _ = negative_log_likelihood(load_model(model_folder), inputs_BT, targets_BT)
+        model: Any = load_model(model_folder)
+        nats, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
     assert score == pytest.approx(-float(nats), rel=1e-6)
 
 

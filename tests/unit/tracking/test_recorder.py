@@ -218,7 +218,8 @@ def test_a_request_whose_answer_is_lost_is_not_carried_out_twice(
     """The store does what it is asked, and the first answer never comes back."""
     from mlflow.tracking import MlflowClient
 
-    carry_out, lost = getattr(MlflowClient, request_name), []
+    carry_out = getattr(MlflowClient, request_name)
+    lost: list[str] = []
 
     def lose_the_answer(*arguments, **named):
         answer = carry_out(*arguments, **named)

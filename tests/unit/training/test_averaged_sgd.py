@@ -1,5 +1,7 @@
 """Averages of weights, and the condition that starts them."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -31,7 +33,7 @@ def test_averaging_starts_when_a_loss_is_no_better_than_the_best_before_the_inte
     assert NTASGDConfig(interval=2).should_average(losses) == averages
 
 
-def _steps(optimiser: AveragedSGD, parameter: torch.nn.Parameter, count: int) -> list[torch.Tensor]:
+def _steps(optimiser: torch.optim.Optimizer, parameter: torch.nn.Parameter, count: int) -> list[torch.Tensor]:
     """The values after each of `count` steps with gradients 1, 2, 3, ..."""
     values = []
     for number in range(1, count + 1):
@@ -57,7 +59,8 @@ def test_averaging_does_not_change_the_steps_of_sgd():
     for kind in (AveragedSGD, torch.optim.SGD):
         parameter = torch.nn.Parameter(torch.tensor([1.0, 5.0]))
         optimiser = kind([parameter], 0.1, weight_decay=0.01)
-        optimiser.is_averaging = True
+        if isinstance(optimiser, AveragedSGD):
+            optimiser.is_averaging = True
         ends.append(_steps(optimiser, parameter, 5)[-1])
     assert torch.equal(*ends)
 
@@ -86,8 +89,12 @@ def test_reports_and_best_weights_are_those_of_the_average(corpus, make_trial, m
     config, weights_since_trigger, compared_reports = NTASGDConfig(interval=1), [], 0
     while not trainer.finished:
         averaging = config.should_average([report.valid_loss for report in trainer.curve])
-        weights = []
-        report = trainer.advance(lambda _, weights=weights: weights.append(copy_weights(trainer.model)))
+        weights: list[dict[str, torch.Tensor]] = []
+
+        def copy_after_step(_, weights=weights):
+            weights.append(copy_weights(trainer.model))
+
+        report = trainer.advance(copy_after_step)
         if not averaging:
             continue
         weights_since_trigger += weights
@@ -95,9 +102,10 @@ def test_reports_and_best_weights_are_those_of_the_average(corpus, make_trial, m
             name: torch.stack([each[name] for each in weights_since_trigger]).mean(0)
             for name in weights_since_trigger[0]
         }
-        copy = GradientTrainer(trainer.config, corpus).model
+        protocol: Any = trainer.config.protocol
+        copy: Any = GradientTrainer(trainer.config, corpus).model
         copy.load_state_dict(mean)
-        expected = LanguageModelling(corpus, trainer.config.protocol).evaluate(copy, "valid").loss
+        expected = LanguageModelling(corpus, protocol).evaluate(copy, "valid").loss
         assert report.valid_loss == pytest.approx(expected, rel=1e-5)
         compared_reports += 1
         if trainer.best is report:

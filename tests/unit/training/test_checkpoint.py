@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -136,7 +137,7 @@ def test_a_trial_without_a_report_has_no_best_model(corpus, make_trial, tmp_path
 def test_a_model_reloads_to_the_same_logits(config, tmp_path):
     model = build_model(config, 20, seed=5).eval()
     save_model(model, tmp_path / "model")
-    loaded = load_model(tmp_path / "model").eval()
+    loaded: Any = load_model(tmp_path / "model").eval()
     tokens_BT = torch.randint(20, (3, 6), generator=torch.Generator().manual_seed(1))
     assert loaded.config == config
     assert torch.equal(logits(model, tokens_BT)[0], logits(loaded, tokens_BT)[0])
@@ -147,7 +148,7 @@ def test_a_shared_table_is_written_once_and_shared_again(tmp_path):
     size = (tmp_path / "tied" / "model.safetensors").stat().st_size
     # 4 bytes a parameter and a header of a few kilobytes.
     assert 0 <= size - 4 * TIED.parameter_count(1000) < 4096
-    loaded = load_model(tmp_path / "tied")
+    loaded: Any = load_model(tmp_path / "tied")
     assert loaded.output.weight is loaded.embedding.weight
 
 

@@ -15,7 +15,7 @@ from memtune.training import GradientTrainer, load_best_model, load_model, read_
 from memtune.values import digest
 
 FILES = ["learner.json", "model.safetensors", "best.safetensors", "learner.safetensors"]
-CRAFTS: dict[str, Callable[[Path], None]] = {
+CRAFTS: dict[str, Callable[[Path], object]] = {
     "a FIFO": os.mkfifo,
     "a symbolic link to a device": lambda path: path.symlink_to("/dev/zero"),
     "a symbolic link out of the folder": lambda path: path.symlink_to("/etc/hostname"),

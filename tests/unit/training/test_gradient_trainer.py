@@ -3,6 +3,7 @@
 import math
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -75,11 +76,13 @@ def test_classes_of_words_follow_the_word_counts_and_reload_without_the_corpus(c
     trainer = GradientTrainer(
         make_trial({"family": "rnn", "width": 8, "output": {"kind": "class_factored"}}), corpus
     )
-    borders = trainer.model.output.borders.tolist()
+    model: Any = trainer.model
+    borders = model.output.borders.tolist()
     assert borders == class_borders(corpus.vocabulary.counts, len(borders) - 1, "frequency")
     assert borders != class_borders(zipf_counts(borders[-1]), len(borders) - 1, "frequency")
     save_model(trainer.model, tmp_path)
-    assert load_model(tmp_path).output.borders.tolist() == borders
+    loaded: Any = load_model(tmp_path)
+    assert loaded.output.borders.tolist() == borders
 
 
 def test_without_an_interval_each_epoch_reports_once(corpus, make_trial):
@@ -123,9 +126,13 @@ def test_patience_ends_a_trial_that_no_longer_improves(corpus, make_trial):
 def test_the_training_loss_is_nats_per_token_since_the_last_report(corpus, make_trial):
     """A tiny rate does not change the weights, so every interval has the loss of the split."""
     optimiser = {"kind": "sgd", "learning_rate": 1e-30}
-    model = {"family": "lstm", "width": 8}
-    trainer = _finish(GradientTrainer(make_trial(model=model, optimiser=optimiser, epochs=2), corpus))
-    expected = LanguageModelling(corpus, SentenceProtocol()).evaluate(trainer.model, "train").loss
+    trainer = _finish(
+        GradientTrainer(
+            make_trial(model={"family": "lstm", "width": 8}, optimiser=optimiser, epochs=2), corpus
+        )
+    )
+    model: Any = trainer.model
+    expected = LanguageModelling(corpus, SentenceProtocol()).evaluate(model, "train").loss
     for report in trainer.curve:
         assert report.train_loss == pytest.approx(expected, rel=1e-6)
         assert report.train_perplexity == pytest.approx(math.exp(expected), rel=1e-5)
@@ -137,7 +144,8 @@ def test_the_gradient_norm_is_the_mean_over_the_steps(corpus, make_trial):
         {"family": "lstm", "width": 8}, epochs=1, optimiser={"kind": "sgd", "learning_rate": 1e-30}
     )
     trainer = GradientTrainer(config, corpus)
-    model, task = trainer.model, LanguageModelling(corpus, config.protocol)
+    model: Any = trainer.model
+    task = LanguageModelling(corpus, config.protocol)
     plan = task.training_plan(config.seed, 0)
     norms = []
     for batch in map(plan.batch, range(len(plan))):
@@ -222,7 +230,8 @@ def test_divergence_is_a_finished_report(corpus, make_trial):
 
 def test_a_gradient_that_is_not_finite_ends_the_trial(corpus, make_trial):
     trainer = GradientTrainer(make_trial(), corpus)
-    trainer.model.output.weight.register_hook(lambda gradient: gradient * math.nan)
+    model: Any = trainer.model
+    model.output.weight.register_hook(lambda gradient: gradient * math.nan)
     report = trainer.advance()
     assert str(report.end) == "diverged: the gradient is not finite"
     assert report.gradient_norm is None
@@ -270,7 +279,7 @@ def test_two_trainers_in_one_process_do_not_affect_each_other(corpus, make_trial
 
 def test_progress_holds_tokens_and_the_remaining_time(corpus, make_trial, monkeypatch):
     monkeypatch.setattr("memtune.training.loop.progress_meter.PROGRESS_SECONDS", 0.0)
-    updates = []
+    updates: list[Any] = []
     report = GradientTrainer(make_trial(epochs=1), corpus).advance(updates.append)
     assert [update.tokens for update in updates] == sorted(update.tokens for update in updates)
     assert updates[-1].tokens == report.tokens

@@ -1,5 +1,7 @@
 """oneDNN is selected if it is exact and faster, and a node decides once."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -7,22 +9,23 @@ from memtune.training import GradientTrainer
 from memtune.training.optimisation import matmul_backend
 from memtune.training.optimisation.matmul_backend import MatmulBackend, probe_backends, select_backend
 
+MKLDNN: Any = torch.backends.mkldnn  # torch declares no `matmul` in it
 FAST = MatmulBackend(kernels="onednn", error=3e-7, gain=1.8)
 SLOW = MatmulBackend(kernels="default", error=2e-3, gain=None)
 
 
 @pytest.fixture(autouse=True)
 def _isolate_backend(tmp_path, monkeypatch):
-    before = torch.backends.mkldnn.matmul.fp32_precision
+    before = MKLDNN.matmul.fp32_precision
     monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path))
     select_backend.cache_clear()
     yield
     select_backend.cache_clear()
-    torch.backends.mkldnn.matmul.fp32_precision = before
+    MKLDNN.matmul.fp32_precision = before
 
 
 def _uses_onednn() -> bool:
-    return torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+    return MKLDNN.matmul.fp32_precision == "bf16"
 
 
 def _exact(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -67,9 +70,9 @@ def test_onednn_is_not_selected_if_no_faster():
 
 
 def test_a_probe_restores_the_setting():
-    before = torch.backends.mkldnn.matmul.fp32_precision
+    before = MKLDNN.matmul.fp32_precision
     probe_backends(_rounded_with_onednn)
-    assert torch.backends.mkldnn.matmul.fp32_precision == before
+    assert MKLDNN.matmul.fp32_precision == before
 
 
 @pytest.mark.parametrize(("found", "rerouted"), [(FAST, True), (SLOW, False)])

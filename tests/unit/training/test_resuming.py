@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import memtune
-from memtune.training import GradientTrainer, Report
+from memtune.training import GradientTrainer, NTASGDConfig
 from tests.unit.training.conftest import LSTM, MEMORY, SENTENCE, STREAM
 
 SGD = {"kind": "sgd", "learning_rate": 1.0}
@@ -50,7 +51,7 @@ def _trial(make_trial, case):
     return make_trial(model, protocol, optimiser=optimiser, schedule=schedule, tokens=3400, report_every=700)
 
 
-def _curve(trainer: GradientTrainer) -> list[Report]:
+def _curve(trainer: GradientTrainer) -> list[dict[str, Any]]:
     return [report.model_dump(exclude=TIMES) for report in trainer.curve]
 
 
@@ -88,7 +89,9 @@ def test_a_trial_resumed_after_any_report_ends_with_the_same_bits(corpus, make_t
 def test_the_nt_asgd_case_starts_to_average_before_its_last_report(corpus, make_trial):
     trainer = _finish(GradientTrainer(_trial(make_trial, CASES[-1]), corpus))
     losses = [report.valid_loss for report in trainer.curve]
-    assert trainer.config.training.optimiser.should_average(losses[:-1])
+    optimiser = trainer.config.training.optimiser
+    assert isinstance(optimiser, NTASGDConfig)
+    assert optimiser.should_average(losses[:-1])
 
 
 def test_a_trial_resumed_after_every_report_ends_with_the_same_bits(corpus, make_trial, tmp_path):
@@ -166,7 +169,7 @@ def test_a_trial_killed_while_it_trains_resumes_bit_for_bit(corpus, make_trial, 
 
 
 def _lines_until_saved_twice(child: subprocess.Popen, trials: int) -> list[str]:
-    lines = []
+    lines: list[str] = []
     while sum(line.startswith("saved") for line in lines) < 2 * trials:
         lines.append(next(child.stdout))
     return lines

@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from memtune.models import MODELS, NeuralLanguageModelConfig, build_model, negative_log_likelihood
+from memtune.models import (
+    MODELS,
+    LanguageModel,
+    NeuralLanguageModelConfig,
+    build_model,
+    negative_log_likelihood,
+)
 from memtune.training import AdamConfig, SGDConfig, TrainingConfig
 from memtune.training.optimisation.update_step import ModelUpdater
 from tests.oracles.agreement import assert_near
@@ -25,12 +31,12 @@ MODELS_TRIED = [
 SINGLE = 1e-5
 
 
-def _model(family: str = "lstm", **fields: object) -> nn.Module:
+def _model(family: str = "lstm", **fields: object) -> LanguageModel:
     config = MODELS[family].model_validate({"width": 8, "initial_range": 0.5, **fields})
     return build_model(config, WORDS, seed=1)
 
 
-def _losses(model: nn.Module):
+def _losses(model: LanguageModel):
     """Losses of a few batches, each under the weights of its step."""
     generator = torch.Generator().manual_seed(2)
     for _ in range(STEPS):
@@ -39,13 +45,13 @@ def _losses(model: nn.Module):
         yield negative_log_likelihood(model, inputs_BT, targets_BT)[0]
 
 
-def _train(model: nn.Module, optimiser: SGDConfig | AdamConfig, clip_norm: float | None) -> list[float]:
+def _train(model: LanguageModel, optimiser: SGDConfig | AdamConfig, clip_norm: float | None) -> list[float]:
     training = TrainingConfig(optimiser=optimiser, clip_norm=clip_norm, epochs=1)
     updates = ModelUpdater(training, model, torch.device("cpu"))
     return [updates.step(loss, RATE).item() for loss in _losses(model)]
 
 
-def _train_by_torch(model: nn.Module, optimiser: SGDConfig | AdamConfig, clip_norm: float) -> list[float]:
+def _train_by_torch(model: LanguageModel, optimiser: SGDConfig | AdamConfig, clip_norm: float) -> list[float]:
     stepper, norms = optimiser.build(model.parameters()), []
     for group in stepper.param_groups:
         group["lr"] = RATE
@@ -57,7 +63,7 @@ def _train_by_torch(model: nn.Module, optimiser: SGDConfig | AdamConfig, clip_no
     return norms
 
 
-def _assert_same(model: nn.Module, reference: nn.Module) -> None:
+def _assert_same(model: LanguageModel, reference: LanguageModel) -> None:
     for (name, value), expected in zip(model.named_parameters(), reference.parameters(), strict=True):
         assert_near(value, expected, SINGLE, name)
 

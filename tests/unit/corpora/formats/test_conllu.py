@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from memtune.corpora import TextFile, import_corpus, open_corpus
 from memtune.corpora.formats.conllu import drop_punctuation
 from memtune.errors import CorpusError
-from tests.fuzz.importers import MAX_SECONDS, time_limit
+from tests.fuzz.time_limit import limit_time
 from tests.unit.corpora.formats.conftest import read_sentences
 
 
@@ -165,7 +165,7 @@ def test_a_long_chain_of_punctuation_is_dropped_in_linear_time():
     heads = (-1, *range(signs), *[signs] * words)
     relations = ("root", *["punct"] * signs, *["dep"] * words)
     sentence = [str(place) for place in range(len(heads))]
-    with time_limit(MAX_SECONDS):
+    with limit_time():
         kept, (found, _) = drop_punctuation(sentence, (heads, relations))
     assert len(kept) == words + 1
     assert found == (-1, *[0] * words)

@@ -121,9 +121,11 @@ def test_nodes_are_counted_in_a_report_of_autoscaler_version_1() -> None:
     from ray.autoscaler._private.autoscaler import AutoscalerSummary
     from ray.autoscaler._private.util import LoadMetricsSummary, format_info_string
 
+    usage: Any = {"CPU": (0.0, 4.0)}
+    demand: Any = [({"CPU": 1}, 7)]  # Ray annotates int and float as numbers.Number
     load = LoadMetricsSummary(
-        usage={"CPU": (0.0, 4.0)},
-        resource_demand=[({"CPU": 1}, 7)],
+        usage=usage,
+        resource_demand=demand,
         pg_demand=[],
         request_demand=[],
         node_types=[],

@@ -24,7 +24,8 @@ def continues(rule: SuccessiveHalving, number: int, tokens: int, value: float) -
 
 
 def read_rungs(rule: SuccessiveHalving) -> dict[int, dict[int, float]]:
-    return {rung.tokens: dict(rung.values) for rung in rule.rungs}
+    rungs = [rule.rungs[index] for index in range(len(rule.rungs))]
+    return {rung.tokens: dict(rung.values) for rung in rungs}
 
 
 def keep_growing(reports: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
