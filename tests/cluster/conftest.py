@@ -38,7 +38,7 @@ def record_fault(request: pytest.FixtureRequest) -> RecordFault:
 
 @pytest.fixture(scope="module")
 def own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """For a module's time no place comes from the environment, and the cache is the module's."""
+    """Remove locations from the environment and give the module its own cache."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI"):
             patch.delenv(name, raising=False)
@@ -48,7 +48,7 @@ def own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[MountDisk]:
-    """Mounts small disks, for the time of a test."""
+    """Mounts small disks for a test."""
     if reason := explain_unmountable(tmp_path / "tried"):
         pytest.skip(reason)
     with ExitStack() as mounts:

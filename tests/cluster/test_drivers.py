@@ -1,4 +1,4 @@
-"""Drivers that are killed, stopped or started twice: what a study comes to is what it would have come to."""
+"""Drivers that are killed, stopped or started twice: the study ends with the result of an undisturbed one."""
 
 import random
 import re
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_places")]
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[RayInstance]:
-    """A Ray that the drivers share, as they would a cluster."""
+    """A Ray instance that the drivers share, like a cluster."""
     with start_ray_instance(cores=4) as instance:
         yield instance
 
@@ -47,23 +47,23 @@ def place(tmp_path: Path, ray: RayInstance) -> StudySetup:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, ray: RayInstance) -> list[Outcome]:
-    """The trials of the study when nothing goes wrong."""
+    """The trials of the study without faults."""
     place = StudySetup(tmp_path_factory.mktemp("undisturbed"), ray)
     with run_driver(place.study_file, environment=place.environment) as driver:
         driver.wait_for_success()
     return place.read_outcomes()
 
 
-def told(outcomes: list[Outcome]) -> list[tuple[object, ...]]:
-    """All there is of the trials but their numbers, which skip what a kill cut off."""
+def describe_outcomes(outcomes: list[Outcome]) -> list[tuple[object, ...]]:
+    """The trials without their numbers, which skip proposals that a kill interrupted."""
     return [(each.identity, each.state, each.value, each.curve, each.end) for each in outcomes]
 
 
-def strike(driver: Driver, place: StudySetup, pattern: str, times: int) -> dict[int, str]:
-    """Kill the driver at a line of its output; nothing that it started stays.
+def kill_at_line(driver: Driver, place: StudySetup, pattern: str, times: int) -> dict[int, str]:
+    """Kill the driver at a line of its output, and wait until its workers have ended.
 
-    The checkpoints from which its trials are to go on. All that was reported is in them, so that what is
-    trained again is less than what lies between two of them.
+    Returns the checkpoints from which its trials must resume. They contain every report, so a resumed trial
+    repeats less than one checkpoint interval.
     """
     driver.wait_for_line(pattern, times)
     driver.kill()
@@ -77,26 +77,26 @@ def strike(driver: Driver, place: StudySetup, pattern: str, times: int) -> dict[
     return saved
 
 
-def strike_after_two_checkpoints(place: StudySetup) -> dict[int, str]:
-    """As `strike`; where the trial was over before the kill came, once more with the next one."""
+def kill_after_two_checkpoints(place: StudySetup) -> dict[int, str]:
+    """As `kill_at_line`; repeated when the trial ended before the kill."""
     resume: list[str] = []
     while True:
         with run_driver(place.study_file, *resume, environment=place.environment) as driver:
-            if saved := strike(driver, place, "running .* 680 tokens", 1):
+            if saved := kill_at_line(driver, place, "running .* 680 tokens", 1):
                 return saved
         resume = ["--resume"]
 
 
-def went_on(output: str) -> dict[int, str]:
-    """The checkpoints that trials went on from, by their numbers."""
+def parse_resumed_checkpoints(output: str) -> dict[int, str]:
+    """The checkpoints from which trials resumed, by trial number."""
     found = re.findall(r"trial +(\d+)  resumes from checkpoint (\S+)", output)
     return {int(number): name for number, name in found}
 
 
-def test_a_driver_killed_again_and_again_ends_with_the_trials_of_one_that_was_not(
+def test_a_driver_killed_repeatedly_ends_with_the_trials_of_an_undisturbed_one(
     place: StudySetup, undisturbed: list[Outcome], record_fault: RecordFault
 ) -> None:
-    """After a report, when about to ask, and at the crowning."""
+    """Kills come after a report, before an ask, and during promotion."""
     chance = random.Random(5)
     over: list[int] = []
     saved: dict[int, str] = {}
@@ -104,9 +104,9 @@ def test_a_driver_killed_again_and_again_ends_with_the_trials_of_one_that_was_no
     for pattern, times in ((report, chance.randint(3, 5)), (end, chance.randint(1, 2)), (end, None)):
         resume = [] if pattern == report else ["--resume"]
         with run_driver(place.study_file, *resume, environment=place.environment) as driver:
-            left, saved = saved, strike(driver, place, pattern, times or len(undisturbed) - len(over))
+            left, saved = saved, kill_at_line(driver, place, pattern, times or len(undisturbed) - len(over))
         output = "".join(driver.lines)
-        assert went_on(output) == left
+        assert parse_resumed_checkpoints(output) == left
         again = re.findall(r"trial +(\d+) +running", output)
         assert not {int(number) for number in again} & set(over)
         over = [
@@ -115,7 +115,7 @@ def test_a_driver_killed_again_and_again_ends_with_the_trials_of_one_that_was_no
     with run_driver(place.study_file, "--resume", environment=place.environment) as driver:
         assert "running" not in driver.wait_for_success()
 
-    assert told(place.read_outcomes()) == told(undisturbed)
+    assert describe_outcomes(place.read_outcomes()) == describe_outcomes(undisturbed)
     place.check_records()
     record_fault(
         "driver killed",
@@ -127,18 +127,22 @@ def test_a_driver_killed_again_and_again_ends_with_the_trials_of_one_that_was_no
     )
 
 
-def test_a_truncated_checkpoint_is_named_and_the_one_before_goes_on(
+def test_a_truncated_checkpoint_is_named_and_the_trial_resumes_from_the_one_before(
     place: StudySetup, undisturbed: list[Outcome], record_fault: RecordFault
 ) -> None:
-    ((number, newest),) = strike_after_two_checkpoints(place).items()
+    ((number, newest),) = kill_after_two_checkpoints(place).items()
     (cut_off,) = [outcome for outcome in place.read_outcomes() if outcome.number == number]
     weights = place.list_checkpoints(cut_off.identity)[-1] / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     with run_driver(place.study_file, "--resume", environment=place.environment) as driver:
         out = driver.wait_for_success()
     assert re.search(rf"trial +{number} .*{newest} is skipped.*truncated", out)
-    assert 0 < parse_tokens(newest) - parse_tokens(went_on(out)[number]) <= CHECKPOINT_INTERVAL_TOKENS
-    assert told(place.read_outcomes()) == told(undisturbed)
+    assert (
+        0
+        < parse_tokens(newest) - parse_tokens(parse_resumed_checkpoints(out)[number])
+        <= CHECKPOINT_INTERVAL_TOKENS
+    )
+    assert describe_outcomes(place.read_outcomes()) == describe_outcomes(undisturbed)
     record_fault(
         "files damaged",
         1,
@@ -186,12 +190,12 @@ def test_a_full_cache_and_a_damaged_corpus_are_named_and_no_trial_is_blamed(
     undisturbed: list[Outcome],
     record_fault: RecordFault,
 ) -> None:
-    """One after the other; each time all is put right and the study resumed.
+    """The faults come one after the other; each is repaired before the study resumes.
 
-    The cache is that of the workers: the driver has one of its own, as on another machine.
+    It is the cache of the workers: the driver has its own, as on another machine.
     """
     environment = place.environment | {"MEMTUNE_CACHE": str(tmp_path / "cache")}
-    disk = full_cache(mounted, tmp_path / "copy")
+    disk = fill_cache(mounted, tmp_path / "copy")
     with run_driver(place.study_file, environment=environment) as driver:
         check_stopped(
             driver, place.study_file, rf"cannot write to the cache {disk.folder}: .*No space left.*free space"
@@ -199,7 +203,7 @@ def test_a_full_cache_and_a_damaged_corpus_are_named_and_no_trial_is_blamed(
     assert {path.suffix for path in (disk.folder / "verified").iterdir()} == {".lock"}
     disk.release()
 
-    damages = corpus_damages(Path(place.settings.corpus_store) / "tiny")
+    damages = list_corpus_damages(Path(place.settings.corpus_store) / "tiny")
     for path, content, named in damages:
         whole = path.read_bytes()
         with run_driver(place.study_file, "--resume", environment=environment) as driver:
@@ -209,7 +213,7 @@ def test_a_full_cache_and_a_damaged_corpus_are_named_and_no_trial_is_blamed(
         replace(path, whole)
     with run_driver(place.study_file, "--resume", environment=environment) as driver:
         driver.wait_for_success()
-    assert told(place.read_outcomes()) == told(undisturbed)
+    assert describe_outcomes(place.read_outcomes()) == describe_outcomes(undisturbed)
     record_fault(
         "disk full",
         1,
@@ -226,8 +230,8 @@ def test_a_full_cache_and_a_damaged_corpus_are_named_and_no_trial_is_blamed(
     )
 
 
-def full_cache(mounted: MountDisk, copy: Path) -> Disk:
-    """A disk with what is in the cache, but what was verified, and no space."""
+def fill_cache(mounted: MountDisk, copy: Path) -> Disk:
+    """A full disk with the contents of the cache, except the records of verified corpora."""
     shutil.copytree(resolve_cache_folder(), copy, ignore=shutil.ignore_patterns("verified"))
     disk = mounted(resolve_cache_folder(), 256)
     shutil.copytree(copy, disk.folder, dirs_exist_ok=True)
@@ -235,8 +239,8 @@ def full_cache(mounted: MountDisk, copy: Path) -> Disk:
     return disk
 
 
-def corpus_damages(folder: Path) -> list[tuple[Path, bytes, str]]:
-    """Files of a corpus, what they hold when they are damaged, and how that is told."""
+def list_corpus_damages(folder: Path) -> list[tuple[Path, bytes, str]]:
+    """Files of a corpus, their damaged contents, and a pattern of the error."""
     shard, manifest = next(folder.rglob("train*.arrow")), folder / "manifest.json"
     tokens = shard.read_bytes()
     middle = len(tokens) // 2
@@ -248,13 +252,13 @@ def corpus_damages(folder: Path) -> list[tuple[Path, bytes, str]]:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Another file in place of one that may be mapped into memory, as a copying program makes it."""
+    """Replace a file by a new one, because the old one may be mapped into memory."""
     path.with_suffix(".copy").write_bytes(content)
     path.with_suffix(".copy").replace(path)
 
 
 def check_stopped(driver: Driver, study: Path, named: str) -> None:
-    """The driver said what is wrong and how to go on."""
+    """The driver failed with the cause and the command that resumes the study."""
     code, out, err = driver.wait_for_exit()
     assert code == 1, out
     assert re.search(named, out), out
@@ -263,7 +267,7 @@ def check_stopped(driver: Driver, study: Path, named: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
-def test_a_full_disk_under_the_proposals_is_waited_for(
+def test_a_driver_waits_while_the_disk_of_the_study_database_is_full(
     kind: str,
     place: StudySetup,
     mounted: MountDisk,
@@ -288,7 +292,7 @@ def test_a_full_disk_under_the_proposals_is_waited_for(
         driver.wait_for_error_line("is unavailable; training continues")
         disk.release()
         driver.wait_for_success()
-    assert told(place.read_outcomes()) == told(undisturbed)
+    assert describe_outcomes(place.read_outcomes()) == describe_outcomes(undisturbed)
     place.check_records()
     record_fault(
         "disk full",
@@ -302,7 +306,7 @@ def test_a_full_disk_under_the_proposals_is_waited_for(
 def test_a_second_driver_is_refused_with_who_holds_the_study_and_a_killed_first_leaves_no_process(
     place: StudySetup, tmp_path: Path, record_fault: RecordFault
 ) -> None:
-    """The first has a Ray of its own; the second a home of its own, as on another machine."""
+    """The first has its own Ray instance; the second has its own home folder, as on another machine."""
     place.study_file.write_text(place.study_file.read_text().replace("tokens = 900", "tokens = 900_000_000"))
     with run_driver(place.study_file, environment={"MEMTUNE_HOME": str(place.home)}) as first:
         first.wait_for_line("running")
@@ -327,7 +331,7 @@ def test_a_second_driver_is_refused_with_who_holds_the_study_and_a_killed_first_
 
 
 def stop_without_lock(driver: Driver, place: StudySetup) -> None:
-    """SIGSTOP, where it does not leave MLflow's file locked: it would be for everybody until it goes on."""
+    """Stop the driver while it does not hold the lock of MLflow's file, which would block every process."""
 
     def stopped() -> bool:
         driver.process.send_signal(signal.SIGSTOP)
@@ -345,7 +349,7 @@ def stop_without_lock(driver: Driver, place: StudySetup) -> None:
     poll_until(stopped, "an instant without a lock")
 
 
-def test_a_driver_stopped_for_long_has_lost_its_study_to_another_and_writes_nothing_more(
+def test_a_driver_stopped_too_long_loses_its_study_to_another_and_writes_nothing_more(
     place: StudySetup, tmp_path: Path, undisturbed: list[Outcome], record_fault: RecordFault
 ) -> None:
     """The other one has a home of its own, as on another machine; what is shared are the study's places."""
@@ -360,7 +364,7 @@ def test_a_driver_stopped_for_long_has_lost_its_study_to_another_and_writes_noth
         code, _, err = stopped.wait_for_exit()
     assert code == 1
     assert f"was taken over by process {successor.process.pid} on " in err
-    assert told(place.read_outcomes()) == told(undisturbed)
+    assert describe_outcomes(place.read_outcomes()) == describe_outcomes(undisturbed)
     place.check_records()
     record_fault(
         "clock and pause",
@@ -402,7 +406,7 @@ time_t time(time_t *out) {
 
 @pytest.fixture
 def settable_clock(tmp_path: Path) -> tuple[dict[str, str], Path]:
-    """What gives a process a clock that is an hour behind from when the file is there."""
+    """The environment of a process whose clock is an hour behind once the file exists, and that file."""
     if shutil.which("cc") is None:
         pytest.skip("no clock to set back without a C compiler")
     source, library, switch = (tmp_path / name for name in ("clock.c", "clock.so", "set_back"))
@@ -417,7 +421,7 @@ def test_two_studies_at_once_do_not_mix_and_a_clock_set_back_changes_nothing(
     undisturbed: list[Outcome],
     record_fault: RecordFault,
 ) -> None:
-    """They share the home, and with it every record. The clock is that of one of the drivers."""
+    """They share the home folder and every record. Only one driver's clock is set back."""
     clock, switch = settable_clock
     other = place.study_file.with_name("other.toml")
     other.write_text(STUDY_TOML.format(seed=1))
@@ -430,7 +434,7 @@ def test_two_studies_at_once_do_not_mix_and_a_clock_set_back_changes_nothing(
         first.wait_for_success()
         second.wait_for_success()
     others = read_outcomes(other, place.settings)
-    assert told(place.read_outcomes()) == told(undisturbed)
+    assert describe_outcomes(place.read_outcomes()) == describe_outcomes(undisturbed)
     assert {outcome.state for outcome in others} <= {TrialState.COMPLETE, TrialState.STOPPED}
     assert len(others) == len(undisturbed)
     ended = {outcome.identity: outcome for outcome in (*undisturbed, *others)}

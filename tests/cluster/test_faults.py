@@ -1,8 +1,8 @@
-"""Trials that lose their workers, or should never have been: one study in which all of that happens.
+"""One study whose trials lose their workers, diverge, or do not fit into memory.
 
-Its trials run one after the other, on a Ray of their own. Networks of several widths meet a fate each, in
-the order in which they come; of the other families one diverges, one is larger than the machine, and one than
-what the first network's worker is left with.
+Its trials run one after the other, on their own Ray instance. Each network of the first family has one fault,
+in the order in which they start. Of the other families one diverges, one is larger than the memory of the
+machine, and one is larger than the memory that the first network's worker may still allocate.
 """
 
 import json
@@ -62,8 +62,8 @@ checkpoint_every = "{CHECKPOINT_SECONDS}s"
 max_silence = "{SILENCE_SECONDS}s"
 """
 WIDTH = 3000
-ROOM = 4 * 4 * WIDTH**2 // 2
-"""Bytes that the first network's worker may still take: half of the matrix of a layer so wide."""
+SPARE_BYTES = 4 * 4 * WIDTH**2 // 2
+"""Bytes that the first network's worker may still allocate: half of the matrix of such a wide layer."""
 TRAINED = f"""
 [training]
 report_every = {TOKENS // 2}
@@ -75,8 +75,8 @@ SPACES = {
     "huge": '[model]\nfamily = "recurrent_memory"\nwidth = 300_000\nmemory_size = 4\n' + TRAINED % "0.5",
     "wide": f'[model]\nfamily = "depth_gated_lstm"\nwidth = {WIDTH}\n' + TRAINED % "0.5",
 }
-FATES = ("paused", "killed once", "killed always", "segfaulting always", "stopped always")
-STRIKES = {
+FAULTS = ("paused", "killed once", "killed always", "segfaulting always", "stopped always")
+FAULT_SIGNALS = {
     "killed always": signal.SIGKILL,
     "segfaulting always": signal.SIGSEGV,
     "stopped always": signal.SIGSTOP,
@@ -84,57 +84,57 @@ STRIKES = {
 
 
 @dataclass
-class Aftermath:
-    """What became of the study, and what was seen while it ran."""
+class FaultyStudy:
+    """The study after its end, and observations during its run."""
 
     study: Path
     settings: Settings
     output: str
     errors: str
     numbers: dict[str, int]
-    """The trials by their fate."""
-    struck: dict[str, list[list[str]]] = field(default_factory=dict)
-    """The checkpoints there were at each strike at a fate's trial, the furthest first."""
-    unsaved: float = 0.0
+    """The number of the trial that had each fault."""
+    checkpoints_at_signal: dict[str, list[list[str]]] = field(default_factory=dict)
+    """The checkpoints at each signal to a fault's trial, newest first."""
+    unsaved_seconds: float = 0.0
     """Seconds between the last checkpoint of the trial that was killed once and the kill."""
 
     @property
     def outcomes(self) -> dict[int, Outcome]:
-        """By number."""
+        """The outcomes by number."""
         return {outcome.number: outcome for outcome in read_outcomes(self.study, self.settings)}
 
-    def of(self, fate: str) -> Outcome:
-        """The trial that met it."""
-        return self.outcomes[self.numbers[fate]]
+    def get_outcome(self, fault: str) -> Outcome:
+        """The outcome of the trial that had the fault."""
+        return self.outcomes[self.numbers[fault]]
 
-    def whence(self, fate: str) -> list[str]:
-        """The checkpoints that its trial went on from, in order."""
-        return re.findall(rf"trial +{self.numbers[fate]}  resumes from checkpoint (\S+)", self.output)
+    def find_resumed_checkpoints(self, fault: str) -> list[str]:
+        """The checkpoints from which the fault's trial resumed, in order."""
+        return re.findall(rf"trial +{self.numbers[fault]}  resumes from checkpoint (\S+)", self.output)
 
 
-class Fates:
-    """Deals its fate to each trial of the driver, as it prints that it starts."""
+class FaultInjector:
+    """Injects one fault into each network trial when the driver prints its start."""
 
-    def __init__(self, driver: Driver, ray: RayInstance, aftermath: Aftermath) -> None:
-        self._driver, self._ray, self._aftermath = driver, ray, aftermath
-        ready = load_resolved_study(aftermath.study, aftermath.settings)
+    def __init__(self, driver: Driver, ray: RayInstance, faulty_study: FaultyStudy) -> None:
+        self._driver, self._ray, self._faulty_study = driver, ray, faulty_study
+        ready = load_resolved_study(faulty_study.study, faulty_study.settings)
         self._study, self._checkpoints = ready.id, Path(ready.checkpoint_root)
 
-    def deal(self) -> None:
-        """Until every fate is met."""
-        for fate in FATES:
-            number = self._next_network()
-            self._aftermath.numbers[fate] = number
-            if fate == "killed once":
+    def inject_all(self) -> None:
+        """Inject every fault, and wait for the end of each trial."""
+        for fault in FAULTS:
+            number = self._wait_for_next_network()
+            self._faulty_study.numbers[fault] = number
+            if fault == "killed once":
                 self._kill_between_reports()
-            elif fate == "paused":
+            elif fault == "paused":
                 self._pause()
             else:
-                self._strike_at_every_start(fate)
+                self._signal_at_every_start(fault)
             self._driver.wait_for_line(rf"trial +{number}  (complete|failed) ")
 
-    def _next_network(self) -> int:
-        met = self._aftermath.numbers.values()
+    def _wait_for_next_network(self) -> int:
+        met = self._faulty_study.numbers.values()
 
         def found() -> list[int]:
             started = re.findall(r"trial +(\d+)  running +lstm", "".join(self._driver.lines))
@@ -143,59 +143,61 @@ class Fates:
         return poll_until(found, "another trial")[0]
 
     def _kill_between_reports(self) -> None:
-        """Once there are two checkpoints and no report."""
-        index = self._index("killed once")
-        poll_until(lambda: len(names(index)) == 2, "two checkpoints")
-        self._strike("killed once", self._ray.find_trial_processes()[0], signal.SIGKILL)
-        self._aftermath.unsaved = time.time() - index.stat().st_mtime
+        """Kill the worker when there are two checkpoints and no report."""
+        index = self._get_index_path("killed once")
+        poll_until(lambda: len(read_index(index)) == 2, "two checkpoints")
+        self._send_signal("killed once", self._ray.find_trial_processes()[0], signal.SIGKILL)
+        self._faulty_study.unsaved_seconds = time.time() - index.stat().st_mtime
 
     def _pause(self) -> None:
-        """And leave little memory to the worker, which goes on with the next trials too."""
+        """Pause the worker, and limit its memory for the next trials."""
         (worker,) = self._ray.find_trial_processes()
         os.kill(worker, signal.SIGSTOP)
         pages, *_ = Path(f"/proc/{worker}/statm").read_text().split()
         _, most = resource.prlimit(worker, resource.RLIMIT_AS)
-        limit = int(pages) * os.sysconf("SC_PAGE_SIZE") + ROOM
+        limit = int(pages) * os.sysconf("SC_PAGE_SIZE") + SPARE_BYTES
         resource.prlimit(worker, resource.RLIMIT_AS, (limit, most))
         time.sleep(PAUSE_SECONDS)  # the pause itself
         os.kill(worker, signal.SIGCONT)
 
-    def _strike_at_every_start(self, fate: str) -> None:
-        number, struck = self._aftermath.numbers[fate], set[int]()
+    def _signal_at_every_start(self, fault: str) -> None:
+        number, signalled = self._faulty_study.numbers[fault], set[int]()
         while True:
             lines = "".join(self._driver.lines)
             if re.search(rf"trial +{number}  failed", lines):
                 return
             starts = len(re.findall(rf"trial +{number}  running", lines))
-            fresh = [worker for worker in self._ray.find_trial_processes() if worker not in struck]
-            if starts > len(struck) and fresh:
-                self._strike(fate, fresh[0], STRIKES[fate])
-                struck.add(fresh[0])
+            fresh = [worker for worker in self._ray.find_trial_processes() if worker not in signalled]
+            if starts > len(signalled) and fresh:
+                self._send_signal(fault, fresh[0], FAULT_SIGNALS[fault])
+                signalled.add(fresh[0])
             time.sleep(0.02)
 
-    def _strike(self, fate: str, worker: int, strike: signal.Signals) -> None:
-        os.kill(worker, strike)
-        self._aftermath.struck.setdefault(fate, []).append(names(self._index(fate)))
+    def _send_signal(self, fault: str, worker: int, number: signal.Signals) -> None:
+        os.kill(worker, number)
+        self._faulty_study.checkpoints_at_signal.setdefault(fault, []).append(
+            read_index(self._get_index_path(fault))
+        )
 
-    def _index(self, fate: str) -> Path:
-        """The list of its trial's checkpoints."""
-        identity = self._trials()[self._aftermath.numbers[fate]].user_attrs[IDENTITY_KEY]
+    def _get_index_path(self, fault: str) -> Path:
+        """The path of the checkpoint index of the fault's trial."""
+        identity = self._trials()[self._faulty_study.numbers[fault]].user_attrs[IDENTITY_KEY]
         return self._checkpoints / identity / "latest.json"
 
     def _trials(self) -> list[optuna.trial.FrozenTrial]:
-        """The study's trials as somebody sees them who only reads."""
-        storage = open_study_database(self._aftermath.settings.study_database)
+        """The study's trials, read without the lease."""
+        storage = open_study_database(self._faulty_study.settings.study_database)
         return optuna.load_study(study_name=self._study, storage=storage).trials
 
 
-def names(index: Path) -> list[str]:
-    """The checkpoints that an index names, the furthest first."""
+def read_index(index: Path) -> list[str]:
+    """The checkpoints in an index, newest first."""
     found: list[str] = json.loads(index.read_text()) if index.exists() else []
     return found
 
 
 @pytest.fixture(scope="module")
-def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
+def faulty_study(tmp_path_factory: pytest.TempPathFactory) -> FaultyStudy:
     folder = tmp_path_factory.mktemp("faults")
     settings = Settings.from_environment(folder / "home")
     import_corpus("tiny", dict.fromkeys(("train", "valid", "test"), SENTENCES * 20), settings.corpus_store)
@@ -203,19 +205,19 @@ def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
         (folder / f"{name}.toml").write_text(space)
     study = folder / "faults.toml"
     study.write_text(STUDY)
-    aftermath = Aftermath(study, settings, "", "", {})
+    faulty_study = FaultyStudy(study, settings, "", "", {})
     with start_ray_instance(cores=2) as ray:
         home = {"MEMTUNE_HOME": str(settings.home)}
         with run_driver(study, environment=ray.environment | home) as driver:
-            Fates(driver, ray, aftermath).deal()
-            aftermath.output = driver.wait_for_success()
-            aftermath.errors = "".join(driver.errors)
-    return aftermath
+            FaultInjector(driver, ray, faulty_study).inject_all()
+            faulty_study.output = driver.wait_for_success()
+            faulty_study.errors = "".join(driver.errors)
+    return faulty_study
 
 
-def alone(aftermath: Aftermath, outcome: Outcome) -> dict[int, float | None]:
-    """The curve of a trial that nothing happens to."""
-    corpus = open_corpus("tiny", aftermath.settings.corpus_store)
+def train_undisturbed(faulty_study: FaultyStudy, outcome: Outcome) -> dict[int, float | None]:
+    """The curve of the same trial without faults."""
+    corpus = open_corpus("tiny", faulty_study.settings.corpus_store)
     torch.set_num_threads(1)
     learner = GradientTrainer(TrialConfig.model_validate(outcome.configuration), corpus)
     while not learner.finished:
@@ -224,27 +226,30 @@ def alone(aftermath: Aftermath, outcome: Outcome) -> dict[int, float | None]:
 
 
 def test_a_worker_killed_between_two_reports_loses_at_most_one_checkpoint_interval(
-    aftermath: Aftermath, record_fault: RecordFault
+    faulty_study: FaultyStudy, record_fault: RecordFault
 ) -> None:
-    outcome = aftermath.of("killed once")
+    outcome = faulty_study.get_outcome("killed once")
     assert outcome.state is TrialState.COMPLETE
-    assert outcome.curve == alone(aftermath, outcome), "the very bits of a trial that was left alone"
-    ((newest, before),) = aftermath.struck["killed once"]
+    assert outcome.curve == train_undisturbed(faulty_study, outcome), (
+        "the very bits of a trial that was left alone"
+    )
+    ((newest, before),) = faulty_study.checkpoints_at_signal["killed once"]
     reached, interval = parse_tokens(newest), parse_tokens(newest) - parse_tokens(before)
     assert 0 < interval <= reached < TOKENS // 2
-    assert aftermath.whence("killed once") == [newest]
+    assert faulty_study.find_resumed_checkpoints("killed once") == [newest]
     record_fault(
         "worker killed",
         1,
         0,
         f"killed between two reports, {reached:,} tokens into a trial with a checkpoint each "
         f"{CHECKPOINT_SECONDS} s, of {interval:,} tokens: another worker went on from the last one, "
-        f"{aftermath.unsaved:.1f} s of training were lost, and the curve has the bits of a trial left alone",
+        f"{faulty_study.unsaved_seconds:.1f} s of training were lost, and the curve has the bits of a trial "
+        "left alone",
     )
 
 
 @pytest.mark.parametrize(
-    ("fate", "reason"),
+    ("fault", "reason"),
     [
         ("killed always", "failed 3 times, last because the worker process died"),
         ("segfaulting always", "failed 3 times, last because the worker process died"),
@@ -254,33 +259,33 @@ def test_a_worker_killed_between_two_reports_loses_at_most_one_checkpoint_interv
         ),
     ],
 )
-def test_a_trial_that_takes_its_worker_along_each_time_is_failed_after_three_tries(
-    aftermath: Aftermath, record_fault: RecordFault, fate: str, reason: str
+def test_a_trial_that_kills_its_worker_each_time_fails_after_three_attempts(
+    faulty_study: FaultyStudy, record_fault: RecordFault, fault: str, reason: str
 ) -> None:
-    outcome = aftermath.of(fate)
+    outcome = faulty_study.get_outcome(fault)
     assert outcome.state is TrialState.FAILED
     assert re.search(reason, str(outcome.end))
-    starts = re.findall(rf"trial +{outcome.number}  running", aftermath.output)
-    assert len(starts) == len(aftermath.struck[fate]) == 3
-    assert aftermath.whence(fate) == [], "there was nothing yet to lose"
-    assert aftermath.struck[fate] == [[]] * 3
+    starts = re.findall(rf"trial +{outcome.number}  running", faulty_study.output)
+    assert len(starts) == len(faulty_study.checkpoints_at_signal[fault]) == 3
+    assert faulty_study.find_resumed_checkpoints(fault) == [], "there was nothing yet to lose"
+    assert faulty_study.checkpoints_at_signal[fault] == [[]] * 3
     record_fault(
         "bad configuration",
         3,
         0,
-        f'worker {fate} at its start: tried 3 times, then recorded as "{outcome.end}"',
+        f'worker {fault} at its start: tried 3 times, then recorded as "{outcome.end}"',
     )
 
 
-def test_a_trial_for_which_there_is_no_memory_is_failed_with_its_reason_and_its_worker_goes_on(
-    aftermath: Aftermath, record_fault: RecordFault
+def test_a_trial_without_enough_memory_fails_with_its_reason_and_its_worker_continues(
+    faulty_study: FaultyStudy, record_fault: RecordFault
 ) -> None:
-    """The worker's address space is limited, by the system, before this trial comes to it."""
-    (outcome,) = of_family(aftermath, "depth_gated_lstm")
+    """The worker's address space is limited before it gets this trial."""
+    (outcome,) = find_family_outcomes(faulty_study, "depth_gated_lstm")
     assert outcome.state is TrialState.FAILED
     assert re.search("out of memory on cpu .*use a smaller model", str(outcome.end))
-    assert f"trial {outcome.number:3d}  waiting" not in aftermath.output
-    assert aftermath.of("killed once").number > outcome.number
+    assert f"trial {outcome.number:3d}  waiting" not in faulty_study.output
+    assert faulty_study.get_outcome("killed once").number > outcome.number
     reason = str(outcome.end).partition(". Configuration")[0]
     record_fault(
         "bad configuration",
@@ -291,35 +296,39 @@ def test_a_trial_for_which_there_is_no_memory_is_failed_with_its_reason_and_its_
     )
 
 
-def of_family(aftermath: Aftermath, family: str) -> list[Outcome]:
-    return [each for each in aftermath.outcomes.values() if each.configuration["model"]["family"] == family]
+def find_family_outcomes(faulty_study: FaultyStudy, family: str) -> list[Outcome]:
+    return [
+        each for each in faulty_study.outcomes.values() if each.configuration["model"]["family"] == family
+    ]
 
 
-def test_a_diverging_trial_is_failed_with_its_reason(aftermath: Aftermath, record_fault: RecordFault) -> None:
-    (outcome,) = of_family(aftermath, "rnn")
+def test_a_diverging_trial_fails_with_its_reason(
+    faulty_study: FaultyStudy, record_fault: RecordFault
+) -> None:
+    (outcome,) = find_family_outcomes(faulty_study, "rnn")
     assert outcome.state is TrialState.FAILED
     assert str(outcome.end).startswith("diverged: ")
     record_fault("bad configuration", 1, 0, f'a learning rate of 1e39: recorded as "{outcome.end}"')
 
 
 def test_a_model_larger_than_the_machine_is_never_started(
-    aftermath: Aftermath, record_fault: RecordFault
+    faulty_study: FaultyStudy, record_fault: RecordFault
 ) -> None:
-    known = open_proposals(aftermath.study, aftermath.settings)
+    known = open_proposals(faulty_study.study, faulty_study.settings)
     reasons = [each.remark or "" for each in known.list_rejected() if each.state is TrialState.REFUSED]
     assert reasons
     assert all(re.search("it would take .* MiB there are", reason) for reason in reasons)
-    assert "recurrent_memory" not in aftermath.output
+    assert "recurrent_memory" not in faulty_study.output
     record_fault("bad configuration", 1, 0, f"a model that {reasons[0]}: refused before it starts")
 
 
-def test_a_worker_stopped_for_a_while_goes_on_where_it_was(
-    aftermath: Aftermath, record_fault: RecordFault
+def test_a_worker_stopped_briefly_continues_without_a_restart(
+    faulty_study: FaultyStudy, record_fault: RecordFault
 ) -> None:
-    outcome = aftermath.of("paused")
+    outcome = faulty_study.get_outcome("paused")
     assert outcome.state is TrialState.COMPLETE
-    assert outcome.curve == alone(aftermath, outcome)
-    assert len(re.findall(rf"trial +{outcome.number}  running .* tokens", aftermath.output)) == 2
+    assert outcome.curve == train_undisturbed(faulty_study, outcome)
+    assert len(re.findall(rf"trial +{outcome.number}  running .* tokens", faulty_study.output)) == 2
     record_fault(
         "clock and pause",
         1,
@@ -329,10 +338,10 @@ def test_a_worker_stopped_for_a_while_goes_on_where_it_was(
     )
 
 
-def test_the_study_goes_on_past_all_of_that(aftermath: Aftermath) -> None:
-    assert "was not recorded" not in aftermath.errors
-    assert "Traceback" not in aftermath.errors
-    assert len(aftermath.outcomes) == 7
-    assert "new champion models:/tiny@champion" in aftermath.output
-    states = {row.trial: row.state for row in compare("tiny", settings=aftermath.settings).rows}
-    assert states == {each.identity: each.state for each in aftermath.outcomes.values()}
+def test_the_study_completes_its_other_trials(faulty_study: FaultyStudy) -> None:
+    assert "was not recorded" not in faulty_study.errors
+    assert "Traceback" not in faulty_study.errors
+    assert len(faulty_study.outcomes) == 7
+    assert "new champion models:/tiny@champion" in faulty_study.output
+    states = {row.trial: row.state for row in compare("tiny", settings=faulty_study.settings).rows}
+    assert states == {each.identity: each.state for each in faulty_study.outcomes.values()}

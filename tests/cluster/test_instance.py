@@ -1,4 +1,4 @@
-"""The Ray that a search starts on one machine: who reaches it, what runs in it, and when it is ready."""
+"""The Ray instance that a search starts on one machine: access, processes and prestarted workers."""
 
 import json
 import os
@@ -31,12 +31,12 @@ with connect_ray(None, trials=os.cpu_count()):
 
 @dataclass(frozen=True)
 class Instance:
-    """One that runs."""
+    """A running instance."""
 
     titles: dict[int, str]
     """The command lines of its processes, that of the driver included."""
     ready: dict[int, bool]
-    """The workers that did something, and whether they had imported what a trial needs."""
+    """The workers that ran a task, and whether they had imported the modules of a trial."""
 
 
 @pytest.fixture(scope="module")
@@ -58,27 +58,27 @@ def instance() -> Iterator[Instance]:
         driver.stdin.close()
 
 
-def test_nobody_reaches_it_but_from_this_machine(instance: Instance) -> None:
+def test_the_instance_is_reachable_from_this_machine_only(instance: Instance) -> None:
     if not shutil.which("ss"):
         pytest.skip("no list of what listens here: apt install iproute2")
     said = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
-    heard = [line.split()[3] for line in said.splitlines() if {*pids(line)} & {*instance.titles}]
-    assert len(heard) > len(instance.ready)
-    assert {address.rpartition(":")[0] for address in heard} <= {"127.0.0.1", "[::ffff:127.0.0.1]"}
+    listening = [line.split()[3] for line in said.splitlines() if {*parse_pids(line)} & {*instance.titles}]
+    assert len(listening) > len(instance.ready)
+    assert {address.rpartition(":")[0] for address in listening} <= {"127.0.0.1", "[::ffff:127.0.0.1]"}
 
 
-def pids(line: str) -> list[int]:
-    """Who listens."""
+def parse_pids(line: str) -> list[int]:
+    """The process ids in a line of `ss`."""
     return [int(pid) for pid in re.findall(r"pid=(\d+)", line)]
 
 
-def test_no_process_of_a_dashboard_an_autoscaler_or_of_logs_runs(instance: Instance) -> None:
+def test_no_dashboard_autoscaler_or_log_monitor_runs(instance: Instance) -> None:
     titles = "\n".join(instance.titles.values())
     assert "gcs_server" in titles
     assert not re.search(r"dashboard\.py|monitor\.py", titles)
 
 
-def test_it_has_a_worker_a_core_and_each_has_imported_what_a_trial_needs(instance: Instance) -> None:
+def test_each_core_has_a_worker_that_has_imported_the_modules_of_a_trial(instance: Instance) -> None:
     workers = [
         pid for pid, title in instance.titles.items() if title.startswith("ray::") and "Agent" not in title
     ]

@@ -1,4 +1,4 @@
-"""Whole hosts lost in the middle of a study: a worker cut off, the head without power."""
+"""Hosts lost during a study: a worker without network, the head without power."""
 
 import json
 import re
@@ -53,7 +53,7 @@ learning_rate = { float = [0.1, 1.0], log = true }
 
 
 class Search:
-    """A study that runs on the cluster, longer than any test waits for it; one trial fills a host."""
+    """A study that runs on the cluster for longer than any test; one trial fills a host."""
 
     def __init__(self, cluster: OnPremisesCluster) -> None:
         """Submit it, and follow its log."""
@@ -87,7 +87,7 @@ class Search:
         return max((int(tokens.replace(",", "")) for tokens in told), default=0)
 
     def train_on(self, *hosts: Host) -> bool:
-        """Whether each host has a trial, and two of those that run have been heard of since they began."""
+        """Whether each host has a trial, and two running trials have reported."""
         assert self.job.process.poll() is None, self.job.lines + self.job.errors
         return (
             all(host.find_processes(TRIAL_PROCESS_TITLE) for host in hosts) and len(self.checkpoints.seen) > 1
@@ -95,7 +95,7 @@ class Search:
 
 
 class Checkpoints:
-    """Every checkpoint that a study's trials were seen to have, by who wrote it."""
+    """Every checkpoint of a study's trials, by its writer."""
 
     def __init__(self, folder: Path) -> None:
         """Watch the trials' indices below `folder`."""
@@ -136,7 +136,7 @@ def running(idle_cluster: OnPremisesCluster) -> Iterator[Search]:
     search.close()
 
 
-def test_trials_of_a_host_cut_off_go_on_elsewhere_and_the_host_is_used_again(
+def test_trials_of_a_disconnected_host_resume_elsewhere_and_the_host_is_used_again(
     running: Search, record_fault: RecordFault
 ) -> None:
     head, worker = running.cluster.head, running.cluster.workers[0]
@@ -148,9 +148,9 @@ def test_trials_of_a_host_cut_off_go_on_elsewhere_and_the_host_is_used_again(
     )
     worker.disconnect()
     lost = poll_until(lambda: running.trials("waiting", lines), "the loss to be noticed", TIMEOUT_SECONDS)
-    heard = {trial: running.tokens(trial) for trial in lost}
+    tokens_before = {trial: running.tokens(trial) for trial in lost}
     poll_until(
-        lambda: all(running.tokens(trial) > tokens for trial, tokens in heard.items()),
+        lambda: all(running.tokens(trial) > tokens for trial, tokens in tokens_before.items()),
         f"the other host to go on with trials {lost}",
         TIMEOUT_SECONDS,
     )
@@ -172,7 +172,7 @@ def test_trials_of_a_host_cut_off_go_on_elsewhere_and_the_host_is_used_again(
     record_fault("node lost", 1, 0, told + "newest checkpoint, and once plugged in it was given the next one")
 
 
-def test_a_study_goes_on_after_the_head_lost_its_power_and_was_launched_again(
+def test_a_study_resumes_after_the_head_loses_power_and_is_launched_again(
     running: Search, record_fault: RecordFault
 ) -> None:
     cluster, checkpoints = running.cluster, running.checkpoints

@@ -1,4 +1,4 @@
-"""Corpora and checkpoints in an object store, over a real S3 endpoint that fails in between."""
+"""Corpora and checkpoints in an object store, over a real S3 endpoint with injected faults."""
 
 import re
 import signal
@@ -38,7 +38,7 @@ report_every = 300
 
 @pytest.fixture
 def proxy(object_store: ObjectStore) -> Iterator[FaultyProxy]:
-    """The way to the S3 server, on which things go wrong."""
+    """A proxy of the S3 server that injects faults."""
     with FaultyProxy(int(object_store.address.rpartition(":")[2])).serve() as running:
         yield running
 
@@ -97,7 +97,7 @@ def test_an_altered_shard_in_a_bucket_is_named(bucket: str) -> None:
 
 @pytest.fixture
 def remote(bucket: str, settings: Settings) -> Settings:
-    """Corpora and checkpoints in the bucket, the rest on this machine; a corpus and a trial are there."""
+    """Settings with corpora and checkpoints in the bucket, and the rest on this machine."""
     (settings.home / "small.toml").write_text(TRIAL)
     import_corpus("small", texts(), f"{bucket}/corpora")
     return settings.model_copy(
@@ -105,8 +105,8 @@ def remote(bucket: str, settings: Settings) -> Settings:
     )
 
 
-def losses(remote: Settings, report: Callable[[Report], None] | None = None) -> list[float | None]:
-    """The trial's validation losses, trained from where it stands; `report` is called at each."""
+def train_trial(remote: Settings, report: Callable[[Report], None] | None = None) -> list[float | None]:
+    """Train the trial from its newest checkpoint; return its validation losses. `report` gets each report."""
     return [r.valid_loss for r in train(remote.home / "small.toml", settings=remote, on_report=report).curve]
 
 
@@ -117,11 +117,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float | None]:
     local = Settings.from_environment(home).model_copy(update={"store": str(home / "corpora")})
     (home / "small.toml").write_text(TRIAL)
     import_corpus("small", texts(), local.corpus_store, cache=home / "cache")
-    return losses(local)
+    return train_trial(local)
 
 
-def at_the_first_report(strike: Callable[[], None]) -> Callable[[Report], None]:
-    """What a trial calls at each report, of which the first one strikes."""
+def call_at_first_report(strike: Callable[[], None]) -> Callable[[Report], None]:
+    """A callback for reports that calls `strike` at the first one."""
     reports: list[Report] = []
 
     def report(found: Report) -> None:
@@ -132,19 +132,19 @@ def at_the_first_report(strike: Callable[[], None]) -> Callable[[Report], None]:
     return report
 
 
-def test_a_trial_goes_on_from_its_checkpoint_in_a_bucket(
+def test_a_trial_resumes_from_its_checkpoint_in_a_bucket(
     remote: Settings, undisturbed: list[float | None]
 ) -> None:
     def press_ctrl_c(report: Report) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        losses(remote, press_ctrl_c)
-    assert losses(remote) == undisturbed
+        train_trial(remote, press_ctrl_c)
+    assert train_trial(remote) == undisturbed
 
 
 @pytest.mark.parametrize("fault", ["503", "closed connections", "lost answers"])
-def test_a_store_that_fails_for_a_while_is_asked_again(
+def test_requests_to_a_store_that_fails_temporarily_are_retried(
     fault: str,
     remote: Settings,
     proxy: FaultyProxy,
@@ -160,7 +160,7 @@ def test_a_store_that_fails_for_a_while_is_asked_again(
         else:
             proxy.drop_responses(0, 4, 9)
 
-    found = losses(remote, at_the_first_report(strike))
+    found = train_trial(remote, call_at_first_report(strike))
     assert proxy.fault_count >= 3
     strike()
     opened = open_corpus("small", remote.corpus_store, tmp_path / "another node")
@@ -173,7 +173,7 @@ def test_a_store_that_fails_for_a_while_is_asked_again(
     )
 
 
-def test_a_store_slower_than_seconds_is_waited_for(
+def test_a_trial_waits_for_a_slow_store(
     remote: Settings, proxy: FaultyProxy, record_fault: RecordFault
 ) -> None:
     folder = Folder.open(f"{remote.studies_folder}/slow")
@@ -183,7 +183,7 @@ def test_a_store_slower_than_seconds_is_waited_for(
     record_fault("object store", 1, 0, "each piece of an answer came after 3.5 s")
 
 
-def test_a_store_that_stays_away_is_an_error_and_the_trial_goes_on_later(
+def test_a_store_that_stays_unavailable_is_an_error_and_the_trial_resumes_later(
     remote: Settings,
     proxy: FaultyProxy,
     undisturbed: list[float | None],
@@ -192,12 +192,12 @@ def test_a_store_that_stays_away_is_an_error_and_the_trial_goes_on_later(
 ) -> None:
     monkeypatch.setattr(folder, "MAX_ATTEMPTS", 2)
     with pytest.raises(StorageError, match=r"cannot write to s3://.*/checkpoints/.*(503|SLOW_DOWN)"):
-        losses(remote, at_the_first_report(lambda: proxy.respond_503(1000)))
+        train_trial(remote, call_at_first_report(lambda: proxy.respond_503(1000)))
     with pytest.raises(StorageError, match=r"cannot read s3://.*/corpora.*(503|SLOW_DOWN)"):
         open_corpus("small", remote.corpus_store, remote.home / "another node")
     struck = proxy.fault_count
     proxy.stop_faults()
-    assert losses(remote) == undisturbed
+    assert train_trial(remote) == undisturbed
     record_fault("object store", struck, 0, "503 for longer than is waited; the trial resumed later")
 
 
@@ -210,7 +210,7 @@ import_corpus("small", splits, sys.argv[1], ImportOptions(shard_tokens=100), rep
 """
 
 
-def test_an_import_killed_in_the_middle_leaves_the_corpus_that_was_there(
+def test_a_killed_import_leaves_the_earlier_corpus(
     remote: Settings, proxy: FaultyProxy, record_fault: RecordFault
 ) -> None:
     before = open_corpus("small", remote.corpus_store).digest
@@ -218,7 +218,7 @@ def test_an_import_killed_in_the_middle_leaves_the_corpus_that_was_there(
     proxy.delay_responses(0.02)
     with subprocess.Popen([sys.executable, "-c", IMPORT, remote.corpus_store]) as importing:
         wait_until(
-            lambda: any(written(place / name) for name in place.list_names()), "shards of another import"
+            lambda: any(has_shards(place / name) for name in place.list_names()), "shards of another import"
         )
         importing.send_signal(signal.SIGKILL)
     assert importing.returncode == -signal.SIGKILL, "it was not struck in the middle"
@@ -228,6 +228,6 @@ def test_an_import_killed_in_the_middle_leaves_the_corpus_that_was_there(
     record_fault("object store", 1, 0, "an import into a bucket killed while it wrote shards")
 
 
-def written(data: Folder) -> bool:
-    """Whether it is the folder of another import, and has shards."""
+def has_shards(data: Folder) -> bool:
+    """Whether it is the folder of an unfinished import with shards."""
     return len([name for name in data.list_names() if name.startswith("train")]) > 2

@@ -49,7 +49,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def proxy(postgres: Postgres) -> Iterator[FaultyProxy]:
-    """A way to PostgreSQL on which answers can be lost."""
+    """A proxy of PostgreSQL that can drop answers."""
     with FaultyProxy(postgres.port).serve() as running:
         yield running
 
@@ -74,26 +74,26 @@ def refuse(configuration: dict[str, Any]) -> str | None:
     return "too large" if configuration["model"]["memory_size"] == 9 else None
 
 
-def drive(proposals: Proposals) -> None:
-    """One trial after another, as a driver whose workers never stop."""
+def run_trials(proposals: Proposals) -> None:
+    """Run one trial after another, like a driver with a single worker."""
     while len(proposals.list_outcomes()) < TRIALS:
-        proposal = asked(proposals)
+        proposal = ask_until_answered(proposals)
         if proposal is None:
             return
         for tokens in (10, 20, 30):
-            proposals.report(proposal.number, tokens, value(proposal, tokens))
+            proposals.report(proposal.number, tokens, compute_cost(proposal, tokens))
         if proposal.configuration["model"]["composition"] == "gate":
-            proposals.complete(proposal.number, value(proposal, 30))
+            proposals.complete(proposal.number, compute_cost(proposal, 30))
         else:
-            proposals.prune(proposal.number, NOT_WORTH_IT, 40, value(proposal, 40))
+            proposals.prune(proposal.number, NOT_WORTH_IT, 40, compute_cost(proposal, 40))
 
 
-def value(proposal: Proposal, tokens: int) -> float:
+def compute_cost(proposal: Proposal, tokens: int) -> float:
     return abs(proposal.configuration["model"]["memory_size"] - 4) + 1 / tokens
 
 
-def asked(proposals: Proposals) -> Proposal | None:
-    """The next proposal, however often the storage is away meanwhile."""
+def ask_until_answered(proposals: Proposals) -> Proposal | None:
+    """Ask until the storage answers."""
     found: list[Proposal | None] = []
 
     def answered() -> bool:
@@ -107,21 +107,21 @@ def asked(proposals: Proposals) -> Proposal | None:
     return found[0]
 
 
-def results(proposals: Proposals) -> list[Outcome]:
-    """All but the numbers and what follows from them, of which a lost answer may skip some."""
+def list_results(proposals: Proposals) -> list[Outcome]:
+    """The outcomes without their numbers, of which a lost answer may skip some."""
     return [replace(found, number=0) for found in proposals.list_outcomes()]
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_lost_answers_lose_and_double_nothing(
+def test_lost_answers_neither_lose_nor_duplicate_a_trial(
     seed: int, open_study: Callable[..., Proposals], proxy: FaultyProxy, record_fault: RecordFault
 ) -> None:
     struck = open_study(f"lost {seed}", proxy.port)
     proxy.drop_responses(seed, min_responses=60, max_responses=140)
-    drive(struck)
+    run_trials(struck)
     assert proxy.fault_count > 3
-    drive(open_study(f"whole {seed}"))
-    assert results(struck) == results(open_study(f"whole {seed}"))
+    run_trials(open_study(f"whole {seed}"))
+    assert list_results(struck) == list_results(open_study(f"whole {seed}"))
     assert open_study(f"lost {seed}").list_unfinished() == []
     record_fault(
         "server stopped",
@@ -132,11 +132,11 @@ def test_lost_answers_lose_and_double_nothing(
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["orderly", "at once"])
-def test_what_trials_report_while_postgresql_is_down_is_stored_when_it_is_back(
+def test_reports_during_an_outage_of_postgresql_are_stored_after_it(
     how: signal.Signals, open_study: Callable[..., Proposals], postgres: Postgres, record_fault: RecordFault
 ) -> None:
     proposals = open_study(f"down {how}")
-    first, second = asked(proposals), asked(proposals)
+    first, second = ask_until_answered(proposals), ask_until_answered(proposals)
     assert first is not None
     assert second is not None
     proposals.report(first.number, 10, 5.0)
@@ -147,7 +147,7 @@ def test_what_trials_report_while_postgresql_is_down_is_stored_when_it_is_back(
     with pytest.raises(StorageUnavailableError, match="has not answered"):
         proposals.ask()
     postgres.start()
-    assert asked(proposals) is not None
+    assert ask_until_answered(proposals) is not None
     found = {outcome.number: outcome for outcome in open_study(f"down {how}").list_outcomes()}
     assert (found[first.number].state, found[first.number].curve) == (TrialState.COMPLETE, {10: 5.0, 20: 4.0})
     assert (found[second.number].state, found[second.number].end) == (TrialState.STOPPED, NOT_WORTH_IT)
@@ -157,17 +157,17 @@ def test_what_trials_report_while_postgresql_is_down_is_stored_when_it_is_back(
 
 @pytest.fixture
 def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections that soon take a server for one that hangs."""
+    """Connections with a short timeout for answers."""
     monkeypatch.setattr(postgresql_connection, "ANSWER_TIMEOUT_SECONDS", 0.5)
     monkeypatch.setitem(postgresql_connection.CONNECTION_OPTIONS, "connect_timeout", 2)  # no less is taken
 
 
 @pytest.mark.usefixtures("short_answers")
-def test_postgresql_that_hangs_is_away_until_it_goes_on(
+def test_a_hanging_postgresql_is_unavailable_until_it_answers(
     open_study: Callable[..., Proposals], postgres: Postgres, record_fault: RecordFault
 ) -> None:
     proposals = open_study("hangs")
-    first, second = asked(proposals), asked(proposals)
+    first, second = ask_until_answered(proposals), ask_until_answered(proposals)
     assert first is not None
     assert second is not None
     proposals.report(first.number, 10, 5.0)
@@ -179,7 +179,7 @@ def test_postgresql_that_hangs_is_away_until_it_goes_on(
         with pytest.raises(StorageUnavailableError, match="has not answered"):
             proposals.ask()
     assert time.monotonic() - began < 6, "four calls"
-    assert asked(proposals) is not None
+    assert ask_until_answered(proposals) is not None
     found = {outcome.number: outcome for outcome in open_study("hangs").list_outcomes()}
     assert (found[first.number].state, found[first.number].curve) == (TrialState.COMPLETE, {10: 5.0, 20: 4.0})
     assert (found[second.number].state, found[second.number].end) == (TrialState.STOPPED, NOT_WORTH_IT)
@@ -188,8 +188,8 @@ def test_postgresql_that_hangs_is_away_until_it_goes_on(
 
 
 @pytest.mark.usefixtures("short_answers", "open_study")
-def test_a_lease_outlasts_a_postgresql_that_hangs(postgres: Postgres, record_fault: RecordFault) -> None:
-    """The holder cannot beat for longer than its lease has, and nobody else can look whether it does."""
+def test_a_lease_outlasts_a_hanging_postgresql(postgres: Postgres, record_fault: RecordFault) -> None:
+    """The holder sends no heartbeat for longer than the timeout, and no other driver can read its counter."""
     beat, lapse = 0.1, 1.0
     with (
         ExitStack() as second_hang,
@@ -215,7 +215,7 @@ def test_a_lease_outlasts_a_postgresql_that_hangs(postgres: Postgres, record_fau
     )
 
 
-def test_postgresql_that_stays_away_is_an_error_that_says_how_to_go_on(
+def test_a_postgresql_that_stays_unavailable_is_an_error_with_the_command_that_resumes(
     open_study: Callable[..., Proposals], postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outage_buffer, "OUTAGE_LIMIT_SECONDS", 0.3)
@@ -227,7 +227,7 @@ def test_postgresql_that_stays_away_is_an_error_that_says_how_to_go_on(
         proposals.list_outcomes()
 
 
-def test_a_wrong_password_is_refused_and_told_without_it(
+def test_a_wrong_password_is_refused_without_repeating_it(
     open_study: Callable[..., Proposals], user_home: Path
 ) -> None:
     path = user_home / ".pgpass"

@@ -154,7 +154,7 @@ def test_a_search_leaves_no_temporary_file(
     assert not (temporary_folder / "home" / ".ray" / "auth_token").exists()
 
 
-def test_a_driver_killed_while_its_trials_train_takes_its_workers_along(
+def test_a_driver_killed_during_training_leaves_no_worker(
     study_file: Path, environment: dict[str, str], temporary_folder: Path
 ) -> None:
     lengthen(study_file)

@@ -1,4 +1,4 @@
-"""What trials ask Ray for: GPUs by their memory, and nodes that are not there yet, all at once."""
+"""Resources that trials request from Ray: GPUs by their memory, and all missing nodes together."""
 
 import json
 import time
@@ -34,7 +34,7 @@ HEAD_NODE = "f" * 51 + "00000"
 
 
 class NoRecords:
-    """For a test that asks the cluster alone."""
+    """Records nothing."""
 
     def start(self, trial: Trial) -> None: ...
 
@@ -68,8 +68,8 @@ def ready(study_file: Path, settings: Settings) -> ResolvedStudy:
     return resolve_study(study_file, load_study(study_file, terms), settings)
 
 
-def asked_for() -> dict[str, float]:
-    """The GPUs of each trial that has its place on a node now."""
+def list_requested_gpus() -> dict[str, float]:
+    """The GPUs of each trial that has a placement group on a node now."""
     from ray.util import placement_group_table
 
     created = [group for group in placement_group_table().values() if group["state"] == "CREATED"]
@@ -79,14 +79,14 @@ def asked_for() -> dict[str, float]:
 def test_trials_are_packed_on_gpus_by_their_memory(
     two_logical_gpus: None, ready: ResolvedStudy, settings: Settings, tmp_path: Path
 ) -> None:
-    """With room for two of them on each of two GPUs; the training itself is on the CPU."""
+    """Two trials fit on each of two GPUs; they train on the CPU."""
     from memtune.ray_backend.tune_run import run_trials
     from memtune.studies.executor import TrialRun
 
     memory = ready.study.resources.gpu_memory
     seen: list[dict[str, float]] = []
     director = Director(
-        ready.open_proposals(), NoRecords(), 4, None, [lambda trial: seen.append(asked_for())]
+        ready.open_proposals(), NoRecords(), 4, None, [lambda trial: seen.append(list_requested_gpus())]
     )
 
     def assign(trial: Trial) -> Assignment:
@@ -159,7 +159,7 @@ COMMANDS = (
 )
 
 
-def nodes_of(head: RayHead) -> int:
+def count_nodes(head: RayHead) -> int:
     """Nodes in the cluster, the head's included."""
     token = {"Authorization": f"Bearer {head.token.read_text()}"}
     request = urllib.request.Request(f"{head.address}/nodes?view=summary", headers=token)
@@ -177,7 +177,7 @@ def test_a_cluster_without_a_node_grows_to_what_a_study_can_use(
     server = JobServer(growing_head.address)
     job = submit(server, prepare_submission(study_file, environment=environment))
     end = time.monotonic() + SECONDS
-    while nodes_of(growing_head) < 1 + 3:
+    while count_nodes(growing_head) < 1 + 3:
         assert time.monotonic() < end, server.read_log(job)
         assert not server.get_job(job).has_ended, server.read_log(job)
         time.sleep(1)

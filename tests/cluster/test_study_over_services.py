@@ -1,4 +1,4 @@
-"""A whole study over PostgreSQL, MLflow with passwords and an object store; servers stop in its middle."""
+"""A study over PostgreSQL, MLflow with passwords and an object store; servers stop while it runs."""
 
 import os
 import re
@@ -56,8 +56,8 @@ REPORTS = 12
 
 
 @dataclass(frozen=True)
-class Struck:
-    """A study whose servers were stopped in its middle."""
+class InterruptedStudy:
+    """A study whose servers were stopped while it ran."""
 
     file: Path
     output: str
@@ -66,7 +66,7 @@ class Struck:
     commands: list[str]
     """The command lines of all processes while it ran."""
     ray: Path
-    """Where its Ray wrote."""
+    """The folder of its Ray logs."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def environment(
     secrets: Secrets,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[str, str]]:
-    """A user's environment: places in variables, passwords and keys in files."""
+    """A user's environment: locations in variables, passwords and keys in files."""
     home = tmp_path_factory.mktemp("user")
     secrets.install(home, running_postgres.port)
     (home / ".aws").mkdir()
@@ -104,9 +104,9 @@ def environment(
 
 
 @pytest.fixture(scope="module")
-def struck(
+def interrupted_study(
     environment: dict[str, str], running_postgres: Postgres, running_mlflow: MlflowServer
-) -> Iterator[Struck]:
+) -> Iterator[InterruptedStudy]:
     """The study; in its middle PostgreSQL hung, then it and MLflow's server were stopped and came back."""
     settings = Settings.from_environment()
     drawn = {
@@ -127,23 +127,23 @@ def struck(
         running_mlflow.kill()
         running_postgres.stop(signal.SIGQUIT)
         driver.wait_for_error_line("is unavailable; training continues", 2)
-        heard = len([line for line in driver.lines if "tokens" in line])
-        driver.wait_for_line("tokens", heard + 3)
+        line_count = len([line for line in driver.lines if "tokens" in line])
+        driver.wait_for_line("tokens", line_count + 3)
         running_postgres.start()
         commands = [path.read_text() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
         running_mlflow.start()
         output = driver.wait_for_success() + "".join(driver.errors)
-        yield Struck(file, output, read_outcomes(file, settings), settings, commands, Path(ray))
+        yield InterruptedStudy(file, output, read_outcomes(file, settings), settings, commands, Path(ray))
 
 
-def test_training_goes_on_while_postgresql_and_mlflow_are_away_and_nothing_is_lost_or_doubled(
-    struck: Struck, record_fault: RecordFault
+def test_training_continues_during_an_outage_of_postgresql_and_mlflow_without_losses_or_duplicates(
+    interrupted_study: InterruptedStudy, record_fault: RecordFault
 ) -> None:
-    assert len(re.findall("is unavailable; training continues", struck.output)) == 2
-    assert len(re.findall("the study's storage is available again", struck.output)) == 2
-    assert [outcome.state for outcome in struck.outcomes] == [TrialState.COMPLETE] * 3
-    assert [len(outcome.curve) for outcome in struck.outcomes] == [REPORTS] * 3
-    client = connect(struck.settings.tracking_uri)
+    assert len(re.findall("is unavailable; training continues", interrupted_study.output)) == 2
+    assert len(re.findall("the study's storage is available again", interrupted_study.output)) == 2
+    assert [outcome.state for outcome in interrupted_study.outcomes] == [TrialState.COMPLETE] * 3
+    assert [len(outcome.curve) for outcome in interrupted_study.outcomes] == [REPORTS] * 3
+    client = connect(interrupted_study.settings.tracking_uri)
     experiment = client.get_experiment_by_name("grammar")
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'trial'")
@@ -155,7 +155,7 @@ def test_training_goes_on_while_postgresql_and_mlflow_are_away_and_nothing_is_lo
         for run in runs
     }
     assert len(runs) == 3
-    assert found == {outcome.identity: list(outcome.curve) for outcome in struck.outcomes}
+    assert found == {outcome.identity: list(outcome.curve) for outcome in interrupted_study.outcomes}
     record_fault(
         "server stopped", 2, 0, "PostgreSQL and MLflow stopped at once while trials trained and reported"
     )
@@ -169,16 +169,16 @@ def test_training_goes_on_while_postgresql_and_mlflow_are_away_and_nothing_is_lo
     )
 
 
-def test_the_study_is_compared_and_its_champion_reproduces_its_figure(struck: Struck) -> None:
-    rows = compare("grammar", settings=struck.settings).rows
-    (champion,) = find_champions("grammar", struck.settings)
+def test_the_champion_of_the_study_reproduces_its_figure(interrupted_study: InterruptedStudy) -> None:
+    rows = compare("grammar", settings=interrupted_study.settings).rows
+    (champion,) = find_champions("grammar", interrupted_study.settings)
     assert champion.figure == pytest.approx(rows[0].figure, rel=1e-12)
-    evaluated = evaluate_model("models:/grammar@champion", settings=struck.settings)
+    evaluated = evaluate_model("models:/grammar@champion", settings=interrupted_study.settings)
     assert evaluated.metrics.perplexity == pytest.approx(champion.figure, rel=1e-6)
 
 
 def test_no_secret_is_in_any_record_file_or_command(
-    struck: Struck,
+    interrupted_study: InterruptedStudy,
     secrets: Secrets,
     object_store: ObjectStore,
     running_postgres: Postgres,
@@ -189,28 +189,28 @@ def test_no_secret_is_in_any_record_file_or_command(
         *secrets.server_environment.values(),
         object_store.credentials["AWS_SECRET_ACCESS_KEY"],
     ]
-    places: dict[str, bytes] = {"what the driver printed": struck.output.encode()}
-    places |= {f"command {number}": line.encode() for number, line in enumerate(struck.commands)}
-    folders = [struck.settings.home, struck.ray, running_mlflow.folder]
+    places: dict[str, bytes] = {"what the driver printed": interrupted_study.output.encode()}
+    places |= {f"command {number}": line.encode() for number, line in enumerate(interrupted_study.commands)}
+    folders = [interrupted_study.settings.home, interrupted_study.ray, running_mlflow.folder]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert any(path.name.startswith("worker-") for path in files), "Ray's logs"
     places |= {str(path): path.read_bytes() for path in files}
-    places |= objects("study") | objects("artifacts")
+    places |= read_objects("study") | read_objects("artifacts")
     for database in ("optuna", "mlflow"):
-        places |= rows(running_postgres, database)
+        places |= read_tables(running_postgres, database)
     assert len(places) > 50
     found = [place for place, content in places.items() for secret in hidden if secret.encode() in content]
     assert found == []
 
 
-def objects(bucket: str) -> dict[str, bytes]:
+def read_objects(bucket: str) -> dict[str, bytes]:
     """Every object of a bucket."""
     files, root = fs.FileSystem.from_uri(f"s3://{bucket}")
     found = files.get_file_info(fs.FileSelector(root, recursive=True))
     return {info.path: files.open_input_stream(info.path).read() for info in found if info.is_file}
 
 
-def rows(postgres: Postgres, database: str) -> dict[str, bytes]:
+def read_tables(postgres: Postgres, database: str) -> dict[str, bytes]:
     """Every table of a database, as text."""
     tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
     with psycopg.connect(postgres.url.replace("optuna", database)) as connection:
@@ -222,7 +222,7 @@ def rows(postgres: Postgres, database: str) -> dict[str, bytes]:
         }
 
 
-def test_a_wrong_password_is_refused_by_mlflow_and_told_without_it(
+def test_a_wrong_password_is_refused_by_mlflow_without_repeating_it(
     environment: dict[str, str], mlflow_server: MlflowServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
@@ -232,7 +232,7 @@ def test_a_wrong_password_is_refused_by_mlflow_and_told_without_it(
     assert "not-the-password" not in str(refused.value)
 
 
-def test_without_a_password_mlflow_tells_nothing(
+def test_mlflow_answers_nothing_without_a_password(
     environment: dict[str, str], mlflow_server: MlflowServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -240,7 +240,7 @@ def test_without_a_password_mlflow_tells_nothing(
         check_tracking(mlflow_server.uri)
 
 
-def test_metrics_reach_an_mlflow_whose_database_is_stopped_again_and_again(
+def test_metrics_reach_an_mlflow_whose_database_is_stopped_repeatedly(
     environment: dict[str, str], mlflow_server: MlflowServer, postgres: Postgres, record_fault: RecordFault
 ) -> None:
     steps = range(1, 301)

@@ -1,4 +1,4 @@
-"""Recorder against real MLflow servers that are killed and come back."""
+"""The recorder with real MLflow servers that are killed and restarted."""
 
 import os
 import signal
@@ -26,12 +26,12 @@ TOKEN = "t" * 43
 
 @pytest.fixture(autouse=True)
 def token(monkeypatch):
-    """Clients of the tests' servers send this token."""
+    """Make clients send the token of the tests' servers."""
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", TOKEN)
 
 
 class Server:
-    """An MLflow server on loopback over a sqlite file; it may die and come back on the same port."""
+    """An MLflow server on loopback over an SQLite file; it can be killed and restarted on the same port."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -57,7 +57,7 @@ class Server:
 
 
 def wait_for_health(uri, process):
-    """Until the server of a running process answers."""
+    """Wait until the server of a running process answers."""
     end = time.monotonic() + 120
     while time.monotonic() < end:
         try:
@@ -81,7 +81,7 @@ def shared_server(tmp_path_factory):
 
 @pytest.fixture
 def server(shared_server):
-    """A running server; tests share it and keep to an experiment of their own."""
+    """A running server; tests share it, each with its own experiment."""
     if not shared_server.is_up():
         shared_server.start()
     return shared_server
@@ -89,47 +89,47 @@ def server(shared_server):
 
 @pytest.fixture
 def corpus(request):
-    """The experiment of this test alone."""
+    """The name of the experiment of this test."""
     return request.node.name
 
 
 @pytest.fixture
-def nobody():
-    """A server's address at which nothing listens."""
+def unused_uri():
+    """An address without a server."""
     return f"http://127.0.0.1:{find_free_port()}"
 
 
-def report(tokens):
+def make_report(tokens):
     return {"tokens": tokens, "train_perplexity": 1e6 / tokens, "valid_perplexity": 2e6 / tokens}
 
 
-def recorded_steps(uri, corpus, metric="valid_perplexity"):
-    """The steps of the only trial of the experiment, as the store gives them."""
+def read_steps(uri, corpus, metric="valid_perplexity"):
+    """The steps of the only trial of the experiment, in the order of the store."""
     client = connect(uri)
     experiment = client.get_experiment_by_name(corpus)
     (run,) = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'trial'")
     return [m.step for m in client.get_metric_history(run.info.run_id, metric)]
 
 
-def log_all(recorder, steps, pause):
-    """Report each step, `pause` seconds apart; the longest time that a call took."""
+def log_steps(recorder, steps, pause):
+    """Report each step, `pause` seconds apart; return the longest time of a call in seconds."""
     longest = 0.0
     for step in steps:
         started = time.perf_counter()
-        recorder.log_reports("t1", [report(step)])
+        recorder.log_reports("t1", [make_report(step)])
         longest = max(longest, time.perf_counter() - started)
         time.sleep(pause)
     return longest
 
 
-def test_a_server_killed_in_the_middle_loses_and_doubles_nothing(server, corpus, caplog):
+def test_a_killed_server_neither_loses_nor_duplicates_a_metric(server, corpus, caplog):
     with Recorder(server.uri, corpus) as recorder:
         recorder.start_trial("t1", "trial", {})
         longest: list[float] = []
         steps = range(1, 401)
-        training = threading.Thread(target=lambda: longest.append(log_all(recorder, steps, 0.02)))
+        training = threading.Thread(target=lambda: longest.append(log_steps(recorder, steps, 0.02)))
         training.start()
-        while len(recorded_steps_or_none(server.uri, corpus)) < 20:
+        while len(read_steps_or_none(server.uri, corpus)) < 20:
             time.sleep(0.05)
         server.kill()
         time.sleep(2)
@@ -139,15 +139,15 @@ def test_a_server_killed_in_the_middle_loses_and_doubles_nothing(server, corpus,
         recorder.finish_trial("t1", TrialState.COMPLETE)
         assert recorder.flush(60)
         assert recorder.problems == []
-    assert recorded_steps(server.uri, corpus) == list(steps)
+    assert read_steps(server.uri, corpus) == list(steps)
     assert len([r for r in caplog.records if "tracking is unavailable" in r.message]) == 1
     assert longest[0] < 1
 
 
-def recorded_steps_or_none(uri, corpus):
-    """As recorded_steps, or nothing as long as there is no trial."""
+def read_steps_or_none(uri, corpus):
+    """As read_steps; an empty list while there is no trial."""
     try:
-        return recorded_steps(uri, corpus)
+        return read_steps(uri, corpus)
     except (AttributeError, ValueError):
         return []
 
@@ -157,14 +157,14 @@ def test_a_study_may_start_before_its_server(server, corpus):
     with Recorder(server.uri, corpus) as recorder:
         recorder.start_study("s1", "study", {"sampler": "tpe"})
         recorder.start_trial("t1", "trial", {"width": 1})
-        recorder.log_reports("t1", [report(1), report(2)])
+        recorder.log_reports("t1", [make_report(1), make_report(2)])
         server.start()
         assert recorder.flush(60)
-    assert recorded_steps(server.uri, corpus) == [1, 2]
+    assert read_steps(server.uri, corpus) == [1, 2]
 
 
-def test_a_recorder_that_cannot_deliver_says_so_and_closes_in_time(nobody):
-    recorder = Recorder(nobody, "ptb")
+def test_a_recorder_that_cannot_deliver_says_so_and_closes_in_time(unused_uri):
+    recorder = Recorder(unused_uri, "ptb")
     recorder.start_trial("t1", "trial", {})
     started = time.monotonic()
     assert recorder.close(0.5) is False
@@ -184,7 +184,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_driver_killed_while_it_records_goes_on_without_doubles(server, corpus):
+def test_a_driver_killed_while_it_records_resumes_without_duplicates(server, corpus):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     killed = subprocess.run([sys.executable, "-c", DRIVER, server.uri, corpus], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
@@ -192,43 +192,43 @@ def test_a_driver_killed_while_it_records_goes_on_without_doubles(server, corpus
         recorder.start_study("s1", "study", {})
         recorder.reconcile({})
         recorder.start_trial("t1", "trial", {"width": 1})
-        recorder.log_reports("t1", [report(t) for t in range(1, 5001)])
+        recorder.log_reports("t1", [make_report(t) for t in range(1, 5001)])
         recorder.finish_trial("t1", TrialState.COMPLETE)
         assert recorder.flush(120)
         assert recorder.problems == []
-    assert recorded_steps(server.uri, corpus) == list(range(1, 5001))
+    assert read_steps(server.uri, corpus) == list(range(1, 5001))
 
 
 def test_the_pages_and_a_trials_figure_are_served(server, corpus):
     with Recorder(server.uri, corpus, draw_figures=draw_trial_figures) as recorder:
         recorder.start_trial("t1", "trial", {})
-        recorder.log_reports("t1", [report(tokens) for tokens in range(1, 7)])
+        recorder.log_reports("t1", [make_report(tokens) for tokens in range(1, 7)])
         recorder.finish_trial("t1", TrialState.COMPLETE)
         assert recorder.flush(60)
     (run,) = read_leaderboard(server.uri, corpus)
-    assert b"<title>MLflow</title>" in fetched(f"{server.uri}/")
-    figure = fetched(f"{server.uri}/get-artifact?path=learning_curve.png&run_uuid={run.run_id}")
+    assert b"<title>MLflow</title>" in fetch(f"{server.uri}/")
+    figure = fetch(f"{server.uri}/get-artifact?path=learning_curve.png&run_uuid={run.run_id}")
     assert figure.startswith(b"\x89PNG")
 
 
 def test_nothing_is_printed_between_the_lines_of_a_search(server, corpus, capfd):
     with Recorder(server.uri, corpus) as recorder:
         recorder.start_trial("t1", "trial", {})
-        recorder.log_reports("t1", [report(1)])
+        recorder.log_reports("t1", [make_report(1)])
         recorder.finish_trial("t1", TrialState.COMPLETE)
         assert recorder.flush(60)
     assert capfd.readouterr().out == ""
 
 
-def fetched(address):
+def fetch(address):
     request = urllib.request.Request(address, headers={"Authorization": f"Bearer {TOKEN}"})
     with urllib.request.urlopen(request, timeout=30) as answer:
         return answer.read()
 
 
-def test_a_server_that_is_away_is_found_before_a_search(nobody):
-    with pytest.raises(TrackingError, match=f"no tracking server answers at {nobody}"):
-        check_tracking(nobody)
+def test_an_unavailable_server_is_an_error_before_a_search(unused_uri):
+    with pytest.raises(TrackingError, match=f"no tracking server answers at {unused_uri}"):
+        check_tracking(unused_uri)
 
 
 def test_a_server_that_answers_passes_the_check(server):
@@ -249,7 +249,7 @@ def test_the_pages_end_with_the_command_that_serves_them(tmp_path):
         assert probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def test_processes_that_open_a_new_store_at_once_all_find_it_whole(tmp_path):
+def test_processes_that_open_a_new_store_together_all_find_it_complete(tmp_path):
     program = f"from memtune.tracking import check_tracking; check_tracking({sqlite_uri(tmp_path)!r})"
     started = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(3)]
     said = [process.communicate(timeout=120)[1].decode() for process in started]
