@@ -87,8 +87,8 @@ def use_syne_tune(method: str) -> OpenSearch:
 
 
 UNCAPPED = 10**6
-SOBOL = {"sampler_startup": "sobol", "sampler_startup_trials": 20}
-EXTRAPOLATED = {"sampler_stopped_trials": "extrapolated"}
+SOBOL: dict[str, Any] = {"sampler_startup": "sobol", "sampler_startup_trials": 20}
+EXTRAPOLATED: dict[str, Any] = {"sampler_stopped_trials": "extrapolated"}
 METHODS: dict[str, OpenSearch] = {
     "random": use_memtune("none", sampler_kind="random"),
     "Ray Tune, factor 4": use_ray_tune(4),
