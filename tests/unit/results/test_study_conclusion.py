@@ -1,7 +1,6 @@
 """A study ends with a ranking over seeds, tests of its winner, and the same number in every record of it."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,7 +46,7 @@ def repeated(study_file: Path, settings: Settings) -> StudyResult:
 
 
 @pytest.fixture
-def client(settings: Settings) -> Iterator[MlflowClient]:
+def client(settings: Settings) -> MlflowClient:
     return connect(settings.tracking_uri)
 
 

@@ -430,7 +430,8 @@ def test_a_scorer_is_loaded_only_when_every_file_is_as_registered(
     )
     inputs_BT, targets_BT = torch.tensor([[0, 2, 1, 4]]), torch.tensor([[2, 1, 4, 0]])
     with torch.no_grad():
-        nats, _ = negative_log_likelihood(load_model(model_folder), inputs_BT, targets_BT)
+        model: Any = load_model(model_folder)
+        nats, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
     assert score == pytest.approx(-float(nats), rel=1e-6)
     mlmodel = find_package(client, champion) / "MLmodel"
     mlmodel.write_text(mlmodel.read_text().replace("memtune.tracking.registry.pyfunc_flavor", "antigravity"))
