@@ -31,7 +31,8 @@ def connect_ray(address: str | None, cpus: int = 1, trials: int = 0) -> Iterator
 
     Yields a folder for the run's temporary files, which is removed with the connection. A private instance is
     ended with the block, a cluster is left. The private instance prepares workers in the background for up to
-    `trials` trials of `cpus` cores each. Raises StudyError when no cluster answers at the address.
+    `trials` trials of `cpus` cores each. Raises StudyError when no cluster answers at the address, or
+    the private instance does not start.
     """
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     protect_default_token(Path.home())
@@ -45,8 +46,14 @@ def connect_ray(address: str | None, cpus: int = 1, trials: int = 0) -> Iterator
             else:
                 connection.callback(ray.shutdown)
                 ray.init(target, **options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise StudyError(
-                f"no Ray cluster answers at {target}: {error}; check the address and its token"
-            ) from error
+        except Exception as error:  # Ray raises a bare Exception when its node does not start in time
+            raise StudyError(_explain_failure(target, error)) from error
         yield folder
+
+
+def _explain_failure(target: str, error: Exception) -> str:
+    if target == "local":
+        return (
+            f"Ray did not start on this machine: {error}; run the command again when the machine is less busy"
+        )
+    return f"no Ray cluster answers at {target}: {error}; check the address and its token"

@@ -241,7 +241,7 @@ TABLE_VALUES = [
     ("agreement", "sentence", -1),
     ("agreement", "verb", 1000),
     ("agreement", "wrong", 10_000),
-    ("agreement", "attractors", -1),
+    ("agreement", "attractors", -2),
     ("sentiment", "start", -5),
     ("sentiment", "stop", 1000),
     ("sentiment", "label", 9),

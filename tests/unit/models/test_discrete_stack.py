@@ -56,6 +56,10 @@ def doubles(model) -> dict[str, torch.Tensor]:
     return {name: value.detach().double().requires_grad_() for name, value in model.named_parameters()}
 
 
+def join(gradients) -> torch.Tensor:
+    return torch.cat([gradient.flatten() for gradient in gradients])
+
+
 def force(model, actions_BT: torch.Tensor, monkeypatch) -> None:
     """Replace the noise by values so large that they determine the actions."""
     noise_BT3 = torch.nn.functional.one_hot(actions_BT, 3) * 1e9
@@ -96,7 +100,10 @@ def test_single_precision_agrees_to_rounding():
     parameters = doubles(model)
     loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
     objective = reinforce_objective(model.config, parameters, inputs_BT, targets_BT)
-    assert_same_gradients(model, loss, parameters, objective, 1e-5)
+    own = torch.autograd.grad(loss, list(model.parameters()))
+    wanted = torch.autograd.grad(objective, list(parameters.values()))
+    # As one vector: a bias sums terms of both signs, and the rounding error is relative to the terms.
+    assert_near(join(own), join(wanted), 1e-5, "gradient")
 
 
 @pytest.mark.parametrize("carried_from", [1, 3, 11])

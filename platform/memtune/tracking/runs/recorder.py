@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from memtune.errors import StudyError, TrackingError
 from memtune.tracking.code_version import read_code_version
@@ -40,6 +40,9 @@ from memtune.tracking.runs.run_store import RecordedTrial
 from memtune.tracking.runs.run_writer import DrawFigures, RunWriter
 from memtune.trial_state import TrialEnd, TrialState
 
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
 __all__ = ["Recorder"]
 
 
@@ -49,8 +52,8 @@ READ_SECONDS = 60.0
 class Recorder:
     """Records one study on a corpus's experiment. Thread-safe; also a context manager that closes itself.
 
-    `clock` gives seconds since the epoch. `guard` is called before each delivery; when it raises a StudyError
-    (another driver has the study), nothing more is delivered. `draw_figures` draws the figures of each
+    `clock` gives seconds since the epoch. `guard` is called before each request; when it raises a StudyError
+    (another driver has the study), nothing more is sent. `draw_figures` draws the figures of each
     trial that ends. Raises TrackingError when the store's URI is invalid; a server that does not answer is no
     error here, see `check_tracking`.
     """
@@ -68,8 +71,8 @@ class Recorder:
         self._clock = clock
         self._study = NO_STUDY
         self._started: set[RunKey] = set()
-        self._guard = guard
-        self._runs = RunWriter(connect(tracking_uri), tracking_uri, self.experiment, draw_figures)
+        client = cast("MlflowClient", _GuardedClient(connect(tracking_uri), guard))
+        self._runs = RunWriter(client, tracking_uri, self.experiment, draw_figures)
         self._delivery_queue: DeliveryQueue[RunKey, Command] = DeliveryQueue(
             self._deliver, is_permanent, is_database_refusal
         )
@@ -174,11 +177,9 @@ class Recorder:
 
     def _deliver(self, key: RunKey, commands: deque[Command]) -> None:
         try:
-            self._guard()
+            self._runs.execute(key, commands)
         except StudyError:
             self._delivery_queue.abandon()
-            return
-        self._runs.execute(key, commands)
 
     def _enqueue(self, identity: str | None, *commands: Command) -> None:
         key = RunKey(self._study, identity)
@@ -188,6 +189,21 @@ class Recorder:
 
     def _now_ms(self) -> int:
         return round(1000 * self._clock())
+
+
+class _GuardedClient:
+    """A client of MLflow that calls `guard` before each request.
+
+    One delivery sends many requests. A driver that was stopped between two of them and continues after it
+    lost the study must not send the rest.
+    """
+
+    def __init__(self, client: "MlflowClient", guard: Callable[[], None]) -> None:
+        self._client, self._guard = client, guard
+
+    def __getattr__(self, name: str) -> Any:
+        self._guard()
+        return getattr(self._client, name)
 
 
 def _build_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
