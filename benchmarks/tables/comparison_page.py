@@ -20,9 +20,9 @@ FIGURE_METHODS = (
     "random",
     "Ray Tune, factor 3",
     "Syne Tune ASHA, promotion",
-    "memtune, no cap",
+    "memtune, shared rungs, no cap",
+    "memtune, shared rungs",
     "memtune",
-    "memtune, Sobol 20, extrapolated",
 )
 
 
@@ -105,9 +105,12 @@ def draw_comparison(compared: Sequence[TableRuns], file: Path) -> None:
     for each, row in zip(compared, axes_TG, strict=True):
         for place, axes in enumerate(row):
             for method in (name for name in FIGURE_METHODS if name in each.runs):
-                trainings = sorted(run.trainings_to_goal[place] for run in each.runs[method])
-                shares = np.arange(1, len(trainings) + 1) / len(trainings)
-                axes.step([0, *trainings], [0, *shares], where="post", label=method)
+                values = sorted(run.trainings_to_goal[place] for run in each.runs[method])
+                reached = [value for value in values if np.isfinite(value)]
+                shares = [count / len(values) for count in range(len(reached) + 1)]
+                axes.step(
+                    [0, *reached, each.max_trainings], [*shares, shares[-1]], where="post", label=method
+                )
             axes.set(
                 title=f"{each.name}, within {GOALS[place]:.1%}",
                 xlabel="tokens, in full trainings",
