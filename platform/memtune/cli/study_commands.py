@@ -38,7 +38,7 @@ def list_all(json: AsJson = False) -> None:
 def show(
     study: StudyName,
     why: Annotated[
-        int | None, typer.Option(min=0, help="Explain why this trial was stopped or failed.")
+        int | None, typer.Option(min=0, help="Explain why this trial was stopped, paused or failed.")
     ] = None,
     json: AsJson = False,
 ) -> None:

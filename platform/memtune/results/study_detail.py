@@ -17,9 +17,11 @@ from memtune.values import Value
 
 __all__ = ["ComparedTrial", "EndedTrial", "ProgressPoint", "StudyDetail", "explain_end", "show_study"]
 
+ENDED_EARLY = (TrialState.STOPPED, TrialState.PAUSED, TrialState.FAILED)
+
 
 class EndedTrial(Value):
-    """A trial that was stopped or failed, and why."""
+    """A trial that was stopped, paused or failed, and why."""
 
     number: int
     family: str
@@ -78,9 +80,7 @@ def show_study(study: str, settings: Settings | None = None) -> StudyDetail:
         summary=summarise_study(stored, settings),
         families=tuple(sorted((b for b in best if b is not None), key=lambda b: (b.cost, b.number))),
         ended_early=tuple(
-            _describe_end(outcome, objective)
-            for outcome in stored.outcomes
-            if outcome.state in (TrialState.STOPPED, TrialState.FAILED)
+            _describe_end(outcome, objective) for outcome in stored.outcomes if outcome.state in ENDED_EARLY
         ),
         progress=tuple(_trace_progress(stored, objective)),
     )
@@ -97,9 +97,11 @@ def explain_end(
     settings = settings or Settings.from_environment()
     stored = find_study(study, settings)
     found = [outcome for outcome in stored.outcomes if outcome.number == number]
-    if not found or found[0].state not in (TrialState.STOPPED, TrialState.FAILED):
+    if not found or found[0].state not in ENDED_EARLY:
         state = found[0].state.value if found else "not a trial of the study"
-        raise StudyError(f"trial {number} of {stored.id} is {state}; --why explains stopped and failed ones")
+        raise StudyError(
+            f"trial {number} of {stored.id} is {state}; --why explains stopped, paused and failed ones"
+        )
     objective = get_objective(stored)
     end = _describe_end(found[0], objective)
     compared = [

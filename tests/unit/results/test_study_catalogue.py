@@ -81,7 +81,7 @@ def test_a_study_shows_its_progress_and_what_was_stopped(study: ResolvedStudy, s
     assert [(point.tokens, point.number) for point in detail.progress] == [(900, 0), (1800, 1), (3000, 3)]
     (ended,) = detail.ended_early
     assert (ended.number, ended.tokens, ended.figure) == (2, 300, "12.182")
-    assert "rank 2 of 3 at the rung of 300" in ended.reason
+    assert "rank 2 of 3 (lstm) at the rung of 300" in ended.reason
 
 
 def test_the_reason_of_a_stop_comes_with_the_values_it_was_compared_with(
@@ -99,6 +99,24 @@ def test_the_reason_of_a_stop_comes_with_the_values_it_was_compared_with(
         explain_end(study.id, 1, settings)
     with pytest.raises(StudyError, match=r"trial 9 of layers-.* is not a trial of the study"):
         explain_end(study.id, 9, settings)
+
+
+def test_the_reason_of_a_pause_is_shown_like_that_of_a_stop(study_file: Path, settings: Settings) -> None:
+    text = '[early_stopping]\nkind = "promotion"\ngrace = 300\nfactor = 2\n'
+    study_file.write_text(f"{study_file.read_text()}\n{text}")
+    resolved = resolve_study(study_file, load_study(study_file), settings)
+    folder = Folder.open(f"{settings.studies_folder}/{resolved.id}")
+    folder.write_json("study.json", resolved.study.model_dump(mode="json"))
+    rule = resolved.make_early_stopping_rule()
+    director = Director(resolved.open_proposals(), MemoryRecords(), 1, rule)
+    assert director.take_next_trial()
+    director.on_started(0)
+    director.on_reports(0, [report(300, 2.0)])
+    director.on_ended(0)
+    end, _ = explain_end(resolved.id, 0, settings)
+    assert (end.state, end.tokens) == (TrialState.PAUSED, 300)
+    assert "promotion: rank 1 of 1" in end.reason
+    assert [trial.number for trial in show_study(resolved.id, settings).ended_early] == [0]
 
 
 def test_an_unknown_study_is_named_with_a_suggestion(study: ResolvedStudy, settings: Settings) -> None:

@@ -7,10 +7,11 @@ import pytest
 
 from memtune.errors import ConfigurationError
 from memtune.search import Proposals
+from memtune.search.early_stopping import PromotionConfig
 from memtune.settings import Settings
 from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget, count_trials_since_best
 from memtune.studies.budgets.study_clock import StudyClock
-from memtune.studies.director import Director
+from memtune.studies.director import Director, Trial
 from memtune.studies.study import load_study, resolve_study
 from memtune.studies.study_terms import Budget, Price, Prices
 from memtune.trial_state import TrialState
@@ -149,6 +150,30 @@ def test_trials_without_improvement_end_the_study(proposals: Callable[[], Propos
     )
     assert reports == 4 * 3
     assert run_driver(proposals(), budget)[1] == 0
+
+
+def test_a_paused_trial_counts_as_ended_until_it_is_resumed(proposals: Callable[[], Proposals]) -> None:
+    monitor = open_monitor(opened := proposals(), Budget(trials=8, no_improvement=2))
+    director = Director(opened, MemoryRecords(), 8, PromotionConfig(grace=300).make_rule(900))
+
+    def pause(cost: float) -> Trial:
+        trial = director.take_next_trial()
+        assert trial is not None
+        director.on_started(trial.proposal.number)
+        director.on_reports(trial.proposal.number, [report(300, cost)])
+        monitor.watch(trial)
+        return trial
+
+    resumed = [pause(1.0), pause(2.0)][1]
+    resumed.state = TrialState.RUNNING
+    monitor.watch(resumed)
+    pause(3.0)
+    assert monitor.find_spent() is None
+    resumed.state = TrialState.PAUSED
+    monitor.watch(resumed)
+    assert monitor.find_spent() == SpentBudget(
+        "no_improvement", "2 trials ended after trial 0 without a better one"
+    )
 
 
 def test_the_count_since_the_best_trial_follows_from_the_trials_alone() -> None:

@@ -15,7 +15,8 @@ from memtune.usage import Usage, add_usages
 
 __all__ = ["BudgetMonitor", "SpentBudget", "count_trials_since_best", "find_target_cost"]
 
-ENDED = (TrialState.COMPLETE, TrialState.STOPPED, TrialState.FAILED)
+ENDED = (TrialState.COMPLETE, TrialState.STOPPED, TrialState.PAUSED, TrialState.FAILED)
+"""A paused trial counts as ended while it is paused: it may never continue."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class BudgetMonitor:
             self._costs[number] = cost
         if state in ENDED:
             self._ended.add(number)
+        else:  # a paused trial was resumed
+            self._ended.discard(number)
 
     def _check_reports(self) -> None:
         """Check the budgets that only change with a report."""
