@@ -21,6 +21,7 @@ __all__ = [
     "JournalLock",
     "RestrictedStudy",
     "add_read_cache",
+    "read_fixed_parameters",
     "suppress_optuna_messages",
     "write_sampler_attribute",
 ]
@@ -79,6 +80,14 @@ class JournalLock(JournalFileSymlinkLock):
         """Release the lock, unless another process has taken it."""
         with suppress(RuntimeError):
             super().release()
+
+
+def read_fixed_parameters(trial: FrozenTrial) -> dict[str, Any]:
+    """The parameters that were enqueued for a trial, which its sampler does not choose.
+
+    Reason: `enqueue_trial` stores them under a key of its own; without it a sampler would not know them.
+    """
+    return dict(trial.system_attrs.get("fixed_params", {}))
 
 
 def write_sampler_attribute(study: optuna.Study, trial: FrozenTrial, key: str, value: Any) -> None:

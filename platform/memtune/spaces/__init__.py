@@ -25,7 +25,8 @@ The name of a parameter is its path, options of branches included (for example
 `training.optimiser.adam.learning_rate`), so two options never share a parameter. `combine_spaces` joins the
 spaces of several families: the family is chosen first, then the parameters of its file, training included,
 with names that start with the family.
-`override_space` replaces entries of a space by constants or other ranges.
+`override_space` replaces entries of a space by constants or other ranges. A file may also hold `points`, the
+settings of papers, as values by dotted field (`space_points`).
 """
 
 from memtune.spaces.choosers import Chooser, PinnedChooser, RandomChooser, Scalar
@@ -33,6 +34,7 @@ from memtune.spaces.parameters import Categorical, Constant, FittedParameters, I
 from memtune.spaces.space import CountParameters, Space, combine_spaces
 from memtune.spaces.space_files import list_space_files, load_space, load_spaces, read_space
 from memtune.spaces.space_overrides import override_space
+from memtune.spaces.space_points import adapt_point, pin_point
 from memtune.spaces.space_tree import Branch, Group, Parameter
 from memtune.spaces.space_validation import check_space
 
@@ -51,11 +53,13 @@ __all__ = [
     "Real",
     "Scalar",
     "Space",
+    "adapt_point",
     "check_space",
     "combine_spaces",
     "list_space_files",
     "load_space",
     "load_spaces",
     "override_space",
+    "pin_point",
     "read_space",
 ]

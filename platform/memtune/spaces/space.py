@@ -9,7 +9,9 @@ from memtune.spaces.choosers import Chooser, Scalar
 from memtune.spaces.parameters import Constant, FittedParameters
 from memtune.spaces.space_tree import Branch, Group, Parameter
 
-__all__ = ["CountParameters", "Space", "combine_spaces"]
+__all__ = ["FAMILY_FIELD", "CountParameters", "Space", "combine_spaces"]
+
+FAMILY_FIELD = "model.family"
 
 CountParameters = Callable[[Mapping[str, Any]], int]
 """The closed-form parameter count of the model of a (nested) configuration."""
@@ -17,11 +19,15 @@ CountParameters = Callable[[Mapping[str, Any]], int]
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A tree of parameters, its source file and the research question of the file."""
+    """A tree of parameters, its source file and the research question of the file.
+
+    `paper_points` are settings of papers: values by dotted field.
+    """
 
     source: str
     root: Group | Branch
     question: str = ""
+    paper_points: tuple[Mapping[str, Scalar], ...] = ()
 
     def sample(self, chooser: Chooser, count_parameters: CountParameters | None = None) -> dict[str, Any]:
         """A nested configuration chosen by `chooser`.
@@ -122,6 +128,9 @@ def combine_spaces(spaces: Iterable[Space]) -> Space:
         source=" + ".join(space.source for space in listed),
         root=Branch("family", options, is_key_written=False),
         question=" ".join(questions),
+        paper_points=tuple(
+            {FAMILY_FIELD: space.family, **point} for space in listed for point in space.paper_points
+        ),
     )
 
 

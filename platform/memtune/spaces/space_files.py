@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from memtune.errors import SpaceError, did_you_mean
+from memtune.spaces.choosers import Scalar
 from memtune.spaces.parameters import Categorical, Constant, FittedParameters, Integer, Leaf, Real
 from memtune.spaces.space import Space, combine_spaces
+from memtune.spaces.space_points import pin_point
 from memtune.spaces.space_tree import Branch, Group, Node, count_fitted, join_name
 from memtune.toml_text import parse_toml, read_toml_text
+from memtune.values import flatten
 
 __all__ = ["list_space_files", "load_space", "load_spaces", "read_space", "read_tree"]
 
 LEAF_OPTIONS = {"int": ("step", "log"), "float": ("step", "log"), "choice": (), "fit_parameters": ()}
 BRANCH_KEY = "one_of"
 QUESTION_KEY = "question"
+POINTS_KEY = "points"
 SPACES_KEY = "spaces"
 
 
@@ -76,13 +80,17 @@ def read_space(text: str, source: str) -> Space:
     return _build_space(tables, source, _pop_question(tables, source))
 
 
-def _build_space(tables: Mapping[str, Any], source: str, question: str) -> Space:
+def _build_space(tables: dict[str, Any], source: str, question: str) -> Space:
+    points = _pop_points(tables, source)
     if not tables:
         raise SpaceError(f"{source} holds no parameter; start with a table such as [model]")
     root = read_tree(tables, source)
     if count_fitted(root) > 1:
         raise SpaceError(f"{source}: fit_parameters can solve one field of a configuration; keep one of them")
-    return Space(source, root, question)
+    space = Space(source, root, question, points)
+    for number, point in enumerate(points, 1):
+        pin_point(space, point, f"{source}: point {number}")
+    return space
 
 
 def _parse_toml(text: str, source: str) -> dict[str, Any]:
@@ -98,6 +106,14 @@ def _pop_question(tables: dict[str, Any], source: str) -> str:
     if not isinstance(question, str):
         raise SpaceError(f"{source}: [{QUESTION_KEY}] must be a text, got {question!r}")
     return question
+
+
+def _pop_points(tables: dict[str, Any], source: str) -> tuple[Mapping[str, Scalar], ...]:
+    """Remove the papers' settings from the tables and return them."""
+    points = tables.pop(POINTS_KEY, [])
+    if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
+        raise SpaceError(f"{source}: {POINTS_KEY} must be tables [[{POINTS_KEY}]], got {points!r}")
+    return tuple(dict(flatten(point)) for point in points)
 
 
 def read_tree(tables: Mapping[str, Any], source: str) -> Group | Branch:

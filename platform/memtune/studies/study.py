@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import ConfigurationError, StudyError, did_you_mean
@@ -25,11 +25,14 @@ from memtune.settings import Settings
 from memtune.spaces import (
     Chooser,
     RandomChooser,
+    Scalar,
     Space,
+    adapt_point,
     check_space,
     combine_spaces,
     load_spaces,
     override_space,
+    pin_point,
 )
 from memtune.studies.gpu_share import compute_gpu_bytes, compute_gpu_share
 from memtune.studies.study_terms import Budget, Prices, Repeats, Resources
@@ -43,7 +46,7 @@ from memtune.training import (
     find_longest_row,
     measure_available_bytes,
 )
-from memtune.values import Value, digest, parse
+from memtune.values import Value, digest, flatten, parse
 
 __all__ = [
     "Budget",
@@ -64,6 +67,15 @@ BUDGET_SAMPLES = 200
 GPU_REQUEST_SAMPLES = 32
 
 
+def _flatten_point(point: object) -> object:
+    """A point written with dotted keys, which TOML nests, by dotted field."""
+    return dict(flatten(point)) if isinstance(point, Mapping) else point
+
+
+Point = Annotated[dict[str, str | bool | int | float], BeforeValidator(_flatten_point)]
+"""Values by dotted field."""
+
+
 class Study(Value):
     """A question, the spaces to search, and the terms under which trials are compared.
 
@@ -81,6 +93,9 @@ class Study(Value):
     training: dict[str, Any] = Field(default_factory=dict)
     seed: int = 0
     sampler: SamplerConfig = SamplerConfig()
+    points: Literal["papers"] | tuple[Point, ...] = Field(
+        default=(), description="configurations to try first, as values by dotted field"
+    )
     early_stopping: AnyEarlyStopping = NoEarlyStoppingConfig()
     budget: Budget = Budget()
     prices: Prices | None = None
@@ -177,7 +192,21 @@ class ResolvedStudy:
             self.get_refusal_reason,
             self.count_parameters,
             guard,
+            self.list_initial_points() if repeats is None else (),
         )
+
+    def list_initial_points(self) -> list[dict[str, Scalar]]:
+        """The parameters, by name, of the configurations that are tried first.
+
+        Raises SpaceError for a point outside of the space. Settings of papers take the nearest values inside.
+        """
+        points = self.study.points
+        if points == "papers":
+            return [adapt_point(self.space, point) for point in self.space.paper_points]
+        return [
+            pin_point(self.space, point, f"study {self.study.name}: point {number}")
+            for number, point in enumerate(points, 1)
+        ]
 
     def make_early_stopping_rule(self) -> Rule:
         """The study's early-stopping rule without trials."""
@@ -328,6 +357,7 @@ def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy
         )
     resolved = ResolvedStudy(study, combine_spaces(spaces), corpus, settings)
     check_sampler(study.sampler, resolved.space)
+    resolved.list_initial_points()
     resolved.open_task()
     resolved.check_budget()
     if problem := study.early_stopping.get_problem(resolved.trial_tokens):

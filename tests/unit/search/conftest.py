@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,9 @@ def open_study(storage: str) -> Callable[..., Proposals]:
         url: str = storage,
         name: str = "s",
         guard: Callable[[], None] = lambda: None,
+        initial_points: Sequence[dict[str, Any]] = (),
     ) -> Proposals:
         sampler = SamplerConfig(kind=kind, seed=seed, startup_trials=4)
-        return Proposals(url, name, make_space(space), sampler, identify, refuse, guard=guard)
+        return Proposals(url, name, make_space(space), sampler, identify, refuse, None, guard, initial_points)
 
     return open_study

@@ -9,7 +9,12 @@ import pytest
 from optuna.storages.journal import JournalFileSymlinkLock
 from optuna.trial import create_trial
 
-from memtune.search.compatibility import RestrictedStudy, add_read_cache
+from memtune.search.compatibility import (
+    RestrictedStudy,
+    add_read_cache,
+    read_fixed_parameters,
+    write_sampler_attribute,
+)
 
 SAMPLERS = {
     "random": lambda: optuna.samplers.RandomSampler(seed=0),
@@ -56,6 +61,17 @@ def test_the_public_names_give_the_restricted_trials_too() -> None:
     assert restricted.trials == restricted.get_trials() == [trial]
     assert restricted.get_trials(states=(optuna.trial.TrialState.FAIL,)) == []
     assert restricted.direction is optuna.study.StudyDirection.MINIMIZE
+
+
+def test_a_sampler_reads_what_was_enqueued_and_what_it_wrote() -> None:
+    study = optuna.create_study()
+    study.enqueue_trial({"rate": 0.5})
+    trial = study.ask()
+    write_sampler_attribute(study, study.trials[0], "state", [1.5])
+    assert read_fixed_parameters(study.trials[0]) == {"rate": 0.5}
+    assert study.trials[0].system_attrs["state"] == [1.5]
+    assert read_fixed_parameters(study.trials[study.ask().number]) == {}
+    assert trial.number == 0
 
 
 def test_a_database_gets_the_cache_that_optuna_gives_to_urls(tmp_path) -> None:

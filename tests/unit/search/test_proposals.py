@@ -313,6 +313,25 @@ def test_every_family_has_two_trials_before_the_sampler_chooses_families(open_st
     assert sorted(drawn) == sorted([*FAMILIES, *FAMILIES])
 
 
+POINTS = [
+    {"optimiser.kind": "adam", "optimiser.adam.learning_rate": 2e-3, "model.memory_size": 7},
+    {"optimiser.kind": "sgd"},
+]
+
+
+def test_initial_points_are_tried_first_and_in_order(open_study):
+    first = open_study(initial_points=POINTS).ask()
+    second = open_study(initial_points=POINTS).ask()
+    assert first.parameters == POINTS[0]
+    assert second.configuration["optimiser"]["kind"] == "sgd"
+
+
+def test_a_repeated_initial_point_is_a_duplicate_and_the_next_one_follows(open_study):
+    proposals = open_study(initial_points=[POINTS[0], POINTS[0], {**POINTS[0], "model.memory_size": 8}])
+    assert [proposals.ask().configuration["model"]["memory_size"] for _ in range(2)] == [7, 8]
+    assert len(proposals.list_rejected()) == 1
+
+
 def test_a_family_that_is_refused_is_tried_again_a_few_times(open_study):
     def refuse(configuration):
         family, width = configuration["model"].values()

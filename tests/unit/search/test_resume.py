@@ -51,7 +51,7 @@ def results(proposals) -> list[Outcome]:
     return [replace(found, number=0) for found in proposals.list_outcomes()]
 
 
-KINDS = {"random": 6, "qmc": 6, "tpe": TRIALS, "gp": TRIALS, "cmaes": 16, "nsga2": 16}
+KINDS = {"random": 6, "qmc": 6, "tpe": TRIALS, "gp": TRIALS, "forest": TRIALS, "cmaes": 16, "nsga2": 16}
 """Trials after which a sampler has learned something; CMA-ES and NSGA-II learn by generations."""
 
 

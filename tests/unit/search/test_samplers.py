@@ -13,9 +13,10 @@ from memtune.search import Proposals, SamplerConfig, check_sampler
 from memtune.search.compatibility import suppress_optuna_messages
 from memtune.search.samplers import SamplerFactory
 from memtune.search.samplers.cmaes import EvolutionStrategy
+from memtune.search.samplers.forest import FieldFeatures
 from memtune.search.samplers.joint_space import JointSpace
 from memtune.search.samplers.told_values import complete_trials, extrapolate_stopped
-from memtune.spaces import RandomChooser, read_space
+from memtune.spaces import RandomChooser, combine_spaces, read_space
 
 COMPLETE, PRUNED = TrialState.COMPLETE, TrialState.PRUNED
 SPACE = """
@@ -29,7 +30,7 @@ learning_rate = { float = [1e-2, 1e1], log = true }
 learning_rate = { float = [1e-5, 1e-1], log = true }
 """
 BEST_RATES = {"sgd": 1.0, "adam": 1e-3}
-LEARNING = {"tpe": 40, "gp": 20, "cmaes": 60, "nsga2": 60}
+LEARNING = {"tpe": 40, "gp": 20, "cmaes": 60, "nsga2": 60, "forest": 30}
 """Asks within which a sampler learns."""
 
 
@@ -88,7 +89,7 @@ def test_the_best_of_a_sampler_is_better_than_the_best_of_as_many_random_trials(
     assert min(map(cost, search(asks, kind=kind))) < median(by_chance)
 
 
-@pytest.mark.parametrize("kind", ["gp", "cmaes", "nsga2"])
+@pytest.mark.parametrize("kind", ["gp", "cmaes", "nsga2", "forest"])
 def test_a_sampler_of_complete_trials_learns_from_stopped_ones(kind):
     asks = LEARNING[kind]
     late = search(asks, is_stopped=True, kind=kind)[asks // 2 :]
@@ -241,6 +242,46 @@ def test_complete_trials_have_a_value_of_every_parameter():
     assert [trial.value for trial in completed[:3]] == [2.0, 3.0, 3.0]
     assert all(trial.params == {"a.x": 0.5, "a.y": 2} for trial in completed)
     assert completed[-1].state is TrialState.RUNNING
+
+
+FAMILIES = """[model]
+family = "{}"
+width = {{ int = [1, 8], log = true }}
+memory = {{ choice = ["none", "{}"] }}
+"""
+
+
+def test_families_share_the_features_of_their_common_fields():
+    """Columns: the two families, the width as its logarithm, and the three options of the memory."""
+    space = combine_spaces(
+        read_space(FAMILIES.format(*names), names[0]) for names in (("a", "x"), ("b", "y"))
+    )
+    points = [
+        {"family": "a", "a.model.width": 4, "a.model.memory": "x", "b.model.width": 8, "b.model.memory": "y"},
+        {"family": "b", "b.model.width": 4, "b.model.memory": "none"},
+    ]
+    expected = [[1, 0, math.log(4), 0, 1, -1], [0, 1, math.log(4), 1, -1, 0]]  # -1: the family lacks it
+    assert FieldFeatures(space).compute(points).tolist() == expected
+
+
+def test_the_forest_learns_from_one_family_about_another():
+    """The width is best at 1 in the family that it saw; it proposes small widths of the other."""
+    space = combine_spaces(
+        read_space(f'[model]\nfamily = "{name}"\nwidth = {{ int = [1, 100] }}\n', name) for name in ("a", "b")
+    )
+    factory = SamplerFactory(SamplerConfig(kind="forest"), space, startup_trials=1)
+    study = optuna.create_study()
+    for width in range(1, 101, 5):
+        study.enqueue_trial({"family": "a", "a.model.width": width})
+        trial = study.ask()
+        space.sample(trial)
+        study.tell(trial, float(width))
+    drawn = []
+    for number in range(5):
+        study.sampler = factory.make_sampler(number, study.get_trials(deepcopy=False))
+        study.enqueue_trial({"family": "b"})
+        drawn.append(space.sample(study.ask())["model"]["width"])
+    assert max(drawn) <= 20
 
 
 def test_the_evolution_strategy_finds_the_optimum_of_an_ill_conditioned_function():

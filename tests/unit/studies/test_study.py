@@ -40,6 +40,37 @@ def test_another_space_makes_another_study(study_file: Path, settings: Settings)
     assert ready(study_file, settings).id != before
 
 
+POINTS = "points = [{ model.layers = 2 }, { model.layers = 1 }]\n"
+
+
+def test_points_are_tried_first(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(POINTS + study_file.read_text())
+    proposals = ready(study_file, settings).open_proposals()
+    layers = [proposals.ask().configuration["model"]["layers"] for _ in range(2)]
+    assert layers == [2, 1]
+
+
+def test_a_point_outside_of_the_space_is_refused_before_anything_starts(
+    study_file: Path, settings: Settings
+) -> None:
+    study_file.write_text(POINTS.replace("2", "7") + study_file.read_text())
+    with pytest.raises(SpaceError, match=r"point 1: model.layers = 7 is not in the space.* value is 2"):
+        ready(study_file, settings)
+
+
+def test_the_settings_of_papers_are_tried_on_request(study_file: Path, settings: Settings) -> None:
+    space = study_file.parent / "space.toml"
+    space.write_text(space.read_text() + "\n[[points]]\nmodel.layers = 2\n")
+    assert ready(study_file, settings).list_initial_points() == []
+    found = ready(study_file, settings, points="papers")
+    assert found.list_initial_points() == [{"model.layers": 2}]
+
+
+def test_a_grid_over_a_continuous_space_is_refused(study_file: Path, settings: Settings) -> None:
+    with pytest.raises(SpaceError, match=r"learning_rate have a continuous range"):
+        ready(study_file, settings, **{"sampler.kind": "grid"})
+
+
 def test_an_epoch_budget_is_told_in_tokens(study_file: Path, settings: Settings) -> None:
     study_file.write_text(study_file.read_text().replace("tokens = 900", "epochs = 2"))
     found = ready(study_file, settings)

@@ -12,6 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from memtune.errors import SpaceError
 from memtune.search.samplers.cmaes import CmaEsSampler
+from memtune.search.samplers.forest import FieldFeatures, ForestSampler
 from memtune.search.samplers.joint_space import JointSpace
 from memtune.search.samplers.restricted_sampler import (
     BranchSampler,
@@ -40,6 +41,7 @@ class SamplerFactory:
     def __init__(self, config: SamplerConfig, space: Space, startup_trials: int) -> None:
         """The sampler learns from the results once `startup_trials` trials have ended."""
         self._config, self._space, self._startup_trials = config, JointSpace(space), startup_trials
+        self._features = FieldFeatures(space)
 
     def make_sampler(self, ask_number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """The sampler of one ask. It learns from `trials` only, which are in the order of their numbers."""
@@ -58,6 +60,9 @@ class SamplerFactory:
         if kind == "cmaes":
             completed = complete_trials(told, self._space)
             return RestrictedSampler(CmaEsSampler(self._space, seed, trials), completed)
+        if kind == "forest":
+            completed = complete_trials(told, self._space, is_absent_drawn=True)
+            return RestrictedSampler(ForestSampler(self._space, self._features, seed), completed)
         if kind == "gp":
             gp, completed = GPSampler(seed=seed, n_startup_trials=1), complete_trials(told, self._space)
             return JointSampler(gp, completed, self._space, startup)

@@ -1,0 +1,131 @@
+"""Points of a space given by fields: settings of a paper, or those that a study tries first.
+
+A point maps dotted fields of a configuration to values, and may leave fields out::
+
+    { "model.width" = 128, "training.optimiser.kind" = "sgd", "training.optimiser.learning_rate" = 1.0 }
+
+A study samples parameters by name, options of branches included. A point chooses the option of a branch by
+the branch's field, or by a field that only one option has.
+"""
+
+from collections.abc import Mapping
+
+from memtune.errors import SpaceError, did_you_mean
+from memtune.spaces.choosers import PinnedChooser, RandomChooser, Scalar
+from memtune.spaces.parameters import Categorical, Integer, Leaf, Real
+from memtune.spaces.space import FAMILY_FIELD, Space
+from memtune.spaces.space_tree import Branch, Parameter
+from memtune.values import flatten
+
+__all__ = ["adapt_point", "find_nearest_value", "pin_point"]
+
+
+def pin_point(space: Space, point: Mapping[str, Scalar], where: str) -> dict[str, Scalar]:
+    """The parameters of a space, by name, that give the fields of a point their values.
+
+    Raises SpaceError, which names the field, the value and the nearest allowed one, for a value outside of
+    the space. `where` names the point in messages.
+    """
+    pinned: dict[str, Scalar] = {}
+    for field, value in _put_branches_first(space, point):
+        found, nearest = _pin_field(space, field, value, pinned, where)
+        if found and (nearest != value or isinstance(nearest, bool) != isinstance(value, bool)):
+            allowed = _describe_allowed(found.leaf, nearest)
+            raise SpaceError(f"{where}: {field} = {value!r} is not in the space; {allowed}")
+        pinned |= {**found.conditions, found.name: nearest} if found else {}
+    return pinned
+
+
+def adapt_point(space: Space, point: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """As `pin_point`, with the nearest allowed values.
+
+    A field without an allowed value is left out. With the field of a branch, all fields of the branch are
+    left out: a learning rate of one optimiser says nothing about another's.
+    """
+    pinned: dict[str, Scalar] = {}
+    left_out: tuple[str, ...] = ()
+    for field, value in _put_branches_first(space, point):
+        if field.startswith(left_out):
+            continue
+        try:
+            found, nearest = _pin_field(space, field, value, pinned, space.source)
+        except SpaceError:
+            found, nearest = None, None
+            left_out += (field.removesuffix("kind"),) if field.endswith(".kind") else ()
+        if found and nearest is not None:
+            pinned |= {**found.conditions, found.name: nearest}
+    return pinned
+
+
+def find_nearest_value(leaf: Leaf, value: Scalar) -> Scalar:
+    """The value of a parameter that is nearest to the given one; None where none is of its kind."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(leaf, Categorical):
+        same = [choice for choice in leaf.choices if choice == value and type(choice) is type(value)]
+        return same[0] if same else None
+    if not is_number or not isinstance(leaf, Integer | Real):
+        return None
+    assert isinstance(value, int | float)
+    inside = min(max(value, leaf.low), leaf.high)
+    if leaf.step:
+        inside = leaf.low + leaf.step * round((inside - leaf.low) / leaf.step)
+    return (
+        round(inside)
+        if isinstance(leaf, Integer)
+        else float(f"{inside:.12g}")
+        if leaf.step
+        else float(inside)
+    )
+
+
+def _pin_field(
+    space: Space, field: str, value: Scalar, pinned: Mapping[str, Scalar], where: str
+) -> tuple[Parameter | None, Scalar]:
+    """The parameter of a field and its value nearest to the given one; no parameter for a fixed field.
+
+    Raises SpaceError for a field that the space lacks, fixes at another value or has in several branches.
+    """
+    candidates = [
+        found
+        for found in space.parameters()
+        if _get_field(space, found) == field
+        and all(pinned.get(name, option) == option for name, option in found.conditions.items())
+    ]
+    if not candidates:
+        _check_fixed(space, field, value, pinned, where)
+        return None, None
+    if len(candidates) > 1:
+        branches = [name for found in candidates for name in found.conditions if name not in pinned]
+        fields = [_get_field(space, found) for found in space.parameters() if found.name in branches]
+        raise SpaceError(f"{where}: {field} is in several branches; add {' or '.join(dict.fromkeys(fields))}")
+    return candidates[0], find_nearest_value(candidates[0].leaf, value)
+
+
+def _check_fixed(space: Space, field: str, value: Scalar, pinned: Mapping[str, Scalar], where: str) -> None:
+    """Raise SpaceError unless the space fixes the field at the value."""
+    fixed = dict(flatten(space.root.sample(PinnedChooser(pinned, RandomChooser(0)), "")))
+    if field not in fixed:
+        known = {_get_field(space, found) for found in space.parameters()}
+        raise SpaceError(f"{where}: the space has no field {field}; {did_you_mean(field, known)}")
+    if fixed[field] != value:
+        raise SpaceError(f"{where}: {field} = {value!r}, and the space fixes it at {fixed[field]!r}")
+
+
+def _put_branches_first(space: Space, point: Mapping[str, Scalar]) -> list[tuple[str, Scalar]]:
+    """The family, then the other fields that choose options, then the rest."""
+    names = {name for found in space.parameters() for name in found.conditions}
+    branches = {_get_field(space, found) for found in space.parameters() if found.name in names}
+    return sorted(point.items(), key=lambda item: (item[0] != FAMILY_FIELD, item[0] not in branches))
+
+
+def _get_field(space: Space, parameter: Parameter) -> str:
+    """The field of a parameter; the choice between families is the model's family."""
+    root = space.root
+    is_family = isinstance(root, Branch) and not root.is_key_written and parameter.name == root.key
+    return FAMILY_FIELD if is_family else parameter.field
+
+
+def _describe_allowed(leaf: Leaf, nearest: Scalar) -> str:
+    if isinstance(leaf, Categorical):
+        return f"allowed: {', '.join(repr(choice) for choice in leaf.choices)}"
+    return "it takes a number" if nearest is None else f"the nearest allowed value is {nearest!r}"

@@ -1,0 +1,119 @@
+"""Points by field: what a study tries first, and the settings of papers."""
+
+import pytest
+
+from memtune.errors import SpaceError
+from memtune.spaces import adapt_point, combine_spaces, override_space, pin_point, read_space
+
+LSTM = """
+[model]
+family = "lstm"
+width = { int = [32, 256], step = 16 }
+dropout = { float = [0.0, 0.5], step = 0.05 }
+tie = { choice = [false, true] }
+layers = 1
+[training.optimiser]
+one_of = "kind"
+[training.optimiser.sgd]
+learning_rate = { float = [0.2, 2.0], log = true }
+[training.optimiser.adam]
+learning_rate = { float = [5e-4, 1e-2], log = true }
+[training.schedule]
+one_of = "kind"
+[training.schedule.constant]
+[training.schedule.plateau]
+factor = { float = [0.2, 0.8] }
+"""
+RATE, KIND = "training.optimiser.learning_rate", "training.optimiser.kind"
+
+
+def make_space(text: str = LSTM):
+    return read_space(text, "lstm.toml")
+
+
+def combine():
+    return combine_spaces([make_space(), read_space(LSTM.replace('"lstm"', '"rnn"'), "rnn.toml")])
+
+
+def test_a_point_gives_the_parameters_by_name():
+    point = {RATE: 1.0, KIND: "sgd", "model.width": 128, "model.layers": 1, "model.dropout": 0.35}
+    assert pin_point(make_space(), point, "study") == {
+        "training.optimiser.kind": "sgd",
+        "training.optimiser.sgd.learning_rate": 1.0,
+        "model.width": 128,
+        "model.dropout": 0.35,
+    }
+
+
+def test_a_field_of_one_option_chooses_the_option():
+    assert pin_point(make_space(), {"training.schedule.factor": 0.5}, "study") == {
+        "training.schedule.kind": "plateau",
+        "training.schedule.plateau.factor": 0.5,
+    }
+
+
+def test_the_family_of_a_combined_space_is_the_model_s():
+    assert pin_point(combine(), {"model.width": 64, "model.family": "rnn"}, "study") == {
+        "family": "rnn",
+        "rnn.model.width": 64,
+    }
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        ({"model.width": 100}, r"model.width = 100 is not in the space; the nearest allowed value is 96"),
+        ({"model.width": 999}, r"the nearest allowed value is 256"),
+        ({"model.width": "wide"}, r"model.width = 'wide' is not in the space; it takes a number"),
+        ({"model.tie": 1}, r"model.tie = 1 is not in the space; allowed: False, True"),
+        ({KIND: "rmsprop"}, r"kind = 'rmsprop' is not in the space; allowed: 'sgd', 'adam'"),
+        (
+            {KIND: "sgd", RATE: 3.0},
+            r"learning_rate = 3.0 is not in the space; the nearest allowed value is 2.0",
+        ),
+        ({RATE: 1.0}, r"learning_rate is in several branches; add training.optimiser.kind"),
+        ({"model.widht": 64}, r'the space has no field model.widht; did you mean "model.width"\?'),
+        ({"model.layers": 2}, r"model.layers = 2, and the space fixes it at 1"),
+    ],
+)
+def test_an_error_names_the_field_the_value_and_what_is_allowed(point, message):
+    with pytest.raises(SpaceError, match=f"^point 1: .*{message}"):
+        pin_point(make_space(), point, "point 1")
+
+
+def test_a_point_of_several_families_names_its_family():
+    with pytest.raises(SpaceError, match=r"model.width is in several branches; add model.family"):
+        pin_point(combine(), {"model.width": 64}, "study")
+
+
+PAPER = {KIND: "sgd", RATE: 3.0, "model.width": 650, "model.tie": True, "model.missing": 1}
+
+
+def test_a_paper_s_setting_takes_the_nearest_values():
+    assert adapt_point(make_space(), PAPER) == {
+        "training.optimiser.kind": "sgd",
+        "training.optimiser.sgd.learning_rate": 2.0,
+        "model.width": 256,
+        "model.tie": True,
+    }
+
+
+def test_a_fixed_branch_leaves_out_all_fields_of_the_paper_s_branch():
+    adam = {"training": {"optimiser": {"kind": "adam", "learning_rate": {"float": [1e-3, 4e-3]}}}}
+    assert adapt_point(override_space(make_space(), adam), PAPER) == {"model.width": 256, "model.tie": True}
+
+
+POINT = '\n[[points]]\nmodel.width = 128\ntraining.optimiser.kind = "adam"\n'
+
+
+def test_a_space_file_holds_settings_of_papers_under_its_family():
+    space = combine_spaces([make_space(LSTM + POINT), read_space('[model]\nfamily = "rnn"\n', "rnn.toml")])
+    assert space.paper_points == ({"model.family": "lstm", "model.width": 128, KIND: "adam"},)
+    assert make_space(LSTM + POINT).describe() == make_space().describe()
+
+
+def test_a_setting_outside_of_its_space_is_refused():
+    with pytest.raises(SpaceError, match=r"lstm.toml: point 1: model.width = 100 is not in the space"):
+        make_space(LSTM + POINT.replace("128", "100"))
+    with pytest.raises(SpaceError, match=r"lstm.toml: points must be tables"):
+        make_space("points = 3\n" + LSTM)
