@@ -52,6 +52,9 @@ def search(
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Train also what another study of this home has trained.")
     ] = False,
+    warm_start: Annotated[
+        str | None, typer.Option("--from", help="Try the best configurations of this study first.")
+    ] = None,
 ) -> None:
     """Run a study: sample, train, stop weak trials early, register the best model.
 
@@ -67,6 +70,8 @@ def search(
             "needs --dry-run; to print the results of a search as JSON: memtune compare --json"
         )
     check_document(study, ("question", "corpus"))
+    if warm_start is not None:
+        overrides["warm_start"] = _find_study_id(warm_start)
     if dry_run:
         _dry_run(study, overrides, json)
         return
@@ -119,6 +124,13 @@ def _print_spent_budget(study: Path, result: "StudyResult") -> None:
             soft_wrap=True,
             highlight=False,
         )
+
+
+def _find_study_id(study: str) -> str:
+    from memtune.results.study_catalogue import find_study
+    from memtune.settings import Settings
+
+    return find_study(study, Settings.from_environment()).id
 
 
 def collect_overrides(

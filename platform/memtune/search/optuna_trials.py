@@ -16,6 +16,7 @@ __all__ = [
     "DUPLICATE_OF_KEY",
     "END_KEY",
     "IDENTITY_KEY",
+    "INITIAL_POINTS_KEY",
     "INTERRUPTED_KEY",
     "PAUSE_KEY",
     "REFUSAL_KEY",
@@ -40,6 +41,8 @@ that a later driver applies an end that a killed driver had decided."""
 REFUSAL_KEY = "refused"
 DUPLICATE_OF_KEY = "duplicate_of"
 INTERRUPTED_KEY = "interrupted"
+INITIAL_POINTS_KEY = "initial_points"
+"""Attribute of the study: what is tried first, as its first driver found it."""
 PAUSE_KEY = "pause"
 """The TrialEnd and the last report of the newest pause, and whether the trial has been resumed since. Optuna
 has no such state: a paused trial is a running one of Optuna."""

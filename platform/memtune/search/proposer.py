@@ -103,7 +103,7 @@ class Proposer:
         startup_trials = max(config.startup_trials, MIN_FAMILY_TRIALS * families)
         self._trials_per_family = startup_trials // max(families, 1)
         self._samplers = SamplerFactory(config, candidates.space, startup_trials)
-        self._planned_points = [*initial_points, *self._list_grid()]
+        self._planned_points = [*store.keep_initial_points(initial_points), *self._list_grid()]
         self._is_exhausted = False
         self._cached_history: History | None = None
         self._issued_numbers = {

@@ -4,7 +4,7 @@ Every write may be repeated. A driver that is killed between two writes leaves a
 repairs when it opens it (`recover_interrupted`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -17,6 +17,7 @@ from memtune.search.optuna_trials import (
     DUPLICATE_OF_KEY,
     END_KEY,
     IDENTITY_KEY,
+    INITIAL_POINTS_KEY,
     INTERRUPTED_KEY,
     PAUSE_KEY,
     REFUSAL_KEY,
@@ -74,6 +75,17 @@ class TrialStore:
         """Store the wall-clock seconds that all drivers have run this study."""
         self.guard()
         self._study.set_user_attr(SECONDS_SPENT_KEY, seconds)
+
+    def keep_initial_points(self, points: Sequence[Mapping[str, Scalar]]) -> list[dict[str, Scalar]]:
+        """The study's initial points: those of its first driver, or `points`, which are stored.
+
+        Points from another study change while that study runs, and a resumed study has its own again.
+        """
+        stored: list[dict[str, Scalar]] | None = self._study.user_attrs.get(INITIAL_POINTS_KEY)
+        if stored is None and points:
+            self.guard()
+            self._study.set_user_attr(INITIAL_POINTS_KEY, [dict(point) for point in points])
+        return [dict(point) for point in points] if stored is None else stored
 
     def enqueue(self, parameters: dict[str, Scalar]) -> None:
         """Let the next trial take these parameters, unless a killed driver left some enqueued."""

@@ -37,6 +37,7 @@ from memtune.spaces import (
 from memtune.studies.gpu_share import compute_gpu_bytes, compute_gpu_share
 from memtune.studies.study_terms import Budget, Prices, Repeats, Resources
 from memtune.studies.toml_files import read_toml
+from memtune.studies.warm_start import list_warm_start_points
 from memtune.tasks import AnyTask, open_task
 from memtune.training import (
     MemoryEstimate,
@@ -95,6 +96,10 @@ class Study(Value):
     sampler: SamplerConfig = SamplerConfig()
     points: Literal["papers"] | tuple[Point, ...] = Field(
         default=(), description="configurations to try first, as values by dotted field"
+    )
+    warm_start: str | None = Field(
+        default=None,
+        description="id of a study in the same storage, whose best configurations are tried first",
     )
     early_stopping: AnyEarlyStopping = NoEarlyStoppingConfig()
     budget: Budget = Budget()
@@ -198,15 +203,20 @@ class ResolvedStudy:
     def list_initial_points(self) -> list[dict[str, Scalar]]:
         """The parameters, by name, of the configurations that are tried first.
 
-        Raises SpaceError for a point outside of the space. Settings of papers take the nearest values inside.
+        Raises SpaceError for a point outside of the space, and StudyError for a study to start from that is
+        unknown or does not fit. Settings of papers and of other studies take the nearest values inside.
         """
-        points = self.study.points
-        if points == "papers":
-            return [adapt_point(self.space, point) for point in self.space.paper_points]
-        return [
-            pin_point(self.space, point, f"study {self.study.name}: point {number}")
-            for number, point in enumerate(points, 1)
-        ]
+        if self.study.points == "papers":
+            points = [adapt_point(self.space, point) for point in self.space.paper_points]
+        else:
+            points = [
+                pin_point(self.space, point, f"study {self.study.name}: point {number}")
+                for number, point in enumerate(self.study.points, 1)
+            ]
+        if self.study.warm_start is None:
+            return points
+        other = list_warm_start_points(self.settings.study_database, self.study.warm_start, self.space)
+        return points + other
 
     def make_early_stopping_rule(self) -> Rule:
         """The study's early-stopping rule without trials."""

@@ -1,0 +1,73 @@
+"""Initial points from another study: its best configurations of each family, as far as this space has them.
+
+Only their order counts, so the other study may have another corpus, task or budget.
+"""
+
+import math
+from collections.abc import Iterable
+
+from memtune.errors import StudyError
+from memtune.search import Outcome, StudyReader
+from memtune.spaces import Scalar, Space, adapt_point
+from memtune.trial_state import TrialState
+from memtune.values import flatten
+
+__all__ = ["list_warm_start_points", "select_best_points"]
+
+BEST_PER_FAMILY = 3
+
+
+def list_warm_start_points(storage_url: str, study: str, space: Space) -> list[dict[str, Scalar]]:
+    """The parameters, by name, of the best configurations of a study in the storage.
+
+    Raises StudyError for an unknown study, and for one without a trial that fits the space.
+    """
+    points = select_best_points(StudyReader(storage_url).read(study).outcomes, space)
+    if not points:
+        raise StudyError(
+            f"warm_start: no trial of study {study} with a validation is of a family of {space.source}; "
+            "choose another study, or leave warm_start out"
+        )
+    return points
+
+
+def select_best_points(outcomes: Iterable[Outcome], space: Space) -> list[dict[str, Scalar]]:
+    """The best three of each family: the best of all families first, then the second best.
+
+    Complete trials come first, then those that were stopped later, with the lower value first.
+    """
+    ranked = sorted((found for found in outcomes if found.curve), key=_rank)
+    seen: dict[str, int] = {}
+    placed: list[tuple[int, dict[str, Scalar]]] = []
+    for outcome in ranked:
+        family = str(outcome.configuration["model"]["family"])
+        place = seen.get(family, 0)
+        if place < BEST_PER_FAMILY and family in _list_families(space, family):
+            seen[family] = place + 1
+            placed.append((place, _adapt(outcome, space)))
+    points = [point for _, point in sorted(placed, key=lambda found: found[0]) if point]
+    return [point for index, point in enumerate(points) if point not in points[:index]]
+
+
+def _list_families(space: Space, family: str) -> list[object]:
+    """The families of a space; a space that does not fix its family may have any."""
+    choices = [option for choice in space.family_choices() for option in choice.values()]
+    return choices or [space.family or family]
+
+
+def _adapt(outcome: Outcome, space: Space) -> dict[str, Scalar]:
+    searched = {"model.family", *(parameter.field for parameter in space.parameters())}
+    fields = {name: value for name, value in flatten(outcome.configuration) if name in searched}
+    return adapt_point(space, fields)
+
+
+def _rank(outcome: Outcome) -> tuple[bool, int, float, int]:
+    tokens, value = list(outcome.curve.items())[-1]
+    is_complete = outcome.state is TrialState.COMPLETE and outcome.value is not None
+    final = outcome.value if is_complete and outcome.value is not None else value
+    return (
+        not is_complete,
+        0 if is_complete else -tokens,
+        math.inf if math.isnan(final) else final,
+        outcome.number,
+    )

@@ -1,0 +1,85 @@
+"""The best configurations of another study, as points of this study's space."""
+
+from pathlib import Path
+
+import pytest
+
+from memtune.errors import StudyError
+from memtune.search import Outcome
+from memtune.settings import Settings
+from memtune.spaces import combine_spaces, read_space
+from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.studies.warm_start import select_best_points
+from memtune.trial_state import TrialState
+
+SPACE = """[model]
+family = "{}"
+width = {{ int = [1, 8] }}
+"""
+
+
+def make_space(*families: str):
+    return combine_spaces(read_space(SPACE.format(family), family) for family in families)
+
+
+def make_outcome(
+    number: int, family: str, width: int, curve: dict[int, float], state: TrialState = TrialState.COMPLETE
+) -> Outcome:
+    configuration = {"model": {"family": family, "width": width}, "seed": 1}
+    value = min(curve.values()) if state is TrialState.COMPLETE else None
+    return Outcome(number, str(number), configuration, state, value, curve)
+
+
+def test_the_best_of_each_family_come_first_and_complete_trials_before_stopped_ones():
+    outcomes = [
+        make_outcome(0, "lstm", 1, {10: 3.0, 20: 2.5}),
+        make_outcome(1, "lstm", 2, {10: 3.0, 20: 2.0}),
+        make_outcome(2, "lstm", 3, {10: 1.0}, TrialState.STOPPED),
+        make_outcome(3, "lstm", 4, {10: 5.0, 15: 4.0}, TrialState.STOPPED),
+        make_outcome(4, "rnn", 5, {10: 9.0}, TrialState.STOPPED),
+        make_outcome(5, "scrn", 6, {10: 0.1}),
+        make_outcome(6, "rnn", 7, {}, TrialState.FAILED),
+    ]
+    assert select_best_points(outcomes, make_space("lstm", "rnn")) == [
+        {"family": "lstm", "lstm.model.width": 2},
+        {"family": "rnn", "rnn.model.width": 5},
+        {"family": "lstm", "lstm.model.width": 1},
+        {"family": "lstm", "lstm.model.width": 4},
+    ]
+    assert select_best_points(outcomes, make_space("rnn")) == [{"model.width": 5}]
+
+
+def test_configurations_that_become_equal_are_tried_once():
+    outcomes = [make_outcome(number, "lstm", 90 + number, {10: 1.0}) for number in range(2)]
+    assert select_best_points(outcomes, make_space("lstm")) == [{"model.width": 8}]
+
+
+def ready(path: Path, settings: Settings, **overrides: object) -> ResolvedStudy:
+    return resolve_study(path, load_study(path, overrides), settings)
+
+
+def test_a_study_keeps_the_points_that_its_first_driver_found(study_file: Path, settings: Settings) -> None:
+    """The other study goes on in between and finds a better one."""
+    first = ready(study_file, settings)
+    other = first.open_proposals()
+    known = other.ask()
+    other.report(known.number, 300, 5.0)
+    other.complete(known.number, 5.0)
+    warm = ready(study_file, settings, seed=7, warm_start=first.id)
+    assert warm.list_initial_points() == [known.parameters]
+    warm.open_proposals()
+    better = other.ask()
+    other.report(better.number, 300, 4.0)
+    other.complete(better.number, 4.0)
+    assert warm.list_initial_points() == [better.parameters, known.parameters]
+    proposal = ready(study_file, settings, seed=7, warm_start=first.id).open_proposals().ask()
+    assert proposal.parameters == known.parameters
+
+
+def test_an_unknown_study_and_one_without_trials_are_refused(study_file: Path, settings: Settings) -> None:
+    empty = ready(study_file, settings)
+    empty.open_proposals()
+    with pytest.raises(StudyError, match='no study "lst"'):
+        ready(study_file, settings, warm_start="lst")
+    with pytest.raises(StudyError, match=r"no trial of study layers-.* with a validation"):
+        ready(study_file, settings, warm_start=empty.id)
