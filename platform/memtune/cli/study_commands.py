@@ -1,5 +1,6 @@
-"""`memtune study list`, `show`, `cost` and `remove`: the studies of a home."""
+"""`memtune study list`, `show`, `cost`, `remove`, `ask` and `tell`: the studies of a home."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,10 +9,12 @@ from memtune.cli.terminal import AsJson, Yes, out
 
 if TYPE_CHECKING:
     from memtune.results.study_detail import StudyDetail
+    from memtune.studies.study import ResolvedStudy
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Studies: list, show, cost, remove.", no_args_is_help=True)
+app = typer.Typer(help="Studies: list, show, cost, remove; ask and tell for programs.", no_args_is_help=True)
+StudyFile = Annotated[Path, typer.Argument(help="A study, as a TOML file.")]
 StudyName = Annotated[str, typer.Argument(help="A study's id, or its name where that names one study only.")]
 
 
@@ -138,3 +141,70 @@ def remove(
     removed = remove_study(found.id, with_runs=runs)
     deleted = f", {format_count(removed.runs, 'run')} in MLflow" if removed.runs is not None else ""
     out.print(f"deleted study {found.id}: {content}{deleted}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def ask(
+    study: StudyFile,
+    configuration: Annotated[
+        Path | None, typer.Option(help="Fields of the trial as TOML; the sampler draws the others.")
+    ] = None,
+    open_trials: Annotated[
+        bool, typer.Option("--open", help="List the trials that wait for values; start none.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Start the next trial of a study, which another program trains.
+
+    Example: memtune study ask jobs/studies/demo.toml --json
+    """
+    from memtune.studies.ask_tell import open_ask_tell
+    from memtune.studies.toml_files import read_toml
+
+    given = None if configuration is None else read_toml(configuration)
+    with open_ask_tell(_resolve(study)) as session:
+        found = session.list_open() if open_trials else [session.ask(given)]
+    if json:
+        records = [trial.model_dump(mode="json") for trial in found]
+        out.print_json(data=records if open_trials else records[0])
+        return
+    for trial in found:
+        out.print(
+            f"trial {trial.number}: {trial.configuration}", highlight=False, soft_wrap=True, markup=False
+        )
+
+
+@app.command()
+def tell(
+    study: StudyFile,
+    number: Annotated[int, typer.Option(min=0, help="The trial's number.")],
+    tokens: Annotated[int, typer.Option(min=0, help="Predicted tokens trained on.")] = 0,
+    value: Annotated[
+        float | None, typer.Option(help="Validation: nats per token, or the share of wrong answers.")
+    ] = None,
+    complete: Annotated[bool, typer.Option("--complete", help="The trial has ended.")] = False,
+    failed: Annotated[str | None, typer.Option(help="The trial has failed for this reason.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Report a value of a trial; the study may stop the trial.
+
+    Example: memtune study tell jobs/studies/demo.toml --number 0 --tokens 400000 --value 3.2
+    """
+    from memtune.studies.ask_tell import open_ask_tell
+
+    if value is None and failed is None:
+        raise typer.BadParameter("needs --value, or --failed with the reason")
+    with open_ask_tell(_resolve(study)) as session:
+        told = session.tell(number, tokens, value, is_complete=complete, error=failed)
+    if json:
+        out.print_json(data=told.model_dump(mode="json"))
+        return
+    reason = "" if told.end is None else f": {told.end}"
+    out.print(f"trial {told.number} is {told.state.value}{reason}", highlight=False, soft_wrap=True)
+
+
+def _resolve(study: Path) -> "ResolvedStudy":
+    from memtune.settings import Settings
+    from memtune.studies.study import load_study, resolve_study
+
+    return resolve_study(study, load_study(study), Settings.from_environment())

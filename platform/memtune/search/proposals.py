@@ -73,6 +73,15 @@ class Proposals:
             self._proposer.confirm_issued(proposal)
         return proposal
 
+    def propose(self, parameters: Mapping[str, Scalar]) -> Proposal:
+        """A trial with the given parameters, stored as running; the sampler draws those that are missing.
+
+        Raises StudyError for a configuration that the study refuses or that one of its trials has.
+        """
+        proposal = self._buffer.try_once(lambda: self._proposer.propose_given(parameters))
+        self._proposer.confirm_issued(proposal)
+        return proposal
+
     def report(self, number: int, tokens: int, value: float) -> None:
         """Add a point to a running trial's curve; the first value at a number of tokens stays."""
         self._buffer.write(lambda is_retry: self._store.write_report(number, tokens, value))

@@ -12,8 +12,8 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from memtune.errors import ConfigurationError
-from memtune.search.optuna_trials import read_proposal, select_started
+from memtune.errors import ConfigurationError, StudyError
+from memtune.search.optuna_trials import read_outcome, read_proposal, select_started
 from memtune.search.outcomes import Proposal
 from memtune.search.proposal_history import History
 from memtune.search.samplers import SamplerConfig, SamplerFactory
@@ -123,6 +123,19 @@ class Proposer:
             if proposal := self._try_proposal():
                 return proposal
         return None
+
+    def propose_given(self, parameters: Mapping[str, Scalar]) -> Proposal:
+        """A trial with the given parameters. Raises StudyError when it is rejected."""
+        self._store.guard()
+        self._store.recover_interrupted()
+        self._cached_history = None
+        history = History(self._store.list_asked())
+        self._store.enqueue(dict(parameters))
+        proposal = self._ask_sampler(history)
+        if proposal is None:
+            newest = read_outcome(self._store.list_asked()[-1])
+            raise StudyError(f"the configuration is not started: {newest.remark}")
+        return proposal
 
     def confirm_issued(self, proposal: Proposal) -> None:
         """Note that the caller has the proposal."""

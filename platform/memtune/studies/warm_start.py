@@ -49,7 +49,7 @@ def select_best_points(outcomes: Iterable[Outcome], space: Space) -> list[dict[s
     return [point for index, point in enumerate(points) if point not in points[:index]]
 
 
-def _list_families(space: Space, family: str) -> list[object]:
+def _list_families(space: Space, family: str) -> list[Scalar]:
     """The families of a space; a space that does not fix its family may have any."""
     choices = [option for choice in space.family_choices() for option in choice.values()]
     return choices or [space.family or family]

@@ -1,0 +1,213 @@
+"""A study that an external proposer or trainer drives, one call at a time.
+
+`ask` starts a trial and `tell` reports a value, under the study's own sampler, budgets, checks, early
+stopping and records. Every call is a driver of its own, so calls may come from any process. A call that is
+killed is repeated: a value that is told again changes nothing, and `list_open` shows a trial whose answer was
+lost.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from memtune.errors import StudyError
+from memtune.objective import Objective
+from memtune.search import Lease, Outcome, Proposal, Proposals
+from memtune.spaces import Scalar, pin_point
+from memtune.studies.budgets.budget_monitor import BudgetMonitor
+from memtune.studies.budgets.study_clock import StudyClock
+from memtune.studies.director import Director, Records
+from memtune.studies.study import ResolvedStudy
+from memtune.studies.trial_records import StudyRecords
+from memtune.tracking import Recorder, check_tracking
+from memtune.training import Report
+from memtune.trial_state import StopReason, TrialEnd, TrialState
+from memtune.usage import Usage
+from memtune.values import Value, flatten
+
+__all__ = ["AskTell", "OpenTrial", "ToldTrial", "open_ask_tell"]
+
+FLUSH_SECONDS = 60.0
+
+
+class OpenTrial(Value):
+    """A trial that waits for values."""
+
+    number: int
+    identity: str
+    configuration: dict[str, Any]
+    curve: dict[int, float]
+    """The cost that was told, by tokens."""
+
+
+class ToldTrial(Value):
+    """A trial after it was told a value."""
+
+    number: int
+    state: TrialState
+    end: TrialEnd | None
+    """Why the study ended or paused the trial; None while it continues."""
+
+
+@contextmanager
+def open_ask_tell(resolved: ResolvedStudy) -> Iterator["AskTell"]:
+    """The study for one call, with its lease and its records.
+
+    Raises StudyError when another driver has the study, and StorageError when a storage does not answer.
+    """
+    settings = resolved.settings
+    with Lease(settings.study_database, resolved.id) as lease:
+        proposals = resolved.open_proposals(lease.check)
+        check_tracking(settings.tracking_uri)
+        with Recorder(settings.tracking_uri, resolved.corpus.name, guard=lease.check) as recorder:
+            records = StudyRecords(recorder, resolved)
+            records.resume(proposals.list_outcomes())
+            yield AskTell(resolved, proposals, records)
+            proposals.flush()
+            recorder.flush(FLUSH_SECONDS)
+
+
+class AskTell:
+    """One call on a study."""
+
+    def __init__(self, resolved: ResolvedStudy, proposals: Proposals, records: Records) -> None:
+        self._resolved, self._proposals, self._records = resolved, proposals, records
+        self._clock = StudyClock(proposals)
+        self._objective: Objective = resolved.open_task().objective
+        study = resolved.study
+        self._budget = BudgetMonitor(study.budget, study.prices, self._objective, self._clock)
+        self._budget.add_outcomes(proposals.list_outcomes())
+
+    def list_open(self) -> list[OpenTrial]:
+        """The trials that wait for values, by number."""
+        curves = {outcome.number: outcome.curve for outcome in self._proposals.list_outcomes()}
+        return [_describe(found, curves[found.number]) for found in self._proposals.list_unfinished()]
+
+    def ask(self, configuration: Mapping[str, Any] | None = None) -> OpenTrial:
+        """Start the next trial, or continue one that the study's rule had paused.
+
+        `configuration` holds fields of the trial, nested or dotted; the sampler draws the others. Raises
+        StudyError when a budget is spent, when nothing is left to try, and for a configuration that the study
+        refuses or has tried; SpaceError for one outside of the space.
+        """
+        budget = self._budget.find_spent()
+        if budget is not None:
+            raise StudyError(f"no trial starts: {budget}")
+        proposal = self._start_next() if configuration is None else self._start_given(configuration)
+        self._clock.tick()
+        return _describe(proposal, self._find_outcome(proposal.number).curve)
+
+    def tell(
+        self,
+        number: int,
+        tokens: int,
+        cost: float | None,
+        *,
+        is_complete: bool = False,
+        error: str | None = None,
+    ) -> ToldTrial:
+        """Report an open trial's cost at a number of tokens, and end the trial if it is complete or failed.
+
+        `cost` is nats per token or the share of wrong answers; lower is better. The study's rule may stop or
+        pause the trial. Raises StudyError for an unknown trial, and for a new value of one that has ended.
+        """
+        outcome = self._find_outcome(number)
+        if outcome.state is not TrialState.RUNNING:
+            return self._confirm_told(outcome, tokens)
+        curve = {**outcome.curve, **({} if cost is None else {tokens: outcome.curve.get(tokens, cost)})}
+        end = TrialEnd(reason=StopReason.BUDGET) if is_complete else None
+        director = self._make_director()
+        reports = self._make_reports(dict(sorted(curve.items())), end)
+        continues = director.on_reports(number, reports, error, usage=Usage(tokens=max(curve, default=0)))
+        if is_complete or error is not None or not continues:
+            director.on_ended(number)
+        self._clock.tick()
+        told = self._find_outcome(number)
+        return ToldTrial(number=number, state=told.state, end=told.end)
+
+    def _start_next(self) -> Proposal:
+        director = self._make_director()
+        trial = director.take_next_trial()
+        if trial is None:
+            max_trials = self._resolved.study.budget.trials
+            raise StudyError(
+                f"no trial starts: budget.trials = {max_trials} have started, or nothing new is left to try"
+            )
+        return trial.proposal
+
+    def _start_given(self, configuration: Mapping[str, Any]) -> Proposal:
+        max_trials = self._resolved.study.budget.trials
+        if len(self._proposals.list_outcomes()) >= max_trials:
+            raise StudyError(f"no trial starts: budget.trials = {max_trials} have started")
+        point: dict[str, Scalar] = dict(flatten(configuration))
+        proposal = self._proposals.propose(pin_point(self._resolved.space, point, "the configuration"))
+        self._make_director()
+        return proposal
+
+    def _make_director(self) -> Director:
+        """A director that has taken up every open trial."""
+        resolved = self._resolved
+        rule, max_trials = resolved.make_early_stopping_rule(), resolved.study.budget.trials
+        director = Director(self._proposals, self._records, max_trials, rule, [self._budget.watch])
+        for _ in self._proposals.list_unfinished():
+            trial = director.take_next_trial()
+            assert trial is not None, "open trials are taken up first"
+            director.on_started(trial.proposal.number)
+        return director
+
+    def _find_outcome(self, number: int) -> Outcome:
+        found = [outcome for outcome in self._proposals.list_outcomes() if outcome.number == number]
+        if not found:
+            raise StudyError(f"study {self._resolved.id} has started no trial {number}")
+        return found[0]
+
+    def _confirm_told(self, outcome: Outcome, tokens: int) -> ToldTrial:
+        """The trial as it ended, where the call repeats what ended it."""
+        if tokens > max(outcome.curve, default=tokens):
+            raise StudyError(
+                f"trial {outcome.number} has ended ({outcome.state.value}) and takes no more values"
+            )
+        return ToldTrial(number=outcome.number, state=outcome.state, end=outcome.end)
+
+    def _make_reports(self, curve: Mapping[int, float], end: TrialEnd | None) -> Sequence[Report]:
+        epoch_tokens = self._resolved.open_task().epoch_tokens
+        last = max(curve, default=0)
+        return [
+            _make_report(
+                tokens, cost, tokens / epoch_tokens, self._objective, end if tokens == last else None
+            )
+            for tokens, cost in curve.items()
+        ]
+
+
+def _describe(proposal: Proposal, curve: dict[int, float]) -> OpenTrial:
+    return OpenTrial(
+        number=proposal.number,
+        identity=proposal.identity,
+        configuration=proposal.configuration,
+        curve=curve,
+    )
+
+
+def _make_report(
+    tokens: int, cost: float, epoch: float, objective: Objective, end: TrialEnd | None
+) -> Report:
+    """A report that has the validation and nothing else; a cost that is not finite is a divergence."""
+    is_accuracy, is_finite = objective == "accuracy", math.isfinite(cost)
+    return Report(
+        tokens=tokens,
+        epoch=epoch,
+        train_loss=None,
+        train_perplexity=None,
+        valid_loss=cost if is_finite and not is_accuracy else None,
+        valid_perplexity=math.exp(min(cost, 700.0)) if is_finite and not is_accuracy else None,
+        gradient_norm=None,
+        learning_rate=None,
+        tokens_per_second=0.0,
+        seconds=0.0,
+        peak_memory_bytes=0,
+        end=end if is_finite else TrialEnd(reason=StopReason.DIVERGED, detail=f"the value is {cost}"),
+        objective=objective,
+        valid_accuracy=1 - cost if is_finite and is_accuracy else None,
+    )

@@ -1,0 +1,143 @@
+"""A study driven from outside, one call at a time, each with a driver of its own."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memtune.errors import SpaceError, StudyError
+from memtune.search import Outcome
+from memtune.settings import Settings
+from memtune.studies.ask_tell import AskTell, open_ask_tell
+from memtune.studies.director import Trial
+from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.tracking import Recorder
+from memtune.training import Report
+from memtune.trial_state import StopReason, TrialState
+
+HALVING = '\n[early_stopping]\nkind = "successive_halving"\ngrace = 300\nfactor = 2\n'
+POINT = {"model.layers": 2, "training": {"optimiser": {"learning_rate": 0.5}}}
+
+
+class NoRecords:
+    """Records nothing: the tracking store has its own tests."""
+
+    def start(self, trial: Trial) -> None: ...
+    def report(self, trial: Trial, reports: Sequence[Report]) -> None: ...
+    def remark(self, trial: Trial) -> None: ...
+    def finish(self, trial: Trial) -> None: ...
+
+
+@pytest.fixture
+def resolved(study_file: Path, settings: Settings) -> ResolvedStudy:
+    study_file.write_text(study_file.read_text() + HALVING)
+    return resolve_study(study_file, load_study(study_file), settings)
+
+
+def call(resolved: ResolvedStudy) -> AskTell:
+    return AskTell(resolved, resolved.open_proposals(), NoRecords())
+
+
+def drive(resolved: ResolvedStudy) -> None:
+    """Tell the open trials to their ends, then ask for another, until the study starts no more."""
+    while True:
+        for trial in call(resolved).list_open():
+            rate = trial.configuration["training"]["optimiser"]["learning_rate"]
+            for tokens in (300, 600, 900):
+                told = call(resolved).tell(
+                    trial.number, tokens, rate + 100 / tokens, is_complete=tokens == 900
+                )
+                if told.state is not TrialState.RUNNING:
+                    break
+        try:
+            call(resolved).ask()
+        except StudyError:
+            return
+
+
+def read_results(resolved: ResolvedStudy) -> list[Outcome]:
+    """All but the numbers, of which a kill may skip some."""
+    return [replace(outcome, number=0) for outcome in resolved.open_proposals().list_outcomes()]
+
+
+def test_a_study_killed_at_a_write_equals_the_undisturbed_one(resolved: ResolvedStudy) -> None:
+    journal = Path(resolved.settings.study_database.removeprefix("journal://"))
+    drive(resolved)
+    expected, lines = read_results(resolved), journal.read_bytes().splitlines(keepends=True)
+    assert {outcome.state for outcome in expected} == {TrialState.COMPLETE, TrialState.STOPPED}
+    assert len(expected) == resolved.study.budget.trials
+    for count in range(1, len(lines), 3):
+        journal.write_bytes(b"".join(lines[:count]))
+        drive(resolved)
+        assert read_results(resolved) == expected, f"killed after {count} writes"
+
+
+def test_the_study_s_rule_stops_a_trial(resolved: ResolvedStudy) -> None:
+    for cost in (1.0, 2.0, 3.0):
+        told = call(resolved).tell(call(resolved).ask().number, 300, cost)
+    assert told.state is TrialState.STOPPED
+    assert told.end is not None
+    assert told.end.reason is StopReason.EARLY_STOPPING
+
+
+def test_a_value_told_again_changes_nothing(resolved: ResolvedStudy) -> None:
+    number = call(resolved).ask().number
+    for cost in (2.0, 9.0):
+        assert call(resolved).tell(number, 300, cost).state is TrialState.RUNNING
+    assert call(resolved).list_open()[0].curve == {300: 2.0}
+    for _ in range(2):
+        assert call(resolved).tell(number, 900, 1.5, is_complete=True).state is TrialState.COMPLETE
+    assert read_results(resolved)[0].value == 1.5
+    with pytest.raises(StudyError, match=r"has ended \(complete\)"):
+        call(resolved).tell(number, 1200, 1.0)
+
+
+def test_a_failed_trial_keeps_its_error(resolved: ResolvedStudy) -> None:
+    number = call(resolved).ask().number
+    told = call(resolved).tell(number, 0, None, error="no memory left")
+    assert (told.state, told.end and told.end.detail) == (TrialState.FAILED, "no memory left")
+
+
+def test_a_value_that_is_no_number_fails_the_trial(resolved: ResolvedStudy) -> None:
+    number = call(resolved).ask().number
+    told = call(resolved).tell(number, 300, float("nan"))
+    assert told.state is TrialState.FAILED
+
+
+def test_an_external_configuration_is_checked_and_started_once(resolved: ResolvedStudy) -> None:
+    asked = call(resolved).ask(POINT)
+    assert asked.configuration["model"]["layers"] == 2
+    assert asked.configuration["training"]["optimiser"]["learning_rate"] == 0.5
+    assert [trial.number for trial in call(resolved).list_open()] == [asked.number]
+    with pytest.raises(StudyError, match="not started: the same configuration as trial 0"):
+        call(resolved).ask(asked.configuration)
+    with pytest.raises(SpaceError, match=r"model.layers = 9 is not in the space; .* value is 2"):
+        call(resolved).ask({"model": {"layers": 9}})
+
+
+def test_no_more_trials_start_than_the_budget_has(resolved: ResolvedStudy) -> None:
+    for _ in range(resolved.study.budget.trials):
+        call(resolved).ask()
+    with pytest.raises(StudyError, match=r"budget.trials = 4"):
+        call(resolved).ask()
+    with pytest.raises(StudyError, match=r"budget.trials = 4"):
+        call(resolved).ask(POINT)
+
+
+def test_an_unknown_trial_is_an_error(resolved: ResolvedStudy) -> None:
+    with pytest.raises(StudyError, match="has started no trial 7"):
+        call(resolved).tell(7, 300, 1.0)
+
+
+def test_a_call_records_the_trial_in_the_tracking_store(resolved: ResolvedStudy) -> None:
+    with open_ask_tell(resolved) as session:
+        number = session.ask().number
+    with open_ask_tell(resolved) as session:
+        session.tell(number, 300, 2.0)
+    with open_ask_tell(resolved) as session:
+        session.tell(number, 900, 1.5, is_complete=True)
+    with Recorder(resolved.settings.tracking_uri, resolved.corpus.name) as recorder:
+        recorder.start_study(resolved.id, "layers", {}, {})
+        (recorded,) = recorder.list_recorded_trials().values()
+    assert (recorded.state, recorded.validated_tokens) == (TrialState.COMPLETE, 900)
