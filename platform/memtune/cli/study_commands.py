@@ -158,7 +158,7 @@ def ask(
 
     Example: memtune study ask jobs/studies/demo.toml --json
     """
-    from memtune.studies.ask_tell import open_ask_tell
+    from memtune.results.ask_tell import open_ask_tell
     from memtune.studies.toml_files import read_toml
 
     given = None if configuration is None else read_toml(configuration)
@@ -190,7 +190,7 @@ def tell(
 
     Example: memtune study tell jobs/studies/demo.toml --number 0 --tokens 400000 --value 3.2
     """
-    from memtune.studies.ask_tell import open_ask_tell
+    from memtune.results.ask_tell import open_ask_tell
 
     if value is None and failed is None:
         raise typer.BadParameter("needs --value, or --failed with the reason")

@@ -21,6 +21,7 @@ from memtune.search import (
     check_sampler,
 )
 from memtune.search.early_stopping import NoEarlyStoppingConfig
+from memtune.search.warm_start import list_warm_start_points
 from memtune.settings import Settings
 from memtune.spaces import (
     Chooser,
@@ -37,7 +38,6 @@ from memtune.spaces import (
 from memtune.studies.gpu_share import compute_gpu_bytes, compute_gpu_share
 from memtune.studies.study_terms import Budget, Prices, Repeats, Resources
 from memtune.studies.toml_files import read_toml
-from memtune.studies.warm_start import list_warm_start_points
 from memtune.tasks import AnyTask, open_task
 from memtune.training import (
     MemoryEstimate,

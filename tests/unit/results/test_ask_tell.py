@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from memtune.errors import SpaceError, StudyError
+from memtune.results.ask_tell import AskTell, open_ask_tell
 from memtune.search import Outcome
 from memtune.settings import Settings
-from memtune.studies.ask_tell import AskTell, open_ask_tell
 from memtune.studies.director import Trial
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.tracking import Recorder

@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterable
 
 from memtune.errors import StudyError
-from memtune.search import Outcome, StudyReader
+from memtune.search.outcomes import Outcome
+from memtune.search.study_reader import StudyReader
 from memtune.spaces import Scalar, Space, adapt_point
 from memtune.trial_state import TrialState
 from memtune.values import flatten

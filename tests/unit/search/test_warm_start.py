@@ -6,10 +6,10 @@ import pytest
 
 from memtune.errors import StudyError
 from memtune.search import Outcome
+from memtune.search.warm_start import select_best_points
 from memtune.settings import Settings
 from memtune.spaces import combine_spaces, read_space
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
-from memtune.studies.warm_start import select_best_points
 from memtune.trial_state import TrialState
 
 SPACE = """[model]
