@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import optuna
 import pytest
@@ -313,7 +314,7 @@ def test_every_family_has_two_trials_before_the_sampler_chooses_families(open_st
     assert sorted(drawn) == sorted([*FAMILIES, *FAMILIES])
 
 
-POINTS = [
+POINTS: list[dict[str, Any]] = [
     {"optimiser.kind": "adam", "optimiser.adam.learning_rate": 2e-3, "model.memory_size": 7},
     {"optimiser.kind": "sgd"},
 ]

@@ -16,7 +16,7 @@ from memtune.search.samplers.cmaes import EvolutionStrategy
 from memtune.search.samplers.forest import FieldFeatures
 from memtune.search.samplers.joint_space import JointSpace
 from memtune.search.samplers.told_values import complete_trials, extrapolate_stopped
-from memtune.spaces import RandomChooser, combine_spaces, read_space
+from memtune.spaces import RandomChooser, Scalar, combine_spaces, read_space
 
 COMPLETE, PRUNED = TrialState.COMPLETE, TrialState.PRUNED
 SPACE = """
@@ -256,7 +256,7 @@ def test_families_share_the_features_of_their_common_fields():
     space = combine_spaces(
         read_space(FAMILIES.format(*names), names[0]) for names in (("a", "x"), ("b", "y"))
     )
-    points = [
+    points: list[dict[str, Scalar]] = [
         {"family": "a", "a.model.width": 4, "a.model.memory": "x", "b.model.width": 8, "b.model.memory": "y"},
         {"family": "b", "b.model.width": 4, "b.model.memory": "none"},
     ]

@@ -3,7 +3,7 @@
 import pytest
 
 from memtune.errors import SpaceError
-from memtune.spaces import adapt_point, combine_spaces, override_space, pin_point, read_space
+from memtune.spaces import Scalar, adapt_point, combine_spaces, override_space, pin_point, read_space
 
 LSTM = """
 [model]
@@ -36,7 +36,13 @@ def combine():
 
 
 def test_a_point_gives_the_parameters_by_name():
-    point = {RATE: 1.0, KIND: "sgd", "model.width": 128, "model.layers": 1, "model.dropout": 0.35}
+    point: dict[str, Scalar] = {
+        RATE: 1.0,
+        KIND: "sgd",
+        "model.width": 128,
+        "model.layers": 1,
+        "model.dropout": 0.35,
+    }
     assert pin_point(make_space(), point, "study") == {
         "training.optimiser.kind": "sgd",
         "training.optimiser.sgd.learning_rate": 1.0,
@@ -86,7 +92,7 @@ def test_a_point_of_several_families_names_its_family():
         pin_point(combine(), {"model.width": 64}, "study")
 
 
-PAPER = {KIND: "sgd", RATE: 3.0, "model.width": 650, "model.tie": True, "model.missing": 1}
+PAPER: dict[str, Scalar] = {KIND: "sgd", RATE: 3.0, "model.width": 650, "model.tie": True, "model.missing": 1}
 
 
 def test_a_paper_s_setting_takes_the_nearest_values():
