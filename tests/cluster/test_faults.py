@@ -62,8 +62,8 @@ checkpoint_every = "{CHECKPOINT_SECONDS}s"
 max_silence = "{SILENCE_SECONDS}s"
 """
 WIDTH = 3000
-SPARE_BYTES = 4 * 4 * WIDTH**2 // 2
-"""Bytes that the first network's worker may still allocate: half of the matrix of such a wide layer."""
+SPARE_BYTES = 4 * 4 * WIDTH**2
+"""Bytes that the first network's worker may still allocate: one of the two matrices of such a wide layer."""
 TRAINED = f"""
 [training]
 report_every = {TOKENS // 2}
@@ -150,7 +150,12 @@ class FaultInjector:
         self._faulty_study.unsaved_seconds = time.time() - index.stat().st_mtime
 
     def _pause(self) -> None:
-        """Pause the worker, and limit its memory for the next trials."""
+        """Pause the worker, and limit its memory for the next trials.
+
+        Not before the first checkpoint: a worker that starts still allocates what it needs for every trial.
+        """
+        index = self._get_index_path("paused")
+        poll_until(lambda: read_index(index), "a checkpoint")
         (worker,) = self._ray.find_trial_processes()
         os.kill(worker, signal.SIGSTOP)
         pages, *_ = Path(f"/proc/{worker}/statm").read_text().split()
