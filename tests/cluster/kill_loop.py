@@ -41,7 +41,7 @@ from tests.conftest import SENTENCES, SPACE_TOML
 
 __all__ = ["KillLoop", "Tally", "run_with_library"]
 
-MEASURED_WORDS = ("second", "memory", "duration")
+MEASURED_WORDS = ("second", "hours", "memory", "duration")
 """Metrics and fields with such a word in their name are measurements, which differ from run to run."""
 MEASURED_FIELDS = frozenset(
     {"tokens_per_second", "seconds", "cpu_seconds", "gpu_seconds", "usage", "peak_memory_bytes", "digest"}

@@ -53,7 +53,7 @@ def bucket(
     """A new bucket's URI; the endpoint and its keys come from the environment, as on a cluster."""
     for name, value in object_store.build_client_environment(f"http://127.0.0.1:{proxy.port}").items():
         monkeypatch.setenv(name, value)
-    name = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[:60].strip("-")
+    name = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[-60:].strip("-")
     object_store.make_bucket(name)
     return f"s3://{name}"
 

@@ -122,7 +122,9 @@ def test_shares_that_are_not_positive_are_refused(shares):
 
 
 def test_a_text_too_short_to_divide_is_refused(bring):
-    with pytest.raises(CorpusError, match=r"empty: by seed 0 none of the 1 sentences of .*larger share"):
+    with pytest.raises(
+        CorpusError, match=r"empty: with seed 0 it got none of the 1 sentences of .*larger share"
+    ):
         bring("one line\n")
 
 

@@ -2,10 +2,20 @@
 
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from memtune.studies.budgets.stop_request import STOPPING_MESSAGE, StopRequest
+
+
+@pytest.fixture(autouse=True)
+def _default_hangup() -> Iterator[None]:
+    """The tests may run under nohup, which ignores hangups."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 

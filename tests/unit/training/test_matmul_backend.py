@@ -17,6 +17,7 @@ SLOW = MatmulBackend(kernels="default", error=2e-3, gain=None)
 @pytest.fixture(autouse=True)
 def _isolate_backend(tmp_path, monkeypatch):
     before = MKLDNN.matmul.fp32_precision
+    MKLDNN.matmul.fp32_precision = "none"
     monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path))
     select_backend.cache_clear()
     yield
