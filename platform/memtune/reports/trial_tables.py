@@ -170,9 +170,7 @@ def family_table(
         outcome = outcome_by_identity[best.identity]
         config = TrialConfig.model_validate(outcome.configuration)
         cells = [describe_trial(config, searched_fields), f"{config.parameter_count(vocabulary_size):,}"]
-        trials = sum(
-            bool(other.curve) and other.configuration["model"]["family"] == best.family for other in outcomes
-        )
+        trials = sum(bool(other.curve) and other.family == best.family for other in outcomes)
         table.add_row(best.name, *cells, f"{max(outcome.curve):,}", figure, seeds, str(trials))
     return table
 

@@ -131,9 +131,8 @@ def find_best_trial(outcomes: list[Outcome], objective: Objective) -> BestTrial 
     if not points:
         return None
     cost, number, tokens, outcome = min(points, key=lambda point: point[:3])
-    family = str(outcome.configuration["model"]["family"])
     figure = format_figure(objective, cost, 3)
-    return BestTrial(number=number, family=family, cost=cost, figure=figure, tokens=tokens)
+    return BestTrial(number=number, family=outcome.family, cost=cost, figure=figure, tokens=tokens)
 
 
 def read_study_file(study: str, settings: Settings) -> dict[str, Any]:

@@ -71,10 +71,9 @@ def show_study(study: str, settings: Settings | None = None) -> StudyDetail:
     settings = settings or Settings.from_environment()
     stored = find_study(study, settings)
     objective = get_objective(stored)
-    families = sorted({_get_family(outcome) for outcome in stored.outcomes})
+    families = sorted({outcome.family for outcome in stored.outcomes})
     best = [
-        find_best_trial([o for o in stored.outcomes if _get_family(o) == family], objective)
-        for family in families
+        find_best_trial([o for o in stored.outcomes if o.family == family], objective) for family in families
     ]
     return StudyDetail(
         summary=summarise_study(stored, settings),
@@ -107,7 +106,7 @@ def explain_end(
     compared = [
         ComparedTrial(
             number=outcome.number,
-            family=_get_family(outcome),
+            family=outcome.family,
             tokens=tokens,
             cost=outcome.curve[tokens],
             figure=format_figure(objective, outcome.curve[tokens], 3),
@@ -123,7 +122,7 @@ def _describe_end(outcome: Outcome, objective: Objective) -> EndedTrial:
     tokens = max(outcome.curve, default=0)
     return EndedTrial(
         number=outcome.number,
-        family=_get_family(outcome),
+        family=outcome.family,
         state=outcome.state,
         tokens=tokens,
         figure=format_figure(objective, outcome.curve[tokens], 3) if outcome.curve else None,
@@ -141,7 +140,3 @@ def _trace_progress(stored: StoredStudy, objective: Objective) -> list[ProgressP
             figure = format_figure(objective, cost, 3)
             points.append(ProgressPoint(tokens=tokens, number=outcome.number, figure=figure))
     return points
-
-
-def _get_family(outcome: Outcome) -> str:
-    return str(outcome.configuration["model"]["family"])

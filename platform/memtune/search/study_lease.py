@@ -122,7 +122,7 @@ class Lease:
             timeout_seconds,
             notify,
         )
-        # A journal keeps every heartbeat for ever, so heartbeats have a journal of their own.
+        # A journal keeps every heartbeat permanently, so heartbeats have a journal of their own.
         journal = storage_url.startswith(JOURNAL_PREFIX)
         self._storage = open_study_database(f"{storage_url}.drivers" if journal else storage_url)
         self._redacted_url = redact_url(storage_url)

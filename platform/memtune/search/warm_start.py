@@ -41,7 +41,7 @@ def select_best_points(outcomes: Iterable[Outcome], space: Space) -> list[dict[s
     seen: dict[str, int] = {}
     placed: list[tuple[int, dict[str, Scalar]]] = []
     for outcome in ranked:
-        family = str(outcome.configuration["model"]["family"])
+        family = outcome.family
         place = seen.get(family, 0)
         if place < BEST_PER_FAMILY and family in _list_families(space, family):
             seen[family] = place + 1

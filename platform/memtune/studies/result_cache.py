@@ -62,9 +62,7 @@ class ResultCache:
             if outcome.state is TrialState.COMPLETE:
                 source = Source(study, outcome.number, outcome.identity, are_repeats)
                 self._sources.setdefault(outcome.identity, source)
-                # The database may hold studies of other programs, without such a field.
-                family = outcome.configuration.get("model", {}).get("family")
-                self._complete[str(family)].append((source, outcome))
+                self._complete[outcome.family].append((source, outcome))
 
     def reuse(self, config: TrialConfig, root: str) -> Source | None:
         """Give a trial without a checkpoint the trained state of another study; return where it is from.

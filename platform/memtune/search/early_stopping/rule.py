@@ -22,7 +22,7 @@ class Action(StrEnum):
 
     CONTINUE = "continue"
     STOP = "stop"
-    """End the trial for good."""
+    """End the trial permanently."""
     PAUSE = "pause"
     """Keep the trial's checkpoint; the rule may choose the trial to continue later."""
 

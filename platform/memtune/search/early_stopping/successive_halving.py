@@ -26,7 +26,7 @@ __all__ = ["SuccessiveHalving", "SuccessiveHalvingConfig"]
 
 
 class SuccessiveHalvingConfig(RungConfig):
-    """A trial that reaches a rung continues or is stopped for good."""
+    """A trial that reaches a rung continues or is stopped permanently."""
 
     kind: Literal["successive_halving"] = "successive_halving"
 

@@ -86,7 +86,7 @@ def compute_study_cost(
         study=study,
         total=make_row("all", outcomes),
         by_state=make_rows(lambda outcome: outcome.state.value),
-        by_family=make_rows(lambda outcome: str(outcome.configuration["model"]["family"])),
+        by_family=make_rows(lambda outcome: outcome.family),
         seconds=seconds,
         full_tokens=sum(count_full_tokens(outcome) for outcome in outcomes),
         saved_tokens=sum(max(0, count_full_tokens(o) - max(o.curve, default=0)) for o in stopped),
