@@ -134,6 +134,11 @@ def test_building_has_no_parameters_and_draws_no_random_number(config):
 
 
 @every_example
+def test_the_state_is_the_words_before_the_present_one(config):
+    assert config.state_size() == config.order - 1
+
+
+@every_example
 def test_a_counting_family_is_not_trained_by_gradient_and_has_no_network(config):
     assert not config.is_trained_by_gradient
     assert config.describe_output() == {}

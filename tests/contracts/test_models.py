@@ -197,6 +197,14 @@ def test_the_cost_of_the_body_does_not_depend_on_the_vocabulary(config):
 
 
 @every_example
+def test_the_state_formula_counts_what_a_model_carries_once_its_memory_is_full(config):
+    # A tape without a limit is as long as the text: 21 words, and the slot before the first one.
+    steps = 21 if getattr(config, "tape_size", 1) is None else 90
+    _, state = model_of(config).encode(text(1, steps), model_of(config).initial_state(1))
+    assert config.state_size() == sum(tensor.numel() for tensor in state.values())
+
+
+@every_example
 def test_equal_seeds_give_equal_models_and_others_do_not(config):
     models = [build_model(config, WORDS, seed).state_dict() for seed in (7, 7, 8)]
     torch.testing.assert_close(models[0], models[1], rtol=0, atol=0)

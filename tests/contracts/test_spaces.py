@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from memtune.errors import SpaceError
 from memtune.models import MODELS, NeuralLanguageModelConfig, build_model, negative_log_likelihood
-from memtune.spaces import RandomChooser, Space, check_space, load_space, override_space
+from memtune.spaces import RandomChooser, SizeKind, Space, check_space, load_space, override_space
 from memtune.training import TrialConfig
 from memtune.values import digest, parse
 
@@ -15,6 +16,8 @@ BUDGET = {"training": {"tokens": 1000}}  # a study's part, which no space holds
 WORDS = 31
 SAMPLES = 200
 NARROW = 8
+CARRY_WORDS = ("memory_network", "residual_memory", "feed_forward")
+"""Families whose state is the last words, whatever their width."""
 
 every_space = pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 
@@ -33,13 +36,13 @@ def space_of(file: Path) -> Space:
     return override_space(load_space(file), BUDGET if is_of_networks(file) else {})
 
 
-def count_parameters(configuration) -> int:
-    return parse(TrialConfig, configuration, "count").model.parameter_count(WORDS)
+def measure_size(configuration, kind: SizeKind) -> int:
+    return parse(TrialConfig, configuration, "measured").measure_size(kind, WORDS)
 
 
 def samples(file: Path) -> list[TrialConfig]:
     space, chooser = space_of(file), RandomChooser(0)
-    drawn = [space.sample(chooser, count_parameters) for _ in range(SAMPLES)]
+    drawn = [space.sample(chooser, measure_size) for _ in range(SAMPLES)]
     return [parse(TrialConfig, configuration, file.name) for configuration in drawn]
 
 
@@ -59,12 +62,12 @@ def test_a_space_asks_a_question(file):
 
 @every_space
 def test_every_name_and_bound_is_known_to_the_configuration(file):
-    check_space(space_of(file), TrialConfig, count_parameters=count_parameters)
+    check_space(space_of(file), TrialConfig, measure_size=measure_size)
 
 
 @every_space
 def test_a_space_leaves_budget_and_protocol_to_the_study(file):
-    configuration = load_space(file).sample(RandomChooser(0), count_parameters)
+    configuration = load_space(file).sample(RandomChooser(0), measure_size)
     assert set(configuration) == ({"model", "training"} if is_of_networks(file) else {"model"})
     assert not {"epochs", "tokens", "report_every"} & set(configuration.get("training", {}))
 
@@ -93,13 +96,40 @@ def test_every_sampled_architecture_takes_a_training_step(file):
         assert not torch.equal(before, weight), config
 
 
-@every_space_of_networks
-def test_sizes_can_be_made_equal(file):
-    """A study may fit the width instead of sampling it."""
-    space = override_space(space_of(file), {"model": {"width": {"fit_parameters": 20_000}}})
+TARGETS: dict[SizeKind, int] = {"parameters": 20_000, "multiply_adds": 20_000, "state": 3_000}
+FITTED = [
+    (file, kind)
+    for file in NETWORKS
+    for kind in TARGETS
+    if kind != "state" or load_space(file).family not in (None, *CARRY_WORDS)
+]
+
+
+def fit_width(file: Path, kind: SizeKind) -> Space:
+    return override_space(space_of(file), {"model": {"width": {f"fit_{kind}": TARGETS[kind]}}})
+
+
+@pytest.mark.parametrize(("file", "kind"), FITTED, ids=[f"{file.stem}-{kind}" for file, kind in FITTED])
+def test_sizes_can_be_made_equal(file, kind):
+    """A study may fit the width instead of sampling it; the next widths are no nearer to the target."""
+    target, space = TARGETS[kind], fit_width(file, kind)
     for seed in range(20):
-        size = count_parameters(space.sample(RandomChooser(seed), count_parameters))
-        assert size == pytest.approx(20_000, rel=0.05)
+        configuration = space.sample(RandomChooser(seed), measure_size)
+        width = configuration["model"]["width"]
+        below, own, above = (
+            measure_size({**configuration, "model": {**configuration["model"], "width": near}}, kind)
+            for near in (width - 1, width, width + 1)
+        )
+        assert abs(own - target) <= min(abs(below - target), abs(above - target))
+        # The state of many layers or slots grows by hundreds with each width.
+        assert abs(own - target) <= max(0.05 * target, (above - below) / 2)
+
+
+@pytest.mark.parametrize("family", CARRY_WORDS)
+def test_the_state_of_a_family_that_carries_words_cannot_be_fitted(family):
+    file = next(file for file in NETWORKS if load_space(file).family == family)
+    with pytest.raises(SpaceError, match=r"fit_state = 3000 .* numbers of state, whatever this field is"):
+        fit_width(file, "state").sample(RandomChooser(0), measure_size)
 
 
 def test_one_space_holds_every_family_of_networks():

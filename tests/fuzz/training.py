@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from memtune.corpora import Corpus
 from memtune.errors import MemtuneError
-from memtune.spaces import RandomChooser, override_space, read_space
+from memtune.spaces import RandomChooser, SizeKind, override_space, read_space
 from memtune.studies.study import check_spaces, load_study, make_trial_config
 from memtune.training import GradientTrainer, TrialConfig, load_best_model, read_checkpoint
 from memtune.training.checkpoint import RECORD_FILE, read_record
@@ -95,7 +95,7 @@ class Target:
             parameter.leaf.test_values()
         space.describe(), space.size(), space.family
         for entries in ({}, {"training": {"tokens": 1000}}):
-            sampled = override_space(space, entries).sample(RandomChooser(0), _count_parameters)
+            sampled = override_space(space, entries).sample(RandomChooser(0), _measure_size)
             make_trial_config(sampled).parameter_count(VOCABULARY_SIZE)
 
     def read_study(self, text: str) -> None:
@@ -144,8 +144,8 @@ TARGETS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Target, Any], None]]]
 }
 
 
-def _count_parameters(sampled: Any) -> int:
-    return make_trial_config(sampled).parameter_count(VOCABULARY_SIZE)
+def _measure_size(sampled: Any, kind: SizeKind) -> int:
+    return make_trial_config(sampled).measure_size(kind, VOCABULARY_SIZE)
 
 
 def _alter(path: Path, kind: str, number: int, value: Any) -> None:

@@ -78,6 +78,10 @@ class LanguageModelConfig(Value, ABC):
         """Multiply-adds of the matrix products per predicted token: forward pass with the output layer."""
 
     @abstractmethod
+    def state_size(self) -> int:
+        """Numbers that the model carries from one word of a text to the next, once its memory is full."""
+
+    @abstractmethod
     def describe(self) -> dict[str, str | int | float]:
         """The fields that distinguish two models of this family in a table."""
 

@@ -32,14 +32,24 @@ class RestrictedStudy:
 
     Reason: a sampler reads every trial at every ask, so the time per proposal grows with the study. The
     samplers read through the private `Study._get_trials`. `get_trials` and `trials` give the same, so that a
-    sampler that reads through the public names still sees these trials only.
+    sampler that reads through the public names still sees these trials only. With several objectives it says
+    so to the samplers, through the private `Study._is_multi_objective` too; the stored study has one.
     """
 
-    def __init__(self, study: optuna.Study, trials: Sequence[FrozenTrial]) -> None:
-        self._study, self._trials = study, trials
+    def __init__(self, study: optuna.Study, trials: Sequence[FrozenTrial], objectives: int = 1) -> None:
+        """`objectives` are minimised; the trials have a value of each."""
+        self._study, self._trials, self._objectives = study, trials, objectives
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._study, name)
+
+    @property
+    def directions(self) -> list[optuna.study.StudyDirection]:
+        """Every objective is minimised."""
+        return [optuna.study.StudyDirection.MINIMIZE] * self._objectives
+
+    def _is_multi_objective(self) -> bool:
+        return self._objectives > 1
 
     @property
     def trials(self) -> list[FrozenTrial]:

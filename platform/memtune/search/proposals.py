@@ -16,10 +16,10 @@ from memtune.search.optuna_trials import is_paused, is_rejected, read_outcome, r
 from memtune.search.outage_buffer import OutageBuffer, StorageUnavailableError, convert_outage_errors
 from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.proposer import Candidates, Proposer
-from memtune.search.samplers import SamplerConfig
+from memtune.search.samplers import MultiObjective, SamplerConfig
 from memtune.search.study_database import open_study_database, redact_url
 from memtune.search.trial_store import TrialStore
-from memtune.spaces import CountParameters, Scalar, Space
+from memtune.spaces import MeasureSize, Scalar, Space
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.trial_state import TrialState as MemtuneState
 from memtune.usage import Usage
@@ -43,21 +43,23 @@ class Proposals:
         sampler: SamplerConfig,
         identify: Callable[[dict[str, Any]], str],
         get_refusal_reason: Callable[[dict[str, Any]], str | None],
-        count_parameters: CountParameters | None = None,
+        measure_size: MeasureSize | None = None,
         guard: Callable[[], None] = lambda: None,
         initial_points: Sequence[Mapping[str, Scalar]] = (),
+        objectives: MultiObjective | None = None,
     ) -> None:
         """`guard` is called before every write. It raises when this driver must not write any more.
 
-        `initial_points` are tried first: values of parameters by name; the sampler draws the others.
+        `initial_points` are tried first: values of parameters by name; the sampler draws the others. Without
+        `objectives` there is one, the trials' value.
         """
         storage, redacted_url = open_study_database(storage_url), redact_url(storage_url)
         self._buffer = OutageBuffer(redacted_url)
         with convert_outage_errors(redacted_url):
             self._store = TrialStore(storage, study_name, guard)
             self._store.recover_interrupted()
-            candidates = Candidates(space, identify, get_refusal_reason, count_parameters)
-            self._proposer = Proposer(self._store, candidates, sampler, initial_points)
+            candidates = Candidates(space, identify, get_refusal_reason, measure_size)
+            self._proposer = Proposer(self._store, candidates, sampler, initial_points, objectives)
 
     def ask(self) -> Proposal | None:
         """The next trial to run, stored as running; None when nothing new is left to try.

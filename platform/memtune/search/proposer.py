@@ -16,9 +16,9 @@ from memtune.errors import ConfigurationError, StudyError
 from memtune.search.optuna_trials import read_outcome, read_proposal, select_started
 from memtune.search.outcomes import Proposal
 from memtune.search.proposal_history import History
-from memtune.search.samplers import SamplerConfig, SamplerFactory
+from memtune.search.samplers import MultiObjective, SamplerConfig, SamplerFactory
 from memtune.search.trial_store import TrialStore
-from memtune.spaces import CountParameters, PinnedChooser, RandomChooser, Scalar, Space
+from memtune.spaces import MeasureSize, PinnedChooser, RandomChooser, Scalar, Space
 from memtune.values import digest
 
 __all__ = ["Candidates", "Proposer"]
@@ -46,14 +46,14 @@ class Candidates:
         space: Space,
         identify: Callable[[dict[str, Any]], str],
         get_refusal_reason: Callable[[dict[str, Any]], str | None],
-        count_parameters: CountParameters | None = None,
+        measure_size: MeasureSize | None = None,
     ) -> None:
         self.space, self.identify, self.get_refusal_reason = space, identify, get_refusal_reason
-        self._count_parameters = count_parameters
+        self._measure_size = measure_size
 
     def sample(self, trial: Any) -> dict[str, Any]:
         """The configuration that a trial or a chooser draws."""
-        return self.space.sample(trial, self._count_parameters)
+        return self.space.sample(trial, self._measure_size)
 
     def has_tried_all(self, history: History) -> bool:
         """Whether every point of a finite space has been started."""
@@ -96,13 +96,14 @@ class Proposer:
         candidates: Candidates,
         config: SamplerConfig,
         initial_points: Sequence[Mapping[str, Scalar]] = (),
+        objectives: MultiObjective | None = None,
     ) -> None:
         """`initial_points` are tried first: values of parameters by name; the sampler draws the others."""
         self._store, self._candidates, self._config = store, candidates, config
         families = len(candidates.space.family_choices())
         startup_trials = max(config.startup_trials, MIN_FAMILY_TRIALS * families)
         self._trials_per_family = startup_trials // max(families, 1)
-        self._samplers = SamplerFactory(config, candidates.space, startup_trials)
+        self._samplers = SamplerFactory(config, candidates.space, startup_trials, objectives)
         self._planned_points = [*store.keep_initial_points(initial_points), *self._list_grid()]
         self._is_exhausted = False
         self._cached_history: History | None = None

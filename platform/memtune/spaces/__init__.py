@@ -9,7 +9,8 @@ value is a constant, and a parameter is an inline table of one kind::
     family = "recurrent_memory"                       # a constant
     memory_size = { int = [1, 20] }                   # both ends included; optional: step = 2 or log = true
     temporal = { choice = [true, false] }             # texts, numbers or true/false
-    width = { fit_parameters = 2_000_000 }            # an integer solved for a number of parameters
+    width = { fit_parameters = 2_000_000 }            # an integer solved for a number of parameters;
+                                                      # or fit_multiply_adds (per token), or fit_state
 
     [training]
     clip_norm = { float = [1.0, 10.0], log = true }   # or step = 0.5
@@ -30,8 +31,8 @@ settings of papers, as values by dotted field (`space_points`).
 """
 
 from memtune.spaces.choosers import Chooser, PinnedChooser, RandomChooser, Scalar
-from memtune.spaces.parameters import Categorical, Constant, FittedParameters, Integer, Real
-from memtune.spaces.space import CountParameters, Space, combine_spaces
+from memtune.spaces.parameters import Categorical, Constant, FittedSize, Integer, Real, SizeKind
+from memtune.spaces.space import MeasureSize, Space, combine_spaces
 from memtune.spaces.space_files import list_space_files, load_space, load_spaces, read_space
 from memtune.spaces.space_overrides import override_space
 from memtune.spaces.space_points import adapt_point, pin_point
@@ -43,15 +44,16 @@ __all__ = [
     "Categorical",
     "Chooser",
     "Constant",
-    "CountParameters",
-    "FittedParameters",
+    "FittedSize",
     "Group",
     "Integer",
+    "MeasureSize",
     "Parameter",
     "PinnedChooser",
     "RandomChooser",
     "Real",
     "Scalar",
+    "SizeKind",
     "Space",
     "adapt_point",
     "check_space",

@@ -1,17 +1,35 @@
 """The leaves of a space: constants and parameters of a single field of a configuration."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from memtune.errors import SpaceError
 from memtune.spaces.choosers import Chooser, Scalar
 
-__all__ = ["Categorical", "Constant", "FittedParameters", "Integer", "Leaf", "Real"]
+__all__ = [
+    "FIT_PREFIX",
+    "SIZE_NOUNS",
+    "Categorical",
+    "Constant",
+    "FittedSize",
+    "Integer",
+    "Leaf",
+    "Real",
+    "SizeKind",
+]
 
 MAX_FITTED_VALUE = 2**24
-"""Largest power of two that `FittedParameters.solve` tries."""
+"""Largest power of two that `FittedSize.solve` tries."""
+SizeKind = Literal["parameters", "multiply_adds", "state"]
+"""A size of a model that grows with its width."""
+SIZE_NOUNS: Mapping[SizeKind, str] = {
+    "parameters": "parameters",
+    "multiply_adds": "multiply-adds per token",
+    "state": "numbers of state",
+}
+FIT_PREFIX = "fit_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,18 +157,24 @@ class Categorical:
 
 
 @dataclass(frozen=True, slots=True)
-class FittedParameters:
-    """A positive integer, such as a width, whose model has about `target` parameters."""
+class FittedSize:
+    """A positive integer, such as a width, whose model has about `target` of a size."""
 
+    size_kind: SizeKind
     target: int
 
-    def sample(self, chooser: Chooser, name: str) -> "FittedParameters":
+    @property
+    def name(self) -> str:
+        """As in a space file: "fit_parameters"."""
+        return f"{FIT_PREFIX}{self.size_kind}"
+
+    def sample(self, chooser: Chooser, name: str) -> "FittedSize":
         """Itself; the space solves it after all other fields are chosen."""
         return self
 
     def describe(self) -> dict[str, Any]:
         """As in a space file."""
-        return {"fit_parameters": self.target}
+        return {self.name: self.target}
 
     def size(self) -> int | None:
         """1: the other fields determine it."""
@@ -164,30 +188,32 @@ class FittedParameters:
         """Empty: it is solved, not chosen."""
         return ()
 
-    def solve(self, count_parameters: Callable[[int], int]) -> int:
-        """The positive integer whose count is nearest to the target; of two equally near, the smaller.
+    def solve(self, measure: Callable[[int], int]) -> int:
+        """The positive integer whose size is nearest to the target; of two equally near, the smaller.
 
-        `count_parameters` must increase with its argument; bisection calls it about 2 log2(result) times.
-        Raises SpaceError for a target below the count of 1 or above the count of 2^24.
+        `measure` must increase with its argument; bisection calls it about 2 log2(result) times. Raises
+        SpaceError for a target below the size of 1 or above that of 2^24, and where the size is constant.
         """
-        if (least := count_parameters(1)) > self.target:
-            raise SpaceError(
-                f"fit_parameters = {self.target} is out of reach: 1 gives {least} parameters already"
-            )
-        high = 1
-        while count_parameters(high) < self.target:
+        least, high = measure(1), 1
+        if least > self.target:
+            raise self._make_error(f"1 gives {least} already", least, measure)
+        while measure(high) < self.target:
             if high >= MAX_FITTED_VALUE:
-                raise SpaceError(
-                    f"fit_parameters = {self.target} is out of reach: {high} gives {count_parameters(high)}"
-                )
+                raise self._make_error(f"{high} gives {measure(high)}", least, measure)
             high *= 2
         low = high // 2
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if count_parameters(middle) < self.target else (low, middle)
-        if low and self.target - count_parameters(low) <= count_parameters(high) - self.target:
+            low, high = (middle, high) if measure(middle) < self.target else (low, middle)
+        if low and self.target - measure(low) <= measure(high) - self.target:
             return low
         return high
 
+    def _make_error(self, reason: str, least: int, measure: Callable[[int], int]) -> SpaceError:
+        noun = SIZE_NOUNS[self.size_kind]
+        if measure(MAX_FITTED_VALUE) == least:
+            reason = f"the model has {least} {noun}, whatever this field is"
+        return SpaceError(f"{self.name} = {self.target} ({noun}) is out of reach: {reason}")
 
-Leaf = Constant | Integer | Real | Categorical | FittedParameters
+
+Leaf = Constant | Integer | Real | Categorical | FittedSize

@@ -6,15 +6,15 @@ from typing import Any
 
 from memtune.errors import SpaceError
 from memtune.spaces.choosers import Chooser, Scalar
-from memtune.spaces.parameters import Constant, FittedParameters
+from memtune.spaces.parameters import Constant, FittedSize, SizeKind
 from memtune.spaces.space_tree import Branch, Group, Parameter
 
-__all__ = ["FAMILY_FIELD", "CountParameters", "Space", "combine_spaces"]
+__all__ = ["FAMILY_FIELD", "MeasureSize", "Space", "combine_spaces"]
 
 FAMILY_FIELD = "model.family"
 
-CountParameters = Callable[[Mapping[str, Any]], int]
-"""The closed-form parameter count of the model of a (nested) configuration."""
+MeasureSize = Callable[[Mapping[str, Any], SizeKind], int]
+"""A size of the model of a (nested) configuration, by formula."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,15 @@ class Space:
     question: str = ""
     paper_points: tuple[Mapping[str, Scalar], ...] = ()
 
-    def sample(self, chooser: Chooser, count_parameters: CountParameters | None = None) -> dict[str, Any]:
+    def sample(self, chooser: Chooser, measure_size: MeasureSize | None = None) -> dict[str, Any]:
         """A nested configuration chosen by `chooser`.
 
-        `count_parameters` solves a fitted integer after all other fields are chosen. Raises SpaceError for a
-        fitted integer without `count_parameters` or without a solution.
+        `measure_size` solves a fitted integer after all other fields are chosen. Raises SpaceError for a
+        fitted integer without `measure_size` or without a solution.
         """
         configuration = self.root.sample(chooser, "")
         for holder, key, fitted in _find_fitted(configuration):
-            holder[key] = self._solve_fitted(configuration, holder, key, fitted, count_parameters)
+            holder[key] = self._solve_fitted(configuration, holder, key, fitted, measure_size)
         return configuration
 
     def parameters(self) -> list[Parameter]:
@@ -75,21 +75,21 @@ class Space:
         configuration: dict[str, Any],
         holder: dict[str, Any],
         key: str,
-        fitted: FittedParameters,
-        count_parameters: CountParameters | None,
+        fitted: FittedSize,
+        measure_size: MeasureSize | None,
     ) -> int:
-        if count_parameters is None:
+        if measure_size is None:
             raise SpaceError(
-                f"{self.source}: [{key}] fit_parameters = {fitted.target} needs a function that counts a "
-                "configuration's parameters; give it to the space, or the field a value"
+                f"{self.source}: [{key}] {fitted.name} = {fitted.target} needs a function that measures a "
+                "configuration's sizes; give it to the space, or the field a value"
             )
 
-        def count(value: int) -> int:
+        def measure(value: int) -> int:
             holder[key] = value
-            return count_parameters(configuration)
+            return measure_size(configuration, fitted.size_kind)
 
         try:
-            return fitted.solve(count)
+            return fitted.solve(measure)
         except SpaceError as error:
             raise SpaceError(
                 f"{self.source}: [{key}] {error}; change the target or the other fields"
@@ -134,11 +134,11 @@ def combine_spaces(spaces: Iterable[Space]) -> Space:
     )
 
 
-def _find_fitted(configuration: dict[str, Any]) -> list[tuple[dict[str, Any], str, FittedParameters]]:
+def _find_fitted(configuration: dict[str, Any]) -> list[tuple[dict[str, Any], str, FittedSize]]:
     found = []
     for key, value in configuration.items():
         if isinstance(value, dict):
             found += _find_fitted(value)
-        elif isinstance(value, FittedParameters):
+        elif isinstance(value, FittedSize):
             found.append((configuration, key, value))
     return found

@@ -9,7 +9,17 @@ from typing import Any
 
 from memtune.errors import SpaceError, did_you_mean
 from memtune.spaces.choosers import Scalar
-from memtune.spaces.parameters import Categorical, Constant, FittedParameters, Integer, Leaf, Real
+from memtune.spaces.parameters import (
+    FIT_PREFIX,
+    SIZE_NOUNS,
+    Categorical,
+    Constant,
+    FittedSize,
+    Integer,
+    Leaf,
+    Real,
+    SizeKind,
+)
 from memtune.spaces.space import Space, combine_spaces
 from memtune.spaces.space_points import pin_point
 from memtune.spaces.space_tree import Branch, Group, Node, count_fitted, join_name
@@ -18,7 +28,13 @@ from memtune.values import flatten
 
 __all__ = ["list_space_files", "load_space", "load_spaces", "read_space", "read_tree"]
 
-LEAF_OPTIONS = {"int": ("step", "log"), "float": ("step", "log"), "choice": (), "fit_parameters": ()}
+FITS: Mapping[str, SizeKind] = {f"{FIT_PREFIX}{kind}": kind for kind in SIZE_NOUNS}
+LEAF_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "int": ("step", "log"),
+    "float": ("step", "log"),
+    "choice": (),
+    **dict.fromkeys(FITS, ()),
+}
 BRANCH_KEY = "one_of"
 QUESTION_KEY = "question"
 POINTS_KEY = "points"
@@ -86,7 +102,9 @@ def _build_space(tables: dict[str, Any], source: str, question: str) -> Space:
         raise SpaceError(f"{source} holds no parameter; start with a table such as [model]")
     root = read_tree(tables, source)
     if count_fitted(root) > 1:
-        raise SpaceError(f"{source}: fit_parameters can solve one field of a configuration; keep one of them")
+        raise SpaceError(
+            f"{source}: one field of a configuration can be fitted; keep one of {', '.join(FITS)}"
+        )
     space = Space(source, root, question, points)
     for number, point in enumerate(points, 1):
         pin_point(space, point, f"{source}: point {number}")
@@ -176,8 +194,8 @@ class _TableReader:
                 raise SpaceError(f'{self._source}: [{place}] unknown name "{name}" beside {kind}; {near}')
         if kind == "choice":
             return self._read_categorical(table["choice"], place)
-        if kind == "fit_parameters":
-            return self._read_fitted(table["fit_parameters"], place)
+        if kind in FITS:
+            return self._read_fitted(kind, table[kind], place)
         return self._read_range(kind, table, place)
 
     def _read_categorical(self, choices: Any, place: str) -> Categorical:
@@ -192,10 +210,11 @@ class _TableReader:
                 raise self._make_error(place, "the choices must differ", choices)
         return Categorical(tuple(choices))
 
-    def _read_fitted(self, target: Any, place: str) -> FittedParameters:
+    def _read_fitted(self, kind: str, target: Any, place: str) -> FittedSize:
         if not _is_integer(target) or target < 1:
-            raise self._make_error(place, "fit_parameters must be a positive number of parameters", target)
-        return FittedParameters(target)
+            noun = SIZE_NOUNS[FITS[kind]]
+            raise self._make_error(place, f"{kind} must be a positive number of {noun}", target)
+        return FittedSize(FITS[kind], target)
 
     def _read_range(self, kind: str, table: Mapping[str, Any], place: str) -> Integer | Real:
         bounds, step, log = table[kind], table.get("step"), table.get("log", False)

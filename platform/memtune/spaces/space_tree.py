@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from memtune.spaces.choosers import Chooser, Scalar
-from memtune.spaces.parameters import Categorical, FittedParameters, Leaf
+from memtune.spaces.parameters import Categorical, FittedSize, Leaf
 
 __all__ = ["Branch", "Group", "Node", "Parameter", "count_fitted", "join_name"]
 
@@ -110,7 +110,7 @@ def count_fitted(node: Node) -> int:
         return sum(count_fitted(member) for member in node.members.values())
     if isinstance(node, Branch):
         return max((count_fitted(group) for group in node.options.values()), default=0)
-    return int(isinstance(node, FittedParameters))
+    return int(isinstance(node, FittedSize))
 
 
 def _iterate_parameters(
@@ -118,7 +118,7 @@ def _iterate_parameters(
 ) -> Iterator[Parameter]:
     if isinstance(node, Group | Branch):
         yield from node.parameters(name, place, conditions)
-    elif isinstance(node, FittedParameters) or node.test_values():
+    elif isinstance(node, FittedSize) or node.test_values():
         yield Parameter(name, place, node, conditions)
 
 

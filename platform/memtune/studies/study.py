@@ -27,6 +27,7 @@ from memtune.spaces import (
     Chooser,
     RandomChooser,
     Scalar,
+    SizeKind,
     Space,
     adapt_point,
     check_space,
@@ -195,7 +196,7 @@ class ResolvedStudy:
             sampler,
             self.identify,
             self.get_refusal_reason,
-            self.count_parameters,
+            self.measure_size,
             guard,
             self.list_initial_points() if repeats is None else (),
         )
@@ -224,7 +225,7 @@ class ResolvedStudy:
 
     def sample(self, chooser: Chooser) -> TrialConfig:
         """The trial that a chooser draws from the space."""
-        return make_trial_config(self.space.sample(chooser, self.count_parameters))
+        return make_trial_config(self.space.sample(chooser, self.measure_size))
 
     @property
     def id(self) -> str:
@@ -280,6 +281,10 @@ class ResolvedStudy:
     def count_parameters(self, configuration: Mapping[str, Any]) -> int:
         """The number of parameters of a configuration's model on this corpus."""
         return make_trial_config(configuration).parameter_count(self.vocabulary_size)
+
+    def measure_size(self, configuration: Mapping[str, Any], kind: SizeKind) -> int:
+        """A size of a configuration's model on this corpus."""
+        return make_trial_config(configuration).measure_size(kind, self.vocabulary_size)
 
     def get_refusal_reason(self, configuration: Mapping[str, Any]) -> str | None:
         """Why a configuration must not start, or None.
@@ -387,7 +392,7 @@ def check_spaces(path: Path, study: Study, vocabulary_size: int) -> list[Space]:
             space,
             TrialConfig,
             f"{path} over {space.source}",
-            lambda sampled: make_trial_config(sampled).parameter_count(vocabulary_size),
+            lambda sampled, kind: make_trial_config(sampled).measure_size(kind, vocabulary_size),
         )
     return spaces
 

@@ -33,6 +33,7 @@ from memtune.training.optimisation.schedules import (
 from memtune.training.trainers import AnyTrainer, new_trainer, restore_trainer
 from memtune.training.trial_config import TrainingConfig, TrialConfig
 from memtune.training.trial_report import Progress, Report, find_best_report
+from memtune.training.trial_sizes import TrialSizes, compute_sizes
 from memtune.training.weight_files import load_model, save_model
 
 __all__ = [
@@ -54,6 +55,8 @@ __all__ = [
     "StepSchedule",
     "TrainingConfig",
     "TrialConfig",
+    "TrialSizes",
+    "compute_sizes",
     "estimate_memory",
     "evaluate",
     "find_best_report",

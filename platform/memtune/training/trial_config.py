@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from memtune.corpora.batching.protocols import Protocol, SentenceProtocol, TreeProtocol
 from memtune.models import MODELS, ModelConfig
+from memtune.spaces import SizeKind
 from memtune.tasks import AnyTaskConfig, LanguageModellingConfig
 from memtune.training.optimisation.optimisers import OptimiserConfig, SGDConfig
 from memtune.training.optimisation.schedules import ConstantSchedule, Schedule
@@ -127,6 +128,16 @@ class TrialConfig(Value):
     def multiply_adds(self, vocabulary_size: int) -> int:
         """Multiply-adds of the forward pass per word, the task's head included."""
         return self.task.multiply_adds(self.model, vocabulary_size)
+
+    def measure_size(self, kind: SizeKind, vocabulary_size: int) -> int:
+        """A size of the model; the state of a task on sentences is that of its reader."""
+        match kind:
+            case "parameters":
+                return self.parameter_count(vocabulary_size)
+            case "multiply_adds":
+                return self.multiply_adds(vocabulary_size)
+            case "state":
+                return self.model.state_size()
 
     def identity(self, corpus_digest: str) -> str:
         """Sixteen hexadecimal digits that identify this trial on a corpus."""

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtune.errors import SpaceError
-from memtune.spaces import FittedParameters, RandomChooser, read_space
+from memtune.spaces import FittedSize, RandomChooser, SizeKind, read_space
 
 SPACE = "[model]\nwidth = {{ fit_parameters = {} }}\nlayers = {{ int = [1, 4] }}\n"
 
 
-def parameters(configuration: Mapping[str, Any]) -> int:
+def parameters(configuration: Mapping[str, Any], kind: SizeKind = "parameters") -> int:
     """Grows with the square of the width, like the layers of a network."""
     model = configuration["model"]
     return 4 * model["layers"] * (2 * model["width"] ** 2 + model["width"])
@@ -24,16 +24,16 @@ def test_the_solution_is_the_nearest_of_all_integers(target, linear, square):
 
     if count(1) > target:
         with pytest.raises(SpaceError, match="out of reach"):
-            FittedParameters(target).solve(count)
+            FittedSize("parameters", target).solve(count)
     else:
-        width = FittedParameters(target).solve(count)
+        width = FittedSize("parameters", target).solve(count)
         distance = abs(count(width) - target)
         assert distance < abs(count(width - 1) - target) or width == 1
         assert distance <= abs(count(width + 1) - target)
 
 
 def test_of_two_equally_near_integers_the_smaller_is_chosen():
-    assert FittedParameters(25).solve(lambda width: 10 * width) == 2
+    assert FittedSize("parameters", 25).solve(lambda width: 10 * width) == 2
 
 
 def test_sizes_are_equal_whatever_else_is_sampled():
@@ -45,16 +45,26 @@ def test_sizes_are_equal_whatever_else_is_sampled():
 
 def test_a_fitted_field_needs_a_count():
     with pytest.raises(
-        SpaceError, match=r"s\.toml: \[width\] fit_parameters = 9 needs a function that counts"
+        SpaceError, match=r"s\.toml: \[width\] fit_parameters = 9 needs a function that measures"
     ):
         read_space(SPACE.format(9), "s.toml").sample(RandomChooser(0))
 
 
 def test_a_target_below_the_smallest_model_is_refused():
-    with pytest.raises(SpaceError, match=r"s\.toml: \[width\] fit_parameters = 5 is out of reach: 1 gives"):
+    with pytest.raises(SpaceError, match=r"s\.toml: \[width\] fit_parameters = 5 .* out of reach: 1 gives"):
         read_space(SPACE.format(5), "s.toml").sample(RandomChooser(0), parameters)
 
 
 def test_a_field_that_changes_no_count_is_refused():
-    with pytest.raises(SpaceError, match="fit_parameters = 9 is out of reach"):
-        read_space(SPACE.format(9), "s.toml").sample(RandomChooser(0), lambda configuration: 3)
+    with pytest.raises(SpaceError, match="the model has 3 parameters, whatever this field is"):
+        read_space(SPACE.format(9), "s.toml").sample(RandomChooser(0), lambda configuration, kind: 3)
+
+
+def test_the_size_that_is_fitted_is_the_one_that_is_named():
+    space = read_space("[model]\nwidth = { fit_state = 90 }", "s")
+
+    def measure(configuration: Mapping[str, Any], kind: SizeKind) -> int:
+        width: int = configuration["model"]["width"]
+        return {"parameters": width**2, "multiply_adds": 7 * width, "state": 3 * width}[kind]
+
+    assert space.sample(RandomChooser(0), measure) == {"model": {"width": 30}}

@@ -7,7 +7,7 @@ from memtune.spaces import (
     Branch,
     Categorical,
     Constant,
-    FittedParameters,
+    FittedSize,
     Group,
     Integer,
     Real,
@@ -41,7 +41,9 @@ def test_plain_values_are_constants():
         ("{ float = [1e-4, 1e-2], log = true }", Real(1e-4, 1e-2, log=True)),
         ('{ choice = ["gate", "sum"] }', Categorical(("gate", "sum"))),
         ("{ choice = [true, false] }", Categorical((True, False))),
-        ("{ fit_parameters = 1_000 }", FittedParameters(1000)),
+        ("{ fit_parameters = 1_000 }", FittedSize("parameters", 1000)),
+        ("{ fit_multiply_adds = 1_000 }", FittedSize("multiply_adds", 1000)),
+        ("{ fit_state = 64 }", FittedSize("state", 64)),
     ],
 )
 def test_each_kind_of_parameter_is_read(written, leaf):
@@ -100,7 +102,7 @@ def test_the_question_is_not_a_parameter():
         ("field = { choice = [[1], [2]] }", "for tables use one_of, got [1]"),
         ("field = { choice = [1, 2, 1] }", "the choices must differ, got [1, 2, 1]"),
         ("field = { fit_parameters = 0 }", "fit_parameters must be a positive number of parameters, got 0"),
-        ("a = { fit_parameters = 9 }\nb = { fit_parameters = 9 }", "fit_parameters can solve one field"),
+        ("a = { fit_parameters = 9 }\nb = { fit_state = 9 }", "one field of a configuration can be fitted"),
         ("cell = { one_of = 3 }", "[model.cell] one_of names the field that holds the chosen option"),
         ('cell = { one_of = "kind" }', "a branch needs options: sub-tables such as [model.cell.adam]"),
         (

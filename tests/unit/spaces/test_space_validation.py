@@ -143,6 +143,6 @@ def test_a_caller_may_name_the_space():
 
 def test_a_fitted_field_is_checked_with_the_count_it_is_fitted_by():
     space = read_space(LSTM + "width = { fit_parameters = 1_000 }\n", "s.toml")
-    check_space(space, Trial, count_parameters=lambda configuration: 4 * configuration["model"]["width"])
+    check_space(space, Trial, measure_size=lambda configuration, kind: 4 * configuration["model"]["width"])
     with pytest.raises(SpaceError, match=r"model.width \(lstm\): .* got 1000"):
-        check_space(space, Trial, count_parameters=lambda configuration: configuration["model"]["width"])
+        check_space(space, Trial, measure_size=lambda configuration, kind: configuration["model"]["width"])

@@ -70,6 +70,11 @@ class AttentionLSTMConfig(NeuralLanguageModelConfig):
         return self.width if self.split == "none" else self.width // 3
 
     @property
+    def memory_width(self) -> int:
+        """Width of a remembered state: without the part that predicts."""
+        return self.width if self.split == "none" else 2 * self.key_width
+
+    @property
     def predict_width(self) -> int:
         """Width of the part of a state that predicts."""
         return self.width if self.split == "none" else self.width - 2 * self.key_width
@@ -97,6 +102,11 @@ class AttentionLSTMConfig(NeuralLanguageModelConfig):
         score = {"additive": 2 * key + slots, "bilinear": key + slots, "printed": 1}[self.score] * key
         combined = slots * key + width * (key + self.predict_width)
         return stack + score + combined + self.output.multiply_adds(width, vocabulary_size)
+
+    @override
+    def state_size(self) -> int:
+        """The hidden state and the cell of each layer, and the remembered states."""
+        return 2 * self.layers * self.width + self.memory_size * self.memory_width
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -130,7 +140,7 @@ class AttentionLSTMLanguageModel(NeuralLanguageModel):
             width, vocabulary_size, self.embedding if config.tie_output else None
         )
         self.dropout = nn.Dropout(config.dropout)
-        self.memory_width = width if config.split == "none" else 2 * config.key_width
+        self.memory_width = config.memory_width
         initialise_uniform(self, config.initial_range)
         self.stack.set_forget_bias(config.forget_bias)
 

@@ -94,6 +94,11 @@ class AWDLSTMConfig(NeuralLanguageModelConfig):
         return layers + self.output.multiply_adds(self.embedding_width, vocabulary_size)
 
     @override
+    def state_size(self) -> int:
+        """The hidden state and the cell of each layer."""
+        return 2 * sum(self.widths[1:])
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
         return {
             "embedding_width": self.embedding_width,

@@ -85,6 +85,12 @@ class DependencyRNNConfig(NeuralLanguageModelConfig):
         return 0
 
     @override
+    def state_size(self) -> int:
+        """The hidden state, and the words of the n-gram connections."""
+        words = self.maximum_entropy.carried_words if self.maximum_entropy else 0
+        return self.width + words
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
         named: dict[str, str | int | float] = {"width": self.width, "initial_state": self.initial_state}
         if self.labels:

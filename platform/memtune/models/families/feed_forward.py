@@ -56,6 +56,11 @@ class FeedForwardConfig(NeuralLanguageModelConfig):
         return self.width * self.feature_count + self.output.multiply_adds(self.output_width, vocabulary_size)
 
     @override
+    def state_size(self) -> int:
+        """The words before the present one."""
+        return self.order - 2
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
         return {
             "width": self.width,

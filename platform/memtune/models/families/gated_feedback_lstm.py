@@ -69,6 +69,11 @@ class GatedFeedbackLSTMConfig(NarrowEmbeddingsConfig):
         return self._count_matrix_entries() + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
+    def state_size(self) -> int:
+        """The hidden state and the cell of each layer."""
+        return 2 * self.layers * self.width
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
         return {"width": self.width, "layers": self.layers, "dropout": self.dropout}
 

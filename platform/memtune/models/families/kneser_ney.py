@@ -57,6 +57,11 @@ class KneserNeyConfig(CountingConfig):
         return model
 
     @override
+    def state_size(self) -> int:
+        """The words before the present one."""
+        return self.order - 1
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
         return {"order": self.order}
 

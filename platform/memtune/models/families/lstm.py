@@ -92,6 +92,12 @@ class LSTMConfig(NeuralLanguageModelConfig):
         return stack + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
+    def state_size(self) -> int:
+        """The hidden state and the cell of each layer, and the words of the n-gram connections."""
+        words = self.maximum_entropy.carried_words if self.maximum_entropy else 0
+        return 2 * self.layers * self.width + words
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
         size = {"width": self.width, "layers": self.layers}
         return {**size, "dropout": self.dropout, **self.regularisation.collect_nonzero()}

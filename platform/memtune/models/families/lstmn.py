@@ -88,6 +88,12 @@ class LSTMNConfig(NarrowEmbeddingsConfig):
         return self.layers + 1  # the weights of each tape, and the tangents that backward recomputes
 
     @override
+    def state_size(self) -> int:
+        """The tapes, and the vectors attended to last; without a limit the tapes of a mean sentence."""
+        slots = self.tape_size or 2 * MEAN_SLOTS_PER_WORD
+        return self.layers * (2 * slots + 1) * self.width
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
         return {
             "width": self.width,

@@ -76,6 +76,11 @@ class MemoryNetworkConfig(NeuralLanguageModelConfig):
         return self.hops * hop + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
+    def state_size(self) -> int:
+        """The words before the present one."""
+        return self.memory_size - 1
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
         return {
             "width": self.width,

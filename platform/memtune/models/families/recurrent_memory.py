@@ -128,6 +128,11 @@ class RecurrentMemoryConfig(NeuralLanguageModelConfig):
         return stacks + memory + composed + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
+    def state_size(self) -> int:
+        """The hidden state and the cell of each LSTM layer, and the words before the present one."""
+        return 2 * (self.layers + self.layers_above) * self.width + self.memory_size - 1
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
         sides = {"bidirectional": "yes"} if self.bidirectional else {}
         above = {"layers_above": self.layers_above} if self.layers_above else {}

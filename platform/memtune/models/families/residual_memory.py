@@ -97,6 +97,11 @@ class ResidualMemoryConfig(NeuralLanguageModelConfig):
         return body + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
+    def state_size(self) -> int:
+        """The words before the present one."""
+        return self.context_words - 1
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
         return {
             "width": self.width,

@@ -95,6 +95,12 @@ class RNNConfig(NeuralLanguageModelConfig):
         return stack + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
+    def state_size(self) -> int:
+        """The hidden state of each layer, and the words of the n-gram connections."""
+        words = self.maximum_entropy.carried_words if self.maximum_entropy else 0
+        return self.layers * self.width + words
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
         return {
             "width": self.width,

@@ -73,6 +73,11 @@ class SCRNConfig(NeuralLanguageModelConfig):
         )
 
     @override
+    def state_size(self) -> int:
+        """The hidden state and the context."""
+        return self.width + self.context_width
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
         return {
             "width": self.width,

@@ -106,6 +106,11 @@ class StackLSTMConfig(NeuralLanguageModelConfig):
         return recurrence + policy + mixing + 2 * width * width + output
 
     @override
+    def state_size(self) -> int:
+        """The hidden state and the cell of each layer, and the cells of the stack."""
+        return (2 * self.layers + self.stack_size) * self.width
+
+    @override
     def describe(self) -> dict[str, str | int | float]:
         return {
             "variant": self.variant,

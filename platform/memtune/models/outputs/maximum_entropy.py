@@ -39,6 +39,11 @@ class MaximumEntropyConfig(Value):
         description="Weights in the table, at least as many as words; n-grams share them by chance",
     )
 
+    @property
+    def carried_words(self) -> int:
+        """Words before the present one that a text carries from word to word."""
+        return max(0, self.order - 2)
+
 
 def add_ngram_connections(
     body: NeuralLanguageModel, connections: MaximumEntropyConfig | None
@@ -61,7 +66,7 @@ class MaximumEntropyLanguageModel(NeuralLanguageModel):
             )
         self.config = body.config
         self.vocabulary_size = body.vocabulary_size
-        self.order = connections.order
+        self.order, self.carried_words = connections.order, connections.carried_words
         self.body = body
         self.output = _NgramConnectedOutput(body.output, connections.size)
 
@@ -74,7 +79,7 @@ class MaximumEntropyLanguageModel(NeuralLanguageModel):
     def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         hidden_BTH, after = self.body.encode(tokens_BT, state)
         words_BK = torch.cat([state["words"], tokens_BT], dim=1)
-        return hidden_BTH, {**after, "words": keep_recent_words(words_BK, max(0, self.order - 2))}
+        return hidden_BTH, {**after, "words": keep_recent_words(words_BK, self.carried_words)}
 
     @override
     def logits(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:

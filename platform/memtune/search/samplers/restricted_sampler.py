@@ -16,8 +16,11 @@ __all__ = ["BranchSampler", "JointSampler", "OrderedNsga2Sampler", "RestrictedSa
 class RestrictedSampler(optuna.samplers.BaseSampler):
     """A sampler that learns from the given trials only."""
 
-    def __init__(self, sampler: optuna.samplers.BaseSampler, trials: Sequence[FrozenTrial]) -> None:
-        self._sampler, self._trials = sampler, trials
+    def __init__(
+        self, sampler: optuna.samplers.BaseSampler, trials: Sequence[FrozenTrial], objectives: int = 1
+    ) -> None:
+        """The trials have a value of each of the `objectives`."""
+        self._sampler, self._trials, self._objectives = sampler, trials, objectives
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
@@ -44,7 +47,7 @@ class RestrictedSampler(optuna.samplers.BaseSampler):
         )
 
     def _restrict_study(self, study: optuna.Study) -> Any:
-        return RestrictedStudy(study, self._trials)
+        return RestrictedStudy(study, self._trials, self._objectives)
 
 
 class BranchSampler(RestrictedSampler):
@@ -55,9 +58,13 @@ class BranchSampler(RestrictedSampler):
     """
 
     def __init__(
-        self, sampler: optuna.samplers.BaseSampler, trials: Sequence[FrozenTrial], space: JointSpace
+        self,
+        sampler: optuna.samplers.BaseSampler,
+        trials: Sequence[FrozenTrial],
+        space: JointSpace,
+        objectives: int = 1,
     ) -> None:
-        super().__init__(sampler, trials)
+        super().__init__(sampler, trials, objectives)
         self._space = space
 
     def infer_relative_search_space(
@@ -90,8 +97,9 @@ class JointSampler(RestrictedSampler):
         trials: Sequence[FrozenTrial],
         space: JointSpace,
         startup: optuna.samplers.BaseSampler,
+        objectives: int = 1,
     ) -> None:
-        super().__init__(sampler, trials)
+        super().__init__(sampler, trials, objectives)
         self._space, self._startup = space, startup
 
     def infer_relative_search_space(

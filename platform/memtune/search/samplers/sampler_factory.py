@@ -14,6 +14,7 @@ from memtune.errors import SpaceError
 from memtune.search.samplers.cmaes import CmaEsSampler
 from memtune.search.samplers.forest import FieldFeatures, ForestSampler
 from memtune.search.samplers.joint_space import JointSpace
+from memtune.search.samplers.objective_values import MultiObjective, attach_objectives
 from memtune.search.samplers.restricted_sampler import (
     BranchSampler,
     JointSampler,
@@ -26,7 +27,10 @@ from memtune.search.samplers.told_values import complete_trials, extrapolate_sto
 from memtune.spaces import Space
 from memtune.values import digest
 
-__all__ = ["SamplerFactory", "check_sampler"]
+__all__ = ["MULTI_OBJECTIVE_KINDS", "SamplerFactory", "check_sampler"]
+
+MULTI_OBJECTIVE_KINDS = ("tpe", "nsga2", "random", "qmc", "grid")
+"""Samplers that can have several objectives."""
 
 MAX_GRID_POINTS = 100_000
 
@@ -38,8 +42,18 @@ class SamplerFactory:
     what an uninterrupted one proposes.
     """
 
-    def __init__(self, config: SamplerConfig, space: Space, startup_trials: int) -> None:
-        """The sampler learns from the results once `startup_trials` trials have ended."""
+    def __init__(
+        self,
+        config: SamplerConfig,
+        space: Space,
+        startup_trials: int,
+        objectives: MultiObjective | None = None,
+    ) -> None:
+        """The sampler learns from the results once `startup_trials` trials have ended.
+
+        Without `objectives` there is one, the trials' value.
+        """
+        self._objectives = objectives
         self._config, self._space, self._startup_trials = config, JointSpace(space), startup_trials
         self._features = FieldFeatures(space)
 
@@ -66,7 +80,16 @@ class SamplerFactory:
         if kind == "gp":
             gp, completed = GPSampler(seed=seed, n_startup_trials=1), complete_trials(told, self._space)
             return JointSampler(gp, completed, self._space, startup)
-        return BranchSampler(TPESampler(seed=seed, n_startup_trials=0, multivariate=True), told, self._space)
+        tpe = TPESampler(seed=seed, n_startup_trials=0, multivariate=True)
+        return BranchSampler(tpe, self._attach(told), self._space, self._objective_count)
+
+    @property
+    def _objective_count(self) -> int:
+        return 1 if self._objectives is None else self._objectives.count
+
+    def _attach(self, trials: Sequence[FrozenTrial]) -> Sequence[FrozenTrial]:
+        """The trials with all objectives."""
+        return trials if self._objectives is None else attach_objectives(trials, self._objectives)
 
     def _make_startup(self, seed: int, ask_number: int) -> BaseSampler:
         if self._config.startup == "sobol":
@@ -80,7 +103,7 @@ class SamplerFactory:
         """
         nsga2 = OrderedNsga2Sampler(population_size=max(2, self._startup_trials), seed=seed)
         completed = complete_trials(told, self._space, is_absent_drawn=True)
-        return JointSampler(nsga2, completed, self._space, startup)
+        return JointSampler(nsga2, self._attach(completed), self._space, startup, self._objective_count)
 
 
 def check_sampler(config: SamplerConfig, space: Space) -> None:
