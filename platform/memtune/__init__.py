@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from memtune.results.comparison import compare, find_champions
     from memtune.results.model_evaluation import evaluate_model as evaluate
     from memtune.results.single_trial import train
+    from memtune.results.study_catalogue import compute_cost as study_cost
+    from memtune.results.study_catalogue import list_studies
+    from memtune.results.study_detail import show_study
     from memtune.settings import Settings
     from memtune.studies.study_run import dry_run
     from memtune.tasks import CacheGrid, ContinuousCache
@@ -37,10 +40,13 @@ __all__ = [
     "import_corpus",
     "import_grammar",
     "list_corpora",
+    "list_studies",
     "load_registered",
     "open_corpus",
     "run_search",
     "serve_pages",
+    "show_study",
+    "study_cost",
     "train",
     "verify_corpus",
 ]
@@ -54,12 +60,15 @@ _MODULE_BY_NAME = {
     "dry_run": "memtune.studies.study_run",
     "evaluate": "memtune.results.model_evaluation",
     "import_grammar": "memtune.corpora.grammar",
+    "list_studies": "memtune.results.study_catalogue",
     "load_registered": "memtune.tracking",
     "run_search": "memtune.api",
     "serve_pages": "memtune.tracking",
+    "show_study": "memtune.results.study_detail",
+    "study_cost": "memtune.results.study_catalogue",
     "train": "memtune.results.single_trial",
 }
-_NAME_IN_MODULE = {"evaluate": "evaluate_model"}
+_NAME_IN_MODULE = {"evaluate": "evaluate_model", "study_cost": "compute_cost"}
 
 
 def __getattr__(name: str) -> object:

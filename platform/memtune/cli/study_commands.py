@@ -43,11 +43,14 @@ def show(
     why: Annotated[
         int | None, typer.Option(min=0, help="Explain why this trial was stopped, paused or failed.")
     ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Write the figures into this folder, as SVG and PNG.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """A study: best per family, progress, and what was stopped when and why.
+    """A study: best per family, progress, importance of parameters, Pareto front, what was stopped and why.
 
-    Example: memtune study show ptb_all_families --why 7
+    Example: memtune study show ptb_all_families --figures figures
     """
     from memtune.results.study_detail import show_study
 
@@ -59,26 +62,39 @@ def show(
         out.print_json(data=detail.model_dump(mode="json"))
     else:
         _print_detail(detail)
+    if figures is not None:
+        _write_figures(detail, figures, json)
 
 
 def _print_detail(detail: "StudyDetail") -> None:
-    from memtune.reports.study_tables import (
-        describe_spending,
-        ended_table,
-        family_best_table,
-        format_states,
-        progress_table,
-    )
+    from memtune.reports import study_tables as tables
 
     summary = detail.summary
     out.print(f"study {summary.id}: {summary.question}", highlight=False, soft_wrap=True)
     out.print(
-        f"corpus {summary.corpus}, trials: {format_states(summary)}; {describe_spending(summary)}",
+        f"corpus {summary.corpus}, trials: {tables.format_states(summary)}; "
+        f"{tables.describe_spending(summary)}",
         highlight=False,
     )
-    for table in (family_best_table(detail), progress_table(detail), ended_table(detail)):
+    out.print(tables.describe_best(summary), highlight=False, soft_wrap=True)
+    for make_table in (
+        tables.family_best_table,
+        tables.progress_table,
+        tables.importance_table,
+        tables.front_table,
+        tables.ended_table,
+    ):
+        table = make_table(detail)
         if table.row_count:
             out.print(table)
+
+
+def _write_figures(detail: "StudyDetail", folder: Path, json: bool) -> None:
+    from memtune.reports.insight_figures import write_figures
+
+    written = write_figures(detail, folder)
+    if not json:
+        out.print(f"figures in {folder}: {', '.join(written)}", highlight=False, soft_wrap=True)
 
 
 def _print_reason(study: str, number: int, json: bool) -> None:

@@ -5,28 +5,38 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from memtune.objective import Objective
 from memtune.results.study_catalogue import StudySummary
 from memtune.results.study_detail import ComparedTrial, StudyDetail
+from memtune.search import SIZE_UNITS, ObjectiveName
 from memtune.studies.budgets.study_cost import CostRow, StudyCost
 from memtune.trial_state import TrialState
 
 __all__ = [
     "comparison_table",
     "cost_table",
+    "describe_best",
     "describe_spending",
     "ended_table",
     "family_best_table",
+    "format_objective",
     "format_states",
+    "front_table",
+    "importance_table",
     "progress_table",
     "study_list_table",
 ]
+
+DIGITS = 3
+MAX_IMPROVEMENTS, MAX_PARAMETERS = 12, 15
+"""Rows of the terminal's tables; `--json` has all."""
 
 
 def study_list_table(studies: Sequence[StudySummary]) -> Table:
     """One row per study."""
     table = _make_table("", ["study", "corpus", "trials", "best", "spent", "last activity"])
     for study in studies:
-        best = "" if study.best is None else f"#{study.best.number} {study.objective} {study.best.figure}"
+        best = "" if study.best is None else f"{study.best.name} {study.objective} {study.best.figure}"
         activity = "" if study.last_activity is None else f"{study.last_activity:%Y-%m-%d %H:%M}"
         table.add_row(study.id, study.corpus, format_states(study), best, describe_spending(study), activity)
     return table
@@ -38,18 +48,59 @@ def describe_spending(study: StudySummary) -> str:
     return f"{study.tokens:,} tokens, {study.cpu_hours:.2f} core h{gpu}"
 
 
+def describe_best(study: StudySummary) -> str:
+    """The best configuration in words: its mean over seeds with the interval, or that one seed decided."""
+    if study.best is None:
+        return "no trial has reached a validation"
+    found = study.best.estimate.describe(study.objective, DIGITS)
+    return f"best: {study.best.name}, validation {study.objective} {found}"
+
+
 def family_best_table(detail: StudyDetail) -> Table:
-    """The best trial of each family."""
-    table = _make_table("best of each family", ["trial", "family", "tokens", detail.summary.objective])
+    """The best configuration of each family, as the ranking has it."""
+    objective = detail.summary.objective
+    names = ["family", "trial", "tokens", f"{objective} [95 % interval]", "seeds", "note"]
+    table = _make_table("best of each family", names)
     for best in detail.families:
-        table.add_row(f"#{best.number}", best.family, f"{best.tokens:,}", best.figure)
+        figure = best.estimate.format(objective, DIGITS)
+        cells = [f"{best.tokens:,}", figure, str(best.estimate.seeds), best.note]
+        table.add_row(best.family, f"#{best.number}", *cells)
     return table
 
 
+def importance_table(detail: StudyDetail) -> Table:
+    """The most important parameters; the conditions of a parameter of a branch are in brackets."""
+    names = ["parameter", "importance", "trials that have it"]
+    table = _make_table("importance of parameters (PED-ANOVA)", names)
+    for found in detail.importance[:MAX_PARAMETERS]:
+        table.add_row(Text(found.label), f"{found.importance:.0%}", f"{found.trials:,}")
+    return table
+
+
+def front_table(detail: StudyDetail) -> Table:
+    """The configurations that no other one beats in every objective."""
+    front, objective = detail.front, detail.summary.objective
+    if front is None:
+        return Table()
+    titles = [objective if name == "value" else SIZE_UNITS[name] for name in front.objectives]
+    table = _make_table("Pareto front", ["configuration", *titles, "seeds"])
+    for point in front.front:
+        cells = [format_objective(name, value, objective) for name, value in point.values.items()]
+        table.add_row(point.name, *cells, str(point.seeds))
+    return table
+
+
+def format_objective(name: ObjectiveName, value: float, objective: Objective) -> str:
+    """A value of an objective as tables show it."""
+    if name != "value":
+        return f"{value:,.0f}"
+    return f"{100 * value:.{DIGITS}f} %" if objective == "accuracy" else f"{value:.{DIGITS}f}"
+
+
 def ended_table(detail: StudyDetail) -> Table:
-    """The trials that were stopped or failed."""
+    """The trials that were stopped, paused or failed, with the reason."""
     names = ["trial", "family", "tokens", detail.summary.objective, "state", "reason"]
-    table = _make_table("stopped and failed trials", names)
+    table = _make_table("stopped, paused and failed trials", names)
     for trial in detail.ended_early:
         figure, tokens = trial.figure or "", f"{trial.tokens:,}"
         table.add_row(f"#{trial.number}", trial.family, tokens, figure, trial.state, Text(trial.reason))
@@ -57,10 +108,15 @@ def ended_table(detail: StudyDetail) -> Table:
 
 
 def progress_table(detail: StudyDetail) -> Table:
-    """The best so far against the tokens of all trials up to it."""
-    table = _make_table("best so far", ["tokens of all trials", "trial", detail.summary.objective])
-    for point in detail.progress:
-        table.add_row(f"{point.tokens:,}", f"#{point.number}", point.figure)
+    """The last improvements of the lowest validation against the tokens and core hours of all trials."""
+    names = ["tokens of all trials", "core hours", "trial", detail.summary.objective]
+    shown = detail.progress[-MAX_IMPROVEMENTS:]
+    title = "best so far, single seeds"
+    if len(shown) < len(detail.progress):
+        title += f", last {len(shown)} of {len(detail.progress)} improvements"
+    table = _make_table(title, names)
+    for point in shown:
+        table.add_row(f"{point.tokens:,}", f"{point.core_hours:.3f}", f"#{point.number}", point.figure)
     return table
 
 
@@ -95,7 +151,18 @@ def cost_table(cost: StudyCost) -> Table:
 
 def _make_table(title: str, names: Sequence[str]) -> Table:
     table = Table(title=title or None, title_justify="left")
-    left = {"", "study", "corpus", "family", "state", "reason", "trials"}
+    left = {
+        "",
+        "study",
+        "corpus",
+        "family",
+        "state",
+        "reason",
+        "trials",
+        "parameter",
+        "configuration",
+        "note",
+    }
     for name in names:
         table.add_column(name, justify="left" if name in left else "right", overflow="fold")
     return table

@@ -1,16 +1,23 @@
 """The studies of a home: a list with what each has found and spent, and the removal of one."""
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from memtune.corpora import open_corpus
-from memtune.errors import StudyError, did_you_mean
+from memtune.errors import CorpusError, StorageError, StudyError, did_you_mean
+from memtune.estimate import Estimate
+from memtune.number_format import format_count
 from memtune.objective import Objective, format_figure
+from memtune.results.insight.contenders import list_contenders
+from memtune.results.selection import Contender, Ranking, rank_trials
 from memtune.search import Lease, Outcome, StoredStudy, StudyReader
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
+from memtune.studies.seed_repeats import TrialNames
 from memtune.studies.study_terms import Prices
 from memtune.tasks import open_task
 from memtune.tracking import delete_study_runs
@@ -23,27 +30,38 @@ __all__ = [
     "RemovedStudy",
     "StudySummary",
     "compute_cost",
-    "find_best_trial",
     "find_study",
     "get_objective",
+    "list_best_trials",
     "list_studies",
     "measure_study",
+    "number_trials",
+    "rank_study",
     "read_study_file",
     "remove_study",
 ]
 
+DIGITS = 3
+
 
 class BestTrial(Value):
-    """The best trial of a study or family, by its best validation."""
+    """The best configuration of a study or family: by the mean over seeds at full length (`rank_trials`)."""
 
     number: int
+    """Of the trial that the search started; its repeats have the same."""
+    name: str
+    """Family and number: "lstm #3"."""
     family: str
-    cost: float
-    """Lower is better."""
+    estimate: Estimate
+    """The mean cost over seeds with its 95 % interval, lower is better."""
     figure: str
-    """In the unit that users read."""
+    """The mean in the unit that users read."""
+    interval: tuple[float, float] | None
+    """The 95 % interval in that unit; None for a single seed."""
     tokens: int
-    """At its best validation."""
+    """At the last report of its best-validated seed."""
+    note: str = ""
+    """Why it is not ranked: it ended early, or lacks seeds; empty for a ranked one."""
 
 
 class StudySummary(Value):
@@ -98,7 +116,8 @@ def find_study(study: str, settings: Settings) -> StoredStudy:
 def summarise_study(stored: StoredStudy, settings: Settings) -> StudySummary:
     """A study's figures."""
     file, trials = read_study_file(stored.id, settings), [*stored.outcomes, *stored.repeats]
-    objective = get_objective(stored)
+    objective, ranking = get_objective(stored), rank_study(stored, settings)
+    best = list_best_trials(ranking, stored, objective) if ranking else []
     return StudySummary(
         id=stored.id,
         name=stored.id.rpartition("-")[0],
@@ -106,7 +125,7 @@ def summarise_study(stored: StoredStudy, settings: Settings) -> StudySummary:
         corpus=file.get("corpus", ""),
         objective=objective,
         trials=dict(Counter(outcome.state for outcome in stored.outcomes)),
-        best=find_best_trial(stored.outcomes, objective),
+        best=best[0] if best else None,
         tokens=sum(outcome.usage.tokens for outcome in trials),
         cpu_hours=sum(outcome.usage.cpu_seconds for outcome in trials) / 3600,
         gpu_hours=sum(outcome.usage.gpu_seconds for outcome in trials) / 3600,
@@ -121,18 +140,67 @@ def get_objective(stored: StoredStudy) -> Objective:
     return next((TrialConfig.model_validate(c).task.objective for c in configurations), "perplexity")
 
 
-def find_best_trial(outcomes: list[Outcome], objective: Objective) -> BestTrial | None:
-    """The trial with the best validation, the first of equals; None before the first validation."""
-    points = [
-        (cost, outcome.number, tokens, outcome)
-        for outcome in outcomes
-        for tokens, cost in outcome.curve.items()
+def rank_study(stored: StoredStudy, settings: Settings) -> Ranking | None:
+    """The ranking of a study's trials and repeats; None before the first validation."""
+    file = read_study_file(stored.id, settings)
+
+    def count_epoch_tokens(config: TrialConfig) -> int | None:
+        try:
+            corpus = open_corpus(file.get("corpus", ""), settings.corpus_store)
+            return open_task(config.task, corpus, config.protocol).epoch_tokens
+        except (CorpusError, StorageError):
+            return None
+
+    return rank_trials(list_contenders(stored.id, stored.outcomes, stored.repeats, cache(count_epoch_tokens)))
+
+
+def list_best_trials(ranking: Ranking, stored: StoredStudy, objective: Objective) -> list[BestTrial]:
+    """The best configuration of each family: ranked ones first, then those that ended early."""
+    numbers = number_trials(stored)
+    found: dict[str, BestTrial] = {}
+    for place, configuration in enumerate(ranking.configurations):
+        seeds = format_count(configuration.estimate.seeds, "seed")
+        note = "" if place < len(ranking.ranked) else f"{seeds}, fewer than others"
+        found.setdefault(
+            configuration.best.family,
+            _make_best_trial(configuration.best, configuration.estimate, note, numbers, objective),
+        )
+    for short in ranking.short:
+        note = f"ended early: {short.describe(objective, DIGITS)}"
+        found.setdefault(
+            short.trial.family,
+            _make_best_trial(short.trial, Estimate(cost=short.cost), note, numbers, objective),
+        )
+    return list(found.values())
+
+
+def number_trials(stored: StoredStudy) -> dict[str, int]:
+    """The number of each trial by identity; a repeat has that of the trial that it repeats."""
+    names = TrialNames(stored.outcomes)
+    originals = [
+        (outcome, names.find_original(TrialConfig.model_validate(outcome.configuration)))
+        for outcome in stored.repeats
     ]
-    if not points:
-        return None
-    cost, number, tokens, outcome = min(points, key=lambda point: point[:3])
-    figure = format_figure(objective, cost, 3)
-    return BestTrial(number=number, family=outcome.family, cost=cost, figure=figure, tokens=tokens)
+    repeats = {
+        outcome.identity: outcome.number if original is None else original for outcome, original in originals
+    }
+    return repeats | {outcome.identity: outcome.number for outcome in stored.outcomes}
+
+
+def _make_best_trial(
+    trial: Contender, estimate: Estimate, note: str, numbers: Mapping[str, int], objective: Objective
+) -> BestTrial:
+    number = numbers[trial.identity]
+    return BestTrial(
+        number=number,
+        name=f"{trial.family} #{number}",
+        family=trial.family,
+        estimate=estimate,
+        figure=format_figure(objective, estimate.cost, DIGITS),
+        interval=estimate.compute_interval(objective),
+        tokens=max(trial.curve),
+        note=note,
+    )
 
 
 def read_study_file(study: str, settings: Settings) -> dict[str, Any]:

@@ -12,18 +12,18 @@ from pydantic import ValidationError
 from memtune.errors import CheckpointError, CorpusError, StorageError
 from memtune.estimate import Estimate
 from memtune.objective import compute_figure
+from memtune.results.insight.contenders import list_contenders
 from memtune.results.paired_tests import compare_items, compare_seeds
 from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.results.selection import Contender, RankedConfiguration, Ranking, rank_trials
 from memtune.search import Outcome
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.studies.seed_repeats import TrialNames
 from memtune.studies.study import ResolvedStudy
 from memtune.studies.study_run import Conclusion
 from memtune.tasks import ItemCosts, open_task
 from memtune.tracking import Promotion, Recorder, record_conclusion
-from memtune.training import TrialConfig, load_best_model, read_checkpoint
+from memtune.training import load_best_model, read_checkpoint
 from memtune.values import Value
 
 __all__ = ["conclude_study", "rank_outcomes"]
@@ -39,14 +39,14 @@ log = logging.getLogger(__name__)
 
 
 def conclude_study(
-    study: ResolvedStudy, recorder: Recorder, outcomes: Sequence[Outcome]
+    study: ResolvedStudy, recorder: Recorder, outcomes: Sequence[Outcome], repeats: Sequence[Outcome]
 ) -> Conclusion | None:
     """Rank a study's trials and repeats, test the winner, register the best models and record all of it.
 
     None when no trial with a validation has a checkpoint. The winner becomes the champion of its label if it
     is better than the present one; the best trial of every other family is registered as the best of it.
     """
-    ranking = rank_outcomes(study, outcomes)
+    ranking = rank_outcomes(study, outcomes, repeats)
     if ranking is None:
         return None
     wait_for_records(recorder, study.settings)
@@ -89,41 +89,12 @@ def _register(
         return None
 
 
-def rank_outcomes(study: ResolvedStudy, outcomes: Sequence[Outcome]) -> Ranking | None:
+def rank_outcomes(
+    study: ResolvedStudy, outcomes: Sequence[Outcome], repeats: Sequence[Outcome] = ()
+) -> Ranking | None:
     """The ranking of a study's trials and repeats; None when none has reached a validation."""
     epoch_tokens = study.open_task().epoch_tokens
-    names = _name_outcomes(study, outcomes)
-    return rank_trials(
-        _make_contender(study, outcome, name, epoch_tokens)
-        for outcome, name in zip(outcomes, names, strict=True)
-    )
-
-
-def _name_outcomes(study: ResolvedStudy, outcomes: Sequence[Outcome]) -> list[str]:
-    configs = [TrialConfig.model_validate(outcome.configuration) for outcome in outcomes]
-    originals = [
-        outcome for outcome, config in zip(outcomes, configs, strict=True) if config.seed == study.study.seed
-    ]
-    repeats = TrialNames(originals)
-    return [
-        f"#{outcome.number}" if config.seed == study.study.seed else repeats.name(outcome.number, config)
-        for outcome, config in zip(outcomes, configs, strict=True)
-    ]
-
-
-def _make_contender(study: ResolvedStudy, outcome: Outcome, name: str, epoch_tokens: int) -> Contender:
-    config = TrialConfig.model_validate(outcome.configuration)
-    return Contender(
-        name=name,
-        identity=outcome.identity,
-        configuration=config.configuration_identity,
-        family=config.model.family,
-        study=study.id,
-        seed=config.seed,
-        state=outcome.state,
-        curve=outcome.curve,
-        planned_tokens=config.plan_tokens(epoch_tokens),
-    )
+    return rank_trials(list_contenders(study.id, outcomes, repeats, lambda config: epoch_tokens))
 
 
 def _register_families(study: ResolvedStudy, ranking: Ranking) -> None:

@@ -1,16 +1,28 @@
 """One study in detail: its best trial per family, what was stopped when and why, and its progress."""
 
-from memtune.errors import StudyError
-from memtune.objective import Objective, format_figure
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from memtune.corpora import open_corpus
+from memtune.errors import CorpusError, StorageError, StudyError
+from memtune.objective import Objective, compute_figure, format_figure
+from memtune.results.insight.study_front import StudyFront, find_study_front
+from memtune.results.insight.study_trials import StudyTrial, list_study_trials
+from memtune.results.selection import Ranking
 from memtune.results.study_catalogue import (
     BestTrial,
     StudySummary,
-    find_best_trial,
     find_study,
     get_objective,
+    list_best_trials,
+    number_trials,
+    rank_study,
+    read_study_file,
     summarise_study,
 )
-from memtune.search import Outcome, StoredStudy
+from memtune.search import DEFAULT_OBJECTIVES, Outcome, ParameterImportance, StoredStudy, StudyReader
 from memtune.settings import Settings
 from memtune.trial_state import TrialState
 from memtune.values import Value
@@ -34,12 +46,17 @@ class EndedTrial(Value):
 
 
 class ProgressPoint(Value):
-    """The best validation of the study after a number of tokens."""
+    """A new lowest validation of the search."""
 
     tokens: int
-    """Of all trials up to this one, by number."""
+    """Of all trials up to this report, by number."""
+    core_hours: float
+    """Reserved by these trials up to this report; a trial's hours are spread evenly over its tokens."""
     number: int
-    """The trial that improved on the ones before it."""
+    """The trial that improved on what was before."""
+    name: str
+    cost: float
+    """Of a single seed at any number of tokens, so the ranking's figures may be higher."""
     figure: str
 
 
@@ -57,32 +74,98 @@ class ComparedTrial(Value):
 
 
 class StudyDetail(Value):
-    """A study in detail."""
+    """A study in detail: what `memtune study show` prints, draws and writes as JSON."""
 
     summary: StudySummary
     families: tuple[BestTrial, ...]
-    """The best trial of each family, best first."""
-    ended_early: tuple[EndedTrial, ...]
+    """The best configuration of each family, best first; those without full length last."""
     progress: tuple[ProgressPoint, ...]
+    importance: tuple[ParameterImportance, ...]
+    """The most important parameter first; empty below ten trials with a value."""
+    front: StudyFront | None
+    """None before the first trial of full length."""
+    ended_early: tuple[EndedTrial, ...]
+    trials: tuple[StudyTrial, ...]
+    """Every trial by number, and then the repeats."""
+
+    @property
+    def best(self) -> BestTrial | None:
+        """The best configuration; None before the first validation."""
+        return self.summary.best
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each trial; sizes and differing fields are columns."""
+        # Imported here: pandas takes half a second, and the terminal does not need it.
+        import pandas
+
+        return pandas.DataFrame(
+            [
+                {
+                    **trial.model_dump(exclude={"curve", "sizes", "fields"}),
+                    **({} if trial.sizes is None else trial.sizes.model_dump()),
+                    **trial.fields,
+                }
+                for trial in self.trials
+            ]
+        )
+
+    def curves(self) -> Any:
+        """A pandas data frame with a row for each report: trial, tokens, and its validation."""
+        import pandas
+
+        objective = self.summary.objective
+        return pandas.DataFrame(
+            [
+                {
+                    "name": trial.name,
+                    "number": trial.number,
+                    "family": trial.family,
+                    "seed": trial.seed,
+                    "state": trial.state.value,
+                    "tokens": tokens,
+                    "cost": cost,
+                    objective: compute_figure(objective, cost),
+                }
+                for trial in self.trials
+                for tokens, cost in trial.curve.items()
+            ],
+            columns=["name", "number", "family", "seed", "state", "tokens", "cost", objective],
+        )
 
 
 def show_study(study: str, settings: Settings | None = None) -> StudyDetail:
-    """A study, by id or name, in detail. Raises StudyError for an unknown study."""
+    """A study, by id or name, in detail. Raises StudyError for an unknown study.
+
+    >>> detail = show_study("ptb_memories")
+    >>> detail.best.name, detail.best.estimate.describe("perplexity", 1)
+    >>> detail.to_frame().groupby("family").figure.min()
+    """
     settings = settings or Settings.from_environment()
     stored = find_study(study, settings)
-    objective = get_objective(stored)
-    families = sorted({outcome.family for outcome in stored.outcomes})
-    best = [
-        find_best_trial([o for o in stored.outcomes if o.family == family], objective) for family in families
-    ]
+    objective, ranking = get_objective(stored), rank_study(stored, settings)
+    trials = _list_trials(stored, ranking, objective, settings)
     return StudyDetail(
         summary=summarise_study(stored, settings),
-        families=tuple(sorted((b for b in best if b is not None), key=lambda b: (b.cost, b.number))),
+        families=tuple(list_best_trials(ranking, stored, objective)) if ranking else (),
+        progress=tuple(_trace_progress(trials, objective)),
+        importance=tuple(StudyReader(settings.study_database).rank_parameters(stored.id)),
+        front=find_study_front(ranking, trials, DEFAULT_OBJECTIVES, objective) if ranking else None,
         ended_early=tuple(
             _describe_end(outcome, objective) for outcome in stored.outcomes if outcome.state in ENDED_EARLY
         ),
-        progress=tuple(_trace_progress(stored, objective)),
+        trials=trials,
     )
+
+
+def _list_trials(
+    stored: StoredStudy, ranking: Ranking | None, objective: Objective, settings: Settings
+) -> tuple[StudyTrial, ...]:
+    numbers = number_trials(stored)
+    file = read_study_file(stored.id, settings)
+    vocabulary_size = None
+    with suppress(CorpusError, StorageError):
+        vocabulary_size = len(open_corpus(file.get("corpus", ""), settings.corpus_store).vocabulary)
+    return list_study_trials(stored, ranking, numbers, objective, vocabulary_size)
 
 
 def explain_end(
@@ -130,13 +213,22 @@ def _describe_end(outcome: Outcome, objective: Objective) -> EndedTrial:
     )
 
 
-def _trace_progress(stored: StoredStudy, objective: Objective) -> list[ProgressPoint]:
-    points, tokens, best = list[ProgressPoint](), 0, float("inf")
-    for outcome in stored.outcomes:
-        tokens += max(outcome.curve, default=0)
-        cost = min(outcome.curve.values(), default=float("inf"))
-        if cost < best:
-            best = cost
-            figure = format_figure(objective, cost, 3)
-            points.append(ProgressPoint(tokens=tokens, number=outcome.number, figure=figure))
-    return points
+def _trace_progress(trials: Sequence[StudyTrial], objective: Objective) -> Iterator[ProgressPoint]:
+    """The reports of the search that are better than all before, in the order of trial numbers."""
+    tokens_before, hours_before, best = 0, 0.0, math.inf
+    for trial in trials:
+        if trial.is_repeat:
+            continue
+        for tokens, cost in trial.curve.items():
+            if cost < best:
+                best = cost
+                yield ProgressPoint(
+                    tokens=tokens_before + tokens,
+                    core_hours=hours_before + trial.cpu_hours * tokens / trial.tokens,
+                    number=trial.number,
+                    name=trial.name,
+                    cost=cost,
+                    figure=format_figure(objective, cost, 3),
+                )
+        tokens_before += trial.tokens
+        hours_before += trial.cpu_hours

@@ -1,6 +1,8 @@
 """Samplers, early stopping, and the storage of a study's trials. The only package that imports Optuna."""
 
 from memtune.search.early_stopping import RULES, AnyEarlyStopping, EarlyStopping, Rule
+from memtune.search.importance import ParameterImportance
+from memtune.search.objectives import DEFAULT_OBJECTIVES, SIZE_UNITS, ObjectiveName, compute_coordinate
 from memtune.search.outage_buffer import StorageUnavailableError
 from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.proposals import Proposals
@@ -9,13 +11,17 @@ from memtune.search.study_lease import Holder, Lease
 from memtune.search.study_reader import REPEATS_SUFFIX, StoredStudy, StudyReader
 
 __all__ = [
+    "DEFAULT_OBJECTIVES",
     "REPEATS_SUFFIX",
     "RULES",
+    "SIZE_UNITS",
     "AnyEarlyStopping",
     "EarlyStopping",
     "Holder",
     "Lease",
+    "ObjectiveName",
     "Outcome",
+    "ParameterImportance",
     "Proposal",
     "Proposals",
     "Rule",
@@ -24,4 +30,5 @@ __all__ = [
     "StoredStudy",
     "StudyReader",
     "check_sampler",
+    "compute_coordinate",
 ]

@@ -6,6 +6,7 @@ from datetime import datetime
 import optuna
 
 from memtune.errors import StudyError, did_you_mean
+from memtune.search.importance import ParameterImportance, rank_parameters
 from memtune.search.optuna_trials import read_outcome, read_seconds_spent, select_started
 from memtune.search.outage_buffer import convert_outage_errors
 from memtune.search.outcomes import Outcome
@@ -66,6 +67,12 @@ class StudyReader:
             read_seconds_spent(attributes),
             max(times, default=None),
         )
+
+    def rank_parameters(self, study: str) -> list[ParameterImportance]:
+        """The parameters of a study, the most important first; empty below ten trials with a value."""
+        with convert_outage_errors(self._redacted_url):
+            trials = self._list_trials(study)
+        return rank_parameters(trials)
 
     def delete(self, study: str) -> None:
         """Delete a study and its repeats; the queue of its drivers stays, because its lease is held."""

@@ -1,6 +1,6 @@
 """Repeats of the best configurations under other seeds: their space, and their names."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from memtune.search import Outcome
 from memtune.spaces import Branch, Categorical, Group, Space, override_space
@@ -15,16 +15,26 @@ def select_best_outcomes(outcomes: Iterable[Outcome], count: int) -> list[Outcom
     complete = [
         outcome for outcome in outcomes if outcome.state is TrialState.COMPLETE and outcome.value is not None
     ]
-    return sorted(complete, key=lambda outcome: (outcome.value, outcome.number))[:count]
+    return sorted(complete, key=_order)[:count]
 
 
-def make_repeat_space(outcomes: Iterable[Outcome], seeds: Iterable[int]) -> Space:
-    """The space of every outcome's configuration under every seed."""
+def make_repeat_space(
+    outcomes: Iterable[Outcome], seeds: Sequence[int], precision: str | None = None
+) -> Space:
+    """The space of every outcome's configuration under every seed after the first, which the search had.
+
+    With a `precision` that a configuration did not have, that configuration is trained in it under all seeds:
+    values of different precisions have no common mean.
+    """
     options = {}
     for outcome in outcomes:
-        constants = override_space(Space("repeats", Group({})), outcome.configuration).root
+        configuration, kept = dict(outcome.configuration), seeds[1:]
+        training = configuration.get("training")
+        if precision and training and training.get("precision") != precision:
+            configuration["training"], kept = {**training, "precision": precision}, seeds
+        constants = override_space(Space("repeats", Group({})), configuration).root
         assert isinstance(constants, Group)
-        options[f"trial {outcome.number}"] = Group({**constants.members, "seed": Categorical(tuple(seeds))})
+        options[f"trial {outcome.number}"] = Group({**constants.members, "seed": Categorical(tuple(kept))})
     return Space("repeats", Branch("repeat of", options, is_key_written=False))
 
 
@@ -33,12 +43,31 @@ class TrialNames:
 
     def __init__(self, repeated: Iterable[Outcome] = ()) -> None:
         """`repeated` are the trials whose repeats are named; all others are named by their number."""
-        self._originals = {
-            TrialConfig.model_validate(outcome.configuration).configuration_identity: outcome.number
-            for outcome in repeated
-        }
+        self._originals: dict[str, int] = {}
+        """By the identity of the configuration, and by that of the configuration in any precision."""
+        for outcome in sorted(repeated, key=_order):
+            config = TrialConfig.model_validate(outcome.configuration)
+            self._originals[config.configuration_identity] = outcome.number
+            self._originals.setdefault(_identify_without_precision(config), outcome.number)
+
+    def find_original(self, config: TrialConfig) -> int | None:
+        """The number of the trial that a configuration repeats; None where it repeats none."""
+        own = self._originals.get(config.configuration_identity)
+        return self._originals.get(_identify_without_precision(config)) if own is None else own
 
     def name(self, number: int, config: TrialConfig) -> str:
         """The name of a trial with this number among the trials, or among the repeats."""
-        original = self._originals.get(config.configuration_identity)
+        original = self.find_original(config)
         return f"#{number}" if original is None else f"#{original} seed {config.seed}"
+
+
+def _order(outcome: Outcome) -> tuple[bool, float, int]:
+    """The best first, because the best are repeated."""
+    return (outcome.value is None, outcome.value or 0.0, outcome.number)
+
+
+def _identify_without_precision(config: TrialConfig) -> str:
+    if config.training is None:
+        return config.configuration_identity
+    training = config.training.model_copy(update={"precision": "float32"})
+    return f"any precision {config.model_copy(update={'training': training}).configuration_identity}"

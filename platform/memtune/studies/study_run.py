@@ -62,8 +62,8 @@ class StudyHooks:
 
     watch: Callable[[TrialPhase], AbstractContextManager[Watcher]]
     """Opens a display of a phase."""
-    conclude: Callable[[ResolvedStudy, Recorder, Sequence[Outcome]], Conclusion | None]
-    """Chooses the best configuration of the outcomes, tests it, and offers it to the registry."""
+    conclude: Callable[[ResolvedStudy, Recorder, Sequence[Outcome], Sequence[Outcome]], Conclusion | None]
+    """Chooses the best configuration of trials and repeats, tests it, and offers it to the registry."""
     notify: Callable[[str], object]
     """Prints a message to the user."""
     draw_figures: DrawFigures
@@ -206,7 +206,7 @@ class _StudyRun:
         )
         conclusion = None
         if not result.is_interrupted:
-            conclusion = self._hooks.conclude(self._resolved, recorder, result.outcomes + repeats)
+            conclusion = self._hooks.conclude(self._resolved, recorder, result.outcomes, repeats)
         records.close(interrupted=bool(open_trials), cost=self._compute_cost(result))
         disconnecting.result()
         return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
@@ -288,13 +288,17 @@ class _StudyRun:
         best = select_best_outcomes(proposals.list_outcomes(), self._study.repeats.best)
         if not best:
             return [], []
-        seeds = range(self._study.seed + 1, self._study.seed + self._study.repeats.seeds)
-        repeats = self._resolved.open_proposals(self._lease.check, repeats=make_repeat_space(best, seeds))
+        terms, first = self._study.repeats, self._study.seed
+        space = make_repeat_space(best, range(first, first + terms.seeds), terms.precision)
+        repeats = self._resolved.open_proposals(self._lease.check, repeats=space)
         records.names = TrialNames(best)
         if resume:
             records.resend(repeats.list_outcomes())
-        title = f"the best {len(best)} under {len(seeds)} more seeds"
-        phase = replace(self._make_phase(title, len(best) * len(seeds), "seed"), names=records.names)
+        number = space.size() or 0
+        title = f"the best {len(best)} under {terms.seeds - 1} more seeds"
+        if terms.precision and number > len(best) * (terms.seeds - 1):
+            title = f"the best {len(best)} in {terms.precision} under {terms.seeds} seeds"
+        phase = replace(self._make_phase(title, number, "seed"), names=records.names)
         self._budget.add_outcomes(repeats.list_outcomes(), are_repeats=True)
         interrupted = self._run_phase(phase, repeats, records, None, self._budget.watch_repeat)
         return repeats.list_outcomes(), interrupted

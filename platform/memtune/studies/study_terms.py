@@ -119,3 +119,6 @@ class Repeats(Value):
 
     best: int = Field(default=0, ge=0, description="how many configurations")
     seeds: int = Field(default=3, ge=2, description="seeds in all, the search's own included")
+    precision: Literal["float32", "bfloat16", "float16"] | None = Field(
+        default=None, description="of the repeats; default: that of the search"
+    )

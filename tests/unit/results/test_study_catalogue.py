@@ -78,7 +78,13 @@ def test_the_cost_is_by_state_and_family_with_what_early_stopping_saved(
 def test_a_study_shows_its_progress_and_what_was_stopped(study: ResolvedStudy, settings: Settings) -> None:
     detail = show_study("layers", settings)
     assert [(best.family, best.number) for best in detail.families] == [("lstm", 3)]
-    assert [(point.tokens, point.number) for point in detail.progress] == [(900, 0), (1800, 1), (3000, 3)]
+    assert [(point.tokens, point.number, round(point.cost, 1)) for point in detail.progress] == [
+        *[(300, 0, 3.0), (600, 0, 2.9), (900, 0, 2.8)],
+        *[(1200, 1, 2.0), (1500, 1, 1.9), (1800, 1, 1.8)],
+        *[(2400, 3, 1.5), (2700, 3, 1.4), (3000, 3, 1.3)],
+    ]
+    # Half a core hour for 300 tokens in this study, trials 0 to 2 and the first report of trial 3.
+    assert detail.progress[6].core_hours == pytest.approx(4.0)
     (ended,) = detail.ended_early
     assert (ended.number, ended.tokens, ended.figure) == (2, 300, "12.182")
     assert "rank 2 of 3 (lstm) at the rung of 300" in ended.reason

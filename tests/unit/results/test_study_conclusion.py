@@ -61,7 +61,7 @@ def find_runs(client: MlflowClient, **tags: str) -> dict[str, dict[str, str]]:
 def test_the_mean_over_seeds_is_the_same_number_everywhere(
     repeated: StudyResult, settings: Settings, client: MlflowClient
 ) -> None:
-    ranking = rank_outcomes(repeated.resolved, repeated.outcomes + repeated.repeats)
+    ranking = rank_outcomes(repeated.resolved, repeated.outcomes, repeated.repeats)
     assert ranking is not None
     winner = ranking.winner
     mean = math.exp(sum(winner.costs) / 3)

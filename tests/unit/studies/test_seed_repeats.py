@@ -35,27 +35,57 @@ def test_only_complete_trials_with_a_value_are_repeated() -> None:
 
 
 def test_each_configuration_is_repeated_under_each_seed() -> None:
-    space = make_repeat_space([outcome(4, 1.0), outcome(7, 2.0)], range(1, 4))
+    space = make_repeat_space([outcome(4, 1.0), outcome(7, 2.0)], range(4))
     assert space.size() == 6
     assert len({tuple(sorted(choice.items())) for choice in space.points()}) == 6
 
 
 def test_a_repeat_is_the_configuration_with_another_seed() -> None:
-    space = make_repeat_space([outcome(4, 1.0)], [1, 2])
+    space = make_repeat_space([outcome(4, 1.0)], [0, 1, 2])
     sampled = [space.sample(PinnedChooser(point, RandomChooser(0))) for point in space.points()]
     assert sampled == [{"model": {"width": 4}, "seed": 1}, {"model": {"width": 4}, "seed": 2}]
 
 
-def test_a_repeat_is_named_after_the_trial_that_it_repeats() -> None:
-    def config(width: int, seed: int) -> TrialConfig:
-        fields = {"model": {"family": "lstm", "width": width}, "training": {"epochs": 1}, "seed": seed}
-        return TrialConfig.model_validate(fields)
+def make_config(width: int, seed: int, precision: str = "float32") -> TrialConfig:
+    training = {"epochs": 1, "precision": precision}
+    fields = {"model": {"family": "lstm", "width": width}, "training": training, "seed": seed}
+    return TrialConfig.model_validate(fields)
 
-    repeated = [
-        Outcome(number, "", config(width, 0).model_dump(mode="json"), TrialState.COMPLETE, 1.0)
-        for number, width in ((4, 8), (7, 16))
+
+def make_outcome(number: int, config: TrialConfig, value: float = 1.0) -> Outcome:
+    return Outcome(number, "", config.model_dump(mode="json"), TrialState.COMPLETE, value)
+
+
+def test_a_repeat_in_another_precision_has_the_seed_of_the_search_too() -> None:
+    outcomes = [make_outcome(4, make_config(8, 0, "bfloat16")), make_outcome(7, make_config(16, 0))]
+    space = make_repeat_space(outcomes, range(3), "float32")
+    sampled = [space.sample(PinnedChooser(point, RandomChooser(0))) for point in space.points()]
+    assert [(found["model"]["width"], found["seed"]) for found in sampled] == [
+        (8, 0),
+        (8, 1),
+        (8, 2),
+        (16, 1),
+        (16, 2),
     ]
-    names = TrialNames(repeated)
-    assert names.name(0, config(16, 1)) == "#7 seed 1"
-    assert names.name(1, config(8, 2)) == "#4 seed 2"
-    assert TrialNames().name(0, config(16, 1)) == "#0"
+    assert {found["training"]["precision"] for found in sampled} == {"float32"}
+
+
+def test_a_repeat_in_another_precision_is_named_after_its_trial() -> None:
+    names = TrialNames([make_outcome(4, make_config(8, 0, "bfloat16"))])
+    assert names.name(0, make_config(8, 0)) == "#4 seed 0"
+    assert names.name(0, make_config(8, 1, "float16")) == "#4 seed 1"
+    assert names.find_original(make_config(16, 1)) is None
+
+
+def test_of_trials_that_differ_in_precision_alone_each_has_its_own_repeats() -> None:
+    low, full = make_outcome(4, make_config(8, 0, "bfloat16")), make_outcome(7, make_config(8, 0))
+    names = TrialNames([low, full])
+    assert names.name(0, make_config(8, 1)) == "#7 seed 1"
+    assert names.name(0, make_config(8, 1, "bfloat16")) == "#4 seed 1"
+
+
+def test_a_repeat_is_named_after_the_trial_that_it_repeats() -> None:
+    names = TrialNames([make_outcome(4, make_config(8, 0)), make_outcome(7, make_config(16, 0))])
+    assert names.name(0, make_config(16, 1)) == "#7 seed 1"
+    assert names.name(1, make_config(8, 2)) == "#4 seed 2"
+    assert TrialNames().name(0, make_config(16, 1)) == "#0"

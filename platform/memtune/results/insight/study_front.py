@@ -1,0 +1,179 @@
+"""The Pareto front of a study: which configurations no other one beats in every objective."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from memtune.objective import Objective, compute_figure
+from memtune.results.insight.pareto import compute_hypervolume, find_front
+from memtune.results.insight.study_trials import StudyTrial
+from memtune.results.selection import Ranking, find_cost_at
+from memtune.search import ObjectiveName, compute_coordinate
+from memtune.values import Value
+
+__all__ = ["HypervolumePoint", "ParetoPoint", "StudyFront", "find_study_front"]
+
+
+class ParetoPoint(Value):
+    """A configuration of full length."""
+
+    number: int
+    name: str
+    family: str
+    seeds: int
+    """Over which its value is the mean."""
+    values: dict[ObjectiveName, float]
+    """In the units that users read: perplexity or accuracy, and sizes."""
+    is_on_front: bool
+
+
+class HypervolumePoint(Value):
+    """The hypervolume after one more trial of full length."""
+
+    trial: int
+    tokens: int
+    """Of all trials up to this one, by number."""
+    volume: float
+
+
+class StudyFront(Value):
+    """Configurations by their objectives, and how the front has advanced.
+
+    Models without trained parameters are no points.
+    """
+
+    objectives: tuple[ObjectiveName, ...]
+    points: tuple[ParetoPoint, ...]
+    """Those on the front first, each in the order of the first objective, best first."""
+    reference: dict[ObjectiveName, float]
+    """The worst value of each objective among all points: the corner from which the volume is measured."""
+    hypervolume: tuple[HypervolumePoint, ...]
+    """Of single seeds, in nats per token (or share of wrong answers) times doublings of each size."""
+
+    @property
+    def front(self) -> tuple[ParetoPoint, ...]:
+        """The points that no other one dominates."""
+        return tuple(point for point in self.points if point.is_on_front)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A trial with its cost and sizes by objective."""
+
+    trial: StudyTrial
+    quantities: dict[ObjectiveName, float]
+
+    @property
+    def coordinates(self) -> tuple[float, ...]:
+        return tuple(compute_coordinate(name, amount) for name, amount in self.quantities.items())
+
+
+def find_study_front(
+    ranking: Ranking,
+    trials: Sequence[StudyTrial],
+    objectives: Sequence[ObjectiveName],
+    objective: Objective,
+) -> StudyFront:
+    """The front over all configurations of full length; `objective` is what their value is."""
+    found = _measure_configurations(ranking, trials, objectives)
+    coordinates = [measured.coordinates for measured, _ in found]
+    front = find_front(coordinates)
+    others = sorted(set(range(len(found))) - set(front), key=lambda place: coordinates[place])
+    points = [
+        ParetoPoint(
+            number=measured.trial.number,
+            name=f"{measured.trial.family} #{measured.trial.number}",
+            family=measured.trial.family,
+            seeds=seeds,
+            values=_read_values(measured.quantities, objective),
+            is_on_front=place in front,
+        )
+        for place in [*front, *others]
+        for measured, seeds in [found[place]]
+    ]
+    single = _measure_search(ranking, trials, objectives)
+    worst = _find_worst(single, objectives)
+    return StudyFront(
+        objectives=tuple(objectives),
+        points=tuple(points),
+        reference=_read_values(worst, objective),
+        hypervolume=tuple(_trace_hypervolume(single, worst, trials)),
+    )
+
+
+def _measure_configurations(
+    ranking: Ranking, trials: Sequence[StudyTrial], objectives: Sequence[ObjectiveName]
+) -> list[tuple[_Measured, int]]:
+    """Every configuration that has all objectives, with its number of seeds."""
+    trial_by_identity = {trial.identity: trial for trial in trials}
+    measured = [
+        (_measure(trial_by_identity[found.best.identity], found.estimate.cost, objectives), found)
+        for found in ranking.configurations
+    ]
+    return [(own, found.estimate.seeds) for own, found in measured if own is not None]
+
+
+def _measure_search(
+    ranking: Ranking, trials: Sequence[StudyTrial], objectives: Sequence[ObjectiveName]
+) -> list[_Measured]:
+    """The trials of full length that the search started, by number, with their own values."""
+    full = {trial.identity for found in ranking.configurations for trial in found.trials}
+    measured = (
+        _measure(trial, find_cost_at(trial.curve, ranking.tokens), objectives)
+        for trial in trials
+        if trial.identity in full and not trial.is_repeat
+    )
+    return [own for own in measured if own is not None]
+
+
+def _measure(trial: StudyTrial, cost: float, objectives: Sequence[ObjectiveName]) -> _Measured | None:
+    """None for a trial that lacks an objective: a size of a corpus that is gone, or a model that counts."""
+    if trial.sizes is None or not trial.sizes.parameters:
+        return None
+    known: dict[str, float | None] = {
+        "value": cost,
+        "tokens_per_second": trial.tokens_per_second,
+        **trial.sizes.model_dump(),
+    }
+    quantities = {name: known[name] for name in objectives}
+    if any(quantity is None for quantity in quantities.values()):
+        return None
+    return _Measured(trial, {name: float(amount or 0.0) for name, amount in quantities.items()})
+
+
+def _find_worst(
+    measured: Sequence[_Measured], objectives: Sequence[ObjectiveName]
+) -> dict[ObjectiveName, float]:
+    if not measured:
+        return {}
+    return {
+        name: max(
+            (own.quantities[name] for own in measured), key=lambda amount: compute_coordinate(name, amount)
+        )
+        for name in objectives
+    }
+
+
+def _trace_hypervolume(
+    measured: Sequence[_Measured], worst: Mapping[ObjectiveName, float], trials: Sequence[StudyTrial]
+) -> Iterator[HypervolumePoint]:
+    reference = [compute_coordinate(name, amount) for name, amount in worst.items()]
+    front: list[tuple[float, ...]] = []
+    for own in measured:
+        front.append(own.coordinates)
+        front = [front[place] for place in find_front(front)]
+        number = own.trial.number
+        yield HypervolumePoint(
+            trial=number,
+            tokens=sum(trial.tokens for trial in trials if not trial.is_repeat and trial.number <= number),
+            volume=compute_hypervolume(front, reference),
+        )
+
+
+def _read_values(
+    quantities: Mapping[ObjectiveName, float], objective: Objective
+) -> dict[ObjectiveName, float]:
+    """The quantities with the cost as perplexity or accuracy."""
+    return {
+        name: compute_figure(objective, amount) if name == "value" else amount
+        for name, amount in quantities.items()
+    }

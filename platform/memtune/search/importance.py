@@ -1,0 +1,128 @@
+"""How much each parameter of a study matters for a good value: conditional PED-ANOVA.
+
+Watanabe et al. (2023), "PED-ANOVA", arXiv:2304.10255; for parameters of branches arXiv:2601.20800, theorem
+4.2. The importance compares the values of a parameter in the best trials with those in all trials. A
+parameter that only some trials have is compared within these, weighted by their shares of the best and of all
+trials.
+"""
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.importance import PedAnovaImportanceEvaluator
+from optuna.trial import FrozenTrial, TrialState
+
+from memtune.search.compatibility import RestrictedStudy, suppress_optuna_messages
+from memtune.search.optuna_trials import select_started
+from memtune.search.samplers.told_values import extrapolate_stopped
+from memtune.values import Value
+
+__all__ = ["MIN_IMPORTANCE_TRIALS", "ParameterImportance", "rank_parameters"]
+
+MIN_IMPORTANCE_TRIALS = 10
+"""Trials below which no importance is computed."""
+MIN_BEST_TRIALS, MIN_BEST_SHARE = 5, 0.1
+"""The best trials are a tenth of all, and five at least, which Optuna recommends."""
+
+
+class ParameterImportance(Value):
+    """The importance of one parameter."""
+
+    name: str
+    """In the study, with the options of branches: `lstm.training.optimiser.adam.learning_rate`."""
+    field: str
+    """In a configuration: `training.optimiser.learning_rate`."""
+    conditions: dict[str, str]
+    """The options of branches, by field, under which a trial has the parameter."""
+    trials: int
+    """Trials that have the parameter."""
+    importance: float
+    """Its share of the importance of all parameters; the shares add up to 1."""
+
+    @property
+    def label(self) -> str:
+        """The field with its conditions.
+
+        >>> importance.label
+        'training.optimiser.learning_rate (family lstm, optimiser adam)'
+        """
+        if not self.conditions:
+            return self.field
+        chosen = ", ".join(f"{_name_choice(field)} {option}" for field, option in self.conditions.items())
+        return f"{self.field} ({chosen})"
+
+
+def rank_parameters(trials: Sequence[FrozenTrial]) -> list[ParameterImportance]:
+    """The parameters of a study's started trials, the most important first; empty below ten trials.
+
+    Trials that were stopped early count with their extrapolated final value (`extrapolate_stopped`).
+    """
+    valued = [trial for trial in extrapolate_stopped(select_started(trials)) if _has_value(trial)]
+    if len(valued) < MIN_IMPORTANCE_TRIALS:
+        return []
+    evaluator = PedAnovaImportanceEvaluator(
+        target_quantile=max(MIN_BEST_SHARE, MIN_BEST_TRIALS / len(valued))
+    )
+    with suppress_optuna_messages(), warnings.catch_warnings():
+        # Optuna warns of branches with one trial, which it leaves out.
+        warnings.simplefilter("ignore")
+        study: Any = RestrictedStudy(optuna.create_study(), valued)
+        found = evaluator.evaluate(study)
+    total = sum(found.values()) or 1.0
+    return [
+        _describe(name, importance / total, valued)
+        for name, importance in sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def _has_value(trial: FrozenTrial) -> bool:
+    return trial.state is TrialState.COMPLETE and trial.value is not None and math.isfinite(trial.value)
+
+
+def _describe(name: str, share: float, trials: Sequence[FrozenTrial]) -> ParameterImportance:
+    having = [trial for trial in trials if name in trial.params]
+    parts, conditions = name.split("."), dict[str, str]()
+    chosen_places: set[int] = set()
+    for place, option in enumerate(parts[:-1]):
+        if branch := _find_branch(parts[:place], option, having):
+            conditions[_drop(branch.split("."), chosen_places)] = option
+            chosen_places.add(place)
+    return ParameterImportance(
+        name=name,
+        field=_drop(parts, chosen_places),
+        conditions=conditions,
+        trials=len(having),
+        importance=share,
+    )
+
+
+def _find_branch(prefix: Sequence[str], option: str, having: Sequence[FrozenTrial]) -> str | None:
+    """The choice beside `option` that all trials with the parameter made for it; None where it is no option.
+
+    The study's storage has no conditions; the names of parameters hold them.
+    """
+    depth = len(prefix)
+    for name, distribution in having[0].distributions.items():
+        parts = name.split(".")
+        is_beside = parts[:depth] == list(prefix) and len(parts) == depth + 1
+        if (
+            is_beside
+            and isinstance(distribution, CategoricalDistribution)
+            and all(trial.params.get(name) == option for trial in having)
+        ):
+            return name
+    return None
+
+
+def _drop(parts: Sequence[str], places: set[int]) -> str:
+    return ".".join(part for place, part in enumerate(parts) if place not in places)
+
+
+def _name_choice(field: str) -> str:
+    """The shortest name of a choice: `kind` names nothing without its table."""
+    parent, _, last = field.rpartition(".")
+    return parent.rpartition(".")[2] if last == "kind" and parent else last
