@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memtune.cli.search_command import GpusPerTrial, TimeBudget, Trials, collect_overrides
+from memtune.cli.search_command import GpusPerTrial, NoCache, TimeBudget, Trials, collect_overrides
 from memtune.cli.terminal import AsJson, out, warn
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def submit(
     gpus_per_trial: GpusPerTrial = None,
     time_budget: TimeBudget = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume a study that was started before.")] = False,
+    no_cache: NoCache = False,
     detach: Detach = False,
 ) -> None:
     """Check a study, submit it to a cluster and follow its log; the exit code is the job's.
@@ -47,7 +48,7 @@ def submit(
     from memtune.ray_backend.jobs.job_submission import prepare_submission
 
     overrides = collect_overrides(trials, time_budget, gpus_per_trial)
-    submission = prepare_submission(study, overrides, resume=resume)
+    submission = prepare_submission(study, overrides, resume=resume, reuse=not no_cache)
     _submit_and_follow(_open_job_server(address), submission, detach)
 
 

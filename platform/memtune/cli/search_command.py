@@ -12,7 +12,7 @@ from memtune.number_format import format_count
 if TYPE_CHECKING:
     from memtune.studies.study_run import StudyResult
 
-__all__ = ["GpusPerTrial", "TimeBudget", "Trials", "collect_overrides", "search"]
+__all__ = ["GpusPerTrial", "NoCache", "TimeBudget", "Trials", "collect_overrides", "search"]
 
 Trials = Annotated[int | None, typer.Option(min=1, help="Total number of trials.")]
 
@@ -33,6 +33,9 @@ GpusPerTrial = Annotated[
         help="GPUs per trial; 0.5 shares one GPU, fit estimates the share.",
     ),
 ]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Train also what another study of this home has trained.")
+]
 TimeBudget = Annotated[str | None, typer.Option(help="Time for the study, such as 90s, 15m or 2h.")]
 
 
@@ -49,9 +52,7 @@ def search(
     address: Annotated[
         str | None, typer.Option(help="Address of a Ray cluster; default: this machine.")
     ] = None,
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Train also what another study of this home has trained.")
-    ] = False,
+    no_cache: NoCache = False,
     warm_start: Annotated[
         str | None, typer.Option("--from", help="Try the best configurations of this study first.")
     ] = None,
@@ -96,7 +97,7 @@ def _print_result(study: Path, result: "StudyResult") -> None:
         raise typer.Exit(1)
     question, searched = resolved.study.question, resolved.searched_fields
     outcomes = result.outcomes + result.repeats
-    if ranking := rank_outcomes(resolved, outcomes):
+    if ranking := rank_outcomes(resolved, result.outcomes, result.repeats):
         out.print(family_table(ranking, outcomes, resolved.vocabulary_size, question, searched))
         if result.repeats:
             out.print(spread_table(ranking, outcomes, searched))

@@ -37,10 +37,12 @@ ASSUMED_VOCABULARY_SIZE = 10_000
 
 
 class SubmissionOptions(Value):
-    """The overrides of a study's file."""
+    """The overrides of a study's file, and whether results of other studies are used."""
 
     overrides: dict[str, int | float | str]
     """By dotted name."""
+    reuse: bool = True
+    """Whether configurations that another study of the home has trained are not trained again."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Submission:
         options = [
             part for name, value in self.options.overrides.items() for part in (CLI_OPTIONS[name], str(value))
         ]
+        options += [] if self.options.reuse else ["--no-cache"]
         options += ["--resume"] if self.resume else []
         return shlex.join(["python", "-m", "memtune.cli", "search", self.files.study, *options])
 
@@ -79,28 +82,31 @@ def prepare_submission(
     overrides: Mapping[str, Any] | None = None,
     *,
     resume: bool = False,
+    reuse: bool = True,
     environment: Mapping[str, str] = os.environ,
 ) -> Submission:
     """Check a study on this machine and collect its files; nothing is sent.
 
+    Without `reuse` the job also trains what another study of its home has trained.
+
     Raises the errors of `search` for a study that cannot run, and ConfigurationError for a password in a
     setting.
     """
-    path, options = Path(path), _build_options(overrides or {})
+    path, options = Path(path), _build_options(overrides or {}, reuse)
     study = load_study(path, options.overrides)
     variables = build_job_environment(environment)
     notes = [*_check_study_locally(path, study, variables), *_note_locations(environment)]
     return Submission(study.name, collect_study_files(path, study), options, resume, variables, notes)
 
 
-def _build_options(overrides: Mapping[str, Any]) -> SubmissionOptions:
+def _build_options(overrides: Mapping[str, Any], reuse: bool) -> SubmissionOptions:
     unknown = sorted(set(overrides) - set(CLI_OPTIONS))
     if unknown:
         raise ConfigurationError(
             f"{unknown[0]} cannot be overridden for a submitted study; write it into the study's file "
             f"(only {', '.join(CLI_OPTIONS)} can be overridden)"
         )
-    return SubmissionOptions(overrides=dict(overrides))
+    return SubmissionOptions(overrides=dict(overrides), reuse=reuse)
 
 
 def _check_study_locally(path: Path, study: Study, variables: Mapping[str, str]) -> list[str]:
@@ -160,7 +166,7 @@ def prepare_resumption(job: Job, overrides: Mapping[str, Any] | None = None) -> 
     previous = SubmissionOptions.model_validate(
         parse(SubmissionOptions, _parse_metadata(job, OPTIONS_KEY), where)
     )
-    options = _build_options({**previous.overrides, **(overrides or {})})
+    options = _build_options({**previous.overrides, **(overrides or {})}, previous.reuse)
     return Submission(job.study or job.id, files, options, True, build_job_environment(job.environment))
 
 

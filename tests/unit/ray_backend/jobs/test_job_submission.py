@@ -63,6 +63,14 @@ def test_a_study_is_resumed_from_the_metadata_of_its_job(study_file: Path, setti
     assert again.entrypoint == "python -m memtune.cli search layers.toml --trials 9 --resume"
 
 
+def test_a_job_without_the_result_cache_is_resumed_without_it(study_file: Path, settings: Settings) -> None:
+    environment = {"MEMTUNE_STORE": settings.corpus_store}
+    first = prepare_submission(study_file, reuse=False, environment=environment)
+    assert first.entrypoint == "python -m memtune.cli search layers.toml --no-cache"
+    again = prepare_resumption(job_of(first))
+    assert again.entrypoint == "python -m memtune.cli search layers.toml --no-cache --resume"
+
+
 def test_a_running_job_cannot_be_resumed(study_file: Path) -> None:
     first = prepare_submission(study_file, environment={})
     with pytest.raises(ClusterError, match="is running; stop it first: memtune jobs stop layers-3f9a1c"):
