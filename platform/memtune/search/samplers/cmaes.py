@@ -18,7 +18,9 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from memtune.search.compatibility import write_sampler_attribute
+from memtune.search.samplers.cube_sampler import CubeSampler
 from memtune.search.samplers.joint_space import JointSpace
+from memtune.search.samplers.told_values import get_final_value
 
 __all__ = ["CmaEsSampler", "CmaState", "EvolutionStrategy"]
 
@@ -115,7 +117,7 @@ def _advance_path(path: Sequence[float], step_N: Vector, rate: float, mass: floa
     return advanced
 
 
-class CmaEsSampler(optuna.samplers.RandomSampler):
+class CmaEsSampler(CubeSampler):
     """One draw of the strategy, whose state is held by the trials of the study.
 
     Each trial holds its point and generation. The trial whose ask ends a generation holds the next one's
@@ -124,15 +126,9 @@ class CmaEsSampler(optuna.samplers.RandomSampler):
 
     def __init__(self, space: JointSpace, seed: int, trials: Sequence[FrozenTrial]) -> None:
         """`trials` hold the state. The study holds the same trials as points of the joint space."""
-        super().__init__(seed=seed)
-        self._space, self._draw_seed, self._trials = space, seed, {trial.number: trial for trial in trials}
+        super().__init__(space, seed)
+        self._draw_seed, self._trials = seed, {trial.number: trial for trial in trials}
         self._strategy = EvolutionStrategy(max(1, len(space.distributions)))
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Every parameter of the joint space."""
-        return self._space.distributions
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -162,19 +158,14 @@ class CmaEsSampler(optuna.samplers.RandomSampler):
         centre = [0.5] * len(self._space.distributions)
         if not completed:
             return centre
-        return self._locate(min(completed, key=_get_value), centre)
+        return self._locate(min(completed, key=get_final_value), centre)
 
     def _list_points(self, completed: Sequence[FrozenTrial], generation: int) -> list[list[float]]:
         """The points of the generation's first trials, the best first; a trial may have fixed parameters."""
         own = [trial for trial in completed if trial.system_attrs.get(GENERATION_KEY) == generation]
-        ranked = sorted(own[: self._strategy.population], key=_get_value)
+        ranked = sorted(own[: self._strategy.population], key=get_final_value)
         return [self._locate(trial, trial.system_attrs[POINT_KEY]) for trial in ranked]
 
     def _locate(self, trial: FrozenTrial, near: Sequence[float]) -> list[float]:
         """The trial's point; a parameter that it does not use has the coordinate of `near`."""
         return self._space.locate(self._trials[trial.number].params, near)
-
-
-def _get_value(trial: FrozenTrial) -> float:
-    assert trial.value is not None
-    return trial.value

@@ -20,7 +20,9 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from memtune.search.compatibility import read_fixed_parameters
+from memtune.search.samplers.cube_sampler import CubeSampler
 from memtune.search.samplers.joint_space import JointSpace
+from memtune.search.samplers.told_values import get_final_value
 from memtune.spaces import Integer, Parameter, Real, Scalar, Space
 
 __all__ = ["FieldFeatures", "ForestSampler"]
@@ -69,18 +71,12 @@ def _list_features(parameter: Parameter) -> list[tuple[str, Scalar]]:
     return [(parameter.field, option) for option in parameter.leaf.test_values()]
 
 
-class ForestSampler(optuna.samplers.RandomSampler):
+class ForestSampler(CubeSampler):
     """The candidate of largest expected improvement among random points and neighbours of the best trials."""
 
     def __init__(self, space: JointSpace, features: FieldFeatures, seed: int) -> None:
-        super().__init__(seed=seed)
-        self._space, self._features, self._draw_seed = space, features, seed
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Every parameter of the joint space."""
-        return self._space.distributions
+        super().__init__(space, seed)
+        self._features, self._draw_seed = features, seed
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -91,7 +87,7 @@ class ForestSampler(optuna.samplers.RandomSampler):
             return {}
         fixed = read_fixed_parameters(trial)
         candidates = [{**drawn, **fixed} for drawn in self._draw_candidates(trials)]
-        values_N = np.array([_get_value(found) for found in trials])
+        values_N = np.array([get_final_value(found) for found in trials])
         predictions_TC = self._predict(trials, values_N, candidates)
         gains_C = _compute_expected_improvement(
             predictions_TC.mean(axis=0), predictions_TC.std(axis=0), values_N.min()
@@ -114,7 +110,7 @@ class ForestSampler(optuna.samplers.RandomSampler):
     def _draw_candidates(self, trials: Sequence[FrozenTrial]) -> list[dict[str, Scalar]]:
         generator, dimensions = Random(self._draw_seed), len(self._space.distributions)
         points = [[generator.random() for _ in range(dimensions)] for _ in range(RANDOM_CANDIDATES)]
-        for best in sorted(trials, key=_get_value)[:BEST_TRIALS]:
+        for best in sorted(trials, key=get_final_value)[:BEST_TRIALS]:
             for _ in range(NEIGHBOURS_PER_TRIAL):
                 origin = self._space.locate(best.params, [generator.random() for _ in range(dimensions)])
                 points.append([_mutate(coordinate, generator) for coordinate in origin])
@@ -135,8 +131,3 @@ def _compute_expected_improvement(mean_C: Matrix, deviation_C: Matrix, best: flo
     density_C = np.exp(-(z_C**2) / 2) / math.sqrt(2 * math.pi)
     improvement_C: Matrix = deviation_C * (z_C * cumulative_C + density_C)
     return improvement_C
-
-
-def _get_value(trial: FrozenTrial) -> float:
-    assert trial.value is not None
-    return trial.value

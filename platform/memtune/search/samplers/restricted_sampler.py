@@ -1,4 +1,4 @@
-"""Samplers of Optuna that learn from given trials, in a given search space."""
+"""Samplers of Optuna that learn from given trials, in a joint space."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,23 +10,27 @@ from optuna.trial import FrozenTrial
 from memtune.search.compatibility import RestrictedStudy
 from memtune.search.samplers.joint_space import JointSpace
 
-__all__ = ["BranchSampler", "JointSampler", "OrderedNsga2Sampler", "RestrictedSampler", "SobolSampler"]
+__all__ = ["BranchSampler", "JointSampler", "OrderedNsga2Sampler", "RestrictedSampler"]
 
 
 class RestrictedSampler(optuna.samplers.BaseSampler):
-    """A sampler that learns from the given trials only."""
+    """A sampler of a joint space that learns from the given trials only."""
 
     def __init__(
-        self, sampler: optuna.samplers.BaseSampler, trials: Sequence[FrozenTrial], objectives: int = 1
+        self,
+        sampler: optuna.samplers.BaseSampler,
+        trials: Sequence[FrozenTrial],
+        space: JointSpace,
+        objectives: int = 1,
     ) -> None:
         """The trials have a value of each of the `objectives`."""
-        self._sampler, self._trials, self._objectives = sampler, trials, objectives
+        self._sampler, self._trials, self._space, self._objectives = sampler, trials, space, objectives
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """As the wrapped sampler, on the given trials."""
-        return self._sampler.infer_relative_search_space(self._restrict_study(study), trial)
+        """Every parameter of the joint space."""
+        return self._space.distributions
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -57,22 +61,6 @@ class BranchSampler(RestrictedSampler):
     Optuna's own groups do, they draw for all branches, which takes a multiple of the time.
     """
 
-    def __init__(
-        self,
-        sampler: optuna.samplers.BaseSampler,
-        trials: Sequence[FrozenTrial],
-        space: JointSpace,
-        objectives: int = 1,
-    ) -> None:
-        super().__init__(sampler, trials, objectives)
-        self._space = space
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Every parameter of every branch."""
-        return self._space.distributions
-
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
@@ -99,14 +87,8 @@ class JointSampler(RestrictedSampler):
         startup: optuna.samplers.BaseSampler,
         objectives: int = 1,
     ) -> None:
-        super().__init__(sampler, trials, objectives)
-        self._space, self._startup = space, startup
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Every parameter of the joint space."""
-        return self._space.distributions
+        super().__init__(sampler, trials, space, objectives)
+        self._startup = startup
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -126,41 +108,3 @@ class OrderedNsga2Sampler(optuna.samplers.NSGAIISampler):
     def select_parent(self, study: optuna.Study, generation: int) -> list[FrozenTrial]:
         """The generation's parents, by number."""
         return sorted(super().select_parent(study, generation), key=lambda trial: trial.number)
-
-
-class SobolSampler(optuna.samplers.RandomSampler):
-    """One point of a scrambled Sobol sequence over a joint space.
-
-    Sobol (1967), "On the Distribution of Points in a Cube and the Approximate Evaluation of Integrals".
-    """
-
-    def __init__(self, space: JointSpace, seed: int, index: int) -> None:
-        """`index` is the point's place in the sequence of `seed`."""
-        super().__init__(seed=seed + index)
-        self._space, self._sequence_seed, self._index = space, seed, index
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Every parameter of the joint space."""
-        return self._space.distributions
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """The point's value of every parameter."""
-        if not search_space:
-            return {}
-        return self._space.read_cube(
-            _compute_sobol_point(len(search_space), self._sequence_seed, self._index)
-        )
-
-
-def _compute_sobol_point(dimensions: int, seed: int, index: int) -> list[float]:
-    """A point of the unit cube."""
-    # Imported here: torch takes seconds, and most studies draw no Sobol point.
-    import torch
-
-    sequence: Any = torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=seed)  # type: ignore[no-untyped-call]
-    point: list[float] = sequence.fast_forward(index).draw(1, dtype=torch.float64)[0].tolist()
-    return point

@@ -20,9 +20,9 @@ from memtune.search.samplers.restricted_sampler import (
     JointSampler,
     OrderedNsga2Sampler,
     RestrictedSampler,
-    SobolSampler,
 )
 from memtune.search.samplers.sampler_config import SamplerConfig
+from memtune.search.samplers.sobol import SobolSampler
 from memtune.search.samplers.told_values import complete_trials, extrapolate_stopped
 from memtune.spaces import Space
 from memtune.values import digest
@@ -73,10 +73,11 @@ class SamplerFactory:
             return startup
         if kind == "cmaes":
             completed = complete_trials(told, self._space)
-            return RestrictedSampler(CmaEsSampler(self._space, seed, trials), completed)
+            return RestrictedSampler(CmaEsSampler(self._space, seed, trials), completed, self._space)
         if kind == "forest":
             completed = complete_trials(told, self._space, is_absent_drawn=True)
-            return RestrictedSampler(ForestSampler(self._space, self._features, seed), completed)
+            forest = ForestSampler(self._space, self._features, seed)
+            return RestrictedSampler(forest, completed, self._space)
         if kind == "gp":
             gp, completed = GPSampler(seed=seed, n_startup_trials=1), complete_trials(told, self._space)
             return JointSampler(gp, completed, self._space, startup)
