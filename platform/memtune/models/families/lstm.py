@@ -21,8 +21,8 @@ from memtune.models.layers.lstm_stack import (
     lstm_parameter_count,
 )
 from memtune.models.layers.regularisation import Regularisation
-from memtune.models.layers.shared_fields import TieOutput
-from memtune.models.outputs.maximum_entropy import MaximumEntropyConfig, add_ngram_connections
+from memtune.models.layers.shared_fields import TieOutput, VariationalDropout
+from memtune.models.outputs.maximum_entropy import NgramConnections, add_ngram_connections
 
 __all__ = ["LSTMConfig", "LSTMLanguageModel"]
 
@@ -45,13 +45,7 @@ class LSTMConfig(NeuralLanguageModelConfig):
         lt=1,
         description="Dropout of a step's candidate, never of the cell (Semeniuta et al. 2016)",
     )
-    variational_dropout: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Dropout of each layer's input and the last one's output, one mask per sequence (Gal and "
-        "Ghahramani 2016)",
-    )
+    variational_dropout: VariationalDropout = 0.0
     variational_recurrent_dropout: float = Field(
         0.0,
         ge=0,
@@ -63,9 +57,7 @@ class LSTMConfig(NeuralLanguageModelConfig):
         0.0, ge=0, lt=1, description="Probability that a cell stays as it was (Krueger et al. 2017)"
     )
     zoneout_hidden: float = Field(0.0, ge=0, lt=1, description="The same of a hidden unit")
-    maximum_entropy: MaximumEntropyConfig | None = Field(
-        None, description="Hashed n-gram connections to the output layer (see maximum entropy)"
-    )
+    maximum_entropy: NgramConnections = None
     tie_output: TieOutput = False
     initial_range: float = Field(
         0.05, ge=0, description="Every parameter starts in U(-range, range) (section 4.2)"

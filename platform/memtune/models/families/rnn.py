@@ -26,8 +26,8 @@ from memtune.models.layers.regularisation import (
     draw_dropout_mask,
     select_step_mask,
 )
-from memtune.models.layers.shared_fields import Dropout, InitialRange, TieOutput
-from memtune.models.outputs.maximum_entropy import MaximumEntropyConfig, add_ngram_connections
+from memtune.models.layers.shared_fields import Dropout, InitialRange, TieOutput, VariationalDropout
+from memtune.models.outputs.maximum_entropy import NgramConnections, add_ngram_connections
 
 __all__ = ["RNNConfig", "RNNLanguageModel"]
 
@@ -55,13 +55,7 @@ class RNNConfig(NeuralLanguageModelConfig):
         lt=1,
         description="Dropout of a step's candidate (Semeniuta et al. 2016), here the whole new state",
     )
-    variational_dropout: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Dropout of each layer's input and the last one's output, one mask per sequence (Gal and "
-        "Ghahramani 2016)",
-    )
+    variational_dropout: VariationalDropout = 0.0
     variational_recurrent_dropout: float = Field(
         0.0,
         ge=0,
@@ -72,9 +66,7 @@ class RNNConfig(NeuralLanguageModelConfig):
     zoneout: float = Field(
         0.0, ge=0, lt=1, description="Probability that a unit keeps its previous value (Krueger et al. 2017)"
     )
-    maximum_entropy: MaximumEntropyConfig | None = Field(
-        None, description="Hashed n-gram connections to the output layer (see maximum entropy)"
-    )
+    maximum_entropy: NgramConnections = None
     tie_output: TieOutput = False
     initial_range: InitialRange = 0.05
 

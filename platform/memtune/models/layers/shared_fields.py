@@ -12,6 +12,7 @@ __all__ = [
     "InputForgetBias",
     "LayerDropout",
     "TieOutput",
+    "VariationalDropout",
 ]
 
 Dropout = Annotated[float, Field(ge=0, lt=1, description="Probability that a value is dropped")]
@@ -31,6 +32,15 @@ CandidateDropout = Annotated[
         ge=0,
         lt=1,
         description="Probability that a unit of a step's candidate is dropped, never a cell (section 3.1)",
+    ),
+]
+VariationalDropout = Annotated[
+    float,
+    Field(
+        ge=0,
+        lt=1,
+        description="Dropout of each layer's input and the last one's output, one mask per sequence (Gal and "
+        "Ghahramani 2016)",
     ),
 ]
 TieOutput = Annotated[bool, Field(description="The output layer's weight is the embedding table")]

@@ -22,7 +22,12 @@ from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from memtune.models.outputs.hashed_ngrams import Slices, locate_slice_entries
-from memtune.models.outputs.output_layer import OutputLayer, SoftmaxOutput
+from memtune.models.outputs.output_layer import (
+    OutputLayer,
+    SoftmaxOutput,
+    find_product_type,
+    select_leaves,
+)
 from memtune.models.outputs.word_classes import ClassMass, class_borders, zipf_counts
 
 __all__ = ["ClassFactoredOutput"]
@@ -146,16 +151,10 @@ def _compute_loss_within_classes(
     direct: Slices | None,
 ) -> tuple[Tensor, Tensor]:
     """Weighted sum of -log p(word | class of word), and nats_N of each row, unweighted and detached."""
-    weight_VH, bias_V = words.weight, words.bias
     if weights_N is None:
         weights_N = torch.ones_like(targets_N)
-    if not torch.is_grad_enabled():
-        hidden_NH, weight_VH, bias_V = hidden_NH.detach(), weight_VH.detach(), bias_V.detach()
-    table_S = entries_OE = None
-    if direct is not None:
-        table_S = direct.table_S if torch.is_grad_enabled() else direct.table_S.detach()
-        entries_OE = rows.locate_entries(direct)
-    leaves = hidden_NH, weight_VH, bias_V, table_S
+    leaves = select_leaves(hidden_NH, words.weight, words.bias, direct)
+    entries_OE = None if direct is None else rows.locate_entries(direct)
     nats: tuple[Tensor, Tensor] = _LossWithinClasses.apply(*leaves, targets_N, weights_N, rows, entries_OE)  # type: ignore[no-untyped-call]
     return nats
 
@@ -175,10 +174,8 @@ class _LossWithinClasses(torch.autograd.Function):
         rows: _RowsByClass,
         entries_OE: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        device = hidden_NH.device.type
-        autocast = torch.is_autocast_enabled(device)
-        product_type = torch.get_autocast_dtype(device) if autocast else hidden_NH.dtype
-        with torch.autocast(device, enabled=False):
+        product_type = find_product_type(hidden_NH)
+        with torch.autocast(hidden_NH.device.type, enabled=False):
             hidden_NH = hidden_NH[rows.order_N].to(product_type)
             logits_E = _compute_logits(hidden_NH, weight_VH, bias_V, rows)
         if table_S is not None and entries_OE is not None:

@@ -9,6 +9,7 @@ Shapes: B batch, T time, P remembered words (at most n - 2), S size of the table
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -24,7 +25,12 @@ from memtune.models.outputs.hashed_ngrams import Slices, hash_contexts
 from memtune.models.outputs.output_layer import OutputLayer, SoftmaxOutput
 from memtune.values import Value
 
-__all__ = ["MaximumEntropyConfig", "MaximumEntropyLanguageModel", "add_ngram_connections"]
+__all__ = [
+    "MaximumEntropyConfig",
+    "MaximumEntropyLanguageModel",
+    "NgramConnections",
+    "add_ngram_connections",
+]
 
 
 class MaximumEntropyConfig(Value):
@@ -45,9 +51,14 @@ class MaximumEntropyConfig(Value):
         return max(0, self.order - 2)
 
 
-def add_ngram_connections(
-    body: NeuralLanguageModel, connections: MaximumEntropyConfig | None
-) -> NeuralLanguageModel:
+NgramConnections = Annotated[
+    MaximumEntropyConfig | None,
+    Field(description="Hashed n-gram connections to the output layer (see maximum entropy)"),
+]
+"""The field of a family that can have them."""
+
+
+def add_ngram_connections(body: NeuralLanguageModel, connections: NgramConnections) -> NeuralLanguageModel:
     """The body with n-gram connections; the body itself if `connections` is None."""
     return body if connections is None else MaximumEntropyLanguageModel(body, connections)
 

@@ -22,7 +22,15 @@ from typing_extensions import override
 from memtune.errors import ConfigurationError
 from memtune.models.outputs.hashed_ngrams import Slices, add_slices, add_to_slices
 
-__all__ = ["NoOutput", "OutputLayer", "SoftmaxOutput", "chunked_negative_log_likelihood", "rows_per_chunk"]
+__all__ = [
+    "NoOutput",
+    "OutputLayer",
+    "SoftmaxOutput",
+    "chunked_negative_log_likelihood",
+    "find_product_type",
+    "rows_per_chunk",
+    "select_leaves",
+]
 
 # The logits of a chunk should fit into the cache, but a matrix product of fewer than 64 rows loses more time
 # than the cache saves.
@@ -151,15 +159,30 @@ def _compute_chunked_loss(
     rows = rows or _balance_chunk_rows(len(hidden_NH), rows_per_chunk(hidden_NH.device.type, len(bias_V)))
     if weights_N is None:
         weights_N = torch.ones_like(targets_N)
-    if not torch.is_grad_enabled():
-        hidden_NH, weight_VH, bias_V = hidden_NH.detach(), weight_VH.detach(), bias_V.detach()
-    table_S = starts_NO = None
-    if direct is not None:
-        table_S = direct.table_S if torch.is_grad_enabled() else direct.table_S.detach()
-        starts_NO = direct.find_starts(0, len(bias_V))
-    leaves = hidden_NH, weight_VH, bias_V, table_S
+    leaves = select_leaves(hidden_NH, weight_VH, bias_V, direct)
+    starts_NO = None if direct is None else direct.find_starts(0, len(bias_V))
     nats: tuple[Tensor, Tensor] = _ChunkedLoss.apply(*leaves, targets_N, weights_N, rows, starts_NO)  # type: ignore[no-untyped-call]
     return nats
+
+
+def select_leaves(
+    hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor, direct: Slices | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The tensors whose gradients a loss may compute, and the table of `direct`.
+
+    They are detached where gradients are disabled, which `needs_input_grad` of an autograd function ignores.
+    """
+    table_S = None if direct is None else direct.table_S
+    if not torch.is_grad_enabled():
+        hidden_NH, weight_VH, bias_V = hidden_NH.detach(), weight_VH.detach(), bias_V.detach()
+        table_S = None if table_S is None else table_S.detach()
+    return hidden_NH, weight_VH, bias_V, table_S
+
+
+def find_product_type(values: Tensor) -> torch.dtype:
+    """The dtype of matrix products of these values: that of autocast where it is enabled."""
+    device = values.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else values.dtype
 
 
 def rows_per_chunk(device: str, vocabulary_size: int) -> int:
@@ -189,10 +212,8 @@ class _ChunkedLoss(torch.autograd.Function):
         rows: int,
         starts_NO: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        device = hidden_NH.device.type
-        autocast = torch.is_autocast_enabled(device)
-        product_type = torch.get_autocast_dtype(device) if autocast else hidden_NH.dtype
-        with torch.autocast(device, enabled=False):
+        product_type = find_product_type(hidden_NH)
+        with torch.autocast(hidden_NH.device.type, enabled=False):
             loss = _LossAccumulator(hidden_NH, weight_VH, bias_V, product_type, rows, ctx.needs_input_grad)
             if table_S is not None and starts_NO is not None:
                 loss.set_slices(table_S, starts_NO, ctx.needs_input_grad[3])

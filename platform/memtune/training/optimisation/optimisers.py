@@ -14,6 +14,12 @@ from memtune.values import Value
 
 __all__ = ["AdamConfig", "AdamWConfig", "NTASGDConfig", "OptimiserConfig", "RMSpropConfig", "SGDConfig"]
 
+LearningRate = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+"""Of a running mean that a step keeps."""
+Epsilon = Annotated[float, Field(gt=0)]
+WeightDecay = Annotated[float, Field(ge=0)]
+
 
 class OptimiserBase(Value):
     """The answers of every optimiser's configuration to the update step."""
@@ -31,9 +37,9 @@ class SGDConfig(OptimiserBase):
     """Stochastic gradient descent, the optimiser of all papers on recurrent memory."""
 
     kind: Literal["sgd"] = "sgd"
-    learning_rate: float = Field(1.0, gt=0)
-    momentum: float = Field(0.0, ge=0, lt=1)
-    weight_decay: float = Field(0.0, ge=0)
+    learning_rate: LearningRate = 1.0
+    momentum: Share = 0.0
+    weight_decay: WeightDecay = 0.0
 
     def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
         """The optimiser of these parameters."""
@@ -54,11 +60,11 @@ class AdamConfig(OptimiserBase):
     """Adam (Kingma and Ba 2015); weight decay is added to the gradient."""
 
     kind: Literal["adam"] = "adam"
-    learning_rate: float = Field(1e-3, gt=0)
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.999, ge=0, lt=1)
-    epsilon: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
+    learning_rate: LearningRate = 1e-3
+    beta1: Share = 0.9
+    beta2: Share = 0.999
+    epsilon: Epsilon = 1e-8
+    weight_decay: WeightDecay = 0.0
 
     def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
         """The optimiser of these parameters."""
@@ -76,11 +82,11 @@ class AdamWConfig(OptimiserBase):
     """AdamW (Loshchilov and Hutter 2019); weight decay is decoupled from the gradient."""
 
     kind: Literal["adamw"] = "adamw"
-    learning_rate: float = Field(1e-3, gt=0)
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.999, ge=0, lt=1)
-    epsilon: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.01, ge=0)
+    learning_rate: LearningRate = 1e-3
+    beta1: Share = 0.9
+    beta2: Share = 0.999
+    epsilon: Epsilon = 1e-8
+    weight_decay: WeightDecay = 0.01
 
     def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
         """The optimiser of these parameters."""
@@ -98,11 +104,11 @@ class RMSpropConfig(OptimiserBase):
     """RMSprop (Tieleman and Hinton 2012)."""
 
     kind: Literal["rmsprop"] = "rmsprop"
-    learning_rate: float = Field(1e-3, gt=0)
-    smoothing: float = Field(0.99, ge=0, lt=1)
-    epsilon: float = Field(1e-8, gt=0)
-    momentum: float = Field(0.0, ge=0, lt=1)
-    weight_decay: float = Field(0.0, ge=0)
+    learning_rate: LearningRate = 1e-3
+    smoothing: Share = 0.99
+    epsilon: Epsilon = 1e-8
+    momentum: Share = 0.0
+    weight_decay: WeightDecay = 0.0
 
     def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
         """The optimiser of these parameters."""
@@ -129,8 +135,8 @@ class NTASGDConfig(OptimiserBase):
     """
 
     kind: Literal["nt_asgd"] = "nt_asgd"
-    learning_rate: float = Field(30.0, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
+    learning_rate: LearningRate = 30.0
+    weight_decay: WeightDecay = 0.0
     interval: int = Field(5, ge=1)
 
     def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
