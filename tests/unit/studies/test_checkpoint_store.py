@@ -11,6 +11,7 @@ from memtune.errors import CheckpointError, StorageError
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.training import GradientTrainer, TrialConfig, read_checkpoint
+from memtune.usage import UsageMeter
 from memtune.values import parse
 from tests.golden.tiny_corpus import make_tiny_corpus
 
@@ -207,3 +208,42 @@ def test_weights_of_a_report_beyond_the_end_of_the_trial_are_not_used(
         assert read_checkpoint(folder).record.curve == (first,)
     with checkpoints.open_newest(max_tokens=second.tokens) as folder:
         assert read_checkpoint(folder).record.curve == (first, second)
+
+
+def test_the_upload_of_a_checkpoint_that_does_not_enter_the_index_is_deleted(
+    checkpoints: Checkpoints, trainer: GradientTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(checkpoints, trainer, 1)
+    (first,) = folders(tmp_path, trainer)
+
+    def fail(folder: Folder, name: str, content: object) -> None:
+        raise StorageError(f"cannot write {name}: disk full")
+
+    monkeypatch.setattr(Folder, "write_json", fail)
+    with pytest.raises(StorageError, match="disk full"):
+        save(checkpoints, trainer, 1)
+    assert folders(tmp_path, trainer) == [first]
+
+
+def test_the_first_error_of_an_upload_is_raised_where_its_deletion_fails_too(
+    checkpoints: Checkpoints, trainer: GradientTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Folder, *arguments: object) -> None:
+        raise StorageError("disk full" if arguments else "cannot delete")
+
+    for method in ("upload", "delete"):
+        monkeypatch.setattr(Folder, method, fail)
+    with pytest.raises(StorageError, match="disk full"):
+        save(checkpoints, trainer, 1)
+
+
+def test_a_restored_trainer_adds_to_the_usage_of_its_checkpoint(
+    checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus
+) -> None:
+    save(checkpoints, trainer, 1)
+    meter = UsageMeter(cpus=0.0, gpus=1.0, node_type="large", clock=iter((0.0, 10.0)).__next__)
+    found = checkpoints.restore(corpus, "cpu", meter)
+    assert found is not None
+    usage = found.usage
+    assert usage.nodes["large"].gpu == 10.0
+    assert usage.tokens == trainer.tokens
