@@ -1,7 +1,7 @@
-"""A page of a server that asks for a password, as a browser shows it.
+"""A screenshot of a page of a server that asks for a password.
 
-A browser without a user to type takes credentials from an address, and then refuses what the page itself
-fetches. So it looks through a gateway on loopback that adds them to each request.
+A headless browser takes credentials from an address, but then refuses the requests of the page itself.
+Therefore a proxy on loopback adds them to each request.
 """
 
 import base64
@@ -22,7 +22,7 @@ FORWARDED_HEADERS = ("Content-Type", "Accept")
 
 
 def take_screenshot(link: str, name: str, password: str, picture: Path) -> None:
-    """Write a picture of the page that a link leads this user to."""
+    """Write a picture of the page at a link, as this user sees it."""
     parts = urlsplit(link)
     server = f"{parts.scheme}://{parts.netloc}"
     with (
@@ -37,20 +37,20 @@ def take_screenshot(link: str, name: str, password: str, picture: Path) -> None:
 
 @contextmanager
 def run_authenticating_proxy(server: str, name: str, password: str) -> Iterator[str]:
-    """An address on loopback at which the server knows every request as this user's."""
+    """Run a proxy during the block that adds this user's credentials to each request; yields its address."""
     authorization = "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._pass_on(None)
+            self._forward(None)
 
         def do_POST(self) -> None:
-            self._pass_on(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+            self._forward(self.rfile.read(int(self.headers.get("Content-Length", 0))))
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Print nothing."""
 
-        def _pass_on(self, body: bytes | None) -> None:
+        def _forward(self, body: bytes | None) -> None:
             headers = {kept: self.headers[kept] for kept in FORWARDED_HEADERS if kept in self.headers}
             request = urllib.request.Request(server + self.path, body, headers, method=self.command)
             request.add_header("Authorization", authorization)

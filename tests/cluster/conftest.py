@@ -1,4 +1,4 @@
-"""What the tests with real processes share: the record of strikes, a cluster on two hosts, services."""
+"""Fixtures of tests with real processes: the record of faults, a cluster on two hosts, services."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from memtune.search import Outcome
 from tests.cluster.disks import MountDisk, explain_unmountable, mount_tmpfs
+from tests.cluster.drivers import RayInstance, run_driver, start_ray_instance
 from tests.cluster.fault_table import Observation, RecordFault, append_observation
 from tests.cluster.on_premises_cluster import OnPremisesCluster, boot_cluster
 from tests.cluster.servers import (
@@ -20,14 +22,16 @@ from tests.cluster.servers import (
     make_private_folder,
     make_secrets,
 )
+from tests.cluster.study_setup import StudySetup
 
 
 @pytest.fixture
 def record_fault(request: pytest.FixtureRequest) -> RecordFault:
-    """Called as `record_fault(row, kills, lost, note)` by a test that has seen the outcome hold.
+    """A test calls `record_fault(row, kills, lost, note)` after it has checked the outcome.
 
-    `row` is a name of `fault_table.FAULTS`, `kills` how often it struck, `lost` how many trials, reports or
-    metrics were missing or double in the end, `note` what was done and seen, in a sentence.
+    `row` is a name of `fault_table.FAULTS`, `kills` the number of injected faults, `lost` the number of
+    trials, reports or metrics that are missing or duplicated at the end, `note` one sentence about the fault
+    and its outcome.
     """
 
     def record(row: str, kills: int, lost: int, note: str) -> None:
@@ -37,7 +41,7 @@ def record_fault(request: pytest.FixtureRequest) -> RecordFault:
 
 
 @pytest.fixture(scope="module")
-def own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def own_locations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Remove locations from the environment and give the module its own cache."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI"):
@@ -46,10 +50,31 @@ def own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def ray_instance() -> Iterator[RayInstance]:
+    """A Ray instance that the drivers share, like a cluster."""
+    with start_ray_instance(cores=4) as instance:
+        yield instance
+
+
 @pytest.fixture
-def mounted(tmp_path: Path) -> Iterator[MountDisk]:
+def study_setup(tmp_path: Path, ray_instance: RayInstance) -> StudySetup:
+    return StudySetup(tmp_path, ray_instance)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, ray_instance: RayInstance) -> list[Outcome]:
+    """The trials of the study without faults."""
+    study_setup = StudySetup(tmp_path_factory.mktemp("undisturbed"), ray_instance)
+    with run_driver(study_setup.study_file, environment=study_setup.environment) as driver:
+        driver.wait_for_success()
+    return study_setup.read_outcomes()
+
+
+@pytest.fixture
+def mount_disk(tmp_path: Path) -> Iterator[MountDisk]:
     """Mounts small disks for a test."""
-    if reason := explain_unmountable(tmp_path / "tried"):
+    if reason := explain_unmountable(tmp_path / "probe"):
         pytest.skip(reason)
     with ExitStack() as mounts:
         yield lambda folder, kilobytes: mounts.enter_context(mount_tmpfs(folder, kilobytes))
@@ -64,23 +89,23 @@ def idle_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnPremise
 
 @pytest.fixture
 def cluster(idle_cluster: OnPremisesCluster) -> OnPremisesCluster:
-    """The cluster on those hosts, up with every node."""
+    """The cluster on these hosts, running with every node."""
     idle_cluster.up()
     return idle_cluster
 
 
 @pytest.fixture(scope="session")
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Secrets:
-    """Passwords of the services, as clusters/services makes them."""
+    """Passwords of the services, made by clusters/services."""
     return make_secrets(tmp_path_factory.mktemp("services") / "secrets")
 
 
 @pytest.fixture(scope="session")
 def running_postgres(secrets: Secrets) -> Iterator[Postgres]:
-    """A PostgreSQL with the services' databases; skipped where none is installed."""
+    """A PostgreSQL with the services' databases; skipped where it is not installed."""
     programs = find_postgres_programs()
     if programs is None:
-        pytest.skip("no PostgreSQL here: apt install postgresql")
+        pytest.skip("PostgreSQL is not installed: apt install postgresql")
     with make_private_folder(find_unprivileged_user()) as folder:
         server = Postgres(folder, programs, secrets.database_password)
         server.start()
@@ -92,7 +117,7 @@ def running_postgres(secrets: Secrets) -> Iterator[Postgres]:
 
 @pytest.fixture
 def postgres(running_postgres: Postgres) -> Postgres:
-    """The PostgreSQL that tests share, up at the beginning of each."""
+    """The PostgreSQL that tests share, running at the start of each test."""
     if not running_postgres.is_up:
         running_postgres.start()
     return running_postgres
@@ -100,7 +125,7 @@ def postgres(running_postgres: Postgres) -> Postgres:
 
 @pytest.fixture
 def user_home(secrets: Secrets, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home that holds the passwords in the files that docs/cluster.md names, and nothing in variables."""
+    """A home with the passwords in the files that docs/cluster.md names; no variable holds one."""
     home = tmp_path / "user"
     secrets.install(home, postgres.port)
     for name in ("PGPASSFILE", "PGPASSWORD", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
@@ -123,7 +148,7 @@ def running_mlflow(
     object_store: ObjectStore,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[MlflowServer]:
-    """MLflow's server over PostgreSQL and the object store; the bucket "artifacts" is there."""
+    """MLflow's server over PostgreSQL and the object store; the bucket "artifacts" exists."""
     folder = tmp_path_factory.mktemp("mlflow")
     object_store.make_bucket("artifacts")
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **object_store.build_client_environment()}
@@ -136,7 +161,7 @@ def running_mlflow(
 
 @pytest.fixture
 def mlflow_server(running_mlflow: MlflowServer, postgres: Postgres) -> MlflowServer:
-    """The MLflow server that tests share, up at the beginning of each."""
+    """The MLflow server that tests share, running at the start of each test."""
     if not running_mlflow.is_up:
         running_mlflow.start()
     return running_mlflow

@@ -1,4 +1,4 @@
-"""Small disks that tests can fill, where root runs them."""
+"""Small disks that tests can fill; mounting them needs root."""
 
 import os
 import subprocess
@@ -12,41 +12,41 @@ __all__ = ["Disk", "MountDisk", "explain_unmountable", "mount_tmpfs"]
 
 @dataclass
 class Disk:
-    """A disk of its own, mounted at a folder."""
+    """A disk mounted at a folder."""
 
     folder: Path
 
     def fill(self) -> None:
-        """Leave no space that a new file could take, nor one that grows by more than a page."""
-        with (self.folder / "filling").open("ab", buffering=0) as filling:
+        """Fill the disk: no new file fits, and no file can grow by more than a page."""
+        with (self.folder / "filler").open("ab", buffering=0) as filler:
             for block in (2**16, 2**8, 1):
                 with suppress(OSError):
                     while True:
-                        filling.write(bytes(block))
+                        filler.write(bytes(block))
 
     def release(self) -> None:
         """Undo `fill`."""
-        (self.folder / "filling").unlink()
+        (self.folder / "filler").unlink()
 
 
 MountDisk = Callable[[Path, int], Disk]
-"""The fixture `mounted`: mounts a disk of so many kB at a folder, which is made."""
+"""The fixture `mount_disk`: creates a folder and mounts a disk of the given size in kB at it."""
 
 
 def explain_unmountable(folder: Path) -> str:
-    """Why no disk can be mounted here; "" where one can."""
+    """Why this machine cannot mount a disk; "" if it can."""
     if os.geteuid() != 0:
-        return "only root mounts a disk that can be filled"
+        return "only root can mount a disk"
     try:
         with mount_tmpfs(folder, 64):
             return ""
     except subprocess.CalledProcessError as error:
-        return f"no disk to fill here: {error.stderr.strip()}"
+        return f"cannot mount a disk: {error.stderr.strip()}"
 
 
 @contextmanager
 def mount_tmpfs(folder: Path, kilobytes: int) -> Iterator[Disk]:
-    """A disk for the time of the block."""
+    """Mount a disk during the block."""
     folder.mkdir(parents=True, exist_ok=True)
     options = ["-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
     subprocess.run(["mount", *options], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Drivers of studies as processes of their own, what they print, and the processes they start."""
+"""Drivers of studies in separate processes, their output, and the processes that they start."""
 
 import os
 import re
@@ -7,38 +7,33 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import TypeVar
 
 from memtune.search import Outcome, Proposals
 from memtune.settings import Settings
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from tests.cluster.poll import TIMEOUT_SECONDS
 
 __all__ = [
-    "TIMEOUT_SECONDS",
     "Driver",
     "RayInstance",
     "find_trial_processes",
     "list_session_processes",
     "load_resolved_study",
     "open_proposals",
-    "poll_until",
     "read_outcomes",
     "run_driver",
     "start_ray_instance",
 ]
 
-TIMEOUT_SECONDS = 240
-T = TypeVar("T")
-
 
 class Driver:
-    """A command that drives a study, in a session of its own; its lines are read as they come."""
+    """A command that drives a study, in a new session; threads collect its lines."""
 
     def __init__(
         self, command: list[str], environment: dict[str, str] | None = None, folder: Path | None = None
@@ -63,11 +58,11 @@ class Driver:
             reader.start()
 
     def wait_for_line(self, pattern: str, times: int = 1) -> str:
-        """The line that is the nth to match; fails when the driver ends without it."""
+        """The line of match number `times`; AssertionError when the driver ends before it."""
         return self._wait_for_match(self.lines, pattern, times)
 
     def wait_for_error_line(self, pattern: str, times: int = 1) -> str:
-        """As `wait_for`, a line of its errors."""
+        """As `wait_for_line`, for the standard error."""
         return self._wait_for_match(self.errors, pattern, times)
 
     def _wait_for_match(self, lines: list[str], pattern: str, times: int) -> str:
@@ -90,18 +85,18 @@ class Driver:
         return self.process.returncode, "".join(self.lines), "".join(self.errors)
 
     def wait_for_success(self, timeout_seconds: float = TIMEOUT_SECONDS) -> str:
-        """Wait for a good end; the output."""
+        """Wait for exit code 0; returns the output."""
         code, out, err = self.wait_for_exit(timeout_seconds)
         assert code == 0, out + err
         return out
 
     def kill(self) -> None:
-        """SIGKILL to the driver alone."""
+        """Send SIGKILL to the driver only."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
     def kill_session(self) -> None:
-        """End the driver and all it started, if it is still there."""
+        """Kill the driver and all processes that it started, if it still runs."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -117,7 +112,7 @@ class Driver:
 
 @contextmanager
 def run_driver(study: Path, *options: str, environment: dict[str, str] | None = None) -> Iterator[Driver]:
-    """A driver for the time of the block."""
+    """Run a driver during the block."""
     command = [sys.executable, "-m", "memtune.cli", "search", str(study), *options]
     driver = Driver(command, os.environ | (environment or {}))
     try:
@@ -126,18 +121,8 @@ def run_driver(study: Path, *options: str, environment: dict[str, str] | None = 
         driver.kill_session()
 
 
-def poll_until(condition: Callable[[], T], description: str, timeout_seconds: float = TIMEOUT_SECONDS) -> T:
-    """What the condition gives once it holds; fails with `what` when it does not in time."""
-    deadline = time.monotonic() + timeout_seconds
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"in vain waited for {description}")
-
-
 def find_trial_processes(session: int) -> list[int]:
-    """The processes of a session (that of whoever started its Ray) that hold a trial, by id."""
+    """The ids of the processes of a session that run a trial; the session is that of the starter of Ray."""
     names = ("ResourceTrainable", "TrialActor")
     return [
         pid
@@ -172,23 +157,23 @@ sys.stdin.read()
 
 @dataclass(frozen=True)
 class RayInstance:
-    """A Ray of its own for several drivers."""
+    """A Ray instance that several drivers share."""
 
     environment: dict[str, str]
-    """What lets a driver join it."""
+    """The variables with which a driver connects to it."""
     session: int
 
     def find_trial_processes(self) -> list[int]:
-        """Its processes that hold a trial, by id."""
+        """The ids of its processes that run a trial."""
         return find_trial_processes(self.session)
 
 
 @contextmanager
 def start_ray_instance(cores: int) -> Iterator[RayInstance]:
-    """A Ray with so many cores for the time of the block."""
+    """Run a Ray instance with this number of cores during the block."""
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
     with (
-        # below /tmp, for the names of sockets are short
+        # below /tmp: the path of a socket must be short
         TemporaryDirectory(prefix="mt-", dir="/tmp", ignore_cleanup_errors=True) as folder,
         subprocess.Popen(
             [sys.executable, "-c", RAY_SCRIPT, folder, str(cores)],
@@ -208,15 +193,15 @@ def start_ray_instance(cores: int) -> Iterator[RayInstance]:
 
 
 def load_resolved_study(study: Path, settings: Settings) -> ResolvedStudy:
-    """The study as the driver prepares it."""
+    """The study as a driver resolves it."""
     return resolve_study(study, load_study(study), settings)
 
 
 def open_proposals(study: Path, settings: Settings) -> Proposals:
-    """What the storage has of a study that nobody drives now."""
+    """The proposals of a study that has no driver now."""
     return load_resolved_study(study, settings).open_proposals()
 
 
 def read_outcomes(study: Path, settings: Settings) -> list[Outcome]:
-    """Every trial of a study that nobody drives now, as its storage tells it."""
+    """Every trial of a study that has no driver now, from its storage."""
     return open_proposals(study, settings).list_outcomes()

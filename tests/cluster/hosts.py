@@ -58,8 +58,8 @@ def find_missing_requirements() -> list[str]:
 
 def _find_missing_rights() -> list[str]:
     """What the kernel or this container does not permit."""
-    tried = ["unshare", "--net", "--mount", "--pid", "--fork", "ip", "link", "add", "type", "veth"]
-    done = subprocess.run(tried, capture_output=True, text=True, check=False)
+    probed = ["unshare", "--net", "--mount", "--pid", "--fork", "ip", "link", "add", "type", "veth"]
+    done = subprocess.run(probed, capture_output=True, text=True, check=False)
     if not done.returncode:
         return []
     return [f"the right to make namespaces and virtual cables ({done.stderr.strip()})"]

@@ -1,8 +1,8 @@
-"""Kill a study's driver at its writes, resume it, and compare all that it stored with an undisturbed run.
+"""Kill a study's driver at its writes, resume it, and compare its records with those of an undisturbed run.
 
     python -m tests.cluster.kill_loop --kills 200 [--ray | --shared]
 
-A tiny study with early stopping and repeats runs in a process that a library ends with SIGKILL at a chosen
+A tiny study with early stopping and repeats runs in a process that a library kills with SIGKILL at a chosen
 write to the home folder (see `kill_points`). The chosen writes are spread over all writes of an undisturbed
 run. Trials train in the driver's own process, so that the writes of checkpoints are among them. With `--ray`
 they train on a private Ray instance, and the writes are those of the driver alone. With `--shared` the
@@ -10,7 +10,7 @@ instance outlives the drivers, and its workers store another checkpoint after th
 
 Compared bit for bit: trials, curves and ends in Optuna; metrics, parameters and states in MLflow; weights and
 optimiser states in checkpoints; the registered model; the files that remain. Measurements of time and memory
-are left out, and with `--shared` the checkpoints, which may be further than their trial.
+are left out, and with `--shared` the checkpoints, which may have more tokens than their trial.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.tracking import check_tracking
 from tests.cluster import kill_points
 from tests.cluster.drivers import load_resolved_study, read_outcomes, start_ray_instance
-from tests.cluster.places import STUDY_TOML
+from tests.cluster.study_setup import STUDY_TOML
 from tests.conftest import SENTENCES, SPACE_TOML
 
 __all__ = ["KillLoop", "Tally", "run_with_library"]
@@ -53,7 +53,7 @@ REPEATS = "\n[repeats]\nbest = 1\nseeds = 2\n"
 
 @dataclass
 class Tally:
-    """What came of the kills."""
+    """The results of the kills."""
 
     kills: int = 0
     writes: int = 0
@@ -85,7 +85,7 @@ class KillLoop:
         tally = Tally(writes=int(self._folder.with_suffix(".writes").read_text()))
         undisturbed = self._collect()
         for index in range(kills):
-            # Spread over all writes, and neither even nor odd only: the library tears odd ones.
+            # Spread over all writes, even and odd: the library cuts odd ones in half.
             kill_at = 1 + index * tally.writes // kills
             was_killed, found = self._run_with_kill(kill_at)
             tally.kills += was_killed
@@ -108,7 +108,7 @@ class KillLoop:
         code = self._run_driver(kill_at, resume=False)
         was_killed = code == -signal.SIGKILL
         if was_killed:
-            # Before its first trial was stored a study has not begun.
+            # A study has not begun before its first trial is stored, and --resume refuses it.
             resumed = self._run_driver(0, resume=True) and self._run_driver(0, resume=False)
             if resumed:
                 return True, {"a resume failed": self._log.read_text()[-LOG_CHARACTERS:]}
@@ -134,11 +134,11 @@ class KillLoop:
         if not self._uses_ray and self._shared is None:
             return self._run_forked(lambda: self._search(kill_at, resume))
         command = [sys.executable, "-m", "memtune.cli", "search", str(self._study_file)]
-        armed = {
+        variables = {
             kill_points.KILL_AT_VARIABLE: str(kill_at),
             kill_points.KILL_FOLDER_VARIABLE: str(self._folder),
         }
-        environment = os.environ | {"MEMTUNE_HOME": str(self._home)} | armed | (self._shared or {})
+        environment = os.environ | {"MEMTUNE_HOME": str(self._home)} | variables | (self._shared or {})
         with self._log.open("wb") as log:
             options = ["--resume"] if resume else []
             return subprocess.run([*command, *options], stdout=log, stderr=log, env=environment).returncode
@@ -153,7 +153,7 @@ class KillLoop:
         """What the study stored."""
 
         def write() -> None:
-            found = collect(self._study_file, self._home)
+            found = collect_records(self._study_file, self._home)
             if self._shared is not None:
                 del found["checkpoints"], found["files of checkpoints"]
             self._result_file.write_text(json.dumps(found, default=str))
@@ -165,7 +165,7 @@ class KillLoop:
         return result
 
     def _run_forked(self, action: Callable[[], object]) -> int:
-        """Exit code of a child that runs `action`: it has imported all that a driver needs."""
+        """Exit code of a forked child that runs `action`; its modules are already imported."""
         child = os.fork()
         if child == 0:
             code = 1
@@ -185,7 +185,7 @@ class KillLoop:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def collect(study_file: Path, home: Path) -> dict[str, Any]:
+def collect_records(study_file: Path, home: Path) -> dict[str, Any]:
     """Everything that a study stored and that an undisturbed run stores too, by name."""
     settings = Settings.from_environment(home)
     outcomes = read_outcomes(study_file, settings)
@@ -203,7 +203,7 @@ def collect(study_file: Path, home: Path) -> dict[str, Any]:
 
 
 def list_checkpoint_files(folder: Path) -> list[str]:
-    """What lies in a trial's folder, without the names of writers: two checkpoints and the index."""
+    """The names in a trial's folder without those of writers: two checkpoints and the index."""
     return sorted(path.name.partition("-")[0] for path in folder.iterdir())
 
 
@@ -236,7 +236,7 @@ def is_measured(name: str) -> bool:
 
 
 def strip_number(name: str) -> str:
-    """A run's name without its trial's number, which skips proposals that a kill cut off."""
+    """A run's name without its trial's number, which skips proposals that a kill interrupted."""
     return name.partition("#")[0]
 
 
@@ -287,7 +287,7 @@ def describe_difference(expected: Any, found: Any, where: str = "") -> str:
 
 
 @contextmanager
-def open_folder() -> Iterator[Path]:
+def make_temporary_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="memtune-kills-") as folder:
         yield Path(folder)
 
@@ -312,15 +312,15 @@ def run_with_library(
 
 
 def main() -> None:
-    """Kill, compare, print what differs and how many kills there were; exit code 1 when anything differs."""
+    """Kill and compare; print differences and the number of kills; exit code 1 for a difference."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--ray", action="store_true", help="train on a private Ray instance")
-    where.add_argument("--shared", action="store_true", help="train on a Ray instance that outlives drivers")
+    where.add_argument("--shared", action="store_true", help="train on a Ray instance that drivers share")
     parser.add_argument("--loaded", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    with open_folder() as folder:
+    with make_temporary_folder() as folder:
         if not options.loaded:
             sys.exit(run_with_library(sys.argv[1:], folder, None).returncode)
         with start_ray_instance(1) if options.shared else nullcontext() as instance:

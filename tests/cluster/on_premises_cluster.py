@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 
 from memtune.settings import Settings
-from tests.cluster.drivers import Driver, poll_until
+from tests.cluster.drivers import Driver
 from tests.cluster.hosts import SHARED_MOUNT, Host, Hosts, find_missing_requirements
+from tests.cluster.poll import poll_until
 
 __all__ = ["CLUSTER_FILE", "TRIAL_PROCESS_TITLE", "OnPremisesCluster", "boot_cluster"]
 
@@ -187,7 +188,7 @@ def boot_cluster(folder: Path) -> Iterator[OnPremisesCluster]:
     Skips the test where this machine cannot run hosts.
     """
     if missing := find_missing_requirements():
-        pytest.skip(f"no hosts on this machine without {', '.join(missing)}")
+        pytest.skip(f"hosts on this machine need {', '.join(missing)}")
     for name in ("hosts", "client"):
         (folder / name).mkdir()
     with Hosts(folder / "hosts", 2) as hosts:

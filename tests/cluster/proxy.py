@@ -1,4 +1,4 @@
-"""A way to a server that fails as networks and servers do: slow, saying 503, hanging up, losing answers."""
+"""A TCP proxy that injects faults: delays, status 503, closed connections, lost responses."""
 
 import random
 import socket
@@ -14,9 +14,9 @@ RESPONSE_503_BODY = b"<Error><Code>SlowDown</Code><Message>Please reduce your re
 
 
 class FaultyProxy:
-    """A port of loopback that leads to another one, well or as `behave` says.
+    """A port of loopback that relays to another port and injects the configured fault.
 
-    `struck` counts what went wrong on purpose.
+    `fault_count` is the number of injected faults.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -32,7 +32,7 @@ class FaultyProxy:
 
     @contextmanager
     def serve(self) -> Iterator["FaultyProxy"]:
-        """The proxy for the time of the block."""
+        """Run the proxy during the block."""
         threading.Thread(target=self._accept_connections, daemon=True).start()
         try:
             yield self
@@ -40,7 +40,7 @@ class FaultyProxy:
             self._listener.close()
 
     def stop_faults(self) -> None:
-        """Pass everything on."""
+        """Relay everything."""
         self._handle_connection, self._should_drop_response, self._delay_seconds = (
             self._handle_by_relaying,
             lambda: False,
@@ -48,33 +48,36 @@ class FaultyProxy:
         )
 
     def respond_503(self, times: int) -> None:
-        """Answer so many requests with 503, as an object store that is overrun."""
+        """Answer this number of requests with 503, like an overloaded object store."""
         self._handle_connection, self._faults_left = self._handle_with_503, times
 
     def close_connections(self, times: int) -> None:
-        """Close so many connections at once, those that are open too."""
+        """Close this number of connections immediately, including open ones."""
         self._handle_connection, self._faults_left = self._handle_by_closing, times
 
     def delay_responses(self, seconds: float) -> None:
-        """Hold back every piece of an answer for so long."""
+        """Delay every piece of a response."""
         self._delay_seconds = seconds
 
     def drop_responses(self, seed: int, min_responses: int, max_responses: int) -> None:
-        """Cut the connection in place of one answer in `least` to `most`; the server has done its part."""
-        chance = random.Random(seed)
-        left = chance.randint(min_responses, max_responses)
+        """Close the connection in place of one response in `min_responses` to `max_responses`.
+
+        The server has carried out the request.
+        """
+        rng = random.Random(seed)
+        responses_left = rng.randint(min_responses, max_responses)
         lock = threading.Lock()
 
-        def lose() -> bool:
-            nonlocal left
+        def should_drop() -> bool:
+            nonlocal responses_left
             with lock:
-                left -= 1
-                if left > 0:
+                responses_left -= 1
+                if responses_left > 0:
                     return False
-                left = chance.randint(min_responses, max_responses)
+                responses_left = rng.randint(min_responses, max_responses)
             return True
 
-        self._should_drop_response = lose
+        self._should_drop_response = should_drop
 
     def _accept_connections(self) -> None:
         while True:
@@ -106,20 +109,20 @@ class FaultyProxy:
             RESPONSE_503_HEAD + b"Content-Length: %d\r\n\r\n" % len(RESPONSE_503_BODY) + RESPONSE_503_BODY
         )
         client.shutdown(socket.SHUT_WR)
-        while client.recv(2**16):  # what is still on its way would turn the answer into a reset
+        while client.recv(2**16):  # unread bytes would turn the response into a reset
             pass
 
     def _handle_by_relaying(self, client: socket.socket) -> None:
         with socket.create_connection(("127.0.0.1", self.target_port)) as server:
-            onward = threading.Thread(target=self._relay_request, args=[client, server], daemon=True)
-            onward.start()
+            request_thread = threading.Thread(target=self._relay_request, args=[client, server], daemon=True)
+            request_thread.start()
             try:
                 self._relay_response(client, server)
             finally:
-                for end in (client, server):  # which wakes the other thread, unlike closing
+                for end in (client, server):  # unlike close(), this wakes the other thread
                     with suppress(OSError):
                         end.shutdown(socket.SHUT_RDWR)
-                onward.join()
+                request_thread.join()
 
     def _relay_request(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):

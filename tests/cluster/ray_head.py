@@ -1,4 +1,4 @@
-"""A private head of a Ray cluster with its job server: own ports, own folder, its own token."""
+"""A private Ray head with its job server, on free ports, with its own folder and token."""
 
 import json
 import os
@@ -24,10 +24,10 @@ PORT_OPTIONS = (
 
 
 class RayHead:
-    """`ray start --head` in a process of its own; only what it started is ended with it."""
+    """`ray start --head` in a new session; `stop` ends only the processes that it started."""
 
     def __init__(self, *options: str, environment: dict[str, str] | None = None) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="mt-"))  # short: Ray's sockets lie below it
+        self.folder = Path(tempfile.mkdtemp(prefix="mt-"))  # a short path, because Ray's sockets are below it
         self.token = self.folder / "token"
         self.token.write_text("0123456789abcdef" * 4)
         ports = find_free_ports(len(PORT_OPTIONS))
@@ -83,7 +83,7 @@ class RayHead:
         return True
 
     def stop(self) -> None:
-        """End the head and whatever else runs from its folder."""
+        """End every process that runs from the head's folder."""
         self.process.terminate()
         try:
             self.process.wait(timeout=30)
@@ -113,7 +113,7 @@ class RayHead:
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Ports that nothing listened on a moment ago."""
+    """Ports that were free a moment ago."""
     sockets = [socket.socket() for _ in range(count)]
     for listening in sockets:
         listening.bind(("127.0.0.1", 0))

@@ -17,9 +17,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer
@@ -28,6 +27,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 from pyarrow import fs
+
+from tests.cluster.poll import TIMEOUT_SECONDS, poll_until
 
 __all__ = [
     "MlflowServer",
@@ -38,31 +39,18 @@ __all__ = [
     "find_postgres_programs",
     "find_unprivileged_user",
     "make_secrets",
-    "wait_until",
 ]
 
 SERVICES_FOLDER = Path(__file__).parents[2] / "clusters" / "services"
 MLFLOW_UNIT_PATH = SERVICES_FOLDER / "memtune-mlflow.service"
 PROGRAMS_FOLDER = Path(sys.executable).parent
 LOOPBACK = "127.0.0.1"
-TIMEOUT_SECONDS = 120
-"""Seconds that a server may take to answer on a busy machine."""
 
 
 def find_free_port() -> int:
     """A free port of loopback."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
-
-
-def wait_until(
-    condition: Callable[[], bool], description: str, timeout_seconds: float = TIMEOUT_SECONDS
-) -> None:
-    """Poll until the condition holds. Raises AssertionError with `description` after the timeout."""
-    end = time.monotonic() + timeout_seconds
-    while not condition():
-        assert time.monotonic() < end, f"{description}: not within {timeout_seconds:.0f} s"
-        time.sleep(0.05)
 
 
 def find_postgres_programs() -> Path | None:
@@ -138,7 +126,7 @@ class Postgres:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True, **self._process_owner()
             )
-        wait_until(self._is_accepting_connections, "PostgreSQL answers")
+        poll_until(self._is_accepting_connections, "PostgreSQL")
 
     def stop(self, stop_signal: signal.Signals = signal.SIGINT) -> None:
         """Stop the server. SIGINT closes connections; SIGQUIT exits at once, and the next start recovers."""
@@ -150,7 +138,7 @@ class Postgres:
     def suspend(self, max_seconds: float = TIMEOUT_SECONDS) -> Iterator[None]:
         """SIGSTOP all processes until the block ends, at most `max_seconds`; connections stay open."""
         assert self.process is not None
-        pids = [self.process.pid]  # once stopped, it starts no more children
+        pids = [self.process.pid]  # a stopped process starts no further children
         os.kill(self.process.pid, signal.SIGSTOP)
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         pids += [int(pid) for pid in children.read_text().split()]
@@ -266,9 +254,9 @@ class ObjectStore:
             subprocess.Popen(command, stdout=sink, stderr=sink, start_new_session=True) as server,
         ):
             try:
-                wait_until(
+                poll_until(
                     lambda: is_responding(f"{self.address}/moto-api/", server, self._log),
-                    "the S3 server answers",
+                    "the S3 server",
                 )
                 yield self
             finally:
@@ -330,7 +318,7 @@ class MlflowServer:
         process = self.process
         assert process is not None
         log = self.folder / "mlflow.log"
-        wait_until(lambda: is_responding(f"{self.uri}/health", process, log), "MLflow's server answers")
+        poll_until(lambda: is_responding(f"{self.uri}/health", process, log), "MLflow's server")
 
     @property
     def is_up(self) -> bool:

@@ -1,6 +1,6 @@
 """One study whose trials lose their workers, diverge, or do not fit into memory.
 
-Its trials run one after the other, on their own Ray instance. Each network of the first family has one fault,
+Its trials run one after the other on a private Ray instance. Each network of the first family has one fault,
 in the order in which they start. Of the other families one diverges, one is larger than the memory of the
 machine, and one is larger than the memory that the first network's worker may still allocate.
 """
@@ -32,18 +32,18 @@ from tests.cluster.drivers import (
     RayInstance,
     load_resolved_study,
     open_proposals,
-    poll_until,
     read_outcomes,
     run_driver,
     start_ray_instance,
 )
 from tests.cluster.fault_table import RecordFault
+from tests.cluster.poll import poll_until
 from tests.conftest import SENTENCES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_places")]
 
-CHECKPOINT_SECONDS, SILENCE_SECONDS = 0.5, 8.0
-PAUSE_SECONDS = SILENCE_SECONDS / 4
+CHECKPOINT_SECONDS, MAX_SILENCE_SECONDS = 0.5, 8.0
+PAUSE_SECONDS = MAX_SILENCE_SECONDS / 4
 TOKENS = 240_000
 STUDY = f"""question = "What does a study survive?"
 
@@ -59,7 +59,7 @@ trials = 7
 [resources]
 max_concurrent = 1
 checkpoint_every = "{CHECKPOINT_SECONDS}s"
-max_silence = "{SILENCE_SECONDS}s"
+max_silence = "{MAX_SILENCE_SECONDS}s"
 """
 WIDTH = 3000
 SPARE_BYTES = 4 * 4 * WIDTH**2
@@ -117,8 +117,8 @@ class FaultInjector:
 
     def __init__(self, driver: Driver, ray: RayInstance, faulty_study: FaultyStudy) -> None:
         self._driver, self._ray, self._faulty_study = driver, ray, faulty_study
-        ready = load_resolved_study(faulty_study.study, faulty_study.settings)
-        self._study, self._checkpoints = ready.id, Path(ready.checkpoint_root)
+        resolved = load_resolved_study(faulty_study.study, faulty_study.settings)
+        self._study, self._checkpoints = resolved.id, Path(resolved.checkpoint_root)
 
     def inject_all(self) -> None:
         """Inject every fault, and wait for the end of each trial."""
@@ -134,13 +134,13 @@ class FaultInjector:
             self._driver.wait_for_line(rf"trial +{number}  (complete|failed) ")
 
     def _wait_for_next_network(self) -> int:
-        met = self._faulty_study.numbers.values()
+        known = self._faulty_study.numbers.values()
 
-        def found() -> list[int]:
+        def find_next() -> list[int]:
             started = re.findall(r"trial +(\d+)  running +lstm", "".join(self._driver.lines))
-            return [int(number) for number in started if int(number) not in met]
+            return [int(number) for number in started if int(number) not in known]
 
-        return poll_until(found, "another trial")[0]
+        return poll_until(find_next, "another trial")[0]
 
     def _kill_between_reports(self) -> None:
         """Kill the worker when there are two checkpoints and no report."""
@@ -152,16 +152,17 @@ class FaultInjector:
     def _pause(self) -> None:
         """Pause the worker, and limit its memory for the next trials.
 
-        Not before the first checkpoint: a worker that starts still allocates what it needs for every trial.
+        This waits for the first checkpoint, because a starting worker still allocates memory that every trial
+        needs.
         """
         index = self._get_index_path("paused")
         poll_until(lambda: read_index(index), "a checkpoint")
         (worker,) = self._ray.find_trial_processes()
         os.kill(worker, signal.SIGSTOP)
         pages, *_ = Path(f"/proc/{worker}/statm").read_text().split()
-        _, most = resource.prlimit(worker, resource.RLIMIT_AS)
+        _, hard_limit = resource.prlimit(worker, resource.RLIMIT_AS)
         limit = int(pages) * os.sysconf("SC_PAGE_SIZE") + SPARE_BYTES
-        resource.prlimit(worker, resource.RLIMIT_AS, (limit, most))
+        resource.prlimit(worker, resource.RLIMIT_AS, (limit, hard_limit))
         time.sleep(PAUSE_SECONDS)  # the pause itself
         os.kill(worker, signal.SIGCONT)
 
@@ -172,10 +173,10 @@ class FaultInjector:
             if re.search(rf"trial +{number}  failed", lines):
                 return
             starts = len(re.findall(rf"trial +{number}  running", lines))
-            fresh = [worker for worker in self._ray.find_trial_processes() if worker not in signalled]
-            if starts > len(signalled) and fresh:
-                self._send_signal(fault, fresh[0], FAULT_SIGNALS[fault])
-                signalled.add(fresh[0])
+            unsignalled = [worker for worker in self._ray.find_trial_processes() if worker not in signalled]
+            if starts > len(signalled) and unsignalled:
+                self._send_signal(fault, unsignalled[0], FAULT_SIGNALS[fault])
+                signalled.add(unsignalled[0])
             time.sleep(0.02)
 
     def _send_signal(self, fault: str, worker: int, number: signal.Signals) -> None:
@@ -186,10 +187,10 @@ class FaultInjector:
 
     def _get_index_path(self, fault: str) -> Path:
         """The path of the checkpoint index of the fault's trial."""
-        identity = self._trials()[self._faulty_study.numbers[fault]].user_attrs[IDENTITY_KEY]
+        identity = self._read_trials()[self._faulty_study.numbers[fault]].user_attrs[IDENTITY_KEY]
         return self._checkpoints / identity / "latest.json"
 
-    def _trials(self) -> list[optuna.trial.FrozenTrial]:
+    def _read_trials(self) -> list[optuna.trial.FrozenTrial]:
         """The study's trials, read without the lease."""
         storage = open_study_database(self._faulty_study.settings.study_database)
         return optuna.load_study(study_name=self._study, storage=storage).trials
@@ -224,10 +225,10 @@ def train_undisturbed(faulty_study: FaultyStudy, outcome: Outcome) -> dict[int, 
     """The curve of the same trial without faults."""
     corpus = open_corpus("tiny", faulty_study.settings.corpus_store)
     torch.set_num_threads(1)
-    learner = GradientTrainer(TrialConfig.model_validate(outcome.configuration), corpus)
-    while not learner.finished:
-        learner.advance()
-    return {report.tokens: report.valid_loss for report in learner.curve}
+    trainer = GradientTrainer(TrialConfig.model_validate(outcome.configuration), corpus)
+    while not trainer.finished:
+        trainer.advance()
+    return {report.tokens: report.valid_loss for report in trainer.curve}
 
 
 def test_a_worker_killed_between_two_reports_loses_at_most_one_checkpoint_interval(
@@ -236,7 +237,7 @@ def test_a_worker_killed_between_two_reports_loses_at_most_one_checkpoint_interv
     outcome = faulty_study.get_outcome("killed once")
     assert outcome.state is TrialState.COMPLETE
     assert outcome.curve == train_undisturbed(faulty_study, outcome), (
-        "the very bits of a trial that was left alone"
+        "not bit-identical to an undisturbed trial"
     )
     ((newest, before),) = faulty_study.checkpoints_at_signal["killed once"]
     reached, interval = parse_tokens(newest), parse_tokens(newest) - parse_tokens(before)
@@ -246,10 +247,10 @@ def test_a_worker_killed_between_two_reports_loses_at_most_one_checkpoint_interv
         "worker killed",
         1,
         0,
-        f"killed between two reports, {reached:,} tokens into a trial with a checkpoint each "
-        f"{CHECKPOINT_SECONDS} s, of {interval:,} tokens: another worker went on from the last one, "
-        f"{faulty_study.unsaved_seconds:.1f} s of training were lost, and the curve has the bits of a trial "
-        "left alone",
+        f"killed between two reports, after {reached:,} tokens of a trial with a checkpoint every "
+        f"{CHECKPOINT_SECONDS} s ({interval:,} tokens): another worker resumed from the last one, "
+        f"{faulty_study.unsaved_seconds:.1f} s of training were lost, and the curve is bit-identical to "
+        "that of an undisturbed trial",
     )
 
 
@@ -260,7 +261,7 @@ def test_a_worker_killed_between_two_reports_loses_at_most_one_checkpoint_interv
         ("segfaulting always", "failed 3 times, last because the worker process died"),
         (
             "stopped always",
-            f"failed 3 times, last because its worker sent no report for {SILENCE_SECONDS:.0f} s",
+            f"failed 3 times, last because its worker sent no report for {MAX_SILENCE_SECONDS:.0f} s",
         ),
     ],
 )
@@ -272,7 +273,7 @@ def test_a_trial_that_kills_its_worker_each_time_fails_after_three_attempts(
     assert re.search(reason, str(outcome.end))
     starts = re.findall(rf"trial +{outcome.number}  running", faulty_study.output)
     assert len(starts) == len(faulty_study.checkpoints_at_signal[fault]) == 3
-    assert faulty_study.find_resumed_checkpoints(fault) == [], "there was nothing yet to lose"
+    assert faulty_study.find_resumed_checkpoints(fault) == [], "stored a checkpoint before the signal"
     assert faulty_study.checkpoints_at_signal[fault] == [[]] * 3
     record_fault(
         "bad configuration",
@@ -296,8 +297,8 @@ def test_a_trial_without_enough_memory_fails_with_its_reason_and_its_worker_cont
         "bad configuration",
         1,
         0,
-        f'a layer larger than what the system leaves a worker (RLIMIT_AS): recorded as "{reason}", and the '
-        "worker took up the next trial",
+        f'a layer larger than the address space of a worker (RLIMIT_AS): recorded as "{reason}", and the '
+        "worker ran the next trial",
     )
 
 
@@ -338,8 +339,8 @@ def test_a_worker_stopped_briefly_continues_without_a_restart(
         "clock and pause",
         1,
         0,
-        f"a worker was stopped (SIGSTOP) and continued after {PAUSE_SECONDS:.0f} of the "
-        f"{SILENCE_SECONDS:.0f} s it may be silent: each report came once, with the same bits",
+        f"a worker was stopped (SIGSTOP) for {PAUSE_SECONDS:.0f} s, below the heartbeat timeout of "
+        f"{MAX_SILENCE_SECONDS:.0f} s: each report arrived once, bit-identical to an undisturbed trial",
     )
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from memtune.ray_backend.clusters import load_cluster
 from memtune.ray_backend.clusters.ray_commands import build_forget_command
-from tests.cluster.drivers import poll_until
 from tests.cluster.hosts import Host
 from tests.cluster.on_premises_cluster import CLUSTER_FILE, OnPremisesCluster, boot_cluster
+from tests.cluster.poll import poll_until
 
 pytestmark = pytest.mark.cluster
 
@@ -23,7 +23,7 @@ MAX_REFUSAL_SECONDS = 240
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnPremisesCluster]:
-    """A cluster with a password among its file mounts, up once, so that every host key is recorded.
+    """A cluster with a password among its file mounts, launched once, so that every host key is recorded.
 
     The module has hosts of its own, because it replaces them by other machines.
     """
@@ -57,7 +57,7 @@ def replace_machine(cluster: OnPremisesCluster, host: Host) -> int:
 
 
 def is_reachable(source: Host, target: Host) -> bool:
-    """Whether one host reaches another's ssh server: a host remembers an old network address for seconds."""
+    """Whether one host reaches another's ssh server: a host caches an old network address for seconds."""
     command = f"timeout 1 bash -c ': < /dev/tcp/{target.address}/22' 2> /dev/null && echo open || true"
     return bool(source.run(command))
 
@@ -79,7 +79,7 @@ def test_the_first_launch_records_the_key_of_every_host(cluster: OnPremisesClust
 def test_a_worker_whose_key_changed_is_refused_before_anything_is_sent(cluster: OnPremisesCluster) -> None:
     worker = cluster.workers[0]
     length = replace_machine(cluster, worker)
-    poll_until(lambda: is_reachable(cluster.head, worker), "the head to reach the new machine")
+    poll_until(lambda: is_reachable(cluster.head, worker), "a connection from the head to the new machine")
     begin = time.monotonic()
     output = cluster.run("memtune", "cluster", "up", CLUSTER_FILE, "--yes", expected_exit_code=1)
     assert time.monotonic() - begin < MAX_REFUSAL_SECONDS
@@ -91,7 +91,7 @@ def test_a_worker_whose_key_changed_is_refused_before_anything_is_sent(cluster: 
 def test_a_reinstalled_worker_joins_once_its_old_key_is_forgotten(cluster: OnPremisesCluster) -> None:
     worker = cluster.workers[0]
     replace_machine(cluster, worker)
-    poll_until(lambda: is_reachable(cluster.head, worker), "the head to reach the new machine")
+    poll_until(lambda: is_reachable(cluster.head, worker), "a connection from the head to the new machine")
     forget = build_forget_command(load_cluster(cluster.project / CLUSTER_FILE), worker.address)
     cluster.head.run(f"cd; {forget}")
     cluster.down()
@@ -105,7 +105,10 @@ def test_a_head_whose_key_changed_is_refused_before_anything_is_sent(
 ) -> None:
     name, *options = command.split()
     length = replace_machine(cluster, cluster.head)
-    poll_until(lambda: is_reachable_from_client(cluster, cluster.head), "this machine to reach the new head")
+    poll_until(
+        lambda: is_reachable_from_client(cluster, cluster.head),
+        "a connection from this machine to the new head",
+    )
     output = cluster.run("memtune", "cluster", name, CLUSTER_FILE, *options, expected_exit_code=1)
     assert f"error: {cluster.head.address} presents another host key" in output
     assert "ssh-keygen -R" in output

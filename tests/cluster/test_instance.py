@@ -20,7 +20,7 @@ import json, os, sys
 from memtune.ray_backend.ray_connection import connect_ray, ray
 
 def trial():
-    "What a worker has imported before it was given anything to do."
+    "What a worker has imported before its first task to do."
     return os.getpid(), "memtune.ray_backend.trial_actor" in sys.modules
 
 with connect_ray(None, trials=os.cpu_count()):
@@ -34,7 +34,7 @@ class Instance:
     """A running instance."""
 
     titles: dict[int, str]
-    """The command lines of its processes, that of the driver included."""
+    """The command lines of its processes, including the driver."""
     ready: dict[int, bool]
     """The workers that ran a task, and whether they had imported the modules of a trial."""
 
@@ -60,9 +60,9 @@ def instance() -> Iterator[Instance]:
 
 def test_the_instance_is_reachable_from_this_machine_only(instance: Instance) -> None:
     if not shutil.which("ss"):
-        pytest.skip("no list of what listens here: apt install iproute2")
-    said = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
-    listening = [line.split()[3] for line in said.splitlines() if {*parse_pids(line)} & {*instance.titles}]
+        pytest.skip("needs ss: apt install iproute2")
+    sockets = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
+    listening = [line.split()[3] for line in sockets.splitlines() if {*parse_pids(line)} & {*instance.titles}]
     assert len(listening) > len(instance.ready)
     assert {address.rpartition(":")[0] for address in listening} <= {"127.0.0.1", "[::ffff:127.0.0.1]"}
 

@@ -1,4 +1,4 @@
-"""Hosts lost during a study: a worker without network, the head without power."""
+"""Hosts lost during a study: a disconnected worker, a killed head."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 from memtune.corpora import import_corpus
 from memtune.results.comparison import compare
 from memtune.trial_state import TrialState
-from tests.cluster.drivers import Driver, load_resolved_study, poll_until, read_outcomes
+from tests.cluster.drivers import Driver, load_resolved_study, read_outcomes
 from tests.cluster.fault_table import RecordFault
 from tests.cluster.hosts import Host
 from tests.cluster.on_premises_cluster import (
@@ -21,6 +21,7 @@ from tests.cluster.on_premises_cluster import (
     TRIAL_PROCESS_TITLE,
     OnPremisesCluster,
 )
+from tests.cluster.poll import poll_until
 
 pytestmark = pytest.mark.cluster
 
@@ -52,11 +53,11 @@ learning_rate = { float = [0.1, 1.0], log = true }
 """
 
 
-class Search:
+class ClusterStudy:
     """A study that runs on the cluster for longer than any test; one trial fills a host."""
 
     def __init__(self, cluster: OnPremisesCluster) -> None:
-        """Submit it, and follow its log."""
+        """Submit the study, and follow its log."""
         self.cluster = cluster
         self.name = "jobs/studies/rates.toml"
         self.file = cluster.project / self.name
@@ -65,28 +66,30 @@ class Search:
         import_corpus(
             "small", dict.fromkeys(("train", "valid", "test"), SENTENCES), cluster.settings.corpus_store
         )
-        self.checkpoints = Checkpoints(Path(load_resolved_study(self.file, cluster.settings).checkpoint_root))
+        self.checkpoints = CheckpointLog(
+            Path(load_resolved_study(self.file, cluster.settings).checkpoint_root)
+        )
         self._open = ExitStack()
         self._open.callback(self.checkpoints.close)
         address = self._open.enter_context(cluster.forward_dashboard())
         self.job: Driver = self._open.enter_context(cluster.submit(address, self.name))
 
     def close(self) -> None:
-        """Stop following it; the job may go on."""
+        """Stop following the log; the job may continue."""
         self._open.close()
 
-    def trials(self, state: str, since: int = 0) -> set[int]:
-        """The trials that the log has told to be in this state, after so many lines."""
+    def find_trials(self, state: str, since: int = 0) -> set[int]:
+        """The trials that the log reported in this state, after line number `since`."""
         line = re.compile(rf"trial +(\d+)  {state} ")
         return {int(found[1]) for text in self.job.lines[since:] if (found := line.match(text))}
 
-    def tokens(self, trial: int) -> int:
-        """How far the log has told a trial to be."""
+    def read_tokens(self, trial: int) -> int:
+        """The tokens that the log last reported for a trial."""
         line = re.compile(rf"trial +{trial}  .*  ([\d,]+) tokens")
-        told = [found[1] for text in self.job.lines if (found := line.match(text))]
-        return max((int(tokens.replace(",", "")) for tokens in told), default=0)
+        reported = [found[1] for text in self.job.lines if (found := line.match(text))]
+        return max((int(tokens.replace(",", "")) for tokens in reported), default=0)
 
-    def train_on(self, *hosts: Host) -> bool:
+    def is_training_on(self, *hosts: Host) -> bool:
         """Whether each host has a trial, and two running trials have reported."""
         assert self.job.process.poll() is None, self.job.lines + self.job.errors
         return (
@@ -94,33 +97,33 @@ class Search:
         )
 
 
-class Checkpoints:
+class CheckpointLog:
     """Every checkpoint of a study's trials, by its writer."""
 
     def __init__(self, folder: Path) -> None:
-        """Watch the trials' indices below `folder`."""
+        """Watch the indices of trials below `folder` in a thread."""
         self.seen: dict[str, dict[str, list[int]]] = {}
-        """Tokens of each checkpoint by the trial's identity and its writer, both in their order."""
+        """Tokens of each checkpoint by the trial's identity and the writer, in order of appearance."""
         self._folder, self._ended = folder, Event()
         self._thread = Thread(target=self._watch)
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._ended.set()
         self._thread.join()
 
-    def newest(self) -> dict[str, int]:
-        """The furthest checkpoint of each trial."""
+    def find_newest(self) -> dict[str, int]:
+        """The tokens of the newest checkpoint of each trial."""
         return {identity: max(map(max, by.values())) for identity, by in list(self.seen.items())}
 
     def _watch(self) -> None:
         while not self._ended.wait(0.05):
             for index in self._folder.glob("*/latest.json"):
                 with suppress(OSError, ValueError):
-                    self._note(index.parent.name, json.loads(index.read_text()))
+                    self._record(index.parent.name, json.loads(index.read_text()))
 
-    def _note(self, identity: str, names: list[str]) -> None:
+    def _record(self, identity: str, names: list[str]) -> None:
         for name in sorted(names):
             tokens, _, writer = name.partition("-")
             found = self.seen.setdefault(identity, {}).setdefault(writer, [])
@@ -129,58 +132,64 @@ class Checkpoints:
 
 
 @pytest.fixture(scope="module")
-def running(idle_cluster: OnPremisesCluster) -> Iterator[Search]:
+def cluster_study(idle_cluster: OnPremisesCluster) -> Iterator[ClusterStudy]:
     idle_cluster.up()
-    search = Search(idle_cluster)
+    search = ClusterStudy(idle_cluster)
     yield search
     search.close()
 
 
 def test_trials_of_a_disconnected_host_resume_elsewhere_and_the_host_is_used_again(
-    running: Search, record_fault: RecordFault
+    cluster_study: ClusterStudy, record_fault: RecordFault
 ) -> None:
-    head, worker = running.cluster.head, running.cluster.workers[0]
-    poll_until(lambda: running.train_on(head, worker), "a trial on each host", TIMEOUT_SECONDS)
+    head, worker = cluster_study.cluster.head, cluster_study.cluster.workers[0]
+    poll_until(lambda: cluster_study.is_training_on(head, worker), "a trial on each host", TIMEOUT_SECONDS)
     lines, before, processes = (
-        len(running.job.lines),
-        running.checkpoints.newest(),
+        len(cluster_study.job.lines),
+        cluster_study.checkpoints.find_newest(),
         worker.find_processes(TRIAL_PROCESS_TITLE),
     )
     worker.disconnect()
-    lost = poll_until(lambda: running.trials("waiting", lines), "the loss to be noticed", TIMEOUT_SECONDS)
-    tokens_before = {trial: running.tokens(trial) for trial in lost}
+    lost = poll_until(
+        lambda: cluster_study.find_trials("waiting", lines), "the notice of the lost host", TIMEOUT_SECONDS
+    )
+    tokens_before = {trial: cluster_study.read_tokens(trial) for trial in lost}
     poll_until(
-        lambda: all(running.tokens(trial) > tokens for trial, tokens in tokens_before.items()),
-        f"the other host to go on with trials {lost}",
+        lambda: all(cluster_study.read_tokens(trial) > tokens for trial, tokens in tokens_before.items()),
+        f"progress of the trials {lost} on the other host",
         TIMEOUT_SECONDS,
     )
     worker.reconnect()
     poll_until(
         lambda: set(worker.find_processes(TRIAL_PROCESS_TITLE)) - set(processes),
-        "a trial on the host that came back",
+        "a trial on the reconnected host",
         TIMEOUT_SECONDS,
     )
 
-    moved = {identity: by for identity, by in running.checkpoints.seen.items() if len(by) > 1}
+    moved = {identity: by for identity, by in cluster_study.checkpoints.seen.items() if len(by) > 1}
     assert moved
     for identity, by in moved.items():
         first, second, *_ = by.values()
         assert min(second) > before.get(identity, min(first)), (
-            "what lay before the last checkpoint is not trained again"
+            "tokens before the last checkpoint were trained again"
         )
-    told = "a worker's cable pulled while both hosts trained; the other host continued its trial from the "
-    record_fault("node lost", 1, 0, told + "newest checkpoint, and once plugged in it was given the next one")
+    note = (
+        "a worker disconnected while both hosts trained: the other host continued its trial from the newest "
+    )
+    record_fault("node lost", 1, 0, note + "checkpoint, and the reconnected worker received the next trial")
 
 
 def test_a_study_resumes_after_the_head_loses_power_and_is_launched_again(
-    running: Search, record_fault: RecordFault
+    cluster_study: ClusterStudy, record_fault: RecordFault
 ) -> None:
-    cluster, checkpoints = running.cluster, running.checkpoints
+    cluster, checkpoints = cluster_study.cluster, cluster_study.checkpoints
     poll_until(
-        lambda: running.train_on(cluster.head, cluster.workers[0]), "a trial on each host", TIMEOUT_SECONDS
+        lambda: cluster_study.is_training_on(cluster.head, cluster.workers[0]),
+        "a trial on each host",
+        TIMEOUT_SECONDS,
     )
     cluster.head.kill()
-    before, newest = read_outcomes(running.file, cluster.settings), checkpoints.newest()
+    before, newest = read_outcomes(cluster_study.file, cluster.settings), checkpoints.find_newest()
     known = {identity: set(by) for identity, by in checkpoints.seen.items()}
     cluster.head.start()
     cluster.run("ray", "up", "--yes", CLUSTER_FILE)
@@ -188,29 +197,27 @@ def test_a_study_resumes_after_the_head_loses_power_and_is_launched_again(
     more = str(len(before) + 1)
     with (
         cluster.forward_dashboard() as address,
-        cluster.submit(address, running.name, "--resume", "--trials", more) as job,
+        cluster.submit(address, cluster_study.name, "--resume", "--trials", more) as job,
     ):
         job.wait_for_success(TIMEOUT_SECONDS)
-    after = read_outcomes(running.file, cluster.settings)
+    after = read_outcomes(cluster_study.file, cluster.settings)
     assert [outcome.identity for outcome in after[:-1]] == [outcome.identity for outcome in before]
     assert len({outcome.identity for outcome in after}) == len(after)
     assert {outcome.state for outcome in after} == {TrialState.COMPLETE}
     rows = compare("small", settings=cluster.settings).rows
     assert sorted(row.trial for row in rows) == sorted(outcome.identity for outcome in after)
     assert {(row.state, row.tokens) for row in rows} == {(TrialState.COMPLETE, max(after[0].curve))}
-    opened = [outcome.identity for outcome in before if outcome.state is TrialState.RUNNING]
-    assert len(opened) == 2
+    open_trials = [outcome.identity for outcome in before if outcome.state is TrialState.RUNNING]
+    assert len(open_trials) == 2
     for identity, writers in known.items():
         later = [tokens for writer, tokens in checkpoints.seen[identity].items() if writer not in writers]
-        if identity in opened:
+        if identity in open_trials:
             assert all(min(tokens) > newest[identity] for tokens in later), (
-                "only what was lost is trained again"
+                "tokens before the newest checkpoint were trained again"
             )
         else:
-            assert later == [], "an ended trial is left alone"
-    told = (
-        "the power of the head cut while both hosts trained, the cluster launched again, the study resumed; "
-    )
+            assert later == [], "an ended trial was trained again"
+    note = "the head killed while both hosts trained, the cluster launched again, the study resumed: "
     record_fault(
-        "head lost", 1, 0, f"{told}its {len(opened)} open trials went on from their newest checkpoints"
+        "head lost", 1, 0, f"{note}its {len(open_trials)} open trials continued from their newest checkpoints"
     )

@@ -18,8 +18,9 @@ from memtune.storage import folder
 from memtune.storage.folder import Folder
 from memtune.training import Report
 from tests.cluster.fault_table import RecordFault
+from tests.cluster.poll import poll_until
 from tests.cluster.proxy import FaultyProxy
-from tests.cluster.servers import ObjectStore, wait_until
+from tests.cluster.servers import ObjectStore
 
 pytestmark = pytest.mark.cluster
 
@@ -58,18 +59,18 @@ def bucket(
     return f"s3://{name}"
 
 
-def texts() -> dict[str, list[list[str]]]:
+def make_splits() -> dict[str, list[list[str]]]:
     return dict.fromkeys(("train", "valid", "test"), SENTENCES)
 
 
 def test_a_corpus_is_imported_to_listed_in_and_opened_from_a_bucket(bucket: str, tmp_path: Path) -> None:
-    there = import_corpus("small", texts(), f"{bucket}/corpora").manifest
-    here = import_corpus("small", texts(), str(tmp_path / "corpora")).manifest
-    assert there.digest == here.digest
+    remote_manifest = import_corpus("small", make_splits(), f"{bucket}/corpora").manifest
+    local_manifest = import_corpus("small", make_splits(), str(tmp_path / "corpora")).manifest
+    assert remote_manifest.digest == local_manifest.digest
     assert [manifest.name for manifest in list_corpora(f"{bucket}/corpora")] == ["small"]
     assert verify_corpus("small", f"{bucket}/corpora") == []
     opened = open_corpus("small", f"{bucket}/corpora", tmp_path / "cache")
-    assert opened["train"].token_count == here.splits["train"].tokens
+    assert opened["train"].token_count == local_manifest.splits["train"].tokens
 
 
 def test_annotations_and_vectors_go_to_a_bucket_and_back(bucket: str, tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_annotations_and_vectors_go_to_a_bucket_and_back(bucket: str, tmp_path: 
 
 
 def test_an_altered_shard_in_a_bucket_is_named(bucket: str) -> None:
-    manifest = import_corpus("small", texts(), f"{bucket}/corpora").manifest
+    manifest = import_corpus("small", make_splits(), f"{bucket}/corpora").manifest
     shard = manifest.splits["train"].shards[0].path
     files, root = fs.FileSystem.from_uri(f"{bucket}/corpora")
     with files.open_output_stream(f"{root}/small/{shard}") as stream:
@@ -99,7 +100,7 @@ def test_an_altered_shard_in_a_bucket_is_named(bucket: str) -> None:
 def remote(bucket: str, settings: Settings) -> Settings:
     """Settings with corpora and checkpoints in the bucket, and the rest on this machine."""
     (settings.home / "small.toml").write_text(TRIAL)
-    import_corpus("small", texts(), f"{bucket}/corpora")
+    import_corpus("small", make_splits(), f"{bucket}/corpora")
     return settings.model_copy(
         update={"corpus_store": f"{bucket}/corpora", "studies_folder": f"{bucket}/studies"}
     )
@@ -112,22 +113,22 @@ def train_trial(remote: Settings, report: Callable[[Report], None] | None = None
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float | None]:
-    """The validation losses of the same trial with everything on this machine."""
+    """The validation losses of the same trial with all stores on this machine."""
     home = tmp_path_factory.mktemp("undisturbed")
-    local = Settings.from_environment(home).model_copy(update={"store": str(home / "corpora")})
+    local = Settings.from_environment(home).model_copy(update={"corpus_store": str(home / "corpora")})
     (home / "small.toml").write_text(TRIAL)
-    import_corpus("small", texts(), local.corpus_store, cache=home / "cache")
+    import_corpus("small", make_splits(), local.corpus_store, cache=home / "cache")
     return train_trial(local)
 
 
-def call_at_first_report(strike: Callable[[], None]) -> Callable[[Report], None]:
-    """A callback for reports that calls `strike` at the first one."""
+def call_at_first_report(action: Callable[[], None]) -> Callable[[Report], None]:
+    """A callback for reports that calls `action` at the first one."""
     reports: list[Report] = []
 
     def report(found: Report) -> None:
         reports.append(found)
         if len(reports) == 1:
-            strike()
+            action()
 
     return report
 
@@ -152,7 +153,7 @@ def test_requests_to_a_store_that_fails_temporarily_are_retried(
     tmp_path: Path,
     record_fault: RecordFault,
 ) -> None:
-    def strike() -> None:
+    def inject_fault() -> None:
         if fault == "503":
             proxy.respond_503(3)
         elif fault == "closed connections":
@@ -160,16 +161,16 @@ def test_requests_to_a_store_that_fails_temporarily_are_retried(
         else:
             proxy.drop_responses(0, 4, 9)
 
-    found = train_trial(remote, call_at_first_report(strike))
+    found = train_trial(remote, call_at_first_report(inject_fault))
     assert proxy.fault_count >= 3
-    strike()
+    inject_fault()
     opened = open_corpus("small", remote.corpus_store, tmp_path / "another node")
-    struck = proxy.fault_count
+    fault_count = proxy.fault_count
     proxy.stop_faults()
     assert opened.digest == open_corpus("small", remote.corpus_store).digest
     assert found == undisturbed
     record_fault(
-        "object store", struck, 0, f"{fault} while a trial stored checkpoints and a node read a corpus"
+        "object store", fault_count, 0, f"{fault} while a trial stored checkpoints and a node read a corpus"
     )
 
 
@@ -180,7 +181,7 @@ def test_a_trial_waits_for_a_slow_store(
     folder.write_json("latest.json", ["one"])
     proxy.delay_responses(3.5)
     assert folder.read_json("latest.json") == ["one"]
-    record_fault("object store", 1, 0, "each piece of an answer came after 3.5 s")
+    record_fault("object store", 1, 0, "each piece of a response was delayed by 3.5 s")
 
 
 def test_a_store_that_stays_unavailable_is_an_error_and_the_trial_resumes_later(
@@ -195,10 +196,12 @@ def test_a_store_that_stays_unavailable_is_an_error_and_the_trial_resumes_later(
         train_trial(remote, call_at_first_report(lambda: proxy.respond_503(1000)))
     with pytest.raises(StorageError, match=r"cannot read s3://.*/corpora.*(503|SLOW_DOWN)"):
         open_corpus("small", remote.corpus_store, remote.home / "another node")
-    struck = proxy.fault_count
+    fault_count = proxy.fault_count
     proxy.stop_faults()
     assert train_trial(remote) == undisturbed
-    record_fault("object store", struck, 0, "503 for longer than is waited; the trial resumed later")
+    record_fault(
+        "object store", fault_count, 0, "status 503 for longer than the retries last; the trial resumed later"
+    )
 
 
 IMPORT = """
@@ -214,14 +217,15 @@ def test_a_killed_import_leaves_the_earlier_corpus(
     remote: Settings, proxy: FaultyProxy, record_fault: RecordFault
 ) -> None:
     before = open_corpus("small", remote.corpus_store).digest
-    place = Folder.open(f"{remote.corpus_store}/small")
+    corpus_folder = Folder.open(f"{remote.corpus_store}/small")
     proxy.delay_responses(0.02)
-    with subprocess.Popen([sys.executable, "-c", IMPORT, remote.corpus_store]) as importing:
-        wait_until(
-            lambda: any(has_shards(place / name) for name in place.list_names()), "shards of another import"
+    with subprocess.Popen([sys.executable, "-c", IMPORT, remote.corpus_store]) as process:
+        poll_until(
+            lambda: any(has_shards(corpus_folder / name) for name in corpus_folder.list_names()),
+            "shards of the new import",
         )
-        importing.send_signal(signal.SIGKILL)
-    assert importing.returncode == -signal.SIGKILL, "it was not struck in the middle"
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL, "the import ended before the kill"
     proxy.stop_faults()
     assert open_corpus("small", remote.corpus_store, remote.home / "another node").digest == before
     assert verify_corpus("small", remote.corpus_store) == []
@@ -229,5 +233,5 @@ def test_a_killed_import_leaves_the_earlier_corpus(
 
 
 def has_shards(data: Folder) -> bool:
-    """Whether it is the folder of an unfinished import with shards."""
+    """Whether a folder holds shards of an unfinished import."""
     return len([name for name in data.list_names() if name.startswith("train")]) > 2

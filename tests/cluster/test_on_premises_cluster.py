@@ -1,4 +1,4 @@
-"""A cluster on hosts of its own: watched, used and ended as docs/cluster.md says."""
+"""A cluster on two hosts: status, jobs and tear-down as in docs/cluster.md."""
 
 import json
 from pathlib import Path
@@ -34,10 +34,10 @@ def test_the_file_is_ready_once_its_placeholders_are_replaced(idle_cluster: OnPr
     assert idle_cluster.run("memtune", "cluster", "check", CLUSTER_FILE) == f"{CLUSTER_FILE}: no faults\n"
 
 
-def test_a_launch_waits_until_every_node_is_there(cluster: OnPremisesCluster) -> None:
+def test_a_launch_waits_until_every_node_has_joined(cluster: OnPremisesCluster) -> None:
     assert "the cluster is up with 2 nodes" in cluster.launch_output
-    said = json.loads(cluster.run("memtune", "cluster", "status", CLUSTER_FILE, "--json"))
-    assert said == {"nodes": {"local.cluster.node": 2}, "min_nodes": 2}
+    status = json.loads(cluster.run("memtune", "cluster", "status", CLUSTER_FILE, "--json"))
+    assert status == {"nodes": {"local.cluster.node": 2}, "min_nodes": 2}
 
 
 def test_a_second_launch_interrupts_nothing(cluster: OnPremisesCluster) -> None:
@@ -46,7 +46,7 @@ def test_a_second_launch_interrupts_nothing(cluster: OnPremisesCluster) -> None:
     assert cluster.head.find_processes("gcs_server") == head
 
 
-def test_who_has_no_token_is_refused(cluster: OnPremisesCluster, tmp_path: Path) -> None:
+def test_a_client_without_the_token_is_refused(cluster: OnPremisesCluster, tmp_path: Path) -> None:
     command = ("ray", "status", "--address", f"{cluster.head.address}:6379")
     assert "InvalidAuthToken" in cluster.run(*command, expected_exit_code=1)
     (tmp_path / "token").write_text("0" * 64)
@@ -55,31 +55,31 @@ def test_who_has_no_token_is_refused(cluster: OnPremisesCluster, tmp_path: Path)
     assert "Active:" in cluster.run(*command, variables={"RAY_AUTH_MODE": "token"})
 
 
-def test_no_command_line_on_a_host_holds_the_token(cluster: OnPremisesCluster) -> None:
+def test_no_command_line_on_a_host_contains_the_token(cluster: OnPremisesCluster) -> None:
     token = (cluster.home / ".ray" / "auth_token").read_text()
     for host in cluster.hosts.hosts:
         assert host.find_processes("raylet")
         assert not host.find_processes(token)
 
 
-def test_a_study_on_the_embedded_corpus_is_submitted_and_crowns_a_champion(
+def test_a_submitted_study_on_the_embedded_corpus_registers_a_champion(
     cluster: OnPremisesCluster,
 ) -> None:
     cluster.run("memtune", "corpus", "demo", "--store", str(cluster.hosts.shared / "corpora"))
     study = cluster.project / "jobs" / "studies" / "layers.toml"
     study.write_text(STUDY)
     with cluster.forward_dashboard() as address, cluster.submit(address, "jobs/studies/layers.toml") as job:
-        said = job.wait_for_success(TIMEOUT_SECONDS)
-    assert "new champion models:/grammar@champion" in said
+        output = job.wait_for_success(TIMEOUT_SECONDS)
+    assert "new champion models:/grammar@champion" in output
     assert [outcome.state for outcome in read_outcomes(study, cluster.settings)] == [TrialState.COMPLETE] * 2
     checkpoints = cluster.head.run(f"ls {SHARED_MOUNT}/studies/layers-*/checkpoints")
     assert len(checkpoints.split()) == 2
 
 
-def test_a_tear_down_ends_what_it_started_and_nothing_else(cluster: OnPremisesCluster) -> None:
+def test_a_tear_down_ends_only_the_processes_of_its_cluster(cluster: OnPremisesCluster) -> None:
     with start_ray_instance(cores=1) as other:
         cluster.down()
         for host in cluster.hosts.hosts:
             assert host.find_processes("ray") == []
-        alive = ["ray", "status", "--address", other.environment["RAY_ADDRESS"]]
-        assert "Active:" in cluster.run(*alive, variables=other.environment)
+        command = ["ray", "status", "--address", other.environment["RAY_ADDRESS"]]
+        assert "Active:" in cluster.run(*command, variables=other.environment)

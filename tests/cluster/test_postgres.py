@@ -1,4 +1,4 @@
-"""A study's proposals in a real PostgreSQL that is stopped, restarted, and whose answers are lost."""
+"""A study's proposals in a real PostgreSQL that stops, restarts, hangs and loses responses."""
 
 import signal
 import time
@@ -25,12 +25,13 @@ from memtune.spaces import read_space
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import digest
 from tests.cluster.fault_table import RecordFault
+from tests.cluster.poll import poll_until
 from tests.cluster.proxy import FaultyProxy
-from tests.cluster.servers import Postgres, wait_until
+from tests.cluster.servers import Postgres
 
 pytestmark = pytest.mark.cluster
 
-NOT_WORTH_IT = TrialEnd(reason=StopReason.EARLY_STOPPING, detail="not worth it")
+BEHIND = TrialEnd(reason=StopReason.EARLY_STOPPING, detail="behind the other trials")
 
 SPACE = """
 [model]
@@ -38,7 +39,7 @@ memory_size = { int = [1, 9] }
 composition = { choice = ["gate", "sum"] }
 """
 TRIALS = 7
-FOREVER = 600.0
+LONG_TIMEOUT_SECONDS = 600.0
 
 
 @pytest.fixture(autouse=True)
@@ -56,18 +57,18 @@ def proxy(postgres: Postgres) -> Iterator[FaultyProxy]:
 
 @pytest.fixture
 def open_study(postgres: Postgres, user_home: Path) -> Callable[..., Proposals]:
-    """Opens a study by name, at PostgreSQL's own port or another one."""
+    """Opens a study by name, at PostgreSQL's port or another one."""
     (user_home / ".pgpass").write_text(
         (user_home / ".pgpass").read_text().replace(f":{postgres.port}:", ":*:")
     )
 
-    def opened(name: str, port: int | None = None) -> Proposals:
+    def open_named(name: str, port: int | None = None) -> Proposals:
         url = postgres.url.replace(str(postgres.port), str(port or postgres.port))
         sampler = SamplerConfig(kind="tpe", startup_trials=4)
         space = read_space(SPACE, "space.toml")
         return Proposals(url, name, space, sampler, lambda c: digest(c)[:16], refuse)
 
-    return opened
+    return open_named
 
 
 def refuse(configuration: dict[str, Any]) -> str | None:
@@ -85,7 +86,7 @@ def run_trials(proposals: Proposals) -> None:
         if proposal.configuration["model"]["composition"] == "gate":
             proposals.complete(proposal.number, compute_cost(proposal, 30))
         else:
-            proposals.prune(proposal.number, NOT_WORTH_IT, 40, compute_cost(proposal, 40))
+            proposals.prune(proposal.number, BEHIND, 40, compute_cost(proposal, 40))
 
 
 def compute_cost(proposal: Proposal, tokens: int) -> float:
@@ -93,17 +94,17 @@ def compute_cost(proposal: Proposal, tokens: int) -> float:
 
 
 def ask_until_answered(proposals: Proposals) -> Proposal | None:
-    """Ask until the storage answers."""
+    """Repeat the ask until the storage answers."""
     found: list[Proposal | None] = []
 
-    def answered() -> bool:
+    def try_ask() -> bool:
         try:
             found.append(proposals.ask())
         except StorageUnavailableError:
             return False
         return True
 
-    wait_until(answered, "a proposal")
+    poll_until(try_ask, "a proposal")
     return found[0]
 
 
@@ -116,18 +117,18 @@ def list_results(proposals: Proposals) -> list[Outcome]:
 def test_lost_answers_neither_lose_nor_duplicate_a_trial(
     seed: int, open_study: Callable[..., Proposals], proxy: FaultyProxy, record_fault: RecordFault
 ) -> None:
-    struck = open_study(f"lost {seed}", proxy.port)
+    interrupted = open_study(f"lost {seed}", proxy.port)
     proxy.drop_responses(seed, min_responses=60, max_responses=140)
-    run_trials(struck)
+    run_trials(interrupted)
     assert proxy.fault_count > 3
     run_trials(open_study(f"whole {seed}"))
-    assert list_results(struck) == list_results(open_study(f"whole {seed}"))
+    assert list_results(interrupted) == list_results(open_study(f"whole {seed}"))
     assert open_study(f"lost {seed}").list_unfinished() == []
     record_fault(
         "server stopped",
         proxy.fault_count,
         0,
-        "connections to PostgreSQL cut after it had carried out what it was told",
+        "connections to PostgreSQL closed after it had carried out a request",
     )
 
 
@@ -143,23 +144,25 @@ def test_reports_during_an_outage_of_postgresql_are_stored_after_it(
     postgres.stop(how)
     proposals.report(first.number, 20, 4.0)
     proposals.complete(first.number, 4.0)
-    proposals.prune(second.number, NOT_WORTH_IT, 10, 9.0)
+    proposals.prune(second.number, BEHIND, 10, 9.0)
     with pytest.raises(StorageUnavailableError, match="has not answered"):
         proposals.ask()
     postgres.start()
     assert ask_until_answered(proposals) is not None
     found = {outcome.number: outcome for outcome in open_study(f"down {how}").list_outcomes()}
     assert (found[first.number].state, found[first.number].curve) == (TrialState.COMPLETE, {10: 5.0, 20: 4.0})
-    assert (found[second.number].state, found[second.number].end) == (TrialState.STOPPED, NOT_WORTH_IT)
+    assert (found[second.number].state, found[second.number].end) == (TrialState.STOPPED, BEHIND)
     assert len(found) == 3
-    record_fault("server stopped", 1, 0, f"PostgreSQL stopped {how.name} while trials reported and ended")
+    record_fault("server stopped", 1, 0, f"PostgreSQL stopped by {how.name} while trials reported and ended")
 
 
 @pytest.fixture
 def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections with a short timeout for answers."""
     monkeypatch.setattr(postgresql_connection, "ANSWER_TIMEOUT_SECONDS", 0.5)
-    monkeypatch.setitem(postgresql_connection.CONNECTION_OPTIONS, "connect_timeout", 2)  # no less is taken
+    monkeypatch.setitem(
+        postgresql_connection.CONNECTION_OPTIONS, "connect_timeout", 2
+    )  # the minimum of libpq
 
 
 @pytest.mark.usefixtures("short_answers")
@@ -175,14 +178,14 @@ def test_a_hanging_postgresql_is_unavailable_until_it_answers(
     with postgres.suspend(max_seconds=20):
         proposals.report(first.number, 20, 4.0)
         proposals.complete(first.number, 4.0)
-        proposals.prune(second.number, NOT_WORTH_IT, 10, 9.0)
+        proposals.prune(second.number, BEHIND, 10, 9.0)
         with pytest.raises(StorageUnavailableError, match="has not answered"):
             proposals.ask()
-    assert time.monotonic() - began < 6, "four calls"
+    assert time.monotonic() - began < 6, "four calls of at most 1.5 s"
     assert ask_until_answered(proposals) is not None
     found = {outcome.number: outcome for outcome in open_study("hangs").list_outcomes()}
     assert (found[first.number].state, found[first.number].curve) == (TrialState.COMPLETE, {10: 5.0, 20: 4.0})
-    assert (found[second.number].state, found[second.number].end) == (TrialState.STOPPED, NOT_WORTH_IT)
+    assert (found[second.number].state, found[second.number].end) == (TrialState.STOPPED, BEHIND)
     assert len(found) == 3
     record_fault("server hangs", 1, 0, "every process of PostgreSQL stopped (SIGSTOP) while trials reported")
 
@@ -190,28 +193,30 @@ def test_a_hanging_postgresql_is_unavailable_until_it_answers(
 @pytest.mark.usefixtures("short_answers", "open_study")
 def test_a_lease_outlasts_a_hanging_postgresql(postgres: Postgres, record_fault: RecordFault) -> None:
     """The holder sends no heartbeat for longer than the timeout, and no other driver can read its counter."""
-    beat, lapse = 0.1, 1.0
+    heartbeat, timeout = 0.1, 1.0
     with (
         ExitStack() as second_hang,
-        Lease(postgres.url, "hangs", heartbeat_seconds=beat, timeout_seconds=lapse) as holder,
+        Lease(postgres.url, "hangs", heartbeat_seconds=heartbeat, timeout_seconds=timeout) as holder,
     ):
         with postgres.suspend(max_seconds=20):
             with pytest.raises(StorageError, match="connection timeout expired"):
-                Lease(postgres.url, "hangs", heartbeat_seconds=beat, timeout_seconds=lapse)
-            time.sleep(lapse)  # the hang itself
+                Lease(postgres.url, "hangs", heartbeat_seconds=heartbeat, timeout_seconds=timeout)
+            time.sleep(timeout)  # the hang itself
         holder.check()
-        another = Lease(postgres.url, "hangs", heartbeat_seconds=beat, timeout_seconds=FOREVER)
+        another = Lease(
+            postgres.url, "hangs", heartbeat_seconds=heartbeat, timeout_seconds=LONG_TIMEOUT_SECONDS
+        )
         with pytest.raises(StudyError, match="is run by process"), another:
             pass
         second_hang.enter_context(postgres.suspend(max_seconds=20))
-    with Lease(postgres.url, "hangs", heartbeat_seconds=beat, timeout_seconds=lapse) as successor:
+    with Lease(postgres.url, "hangs", heartbeat_seconds=heartbeat, timeout_seconds=timeout) as successor:
         successor.check()
     record_fault(
         "server hangs",
         2,
         0,
-        "PostgreSQL stood still for longer than a driver may be silent: the driver kept its study, another "
-        "one was refused, and one that ends meanwhile leaves the study to the next",
+        "PostgreSQL hung for longer than the timeout of the lease: the driver kept its study, another driver "
+        "was refused, and a driver that ended during the hang left the lease free",
     )
 
 
@@ -219,7 +224,7 @@ def test_a_postgresql_that_stays_unavailable_is_an_error_with_the_command_that_r
     open_study: Callable[..., Proposals], postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outage_buffer, "OUTAGE_LIMIT_SECONDS", 0.3)
-    proposals = open_study("away")
+    proposals = open_study("unavailable")
     postgres.stop()
     with pytest.raises(
         StorageUnavailableError, match=r"memtune@127\.0\.0\.1:\d+/optuna has not answered.*--resume"

@@ -1,4 +1,4 @@
-"""What others learn of a search's private Ray instance, and what it leaves behind."""
+"""What other users can read of a search's private Ray instance, and what remains after its end."""
 
 import os
 import re
@@ -16,7 +16,8 @@ import pytest
 
 from memtune.ray_backend.instance_cleanup import RUN_FOLDER_VARIABLE
 from memtune.settings import Settings
-from tests.cluster.drivers import Driver, list_session_processes, poll_until, run_driver
+from tests.cluster.drivers import Driver, list_session_processes, run_driver
+from tests.cluster.poll import poll_until
 
 pytestmark = pytest.mark.cluster
 
@@ -52,7 +53,7 @@ except BaseException as error:
 
 @pytest.fixture
 def temporary_folder() -> Iterator[Path]:
-    """Short, for Ray's sockets, and enterable by everybody, as /tmp is."""
+    """A folder with a short path, for Ray's sockets, that every user may enter, like /tmp."""
     with TemporaryDirectory(prefix="mt-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o777)
         yield Path(folder)
@@ -60,7 +61,7 @@ def temporary_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def environment(settings: Settings, temporary_folder: Path) -> dict[str, str]:
-    """A home folder and a temporary folder in which everything is the study's."""
+    """Variables of a home and a temporary folder that only the study uses."""
     (temporary_folder / "home").mkdir(mode=0o755)
     return {"TMPDIR": str(temporary_folder), "HOME": str(temporary_folder / "home"), "RAY_TMPDIR": ""}
 
@@ -85,7 +86,7 @@ def find_gcs_address(driver: Driver) -> str:
 def run_as_other_user(
     command: list[str], environment: dict[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a command as another user; Ray may retry a connection without end, so it is killed after 30 s."""
+    """Run a command as another user; it is killed after 30 s, because Ray may retry forever."""
     plain = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **(environment or {})}
     limited = ["timeout", "--signal=KILL", "30", *OTHER_USER, *command]
     return subprocess.run(limited, capture_output=True, text=True, env=plain, cwd="/")
@@ -110,13 +111,13 @@ def test_another_user_can_neither_read_nor_use_a_running_instance(
             assert "answered" not in tried.stdout
         own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": (folder / "token").read_text()}
         tried = subprocess.run(connect, capture_output=True, text=True, env=os.environ | own)
-        assert "answered 1" in tried.stdout, "with the token it is possible"
+        assert "answered 1" in tried.stdout, "refused with the right token"
 
 
 def test_no_secret_of_the_environment_reaches_a_file(
     study_file: Path, settings: Settings, environment: dict[str, str], temporary_folder: Path
 ) -> None:
-    """Ray's logs are searched at the last moment at which they exist; home, study and the rest afterwards."""
+    """Ray's logs are searched while they exist, during a stop of the driver; other files after its end."""
     canaries = {name: f"canary{secrets.token_hex(12)}" for name in SECRET_VARIABLES}
     lengthen(study_file)
     with run_driver(study_file, environment=environment | canaries) as driver:
@@ -168,9 +169,9 @@ def test_a_driver_killed_during_training_leaves_no_worker(
 def test_a_driver_killed_while_ray_starts_leaves_no_process(
     program: str, study_file: Path, environment: dict[str, str], temporary_folder: Path
 ) -> None:
-    """Ray's own agents live on for a minute when they are killed before they watch their parent."""
+    """Ray's agents survive for a minute when the driver dies before they watch their parent."""
     with run_driver(study_file, environment=environment) as driver:
-        poll_until(lambda: has_instance_process(program, temporary_folder), f"{program} to start")
+        poll_until(lambda: has_instance_process(program, temporary_folder), f"the start of {program}")
         check_cleanup(driver, find_run_folder(temporary_folder))
 
 

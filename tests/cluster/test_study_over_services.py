@@ -107,7 +107,7 @@ def environment(
 def interrupted_study(
     environment: dict[str, str], running_postgres: Postgres, running_mlflow: MlflowServer
 ) -> Iterator[InterruptedStudy]:
-    """The study; in its middle PostgreSQL hung, then it and MLflow's server were stopped and came back."""
+    """A study during which PostgreSQL hung, and then PostgreSQL and MLflow's server restarted."""
     settings = Settings.from_environment()
     drawn = {
         split: [one.words for one in generate_sentences(split, 60)] for split in ("train", "valid", "test")
@@ -117,7 +117,7 @@ def interrupted_study(
     file = settings.home / "layers.toml"
     file.write_text(STUDY)
     with (
-        tempfile.TemporaryDirectory(prefix="mt-") as ray,  # short: Ray's sockets lie below it
+        tempfile.TemporaryDirectory(prefix="mt-") as ray,  # a short path, because Ray's sockets are below it
         run_driver(file, environment={"RAY_TMPDIR": ray}) as driver,
     ):
         driver.wait_for_line("tokens")
@@ -164,9 +164,8 @@ def test_training_continues_during_an_outage_of_postgresql_and_mlflow_without_lo
         "server hangs",
         1,
         0,
-        f"PostgreSQL stood still under the proposals and MLflow until the driver, which waits "
-        f"{ANSWER_TIMEOUT_SECONDS:.0f} s for an answer, took it for away: every report of every "
-        f"trial is there, once",
+        f"PostgreSQL, the storage of proposals and MLflow, hung for longer than the timeout of the driver "
+        f"({ANSWER_TIMEOUT_SECONDS:.0f} s): every report of every trial is stored once",
     )
 
 
@@ -190,7 +189,7 @@ def test_no_secret_is_in_any_record_file_or_command(
         *secrets.server_environment.values(),
         object_store.credentials["AWS_SECRET_ACCESS_KEY"],
     ]
-    places: dict[str, bytes] = {"what the driver printed": interrupted_study.output.encode()}
+    places: dict[str, bytes] = {"the output of the driver": interrupted_study.output.encode()}
     places |= {f"command {number}": line.encode() for number, line in enumerate(interrupted_study.commands)}
     assert any(Path(path).name.startswith("worker-") for path in interrupted_study.ray_files), "Ray's logs"
     places |= (

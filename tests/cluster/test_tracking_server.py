@@ -44,7 +44,7 @@ class Server:
         self.wait()
 
     def wait(self):
-        """Until it answers."""
+        """Wait until the server answers."""
         wait_for_health(self.uri, self.process)
 
     def is_up(self):
@@ -145,7 +145,7 @@ def test_a_killed_server_neither_loses_nor_duplicates_a_metric(server, corpus, c
 
 
 def read_steps_or_none(uri, corpus):
-    """As read_steps; an empty list while there is no trial."""
+    """As `read_steps`; an empty list before the trial exists."""
     try:
         return read_steps(uri, corpus)
     except (AttributeError, ValueError):
@@ -163,7 +163,7 @@ def test_a_study_may_start_before_its_server(server, corpus):
     assert read_steps(server.uri, corpus) == [1, 2]
 
 
-def test_a_recorder_that_cannot_deliver_says_so_and_closes_in_time(unused_uri):
+def test_closing_a_recorder_that_cannot_deliver_returns_false_in_time(unused_uri):
     recorder = Recorder(unused_uri, "ptb")
     recorder.start_trial("t1", "trial", {})
     started = time.monotonic()
@@ -199,7 +199,7 @@ def test_a_driver_killed_while_it_records_resumes_without_duplicates(server, cor
     assert read_steps(server.uri, corpus) == list(range(1, 5001))
 
 
-def test_the_pages_and_a_trials_figure_are_served(server, corpus):
+def test_the_server_serves_pages_and_a_trials_figure(server, corpus):
     with Recorder(server.uri, corpus, draw_figures=draw_trial_figures) as recorder:
         recorder.start_trial("t1", "trial", {})
         recorder.log_reports("t1", [make_report(tokens) for tokens in range(1, 7)])
@@ -211,7 +211,7 @@ def test_the_pages_and_a_trials_figure_are_served(server, corpus):
     assert figure.startswith(b"\x89PNG")
 
 
-def test_nothing_is_printed_between_the_lines_of_a_search(server, corpus, capfd):
+def test_a_recorder_prints_nothing_to_standard_output(server, corpus, capfd):
     with Recorder(server.uri, corpus) as recorder:
         recorder.start_trial("t1", "trial", {})
         recorder.log_reports("t1", [make_report(1)])
@@ -235,7 +235,7 @@ def test_a_server_that_answers_passes_the_check(server):
     check_tracking(server.uri)
 
 
-def test_the_pages_end_with_the_command_that_serves_them(tmp_path):
+def test_the_server_of_the_pages_ends_with_its_command(tmp_path):
     connect(sqlite_uri(tmp_path))
     port = find_free_port()
     environment = {**os.environ, "MEMTUNE_HOME": str(tmp_path)}
@@ -249,8 +249,8 @@ def test_the_pages_end_with_the_command_that_serves_them(tmp_path):
         assert probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def test_processes_that_open_a_new_store_together_all_find_it_complete(tmp_path):
+def test_concurrent_processes_that_create_a_store_all_find_it_complete(tmp_path):
     program = f"from memtune.tracking import check_tracking; check_tracking({sqlite_uri(tmp_path)!r})"
     started = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(3)]
-    said = [process.communicate(timeout=120)[1].decode() for process in started]
-    assert [process.returncode for process in started] == [0, 0, 0], said
+    errors = [process.communicate(timeout=120)[1].decode() for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], errors

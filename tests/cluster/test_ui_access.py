@@ -16,7 +16,7 @@ from tests.cluster.servers import find_free_port
 
 pytestmark = pytest.mark.cluster
 
-NOBODY = 65534
+OTHER_USER_ID = 65534
 
 ATTACK = """
 import base64, json, os, sys, urllib.error, urllib.request
@@ -63,7 +63,7 @@ attacks = {
     "upload outside of the root": send(artifacts + "%2e%2e/%2e%2e" + target, b"key", method="PUT"),
     "query with graphql": send("/graphql", {"query": "{ test { output } }"}),
     "run a shell command": send("/ajax-api/3.0/mlflow/assistant/message", {"message": "id"}),
-    "another name": send("/", headers={"Host": "attacker.example"}),
+    "another host name": send("/", headers={"Host": "attacker.example"}),
     "read the file with the address": read(os.path.join(os.path.dirname(secret), "ui-address.txt")),
     "read the command line": read_of_processes("cmdline"),
     "read the environment": read_of_processes("environ"),
@@ -74,7 +74,7 @@ print(json.dumps(attacks))
 
 @pytest.fixture
 def home(tmp_path):
-    """A MEMTUNE_HOME with one recorded trial, whose folders everybody may enter, and a private file in it."""
+    """A MEMTUNE_HOME with one recorded trial, whose folders every user may enter, and a private file."""
     for folder in (tmp_path, *list(tmp_path.parents)[:2]):
         folder.chmod(0o755)
     with Recorder(sqlite_uri(tmp_path), "ptb") as recorder:
@@ -110,7 +110,13 @@ def test_another_local_user_gets_nothing(home, address):
     target = home / "written"
     # The system's Python: another user may not enter the folder of this one.
     python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
-    become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all"]
+    become = [
+        "setpriv",
+        f"--reuid={OTHER_USER_ID}",
+        f"--regid={OTHER_USER_ID}",
+        "--clear-groups",
+        "--inh-caps=-all",
+    ]
     command = [*become, python, "-", url, str(home / "secret"), str(target)]
     done = subprocess.run(
         command, input=ATTACK, capture_output=True, text=True, check=True, cwd="/", timeout=300
@@ -136,6 +142,6 @@ def test_the_owner_opens_the_printed_address_and_sees_the_trials(home, address, 
     link = experiment_link(sqlite_uri(home), "ptb", ["model.width"], pages_url=url)
     page = read_page(link.replace("/#", f"/?{query}#"), profile)
     assert "lstm #0" in page
-    stranger = read_page(link, tmp_path_factory.mktemp("stranger"))
-    assert "lstm #0" not in stranger
-    assert "memtune ui" in stranger
+    refused = read_page(link, tmp_path_factory.mktemp("refused"))
+    assert "lstm #0" not in refused
+    assert "memtune ui" in refused

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from tests.cluster.browser import take_screenshot
-from tests.cluster.drivers import Driver, poll_until
+from tests.cluster.drivers import Driver
 from tests.cluster.hosts import Host, Hosts, find_missing_requirements
 from tests.cluster.on_premises_cluster import (
     CLUSTER_FILE,
@@ -30,6 +30,7 @@ from tests.cluster.on_premises_cluster import (
     TRIAL_PROCESS_TITLE,
     OnPremisesCluster,
 )
+from tests.cluster.poll import poll_until
 from tests.cluster.servers import (
     MlflowServer,
     ObjectStore,
@@ -111,7 +112,7 @@ def start_services(stack: ExitStack, folder: Path, address: str) -> Services:
     """PostgreSQL, an object store with a bucket, and MLflow's server over both."""
     programs = find_postgres_programs()
     if programs is None:
-        sys.exit("no PostgreSQL here: apt install postgresql")
+        sys.exit("PostgreSQL is not installed: apt install postgresql")
     secrets = make_secrets(folder / "secrets")
     reachable = stack.enter_context(make_private_folder(find_unprivileged_user()))
     postgres = Postgres(reachable, programs, secrets.database_password, address)
@@ -171,7 +172,7 @@ class Transcript:
         command = f"memtune jobs logs {job} --follow"
         follower = Driver(command.split(), self.cluster.environment | self.environment, self.cluster.project)
         try:
-            poll_until(lambda: has_enough(follower), f"enough of {command}", TIMEOUT_SECONDS)
+            poll_until(lambda: has_enough(follower), f"output of {command}", TIMEOUT_SECONDS)
         finally:
             follower.process.send_signal(signal.SIGINT)
             follower.kill_session()
@@ -288,8 +289,8 @@ def compare_trials(transcript: Transcript, picture: Path) -> None:
 
 def main() -> None:
     """Execute all steps and write their output to the end of docs/cluster.md."""
-    if lacking := find_missing_requirements():
-        sys.exit(f"no hosts on this machine without {', '.join(lacking)}")
+    if missing := find_missing_requirements():
+        sys.exit(f"hosts on this machine need {', '.join(missing)}")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="memtune-walk-")))
         for name in ("hosts", "client"):

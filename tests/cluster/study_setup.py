@@ -1,4 +1,4 @@
-"""The study that drivers are struck in: where it lies, and what is left of it."""
+"""The study of the driver tests: its folder, its files, and checks of what it stored."""
 
 import json
 from pathlib import Path
@@ -11,10 +11,16 @@ from memtune.trial_state import TrialState
 from tests.cluster.drivers import RayInstance, load_resolved_study, read_outcomes
 from tests.conftest import SENTENCES, SPACE_TOML
 
-__all__ = ["CHECKPOINT_INTERVAL_TOKENS", "EARLY_STOPPING_TOML", "STUDY_TOML", "StudySetup"]
+__all__ = [
+    "CHECKPOINT_INTERVAL_TOKENS",
+    "EARLY_STOPPING_TOML",
+    "STUDY_TOML",
+    "StudySetup",
+    "describe_outcomes",
+]
 
 CHECKPOINT_INTERVAL_TOKENS = 340
-"""Tokens between two checkpoints, which here are those of the reports: 300, and the rest of a batch."""
+"""Tokens between two checkpoints, one per report: 300, and the rest of a batch."""
 EARLY_STOPPING_TOML = """[early_stopping]
 kind = "successive_halving"
 grace = 300
@@ -43,7 +49,7 @@ max_concurrent = 1
 
 
 class StudySetup:
-    """A home with the tiny corpus in it, and a study."""
+    """A home with the tiny corpus, and a study."""
 
     def __init__(self, folder: Path, ray: RayInstance, seed: int = 0) -> None:
         self.home, self.ray = folder / "home", ray
@@ -57,7 +63,7 @@ class StudySetup:
         self.study_file.write_text(STUDY_TOML.format(seed=seed))
 
     def build_environment_without_home(self, folder: Path) -> dict[str, str]:
-        """What a driver has that shares the study's places and no home."""
+        """The environment of a driver that shares the study's locations but has another home."""
         return self.environment | {
             "MEMTUNE_HOME": str(folder / "elsewhere"),
             "MEMTUNE_STORE": self.settings.corpus_store,
@@ -70,19 +76,19 @@ class StudySetup:
         return read_outcomes(self.study_file, self.settings)
 
     def list_checkpoints(self, identity: str) -> list[Path]:
-        """Those of a trial, oldest first."""
+        """The checkpoints of a trial, oldest first."""
         folder = Path(load_resolved_study(self.study_file, self.settings).checkpoint_root) / identity
         return sorted(path for path in folder.iterdir() if path.is_dir())
 
     def find_interrupted_checkpoints(self) -> dict[int, str]:
-        """The newest checkpoint of each trial that a dead driver left open and that has one, by number."""
+        """The newest checkpoint of each open trial that has one, by number, after the driver died."""
         index = Path(load_resolved_study(self.study_file, self.settings).checkpoint_root)
-        left = [outcome for outcome in self.read_outcomes() if outcome.state is TrialState.RUNNING]
-        found = {each.number: index / each.identity / "latest.json" for each in left}
+        open_trials = [outcome for outcome in self.read_outcomes() if outcome.state is TrialState.RUNNING]
+        found = {each.number: index / each.identity / "latest.json" for each in open_trials}
         return {number: json.loads(path.read_text())[0] for number, path in found.items() if path.exists()}
 
     def check_records(self) -> None:
-        """MLflow tells of each trial what the study's own records tell, once, and of one champion."""
+        """MLflow has each trial once, with the state and tokens of the study database, and one champion."""
         ended = self.read_outcomes()
         rows = compare("tiny", settings=self.settings).rows
         assert sorted(row.trial for row in rows) == sorted(outcome.identity for outcome in ended)
@@ -94,3 +100,8 @@ class StudySetup:
         }
         (champion,) = find_champions("tiny", self.settings)
         assert champion.version == 1
+
+
+def describe_outcomes(outcomes: list[Outcome]) -> list[tuple[object, ...]]:
+    """The trials without their numbers, which skip proposals that a kill interrupted."""
+    return [(each.identity, each.state, each.value, each.curve, each.end) for each in outcomes]
