@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 
 from benchmarks.recurrent_memory import BATCH, STEPS, make_text
-from benchmarks.side_by_side import compare_times, describe_machine, refusal
+from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.corpora import Corpus
 from memtune.models import (
     LSTMConfig,
@@ -77,7 +77,7 @@ def require_equal_validation() -> None:
         f"validation of three seeds, in nats: difference of the means {difference:.2g}, spread {spread:.2g}"
     )
     if difference > spread:
-        raise refusal(AssertionError(f"bfloat16 changes validation by {difference:.4f} nats"))
+        raise make_refusal(AssertionError(f"bfloat16 changes validation by {difference:.4f} nats"))
 
 
 def train_small_model(corpus: Corpus, precision: Precision, seed: int) -> float:
@@ -116,7 +116,7 @@ def make_step(config: NeuralLanguageModelConfig, precision: Precision) -> Callab
 def require_equal_losses(name: str, exact: float, rounded: float) -> None:
     difference = abs(rounded / exact - 1)
     if difference > MAX_LOSS_DIFFERENCE:
-        raise refusal(AssertionError(f"{name}: loss {rounded:.5f} in bfloat16, {exact:.5f} in float32"))
+        raise make_refusal(AssertionError(f"{name}: loss {rounded:.5f} in bfloat16, {exact:.5f} in float32"))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.side_by_side import compare_times, describe_machine, refusal
+from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.models.outputs.output_config import ClassFactoredConfig, SoftmaxConfig
 from memtune.models.outputs.output_layer import OutputLayer
 from memtune.models.outputs.word_classes import zipf_counts
@@ -39,7 +39,7 @@ def measure(words: int, repeats: int) -> str:
     try:
         require_agreement(factored, hidden_NH, targets_N)
     except AssertionError as error:
-        raise refusal(error) from None
+        raise make_refusal(error) from None
     ratio = compare_times(
         make_step(full, hidden_NH, targets_N), make_step(factored, hidden_NH, targets_N), repeats
     )
@@ -75,7 +75,9 @@ def require_agreement(output: OutputLayer, hidden_NH: Tensor, targets_N: Tensor)
     """Compare loss and gradients with the equation, row by row in float64."""
     names = ["hidden", *(name for name, _ in output.named_parameters())]
     leaves = [leaf.detach().double().requires_grad_() for leaf in (hidden_NH, *output.parameters())]
-    nats = reference_nats(dict(zip(names, leaves, strict=True)), output.get_buffer("borders"), targets_N)
+    nats = compute_reference_nats(
+        dict(zip(names, leaves, strict=True)), output.get_buffer("borders"), targets_N
+    )
     expected = [nats, *torch.autograd.grad(nats / ROWS, leaves)]
     for name, value, reference in zip(
         ["loss", *names], make_step(output, hidden_NH, targets_N)(), expected, strict=True
@@ -83,7 +85,7 @@ def require_agreement(output: OutputLayer, hidden_NH: Tensor, targets_N: Tensor)
         assert_near(value, reference, 1e-5, name)
 
 
-def reference_nats(leaves: dict[str, Tensor], borders: Tensor, targets_N: Tensor) -> Tensor:
+def compute_reference_nats(leaves: dict[str, Tensor], borders: Tensor, targets_N: Tensor) -> Tensor:
     sizes = borders.diff().tolist()
     weights = torch.split(leaves["words.weight"], sizes)
     biases = torch.split(leaves["words.bias"], sizes)

@@ -13,14 +13,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.side_by_side import compare_times, describe_machine, refusal
+from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.corpora import grammar
 from memtune.models import ClassFactoredConfig, DependencyRNNConfig, build_model
 from memtune.models.families.dependency_rnn import DependencyRNNLanguageModel
 from memtune.models.outputs.word_classes import zipf_counts
 from tests.golden.tiny_trees import Sentence, make_treebank
 from tests.oracles.agreement import assert_near, assert_same_gradients
-from tests.oracles.dependency_rnn import BOUNDARY, discounted_nats, find_paths
+from tests.oracles.dependency_rnn import BOUNDARY, compute_discounted_nats, find_paths
 
 WORDS, CHECKED_WORDS = 10_000, 300
 CONFIGS = {
@@ -43,7 +43,7 @@ def main() -> None:
         try:
             require_agreement(config)
         except AssertionError as error:
-            raise refusal(error) from None
+            raise make_refusal(error) from None
         sentences = make_sentences(arguments.sentences, WORDS)
         ratio = compare_times(
             make_path_step(config, WORDS, sentences),
@@ -59,7 +59,7 @@ def require_agreement(config: DependencyRNNConfig) -> None:
     model = build_model(config, CHECKED_WORDS, seed=0)
     assert isinstance(model, DependencyRNNLanguageModel)
     parameters = {name: value.detach().double().requires_grad_() for name, value in model.named_parameters()}
-    expected = discounted_nats(config, parameters, sentences)
+    expected = compute_discounted_nats(config, parameters, sentences)
     for side in (make_level_step, make_path_step):
         nats = side(config, CHECKED_WORDS, sentences)()
         assert_near(nats, expected, 1e-6, side.__name__)

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from benchmarks.side_by_side import compare_times, describe_machine, refusal
+from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.models import LSTMNConfig
 from memtune.models.classifiers import Classifier, ClassifierConfig
 from memtune.models.fused_pairs import PairReadingConfig
 from tests.oracles.agreement import assert_near
-from tests.oracles.classifiers import reference_fusion
+from tests.oracles.classifiers import compute_reference_fusion
 
 WIDTH, EMBEDDING, WORDS = 300, 300, 2000
 BATCH, PREMISE, HYPOTHESIS = 32, 14, 8
@@ -35,7 +35,7 @@ def main() -> None:
         for fusion in GOALS:
             require_agreement(fusion)
     except AssertionError as error:
-        raise refusal(error) from None
+        raise make_refusal(error) from None
     print(describe_machine())
     for fusion, goal in GOALS.items():
         slow, fast = (make_step(fusion, read) for read in (run_reference, run_model))
@@ -79,7 +79,7 @@ def run_model(model: Classifier) -> Tensor:
 
 
 def run_reference(model: Classifier) -> Tensor:
-    return reference_fusion(model, *make_pairs())
+    return compute_reference_fusion(model, *make_pairs())
 
 
 def make_pairs() -> tuple[Tensor, Tensor]:

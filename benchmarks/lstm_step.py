@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.side_by_side import compare_times, describe_machine, refusal
+from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.models import LSTMConfig, build_model, negative_log_likelihood
 from memtune.training.optimisation.update_step import ModelUpdater
 from memtune.training.trial_config import TrainingConfig
@@ -45,7 +45,7 @@ def measure(words: int, repeats: int) -> list[str]:
     try:
         require_agreement(words)
     except AssertionError as error:
-        raise refusal(error) from None
+        raise make_refusal(error) from None
     ours, size = OurStep(words), f"V={words // 1000}k"
     must, goal = SPEED_BOUNDS.get(words, SPEED_BOUNDS[10_000])
     speed = compare_times(PlainStep(words), ours, repeats)

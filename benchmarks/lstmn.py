@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.side_by_side import compare_times, describe_machine, refusal
+from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.models import (
     LSTMConfig,
     LSTMNConfig,
@@ -25,7 +25,7 @@ from memtune.models.families.lstmn import LSTMNLayer
 from memtune.training.optimisation.update_step import ModelUpdater
 from memtune.training.trial_config import TrainingConfig
 from tests.oracles.agreement import assert_agreement, assert_near
-from tests.oracles.lstmn import lstmn_logits, reference_layer
+from tests.oracles.lstmn import compute_lstmn_logits, run_reference_layer
 
 EMBEDDING, WIDTH, WORDS = 150, 300, 10_000
 LAYER_CASES = [(40, 35, 1.8, 2.7), (20, 100, 2.5, 4.5)]
@@ -41,10 +41,10 @@ def main() -> None:
     try:
         require_agreement()
     except AssertionError as error:
-        raise refusal(error) from None
+        raise make_refusal(error) from None
     print(describe_machine())
     for batch, length, must, goal in LAYER_CASES:
-        slow, fast = (make_layer_step(read, batch, length) for read in (reference_layer, run_layer))
+        slow, fast = (make_layer_step(read, batch, length) for read in (run_reference_layer, run_layer))
         name = f"LSTMN layer / eager loop as written, B={batch}, T={length}"
         print(compare_times(slow, fast, repeats).format_measure(name, goal, must), flush=True)
     lstm, lstmn = LSTMConfig(width=WIDTH), LSTMNConfig(width=WIDTH)
@@ -57,11 +57,11 @@ def require_agreement() -> None:
     """Compare the model with its equations, and both sides with each other, in float64 at this width."""
     config = LSTMNConfig(width=WIDTH, embedding_width=EMBEDDING)
     words_BT = torch.randint(50, (1, 36), generator=torch.Generator().manual_seed(0))
-    assert_agreement(build_model(config, 50, seed=0), lstmn_logits, words_BT, tolerance=1e-5)
+    assert_agreement(build_model(config, 50, seed=0), compute_lstmn_logits, words_BT, tolerance=1e-5)
     for batch, length, *_ in LAYER_CASES:
         fast, slow = (
             compute_layer_gradients(make_layer().double(), read, make_inputs(batch, length).double())
-            for read in (run_layer, reference_layer)
+            for read in (run_layer, run_reference_layer)
         )
         for value, reference in zip(fast, slow, strict=True):
             assert_near(value, reference, 1e-9, f"layer, T={length}")

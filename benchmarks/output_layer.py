@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.side_by_side import compare_times, describe_machine, format_measure, refusal
+from benchmarks.side_by_side import compare_times, describe_machine, format_measure, make_refusal
 from memtune.models.outputs.output_layer import chunked_negative_log_likelihood
 from memtune.training.memory_footprint import measure_peak_bytes, measure_resident_bytes, reset_peak_memory
 from tests.oracles.agreement import assert_near
@@ -39,13 +39,13 @@ def main() -> None:
 def measure(words: int, repeats: int) -> str:
     leaves, targets = make_inputs(words)
     plain, chunked = (
-        make_step(plain_loss, leaves, targets),
+        make_step(compute_plain_loss, leaves, targets),
         make_step(chunked_negative_log_likelihood, leaves, targets),
     )
     try:
         require_agreement(plain(), chunked())
     except AssertionError as error:
-        raise refusal(error) from None
+        raise make_refusal(error) from None
     ratio = compare_times(plain, chunked, repeats)
     name = f"linear + cross_entropy time / chunked loss time, V={words // 1000}k"
     return ratio.format_measure(name, TIME_GOAL, TIME_MUST)
@@ -55,7 +55,9 @@ def measure_memory(words: int) -> str:
     context = multiprocessing.get_context("spawn")
     with context.Pool(2, maxtasksperchild=1) as pool:
         plain, chunked = pool.starmap(
-            measure_extra_bytes, [(plain_loss, words), (chunked_negative_log_likelihood, words)], chunksize=1
+            measure_extra_bytes,
+            [(compute_plain_loss, words), (chunked_negative_log_likelihood, words)],
+            chunksize=1,
         )
     name = f"linear + cross_entropy peak memory / chunked loss peak memory, V={words // 1000}k"
     detail = f"{plain / 2**20:.0f} MiB / {chunked / 2**20:.0f} MiB beyond the gradients"
@@ -84,7 +86,7 @@ def make_inputs(words: int) -> tuple[list[Tensor], Tensor]:
     return leaves, torch.randint(words, (ROWS,), generator=generator)
 
 
-def plain_loss(hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor, targets_N: Tensor) -> Tensor:
+def compute_plain_loss(hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor, targets_N: Tensor) -> Tensor:
     logits_NV = functional.linear(hidden_NH, weight_VH, bias_V)
     return functional.cross_entropy(logits_NV, targets_N, reduction="sum")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.side_by_side import compare_times, describe_machine, refusal
+from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.models import (
     LSTMConfig,
     NeuralLanguageModel,
@@ -24,8 +24,8 @@ from memtune.training.optimisation.row_gradients import enable_sparse_gradients
 from memtune.training.optimisation.update_step import ModelUpdater
 from memtune.training.trial_config import TrainingConfig
 from tests.oracles.agreement import assert_agreement
-from tests.oracles.lstm import lstm_logits
-from tests.oracles.recurrent_memory import recurrent_memory_logits
+from tests.oracles.lstm import compute_lstm_logits
+from tests.oracles.recurrent_memory import compute_recurrent_memory_logits
 
 BATCH, STEPS, WIDTH = 20, 35, 128
 MEMORY = RecurrentMemoryConfig(width=WIDTH, memory_size=15)
@@ -53,15 +53,15 @@ def require_agreement() -> None:
     """Compare loss and gradients of both models with the equations, in float64 at the measured width."""
     words_BT = torch.randint(300, (2, STEPS + 1), generator=torch.Generator().manual_seed(0))
     oracles = [
-        (LSTM, lstm_logits),
-        (MEMORY, recurrent_memory_logits),
-        (LINEAR_MEMORY, recurrent_memory_logits),
+        (LSTM, compute_lstm_logits),
+        (MEMORY, compute_recurrent_memory_logits),
+        (LINEAR_MEMORY, compute_recurrent_memory_logits),
     ]
     for config, oracle in oracles:
         try:
             assert_agreement(build_model(config, 300, seed=0), oracle, words_BT, tolerance=1e-5)
         except AssertionError as error:
-            raise refusal(error) from None
+            raise make_refusal(error) from None
 
 
 def measure(words: int, repeats: int) -> list[str]:

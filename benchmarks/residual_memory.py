@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.side_by_side import compare_times, describe_machine, refusal
+from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.models import ResidualMemoryConfig, build_model
 from tests.oracles.agreement import assert_agreement, assert_near
-from tests.oracles.residual_memory import residual_memory_logits, window_hidden
+from tests.oracles.residual_memory import compute_residual_memory_logits, compute_window_hidden
 
 BATCH, STEPS, WORDS = 4, 64, 300
 CONFIG = ResidualMemoryConfig(width=256, batch_norm=False)
@@ -32,7 +32,7 @@ def main() -> None:
     try:
         require_agreement()
     except AssertionError as error:
-        raise refusal(error) from None
+        raise make_refusal(error) from None
     print(describe_machine())
     ratio = compare_times(make_window_step(), make_sequence_step(), arguments.repeats)
     print(ratio.format_measure("residual memory, whole sequence / per-position cone", GOAL, MUST), flush=True)
@@ -42,7 +42,7 @@ def require_agreement() -> None:
     """Compare the model with its equations in float64, and the results and gradients of both sides."""
     words_BT = torch.randint(WORDS, (1, STEPS + 1), generator=torch.Generator().manual_seed(0))
     model = build_model(CONFIG, WORDS, seed=0)
-    assert_agreement(model, residual_memory_logits, words_BT, tolerance=1e-5)
+    assert_agreement(model, compute_residual_memory_logits, words_BT, tolerance=1e-5)
     for fast, slow in zip(make_sequence_step()(), make_window_step()(), strict=True):
         assert_near(fast, slow, 1e-5, "whole sequence")
 
@@ -66,7 +66,7 @@ def make_window_step() -> Callable[[], list[torch.Tensor]]:
     parameters: dict[str, torch.Tensor] = dict(model.named_parameters())
 
     def run() -> list[torch.Tensor]:
-        return compute_gradients(model, window_hidden(CONFIG, parameters, windows_NW), gradient_NH)
+        return compute_gradients(model, compute_window_hidden(CONFIG, parameters, windows_NW), gradient_NH)
 
     return run
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.side_by_side import compare_times, describe_machine, refusal
+from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.models import SCRNConfig, build_model
 from tests.oracles.agreement import assert_agreement
-from tests.oracles.scrn import scrn_logits, scrn_steps
+from tests.oracles.scrn import compute_scrn_logits, compute_scrn_steps
 
 BATCH, STEPS, WORDS = 20, 35, 300
 CONFIGS = {"alpha fixed": SCRNConfig(), "alpha learned": SCRNConfig(learn_alpha=True)}
@@ -39,9 +39,11 @@ def require_agreement() -> None:
     words_BT = torch.randint(WORDS, (2, STEPS + 1), generator=torch.Generator().manual_seed(0))
     for config in CONFIGS.values():
         try:
-            assert_agreement(build_model(config, WORDS, seed=0), scrn_logits, words_BT, tolerance=1e-5)
+            assert_agreement(
+                build_model(config, WORDS, seed=0), compute_scrn_logits, words_BT, tolerance=1e-5
+            )
         except AssertionError as error:
-            raise refusal(error) from None
+            raise make_refusal(error) from None
 
 
 def make_model_step(config: SCRNConfig) -> Callable[[], None]:
@@ -64,7 +66,7 @@ def make_reference_step(config: SCRNConfig) -> Callable[[], None]:
 
     def run() -> None:
         model.zero_grad()
-        steps = [torch.cat(step, dim=1) for step in scrn_steps(config, parameters, words_BT)]
+        steps = [torch.cat(step, dim=1) for step in compute_scrn_steps(config, parameters, words_BT)]
         torch.stack(steps, dim=1).backward(gradient_BTF)
 
     return run

@@ -8,7 +8,7 @@ sampling, records, checkpoints, and idle workers at the end. No time is reported
 complete.
 
 - Overhead of a minute and of ten minutes of training on two workers.
-- The same minute with Tune, Optuna and MLflow connected by hand (`plain_wiring`).
+- The same minute with Tune, Optuna and MLflow connected as in their guides (`baseline_search`).
 - The same minute on one worker: the gain of a second worker.
 - The cost of one more trial, from two studies of short trials, against the start of a new worker: a Ray actor
   that imports the modules of a trial.
@@ -126,9 +126,9 @@ def run_memtune_process(store: str, trials: int, tokens: int, workers: int = WOR
     return run_module("benchmarks.search_overhead", "--run", store, str(trials), str(tokens), str(workers))
 
 
-def run_plain_wiring_process(store: str, trials: int, tokens: int) -> SearchTimes:
-    """The search of `plain_wiring` in a new process."""
-    return run_module("benchmarks.plain_wiring", store, str(trials), str(tokens), str(WORKERS))
+def run_baseline_process(store: str, trials: int, tokens: int) -> SearchTimes:
+    """The baseline search in a new process."""
+    return run_module("benchmarks.baseline_search", store, str(trials), str(tokens), str(WORKERS))
 
 
 def run_module(module: str, *arguments: str) -> SearchTimes:
@@ -200,11 +200,14 @@ def print_overhead(minutes: int, times: SearchTimes) -> None:
     )
 
 
-def print_plain_wiring(plain: SearchTimes, ours: SearchTimes) -> None:
-    """Print the overhead of `plain_wiring` over that of memtune; above 1, memtune has less."""
-    overheads = [run.wall_seconds * WORKERS - run.total_training_seconds for run in (plain, ours)]
-    ratio = plain.wall_seconds * WORKERS / plain.total_training_seconds
-    detail = f"{ratio:.2f} by hand: {plain.wall_seconds:.1f} s for {plain.total_training_seconds:.1f} s"
+def print_baseline_comparison(baseline: SearchTimes, ours: SearchTimes) -> None:
+    """Print the overhead of `baseline_search` over that of memtune; above 1, memtune has less."""
+    overheads = [run.wall_seconds * WORKERS - run.total_training_seconds for run in (baseline, ours)]
+    ratio = baseline.wall_seconds * WORKERS / baseline.total_training_seconds
+    detail = (
+        f"{ratio:.2f} for the baseline: {baseline.wall_seconds:.1f} s for "
+        f"{baseline.total_training_seconds:.1f} s"
+    )
     print(
         format_measure(
             "overhead in seconds, connected by hand / memtune", overheads[0] / overheads[1], 1, detail=detail
@@ -251,14 +254,14 @@ def main(*minutes: str) -> None:
         import_grammar("grammar", store)
         tokens = int(60 * measure_tokens_per_second(store) / TRIALS)
         # The first runs read modules from disk; later ones find them in the page cache.
-        for warm_up in (run_memtune_process, run_plain_wiring_process):
+        for warm_up in (run_memtune_process, run_baseline_process):
             warm_up(store, WORKERS, SHORT_TRIAL_TOKENS)
         runs = {}
         for training_minutes in [int(text) for text in minutes] or list(OVERHEAD_BOUNDS):
             runs[training_minutes] = run_memtune_process(store, TRIALS, training_minutes * tokens)
             print_overhead(training_minutes, runs[training_minutes])
         if 1 in runs:
-            print_plain_wiring(run_plain_wiring_process(store, TRIALS, tokens), runs[1])
+            print_baseline_comparison(run_baseline_process(store, TRIALS, tokens), runs[1])
             print_scaling(run_memtune_process(store, TRIALS, tokens, workers=1), runs[1])
         print_trial_cost(store)
 

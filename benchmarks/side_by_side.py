@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["Ratio", "compare_times", "describe_machine", "format_measure", "refusal"]
+__all__ = ["Ratio", "compare_times", "describe_machine", "format_measure", "make_refusal"]
 
 Work = Callable[[], object]
 
@@ -100,6 +100,6 @@ def describe_machine() -> str:
     return f"{model}, threads: {torch.get_num_threads()}, {versions}"
 
 
-def refusal(error: AssertionError) -> SystemExit:
+def make_refusal(error: AssertionError) -> SystemExit:
     """The error that ends a benchmark whose sides disagree."""
     return SystemExit(f"no time is reported: the fast side disagrees with its reference: {error}")

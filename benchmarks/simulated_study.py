@@ -228,7 +228,7 @@ def simulate(folder: Path, options: argparse.Namespace) -> tuple[list[Milestone]
         driver = SimulatedDriver(open_director(records), lambda: open_director(records))
         process_start, thread_start = time.process_time(), time.thread_time()
         driver.run(options.workers, options.trials)
-        assert recorder.flush(3600), "the tracking store does not keep up"
+        assert recorder.flush(3600), "the tracking store is too slow for the reports"
         driver_seconds = time.thread_time() - thread_start
         recording_seconds = time.process_time() - process_start - driver_seconds
     check_trials(settings, resolved, options.trials, options.recorded)

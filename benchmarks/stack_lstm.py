@@ -12,11 +12,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.side_by_side import compare_times, describe_machine, refusal
+from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.models import StackLSTMConfig, build_model
 from memtune.models.families.stack_lstm import StackLSTMLanguageModel
 from tests.oracles.agreement import assert_agreement, assert_near
-from tests.oracles.stack_lstm import next_stack, stack_lstm_logits
+from tests.oracles.stack_lstm import compute_next_stack, compute_stack_lstm_logits
 
 STEPS, WORDS = 35, 300
 BATCH = {128: 20, 650: 32}
@@ -48,7 +48,7 @@ def measure(width: int, repeats: int) -> list[str]:
     try:
         require_agreement(model, summed(), ours())
     except AssertionError as error:
-        raise refusal(error) from None
+        raise make_refusal(error) from None
     states = 2 * (config.stack_size + 1)
     name = f"sum over {states} states / multipop stack, d={width}"
     lines = [compare_times(summed, ours, repeats).format_measure(name, GOAL, MUST)]
@@ -80,7 +80,7 @@ def run_summed_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor, hidden
     cells_BKH = model.initial_state(len(hidden_BTH))["stack"]
     tops = []
     for embedded_BH, hidden_BH in zip(embedded_BTH.unbind(1), hidden_BTH.unbind(1), strict=True):
-        cells_BKH, _ = next_stack(model.config, parameters, cells_BKH, embedded_BH, hidden_BH)
+        cells_BKH, _ = compute_next_stack(model.config, parameters, cells_BKH, embedded_BH, hidden_BH)
         tops.append(cells_BKH[:, 0])
     return model.combination(torch.stack(tops, dim=1), hidden_BTH)
 
@@ -107,7 +107,7 @@ def require_agreement(model: StackLSTMLanguageModel, summed: list[Tensor], ours:
     for index, (reference, value) in enumerate(zip(summed, ours, strict=True)):
         assert_near(value, reference.double(), 1e-5, f"output or gradient {index}")
     words_BT = torch.randint(WORDS, (1, STEPS + 1), generator=torch.Generator().manual_seed(0))
-    assert_agreement(model, stack_lstm_logits, words_BT, tolerance=1e-5)
+    assert_agreement(model, compute_stack_lstm_logits, words_BT, tolerance=1e-5)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A tiny corpus in a home of its own, and a study over it that samples small models.
+"""A tiny corpus in a temporary home, and a study on it that samples small models.
 
-Tests run side by side, one a core: torch takes one thread in each, and in the processes they start.
+Tests run in parallel, one per core: torch uses one thread in each test and in its processes.
 """
 
 import os
@@ -15,7 +15,7 @@ import pytest
 from memtune.corpora import import_corpus
 from memtune.settings import Settings
 
-# Tests press Ctrl-C: a shell that starts pytest in the background has it, and what it starts, ignore that.
+# Tests send SIGINT, which a shell makes background processes and their children ignore.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SPACE_TOML = """
@@ -49,8 +49,8 @@ SENTENCES = [
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    places = ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI")
-    for name in (*places, "RAY_ADDRESS"):
+    locations = ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI")
+    for name in (*locations, "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MEMTUNE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path / "cache"))

@@ -1,4 +1,4 @@
-"""Stores as an attacker writes them: any content, with sizes and digests that agree."""
+"""Stores of an attacker: any content, with matching sizes and digests."""
 
 import hashlib
 import json

@@ -51,10 +51,10 @@ def _parse_options() -> argparse.Namespace:
 
 def _record(options: argparse.Namespace) -> None:
     # Imported here: a comparison needs no torch.
-    from benchmarks.tables.recording import Recording, record_table
+    from benchmarks.tables.curve_recorder import RecordingPlan, record_table
 
     record_table(
-        Recording(options.study, options.configurations, options.second_seeds),
+        RecordingPlan(options.study, options.configurations, options.second_seeds),
         options.out or options.study.with_suffix(".arrow"),
         options.processes,
         partial(print, flush=True),

@@ -31,13 +31,13 @@ FOLDS = 10
 REFERENCE_POINTS = 4000
 """Random configurations whose best final cost is the goal of a search."""
 OUTLIER_SCALE = 4.0
-"""Seed differences beyond so many robust standard deviations are failed trainings: they never help."""
+"""Seed differences beyond this number of robust standard deviations are failures, which only add cost."""
 ABSENT = -1.0
 LOG_OFFSET = 10.0
 """Keeps logarithms above ABSENT."""
 SIMILAR_PAIRS = 6
 """Pairs of seeds from which the noise of a configuration is drawn."""
-LUCK_SCALE = 2.0
+MAX_GAIN_DEVIATIONS = 2.0
 """Standard deviations of a final cost by which a seed may be better than the mean, at any report."""
 FLOOR_MARGIN = 0.1
 """Nats between the lowest recorded cost and the origin of the logarithmic scale."""
@@ -246,7 +246,7 @@ class _SeedNoise:
         difference = self._differences[place]
         if not self._is_failure[place]:
             # Unstable trainings spike upwards between reports; the mirror image of a spike would be a record.
-            return np.maximum(sign * difference / math.sqrt(2), -LUCK_SCALE * self.deviation)
+            return np.maximum(sign * difference / math.sqrt(2), -MAX_GAIN_DEVIATIONS * self.deviation)
         worse = np.maximum(difference * np.sign(difference[-1]), 0.0)
         return worse if sign > 0 else np.zeros_like(worse)
 

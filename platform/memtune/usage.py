@@ -18,7 +18,7 @@ class NodeSeconds(Value):
 
 
 class Usage(Value):
-    """What a trial has used over all its workers, as far as its checkpoints and reports tell."""
+    """What a trial has used over all its workers, according to its checkpoints and reports."""
 
     tokens: int = 0
     """Predicted tokens trained on; without those of a checkpoint that another study trained."""

@@ -13,9 +13,9 @@ MODULES = {
 }
 
 
-def imported_modules(name: str) -> Iterator[str]:
+def find_imported_modules(name: str) -> Iterator[str]:
     """The modules of memtune that a module imports when it is itself imported."""
-    for node in _module_level(ast.parse(MODULES[name].read_text()).body):
+    for node in _iterate_module_level(ast.parse(MODULES[name].read_text()).body):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
         elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
@@ -24,13 +24,13 @@ def imported_modules(name: str) -> Iterator[str]:
                 yield submodule if submodule in MODULES else node.module
 
 
-def _module_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+def _iterate_module_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Statements outside of functions and of TYPE_CHECKING blocks."""
     for node in body:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            yield from _module_level(node.orelse)
+            yield from _iterate_module_level(node.orelse)
         elif isinstance(node, ast.If | ast.Try | ast.With):
-            yield from _module_level(node.body)
+            yield from _iterate_module_level(node.body)
         else:
             yield node
 
@@ -41,7 +41,7 @@ def find_cycle(start: str) -> list[str] | None:
     seen = {start}
     while pending:
         chain = pending.pop()
-        for name in imported_modules(chain[-1]):
+        for name in find_imported_modules(chain[-1]):
             if name == start:
                 return [*chain, name]
             if name not in seen:
@@ -61,4 +61,4 @@ def test_a_module_does_not_import_itself_through_others(name: str) -> None:
 def test_a_module_imports_no_package_that_it_is_part_of(name: str) -> None:
     """Such an import would work or fail with the order of the lines in the package's __init__."""
     own = {name.rsplit(".", count)[0] for count in range(1, name.count(".") + 1)} - {"memtune"}
-    assert own.isdisjoint(imported_modules(name))
+    assert own.isdisjoint(find_imported_modules(name))

@@ -1,4 +1,4 @@
-"""Imports only point down, and each outside library has one home."""
+"""Imports point down only, and each external library is imported in one package."""
 
 import ast
 import subprocess
@@ -24,7 +24,7 @@ LAYERS = [
     {"api"},
     {"cli", "__init__"},
 ]
-HOMES = {"ray": "ray_backend", "optuna": "search", "mlflow": "tracking"}
+PACKAGES_BY_LIBRARY = {"ray": "ray_backend", "optuna": "search", "mlflow": "tracking"}
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -32,11 +32,11 @@ def rank(package: str) -> int:
     return next(height for height, layer in enumerate(LAYERS) if package in layer)
 
 
-def package_of(path: Path) -> str:
+def find_package(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> Iterator[str]:
+def find_imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -47,18 +47,20 @@ def imports(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_module_imports_only_from_layers_below_its_own_package(path: Path) -> None:
-    own = package_of(path)
-    for name in imports(path):
+    own = find_package(path)
+    for name in find_imports(path):
         parts = name.split(".")
         if parts[0] != "memtune" or len(parts) == 1 or parts[1] == own:
             continue
         assert rank(parts[1]) < rank(own), f"{own} imports {name}, which is not below it"
 
 
-@pytest.mark.parametrize(("library", "home"), HOMES.items())
-def test_a_library_is_imported_in_its_one_home(library: str, home: str) -> None:
-    users = {package_of(path) for path in MODULES for name in imports(path) if name.split(".")[0] == library}
-    assert users == {home}
+@pytest.mark.parametrize(("library", "package"), PACKAGES_BY_LIBRARY.items())
+def test_a_library_is_imported_in_one_package(library: str, package: str) -> None:
+    users = {
+        find_package(path) for path in MODULES for name in find_imports(path) if name.split(".")[0] == library
+    }
+    assert users == {package}
 
 
 def test_models_corpora_tasks_and_training_run_where_ray_optuna_and_mlflow_are_missing() -> None:

@@ -1,4 +1,4 @@
-"""The tree is where tools and readers expect it."""
+"""The layout of the tree: source root, sizes and names of modules, studies."""
 
 import sys
 from collections import Counter
@@ -10,10 +10,10 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "platform" / "memtune"
 PACKAGES = sorted(path for path in SOURCE.rglob("*") if path.is_dir() and list(path.glob("*.py")))
 MAX_MODULES = 16
-"""Modules of one package that a reader still takes in at a glance."""
+"""More modules make a package hard to survey."""
 
 
-def test_platform_is_a_source_root_and_hides_no_standard_library() -> None:
+def test_platform_is_a_source_root_and_does_not_shadow_the_standard_library() -> None:
     assert not (ROOT / "platform" / "__init__.py").exists()
     assert {path.name for path in (ROOT / "platform").iterdir()} <= {
         "memtune",
@@ -34,7 +34,7 @@ def test_every_package_has_a_docstring(package: Path) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
-def test_no_package_has_more_modules_than_a_reader_takes_in(package: Path) -> None:
+def test_no_package_has_too_many_modules(package: Path) -> None:
     modules = [path for path in package.glob("*.py") if path.name != "__init__.py"]
     assert len(modules) <= MAX_MODULES
 

@@ -1,4 +1,4 @@
-"""Full disks and a damaged corpus: the error names the cause, and after a repair the study has its results."""
+"""Full disks and a damaged corpus: the error names the cause, and the study resumes after a repair."""
 
 import re
 import shutil

@@ -28,7 +28,7 @@ EXAMPLES: list[CountingConfig] = [KneserNeyConfig(order=order) for order in (1, 
 every_example = pytest.mark.parametrize("config", EXAMPLES, ids=str)
 
 
-def text(rows: int, steps: int, seed: int = 0) -> torch.Tensor:
+def draw_text(rows: int, steps: int, seed: int = 0) -> torch.Tensor:
     """Words of unequal frequency; every row begins with the boundary."""
     random = torch.rand(rows, steps, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     words_BT = (random**2 * WORDS).long()
@@ -36,12 +36,12 @@ def text(rows: int, steps: int, seed: int = 0) -> torch.Tensor:
     return words_BT
 
 
-def fitted(config: CountingConfig) -> LanguageModel:
-    words_BT = text(40, 12, seed=1)[:, 1:]
+def fit_model(config: CountingConfig) -> LanguageModel:
+    words_BT = draw_text(40, 12, seed=1)[:, 1:]
     return config.fit(words_BT.flatten().numpy(), np.arange(0, words_BT.numel(), 11), WORDS)
 
 
-def nats(model: LanguageModel, words_BT: torch.Tensor, mask_BT: torch.Tensor | None = None) -> float:
+def compute_nats(model: LanguageModel, words_BT: torch.Tensor, mask_BT: torch.Tensor | None = None) -> float:
     return negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:], mask_BT)[0].item()
 
 
@@ -50,13 +50,15 @@ def test_every_counting_family_has_an_example():
 
 
 @every_example
-@pytest.mark.parametrize("said", [1, 2, 7])
-def test_every_next_word_has_a_positive_probability_and_they_sum_to_one(config, said):
-    model, context_BT = fitted(config), text(1, said)
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_every_next_word_has_a_positive_probability_and_they_sum_to_one(config, length):
+    model, context_BT = fit_model(config), draw_text(1, length)
     every_B1 = torch.arange(WORDS).unsqueeze(1)
-    mask_BT = torch.arange(said) == said - 1
+    mask_BT = torch.arange(length) == length - 1
     probabilities = [
-        math.exp(-nats(model, torch.cat([context_BT, word_1.unsqueeze(0)], dim=1), mask_BT.unsqueeze(0)))
+        math.exp(
+            -compute_nats(model, torch.cat([context_BT, word_1.unsqueeze(0)], dim=1), mask_BT.unsqueeze(0))
+        )
         for word_1 in every_B1
     ]
     assert min(probabilities) > 0
@@ -65,43 +67,43 @@ def test_every_next_word_has_a_positive_probability_and_they_sum_to_one(config, 
 
 @every_example
 def test_fitting_lowers_the_nats_of_the_training_text(config):
-    words_BT = text(40, 12, seed=1)
-    assert nats(fitted(config), words_BT) < nats(config.build(WORDS), words_BT)
+    words_BT = draw_text(40, 12, seed=1)
+    assert compute_nats(fit_model(config), words_BT) < compute_nats(config.build(WORDS), words_BT)
 
 
 @every_example
 @pytest.mark.parametrize("cuts", [[1], [2], [9], [3, 4], [5, 10, 15, 20]], ids=str)
 def test_state_carries_the_past(config, cuts):
     """Reading a text in pieces gives the nats of reading it in one."""
-    model, words_BT = fitted(config), text(3, 26)
+    model, words_BT = fit_model(config), draw_text(3, 26)
     total, state = torch.zeros((), dtype=torch.float64), None
     for first, last in zip([0, *cuts], [*cuts, 25], strict=True):
         inputs_BT, targets_BT = words_BT[:, first:last], words_BT[:, first + 1 : last + 1]
         summed, state = negative_log_likelihood(model, inputs_BT, targets_BT, state=state)
         assert {len(value) for value in state.values()} == {3}
         total += summed
-    assert total.item() == pytest.approx(nats(model, words_BT), rel=1e-12)
+    assert total.item() == pytest.approx(compute_nats(model, words_BT), rel=1e-12)
 
 
 @every_example
 def test_rows_of_unequal_length_have_the_nats_of_single_rows(config):
-    model, words_BT, lengths = fitted(config), text(3, 13), [12, 5, 1]
+    model, words_BT, lengths = fit_model(config), draw_text(3, 13), [12, 5, 1]
     mask_BT = torch.arange(12) < torch.tensor(lengths).unsqueeze(1)
-    alone = [nats(model, words_BT[row : row + 1, : length + 1]) for row, length in enumerate(lengths)]
-    assert nats(model, words_BT, mask_BT) == pytest.approx(sum(alone), rel=1e-12)
+    alone = [compute_nats(model, words_BT[row : row + 1, : length + 1]) for row, length in enumerate(lengths)]
+    assert compute_nats(model, words_BT, mask_BT) == pytest.approx(sum(alone), rel=1e-12)
     padded_BT = functional.pad(words_BT, (0, 6), value=5)
     padded_mask_BT = functional.pad(mask_BT, (0, 6), value=False)
-    assert nats(model, padded_BT, padded_mask_BT) == pytest.approx(sum(alone), rel=1e-12)
+    assert compute_nats(model, padded_BT, padded_mask_BT) == pytest.approx(sum(alone), rel=1e-12)
 
 
 @every_example
 def test_checkpoint_reloads_to_the_same_nats(config, tmp_path):
-    model, words_BT = fitted(config), text(3, 12)
+    model, words_BT = fit_model(config), draw_text(3, 12)
     save_model(model, tmp_path)
     assert not list(tmp_path.glob("*.p*"))
     again: Any = load_model(tmp_path)
     assert again.config == config
-    assert nats(again, words_BT) == nats(model, words_BT)
+    assert compute_nats(again, words_BT) == compute_nats(model, words_BT)
 
 
 @every_example

@@ -1,4 +1,4 @@
-"""What holds for every rule in RULES. A new rule adds its example here and nothing else."""
+"""The contract of every rule in RULES. A new rule only adds its example here."""
 
 import math
 from collections import Counter
@@ -68,9 +68,9 @@ class Simulation:
             pass
 
     def step(self, worker: int) -> bool:
-        """A worker reports the next point of its trial, or takes a trial; return whether it did."""
+        """A worker reports the next point of its trial, or takes a trial; returns whether it did either."""
         if worker not in self.workers:
-            return self._take(worker)
+            return self._take_trial(worker)
         number = self.workers[worker]
         curve = self.curves[number]
         tokens = REPORT_TOKENS[len(curve)]
@@ -86,7 +86,7 @@ class Simulation:
             self.rule.end(number)
         return True
 
-    def _take(self, worker: int) -> bool:
+    def _take_trial(self, worker: int) -> bool:
         is_sampling_over = len(self.curves) == len(self.table)
         number = self.rule.choose_resumed([*self.workers.values()], is_sampling_over)
         if number is not None:
@@ -122,20 +122,20 @@ class Simulation:
 
 @each_rule
 @given(table=TABLES, steps=STEPS, cut=st.integers(0, 120))
-def test_a_study_resumed_at_any_step_decides_as_the_undisturbed_one(kind, table, steps, cut):
-    whole, resumed = Simulation(table, kind), Simulation(table, kind)
-    whole.run(steps)
-    whole.finish()
+def test_a_study_resumed_at_any_step_decides_like_an_undisturbed_one(kind, table, steps, cut):
+    undisturbed, resumed = Simulation(table, kind), Simulation(table, kind)
+    undisturbed.run(steps)
+    undisturbed.finish()
     resumed.run(steps[:cut])
     resumed.restart()
     resumed.run(steps[cut:])
     resumed.finish()
-    assert repr(resumed.list_outcomes()) == repr(whole.list_outcomes())
+    assert repr(resumed.list_outcomes()) == repr(undisturbed.list_outcomes())
 
 
 @each_rule
 @given(table=TABLES, steps=STEPS)
-def test_reports_that_are_repeated_change_nothing(kind, table, steps):
+def test_repeated_reports_change_nothing(kind, table, steps):
     """A resumed trial reports its whole curve again, and it continues."""
     once, twice = Simulation(table, kind), Simulation(table, kind)
     once.run(steps)
@@ -164,7 +164,7 @@ def test_the_order_in_which_records_are_replayed_does_not_matter(kind, table, st
 
 @each_rule
 @given(table=TABLES, steps=STEPS)
-def test_a_finished_study_has_a_complete_trial_and_none_that_runs(kind, table, steps):
+def test_a_finished_study_has_a_complete_trial_and_no_running_one(kind, table, steps):
     study = Simulation(table, kind)
     study.run(steps)
     study.finish()
@@ -186,7 +186,7 @@ def test_a_trial_is_resumed_once_from_each_pause(kind, table, steps):
 
 
 @each_rule
-def test_a_stop_or_a_pause_has_a_reason(kind):
+def test_stops_and_pauses_have_reasons(kind):
     rule = make_rule(kind)
     for tokens in REPORT_TOKENS:
         for number in range(9):

@@ -1,4 +1,4 @@
-"""What every registered text format keeps to."""
+"""The contract of every registered text format."""
 
 import re
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ SENTENCES = [line.split() for line in LINES]
 
 
 def read(name, content, folder, block_bytes=4096):
-    """Sentences that a format finds in a file's bytes, without their ends."""
+    """Sentences that a format reads from bytes, without <eos>."""
     path = folder / "text"
     path.write_bytes(content)
-    return sentences_of(name, LineReader(path, block_bytes))
+    return read_sentences(name, LineReader(path, block_bytes))
 
 
-def sentences_of(name, reader):
+def read_sentences(name, reader):
     sentences = []
     for block in FORMATS[name].read(reader, FORMATS[name].options()):
         words = block.words.to_pylist()
@@ -126,11 +126,10 @@ def test_ptb_skips_blank_lines_on_request(tmp_path):
 
 @dataclass(frozen=True)
 class Sample:
-    """A text in a format with more than one sentence per line, and what is in it.
+    """A text in a format with more than one sentence per line, and its content.
 
-    files: by name, the first one being the text; rows: how many annotations it has; bad: what breaks the
-    format when it stands after the text, with the reason of the message; after: what the other files then
-    have more.
+    files: by name, the text first; rows: the number of annotations; bad: invalid texts to append, with their
+    errors; after: what the other files then need in addition.
     """
 
     files: dict[str, str]
@@ -276,7 +275,7 @@ SAMPLES = {
 
 
 def write(sample, folder, times=1, bad=""):
-    """The sample's files, so many times over, and what is bad after them; the path of the text."""
+    """Write the sample's files, repeated `times`, with `bad` appended; returns the path of the text."""
     for name, text in sample.files.items():
         header = text[: text.index("\n") + 1] if text.startswith("orig") else ""
         end = bad if text == sample.text else sample.after * bool(bad)
@@ -284,7 +283,7 @@ def write(sample, folder, times=1, bad=""):
     return folder / next(iter(sample.files))
 
 
-def bring(name, sample, folder, options=None):
+def import_sample(name, sample, folder, options=None):
     """The manifest of an import of the text as all three splits."""
     sources = dict.fromkeys(("train", "valid", "test"), TextFile(folder / next(iter(sample.files)), name))
     return import_corpus("any", sources, folder / "store", options)
@@ -292,26 +291,26 @@ def bring(name, sample, folder, options=None):
 
 def test_a_text_has_the_expected_sentences(sample, tmp_path):
     name, sample = sample
-    assert sentences_of(name, LineReader(write(sample, tmp_path))) == sample.sentences
+    assert read_sentences(name, LineReader(write(sample, tmp_path))) == sample.sentences
 
 
 def test_windows_and_a_missing_last_line_feed_change_nothing(sample, tmp_path):
     name, sample = sample
     path = write(sample, tmp_path)
     path.write_bytes(sample.text.replace("\n", "\r\n").rstrip("\r\n").encode())
-    assert sentences_of(name, LineReader(path)) == sample.sentences
+    assert read_sentences(name, LineReader(path)) == sample.sentences
 
 
 def test_small_blocks_change_nothing(sample, tmp_path):
     name, sample = sample
     longest = max(len(line.encode()) for line in sample.text.splitlines(keepends=True))
-    assert sentences_of(name, LineReader(write(sample, tmp_path), longest)) == sample.sentences
+    assert read_sentences(name, LineReader(write(sample, tmp_path), longest)) == sample.sentences
 
 
 def test_annotations_are_imported_with_their_text(sample, tmp_path):
     name, sample = sample
     write(sample, tmp_path)
-    manifest = bring(name, sample, tmp_path).manifest
+    manifest = import_sample(name, sample, tmp_path).manifest
     rows = [file.rows for kind in manifest.annotations.values() for file in kind.files.values()]
     kinds = FORMATS[name].annotations
     assert tuple(manifest.annotations) == kinds[: len(manifest.annotations)]
@@ -333,14 +332,14 @@ def test_a_bad_line_is_reported_with_its_reason(tmp_path, name, bad, why):
     path = write(SAMPLES[name], tmp_path, bad=bad)
     line = SAMPLES[name].text.count("\n") + 1
     with pytest.raises(CorpusError, match=rf"line {line}: .*{re.escape(why)}"):
-        sentences_of(name, LineReader(path))
+        read_sentences(name, LineReader(path))
 
 
 @pytest.mark.parametrize("name", [name for name in OTHERS if SAMPLES[name].bad])
 def test_a_file_in_another_format_gets_no_advice_to_skip_lines(tmp_path, name):
     (tmp_path / "text").write_text("a plain\ttext\n")
     with pytest.raises(CorpusError) as refused:
-        sentences_of(name, LineReader(tmp_path / "text"))
+        read_sentences(name, LineReader(tmp_path / "text"))
     assert "--skip-bad" not in str(refused.value)
 
 
@@ -348,7 +347,7 @@ def test_a_file_in_another_format_gets_no_advice_to_skip_lines(tmp_path, name):
 def test_bad_lines_are_skipped_and_counted_on_request(tmp_path, name, bad, why):
     sample = SAMPLES[name]
     write(sample, tmp_path, times=100, bad=bad)
-    imported = bring(name, sample, tmp_path, ImportOptions(skip_bad=True))
+    imported = import_sample(name, sample, tmp_path, ImportOptions(skip_bad=True))
     assert imported.manifest.sources["train"].skipped == {"bad entries": 1}
     assert imported.manifest.splits["train"].sentences == 100 * len(sample.sentences)
     assert "1 left out" in imported.warnings[0]
@@ -358,4 +357,4 @@ def test_bad_lines_are_skipped_and_counted_on_request(tmp_path, name, bad, why):
 def test_too_many_bad_lines_stop_an_import_that_skips_them(tmp_path, name, bad, why):
     write(SAMPLES[name], tmp_path, bad=bad)
     with pytest.raises(CorpusError, match=rf"entries are bad, more than 1%; .* one: .*{re.escape(why)}"):
-        bring(name, SAMPLES[name], tmp_path, ImportOptions(skip_bad=True))
+        import_sample(name, SAMPLES[name], tmp_path, ImportOptions(skip_bad=True))

@@ -32,7 +32,7 @@ every_example = pytest.mark.parametrize(
 EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
 
 
-def model_of(config: NeuralLanguageModelConfig):
+def make_model(config: NeuralLanguageModelConfig):
     """A model in float64 and in evaluation; parameters that start at zero get random values."""
     model = build_model(config, WORDS, seed=7).double().eval()
     generator = torch.Generator().manual_seed(7)
@@ -42,11 +42,11 @@ def model_of(config: NeuralLanguageModelConfig):
     return model
 
 
-def text(rows: int, steps: int, seed: int = 0) -> torch.Tensor:
+def draw_text(rows: int, steps: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(WORDS, (rows, steps), generator=torch.Generator().manual_seed(seed))
 
 
-def loss_and_gradients(model, inputs_BT, targets_BT, mask_BT=None):
+def compute_loss_and_gradients(model, inputs_BT, targets_BT, mask_BT=None):
     loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT, mask_BT)
     return loss.detach(), torch.autograd.grad(loss, list(model.parameters()))
 
@@ -58,7 +58,7 @@ def test_every_family_has_an_example(family):
 
 @every_example
 def test_later_words_change_no_earlier_logit(config):
-    model, words_BT = model_of(config), text(3, 90)
+    model, words_BT = make_model(config), draw_text(3, 90)
     changed_BT = words_BT.clone()
     changed_BT[:, 70:] = (changed_BT[:, 70:] + 1) % WORDS
     before_BTV, after_BTV = logits(model, words_BT)[0], logits(model, changed_BT)[0]
@@ -70,7 +70,7 @@ def test_later_words_change_no_earlier_logit(config):
 @pytest.mark.parametrize("cuts", [[1], [2], [9], [24], [3, 4], [5, 10, 15, 20]], ids=str)
 def test_state_carries_the_past(config, cuts):
     """Reading a text in pieces gives the logits of reading it in one."""
-    model, words_BT = model_of(config), text(3, 25)
+    model, words_BT = make_model(config), draw_text(3, 25)
     pieces, state = [], None
     for first, last in zip([0, *cuts], [*cuts, 25], strict=True):
         piece_BTV, state = logits(model, words_BT[:, first:last], state)
@@ -80,7 +80,7 @@ def test_state_carries_the_past(config, cuts):
 
 @every_example
 def test_state_holds_a_row_of_every_tensor_for_each_text(config):
-    model, words_BT = model_of(config), text(3, 9)
+    model, words_BT = make_model(config), draw_text(3, 9)
     for state in (model.initial_state(3), logits(model, words_BT)[1]):
         assert state
         assert {len(value) for value in state.values()} == {3}
@@ -91,25 +91,27 @@ def test_state_holds_a_row_of_every_tensor_for_each_text(config):
 
 @every_example
 def test_padding_on_the_right_changes_neither_loss_nor_gradients(config):
-    model, words_BT = model_of(config), text(3, 13)
+    model, words_BT = make_model(config), draw_text(3, 13)
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
     padded_BT = functional.pad(inputs_BT, (0, 6), value=5), functional.pad(targets_BT, (0, 6), value=9)
     mask_BT = (torch.arange(18) < 12).expand(3, 18)
     torch.testing.assert_close(
-        loss_and_gradients(model, *padded_BT, mask_BT),
-        loss_and_gradients(model, inputs_BT, targets_BT),
+        compute_loss_and_gradients(model, *padded_BT, mask_BT),
+        compute_loss_and_gradients(model, inputs_BT, targets_BT),
         **EXACT,
     )
 
 
 @every_example
 def test_rows_of_unequal_length_have_the_loss_and_gradients_of_single_rows(config):
-    model, words_BT, lengths = model_of(config), text(3, 13), [12, 5, 1]
+    model, words_BT, lengths = make_model(config), draw_text(3, 13), [12, 5, 1]
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
     mask_BT = torch.arange(12) < torch.tensor(lengths).unsqueeze(1)
-    together = loss_and_gradients(model, inputs_BT, targets_BT, mask_BT)
+    together = compute_loss_and_gradients(model, inputs_BT, targets_BT, mask_BT)
     alone = [
-        loss_and_gradients(model, inputs_BT[row : row + 1, :length], targets_BT[row : row + 1, :length])
+        compute_loss_and_gradients(
+            model, inputs_BT[row : row + 1, :length], targets_BT[row : row + 1, :length]
+        )
         for row, length in enumerate(lengths)
     ]
     expected = [sum(parts) for parts in zip(*(gradients for _, gradients in alone), strict=True)]
@@ -119,15 +121,15 @@ def test_rows_of_unequal_length_have_the_loss_and_gradients_of_single_rows(confi
 
 @every_example
 def test_the_other_texts_of_a_batch_change_no_logit(config):
-    model, words_BT = model_of(config), text(4, 12)
+    model, words_BT = make_model(config), draw_text(4, 12)
     alone_BTV = logits(model, words_BT[1:2])[0]
     torch.testing.assert_close(logits(model, words_BT)[0][1:2], alone_BTV, **EXACT)
 
 
 @every_example
 def test_loss_is_the_cross_entropy_of_the_logits(config):
-    model, words_BT = model_of(config), text(3, 13)
-    mask_BT = text(3, 12, seed=1) % 2 == 0
+    model, words_BT = make_model(config), draw_text(3, 13)
+    mask_BT = draw_text(3, 12, seed=1) % 2 == 0
     loss, state = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:], mask_BT)
     logits_BTV, expected_state = logits(model, words_BT[:, :-1])
     expected = functional.cross_entropy(logits_BTV[mask_BT], words_BT[:, 1:][mask_BT], reduction="sum")
@@ -137,8 +139,8 @@ def test_loss_is_the_cross_entropy_of_the_logits(config):
 
 @every_example
 def test_masked_words_are_still_context(config):
-    model = model_of(config).eval()
-    words_BT = text(3, 12)
+    model = make_model(config).eval()
+    words_BT = draw_text(3, 12)
     mask_BT = torch.zeros(3, 11, dtype=torch.bool)
     mask_BT[:, -2:] = True
     nats, _ = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:], mask_BT)
@@ -149,9 +151,9 @@ def test_masked_words_are_still_context(config):
 
 @every_example
 def test_candidates_have_the_nats_of_the_logits(config):
-    model, words_BT = model_of(config), text(3, 12)
-    asked_BT = text(3, 12, seed=1) % 3 == 0
-    candidates_QC = text(int(asked_BT.sum()), 2, seed=2)
+    model, words_BT = make_model(config), draw_text(3, 12)
+    asked_BT = draw_text(3, 12, seed=1) % 3 == 0
+    candidates_QC = draw_text(int(asked_BT.sum()), 2, seed=2)
     nats_QC, state = model.candidate_nats(words_BT, asked_BT, candidates_QC, model.initial_state(3))
     logits_BTV, expected_state = logits(model, words_BT)
     torch.testing.assert_close(
@@ -162,8 +164,8 @@ def test_candidates_have_the_nats_of_the_logits(config):
 
 @every_example
 def test_every_parameter_has_a_gradient(config):
-    model, words_BT = model_of(config), text(3, 13)
-    _, gradients = loss_and_gradients(model, words_BT[:, :-1], words_BT[:, 1:])
+    model, words_BT = make_model(config), draw_text(3, 13)
+    _, gradients = compute_loss_and_gradients(model, words_BT[:, :-1], words_BT[:, 1:])
     for (name, _), gradient in zip(model.named_parameters(), gradients, strict=True):
         assert gradient.isfinite().all(), name
         assert gradient.ne(0).any(), name
@@ -171,7 +173,7 @@ def test_every_parameter_has_a_gradient(config):
 
 @every_example
 def test_checkpoint_reloads_to_the_same_logits(config, tmp_path):
-    model, words_BT = build_model(config, WORDS, seed=7).eval(), text(3, 12)
+    model, words_BT = build_model(config, WORDS, seed=7).eval(), draw_text(3, 12)
     save_model(model, tmp_path)
     again: Any = load_model(tmp_path).eval()
     assert again.config == config
@@ -188,7 +190,7 @@ def test_parameter_formula_counts_the_built_model(config):
 
 @every_example
 def test_the_cost_of_the_body_does_not_depend_on_the_vocabulary(config):
-    hidden_BTH, _ = model_of(config).encode(text(1, 1), model_of(config).initial_state(1))
+    hidden_BTH, _ = make_model(config).encode(draw_text(1, 1), make_model(config).initial_state(1))
     width = hidden_BTH.shape[2]
     body, other = (
         config.multiply_adds(words) - config.output.multiply_adds(width, words) for words in (WORDS, 100)
@@ -200,7 +202,8 @@ def test_the_cost_of_the_body_does_not_depend_on_the_vocabulary(config):
 def test_the_state_formula_counts_what_a_model_carries_once_its_memory_is_full(config):
     # A tape without a limit is as long as the text: 21 words, and the slot before the first one.
     steps = 21 if getattr(config, "tape_size", 1) is None else 90
-    _, state = model_of(config).encode(text(1, steps), model_of(config).initial_state(1))
+    model = make_model(config)
+    _, state = model.encode(draw_text(1, steps), model.initial_state(1))
     assert config.state_size() == sum(tensor.numel() for tensor in state.values())
 
 
@@ -220,14 +223,14 @@ def test_building_does_not_change_the_random_generator(config):
 
 @every_example
 def test_dropout_applies_in_training_and_not_in_evaluation(config):
-    model, words_BT = model_of(config), text(3, 12)
+    model, words_BT = make_model(config), draw_text(3, 12)
     assert torch.equal(logits(model, words_BT)[0], logits(model, words_BT)[0])
     model.train()
     again = torch.equal(logits(model, words_BT)[0], logits(model, words_BT)[0])
-    assert again == (not drops(config))
+    assert again == (not has_dropout(config))
 
 
-def drops(config: NeuralLanguageModelConfig) -> bool:
+def has_dropout(config: NeuralLanguageModelConfig) -> bool:
     """Whether a probability of dropout or zoneout is above 0."""
     options = [name for name in type(config).model_fields if "drop" in name or "zoneout" in name]
     return any(isinstance(getattr(config, name), float) and getattr(config, name) > 0 for name in options)
@@ -237,7 +240,7 @@ def drops(config: NeuralLanguageModelConfig) -> bool:
     "config", [config for config in EXAMPLES if isinstance(config.build(WORDS), SupportsAttention)], ids=str
 )
 def test_computing_attention_changes_no_logit(config):
-    model, words_BT = model_of(config), text(3, 12)
+    model, words_BT = make_model(config), draw_text(3, 12)
     before_BTV = logits(model, words_BT)[0]
     weights_BTn = model.attention(words_BT, model.initial_state(3))
     assert torch.equal(logits(model, words_BT)[0], before_BTV)
@@ -253,7 +256,7 @@ def test_tied_tables_are_one_table(family, tie):
     widths = {name: WIDTH for name in MODELS[family].model_fields if name == "embedding_width"}
     apart, tied = (MODELS[family](**EXAMPLE_SIZE, **widths, **{tie: value}) for value in (False, True))
     assert apart.parameter_count(WORDS) - tied.parameter_count(WORDS) == WORDS * WIDTH
-    tables = [table for table in state_tables(tied) if table.shape == (WORDS, WIDTH)]
+    tables = [table for table in list_named_tensors(tied) if table.shape == (WORDS, WIDTH)]
     storages = {table.untyped_storage().data_ptr() for table in tables}
     assert len(storages) == len(tables) - 1
 
@@ -281,12 +284,12 @@ def test_a_network_is_trained_by_gradient(config):
 
 @every_example
 def test_hidden_width_is_the_width_of_the_hidden_vectors(config):
-    model = model_of(config)
-    hidden_BTH, _ = model.encode(text(1, 1), model.initial_state(1))
+    model = make_model(config)
+    hidden_BTH, _ = model.encode(draw_text(1, 1), model.initial_state(1))
     assert config.hidden_width == hidden_BTH.shape[2]
 
 
-def state_tables(config: LanguageModelConfig) -> list[torch.Tensor]:
+def list_named_tensors(config: LanguageModelConfig) -> list[torch.Tensor]:
     """Every named tensor; a shared tensor appears under each of its names."""
     return list(build_model(config, WORDS, seed=0).state_dict().values())
 

@@ -1,4 +1,4 @@
-"""What every protocol promises: each token once, and a plan that is a function of its arguments."""
+"""The contract of every protocol: each token once, and plans that are functions of their arguments."""
 
 from pathlib import Path
 
@@ -24,12 +24,12 @@ PROTOCOLS = [
 COMPLETE = [protocol for protocol in PROTOCOLS if getattr(protocol, "variant", "complete") == "complete"]
 
 
-def _name(protocol: SentenceProtocol | StreamProtocol) -> str:
+def _format_fields(protocol: SentenceProtocol | StreamProtocol) -> str:
     return "-".join(str(value) for value in protocol.model_dump().values())
 
 
-each_protocol = pytest.mark.parametrize("protocol", PROTOCOLS, ids=_name)
-each_complete_protocol = pytest.mark.parametrize("protocol", COMPLETE, ids=_name)
+each_protocol = pytest.mark.parametrize("protocol", PROTOCOLS, ids=_format_fields)
+each_complete_protocol = pytest.mark.parametrize("protocol", COMPLETE, ids=_format_fields)
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +37,17 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return make_tiny_corpus(Path(tmp_path_factory.mktemp("corpus")))
 
 
-def _plans(protocol, split: Split) -> list[Plan]:
+def _make_plans(protocol, split: Split) -> list[Plan]:
     return [protocol.training_plan(split, 3, 1), protocol.evaluation_plan(split), protocol.text_plan(split)]
 
 
-def _batches(plan: Plan) -> list[Batch]:
+def _list_batches(plan: Plan) -> list[Batch]:
     return [plan.batch(index) for index in range(len(plan))]
 
 
-def _counted(plan: Plan) -> np.ndarray:
+def _collect_counted_tokens(plan: Plan) -> np.ndarray:
     parts = []
-    for batch in _batches(plan):
+    for batch in _list_batches(plan):
         targets_BT = batch.targets_BT
         parts.append(targets_BT.flatten() if batch.mask_BT is None else targets_BT[batch.mask_BT])
     return torch.cat(parts).numpy()
@@ -57,27 +57,31 @@ def _counted(plan: Plan) -> np.ndarray:
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_every_token_of_a_split_is_predicted_once(corpus, protocol, split):
     expected = np.bincount(corpus[split].read_tokens(0, corpus[split].token_count))
-    for plan in _plans(protocol, corpus[split]):
-        np.testing.assert_array_equal(np.bincount(_counted(plan)), expected)
+    for plan in _make_plans(protocol, corpus[split]):
+        np.testing.assert_array_equal(np.bincount(_collect_counted_tokens(plan)), expected)
 
 
 @each_protocol
 def test_the_counts_of_plan_and_batches_agree(corpus, protocol):
-    for plan in _plans(protocol, corpus["train"]):
-        assert plan.token_count == len(_counted(plan)) == sum(batch.token_count for batch in _batches(plan))
+    for plan in _make_plans(protocol, corpus["train"]):
+        assert (
+            plan.token_count
+            == len(_collect_counted_tokens(plan))
+            == sum(batch.token_count for batch in _list_batches(plan))
+        )
 
 
 @each_protocol
 def test_a_target_is_the_input_of_the_next_column(corpus, protocol):
-    for plan in _plans(protocol, corpus["train"]):
-        for batch in _batches(plan):
+    for plan in _make_plans(protocol, corpus["train"]):
+        for batch in _list_batches(plan):
             assert torch.equal(batch.inputs_BT[:, 1:], batch.targets_BT[:, :-1])
 
 
 @each_protocol
-def test_a_text_without_carried_state_starts_after_a_boundary_or_its_true_past(corpus, protocol):
+def test_a_text_without_carried_state_starts_after_a_boundary(corpus, protocol):
     plan = protocol.evaluation_plan(corpus["valid"])
-    for batch in _batches(plan):
+    for batch in _list_batches(plan):
         if not batch.carries_state:
             assert (batch.inputs_BT[:, 0] == 0).all()
 
@@ -91,7 +95,7 @@ def test_the_same_seed_and_epoch_give_the_same_batches_in_any_order(corpus, prot
 
 @each_protocol
 def test_no_training_batch_has_more_rows_than_the_batch_size(corpus, protocol):
-    rows = [len(batch.inputs_BT) for batch in _batches(protocol.training_plan(corpus["train"], 0, 0))]
+    rows = [len(batch.inputs_BT) for batch in _list_batches(protocol.training_plan(corpus["train"], 0, 0))]
     assert max(rows) == protocol.batch_size
 
 
@@ -112,13 +116,13 @@ def test_an_evaluation_does_not_depend_on_the_batch_size(corpus, protocol):
 @each_complete_protocol
 def test_a_text_plan_predicts_the_text_in_order(corpus, protocol):
     text = corpus["train"].read_tokens(0, corpus["train"].token_count)
-    np.testing.assert_array_equal(_counted(protocol.text_plan(corpus["train"])), text)
+    np.testing.assert_array_equal(_collect_counted_tokens(protocol.text_plan(corpus["train"])), text)
 
 
 @each_protocol
 def test_a_text_plan_predicts_what_an_evaluation_does(corpus, protocol):
     found, expected = (
-        np.bincount(_counted(plan))
+        np.bincount(_collect_counted_tokens(plan))
         for plan in (protocol.text_plan(corpus["train"]), protocol.evaluation_plan(corpus["train"]))
     )
     np.testing.assert_array_equal(found, expected)

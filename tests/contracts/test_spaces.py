@@ -1,4 +1,4 @@
-"""What holds for every file in search_spaces/. A new file is picked up by its name alone."""
+"""The contract of every file in search_spaces/; the tests find new files themselves."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from memtune.training import TrialConfig
 from memtune.values import digest, parse
 
 FILES = sorted(Path(__file__).parents[2].glob("search_spaces/*.toml"))
-BUDGET = {"training": {"tokens": 1000}}  # a study's part, which no space holds
+BUDGET = {"training": {"tokens": 1000}}  # belongs to studies, not to spaces
 WORDS = 31
 SAMPLES = 200
 NARROW = 8
@@ -32,7 +32,7 @@ NETWORKS = [file for file in FILES if is_of_networks(file)]
 every_space_of_networks = pytest.mark.parametrize("file", NETWORKS, ids=[file.stem for file in NETWORKS])
 
 
-def space_of(file: Path) -> Space:
+def load_complete_space(file: Path) -> Space:
     return override_space(load_space(file), BUDGET if is_of_networks(file) else {})
 
 
@@ -40,19 +40,19 @@ def measure_size(configuration, kind: SizeKind) -> int:
     return parse(TrialConfig, configuration, "measured").measure_size(kind, WORDS)
 
 
-def samples(file: Path) -> list[TrialConfig]:
-    space, chooser = space_of(file), RandomChooser(0)
+def draw_samples(file: Path) -> list[TrialConfig]:
+    space, chooser = load_complete_space(file), RandomChooser(0)
     drawn = [space.sample(chooser, measure_size) for _ in range(SAMPLES)]
     return [parse(TrialConfig, configuration, file.name) for configuration in drawn]
 
 
-def narrow(config: TrialConfig) -> TrialConfig:
+def make_narrow(config: TrialConfig) -> TrialConfig:
     """The same architecture at a small width."""
     return config.model_copy(update={"model": config.model.model_copy(update={"width": NARROW})})
 
 
 def test_every_family_has_a_space():
-    assert {config.model.family for file in FILES for config in samples(file)} == set(MODELS)
+    assert {config.model.family for file in FILES for config in draw_samples(file)} == set(MODELS)
 
 
 @every_space
@@ -62,7 +62,7 @@ def test_a_space_asks_a_question(file):
 
 @every_space
 def test_every_name_and_bound_is_known_to_the_configuration(file):
-    check_space(space_of(file), TrialConfig, measure_size=measure_size)
+    check_space(load_complete_space(file), TrialConfig, measure_size=measure_size)
 
 
 @every_space
@@ -74,14 +74,16 @@ def test_a_space_leaves_budget_and_protocol_to_the_study(file):
 
 @every_space
 def test_samples_are_trials_that_differ(file):
-    assert len({digest(config) for config in samples(file)}) == min(SAMPLES, space_of(file).size() or SAMPLES)
+    assert len({digest(config) for config in draw_samples(file)}) == min(
+        SAMPLES, load_complete_space(file).size() or SAMPLES
+    )
 
 
 @every_space_of_networks
 def test_every_sampled_architecture_takes_a_training_step(file):
     """The loss is finite before and after a step with the sampled optimiser, and the step changes weights."""
     tokens_BT = torch.randint(WORDS, (3, 12), generator=torch.Generator().manual_seed(0))
-    for config in {digest(config.model): config for config in map(narrow, samples(file))}.values():
+    for config in {digest(config.model): config for config in map(make_narrow, draw_samples(file))}.values():
         model = build_model(config.model, WORDS, seed=0)
         optimiser = config.training.optimiser.build(model.parameters())
         weight = next(model.get_submodule("output").parameters())
@@ -106,7 +108,7 @@ FITTED = [
 
 
 def fit_width(file: Path, kind: SizeKind) -> Space:
-    return override_space(space_of(file), {"model": {"width": {f"fit_{kind}": TARGETS[kind]}}})
+    return override_space(load_complete_space(file), {"model": {"width": {f"fit_{kind}": TARGETS[kind]}}})
 
 
 @pytest.mark.parametrize(("file", "kind"), FITTED, ids=[f"{file.stem}-{kind}" for file, kind in FITTED])
@@ -133,6 +135,6 @@ def test_the_state_of_a_family_that_carries_words_cannot_be_fitted(family):
 
 
 def test_one_space_holds_every_family_of_networks():
-    space = space_of(next(file for file in FILES if file.stem == "all_families"))
+    space = load_complete_space(next(file for file in FILES if file.stem == "all_families"))
     networks = {family for family, config in MODELS.items() if issubclass(config, NeuralLanguageModelConfig)}
     assert {option for choice in space.family_choices() for option in choice.values()} == networks

@@ -1,4 +1,4 @@
-"""What holds for every task in TASKS. A new task adds its example here and nothing else."""
+"""The contract of every task in TASKS. A new task only adds its example here."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.golden.tiny_corpus import generate_sentences
 TEXT = generate_sentences(60, 1)
 
 
-def labelled(index: int, words: list[str]) -> Example:
+def make_labelled_example(index: int, words: list[str]) -> Example:
     """A sentence with the annotations of all tasks: phrases, verb forms, and pairs for inference."""
     other = TEXT[(7 * index + 3) % len(TEXT)]
     phrases = [(0, 0, len(words), index % 5, True), (0, 0, 1, (index + 2) % 5, False)]
@@ -47,21 +47,21 @@ each_task = pytest.mark.parametrize("kind", TASKS)
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     folder = tmp_path_factory.mktemp("tasks")
-    examples = [labelled(index, words) for index, words in enumerate(TEXT)]
+    examples = [make_labelled_example(index, words) for index, words in enumerate(TEXT)]
     splits = {"train": examples, "valid": examples[:21], "test": examples[21:30]}
     import_corpus("asked", splits, folder / "store", ImportOptions(vocabulary="all"))
     return open_corpus("asked", folder / "store", folder / "cache")
 
 
-def trial(kind: str, **changes: Any) -> TrialConfig:
+def make_trial(kind: str, **changes: Any) -> TrialConfig:
     given = {"task": {"kind": kind, **EXAMPLES[kind]}, "model": MODEL, "training": TRAINING, **changes}
     config: TrialConfig = parse(TrialConfig, given, "trial")
     return config
 
 
 @pytest.fixture
-def learn(corpus: Corpus) -> Callable[[str], GradientTrainer]:
-    return lambda kind: GradientTrainer(trial(kind), corpus)
+def make_trainer(corpus: Corpus) -> Callable[[str], GradientTrainer]:
+    return lambda kind: GradientTrainer(make_trial(kind), corpus)
 
 
 def test_every_task_has_an_example():
@@ -70,7 +70,7 @@ def test_every_task_has_an_example():
 
 @each_task
 def test_the_formula_counts_the_parameters_of_the_model(kind, corpus):
-    config = trial(kind)
+    config = make_trial(kind)
     model = build_model(config.task, config.model, len(corpus.vocabulary), seed=0)
     assert config.parameter_count(len(corpus.vocabulary)) == sum(p.numel() for p in model.parameters())
     assert config.multiply_adds(len(corpus.vocabulary)) > 0
@@ -78,7 +78,7 @@ def test_the_formula_counts_the_parameters_of_the_model(kind, corpus):
 
 @each_task
 def test_equal_seeds_give_equal_models(kind, corpus):
-    config = trial(kind)
+    config = make_trial(kind)
     first, again = (build_model(config.task, config.model, len(corpus.vocabulary), seed=3) for _ in range(2))
     for one, other in zip(first.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -86,7 +86,7 @@ def test_equal_seeds_give_equal_models(kind, corpus):
 
 @each_task
 def test_an_epoch_predicts_everything_once_and_is_a_function_of_seed_and_epoch(kind, corpus):
-    config = trial(kind)
+    config = make_trial(kind)
     task = open_task(config.task, corpus, config.protocol)
     plans = [task.training_plan(5, 2), task.training_plan(5, 2)]
     for index in range(len(plans[0])):
@@ -98,7 +98,7 @@ def test_an_epoch_predicts_everything_once_and_is_a_function_of_seed_and_epoch(k
 
 @each_task
 def test_an_evaluation_does_not_depend_on_the_batch_size(kind, corpus):
-    config = trial(kind)
+    config = make_trial(kind)
     model = build_model(config.task, config.model, len(corpus.vocabulary), seed=1).double()
     found = [
         open_task(config.task, corpus, SentenceProtocol(batch_size=size)).evaluate(model, "valid")
@@ -111,7 +111,7 @@ def test_an_evaluation_does_not_depend_on_the_batch_size(kind, corpus):
 
 @each_task
 def test_the_costs_of_items_add_up_to_the_cost_of_an_evaluation(kind, corpus):
-    config = trial(kind)
+    config = make_trial(kind)
     model = build_model(config.task, config.model, len(corpus.vocabulary), seed=1).double()
     task = open_task(config.task, corpus, config.protocol)
     found = task.compute_item_costs(model, "valid")
@@ -120,35 +120,35 @@ def test_the_costs_of_items_add_up_to_the_cost_of_an_evaluation(kind, corpus):
 
 
 @each_task
-def test_trials_are_compared_by_the_objective_of_the_task(kind, learn):
-    learner = learn(kind)
-    report = learner.advance()
-    assert report.objective == learner.config.task.objective
+def test_trials_are_compared_by_the_objective_of_the_task(kind, make_trainer):
+    trainer = make_trainer(kind)
+    report = trainer.advance()
+    assert report.objective == trainer.config.task.objective
     expected = report.valid_loss if report.objective == "perplexity" else 1 - report.valid_accuracy
     assert report.cost == expected
 
 
 @each_task
-def test_a_resumed_trial_ends_with_the_same_bits(kind, learn, corpus, tmp_path: Path):
-    through, stopped = learn(kind), learn(kind)
+def test_a_resumed_trial_ends_with_the_same_bits(kind, make_trainer, corpus, tmp_path: Path):
+    undisturbed, stopped = make_trainer(kind), make_trainer(kind)
     stopped.advance()
     stopped.save(tmp_path / "checkpoint")
     resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
-    for learner in (through, resumed):
-        while not learner.finished:
-            learner.advance()
+    for trainer in (undisturbed, resumed):
+        while not trainer.finished:
+            trainer.advance()
     figures = ("tokens", "train_loss", "valid_loss", "valid_accuracy")
-    for one, other in zip(through.curve, resumed.curve, strict=True):
+    for one, other in zip(undisturbed.curve, resumed.curve, strict=True):
         assert [getattr(one, name) for name in figures] == [getattr(other, name) for name in figures]
 
 
 @each_task
-def test_a_reloaded_model_gives_the_same_metrics(kind, learn, corpus, tmp_path: Path):
-    learner = learn(kind)
-    learner.advance()
-    task, protocol = learner.config.task, learner.config.protocol
-    before = open_task(task, corpus, protocol).evaluate(learner.model, "test")
-    save_model(learner.model, tmp_path / "model", task)
+def test_a_reloaded_model_gives_the_same_metrics(kind, make_trainer, corpus, tmp_path: Path):
+    trainer = make_trainer(kind)
+    trainer.advance()
+    task, protocol = trainer.config.task, trainer.config.protocol
+    before = open_task(task, corpus, protocol).evaluate(trainer.model, "test")
+    save_model(trainer.model, tmp_path / "model", task)
     after = evaluate(load_model(tmp_path / "model"), corpus, protocol, "test", task=task)
     assert before == after
 
@@ -156,9 +156,9 @@ def test_a_reloaded_model_gives_the_same_metrics(kind, learn, corpus, tmp_path: 
 @each_task
 def test_trials_of_different_tasks_have_different_identities_and_labels(kind):
     def other(name: str) -> TaskConfig:
-        return trial(name).task
+        return make_trial(name).task
 
     for name in TASKS.keys() - {kind}:
-        assert trial(kind).identity("digest") != trial(name).identity("digest")
-        assert trial(kind).label != trial(name).label
-        assert other(name) != trial(kind).task
+        assert make_trial(kind).identity("digest") != make_trial(name).identity("digest")
+        assert make_trial(kind).label != make_trial(name).label
+        assert other(name) != make_trial(kind).task

@@ -1,4 +1,4 @@
-"""What holds for the training of every family of networks."""
+"""The contract of training, for every family of networks."""
 
 from math import isfinite
 from pathlib import Path
@@ -27,11 +27,11 @@ def test_a_trial_with_an_extreme_learning_rate_ends_with_figures_or_a_reason(cor
     config = TrialConfig.model_validate(
         {"model": {"family": family, "width": 6}, "training": training | {"tokens": 400, "report_every": 200}}
     )
-    learner = GradientTrainer(config, corpus)
-    while not learner.finished:
-        learner.advance()
-    losses = [report.valid_loss for report in learner.curve]
-    reason = learner.curve[-1].end.reason
+    trainer = GradientTrainer(config, corpus)
+    while not trainer.finished:
+        trainer.advance()
+    losses = [report.valid_loss for report in trainer.curve]
+    reason = trainer.curve[-1].end.reason
     assert reason in (StopReason.BUDGET, StopReason.DIVERGED)
     assert all(loss is None or isfinite(loss) for loss in losses)
     assert reason is not StopReason.BUDGET or None not in losses

@@ -167,8 +167,8 @@ PLACES = st.floats(0, 1)
 
 
 @st.composite
-def mutated(draw: st.DrawFn, text: str) -> bytes:
-    """A valid text after some edits, or now and then random bytes."""
+def mutated_texts(draw: st.DrawFn, text: str) -> bytes:
+    """A valid text after some edits, or sometimes random bytes."""
     if draw(st.integers(0, 19)) == 0:
         return draw(st.binary(max_size=200))
     data = text.encode()
@@ -180,8 +180,8 @@ def mutated(draw: st.DrawFn, text: str) -> bytes:
 @st.composite
 def attacks(draw: st.DrawFn, format: str) -> Attack:
     """An import of mutated files of a format."""
-    files = {name: draw(mutated(text)) for name, text in SEEDS[format].items()}
-    vectors = draw(mutated("the 1 2 3\ncat 0.5 -1e3 2\n")) if draw(st.integers(0, 9)) == 0 else None
+    files = {name: draw(mutated_texts(text)) for name, text in SEEDS[format].items()}
+    vectors = draw(mutated_texts("the 1 2 3\ncat 0.5 -1e3 2\n")) if draw(st.integers(0, 9)) == 0 else None
     return Attack(
         format,
         files,
@@ -193,16 +193,16 @@ def attacks(draw: st.DrawFn, format: str) -> Attack:
     )
 
 
-def list_remains(store: Path) -> list[str]:
-    """Everything a store holds but its locks and its empty folders."""
+def list_remaining_files(store: Path) -> list[str]:
+    """All files of a store except locks."""
     return [str(path) for path in store.rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
 def try_import(attack: Attack, folder: Path) -> bool:
-    """Imports the files of an attack into a new store below `folder`; whether a corpus came of it.
+    """Imports the files of an attack into a new store below `folder`; returns whether it became a corpus.
 
-    Raises AssertionError where a refused import leaves files in the store or an imported corpus is not whole,
-    and whatever the import raises besides MemtuneError.
+    Raises AssertionError when a refused import leaves files in the store or an imported corpus is invalid.
+    Errors of the import other than MemtuneError are raised.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -228,7 +228,7 @@ def try_import(attack: Attack, folder: Path) -> bool:
         refusal = str(error)
     if refusal is not None:
         assert refusal.encode(), "a refusal without a message, or with lone surrogates"
-        assert list_remains(folder / "store") == []
+        assert list_remaining_files(folder / "store") == []
         return False
     assert verify_corpus("any", store) == []
     return True

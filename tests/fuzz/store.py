@@ -53,7 +53,7 @@ class Corpus:
         """Undo what an input did."""
         for path, content in self.files.items():
             if path.read_bytes() != content:
-                path.unlink()  # the altered file may still be mapped, and must not change then
+                path.unlink()  # the altered file may still be memory-mapped
                 path.write_bytes(content)
 
     def use(self) -> bool:
@@ -83,7 +83,7 @@ class Corpus:
 
 
 def alter_manifest_value(corpus: Corpus, data: st.DataObject) -> None:
-    """Another value at one place of the manifest."""
+    """Replace the value at one place of the manifest."""
     manifest = json.loads(json.dumps(corpus.manifest))
     node: Any = manifest
     while True:
@@ -97,7 +97,7 @@ def alter_manifest_value(corpus: Corpus, data: st.DataObject) -> None:
 
 
 def alter_manifest_text(corpus: Corpus, data: st.DataObject) -> None:
-    """Another piece of text at one place of the manifest, or another manifest."""
+    """Replace a piece of the text of the manifest, or the whole text."""
     text = json.dumps(corpus.manifest)
     start = data.draw(st.integers(0, len(text)))
     stop = data.draw(st.integers(start, min(len(text), start + 40)))
@@ -122,7 +122,7 @@ def alter_arrow_file(corpus: Corpus, data: st.DataObject) -> None:
 
 
 def alter_length(corpus: Corpus, data: st.DataObject) -> None:
-    """A length, offset or id that the file really has, replaced wherever it stands."""
+    """An existing length, offset or id of the file, replaced at every place."""
     record = data.draw(st.sampled_from(list_records(corpus.manifest)))
     content = corpus.files[corpus.corpus / record["path"]]
     kind = data.draw(st.sampled_from(["<i8", "<i4", "<u2"]))
@@ -137,7 +137,7 @@ def alter_length(corpus: Corpus, data: st.DataObject) -> None:
 
 
 def exchange_files(corpus: Corpus, data: st.DataObject) -> None:
-    """The content of one file in place of another's."""
+    """Replace the content of one file by that of another."""
     paths = [record["path"] for record in list_records(corpus.manifest)]
     target, source = (data.draw(st.sampled_from(paths)) for _ in range(2))
     replace_content(corpus.corpus, target, corpus.files[corpus.corpus / source])

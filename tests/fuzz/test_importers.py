@@ -1,4 +1,4 @@
-"""No input crashes an importer, hangs it or leaves a part of a corpus behind."""
+"""No input crashes or hangs an importer, or leaves a partial corpus."""
 
 import signal
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""A limit on the time of one input, in processor time and in waiting.
+"""A limit on the time of one input: processor time and total time.
 
-A blocked read takes no processor time, and on a busy machine a quick input still waits for its turn.
+A blocked read takes no processor time, and on a busy machine a quick input may wait for a core.
 """
 
 import signal
@@ -18,7 +18,7 @@ MAX_SECONDS = 60
 def limit_time(cpu_seconds: float = MAX_CPU_SECONDS, seconds: float = MAX_SECONDS) -> Iterator[None]:
     """Raise AssertionError in a block that takes more processor time or more time than this.
 
-    No OSError such as TimeoutError, which readers take for a fault of the file and turn into a refusal.
+    The error is not an OSError such as TimeoutError, because readers would report it as a fault of the file.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -31,7 +31,7 @@ from memtune.training.checkpoint import RECORD_FILE, read_record
 from memtune.values import digest
 from tests.fuzz.time_limit import limit_time
 from tests.golden.tiny_corpus import make_tiny_corpus
-from tests.unit.training.conftest import new_trial
+from tests.unit.training.conftest import make_small_trial
 
 __all__ = ["TARGETS", "run_inputs"]
 
@@ -82,7 +82,8 @@ class Target:
         self.folder = folder
         self.corpus: Corpus = make_tiny_corpus(folder / "corpus", train=20)
         trainer = GradientTrainer(
-            new_trial({"family": "lstm", "width": 3}, optimiser={"kind": "adam"}, epochs=2), self.corpus
+            make_small_trial({"family": "lstm", "width": 3}, optimiser={"kind": "adam"}, epochs=2),
+            self.corpus,
         )
         trainer.advance()
         trainer.train_for(0)
@@ -105,7 +106,7 @@ class Target:
         check_spaces(path, load_study(path), VOCABULARY_SIZE)
 
     def read_checkpoint(self, alterations: list[tuple[int, str, int, Any, bool]]) -> None:
-        """Read an altered checkpoint in every way that there is, and resume from it."""
+        """Read an altered checkpoint in every way, and resume from it."""
         folder = self.folder / "altered"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.folder / "original", folder)

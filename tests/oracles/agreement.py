@@ -30,7 +30,7 @@ def assert_agreement(
     parameters = _copy_as_float64(model)
     _set_seed(seed)
     expected_BTV = _stack(oracle(model.config, parameters, inputs_BT))[:, carried_from:]
-    expected_loss = -_log_likelihood(expected_BTV, targets_BT[:, carried_from:])
+    expected_loss = -_compute_log_likelihood(expected_BTV, targets_BT[:, carried_from:])
 
     state = logits(model, inputs_BT[:, :carried_from])[1] if carried_from else None
     rest_BT = inputs_BT[:, carried_from:]
@@ -77,5 +77,5 @@ def _stack(sentences: list[list[Tensor]]) -> Tensor:
     return torch.stack([torch.stack(sentence) for sentence in sentences])
 
 
-def _log_likelihood(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
+def _compute_log_likelihood(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
     return logits_BTV.log_softmax(2).gather(2, targets_BT.unsqueeze(2)).sum()

@@ -11,23 +11,23 @@ from torch import Tensor
 
 from memtune.models import AttentionLSTMConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import lstm_stack, output_logits
+from tests.oracles.lstm import compute_output_logits, run_lstm_stack
 from tests.oracles.output_layers import Parameters
 
 
-def attention_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_attention_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """logits[b][t], a vector over the vocabulary, from a zero state."""
-    return [_sentence(config, parameters, words.tolist())[0] for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist())[0] for words in tokens_BT]
 
 
-def attention_lstm_weights(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_attention_lstm_weights(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """weights[b][t], one weight for each previous state within reach, the oldest first."""
-    return [_sentence(config, parameters, words.tolist())[1] for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist())[1] for words in tokens_BT]
 
 
-def _sentence(config, parameters: Parameters, words: list[int]) -> tuple[list[Tensor], list[Tensor]]:
+def _read_sentence(config, parameters: Parameters, words: list[int]) -> tuple[list[Tensor], list[Tensor]]:
     embeddings = [parameters["embedding.weight"][word] for word in words]
-    states = lstm_stack(parameters, "stack.lstm", config.layers, embeddings)
+    states = run_lstm_stack(parameters, "stack.lstm", config.layers, embeddings)
     states = [torch.zeros_like(states[0]), *states]  # h_0, h_1, ..., h_T
     W_hm = parameters["combination.memory.weight"]
     W_hh = parameters["combination.hidden.weight"]
@@ -40,7 +40,7 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> tuple[list[Te
         m = sum(weight * value for weight, (_, value, _) in zip(a, previous, strict=True))
         combined.append(W_hh @ predict + W_hm @ m)
         attention.append(a)
-    return output_logits(config, parameters, combined), attention
+    return compute_output_logits(config, parameters, combined), attention
 
 
 def _split_hidden(config, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,7 +74,7 @@ def make_case(
     """Wide initial values make attention uneven, so that reading a wrong slot changes the result."""
     return OracleCase(
         config=AttentionLSTMConfig(**{"width": 7, "memory_size": 4, "initial_range": 0.8} | fields),
-        logits=attention_lstm_logits,
+        logits=compute_attention_lstm_logits,
         lengths=lengths,
         float32_lengths=float32_lengths,
         cuts=cuts,

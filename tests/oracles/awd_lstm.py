@@ -11,23 +11,23 @@ from torch import Tensor
 
 from memtune.models import AWDLSTMConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import output_logits
+from tests.oracles.lstm import compute_output_logits
 from tests.oracles.output_layers import Parameters
 
 
-def awd_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor, masks) -> list[list[Tensor]]:
+def compute_awd_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor, masks) -> list[list[Tensor]]:
     """logits[b][t], a vector over the vocabulary, from a zero state."""
-    _, masked = awd_lstm_outputs(config, parameters, tokens_BT, masks)
-    return [output_logits(config, parameters, outputs) for outputs in masked]
+    _, masked = compute_awd_lstm_outputs(config, parameters, tokens_BT, masks)
+    return [compute_output_logits(config, parameters, outputs) for outputs in masked]
 
 
-def awd_lstm_outputs(config, parameters: Parameters, tokens_BT: Tensor, masks):
+def compute_awd_lstm_outputs(config, parameters: Parameters, tokens_BT: Tensor, masks):
     """[b][t] of the last layer's output, and of the same after dropout, which the output layer reads."""
     raw, masked = [], []
     for row, words in enumerate(tokens_BT):
         values = [_embed(parameters["embedding.weight"], masks, word, row) for word in words.tolist()]
         for layer in range(config.layers):
-            values = _layer(parameters, layer, values, masks.recurrent_GH[layer])
+            values = _run_layer(parameters, layer, values, masks.recurrent_GH[layer])
             raw_values, values = values, [_apply_mask(h, masks.read_B1H[layer + 1], row) for h in values]
         raw.append(raw_values)
         masked.append(values)
@@ -43,7 +43,7 @@ def _apply_mask(vector: Tensor, mask_B1H: Tensor | None, row: int) -> Tensor:
     return vector if mask_B1H is None else vector * mask_B1H[row, 0]
 
 
-def _layer(
+def _run_layer(
     parameters: Parameters, layer: int, inputs: list[Tensor], recurrent_mask: Tensor | None
 ) -> list[Tensor]:
     W, U, b_input, b_recurrent = (
@@ -65,7 +65,9 @@ def _layer(
     return outputs
 
 
-def activation_regularisation(config, raw_outputs, masked_outputs, is_counted: list[list[bool]]) -> Tensor:
+def compute_activation_regularisation(
+    config, raw_outputs, masked_outputs, is_counted: list[list[bool]]
+) -> Tensor:
     """alpha times the mean square of the masked outputs, plus beta times that of the differences between
     steps, all times the number of counted tokens.
     """
@@ -86,7 +88,7 @@ def bind_masks(model):
     """The oracle under the masks that the model draws next; in evaluation there are none."""
 
     def oracle(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
-        return awd_lstm_logits(config, parameters, tokens_BT, model._draw_masks(len(tokens_BT)))
+        return compute_awd_lstm_logits(config, parameters, tokens_BT, model._draw_masks(len(tokens_BT)))
 
     return oracle
 

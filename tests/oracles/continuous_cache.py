@@ -8,7 +8,7 @@ from torch import Tensor
 from memtune.models import NeuralLanguageModel, logits
 
 
-def cached_nats(
+def compute_cached_nats(
     model: NeuralLanguageModel, texts: list[list[int]], size: int, flatness: float, weight: float
 ) -> list[float]:
     """Nats of every word of every text, in order; each text resets the state but not the cache."""

@@ -14,38 +14,38 @@ Sentence = tuple[list[int], list[int], list[int]]
 BOUNDARY = 0
 
 
-def dependency_rnn_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_dependency_rnn_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """logits[b][t] of a text read from left to right, from the state before a text and without labels."""
     rows = []
     for words in tokens_BT.tolist():
         labels = [-1] * len(words)
         rows.append(
             [
-                _logits(config, parameters, words[: t + 1], h, f)
-                for t, (h, f) in enumerate(_steps(config, parameters, words, labels))
+                _compute_logits(config, parameters, words[: t + 1], h, f)
+                for t, (h, f) in enumerate(_run_steps(config, parameters, words, labels))
             ]
         )
     return rows
 
 
-def discounted_nats(config, parameters: Parameters, sentences: list[Sentence]) -> Tensor:
+def compute_discounted_nats(config, parameters: Parameters, sentences: list[Sentence]) -> Tensor:
     """-log p of each word summed over all paths, each time discounted by the number of paths through it."""
     total = torch.zeros((), dtype=torch.float64)
     for sentence in sentences:
         paths = find_paths(sentence[1])
         for path in paths:
-            for word, nats in zip(path, path_nats(config, parameters, sentence, path), strict=True):
+            for word, nats in zip(path, compute_path_nats(config, parameters, sentence, path), strict=True):
                 total = total + nats / sum(word in other for other in paths)
     return total
 
 
-def path_nats(config, parameters: Parameters, sentence: Sentence, path: list[int]) -> list[Tensor]:
+def compute_path_nats(config, parameters: Parameters, sentence: Sentence, path: list[int]) -> list[Tensor]:
     """-log p of each word of a path from root to leaf, the root's given the boundary."""
     words, _, labels = sentence
     read = [BOUNDARY, *(words[place] for place in path[:-1])]
-    steps = _steps(config, parameters, read, [labels[place] for place in path])
+    steps = _run_steps(config, parameters, read, [labels[place] for place in path])
     return [
-        -_logits(config, parameters, read[: t + 1], h, f).log_softmax(0)[words[place]]
+        -_compute_logits(config, parameters, read[: t + 1], h, f).log_softmax(0)[words[place]]
         for t, (place, (h, f)) in enumerate(zip(path, steps, strict=True))
     ]
 
@@ -62,7 +62,9 @@ def find_paths(heads: list[int]) -> list[list[int]]:
     return paths
 
 
-def _steps(config, parameters: Parameters, read: list[int], labels: list[int]) -> list[tuple[Tensor, Tensor]]:
+def _run_steps(
+    config, parameters: Parameters, read: list[int], labels: list[int]
+) -> list[tuple[Tensor, Tensor]]:
     """h and f after each word; labels[t] is the label of the edge to the word predicted after word t."""
     own = {name.removeprefix("body."): value for name, value in parameters.items()}
     start = 1.0 if config.initial_state == "ones" else 0.0
@@ -82,7 +84,7 @@ def _steps(config, parameters: Parameters, read: list[int], labels: list[int]) -
     return steps
 
 
-def _logits(config, parameters: Parameters, read: list[int], h: Tensor, f: Tensor) -> Tensor:
+def _compute_logits(config, parameters: Parameters, read: list[int], h: Tensor, f: Tensor) -> Tensor:
     if config.labels and config.label_features in ("output", "both"):
         h = torch.cat([h, f])
     if config.maximum_entropy is not None:
@@ -102,7 +104,7 @@ def make_case(**fields) -> OracleCase:
     """Texts from left to right; trees are in tests/unit/models/test_dependency_rnn.py."""
     return OracleCase(
         config=DependencyRNNConfig(width=6, initial_range=0.8, **fields),
-        logits=dependency_rnn_logits,
+        logits=compute_dependency_rnn_logits,
         prepare=fill_zero_parameters,
         rows=3,
     )

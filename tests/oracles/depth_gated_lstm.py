@@ -7,16 +7,16 @@ from torch import Tensor
 
 from memtune.models import DepthGatedLSTMConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import output_logits
+from tests.oracles.lstm import compute_output_logits
 from tests.oracles.output_layers import Parameters
 
 
-def depth_gated_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_depth_gated_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """logits[b][t], a vector over the vocabulary, from a zero state."""
-    return [_sentence(config, parameters, words.tolist()) for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist()) for words in tokens_BT]
 
 
-def _sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
+def _read_sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
     zeros = parameters["output.bias"].new_zeros(config.width)
     hidden, cells = [zeros] * config.layers, [zeros] * config.layers
     outputs = []
@@ -26,7 +26,7 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
             x, below = _step(config, parameters, f"layers.{layer}", x, below, hidden[layer], cells[layer])
             hidden[layer], cells[layer] = x, below
         outputs.append(x)
-    return output_logits(config, parameters, outputs)
+    return compute_output_logits(config, parameters, outputs)
 
 
 def _step(
@@ -41,23 +41,23 @@ def _step(
     f = (f + R_f @ h).sigmoid()
     memory = f * c + i * (candidate + R_candidate @ h).tanh()
     if depth:
-        d = depth[0] + _share(parameters[f"{name}.cell_weight"], c)
+        d = depth[0] + _weight_memory(parameters[f"{name}.cell_weight"], c)
         if below is None:
             below = parameters[f"{name}.value.weight"] @ x
         else:
-            d = d + _share(parameters[f"{name}.lower_weight"], below)
+            d = d + _weight_memory(parameters[f"{name}.lower_weight"], below)
         memory = memory + d.sigmoid() * below
     return o * memory.tanh(), memory
 
 
-def _share(weight: Tensor, memory: Tensor) -> Tensor:
+def _weight_memory(weight: Tensor, memory: Tensor) -> Tensor:
     return weight * memory if weight.dim() == 1 else weight @ memory
 
 
 def make_case(**fields) -> OracleCase:
     """Wide initial values, so that the gates are not close to one half."""
     config = DepthGatedLSTMConfig(**{"width": 5, "initial_range": 0.8} | fields)
-    return OracleCase(config=config, logits=depth_gated_lstm_logits)
+    return OracleCase(config=config, logits=compute_depth_gated_lstm_logits)
 
 
 CASES = {

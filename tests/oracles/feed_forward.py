@@ -8,12 +8,12 @@ from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.output_layers import Parameters
 
 
-def feed_forward_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_feed_forward_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """logits[b][t], a vector over the vocabulary; the features of x run from the oldest word on."""
-    return [_sentence(config, parameters, words.tolist()) for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist()) for words in tokens_BT]
 
 
-def _sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
+def _read_sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
     C, H, d = (parameters[name] for name in ("embedding.weight", "hidden.weight", "hidden.bias"))
     b, UW = parameters["output.bias"], parameters["output.weight"]
     U, W = UW[:, : config.width], UW[:, config.width :]
@@ -28,7 +28,7 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
 
 def make_case(order: int, direct: bool) -> OracleCase:
     config = FeedForwardConfig(width=6, embedding_width=4, initial_range=0.6, order=order, direct=direct)
-    return OracleCase(config=config, logits=feed_forward_logits, cuts=(1, 3, 4, 5, 15), rows=3)
+    return OracleCase(config=config, logits=compute_feed_forward_logits, cuts=(1, 3, 4, 5, 15), rows=3)
 
 
 CASES = {

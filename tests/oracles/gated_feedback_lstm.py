@@ -8,16 +8,18 @@ from torch import Tensor
 
 from memtune.models import GatedFeedbackLSTMConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import output_logits
+from tests.oracles.lstm import compute_output_logits
 from tests.oracles.output_layers import Parameters
 
 
-def gated_feedback_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_gated_feedback_lstm_logits(
+    config, parameters: Parameters, tokens_BT: Tensor
+) -> list[list[Tensor]]:
     """logits[b][t], a vector over the vocabulary, from a zero state."""
-    return [_sentence(config, parameters, words.tolist()) for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist()) for words in tokens_BT]
 
 
-def _sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
+def _read_sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
     zeros = parameters["output.bias"].new_zeros(config.width)
     hidden, cells = [zeros] * config.layers, [zeros] * config.layers
     outputs = []
@@ -27,7 +29,7 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
             x, cells[layer] = _step(config, parameters, layer, x, before, cells[layer])
             hidden[layer] = x
         outputs.append(x)
-    return output_logits(config, parameters, outputs)
+    return compute_output_logits(config, parameters, outputs)
 
 
 def _step(
@@ -53,7 +55,7 @@ def _step(
 def make_case(**fields) -> OracleCase:
     """Wide initial values, so that the gates are not close to one half."""
     config = GatedFeedbackLSTMConfig(**{"width": 5, "initial_range": 0.8} | fields)
-    return OracleCase(config=config, logits=gated_feedback_lstm_logits)
+    return OracleCase(config=config, logits=compute_gated_feedback_lstm_logits)
 
 
 CASES = {

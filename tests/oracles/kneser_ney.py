@@ -34,9 +34,9 @@ class ReferenceKneserNey:
         started = {gram: count for gram, count in self.counts[n].items() if gram[0] == START_SYMBOL}
         return preceded + Counter(started)
 
-    def probability(self, context: NGram, word: int) -> float:
+    def compute_probability(self, context: NGram, word: int) -> float:
         """Probability of the word after at most order - 1 words of context."""
-        lower = self.probability(context[1:], word) if context else 1 / self.vocabulary_size
+        lower = self.compute_probability(context[1:], word) if context else 1 / self.vocabulary_size
         n = len(context)
         total = self.totals[n].get(context, 0)
         if not total:
@@ -45,7 +45,7 @@ class ReferenceKneserNey:
         gain = count - self.discounts[n][min(count, 3)]
         return gain / total + self.discounted_mass[n][context] / total * lower
 
-    def log_probabilities(self, sentences: list[list[int]]) -> list[float]:
+    def compute_log_probabilities(self, sentences: list[list[int]]) -> list[float]:
         """Log probability of every token of every sentence, in order."""
         found = []
         for sentence in sentences:
@@ -54,16 +54,16 @@ class ReferenceKneserNey:
                 context = (
                     tuple(started[max(0, position - self.order + 1) : position]) if self.order > 1 else ()
                 )
-                found.append(log(self.probability(context, word)))
+                found.append(log(self.compute_probability(context, word)))
         return found
 
 
 def iterate_ngrams(sentence: list[int], order: int) -> Iterator[NGram]:
     """Every n-gram up to the order that ends in a token of the sentence and begins no earlier than it."""
-    said = (START_SYMBOL, *sentence)
-    for position in range(1, len(said)):
+    padded = (START_SYMBOL, *sentence)
+    for position in range(1, len(padded)):
         for n in range(1, min(order, position + 1) + 1):
-            yield said[position - n + 1 : position + 1]
+            yield padded[position - n + 1 : position + 1]
 
 
 def compute_discounts(counts: Counter) -> tuple[float, float, float, float]:

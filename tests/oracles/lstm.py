@@ -13,21 +13,21 @@ from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.output_layers import Parameters, predict
 
 
-def lstm_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """logits[b][t], a vector over the vocabulary, from a zero state."""
-    return [_sentence(config, parameters, words.tolist()) for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist()) for words in tokens_BT]
 
 
-def _sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
+def _read_sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
     embeddings = [parameters["embedding.weight"][word] for word in words]
-    hidden = lstm_stack(parameters, "stack.lstm", config.layers, embeddings)
-    return output_logits(config, parameters, hidden)
+    hidden = run_lstm_stack(parameters, "stack.lstm", config.layers, embeddings)
+    return compute_output_logits(config, parameters, hidden)
 
 
-def lstm_stack(parameters: Parameters, name: str, layers: int, inputs: list[Tensor]) -> list[Tensor]:
+def run_lstm_stack(parameters: Parameters, name: str, layers: int, inputs: list[Tensor]) -> list[Tensor]:
     """The last layer's hidden vector after each input, from a zero state."""
     for layer in range(layers):
-        inputs = _layer(
+        inputs = _run_layer(
             inputs,
             parameters[f"{name}.weight_ih_l{layer}"],
             parameters[f"{name}.weight_hh_l{layer}"],
@@ -36,7 +36,7 @@ def lstm_stack(parameters: Parameters, name: str, layers: int, inputs: list[Tens
     return inputs
 
 
-def _layer(inputs: list[Tensor], W: Tensor, U: Tensor, b: Tensor) -> list[Tensor]:
+def _run_layer(inputs: list[Tensor], W: Tensor, U: Tensor, b: Tensor) -> list[Tensor]:
     width = U.shape[1]
     hidden = cell = W.new_zeros(width)
     outputs = []
@@ -52,11 +52,13 @@ def _layer(inputs: list[Tensor], W: Tensor, U: Tensor, b: Tensor) -> list[Tensor
     return outputs
 
 
-def output_logits(config, parameters: Parameters, hidden: list[Tensor]) -> list[Tensor]:
+def compute_output_logits(config, parameters: Parameters, hidden: list[Tensor]) -> list[Tensor]:
     return [predict(config, parameters, h) for h in hidden]
 
 
-def regularised_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor, masks) -> list[list[Tensor]]:
+def compute_regularised_lstm_logits(
+    config, parameters: Parameters, tokens_BT: Tensor, masks
+) -> list[list[Tensor]]:
     """The logits under the masks of each layer and of the output, as `LSTMStack` draws them.
 
     Semeniuta et al. (2016): a mask multiplies the candidate. Gal and Ghahramani (2016): one mask per sequence
@@ -72,14 +74,14 @@ def regularised_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor, m
                 parameters[f"stack.lstm.{name}_l{layer}"]
                 for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             ]
-            values = _regularised_layer(values, weights, mask, row)
+            values = _run_regularised_layer(values, weights, mask, row)
         if output is not None:
             values = [h * output[row, 0] for h in values]
-        logits.append(output_logits(config, parameters, values))
+        logits.append(compute_output_logits(config, parameters, values))
     return logits
 
 
-def _regularised_layer(inputs: list[Tensor], weights: list[Tensor], masks, row: int) -> list[Tensor]:
+def _run_regularised_layer(inputs: list[Tensor], weights: list[Tensor], masks, row: int) -> list[Tensor]:
     W, U, b_input, b_recurrent = weights
     width = U.shape[1]
     h = c = W.new_zeros(width)
@@ -112,14 +114,14 @@ def bind_masks(model):
 
     def oracle(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
         masks = model.stack._draw_masks(model.embedding(tokens_BT))
-        return regularised_lstm_logits(config, parameters, tokens_BT, masks)
+        return compute_regularised_lstm_logits(config, parameters, tokens_BT, masks)
 
     return oracle
 
 
 def make_case(**fields) -> OracleCase:
     config = LSTMConfig(**{"width": 6, "initial_range": 0.5} | fields)
-    return OracleCase(config=config, logits=lstm_logits, rows=3)
+    return OracleCase(config=config, logits=compute_lstm_logits, rows=3)
 
 
 def make_masked_case(is_training: bool = True, **fields) -> OracleCase:

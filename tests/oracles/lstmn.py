@@ -9,25 +9,27 @@ from torch.nn import functional
 
 from memtune.models import LSTMNConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import output_logits
+from tests.oracles.lstm import compute_output_logits
 from tests.oracles.output_layers import Parameters
 
 
-def lstmn_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_lstmn_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """logits[b][t], a vector over the vocabulary, from a tape of one slot of zeros."""
-    return [_sentence(config, parameters, words.tolist())[0] for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist())[0] for words in tokens_BT]
 
 
-def lstmn_attention(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[list[Tensor]]]:
+def compute_lstmn_attention(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[list[Tensor]]]:
     """weights[b][layer][t], one weight for each existing slot, the oldest first."""
-    return [_sentence(config, parameters, words.tolist())[1] for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist())[1] for words in tokens_BT]
 
 
-def _sentence(config, parameters: Parameters, words: list[int]) -> tuple[list[Tensor], list[list[Tensor]]]:
+def _read_sentence(
+    config, parameters: Parameters, words: list[int]
+) -> tuple[list[Tensor], list[list[Tensor]]]:
     inputs = [parameters["embedding.weight"][word] for word in words]
     attention = []
     for layer in range(config.layers):
-        hidden, attended, weights = _layer(config, parameters, f"layers.{layer}", inputs)
+        hidden, attended, weights = _run_layer(config, parameters, f"layers.{layer}", inputs)
         attention.append(weights)
         if layer == 0 and "skip.weight" in parameters:
             inputs = [parameters["skip.weight"] @ x for x in inputs]
@@ -35,10 +37,10 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> tuple[list[Te
             output = attended if config.layer_output == "attended" else hidden
             # 0 * h: without it, a state that no step reads has no gradient, instead of a gradient of zero.
             inputs = [x + y + 0 * h for x, y, h in zip(inputs, output, hidden, strict=True)]
-    return output_logits(config, parameters, hidden), attention
+    return compute_output_logits(config, parameters, hidden), attention
 
 
-def _layer(
+def _run_layer(
     config, parameters: Parameters, name: str, inputs: list[Tensor]
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     width = config.width
@@ -72,7 +74,7 @@ def _score(parameters: Parameters, name: str, h: Tensor, x: Tensor, h_tilde_befo
     return parameters[f"{name}.score"] @ inner.tanh()
 
 
-def reference_layer(layer, inputs_BTE: Tensor) -> Tensor:
+def run_reference_layer(layer, inputs_BTE: Tensor) -> Tensor:
     """hidden_BTH of an `LSTMNLayer` without limit, from a slot of zeros: equations 4 to 9 for a whole batch.
 
     The slow reference of the benchmark: it computes no terms before the loop and keeps only the tapes.
@@ -102,11 +104,11 @@ def make_case(
 ) -> OracleCase:
     """Wide initial values make attention uneven, so that reading a wrong slot changes the result.
 
-    The cuts lie inside, at the end of and after the first tape of 4 slots.
+    The cuts are inside, at the end of and after the first tape of 4 slots.
     """
     return OracleCase(
         config=LSTMNConfig(**{"width": 5, "initial_range": 0.8} | fields),
-        logits=lstmn_logits,
+        logits=compute_lstmn_logits,
         lengths=lengths,
         float32_lengths=float32_lengths,
         cuts=(1, 3, 4, 10, 15),

@@ -13,23 +13,23 @@ from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.output_layers import Parameters
 
 
-def memory_network_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_memory_network_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """logits[b][t], a vector over the vocabulary."""
     W = parameters["output.weight"]
-    return [[W @ u for u, _ in _sentence(config, parameters, words.tolist())] for words in tokens_BT]
+    return [[W @ u for u, _ in _read_sentence(config, parameters, words.tolist())] for words in tokens_BT]
 
 
-def memory_network_attention(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_memory_network_attention(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """weights[b][t] of the last hop, one for each existing word, the oldest first."""
-    return [[p for _, p in _sentence(config, parameters, words.tolist())] for words in tokens_BT]
+    return [[p for _, p in _read_sentence(config, parameters, words.tolist())] for words in tokens_BT]
 
 
-def _sentence(config, parameters: Parameters, words: list[int]) -> list[tuple[Tensor, Tensor]]:
+def _read_sentence(config, parameters: Parameters, words: list[int]) -> list[tuple[Tensor, Tensor]]:
     windows = [words[max(0, t + 1 - config.memory_size) : t + 1] for t in range(len(words))]
-    return [_hops(config, parameters, window) for window in windows]
+    return [_run_hops(config, parameters, window) for window in windows]
 
 
-def _hops(config, parameters: Parameters, window: list[int]) -> tuple[Tensor, Tensor]:
+def _run_hops(config, parameters: Parameters, window: list[int]) -> tuple[Tensor, Tensor]:
     A, C, H = (parameters[f"{name}.weight"] for name in ("input_table", "output_table", "hop"))
     m, c = [A[word] for word in window], [C[word] for word in window]
     if config.temporal_encoding:  # the most recent word reads the last row
@@ -54,11 +54,11 @@ def make_case(
 ) -> OracleCase:
     """Wide initial values make attention uneven, so that reading a wrong slot changes the result.
 
-    The cuts lie inside, at the end of and after the first window of 4 words.
+    The cuts are inside, at the end of and after the first window of 4 words.
     """
     return OracleCase(
         config=MemoryNetworkConfig(**{"width": 5, "memory_size": 4, "initial_range": 0.9} | fields),
-        logits=memory_network_logits,
+        logits=compute_memory_network_logits,
         lengths=lengths,
         float32_lengths=float32_lengths,
         cuts=(1, 3, 4, 10),

@@ -15,9 +15,9 @@ from memtune.models import (
     StackLSTMConfig,
 )
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import lstm_logits, lstm_stack
+from tests.oracles.lstm import compute_lstm_logits, run_lstm_stack
 from tests.oracles.output_layers import Parameters, predict_with_ngrams
-from tests.oracles.rnn import rnn_logits
+from tests.oracles.rnn import compute_rnn_logits
 
 __all__ = ["CASES", "EXAMPLES"]
 
@@ -26,22 +26,22 @@ WORDS = 29
 
 def make_lstm_case(width: int, output: AdaptiveConfig | ClassFactoredConfig, **fields) -> OracleCase:
     config = LSTMConfig(width=width, initial_range=0.5, output=output, **fields)
-    return OracleCase(config=config, logits=lstm_logits, rows=3, words=WORDS)
+    return OracleCase(config=config, logits=compute_lstm_logits, rows=3, words=WORDS)
 
 
 def make_rnn_case(width: int, output: AdaptiveConfig | ClassFactoredConfig, **fields) -> OracleCase:
     config = RNNConfig(width=width, initial_range=0.5, output=output, **fields)
-    return OracleCase(config=config, logits=rnn_logits, rows=3, words=WORDS)
+    return OracleCase(config=config, logits=compute_rnn_logits, rows=3, words=WORDS)
 
 
-def lstm_logits_with_ngrams(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_lstm_logits_with_ngrams(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """logits[b][t] of an LSTM with n-gram connections, from a zero state."""
-    return [_sentence(config, parameters, words.tolist()) for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist()) for words in tokens_BT]
 
 
-def _sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
+def _read_sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
     embeddings = [parameters["body.embedding.weight"][word] for word in words]
-    hidden = lstm_stack(parameters, "body.stack.lstm", config.layers, embeddings)
+    hidden = run_lstm_stack(parameters, "body.stack.lstm", config.layers, embeddings)
     return [predict_with_ngrams(config, parameters, words[: t + 1], h) for t, h in enumerate(hidden)]
 
 
@@ -54,7 +54,7 @@ def make_ngram_case(connections: MaximumEntropyConfig, **fields) -> OracleCase:
     """Few different words, so that n-grams recur."""
     return OracleCase(
         config=LSTMConfig(width=5, initial_range=0.5, maximum_entropy=connections, **fields),
-        logits=lstm_logits_with_ngrams,
+        logits=compute_lstm_logits_with_ngrams,
         prepare=fill_ngram_weights,
         cuts=(1, 2, 7, 15),
         rows=3,

@@ -17,9 +17,9 @@ def predict(config, parameters: Parameters, h: Tensor) -> Tensor:
         case "softmax":
             return apply_linear(config, parameters, "output", h)
         case "class_factored":
-            return class_factored(config, parameters, h)
+            return compute_class_factored_logits(config, parameters, h)
         case "adaptive":
-            return adaptive(parameters, h)
+            return compute_adaptive_logits(parameters, h)
         case other:
             raise ValueError(f"the oracle has no output.kind {other}")
 
@@ -30,7 +30,7 @@ def apply_linear(config, parameters: Parameters, name: str, h: Tensor) -> Tensor
     return y + parameters[f"{name}.bias"] if f"{name}.bias" in parameters else y
 
 
-def class_factored(config, parameters: Parameters, h: Tensor) -> Tensor:
+def compute_class_factored_logits(config, parameters: Parameters, h: Tensor) -> Tensor:
     classes = apply_linear(config, parameters, "output.classes", h)
     words = apply_linear(config, parameters, "output.words", h)
     members = assign_zipfian_classes(config, len(words), len(classes))
@@ -66,7 +66,7 @@ def assign_word_classes(counts: list[float], classes: int, mass: str) -> list[li
     return members
 
 
-def adaptive(parameters: Parameters, h: Tensor) -> Tensor:
+def compute_adaptive_logits(parameters: Parameters, h: Tensor) -> Tensor:
     head = apply_linear(None, parameters, "output.head", h).log_softmax(0)
     clusters = sum(name.endswith("projection.weight") for name in parameters)
     log_p = list(head[: len(head) - clusters])

@@ -10,40 +10,42 @@ from torch import Tensor
 
 from memtune.models import RecurrentMemoryConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import lstm_stack, output_logits
+from tests.oracles.lstm import compute_output_logits, run_lstm_stack
 from tests.oracles.output_layers import Parameters
 
 
-def recurrent_memory_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_recurrent_memory_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """logits[b][t], a vector over the vocabulary, from a zero state."""
-    return [_sentence(config, parameters, words.tolist())[0] for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist())[0] for words in tokens_BT]
 
 
-def recurrent_memory_attention(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_recurrent_memory_attention(
+    config, parameters: Parameters, tokens_BT: Tensor
+) -> list[list[Tensor]]:
     """weights[b][t], one weight for each existing word, the oldest first."""
-    return [_sentence(config, parameters, words.tolist())[1] for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist())[1] for words in tokens_BT]
 
 
-def _sentence(config, parameters: Parameters, words: list[int]) -> tuple[list[Tensor], list[Tensor]]:
+def _read_sentence(config, parameters: Parameters, words: list[int]) -> tuple[list[Tensor], list[Tensor]]:
     embeddings = [parameters["embedding.weight"][word] for word in words]
-    hidden = lstm_stack(parameters, "below.lstm", config.layers, embeddings)
+    hidden = run_lstm_stack(parameters, "below.lstm", config.layers, embeddings)
     composed, attention = [], []
     for t, h in enumerate(hidden):
         window = words[max(0, t + 1 - config.memory_size) : t + 1]
         ahead = words[t + 2 : t + 2 + config.memory_size] if config.bidirectional else []
-        s, p = _memory_block(config, parameters, h, window, ahead)
+        s, p = _run_memory_block(config, parameters, h, window, ahead)
         composed.append(_compose(config, parameters, s, h))
         attention.append(p)
     if config.layers_above:
-        composed = lstm_stack(parameters, "above.lstm", config.layers_above, composed)
-    return output_logits(config, parameters, composed), attention
+        composed = run_lstm_stack(parameters, "above.lstm", config.layers_above, composed)
+    return compute_output_logits(config, parameters, composed), attention
 
 
-def _memory_block(
+def _run_memory_block(
     config, parameters: Parameters, h: Tensor, window: list[int], ahead: list[int]
 ) -> tuple[Tensor, Tensor]:
     """Equations 1 to 3; later words (section 6) read the second half of T, and id 0 is no word."""
-    M, C = _tables(config, parameters)
+    M, C = _get_tables(config, parameters)
     scores, outputs = [], []
     first = config.memory_size - len(window) if config.temporal_alignment == "right" else 0
     places = [(first + place, word) for place, word in enumerate(window)]
@@ -61,7 +63,7 @@ def _memory_block(
     return s, p
 
 
-def _tables(config, parameters: Parameters) -> tuple[Tensor, Tensor]:
+def _get_tables(config, parameters: Parameters) -> tuple[Tensor, Tensor]:
     M = parameters["embedding.weight" if config.tie_memory_input else "memory.input_table.weight"]
     return M, M if config.tie_memory_output else parameters["memory.output_table.weight"]
 
@@ -73,17 +75,17 @@ def _compose(config, parameters: Parameters, s: Tensor, h: Tensor) -> Tensor:
         case "projected_sum":
             return s + parameters["memory.composition.hidden.weight"] @ h
         case "gate":
-            return _gate(parameters, s, h, torch.zeros(6, len(h), dtype=h.dtype))
+            return _apply_gate(parameters, s, h, torch.zeros(6, len(h), dtype=h.dtype))
         case "gate_biased":
             biases = [
                 parameters[f"memory.composition.{name}.bias"] for name in ("context", "hidden", "candidate")
             ]
-            return _gate(parameters, s, h, torch.cat(biases).view(6, -1))
+            return _apply_gate(parameters, s, h, torch.cat(biases).view(6, -1))
         case other:
             raise ValueError(f"the oracle has no composition {other}")
 
 
-def _gate(parameters: Parameters, s: Tensor, h: Tensor, biases: Tensor) -> Tensor:
+def _apply_gate(parameters: Parameters, s: Tensor, h: Tensor, biases: Tensor) -> Tensor:
     """Equations 4 to 7; one bias for each of the six maps, zero as printed."""
     W_sz, W_sr, W_s = parameters["memory.composition.context.weight"].chunk(3)
     U_hz, U_hr = parameters["memory.composition.hidden.weight"].chunk(2)
@@ -105,7 +107,7 @@ def make_case(
     """Wide initial values make attention uneven, so that reading a wrong slot changes the result."""
     return OracleCase(
         config=RecurrentMemoryConfig(**{"width": 5, "initial_range": 0.8} | fields),
-        logits=recurrent_memory_logits,
+        logits=compute_recurrent_memory_logits,
         lengths=lengths,
         float32_lengths=float32_lengths,
         cuts=cuts,

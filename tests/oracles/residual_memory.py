@@ -17,7 +17,7 @@ Layer = list[list[Tensor]]
 """layer[b][t], a vector of H."""
 
 
-def residual_memory_logits(
+def compute_residual_memory_logits(
     config, parameters: Parameters, tokens_BT: Tensor, running: Mapping[str, Tensor] | None = None
 ) -> list[list[Tensor]]:
     """logits[b][t], a vector over the vocabulary.
@@ -27,21 +27,26 @@ def residual_memory_logits(
     layers = [[[parameters["embedding.weight"][word] for word in words] for words in tokens_BT.tolist()]]
     for layer in range(1, config.layers + 1):
         sums = [
-            [_preactivation(config, parameters, layers, layer, b, t) for t in range(tokens_BT.shape[1])]
+            [
+                _compute_preactivation(config, parameters, layers, layer, b, t)
+                for t in range(tokens_BT.shape[1])
+            ]
             for b in range(len(tokens_BT))
         ]
         if config.batch_norm:
-            sums = _batch_normalise(parameters, f"layers.{layer - 1}.normalise", sums, running)
+            sums = _normalise_batch(parameters, f"layers.{layer - 1}.normalise", sums, running)
         layers.append([[a * (a > 0) for a in row] for row in sums])
     W, b = parameters["output.weight"], parameters["output.bias"]
     return [[W @ h + b for h in row] for row in layers[-1]]
 
 
-def _preactivation(config, parameters: Parameters, layers: list[Layer], layer: int, b: int, t: int) -> Tensor:
+def _compute_preactivation(
+    config, parameters: Parameters, layers: list[Layer], layer: int, b: int, t: int
+) -> Tensor:
     """The input of the ReLU of a layer, before batch norm."""
     name = f"layers.{layer - 1}"
-    C, P = parameters[f"{name}.current_HH"], parameters[past_parameter_name(config, layer)]
-    now, before = layers[layer - 1][b][t], t - delay(config, layer)
+    C, P = parameters[f"{name}.current_HH"], parameters[get_past_parameter_name(config, layer)]
+    now, before = layers[layer - 1][b][t], t - get_delay(config, layer)
     past = layers[layer - 1][b][before] if before >= 0 else torch.zeros_like(now)
     total = C @ now + (P @ (C @ past) if config.past == "shared" else P @ past)
     if config.residual_interval and layer % config.residual_interval == 0:
@@ -49,16 +54,16 @@ def _preactivation(config, parameters: Parameters, layers: list[Layer], layer: i
     return total if config.batch_norm else total + parameters[f"{name}.normalise.shift_H"]
 
 
-def delay(config, layer: int) -> int:
+def get_delay(config, layer: int) -> int:
     return 1 + (layer - 1) // config.phi
 
 
-def past_parameter_name(config, layer: int) -> str:
+def get_past_parameter_name(config, layer: int) -> str:
     """The name of a layer's P; a shared P has the name of the first layer."""
     return f"layers.{0 if config.past == 'shared' else layer - 1}.past_HH"
 
 
-def _batch_normalise(
+def _normalise_batch(
     parameters: Parameters, name: str, sums: Layer, running: Mapping[str, Tensor] | None
 ) -> Layer:
     every = torch.stack([a for row in sums for a in row])
@@ -70,20 +75,21 @@ def _batch_normalise(
     return [[scale * (a - mean) / (variance + 1e-3).sqrt() + shift for a in row] for row in sums]
 
 
-def window_hidden(config, parameters: Parameters, windows_NW: Tensor) -> Tensor:
+def compute_window_hidden(config, parameters: Parameters, windows_NW: Tensor) -> Tensor:
     """hidden_NH of the last word of each window of `context_words` words; every window is computed alone.
 
     Each layer computes only the positions that the layers above read. There is no batch norm.
     """
-    places = _cone(config)
+    places = _find_cone(config)
     hidden = {place: parameters["embedding.weight"][windows_NW[:, -1 - place]] for place in places[0]}
     below = [hidden]
     for layer in range(1, config.layers + 1):
         name = f"layers.{layer - 1}"
         now = torch.cat([below[-1][place] for place in places[layer]])
-        past = torch.cat([below[-1][place + delay(config, layer)] for place in places[layer]])
+        past = torch.cat([below[-1][place + get_delay(config, layer)] for place in places[layer]])
         total = (
-            now @ parameters[f"{name}.current_HH"].T + past @ parameters[past_parameter_name(config, layer)].T
+            now @ parameters[f"{name}.current_HH"].T
+            + past @ parameters[get_past_parameter_name(config, layer)].T
         )
         total = total + parameters[f"{name}.normalise.shift_H"]
         if config.residual_interval and layer % config.residual_interval == 0:
@@ -92,11 +98,11 @@ def window_hidden(config, parameters: Parameters, windows_NW: Tensor) -> Tensor:
     return below[-1][0]
 
 
-def _cone(config) -> list[list[int]]:
+def _find_cone(config) -> list[list[int]]:
     """For each layer from the embeddings up, the distances back at which it is read: places[L] is [0]."""
     places = [[0]]
     for layer in range(config.layers, 0, -1):
-        places.append(sorted({p + step for p in places[-1] for step in (0, delay(config, layer))}))
+        places.append(sorted({p + step for p in places[-1] for step in (0, get_delay(config, layer))}))
     return places[::-1]
 
 
@@ -113,7 +119,7 @@ def move_batch_norm(model) -> None:
 
 def bind_running_statistics(model):
     """The oracle with the running statistics of the model, as in evaluation."""
-    return partial(residual_memory_logits, running=dict(model.named_buffers()))
+    return partial(compute_residual_memory_logits, running=dict(model.named_buffers()))
 
 
 def make_case(
@@ -126,11 +132,11 @@ def make_case(
 ) -> OracleCase:
     """Seven layers with delays 1, 1, 1, 2, 2, 2, 3: a context of 13 words.
 
-    The cuts lie inside, at the end of and after the first context.
+    The cuts are inside, at the end of and after the first context.
     """
     return OracleCase(
         config=ResidualMemoryConfig(**{"width": 6, "layers": 7, "phi": 3, "initial_range": 0.6} | fields),
-        logits=residual_memory_logits if is_training else None,
+        logits=compute_residual_memory_logits if is_training else None,
         bind=None if is_training else bind_running_statistics,
         prepare=leave_as_built if is_training else move_batch_norm,
         is_training=is_training,

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from memtune.models import RNNConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import apply_zoneout, output_logits
+from tests.oracles.lstm import apply_zoneout, compute_output_logits
 from tests.oracles.output_layers import Parameters
 
 ACTIVATIONS = {
@@ -17,12 +17,12 @@ ACTIVATIONS = {
 }
 
 
-def rnn_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_rnn_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """logits[b][t], a vector over the vocabulary, from a zero state."""
-    return [_sentence(config, parameters, words.tolist()) for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist()) for words in tokens_BT]
 
 
-def _sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
+def _read_sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
     f = ACTIVATIONS[config.activation]
     hidden = [parameters["embedding.weight"].new_zeros(config.width) for _ in range(config.layers)]
     outputs = []
@@ -35,10 +35,12 @@ def _sentence(config, parameters: Parameters, words: list[int]) -> list[Tensor]:
             )
             x = hidden[layer] = f(W @ x + R @ hidden[layer] + b + b_recurrent)
         outputs.append(x)
-    return output_logits(config, parameters, outputs)
+    return compute_output_logits(config, parameters, outputs)
 
 
-def regularised_rnn_logits(config, parameters: Parameters, tokens_BT: Tensor, masks) -> list[list[Tensor]]:
+def compute_regularised_rnn_logits(
+    config, parameters: Parameters, tokens_BT: Tensor, masks
+) -> list[list[Tensor]]:
     """The logits under the masks of each layer and of the output, as the model draws them."""
     layers, output = masks
     logits = []
@@ -49,14 +51,14 @@ def regularised_rnn_logits(config, parameters: Parameters, tokens_BT: Tensor, ma
                 parameters[f"layers.{layer}.rnn.{name}_l0"]
                 for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             ]
-            values = _regularised_layer(ACTIVATIONS[config.activation], values, weights, mask, row)
+            values = _run_regularised_layer(ACTIVATIONS[config.activation], values, weights, mask, row)
         if output is not None:
             values = [h * output[row, 0] for h in values]
-        logits.append(output_logits(config, parameters, values))
+        logits.append(compute_output_logits(config, parameters, values))
     return logits
 
 
-def _regularised_layer(f, inputs: list[Tensor], weights: list[Tensor], masks, row: int) -> list[Tensor]:
+def _run_regularised_layer(f, inputs: list[Tensor], weights: list[Tensor], masks, row: int) -> list[Tensor]:
     W, R, b_input, b_recurrent = weights
     h = W.new_zeros(R.shape[0])
     outputs = []
@@ -76,14 +78,14 @@ def bind_masks(model):
 
     def oracle(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
         masks = model._draw_masks(model.embedding(tokens_BT))
-        return regularised_rnn_logits(config, parameters, tokens_BT, masks)
+        return compute_regularised_rnn_logits(config, parameters, tokens_BT, masks)
 
     return oracle
 
 
 def make_case(**fields) -> OracleCase:
     return OracleCase(
-        config=RNNConfig(**{"width": 6, "initial_range": 0.5} | fields), logits=rnn_logits, rows=3
+        config=RNNConfig(**{"width": 6, "initial_range": 0.5} | fields), logits=compute_rnn_logits, rows=3
     )
 
 

@@ -11,17 +11,17 @@ from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.output_layers import Parameters
 
 
-def scrn_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_scrn_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """logits[b][t], a vector over the vocabulary, from a zero state."""
     U, V = parameters["output.weight"].split([config.width, config.context_width], dim=1)
     sentences = []
     for words_T in tokens_BT:
-        steps = scrn_steps(config, parameters, words_T.unsqueeze(0))
+        steps = compute_scrn_steps(config, parameters, words_T.unsqueeze(0))
         sentences.append([U @ h[0] + V @ s[0] for h, s in steps])
     return sentences
 
 
-def scrn_steps(config, parameters: Parameters, tokens_BT: Tensor) -> list[tuple[Tensor, Tensor]]:
+def compute_scrn_steps(config, parameters: Parameters, tokens_BT: Tensor) -> list[tuple[Tensor, Tensor]]:
     """(h_t, s_t) of every row, (B, H) and (B, C), after each word."""
     A, B = parameters["hidden_embedding.weight"][tokens_BT], parameters["context_embedding.weight"][tokens_BT]
     P, R = parameters["context_to_hidden.weight"], parameters["recurrent_HH"]
@@ -38,7 +38,7 @@ def scrn_steps(config, parameters: Parameters, tokens_BT: Tensor) -> list[tuple[
 
 
 def spread_alphas(model) -> None:
-    """Unlike alphas, so that a unit that reads another one's alpha shows."""
+    """Give every unit another alpha, so that reading the wrong one changes the result."""
     if model.config.learn_alpha:
         model.filter.logit_C.data += torch.linspace(-2, 2, model.config.context_width)
 
@@ -48,7 +48,7 @@ def make_case(**fields) -> OracleCase:
     small = {"width": 6, "context_width": 4, "alpha": 0.8, "initial_range": 0.8}
     return OracleCase(
         config=SCRNConfig(**small | fields),
-        logits=scrn_logits,
+        logits=compute_scrn_logits,
         prepare=spread_alphas,
         lengths=(1, 2, 15, 16, 63, 64, 65, 150),
         float32_lengths=(63,),

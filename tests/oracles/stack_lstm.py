@@ -11,23 +11,25 @@ from torch import Tensor
 
 from memtune.models import StackLSTMConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
-from tests.oracles.lstm import lstm_stack, output_logits
+from tests.oracles.lstm import compute_output_logits, run_lstm_stack
 from tests.oracles.output_layers import Parameters
 
 STAY, PUSH, POP = range(3)
 
 
-def stack_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_stack_lstm_logits(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """logits[b][t], a vector over the vocabulary, from a zero state and a stack of zeros."""
-    return [_sentence(config, parameters, words.tolist())[0] for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist())[0] for words in tokens_BT]
 
 
-def stack_lstm_actions(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_stack_lstm_actions(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """Probabilities [b][t] of stay and push after 0, 1, ... K pops, or of stay, push and pop."""
-    return [_sentence(config, parameters, words.tolist())[1] for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist())[1] for words in tokens_BT]
 
 
-def reinforce_objective(config, parameters: Parameters, inputs_BT, targets_BT, actions_BT=None) -> Tensor:
+def compute_reinforce_objective(
+    config, parameters: Parameters, inputs_BT, targets_BT, actions_BT=None
+) -> Tensor:
     """A scalar with the gradient of a discrete stack; without actions the most probable ones are taken.
 
     It sums the costs, the log probability of each action times its discounted return minus the baseline, and
@@ -36,7 +38,7 @@ def reinforce_objective(config, parameters: Parameters, inputs_BT, targets_BT, a
     objective = torch.zeros(())
     for b, (words, targets) in enumerate(zip(inputs_BT.tolist(), targets_BT.tolist(), strict=True)):
         actions = None if actions_BT is None else actions_BT[b].tolist()
-        costs, logarithms, baselines = _discrete_sentence(config, parameters, words, targets, actions)
+        costs, logarithms, baselines = _read_discrete_sentence(config, parameters, words, targets, actions)
         for t in range(len(words)):
             later = range(t, len(words))
             discounted_return = sum(config.discount ** (s - t) * costs[s].detach() for s in later)
@@ -47,14 +49,16 @@ def reinforce_objective(config, parameters: Parameters, inputs_BT, targets_BT, a
     return objective
 
 
-def _discrete_sentence(config, parameters: Parameters, words, targets, actions):
+def _read_discrete_sentence(config, parameters: Parameters, words, targets, actions):
     """Cost of each target, log probability of each action taken, and the baseline before it."""
     embeddings = [parameters["embedding.weight"][word] for word in words]
-    hidden = lstm_stack(parameters, "lstm.lstm", config.layers, embeddings)
+    hidden = run_lstm_stack(parameters, "lstm.lstm", config.layers, embeddings)
     M = torch.zeros(config.stack_size, config.width, dtype=hidden[0].dtype)
     combined, logarithms, baselines = [], [], []
     for t, (x, h) in enumerate(zip(embeddings, hidden, strict=True)):
-        decision = _action_probabilities(config, parameters, M, x if config.policy_reads == "word" else h)[0]
+        decision = _compute_action_probabilities(
+            config, parameters, M, x if config.policy_reads == "word" else h
+        )[0]
         action = int(decision.argmax()) if actions is None else actions[t]
         M = apply_action(action, M, h)
         combined.append(
@@ -62,34 +66,38 @@ def _discrete_sentence(config, parameters: Parameters, words, targets, actions):
         )
         logarithms.append(decision[action].log())
         baselines.append(parameters["baseline.weight"][0] @ h.detach() + parameters["baseline.bias"][0])
-    logits = output_logits(config, parameters, combined)
+    logits = compute_output_logits(config, parameters, combined)
     costs = [-row.log_softmax(0)[target] for row, target in zip(logits, targets, strict=True)]
     return costs, logarithms, baselines
 
 
-def stack_lstm_contributions(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
+def compute_stack_lstm_contributions(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
     """Norm [b][t] of the term of the stack."""
-    return [_sentence(config, parameters, words.tolist())[2] for words in tokens_BT]
+    return [_read_sentence(config, parameters, words.tolist())[2] for words in tokens_BT]
 
 
-def _sentence(config, parameters: Parameters, words: list[int]):
+def _read_sentence(config, parameters: Parameters, words: list[int]):
     embeddings = [parameters["embedding.weight"][word] for word in words]
-    hidden = lstm_stack(parameters, "lstm.lstm", config.layers, embeddings)
+    hidden = run_lstm_stack(parameters, "lstm.lstm", config.layers, embeddings)
     W_hm = parameters["combination.memory.weight"]
     W_hh = parameters["combination.hidden.weight"]
     M = torch.zeros(config.stack_size, config.width, dtype=W_hm.dtype)
     combined, actions, contributions = [], [], []
     for x, h in zip(embeddings, hidden, strict=True):
-        M, probabilities = next_stack(config, parameters, M, x, h)
+        M, probabilities = compute_next_stack(config, parameters, M, x, h)
         combined.append(W_hh @ h + W_hm @ M[0])
         actions.append(probabilities)
         contributions.append((W_hm @ M[0]).norm())
-    return output_logits(config, parameters, combined), actions, contributions
+    return compute_output_logits(config, parameters, combined), actions, contributions
 
 
-def next_stack(config, parameters: Parameters, M: Tensor, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+def compute_next_stack(
+    config, parameters: Parameters, M: Tensor, x: Tensor, h: Tensor
+) -> tuple[Tensor, Tensor]:
     """The stack after a step, and the probabilities of its actions."""
-    decisions = _action_probabilities(config, parameters, M, x if config.policy_reads == "word" else h)
+    decisions = _compute_action_probabilities(
+        config, parameters, M, x if config.policy_reads == "word" else h
+    )
     match config.variant:
         case "multipop":
             return _step_multipop(decisions, M, h)
@@ -102,7 +110,7 @@ def next_stack(config, parameters: Parameters, M: Tensor, x: Tensor, h: Tensor) 
             raise ValueError(f"the oracle has no variant {other}")
 
 
-def _action_probabilities(config, parameters: Parameters, M: Tensor, reading: Tensor) -> Tensor:
+def _compute_action_probabilities(config, parameters: Parameters, M: Tensor, reading: Tensor) -> Tensor:
     """Probabilities (..., K + 1, 3) of stay, push and pop after k = 0 ... K pops."""
     empty = torch.zeros_like(M[..., :1, :])
     cells = torch.cat([M, empty, empty], dim=-2)
@@ -171,7 +179,7 @@ def make_case(
     size = {"width": 5, "stack_size": 4, "policy_width": 3, "initial_range": 0.8}
     return OracleCase(
         config=StackLSTMConfig(**size | fields),
-        logits=stack_lstm_logits,
+        logits=compute_stack_lstm_logits,
         lengths=lengths,
         float32_lengths=float32_lengths,
         cuts=cuts,

@@ -33,24 +33,24 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def output(*arguments: str) -> str:
+def read_output(*arguments: str) -> str:
     """The output of `memtune ...` in this process; the command must succeed."""
     done = CliRunner().invoke(cli.app, list(arguments))
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
-def commands(group: Any = None, path: tuple[str, ...] = ()) -> list[list[str]]:
+def list_commands(group: Any = None, path: tuple[str, ...] = ()) -> list[list[str]]:
     """The words of every command."""
     paths: list[list[str]] = []
     root: Any = typer.main.get_command(cli.app)
     for name, command in (group or root).commands.items():
         is_group = hasattr(command, "commands")
-        paths += commands(command, (*path, name)) if is_group else [[*path, name]]
+        paths += list_commands(command, (*path, name)) if is_group else [[*path, name]]
     return paths
 
 
-@pytest.mark.parametrize("command", commands(), ids=" ".join)
+@pytest.mark.parametrize("command", list_commands(), ids=" ".join)
 def test_every_command_has_help_with_an_example(command: list[str]) -> None:
     shown = CliRunner().invoke(cli.app, [*command, "--help"])
     assert shown.exit_code == 0
@@ -96,13 +96,13 @@ def test_a_corpus_is_imported_listed_shown_and_verified(settings: Settings, tmp_
     text = tmp_path / "text.txt"
     text.write_text("a b c\nb c d\n" * 5)
     files = [part for split in ("train", "valid", "test") for part in (f"--{split}", str(text))]
-    imported = CliRunner().invoke(cli.app, ["corpus", "import", "letters", *files, "--licence", "mine"])
+    imported = CliRunner().invoke(cli.app, ["corpus", "import", "letters", *files, "--licence", "CC0"])
     assert imported.exit_code == 0, imported.output
     listed = json.loads(CliRunner().invoke(cli.app, ["corpus", "list", "--json"]).stdout)
     assert [corpus["name"] for corpus in listed] == ["letters", "tiny"]
     shown = json.loads(CliRunner().invoke(cli.app, ["corpus", "show", "letters", "--json"]).stdout)
     assert shown["manifest"]["splits"]["train"]["tokens"] == 40
-    assert shown["manifest"]["licence"] == "mine"
+    assert shown["manifest"]["licence"] == "CC0"
     assert "is intact" in CliRunner().invoke(cli.app, ["corpus", "verify", "letters"]).stdout
 
 
@@ -110,21 +110,21 @@ def test_questions_are_imported_with_options_of_their_format(settings: Settings,
     (tmp_path / "q.txt").write_text("1a) It's [on].\n1b) It's [off].\n")
     (tmp_path / "a.txt").write_text("1\n")
     options = ["--option", f"answers={tmp_path / 'a.txt'}", "--option", "clitics=split"]
-    output(
+    read_output(
         "corpus", "import", "asked", "--format", "msr-completion", "--test", str(tmp_path / "q.txt"), *options
     )
-    manifest = json.loads(output("corpus", "show", "asked", "--json"))["manifest"]
+    manifest = json.loads(read_output("corpus", "show", "asked", "--json"))["manifest"]
     assert manifest["annotations"]["completion"]["files"]["test"]["rows"] == 1
     assert manifest["splits"]["test"]["tokens"] == 10
-    assert "completion" in output("corpus", "list")
-    assert "msr-completion" in output("corpus", "formats")
+    assert "completion" in read_output("corpus", "list")
+    assert "msr-completion" in read_output("corpus", "formats")
 
 
 def test_one_file_is_divided_into_splits(settings: Settings, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("".join(f"line {number}\n" for number in range(200)))
-    output("corpus", "import", "lines", "--train", str(text), "--split", "60,20,20", "--split-seed", "1")
-    splits = json.loads(output("corpus", "show", "lines", "--json"))["manifest"]["splits"]
+    read_output("corpus", "import", "lines", "--train", str(text), "--split", "60,20,20", "--split-seed", "1")
+    splits = json.loads(read_output("corpus", "show", "lines", "--json"))["manifest"]["splits"]
     assert sum(split["sentences"] for split in splits.values()) == 200
     wrong = ["corpus", "import", "lines", "--train", str(text), "--split", "60,40"]
     assert CliRunner().invoke(cli.app, wrong).exit_code == 2
@@ -149,20 +149,20 @@ def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
     assert trained.returncode == 0, trained.stderr
     assert "new champion models:/tiny@champion" in trained.stdout
     assert "evaluate it with: memtune evaluate models:/tiny@champion --split test" in trained.stdout
-    assert "from memtune train" in output("best")
-    (row,) = json.loads(output("compare", "--corpus", "tiny", "--json"))
+    assert "from memtune train" in read_output("best")
+    (row,) = json.loads(read_output("compare", "--corpus", "tiny", "--json"))
     assert row["state"] == "complete"
-    (champion,) = json.loads(output("best", "--corpus", "tiny", "--json"))
-    evaluated = json.loads(output("evaluate", "models:/tiny@champion", "--json"))
+    (champion,) = json.loads(read_output("best", "--corpus", "tiny", "--json"))
+    evaluated = json.loads(read_output("evaluate", "models:/tiny@champion", "--json"))
     assert evaluated["perplexity"] == pytest.approx(champion["figure"], rel=1e-6)
     options = ("--cache-size", "20", "--cache-weight", "0.2", "--json")
-    cached = json.loads(output("evaluate", "models:/tiny@champion", *options))
+    cached = json.loads(read_output("evaluate", "models:/tiny@champion", *options))
     assert cached["cache"] == {"size": 20, "flatness": 0.3, "weight": 0.2}
     assert cached["perplexity"] != evaluated["perplexity"]
     wrong = run("evaluate", "models:/tiny@champion", "--tune-cache", "--cache-weight", "0.2")
     assert wrong.returncode == 2
     assert "leave them out" in wrong.stderr
-    again = output("train", str(file))
+    again = read_output("train", str(file))
     assert "the champion stays" in again
     assert "was already trained to its end, 680 tokens" in again
 
@@ -186,17 +186,17 @@ def test_ask_compares_the_mistakes_of_two_models(settings: Settings, tmp_path: P
         "the cat sleeps <eos>\nthe dog and a cat eat <eos>\na cat zigzags <eos>\n"
     )
     questions.with_suffix(".gold").write_text("2\tsleeps\teat\t0\n5\teat\tsleeps\t6\n2\tzigzags\tzigzag\t1\n")
-    output("corpus", "import", "asked", "--format", "agreement", "--valid", f"{questions}.text")
+    read_output("corpus", "import", "asked", "--format", "agreement", "--valid", f"{questions}.text")
     file = tmp_path / "trial.toml"
     file.write_text(TRIAL)
     for seed in ("0", "1"):
         assert run("train", str(file), "--seed", seed).returncode == 0
-    rows = json.loads(output("compare", "--corpus", "tiny", "--json"))
+    rows = json.loads(read_output("compare", "--corpus", "tiny", "--json"))
     models = ["models:/tiny/1", next(row["run_id"] for row in rows if row["seed"] == 1)]
-    records = json.loads(output("ask", *models, "--questions", "asked", "--json"))
+    records = json.loads(read_output("ask", *models, "--questions", "asked", "--json"))
     assert [(record["questions"], record["not_asked"]) for record in records] == [(2, 1), (2, 1)]
     assert records[0]["by_attractors"]["5+"]["questions"] == 1
-    shown = output("ask", *models, "--questions", "asked", "--answers", str(tmp_path / "answers"))
+    shown = read_output("ask", *models, "--questions", "asked", "--answers", str(tmp_path / "answers"))
     assert "5+" in shown
     assert "mistakes made by these models" in shown
     assert len((tmp_path / "answers" / "tiny-1.tsv").read_text().splitlines()) == 4
@@ -204,7 +204,7 @@ def test_ask_compares_the_mistakes_of_two_models(settings: Settings, tmp_path: P
     assert refused.returncode == 1
     assert 'corpus "tiny" has no annotations' in refused.stderr
     (tmp_path / "labels.txt").write_text("(3 (2 a) (2 cat))\n")
-    output("corpus", "import", "labels", "--format", "sst", "--valid", str(tmp_path / "labels.txt"))
+    read_output("corpus", "import", "labels", "--format", "sst", "--valid", str(tmp_path / "labels.txt"))
     unlike = CliRunner().invoke(cli.app, ["ask", *models, "--questions", "labels"])
     assert str(unlike.exception).startswith('models:/tiny/1: corpus "labels" has sentiment, ')
 
@@ -251,7 +251,7 @@ def test_a_wrong_file_or_corpus_is_an_error_before_torch_is_imported(
 
 CLASSIFIER = """question = "Does it read?"
 
-corpus = "moods"
+corpus = "sentiment"
 
 [model]
 family = "lstm"
@@ -271,17 +271,19 @@ def test_reports_of_a_classifier_have_examples_and_accuracy(settings: Settings, 
     trees = tmp_path / "trees.txt"
     trees.write_text("(4 (2 it) (4 (2 is) (4 good)))\n(0 (2 it) (0 (2 is) (0 bad)))\n" * 10)
     files = [part for split in ("train", "valid") for part in (f"--{split}", str(trees))]
-    output("corpus", "import", "moods", "--format", "sst", *files)
+    read_output("corpus", "import", "sentiment", "--format", "sst", *files)
     file = tmp_path / "trial.toml"
     file.write_text(CLASSIFIER)
     trained = run("train", str(file))
     assert trained.returncode == 0, trained.stderr
-    assert "evaluate it with: memtune evaluate models:/moods@champion\n" in trained.stdout, "no test split"
-    for text in (trained.stdout, output("evaluate", "models:/moods@champion")):
+    assert "evaluate it with: memtune evaluate models:/sentiment@champion\n" in trained.stdout, (
+        "no test split"
+    )
+    for text in (trained.stdout, read_output("evaluate", "models:/sentiment@champion")):
         assert "examples" in text
         assert "tokens" not in text
         assert "perplexity" not in text
-    assert "tokens" not in output("compare", "--corpus", "moods").partition("figure:")[0]
+    assert "tokens" not in read_output("compare", "--corpus", "sentiment").partition("figure:")[0]
 
 
 def test_help_needs_neither_torch_nor_ray_nor_mlflow() -> None:

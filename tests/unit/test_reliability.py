@@ -15,13 +15,13 @@ from tests.cluster.fault_table import (
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_page_has_a_line_for_every_fault(fault: str) -> None:
+def test_the_page_has_a_row_for_every_fault(fault: str) -> None:
     lines = [line for line in PAGE_PATH.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     assert sum(FAULTS[fault].title in line for line in lines) == 1
 
 
 def test_kills_and_losses_of_a_row_are_summed_over_its_tests() -> None:
-    observations = [Observation("head lost", f"test_{name}", 2, 1, "as told") for name in "ab"]
+    observations = [Observation("head lost", f"test_{name}", 2, 1, "") for name in "ab"]
     (line,) = [
         line
         for line in format_page("", observations, "2026-01-01").splitlines()

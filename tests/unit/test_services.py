@@ -124,7 +124,7 @@ def test_mlflow_supports_every_variable_of_its_environment(
 LOCKS = {"nodes": ROOT / "clusters" / "requirements.txt", "services": SERVICES / "requirements.txt"}
 
 
-def pins(path: Path) -> dict[str, str]:
+def read_pins(path: Path) -> dict[str, str]:
     """Version by package, with normalised names."""
     pinned = re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==([\w.+-]+)", path.read_text(), re.MULTILINE)
     return {normalise_name(name): version for name, version in pinned}
@@ -140,7 +140,7 @@ def test_every_locked_package_has_digests_and_the_tested_version(place: str) -> 
     text = LOCKS[place].read_text()
     entries = re.findall(r"^[\w.-]+==.*(?:\n .*)*", text, re.MULTILINE)
     assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
-    tested, locked = pins(ROOT / "constraints.txt"), pins(LOCKS[place])
+    tested, locked = read_pins(ROOT / "constraints.txt"), read_pins(LOCKS[place])
     assert len(locked) == len(entries) > 90
     assert {name: v for name, v in locked.items() if tested.get(name, v) != v} == {}
 
@@ -150,11 +150,11 @@ def test_nodes_have_every_dependency_of_memtune() -> None:
     clouds = [*project["optional-dependencies"]["aws"], *project["optional-dependencies"]["gcp"]]
     required = [*project["dependencies"], *clouds]
     named = {normalise_name(re.split(r"[\[<>=]", entry)[0]) for entry in required}
-    assert named - pins(LOCKS["nodes"]).keys() == set()
+    assert named - read_pins(LOCKS["nodes"]).keys() == set()
 
 
 def test_services_have_the_packages_for_passwords_and_buckets() -> None:
-    assert {"mlflow", "flask-wtf", "psycopg-binary", "boto3"} <= pins(LOCKS["services"]).keys()
+    assert {"mlflow", "flask-wtf", "psycopg-binary", "boto3"} <= read_pins(LOCKS["services"]).keys()
 
 
 @pytest.mark.parametrize("path", ["cluster.yaml", "clusters/gcp.yaml", "clusters/onprem.yaml"])

@@ -1,4 +1,4 @@
-"""Studies in simulated time on scripted curves, and the landscape of a small table."""
+"""Studies in simulated time on given curves, and the landscape of a small table."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -247,7 +247,7 @@ def test_memtune_replays_a_study_with_every_sampler_setting(table: CurveTable) -
             assert set(trial.parameters) == make_needed_names(str(trial.parameters["family"]))
 
 
-def test_a_spike_of_one_seed_is_no_luck_of_the_other(table: CurveTable) -> None:
+def test_a_spike_of_one_seed_does_not_improve_the_other(table: CurveTable) -> None:
     spiked = [
         replace(curve, costs=(curve.costs[0], curve.costs[1] + curve.seed, curve.costs[2]))
         for curve in table.curves

@@ -19,9 +19,9 @@ WORKER_IDLE_TIMEOUT_MILLISECONDS = 3_600_000
 
 @contextmanager
 def run_local_instance(folder: Path, cores: int, **options: Any) -> Iterator[None]:
-    """Run a private Ray instance for the time of the block and connect to it.
+    """Run a private Ray instance during the block and connect to it.
 
-    Its session and token lie in `folder`, which must be private: Ray gives its own folders mode 0777. It
+    Its session and token are in `folder`, which must be private: Ray gives its own folders mode 0777. It
     starts with a worker per core when trials use at least half of the machine's; `cores` is how many they
     use. `options` go to ray.init.
     """

@@ -1,4 +1,4 @@
-"""The token of a private Ray instance: whoever has it runs code as this user, so nobody else can read it."""
+"""The token of a private Ray instance: its owner can run code as this user, so only this user can read it."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def use_private_token(folder: Path) -> Iterator[None]:
-    """Ray started in the block has a token of its own in `folder`, whatever the user's variables say.
+    """Ray started in the block has a new token in `folder`, independent of the user's variables.
 
     RAY_AUTH_MODE is unset because Ray then enables tokens for an instance it starts; once Ray is imported,
     setting it has no effect.
@@ -36,7 +36,7 @@ def use_private_token(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def set_environment(values: Mapping[str, str | None]) -> Iterator[None]:
-    """Set or, where the value is None, unset variables of the environment for the time of the block."""
+    """Set or, where the value is None, unset variables of the environment during the block."""
     before = {name: os.environ.get(name) for name in values}
     _update_environment(values)
     try:

@@ -1,7 +1,7 @@
 """The folder of one driver's run: Ray's session, its token and Tune's files, readable by its user alone.
 
-Run folders lie below `<temporary folder>/memtune-<uid>`, mode 0700. They are short because Ray's unix sockets
-lie below them: the kernel limits the path of a socket to 107 bytes, of which Ray takes 68. A run folder is
+Run folders are below `<temporary folder>/memtune-<uid>`, mode 0700. They are short because Ray's unix sockets
+are below them: the kernel limits the path of a socket to 107 bytes, of which Ray takes 68. A run folder is
 removed at the end of its run, also when the driver is killed; what remains of a driver whose cleanup was
 killed too is removed at the start of the user's next run.
 """
@@ -31,7 +31,7 @@ CLEANUP_TIMEOUT_SECONDS = 30
 
 @contextmanager
 def open_run_folder() -> Iterator[Path]:
-    """A new run folder for the time of the block; a process of its own removes it afterwards.
+    """A new run folder during the block; a separate process removes it afterwards.
 
     Processes started in the block with `RUN_FOLDER_VARIABLE` set to the folder are ended with it. Raises
     StorageError when the folder cannot be made or belongs to another user.
@@ -56,7 +56,7 @@ def open_run_folder() -> Iterator[Path]:
 
 
 def _start_cleanup(folder: Path) -> "subprocess.Popen[bytes]":
-    """Start the cleanup in a session of its own, which neither Ctrl-C nor the driver's end reaches."""
+    """Start the cleanup in a new session, so that Ctrl-C and the driver's end do not end it."""
     program = [sys.executable, "-I", "-S", instance_cleanup.__file__, str(folder)]
     return subprocess.Popen(program, stdin=subprocess.PIPE, start_new_session=True, cwd="/")
 

@@ -1,4 +1,4 @@
-"""A notice that tells the workers of one run to store a checkpoint and end, wherever they are.
+"""A notice to the workers of one run, on any node, to store a checkpoint and end.
 
 The notice is a key in the store of Ray's head. A worker is busy in a training step, where Ray's calls to its
 actor wait, so a thread of the worker looks for the key.
@@ -23,7 +23,7 @@ class StopNotice:
         self.key = f"memtune-stop-{uuid.uuid4().hex}"
 
     def publish(self) -> None:
-        """Tell the workers to end."""
+        """Ask the workers to end."""
         put_shared_key(self.key)
 
     def __enter__(self) -> "StopNotice":

@@ -196,7 +196,7 @@ class Proposer:
     def _find_family_in_turn(self, history: History) -> dict[str, Scalar]:
         """The parameters that choose the family with the fewest trials; empty when each has enough.
 
-        A family with many rejections is passed over.
+        A family with many rejections is skipped.
         """
         waiting: list[tuple[int, dict[str, Scalar]]] = []
         for choice in self._candidates.space.family_choices():

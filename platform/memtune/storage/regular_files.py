@@ -1,4 +1,4 @@
-"""Opening local files that somebody else may have written: regular files below one root, and nothing else.
+"""Safe opening of local files that another user may have written: only regular files below one root.
 
 A device such as /dev/zero never ends and a FIFO without a writer never answers, so a path is opened without
 blocking and the open file is examined before anything is read from it.
@@ -19,7 +19,7 @@ CHUNK_BYTES = 2**20
 def check_inside(path: Path, root: Path) -> Path:
     """The path with every symbolic link resolved.
 
-    Raises StorageError when it lies outside `root`, and OSError when it does not exist.
+    Raises StorageError when it is outside `root`, and OSError when it does not exist.
     """
     try:
         resolved = path.resolve(strict=True)

@@ -20,7 +20,7 @@ OPEN_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def open_scratch_folder(parent: Path | None = None) -> Iterator[Path]:
-    """A new folder for the time of the block, below `parent` or the folder for temporary files.
+    """Create a folder for the duration of the block, below `parent` or the folder for temporary files.
 
     Removes those below `parent` whose process of this user was killed. Raises OSError when no folder can be
     made.

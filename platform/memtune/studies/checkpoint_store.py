@@ -130,7 +130,7 @@ class Checkpoints:
 
     @contextmanager
     def open_newest(self, max_tokens: int | None = None) -> Iterator[Path]:
-        """A local copy of the newest undamaged checkpoint, for the time of the block.
+        """A local copy of the newest undamaged checkpoint, during the block.
 
         A damaged or missing one is logged and skipped, and so is one whose best report has more than
         `max_tokens`: a worker that outlived its driver trained past the end of the trial. Raises

@@ -13,7 +13,7 @@ from memtune.tasks.language_modelling import LanguageModelling, LanguageModellin
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig
 from memtune.tasks.sentiment import SentimentConfig
 from memtune.tasks.task import AnyTask, Batch, Metrics, Plan, Task, TaskConfig, build_model, open_task
-from memtune.tasks.tree_modelling import TreeModelling, nats_by_sentence
+from memtune.tasks.tree_language_modelling import TreeLanguageModelling, nats_by_sentence
 
 __all__ = [
     "QUESTION_TASKS",
@@ -39,7 +39,7 @@ __all__ = [
     "SentimentConfig",
     "Task",
     "TaskConfig",
-    "TreeModelling",
+    "TreeLanguageModelling",
     "build_model",
     "evaluate_with_cache",
     "nats_by_sentence",

@@ -24,7 +24,7 @@ from memtune.errors import CorpusError
 from memtune.models.architecture import LanguageModel
 from memtune.objective import Objective
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, batch_by_length
-from memtune.tasks.tree_modelling import nats_by_sentence
+from memtune.tasks.tree_language_modelling import nats_by_sentence
 
 __all__ = ["Completion", "CompletionConfig"]
 

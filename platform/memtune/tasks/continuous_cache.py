@@ -71,7 +71,7 @@ def evaluate_with_cache(
     cache: ContinuousCache,
     device: str | torch.device = "cpu",
 ) -> Metrics:
-    """The metrics of a split under a cache, every predicted token counted once; the model lies on `device`.
+    """The metrics of a split under a cache, every predicted token counted once; the model is on `device`.
 
     Raises ConfigurationError for a model without hidden states.
     """

@@ -22,7 +22,7 @@ from memtune.models.architecture import (
 from memtune.objective import Objective, compute_figure
 from memtune.tasks.item_costs import ItemCosts, compute_sentence_costs
 from memtune.tasks.task import Metrics, Task, TaskConfig
-from memtune.tasks.tree_modelling import TreeModelling
+from memtune.tasks.tree_language_modelling import TreeLanguageModelling
 
 __all__ = ["LanguageModelling", "LanguageModellingConfig", "TextTaskConfig", "perplexity"]
 
@@ -67,7 +67,7 @@ class LanguageModellingConfig(TextTaskConfig):
         return ""
 
     @override
-    def open(self, corpus: Corpus, protocol: Protocol) -> "LanguageModelling | TreeModelling":
+    def open(self, corpus: Corpus, protocol: Protocol) -> "LanguageModelling | TreeLanguageModelling":
         for split in ("train", "valid"):
             if split not in corpus.splits:
                 raise CorpusError(
@@ -75,7 +75,7 @@ class LanguageModellingConfig(TextTaskConfig):
                     f'"ptb+{corpus.name}"'
                 )
         if isinstance(protocol, TreeProtocol):
-            return TreeModelling(corpus, protocol)
+            return TreeLanguageModelling(corpus, protocol)
         protocol.evaluation_plan(corpus["valid"])  # raises early for a split that it cannot read
         return LanguageModelling(corpus, protocol)
 

@@ -17,7 +17,7 @@ TEST = "a cat sees the cat\n"
 
 @pytest.fixture
 def corpora_folder() -> Callable[[str], Path]:
-    """Gives the folder of a published corpus, or skips the test on a machine without it."""
+    """Returns the folder of a published corpus, or skips the test on a machine without it."""
     root = Path(os.environ.get("MEMTUNE_TEST_CORPORA", REPOSITORY.parent / "shared" / "corpora"))
 
     def find(name: str) -> Path:
@@ -40,7 +40,7 @@ def store(tmp_path) -> CorpusStore:
 
 @pytest.fixture
 def remote_store(tmp_path) -> CorpusStore:
-    """A store that cannot be mapped in place: a file system of its own kind over a local folder."""
+    """A store that cannot be memory-mapped: a file system of another kind over a local folder."""
     root = tmp_path / "remote"
     root.mkdir()
     return CorpusStore(
@@ -50,7 +50,7 @@ def remote_store(tmp_path) -> CorpusStore:
 
 @pytest.fixture
 def write_texts(tmp_path) -> Callable[..., dict[str, TextFile]]:
-    """Writes three texts and gives them as sources."""
+    """Writes three texts and returns them as sources."""
 
     def write(train=TRAIN, valid=VALID, test=TEST, kind="text"):
         sources = {}
@@ -76,7 +76,7 @@ def import_texts(store, cache, write_texts) -> Callable[..., ImportResult]:
 
 
 def read_store_files(folder: Path) -> dict[str, bytes]:
-    """Everything a store holds but its locks."""
+    """All files of a store except locks."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")

@@ -37,7 +37,7 @@ def cached(cache, monkeypatch):
     return found
 
 
-def left(cached) -> set[str]:
+def list_remaining(cached) -> set[str]:
     return {name for name, folder in cached.items() if folder.exists()}
 
 
@@ -52,7 +52,7 @@ def left(cached) -> set[str]:
 )
 def test_the_least_recently_used_corpora_are_evicted(cache, cached, needed, stay):
     evict(cache, cache / "corpora" / "another", needed)
-    assert left(cached) == stay
+    assert list_remaining(cached) == stay
 
 
 def test_opening_a_corpus_again_makes_it_recently_used(cache, cached):
@@ -61,7 +61,7 @@ def test_opening_a_corpus_again_makes_it_recently_used(cache, cached):
     ) as user:
         assert user.stdout.readline() == b"held\n"
     evict(cache, cache / "corpora" / "another", SIZE)
-    assert left(cached) == {"old", "new"}
+    assert list_remaining(cached) == {"old", "new"}
 
 
 def test_corpora_of_a_live_process_stay_and_those_of_a_killed_process_are_evicted(cache, cached):
@@ -70,18 +70,18 @@ def test_corpora_of_a_live_process_stay_and_those_of_a_killed_process_are_evicte
     ) as user:
         assert user.stdout.readline() == b"held\n"
         evict(cache, cache / "corpora" / "another", 9 * SIZE)
-        assert left(cached) == {"old"}
+        assert list_remaining(cached) == {"old"}
         user.send_signal(signal.SIGKILL)
     evict(cache, cache / "corpora" / "another", 9 * SIZE)
-    assert left(cached) == set()
+    assert list_remaining(cached) == set()
 
 
 def test_the_corpus_that_needs_space_is_not_evicted(cache, cached):
     evict(cache, cached["old"], 9 * SIZE)
-    assert left(cached) == {"old"}
+    assert list_remaining(cached) == {"old"}
 
 
-def opened(name: str, place: str | Path | CorpusStore, cache: Path) -> None:
+def assert_opens(name: str, place: str | Path | CorpusStore, cache: Path) -> None:
     assert open_corpus(name, place, cache)["train"].token_count > 0
 
 
@@ -90,7 +90,7 @@ def test_an_evicted_corpus_is_downloaded_again(import_texts, remote_store, cache
     import_texts(name="second", place=remote_store)
     monkeypatch.setenv("MEMTUNE_CACHE_BYTES", "1")
     for name in ("first", "second", "first"):
-        process = get_context("fork").Process(target=opened, args=(name, remote_store, cache))
+        process = get_context("fork").Process(target=assert_opens, args=(name, remote_store, cache))
         process.start()
         process.join()
         assert process.exitcode == 0

@@ -22,7 +22,7 @@ from memtune.errors import CorpusError, StorageError
 
 @pytest.fixture
 def sharded(store, cache):
-    """A corpus of ten training shards of 3 tokens, the words of which are their own positions."""
+    """A corpus of ten training shards of 3 tokens, in which each word is its own position."""
     numbered = [[f"{2 * number:02d}", f"{2 * number + 1:02d}"] for number in range(10)]
     sources = {"train": numbered, "valid": [["00"]], "test": [["19"]]}
     options = ImportOptions(unknown="refuse", shard_tokens=3)
@@ -37,7 +37,7 @@ def train(sharded, store, cache):
     return open_corpus("numbers", store, cache)["train"]
 
 
-def shard_path(store, manifest, index=0):
+def get_shard_path(store, manifest, index=0):
     return store.local_path / manifest.name / manifest.splits["train"].shards[index].path
 
 
@@ -118,7 +118,7 @@ def truncate(path):
 
 
 def alter(path):
-    """Another byte in the middle, the size and the times kept as they were."""
+    """Change one byte in the middle, and keep size and times."""
     state = path.stat()
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -136,7 +136,7 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("file", ["shard", "vocabulary"])
 def test_a_damaged_file_is_reported_when_the_corpus_is_first_opened(sharded, store, cache, damage, file):
-    path = shard_path(store, sharded, 7)
+    path = get_shard_path(store, sharded, 7)
     if file == "vocabulary":
         path = store.local_path / "numbers" / sharded.vocabulary.path
     harm, message = DAMAGE[damage]
@@ -160,14 +160,14 @@ def test_verify_reports_every_damaged_file(sharded, store, damage):
 
 def test_a_file_truncated_after_verification_is_reported(sharded, store, cache):
     open_corpus("numbers", store, cache)
-    truncate(shard_path(store, sharded, 3))
+    truncate(get_shard_path(store, sharded, 3))
     with pytest.raises(CorpusError, match=f"{sharded.splits['train'].shards[3].path} has"):
         open_corpus("numbers", store, cache)
 
 
 def test_a_file_changed_after_verification_is_verified_again(sharded, store, cache):
     open_corpus("numbers", store, cache)
-    path = shard_path(store, sharded, 3)
+    path = get_shard_path(store, sharded, 3)
     alter(path)
     os.utime(path, ns=(1, 1))
     with pytest.raises(CorpusError, match="has another SHA-256"):
@@ -176,7 +176,7 @@ def test_a_file_changed_after_verification_is_verified_again(sharded, store, cac
 
 def test_a_file_is_verified_only_once_per_node(sharded, store, cache):
     open_corpus("numbers", store, cache)
-    alter(shard_path(store, sharded, 3))  # unseen: the record of the node has its size and time
+    alter(get_shard_path(store, sharded, 3))  # not detected: the record of the node has its size and time
     open_corpus("numbers", store, cache)
     assert verify_corpus("numbers", store) != []
 
@@ -254,19 +254,19 @@ def test_a_corpus_replaced_during_opening_is_opened_in_its_new_version(store, ca
     old = import_texts().manifest
     new = import_texts(test="the dog\n", replace=True).manifest
 
-    class Late(CorpusStore):
-        """Sees the manifest before the replacement once, as a reader does that is overtaken."""
+    class StaleReader(CorpusStore):
+        """Reads the manifest from before the replacement once, like a reader in a race with the writer."""
 
-        overtaken = True
+        reads_old = True
 
         def read_manifest(self, name):
-            if self.overtaken:
-                self.overtaken = False
+            if self.reads_old:
+                self.reads_old = False
                 return old
             return super().read_manifest(name)
 
-    late = Late(store.folder)
-    assert open_corpus("small", late, cache).digest == new.digest
+    stale_reader = StaleReader(store.folder)
+    assert open_corpus("small", stale_reader, cache).digest == new.digest
 
 
 def test_the_list_is_sorted_and_ignores_other_folders(store, import_texts):

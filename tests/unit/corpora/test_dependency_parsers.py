@@ -1,4 +1,4 @@
-"""Text to CoNLL-U by a parser that is there; what is said where none is."""
+"""Text to CoNLL-U by an installed parser, and the errors without one."""
 
 import importlib.util
 
@@ -18,7 +18,7 @@ def text(tmp_path):
 
 
 def chain(model: str):
-    """A parser that hangs each word from the one before it, by the relation it was asked for."""
+    """A parser that makes each word depend on the one before it, with the relation `model`."""
 
     def parse(sentences):
         for words in sentences:

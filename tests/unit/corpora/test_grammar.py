@@ -1,4 +1,4 @@
-"""The embedded corpus: one derivation a sentence, exact probabilities, and structure that reaches far."""
+"""The embedded corpus: one derivation per sentence, exact probabilities, and long dependencies."""
 
 import random
 from collections import Counter
@@ -47,8 +47,8 @@ def train() -> list[Sentence]:
 
 
 @pytest.fixture(scope="module")
-def some(train: list[Sentence]) -> list[Sentence]:
-    """A few hundred sentences, and the ones hardest to parse: the longest and those with most attractors."""
+def sentences(train: list[Sentence]) -> list[Sentence]:
+    """A few hundred sentences, and the hardest ones to parse: the longest, and those with most attractors."""
     longest = sorted(train[:20_000], key=lambda sentence: -len(sentence.words))[:40]
     hardest = [s for s in train if s.agreement and s.agreement.attractors >= 4][:40]
     return [*train[:300], *longest, *hardest]
@@ -58,8 +58,8 @@ def some(train: list[Sentence]) -> list[Sentence]:
 
 
 @cache
-def leaves(production: Production) -> tuple[Symbol, ...]:
-    """The symbols that a production leaves, with the answers its words can have."""
+def list_remaining_symbols(production: Production) -> tuple[Symbol, ...]:
+    """The symbols after the words of a production, with the answers that these words can have."""
     if not any(symbol.word == PARTNER for symbol, _ in production.then):
         return tuple(symbol for symbol, _ in production.then)
     answers = sorted({PARTNERS[word] for word in production.words.words})
@@ -69,47 +69,49 @@ def leaves(production: Production) -> tuple[Symbol, ...]:
     )
 
 
-def words_of(production: Production) -> frozenset[str]:
-    """The words a production may start with; answers left by `leaves` are told apart again."""
+def list_words(production: Production) -> frozenset[str]:
+    """The words a production may start with; joined answers of `list_remaining_symbols` are separated."""
     return frozenset(part for word in production.words.words for part in word.split("|"))
 
 
 @cache
-def first(symbol: Symbol) -> frozenset[str]:
+def find_first_words(symbol: Symbol) -> frozenset[str]:
     """Every word a symbol may start with."""
-    return frozenset().union(*(words_of(p) for p in list_productions(symbol) if p.words))
+    return frozenset().union(*(list_words(p) for p in list_productions(symbol) if p.words))
 
 
 @cache
-def absent(symbol: Symbol) -> bool:
+def is_nullable(symbol: Symbol) -> bool:
     return any(p.words is None for p in list_productions(symbol))
 
 
 @cache
-def reachable() -> tuple[Symbol, ...]:
+def find_reachable_symbols() -> tuple[Symbol, ...]:
     found, waiting = {SENTENCE}, [SENTENCE]
     while waiting:
         for production in list_productions(waiting.pop()):
-            new = set(leaves(production)) - found
+            new = set(list_remaining_symbols(production)) - found
             found |= new
             waiting += new
     return tuple(found)
 
 
-def follow() -> dict[Symbol, frozenset[str]]:
-    """Every word that may come after each symbol, END included, by the usual fixed point."""
-    after = {symbol: frozenset[str]() for symbol in reachable()}
+def find_following_words() -> dict[Symbol, frozenset[str]]:
+    """Every word that may come after each symbol, END included, by fixed-point iteration (FOLLOW sets)."""
+    after = {symbol: frozenset[str]() for symbol in find_reachable_symbols()}
     after[SENTENCE] = frozenset({END})
     changed = True
     while changed:
         changed = False
-        for symbol in reachable():
+        for symbol in find_reachable_symbols():
             for production in list_productions(symbol):
                 next_set = after[symbol]
-                for left in reversed(leaves(production)):
+                for left in reversed(list_remaining_symbols(production)):
                     changed |= not next_set <= after[left]
                     after[left] |= next_set
-                    next_set = first(left) | next_set if absent(left) else first(left)
+                    next_set = (
+                        find_first_words(left) | next_set if is_nullable(left) else find_first_words(left)
+                    )
     return after
 
 
@@ -120,79 +122,81 @@ def test_a_word_is_in_one_lexicon():
 
 def test_the_next_word_determines_the_production():
     """LL(1), hence unambiguous: no two productions of a symbol share a word, nor one and what may follow."""
-    after = follow()
-    for symbol in reachable():
-        starts = [word for p in list_productions(symbol) if p.words for word in words_of(p)]
+    after = find_following_words()
+    for symbol in find_reachable_symbols():
+        starts = [word for p in list_productions(symbol) if p.words for word in list_words(p)]
         assert len(starts) == len(set(starts)), symbol
-        if absent(symbol):
-            assert not first(symbol) & after[symbol], symbol
+        if is_nullable(symbol):
+            assert not find_first_words(symbol) & after[symbol], symbol
 
 
 def test_at_most_one_production_of_a_symbol_has_no_word():
-    assert all(sum(p.words is None for p in list_productions(symbol)) <= 1 for symbol in reachable())
+    assert all(
+        sum(p.words is None for p in list_productions(symbol)) <= 1 for symbol in find_reachable_symbols()
+    )
 
 
 # Probabilities
 
 
 @cache
-def shortest(symbol: Symbol) -> int:
-    return min(cost(production) for production in list_productions(symbol))
+def find_min_length(symbol: Symbol) -> int:
+    return min(count_min_words(production) for production in list_productions(symbol))
 
 
-def cost(production: Production) -> int:
-    return (production.words is not None) + sum(shortest(symbol) for symbol, _ in production.then)
+def count_min_words(production: Production) -> int:
+    return (production.words is not None) + sum(find_min_length(symbol) for symbol, _ in production.then)
 
 
-def offered(symbol: Symbol, room: int) -> list[tuple[float, Production]]:
+def list_fitting_productions(symbol: Symbol, room: int) -> list[tuple[float, Production]]:
     """Productions whose shortest form fits in `room` words, with their probabilities."""
-    fitting = [p for p in list_productions(symbol) if cost(p) <= room]
+    fitting = [p for p in list_productions(symbol) if count_min_words(p) <= room]
     total = sum(p.weight for p in fitting)
     return [(p.weight / total, p) for p in fitting]
 
 
-def derivations(pending: tuple[Symbol, ...], words: tuple[str, ...], room: int) -> Iterator[float]:
+def iterate_derivations(pending: tuple[Symbol, ...], words: tuple[str, ...], room: int) -> Iterator[float]:
     """Log probability of every derivation of `words`, trying each production of the first pending symbol.
 
-    `room` is how many words may still be said. Knows nothing of the next word deciding anything.
+    `room` is how many words may still follow. The search does not use that the next word decides.
     """
     if not pending:
         if not words:
             yield 0.0
         return
     symbol, rest = pending[0], pending[1:]
-    if shortest_of(pending) > len(words):
+    if sum_min_lengths(pending) > len(words):
         return
-    for p, production in offered(symbol, room - shortest_of(rest)):
+    for p, production in list_fitting_productions(symbol, room - sum_min_lengths(rest)):
         if production.words is None:
-            for tail in derivations(rest, words, room):
+            for tail in iterate_derivations(rest, words, room):
                 yield log(p) + tail
         elif words and words[0] in production.words.words:
             rank = production.words.words.index(words[0])
             left = tuple(
                 s._replace(word=PARTNERS[words[0]]) if s.word == PARTNER else s for s, _ in production.then
             )
-            for tail in derivations((*left, *rest), words[1:], room - 1):
+            for tail in iterate_derivations((*left, *rest), words[1:], room - 1):
                 yield log(p) + log(production.words.probabilities[rank]) + tail
 
 
-def shortest_of(pending: tuple[Symbol, ...]) -> int:
-    return sum(shortest(symbol) for symbol in pending)
+def sum_min_lengths(pending: tuple[Symbol, ...]) -> int:
+    return sum(find_min_length(symbol) for symbol in pending)
 
 
-def test_a_search_over_all_derivations_finds_one_with_the_stated_probability(some):
-    for sentence in some:
-        found = list(derivations((SENTENCE,), sentence.words, LONGEST_SENTENCE_WORDS))
+def test_a_search_over_all_derivations_finds_one_with_the_stated_probability(sentences):
+    for sentence in sentences:
+        found = list(iterate_derivations((SENTENCE,), sentence.words, LONGEST_SENTENCE_WORDS))
         assert found == [pytest.approx(sentence.log_probability, rel=1e-12)]
 
 
-def test_the_words_alone_give_the_probability(some):
-    for sentence in some:
+def test_the_words_alone_give_the_probability(sentences):
+    for sentence in sentences:
         assert log_probability(sentence.words) == pytest.approx(sentence.log_probability, rel=1e-12)
 
 
-def test_next_word_probabilities_sum_to_one_and_multiply_to_the_sentence_probability(some):
-    for sentence in some:
+def test_next_word_probabilities_sum_to_one_and_multiply_to_the_sentence_probability(sentences):
+    for sentence in sentences:
         nats = 0.0
         for position, word in enumerate((*sentence.words, END)):
             distribution = next_word_probabilities(sentence.words[:position])
@@ -215,16 +219,16 @@ def test_an_unfinished_sentence_is_impossible(words):
     assert log_probability(words) == -inf
 
 
-def spelled_out(pending: tuple[Symbol, ...], room: int) -> Iterator[tuple[float, float]]:
+def iterate_rewritings(pending: tuple[Symbol, ...], room: int) -> Iterator[tuple[float, float]]:
     """(probability, nats) of every way to rewrite the symbols; words count by their lexicon's entropy."""
     if not pending:
         yield 1.0, 0.0
         return
-    for p, production in offered(pending[0], room - shortest_of(pending[1:])):
+    for p, production in list_fitting_productions(pending[0], room - sum_min_lengths(pending[1:])):
         lexicon = production.words.probabilities if production.words else ()
         nats = -log(p) - sum(q * log(q) for q in lexicon)
         left = (*(symbol for symbol, _ in production.then), *pending[1:])
-        for tail, tail_nats in spelled_out(left, room - bool(lexicon)):
+        for tail, tail_nats in iterate_rewritings(left, room - bool(lexicon)):
             yield p * tail, nats + tail_nats
 
 
@@ -239,25 +243,25 @@ def spelled_out(pending: tuple[Symbol, ...], room: int) -> Iterator[tuple[float,
     ids=lambda symbol: symbol.kind,
 )
 def test_the_entropy_of_a_phrase_is_that_of_all_its_derivations(symbol, slack):
-    ways = list(spelled_out((symbol,), shortest(symbol) + slack))
+    ways = list(iterate_rewritings((symbol,), find_min_length(symbol) + slack))
     assert sum(p for p, _ in ways) == pytest.approx(1.0, rel=1e-12)
     assert compute_moments(symbol).nats[slack] == pytest.approx(sum(p * nats for p, nats in ways), rel=1e-12)
 
 
-def test_every_derivation_ends():
-    """From every slack some slack is left: the distribution over sentences is proper."""
+def test_derivations_end_with_probability_one():
+    """Every production leaves some slack, so the distribution over sentences is proper."""
     assert compute_moments(SENTENCE).slack.sum(axis=1) == pytest.approx(
         np.ones(LONGEST_SENTENCE_WORDS + 1), rel=1e-12
     )
 
 
-def within_four_standard_errors(sample: list[float], expected: float) -> bool:
+def is_within_four_standard_errors(sample: list[float], expected: float) -> bool:
     return abs(np.mean(sample) - expected) < 4 * np.std(sample) / sqrt(len(sample))
 
 
 def test_sampled_sentences_agree_with_the_exact_entropy_and_length(train):
-    assert within_four_standard_errors([-s.log_probability for s in train], entropy())
-    assert within_four_standard_errors([len(s.words) + 1.0 for s in train], mean_tokens())
+    assert is_within_four_standard_errors([-s.log_probability for s in train], entropy())
+    assert is_within_four_standard_errors([len(s.words) + 1.0 for s in train], mean_tokens())
 
 
 def test_ideal_perplexities_are_those_of_the_sentences_and_near_the_exact_one():
@@ -304,7 +308,7 @@ def test_training_has_every_word_with_zipf_frequencies(train):
     assert -1.4 < slope < -0.8
 
 
-def heads_and_relations(text: str) -> list[str]:
+def describe_dependencies(text: str) -> list[str]:
     """Each word as relation:head."""
     words = text.split()
     heads, relations = parse_words(words).dependencies()
@@ -312,7 +316,7 @@ def heads_and_relations(text: str) -> list[str]:
 
 
 def test_modifiers_depend_on_their_noun_and_the_particle_on_its_verb():
-    found = heads_and_relations("the dogs that Anna feeds dig the old rose near this king up")
+    found = describe_dependencies("the dogs that Anna feeds dig the old rose near this king up")
     expected = (
         "det:dogs nsubj:dig mark:feeds nsubj:feeds acl:relcl:dogs det:rose amod:rose obj:dig case:king "
         "det:king nmod:rose compound:prt:dig"
@@ -320,8 +324,8 @@ def test_modifiers_depend_on_their_noun_and_the_particle_on_its_verb():
     assert found == expected.split()
 
 
-def test_replies_are_the_main_clause():
-    found = heads_and_relations(
+def test_replies_are_main_clauses():
+    found = describe_dependencies(
         "when Anna meets Paul near the rose , Paul thanks Anna because the lion sleeps daily"
     )
     expected = (
@@ -341,7 +345,7 @@ def test_dependencies_are_trees(train):
                 assert steps <= len(sentence.words)
 
 
-# What reaches far
+# Long dependencies
 
 
 def test_agreement_names_the_verb_with_most_attractors(train):
@@ -367,18 +371,18 @@ def test_training_has_every_number_of_attractors_up_to_five(train):
     assert counts[5] >= 10
 
 
-def replaced(sentence: Sentence, position: int, word: str) -> tuple[str, ...]:
+def replace_word(sentence: Sentence, position: int, word: str) -> tuple[str, ...]:
     return (*sentence.words[:position], word, *sentence.words[position + 1 :])
 
 
-def test_the_wrong_form_is_impossible(some):
-    for sentence in some:
+def test_the_wrong_form_is_impossible(sentences):
+    for sentence in sentences:
         if sentence.agreement:
-            wrong = replaced(sentence, sentence.agreement.verb, sentence.agreement.wrong)
+            wrong = replace_word(sentence, sentence.agreement.verb, sentence.agreement.wrong)
             assert log_probability(wrong) == -inf
 
 
-def test_particles_match_their_verbs_at_three_to_fifteen_words_distance(train):
+def test_particles_match_their_verbs_at_distances_of_three_to_fifteen_words(train):
     distances: Counter[Any] = Counter()
     for sentence in train:
         for position, relation in enumerate(sentence.relations):
@@ -415,7 +419,7 @@ def test_half_of_the_sentences_repeat_a_name_and_no_other_name_is_possible(train
         assert sentence.words[position] in sentence.words[:comma]
         for other in ("Anna", "Paul"):
             if other != sentence.words[position]:
-                assert log_probability(replaced(sentence, position, other)) == -inf
+                assert log_probability(replace_word(sentence, position, other)) == -inf
 
 
 def test_relative_clauses_nest_up_to_three_deep(train):
@@ -432,7 +436,7 @@ def test_relative_clauses_nest_up_to_three_deep(train):
     assert sorted(depths) == [0, 1, 2, 3]
 
 
-# Requests that make no sense
+# Invalid requests
 
 
 def test_an_unknown_word_is_refused_with_the_nearest_known_one():

@@ -1,4 +1,4 @@
-"""The embedded grammar's tasks: gold answers and labels, which a few words alone do not determine."""
+"""The embedded grammar's tasks: gold answers and labels that a few words do not determine."""
 
 from collections import Counter, defaultdict
 from hashlib import sha256
@@ -64,7 +64,7 @@ def test_every_kind_of_blank_and_position_of_the_answer_occurs(asked):
 
 
 def test_the_word_before_the_blank_does_not_give_the_answer(asked, text):
-    """Bigram counts of the training text choose hardly better than chance, which is 20 %."""
+    """Bigram counts of the training text choose little better than chance, which is 20 %."""
     seen = Counter(pair for words in text for pair in pairwise(words))
     right = 0
     for example in asked:
@@ -77,14 +77,14 @@ def test_the_word_before_the_blank_does_not_give_the_answer(asked, text):
 # Sentiment
 
 
-def sentence_of(text):
+def make_sentence(text):
     words = tuple(text.split())
     return Sentence(words, *parse_words(words).dependencies(), 0.0, None)
 
 
-def label_of(text):
+def label_sentence(text):
     """The label of the whole sentence."""
-    ((start, stop, label, root), *_) = label_phrases(sentence_of(text))
+    ((start, stop, label, root), *_) = label_phrases(make_sentence(text))
     assert (start, stop, root) == (0, len(text.split()), True)
     return label
 
@@ -107,17 +107,17 @@ def label_of(text):
 def test_scores_add_up_and_negations_reverse_them(text, label):
     if log_probability(text.split()) == -inf:
         pytest.fail(f"{text} is no sentence of the grammar")
-    assert label_of(text) == label
+    assert label_sentence(text) == label
 
 
 def test_a_negation_reverses_the_whole_clause():
-    plain = label_of("the lion bites the cat because the young rose shades the herb")
-    turned = label_of("the lion bites the cat although the young rose shades the herb")
+    plain = label_sentence("the lion bites the cat because the young rose shades the herb")
+    turned = label_sentence("the lion bites the cat although the young rose shades the herb")
     assert (plain, turned) == (3, 0)
 
 
 def test_phrases_are_spans_and_words_have_their_own_labels():
-    found = list(label_phrases(sentence_of("the old dogs that Anna feeds sleep daily")))
+    found = list(label_phrases(make_sentence("the old dogs that Anna feeds sleep daily")))
     spans = {(start, stop): label for start, stop, label, _ in found}
     assert spans[0, 6] == 2  # the old dogs that Anna feeds
     assert spans[3, 6] == 3  # that Anna feeds
@@ -160,7 +160,7 @@ def test_a_pair_differs_only_in_the_modifier_and_in_never(paired):
         assert ("never" in pair.premise, "never" in pair.hypothesis) == pair.negated
 
 
-def subject_of(words):
+def find_subject(words):
     heads, relations = parse_words(words).dependencies()
     root = heads.index(-1)
     return next(i for i, edge in enumerate(zip(heads, relations, strict=True)) if edge == (root, "nsubj"))
@@ -179,13 +179,13 @@ WORLDS = [{edge for bit, edge in enumerate(EDGES) if number >> bit & 1} for numb
 """All relations between subjects 0 and 1 and objects 2 and 3."""
 
 
-def meaning(pair, modified, denied, world):
+def is_true(pair, modified, denied, world):
     """Whether a sentence is true in a world in which subject 0 and object 2 have the modifier's property."""
     if pair.role == "obj":
         things = [2] if modified else [2, 3]
         done = [(0, thing) in world for thing in things]
-        said = all(done) if pair.is_universal else any(done)
-        return said != denied
+        is_stated = all(done) if pair.is_universal else any(done)
+        return is_stated != denied
     subjects = (
         ([0] if modified else [0, 1]) if pair.is_universal else [0]
     )  # the known subject has the property
@@ -199,9 +199,9 @@ def test_labels_agree_with_an_enumeration_of_all_models(paired):
     """
     for pair in paired:
         possible = [
-            world for world in WORLDS if meaning(pair, pair.has_longer_premise, pair.negated[0], world)
+            world for world in WORLDS if is_true(pair, pair.has_longer_premise, pair.negated[0], world)
         ]
-        outcomes = {meaning(pair, not pair.has_longer_premise, pair.negated[1], world) for world in possible}
+        outcomes = {is_true(pair, not pair.has_longer_premise, pair.negated[1], world) for world in possible}
         undecided = pair.role == "nsubj" and not pair.is_universal and not pair.has_longer_premise
         expected = {(True,): "entailment", (False,): "contradiction"}.get(tuple(outcomes), "neutral")
         assert pair.label == ("neutral" if undecided else expected)
@@ -209,10 +209,10 @@ def test_labels_agree_with_an_enumeration_of_all_models(paired):
 
 def test_surface_features_do_not_determine_the_label(paired):
     """The longer sentence and the "never" alone allow a guess that is right for three of four pairs."""
-    by_glance: dict[Any, Counter[Any]] = defaultdict(Counter)
+    labels_by_features: dict[Any, Counter[Any]] = defaultdict(Counter)
     for pair in paired:
-        by_glance[pair.has_longer_premise, pair.negated][pair.label] += 1
-    assert sum(max(labels.values()) for labels in by_glance.values()) / len(paired) < 0.78
+        labels_by_features[pair.has_longer_premise, pair.negated][pair.label] += 1
+    assert sum(max(labels.values()) for labels in labels_by_features.values()) / len(paired) < 0.78
     hypotheses = Counter((pair.negated[1], pair.label) for pair in paired)
     assert max(hypotheses.values()) / len(paired) < 0.2
 

@@ -12,7 +12,7 @@ from memtune.errors import CorpusError, StorageError
 from tests.unit.corpora.conftest import read_store_files
 
 
-def words_of(corpus, split):
+def decode_sentences(corpus, split):
     """The sentences of a split, decoded, each with its <eos>."""
     opened = corpus[split]
     return [
@@ -24,12 +24,12 @@ def words_of(corpus, split):
 def test_an_imported_text_decodes_to_itself(import_texts, store, cache):
     import_texts(unknown="refuse")
     corpus = open_corpus("small", store, cache)
-    assert words_of(corpus, "train") == [
+    assert decode_sentences(corpus, "train") == [
         ["the", "cat", "sees", "the", "dog", "<eos>"],
         ["the", "dog", "sleeps", "<eos>"],
         ["a", "cat", "sleeps", "<eos>"],
     ]
-    assert words_of(corpus, "test") == [["a", "cat", "sees", "the", "cat", "<eos>"]]
+    assert decode_sentences(corpus, "test") == [["a", "cat", "sees", "the", "cat", "<eos>"]]
 
 
 def test_ids_follow_training_count_then_token(import_texts, store, cache):
@@ -56,7 +56,7 @@ def test_min_count_maps_rarer_training_words_to_unk(import_texts, store, cache):
     corpus = open_corpus("small", store, cache)
     assert corpus.vocabulary.tokens == ("<eos>", "<unk>", "the", "cat", "dog", "sleeps")
     assert corpus.vocabulary.counts == (3, 2, 3, 2, 2, 2)
-    assert words_of(corpus, "train")[0] == ["the", "cat", "<unk>", "the", "dog", "<eos>"]
+    assert decode_sentences(corpus, "train")[0] == ["the", "cat", "<unk>", "the", "dog", "<eos>"]
     assert [manifest.splits[split].oov_tokens for split in ("train", "valid", "test")] == [2, 3, 2]
 
 
@@ -69,7 +69,7 @@ def test_valid_and_test_do_not_change_the_vocabulary(import_texts, store, cache)
     import_texts(valid="bird bird bird\n", test="fish\n")
     corpus = open_corpus("small", store, cache)
     assert "bird" not in corpus.vocabulary
-    assert words_of(corpus, "valid") == [["<unk>", "<unk>", "<unk>", "<eos>"]]
+    assert decode_sentences(corpus, "valid") == [["<unk>", "<unk>", "<unk>", "<eos>"]]
 
 
 def test_lower_casing_joins_the_counts(import_texts, store, cache):
@@ -81,7 +81,7 @@ def test_lower_casing_joins_the_counts(import_texts, store, cache):
 def test_moses_escapes_are_undone_once(import_texts, store, cache):
     text = "&lt;x&gt; &amp;lt; &apos;s &quot; &#91;a&#93; b&#124;c\n"
     import_texts(train=text, valid=text, test=text, unescape=True, unknown="refuse")
-    sentence = words_of(open_corpus("small", store, cache), "test")[0]
+    sentence = decode_sentences(open_corpus("small", store, cache), "test")[0]
     assert sentence == ["<x>", "&lt;", "'s", '"', "[a]", "b|c", "<eos>"]
 
 
@@ -103,7 +103,7 @@ def test_the_manifest_records_licence_ideal_options_and_sources(import_texts, st
     assert manifest.sources["train"].bytes == len("the cat sees the dog\nthe dog sleeps\na cat sleeps\n")
 
 
-def plain_import(texts, min_count):
+def import_in_plain_python(texts, min_count):
     """Tokens and ids by a reference implementation in plain Python."""
     counts = Counter(word for sentence in texts["train"] for word in sentence)
     kept = [word for word, count in counts.items() if count >= min_count and word != "<unk>"]
@@ -133,7 +133,7 @@ def test_ids_equal_those_of_a_reference_implementation(store, cache, texts, min_
     options = ImportOptions(min_count=min_count, shard_tokens=shard_tokens)
     import_corpus("any", texts, store, options, replace=True, cache=cache)
     corpus = open_corpus("any", store, cache)
-    tokens, streams = plain_import(texts, min_count)
+    tokens, streams = import_in_plain_python(texts, min_count)
     assert list(corpus.vocabulary.tokens) == tokens
     for split, stream in streams.items():
         assert corpus[split].read_tokens(0, corpus[split].token_count).tolist() == stream
@@ -157,7 +157,7 @@ def test_a_vocabulary_beyond_65536_words_takes_wider_ids(tmp_path, cache):
     sources = {"train": [words], "valid": [words[:3]], "test": [words[-3:]]}
     import_corpus("wide", sources, tmp_path, ImportOptions(unknown="refuse"), cache=cache)
     corpus = open_corpus("wide", tmp_path, cache)
-    assert words_of(corpus, "test") == [[*words[-3:], "<eos>"]]
+    assert decode_sentences(corpus, "test") == [[*words[-3:], "<eos>"]]
     assert np.array_equal(corpus["train"].read_tokens(0, 70_000), np.arange(1, 70_001))
 
 

@@ -46,7 +46,7 @@ class Stopping(CorpusStore):
         super().commit(manifest)
 
 
-def sentences_until(point, reached):
+def iterate_sentences_until(point, reached):
     yield ["c", "d"]
     if point == "text":
         reached.set()
@@ -55,7 +55,11 @@ def sentences_until(point, reached):
 
 def import_and_stop(place, point, reached):
     store = Stopping(place.folder).stop_at(point, reached)
-    sources = {"train": [["a"], ["b"], ["c"]], "valid": [["a"]], "test": sentences_until(point, reached)}
+    sources = {
+        "train": [["a"], ["b"], ["c"]],
+        "valid": [["a"]],
+        "test": iterate_sentences_until(point, reached),
+    }
     import_corpus("small", sources, store, OPTIONS, replace=True)
 
 
@@ -138,7 +142,7 @@ print(status[status.index("VmHWM:") + 1])  # ru_maxrss would count the process t
 """
 
 
-def peak_megabytes(text, small, folder):
+def measure_peak_megabytes(text, small, folder):
     """Peak memory of an import of the text in a new process."""
     command = [sys.executable, "-c", PEAK, text, small, folder / "stores"]
     path = {"PYTHONPATH": str(Path(memtune.__file__).parents[1])}
@@ -160,7 +164,7 @@ def test_memory_does_not_grow_with_the_length_of_the_text(tmp_path):
         with text.open("w") as file:
             for _ in range(megabytes * 2**20 // len(piece)):
                 file.write(piece)
-        peaks.append(peak_megabytes(text, small, tmp_path))
+        peaks.append(measure_peak_megabytes(text, small, tmp_path))
         text.unlink()
     assert peaks[1] < 400
     assert peaks[1] - peaks[0] < 20

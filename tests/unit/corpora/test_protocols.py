@@ -1,4 +1,4 @@
-"""What is peculiar to one protocol."""
+"""Properties of single protocols; tests/contracts has those of all."""
 
 from collections import Counter
 from pathlib import Path
@@ -14,7 +14,7 @@ from memtune.values import parse
 from tests.golden.tiny_corpus import generate_sentences
 
 
-def _corpus(folder: Path, train: list[list[str]]) -> Corpus:
+def _make_corpus(folder: Path, train: list[list[str]]) -> Corpus:
     short = [["a", "b"], ["a"]]
     splits = {"train": train, "valid": short, "test": short}
     import_corpus("small", splits, folder / "store", ImportOptions(shard_tokens=50))
@@ -23,21 +23,21 @@ def _corpus(folder: Path, train: list[list[str]]) -> Corpus:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return _corpus(tmp_path_factory.mktemp("corpus"), generate_sentences(200, 1))
+    return _make_corpus(tmp_path_factory.mktemp("corpus"), generate_sentences(200, 1))
 
 
-def _rows(plan) -> list[tuple[int, ...]]:
+def _list_rows(plan) -> list[tuple[int, ...]]:
     return [tuple(row) for index in range(len(plan)) for row in plan.batch(index).targets_BT.tolist()]
 
 
-def _sentences(split) -> list[tuple[int, ...]]:
+def _list_sentences(split) -> list[tuple[int, ...]]:
     ends = split.starts + split.lengths
     return [tuple(split.read_tokens(a, b).tolist()) for a, b in zip(split.starts, ends, strict=True)]
 
 
 def test_sentence_batches_hold_each_whole_sentence_once(corpus):
     plan = SentenceProtocol(batch_size=8).training_plan(corpus["train"], 0, 0)
-    assert Counter(_rows(plan)) == Counter(_sentences(corpus["train"]))
+    assert Counter(_list_rows(plan)) == Counter(_list_sentences(corpus["train"]))
 
 
 def test_sentence_inputs_are_the_boundary_and_the_words(corpus):
@@ -48,7 +48,7 @@ def test_sentence_inputs_are_the_boundary_and_the_words(corpus):
 
 def test_epochs_and_seeds_change_the_order_and_the_content_of_batches(corpus):
     protocol = SentenceProtocol(batch_size=8)
-    orders = [_rows(protocol.training_plan(corpus["train"], *at)) for at in [(0, 0), (0, 1), (1, 0)]]
+    orders = [_list_rows(protocol.training_plan(corpus["train"], *at)) for at in [(0, 0), (0, 1), (1, 0)]]
     assert len({tuple(order) for order in orders}) == 3
     groups = [
         {frozenset(map(tuple, plan.batch(index).targets_BT.tolist())) for index in range(len(plan))}
@@ -64,7 +64,7 @@ def test_batches_of_different_lengths_are_mixed(corpus):
 
 
 def test_the_sentences_of_a_length_are_divided_into_even_batches(tmp_path):
-    corpus = _corpus(tmp_path, [["a", "b"]] * 21)
+    corpus = _make_corpus(tmp_path, [["a", "b"]] * 21)
     plan = SentenceProtocol(batch_size=20).training_plan(corpus["train"], 0, 0)
     assert sorted(len(plan.batch(index).inputs_BT) for index in range(len(plan))) == [10, 11]
 
@@ -77,15 +77,15 @@ def test_tran2016_keeps_full_batches_of_lengths_within_bounds(corpus):
         protocol.training_plan(corpus["train"], 0, 0),
         protocol.evaluation_plan(corpus["train"]),
     ):
-        assert Counter(len(row) for row in _rows(plan)) == expected
+        assert Counter(len(row) for row in _list_rows(plan)) == expected
 
 
 def test_tran2016_drops_other_sentences_in_another_epoch_but_the_same_in_every_evaluation(corpus):
     protocol = SentenceProtocol(batch_size=6, variant="tran2016", min_length=4, max_length=9)
-    kept = [set(_rows(protocol.training_plan(corpus["train"], 0, epoch))) for epoch in (0, 1)]
+    kept = [set(_list_rows(protocol.training_plan(corpus["train"], 0, epoch))) for epoch in (0, 1)]
     assert kept[0] != kept[1]
     evaluated = [protocol.evaluation_plan(corpus["train"], size) for size in (50, 5000)]
-    assert Counter(_rows(evaluated[0])) == Counter(_rows(evaluated[1]))
+    assert Counter(_list_rows(evaluated[0])) == Counter(_list_rows(evaluated[1]))
 
 
 def test_tran2016_without_any_sentence_is_refused_with_a_fix(corpus):
@@ -140,29 +140,31 @@ def test_a_stream_is_evaluated_as_one_row(corpus):
     split = corpus["train"]
     plan = StreamProtocol(batch_size=4, length=7).evaluation_plan(split)
     assert {len(plan.batch(index).inputs_BT) for index in range(len(plan))} == {1}
-    assert [token for row in _rows(plan) for token in row] == split.read_tokens(0, split.token_count).tolist()
+    assert [token for row in _list_rows(plan) for token in row] == split.read_tokens(
+        0, split.token_count
+    ).tolist()
 
 
 def test_a_stream_shorter_than_its_rows_is_still_read_once(tmp_path):
-    corpus = _corpus(tmp_path, [["a", "b"]])
+    corpus = _make_corpus(tmp_path, [["a", "b"]])
     batch = StreamProtocol(batch_size=5, length=7).training_plan(corpus["train"], 0, 0).batch(0)
     assert batch.token_count == 3
     assert batch.targets_BT[batch.mask_BT].tolist() == corpus["train"].read_tokens(0, 3).tolist()
 
 
-def _lengths(plan) -> list[int]:
+def _list_lengths(plan) -> list[int]:
     return [plan.batch(index).targets_BT.shape[1] for index in range(len(plan))]
 
 
 @pytest.fixture(scope="module")
 def long_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """One row of some 65,000 tokens, so that random lengths show their distribution."""
-    return _corpus(tmp_path_factory.mktemp("long"), generate_sentences(10_000, 4))
+    return _make_corpus(tmp_path_factory.mktemp("long"), generate_sentences(10_000, 4))
 
 
 def test_random_lengths_are_around_the_length_or_around_half_of_it(long_corpus):
     protocol = StreamProtocol(batch_size=1, length=70, random_lengths=True)
-    lengths = np.array(_lengths(protocol.training_plan(long_corpus["train"], 0, 0))[:-1])
+    lengths = np.array(_list_lengths(protocol.training_plan(long_corpus["train"], 0, 0))[:-1])
     halves = lengths < 52  # 3.5 deviations from either mean
     assert 700 < len(lengths) < 1300
     assert halves.mean() == pytest.approx(0.05, abs=0.03)  # a deviation of 0.007
@@ -174,7 +176,7 @@ def test_random_lengths_are_around_the_length_or_around_half_of_it(long_corpus):
 
 def test_random_lengths_are_at_least_five(long_corpus):
     protocol = StreamProtocol(batch_size=20, length=6, random_lengths=True)
-    lengths = _lengths(protocol.training_plan(long_corpus["train"], 0, 0))[:-1]
+    lengths = _list_lengths(protocol.training_plan(long_corpus["train"], 0, 0))[:-1]
     assert min(lengths) == 5
     assert max(lengths) > 6
 
@@ -182,7 +184,7 @@ def test_random_lengths_are_at_least_five(long_corpus):
 def test_random_lengths_differ_between_epochs_and_seeds(long_corpus):
     protocol = StreamProtocol(batch_size=20, length=30, random_lengths=True)
     plans = [protocol.training_plan(long_corpus["train"], *at) for at in [(0, 0), (0, 1), (1, 0), (0, 0)]]
-    first, epoch, seed, again = map(_lengths, plans)
+    first, epoch, seed, again = map(_list_lengths, plans)
     assert first == again
     assert len({tuple(first), tuple(epoch), tuple(seed)}) == 3
 
@@ -196,7 +198,7 @@ def test_a_batch_of_random_length_scales_the_learning_rate_by_it(corpus):
 
 def test_fixed_lengths_do_not_scale_the_learning_rate_even_in_a_shorter_last_batch(corpus):
     plan = StreamProtocol(batch_size=3, length=20).training_plan(corpus["train"], 0, 0)
-    assert _lengths(plan)[-1] < 20
+    assert _list_lengths(plan)[-1] < 20
     assert {plan.batch(index).learning_rate_scale for index in range(len(plan))} == {1.0}
 
 
@@ -204,7 +206,7 @@ def test_an_evaluation_of_a_stream_has_no_random_lengths(corpus):
     fixed, random = (
         StreamProtocol(random_lengths=on).evaluation_plan(corpus["train"]) for on in (False, True)
     )
-    assert _lengths(fixed) == _lengths(random)
+    assert _list_lengths(fixed) == _list_lengths(random)
 
 
 def test_a_shuffled_window_holds_the_words_before_the_one_it_predicts(corpus):

@@ -1,4 +1,4 @@
-"""Questions about a corpus' own sentences."""
+"""Ranking questions made from the sentences of a corpus."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def questions(corpus):
     return list(generate_ranking_questions(corpus, "valid", 0, FREQUENT))
 
 
-def asked(question):
+def get_question_row(question):
     (row,) = question.rows["completion"]
     return row
 
@@ -35,7 +35,7 @@ def test_distractors_differ_from_the_sentence_in_one_word(corpus, questions):
     opened = corpus["valid"]
     assert len(questions) > 30
     for question in questions:
-        first, count, blank, answer, name = asked(question)
+        first, count, blank, answer, name = get_question_row(question)
         start, length = opened.starts[int(name)], opened.lengths[int(name)]
         sentence = corpus.vocabulary.decode(opened.read_tokens(start, start + length - 1))
         assert (first, count, len(question.sentences)) == (0, DISTRACTOR_COUNT + 1, DISTRACTOR_COUNT + 1)
@@ -48,7 +48,7 @@ def test_distractors_differ_from_the_sentence_in_one_word(corpus, questions):
 
 def test_candidates_are_about_as_frequent_as_the_word(corpus, questions):
     for question in questions:
-        _, _, blank, answer, _ = asked(question)
+        _, _, blank, answer, _ = get_question_row(question)
         ids = [corpus.vocabulary.get_id(words[blank]) for words in question.sentences]
         assert max(abs(id - ids[answer]) for id in ids) <= 2 * NEIGHBOURS_PER_SIDE
         assert min(ids) > FREQUENT
@@ -56,7 +56,7 @@ def test_candidates_are_about_as_frequent_as_the_word(corpus, questions):
 
 
 def test_the_answer_occurs_at_every_position_among_the_candidates(questions):
-    assert {asked(question)[3] for question in questions} == set(range(DISTRACTOR_COUNT + 1))
+    assert {get_question_row(question)[3] for question in questions} == set(range(DISTRACTOR_COUNT + 1))
 
 
 def test_candidates_keep_the_tree_of_their_sentence(corpus, questions, tmp_path):

@@ -1,4 +1,4 @@
-"""A store that is no local folder: fetched into the node's cache, verified, never mapped in place."""
+"""A store that is not a local folder: downloaded to the node's cache and verified there."""
 
 import os
 import resource
@@ -72,7 +72,7 @@ def test_a_file_damaged_in_the_cache_is_downloaded_again(imported, remote_store,
 
 
 def test_a_full_cache_is_reported_and_keeps_no_partial_file(imported, remote_store, cache):
-    """No file may grow beyond a few bytes, as on a disk that is full; then it may again."""
+    """No file may grow beyond a few bytes, as on a full disk; then the limit is lifted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
@@ -138,7 +138,7 @@ def test_a_failing_remote_store_is_reported_with_its_uri(tmp_path, import_texts)
 
 
 def open_counted(root, cache, barrier, results):
-    """Opens the corpus together with others and tells how many files it fetched itself."""
+    """Opens the corpus concurrently with others and puts the number of files that it downloaded."""
 
     class Counting(CorpusStore):
         fetched = 0

@@ -1,4 +1,4 @@
-"""What may be a source: files, folders and pipes, and which others are refused with a fix."""
+"""Sources: files, folders and pipes are read, others are refused with a fix."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ from memtune.corpora.importing.line_reader import LineReader
 from memtune.corpora.importing.source_file import find_kind, list_folder_files
 from memtune.errors import CorpusError
 
-NOBODY = 65534
+OTHER_USER_ID = 65534
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def unprivileged_folder() -> Iterator[Path]:
         folder.chmod(0o777)
         is_root = os.geteuid() == 0
         if is_root:
-            os.seteuid(NOBODY)
+            os.seteuid(OTHER_USER_ID)
         try:
             yield folder
         finally:

@@ -1,4 +1,4 @@
-"""One text divided into splits: every part goes to one of them, whole, with what is known of it."""
+"""One text divided into splits: each item goes to one split, whole and with its annotations."""
 
 from collections import Counter
 from itertools import chain
@@ -16,8 +16,8 @@ PAIRS = "".join(f"premise {n // 3}\thypothesis {n}\t{n % 3}\n" for n in range(90
 
 
 @pytest.fixture
-def bring(store, cache, tmp_path):
-    """Imports a text as divided and opens the corpus."""
+def import_divided(store, cache, tmp_path):
+    """Imports a divided text and opens the corpus."""
 
     def run(text, kind="text", name="small", **keywords):
         path = tmp_path / "text"
@@ -29,48 +29,48 @@ def bring(store, cache, tmp_path):
     return run
 
 
-def pairs(corpus, split):
+def read_pairs(corpus, split):
     found = read_sentences(corpus, split)
     rows = corpus.annotations["inference"][split].to_pylist()
     return [(found[row["premise"]], found[row["hypothesis"]], row["label"]) for row in rows]
 
 
-def test_every_sentence_goes_to_one_split_in_its_order(bring):
-    corpus = bring("".join(f"sentence {n}\n" for n in range(1000)))
+def test_every_sentence_goes_to_one_split_in_its_order(import_divided):
+    corpus = import_divided("".join(f"sentence {n}\n" for n in range(1000)))
     numbers = {name: [int(s.split()[1]) for s in read_sentences(corpus, name)] for name in corpus.splits}
     assert sorted(chain(*numbers.values())) == list(range(1000))
     assert all(found == sorted(found) for found in numbers.values())
 
 
-def test_split_sizes_match_the_shares_in_expectation(bring):
-    corpus = bring(
+def test_split_sizes_match_the_shares_in_expectation(import_divided):
+    corpus = import_divided(
         "".join(f"sentence {n}\n" for n in range(4000)), shares={"train": 6, "valid": 3, "test": 1}
     )
     counts = [corpus[name].sentence_count for name in ("train", "valid", "test")]
     assert counts == pytest.approx([2400, 1200, 400], abs=120)  # four standard deviations
 
 
-def test_labels_stay_with_their_pairs(bring, store):
-    corpus = bring(PAIRS, "snli-tsv")
+def test_labels_stay_with_their_pairs(import_divided, store):
+    corpus = import_divided(PAIRS, "snli-tsv")
     expected = [tuple(line.split("\t")) for line in PAIRS.splitlines()]
     found = [
         (premise, hypothesis, str(label))
         for name in corpus.splits
-        for premise, hypothesis, label in pairs(corpus, name)
+        for premise, hypothesis, label in read_pairs(corpus, name)
     ]
     assert Counter(found) == Counter(expected)
-    assert all(corpus[name].sentence_count == 2 * len(pairs(corpus, name)) for name in corpus.splits)
+    assert all(corpus[name].sentence_count == 2 * len(read_pairs(corpus, name)) for name in corpus.splits)
     assert verify_corpus("small", store) == []
 
 
-def test_pairs_with_one_premise_share_a_split(bring):
-    corpus = bring(PAIRS, "snli-tsv")
-    premises = [{premise for premise, *_ in pairs(corpus, name)} for name in corpus.splits]
+def test_pairs_with_one_premise_share_a_split(import_divided):
+    corpus = import_divided(PAIRS, "snli-tsv")
+    premises = [{premise for premise, *_ in read_pairs(corpus, name)} for name in corpus.splits]
     assert sum(map(len, premises)) == 300
 
 
-def test_only_the_seed_determines_the_splits(bring):
-    first, again, other = (bring(PAIRS, "snli-tsv", seed=seed).digest for seed in (0, 0, 1))
+def test_only_the_seed_determines_the_splits(import_divided):
+    first, again, other = (import_divided(PAIRS, "snli-tsv", seed=seed).digest for seed in (0, 0, 1))
     assert first == again != other
 
 
@@ -92,17 +92,17 @@ def test_candidates_of_a_question_and_their_annotations_stay_together():
     assert sorted(map(int, seen)) == list(range(60))
 
 
-def test_trees_go_with_their_sentences(bring):
+def test_trees_go_with_their_sentences(import_divided):
     text = "".join(f"1\tw{n}\t_\t_\t_\t_\t0\tr{n % 7}\t_\t_\n\n" for n in range(200))
-    corpus = bring(text, "conllu")
+    corpus = import_divided(text, "conllu")
     labels = corpus.manifest.annotations["trees"].labels
     for name in corpus.splits:
         relations = [labels[row["relations"][0]] for row in corpus.annotations["trees"][name].to_pylist()]
         assert relations == [f"r{int(sentence[1:]) % 7}" for sentence in read_sentences(corpus, name)]
 
 
-def test_each_source_record_describes_its_division(bring):
-    sources = bring(PAIRS, "snli-tsv").manifest.sources
+def test_each_source_record_describes_its_division(import_divided):
+    sources = import_divided(PAIRS, "snli-tsv").manifest.sources
     assert [sources[name].division for name in ("train", "valid")] == [
         "0.8 of it, seed 0",
         "0.1 of it, seed 0",
@@ -121,13 +121,13 @@ def test_shares_that_are_not_positive_are_refused(shares):
         Division(TextFile(Path("x")), shares)
 
 
-def test_a_text_too_short_to_divide_is_refused(bring):
+def test_a_text_too_short_to_divide_is_refused(import_divided):
     with pytest.raises(
         CorpusError, match=r"empty: with seed 0 it got none of the 1 sentences of .*larger share"
     ):
-        bring("one line\n")
+        import_divided("one line\n")
 
 
-def test_a_text_without_words_is_refused_as_such(bring):
+def test_a_text_without_words_is_refused_as_such(import_divided):
     with pytest.raises(CorpusError, match="the train split is empty: no word in"):
-        bring("\n\n")
+        import_divided("\n\n")

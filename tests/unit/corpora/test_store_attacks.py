@@ -85,10 +85,10 @@ def test_a_special_file_in_a_store_is_refused_without_reading_it(
     path = find_file(corpus, ending)
     path.rename(tmp_path / "outside")
     SPECIAL_FILES[kind](path)
-    said = open_in_process(tmp_path).splitlines()
-    assert said[0].startswith("refused:"), said
-    assert said[-1].startswith("problems: ")
-    assert said[-1] != "problems: 0"
+    lines = open_in_process(tmp_path).splitlines()
+    assert lines[0].startswith("refused:"), lines
+    assert lines[-1].startswith("problems: ")
+    assert lines[-1] != "problems: 0"
 
 
 @pytest.mark.parametrize("kind", SPECIAL_FILES)

@@ -10,8 +10,8 @@ from memtune.corpora.importing.text_blocks import SENTENCE_END, BadLineError, pa
 from memtune.errors import CorpusError
 
 
-def sentences_of(path, block_bytes=64):
-    """Words of each line as the reader and the splitter see them."""
+def split_sentences(path, block_bytes=64):
+    """Words of each line, by the reader and the splitter."""
     sentences = []
     for lines in LineReader(path, block_bytes).read_blocks():
         block = split_lines(lines)
@@ -24,7 +24,7 @@ def sentences_of(path, block_bytes=64):
     return sentences
 
 
-# A carriage return within a line is refused, so none is drawn but before line feeds.
+# A carriage return within a line is refused, so it is drawn only before line feeds.
 TEXTS = st.lists(
     st.one_of(
         st.sampled_from([*" \t\n\v\f\x1c\x1f\x85\u00a0\u2003\u2028\u3000aé\u65e5\U0001f600", "\r\n"]),
@@ -34,7 +34,7 @@ TEXTS = st.lists(
 ).map("".join)
 
 
-@settings(deadline=None)  # the first call makes tables of all letters
+@settings(deadline=None)  # the first call builds tables of all letters
 @given(text=TEXTS)
 @example("a b")
 @example("éb\n")
@@ -45,7 +45,7 @@ def test_words_are_split_as_by_str_split(tmp_path_factory, text):
     path.write_bytes(text.encode())
     lines = text.removeprefix("\ufeff").split("\n")
     expected = lines[:-1] if lines[-1] == "" else lines
-    assert sentences_of(path, block_bytes=512) == [line.split() for line in expected]
+    assert split_sentences(path, block_bytes=512) == [line.split() for line in expected]
 
 
 @pytest.mark.parametrize("block_bytes", [16, 17, 23, 64, 4096])
@@ -53,13 +53,13 @@ def test_the_block_size_does_not_change_the_sentences(tmp_path, block_bytes):
     path = tmp_path / "text"
     path.write_text("one two\n\nthree\n four five \nsix\nseven eight")
     expected = [["one", "two"], [], ["three"], ["four", "five"], ["six"], ["seven", "eight"]]
-    assert sentences_of(path, block_bytes) == expected
+    assert split_sentences(path, block_bytes) == expected
 
 
 def test_a_byte_order_mark_is_not_part_of_the_first_word(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"\xef\xbb\xbfone\ntwo\n")
-    assert sentences_of(path) == [["one"], ["two"]]
+    assert split_sentences(path) == [["one"], ["two"]]
 
 
 def test_the_digest_is_that_of_the_file(tmp_path):
@@ -152,7 +152,7 @@ def test_a_long_file_with_line_ends_of_old_macs_is_not_reported_as_one_long_line
 def test_several_carriage_returns_before_a_line_feed_end_one_line(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"one\r\r\ntwo\r\n")
-    assert sentences_of(path) == [["one"], ["two"]]
+    assert split_sentences(path) == [["one"], ["two"]]
 
 
 @pytest.mark.parametrize("text", ["2147483648", "-1", "1.0", "", "9" * 5_000, "²"])

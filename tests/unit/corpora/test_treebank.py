@@ -1,4 +1,4 @@
-"""What the protocol `tree` promises: each word once, below its head, and plans that are functions."""
+"""The protocol `tree`: each word once, below its head, and plans that are functions of their arguments."""
 
 import numpy as np
 import pytest
@@ -21,11 +21,11 @@ def trees() -> Treebank:
     return make_treebank(SENTENCES, UNKNOWN)
 
 
-def batches(plan: TreePlan) -> list[TreeBatch]:
+def list_batches(plan: TreePlan) -> list[TreeBatch]:
     return [plan.batch(index) for index in range(len(plan))]
 
 
-def facts(batch: TreeBatch) -> list[tuple[int, int, int, int]]:
+def list_nodes(batch: TreeBatch) -> list[tuple[int, int, int, int]]:
     """(sentence, word, its head's word, its label) of each node but the boundary."""
     words, parents, labels = (values.tolist() for values in (batch.words_N, batch.parents_N, batch.labels_N))
     return [
@@ -34,7 +34,7 @@ def facts(batch: TreeBatch) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def facts_of(sentences: list[Sentence]) -> list[tuple[int, int, int, int]]:
+def list_expected_nodes(sentences: list[Sentence]) -> list[tuple[int, int, int, int]]:
     return [
         (index, word, words[head] if head >= 0 else 0, label)
         for index, (words, heads, labels) in enumerate(sentences)
@@ -44,7 +44,7 @@ def facts_of(sentences: list[Sentence]) -> list[tuple[int, int, int, int]]:
 
 def test_a_batch_holds_every_word_once_with_its_head_and_label(trees):
     batch = trees.batch(trees.nonempty_sentences)
-    assert sorted(facts(batch)) == sorted(facts_of(SENTENCES))
+    assert sorted(list_nodes(batch)) == sorted(list_expected_nodes(SENTENCES))
     assert batch.rows == len(SENTENCES)
 
 
@@ -79,14 +79,14 @@ def test_only_the_boundary_is_above_the_roots(trees):
 def test_an_epoch_predicts_every_word_once(trees, protocol):
     expected = np.bincount([word for words, _, _ in SENTENCES for word in words])
     for plan in (protocol.training_plan(trees, 3, 1), protocol.evaluation_plan(trees, 20)):
-        words = torch.cat([batch.words_N[1:] for batch in batches(plan)])
+        words = torch.cat([batch.words_N[1:] for batch in list_batches(plan)])
         np.testing.assert_array_equal(np.bincount(words), expected)
-        assert plan.token_count == expected.sum() == sum(batch.token_count for batch in batches(plan))
+        assert plan.token_count == expected.sum() == sum(batch.token_count for batch in list_batches(plan))
 
 
 @each_protocol
 def test_no_training_batch_has_more_sentences_than_the_batch_size(trees, protocol):
-    rows = [batch.rows for batch in batches(protocol.training_plan(trees, 0, 0))]
+    rows = [batch.rows for batch in list_batches(protocol.training_plan(trees, 0, 0))]
     assert max(rows) <= protocol.batch_size
     assert max(rows) - min(rows) <= 1
 
@@ -94,7 +94,7 @@ def test_no_training_batch_has_more_sentences_than_the_batch_size(trees, protoco
 def test_the_same_seed_and_epoch_give_the_same_batches_and_others_do_not(trees):
     protocol = TreeProtocol(batch_size=7)
     plans = [protocol.training_plan(trees, *order) for order in [(5, 2), (5, 2), (5, 3), (6, 2)]]
-    first, again, *others = ([batch.words_N.tolist() for batch in batches(plan)] for plan in plans)
+    first, again, *others = ([batch.words_N.tolist() for batch in list_batches(plan)] for plan in plans)
     assert first == again
     assert all(first != other for other in others)
 
@@ -112,10 +112,10 @@ def test_unknown_words_count_in_training_and_optionally_not_in_an_evaluation(tre
     assert unknown > 0
     evaluation, training = protocol.evaluation_plan(trees), protocol.training_plan(trees, 0, 0)
     assert training.token_count - evaluation.token_count == unknown
-    assert sum(batch.token_count for batch in batches(evaluation)) == evaluation.token_count
-    for batch in batches(evaluation):
+    assert sum(batch.token_count for batch in list_batches(evaluation)) == evaluation.token_count
+    for batch in list_batches(evaluation):
         assert torch.equal(batch.mask_W, batch.words_N[1:] != UNKNOWN)
-    assert all(batch.mask_W is None for batch in batches(training))
+    assert all(batch.mask_W is None for batch in list_batches(training))
 
 
 def test_without_an_unknown_word_every_word_counts():
@@ -125,12 +125,12 @@ def test_without_an_unknown_word_every_word_counts():
 
 def test_a_sentence_without_words_is_in_no_batch():
     trees = make_treebank([([], [], []), SENTENCES[0], ([], [], []), SENTENCES[1]])
-    assert [batch.rows for batch in batches(TreeProtocol().evaluation_plan(trees))] == [2]
+    assert [batch.rows for batch in list_batches(TreeProtocol().evaluation_plan(trees))] == [2]
 
 
 def test_a_sentence_may_have_several_roots():
     batch = make_treebank([([5, 6, 7], [-1, -1, 1], [-1, -1, 2])]).batch(np.array([0]))
-    assert sorted(facts(batch)) == [(0, 5, 0, -1), (0, 6, 0, -1), (0, 7, 6, 2)]
+    assert sorted(list_nodes(batch)) == [(0, 5, 0, -1), (0, 6, 0, -1), (0, 7, 6, 2)]
 
 
 def test_heads_that_form_a_cycle_are_refused():

@@ -1,4 +1,4 @@
-"""Pretrained vectors: the rows of the vocabulary, words the file has not, and lines that are no vectors."""
+"""Pretrained vectors: rows of the vocabulary, words that the file lacks, and invalid lines."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ GLOVE = "the 0.5 1 2\na 1 -2.5 3e-1\né 4 5 6\n"
 
 
 @pytest.fixture
-def bring(store, cache, tmp_path):
+def import_with_vectors(store, cache, tmp_path):
     """Imports a text with vectors and opens the corpus."""
 
     def run(glove, seed=0, place=store, **options):
@@ -26,24 +26,24 @@ def bring(store, cache, tmp_path):
     return run
 
 
-def vector_of(corpus, word):
+def get_vector(corpus, word):
     return corpus.vectors.values_VE[corpus.vocabulary.get_id(word)].tolist()
 
 
-def test_each_word_gets_its_row(bring):
-    corpus = bring(GLOVE)
+def test_each_word_gets_its_row(import_with_vectors):
+    corpus = import_with_vectors(GLOVE)
     assert corpus.vectors.values_VE.dtype == np.float32
     assert corpus.vectors.values_VE.shape == (len(corpus.vocabulary), 3)
-    assert vector_of(corpus, "a") == pytest.approx([1, -2.5, 0.3])
-    assert vector_of(corpus, "é") == [4, 5, 6]
+    assert get_vector(corpus, "a") == pytest.approx([1, -2.5, 0.3])
+    assert get_vector(corpus, "é") == [4, 5, 6]
     known = {
         token for token, found in zip(corpus.vocabulary.tokens, corpus.vectors.known_V, strict=True) if found
     }
     assert known == {"a", "é"}
 
 
-def test_vectors_of_words_outside_the_file_depend_on_the_seed(bring, store):
-    first, again, other = (vector_of(bring(GLOVE, seed), "b") for seed in (3, 3, 4))
+def test_vectors_of_words_outside_the_file_depend_on_the_seed(import_with_vectors, store):
+    first, again, other = (get_vector(import_with_vectors(GLOVE, seed), "b") for seed in (3, 3, 4))
     assert first == again != other
 
 
@@ -57,13 +57,13 @@ def test_vectors_of_words_outside_the_file_are_standard_normal(store, cache, tmp
     assert values.std() == pytest.approx(1, abs=0.05)
 
 
-def test_tokens_may_contain_spaces_and_the_first_row_of_a_token_counts(bring):
-    corpus = bring("the 0 0 0\n. . . 1 2 3\na 1 2 3\na 9 9 9\nat name@domain.com 0 0 0\n")
-    assert vector_of(corpus, "a") == [1, 2, 3]
+def test_tokens_may_contain_spaces_and_the_first_row_of_a_token_counts(import_with_vectors):
+    corpus = import_with_vectors("the 0 0 0\n. . . 1 2 3\na 1 2 3\na 9 9 9\nat name@domain.com 0 0 0\n")
+    assert get_vector(corpus, "a") == [1, 2, 3]
 
 
-def test_a_word_found_only_within_a_longer_token_is_unknown(bring):
-    corpus = bring("é 0 0 0\nb 7 1 2 3\n")
+def test_a_word_found_only_within_a_longer_token_is_unknown(import_with_vectors):
+    corpus = import_with_vectors("é 0 0 0\nb 7 1 2 3\n")
     assert not corpus.vectors.known_V[corpus.vocabulary.get_id("b")]
 
 
@@ -78,15 +78,15 @@ def test_a_word_found_only_within_a_longer_token_is_unknown(bring):
         ("", "has no vector for any word"),
     ],
 )
-def test_an_invalid_vector_is_refused_with_its_line(bring, glove, message):
+def test_an_invalid_vector_is_refused_with_its_line(import_with_vectors, glove, message):
     with pytest.raises(CorpusError, match=message):
-        bring(glove)
+        import_with_vectors(glove)
 
 
-def test_bad_vectors_are_skipped_on_request(bring):
+def test_bad_vectors_are_skipped_on_request(import_with_vectors):
     glove = "".join(f"w{number} 0 0 0\n" for number in range(200))
-    corpus = bring(f"{glove}b 1 2\na 1 2 3\n", skip_bad=True)
-    assert vector_of(corpus, "a") == [1, 2, 3]
+    corpus = import_with_vectors(f"{glove}b 1 2\na 1 2 3\n", skip_bad=True)
+    assert get_vector(corpus, "a") == [1, 2, 3]
 
 
 def test_a_missing_vector_file_is_reported_before_any_file_is_read(store, tmp_path):
@@ -94,10 +94,10 @@ def test_a_missing_vector_file_is_reported_before_any_file_is_read(store, tmp_pa
         import_corpus("small", TEXT, store, vectors=VectorFile(tmp_path / "absent"))
 
 
-def test_vectors_are_part_of_the_corpus(bring, store, cache):
-    corpus = bring(GLOVE)
+def test_vectors_are_part_of_the_corpus(import_with_vectors, store, cache):
+    corpus = import_with_vectors(GLOVE)
     bare = import_corpus("bare", TEXT, store, cache=cache).manifest
-    assert bring(GLOVE.replace("4 5 6", "4 5 7")).digest != corpus.digest != bare.digest
+    assert import_with_vectors(GLOVE.replace("4 5 6", "4 5 7")).digest != corpus.digest != bare.digest
     assert open_corpus("bare", store, cache).vectors is None
     assert verify_corpus("small", store) == []
     record = store.read_manifest("small").vectors
@@ -107,8 +107,8 @@ def test_vectors_are_part_of_the_corpus(bring, store, cache):
     assert "vectors.arrow has" in verify_corpus("small", store)[0]
 
 
-def test_vectors_of_a_remote_corpus_are_downloaded(bring, remote_store):
-    assert vector_of(bring(GLOVE, place=remote_store), "a") == pytest.approx([1, -2.5, 0.3])
+def test_vectors_of_a_remote_corpus_are_downloaded(import_with_vectors, remote_store):
+    assert get_vector(import_with_vectors(GLOVE, place=remote_store), "a") == pytest.approx([1, -2.5, 0.3])
 
 
 def test_an_import_warns_of_the_number_of_words_without_vector(store, cache, tmp_path):

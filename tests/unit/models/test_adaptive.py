@@ -8,7 +8,7 @@ from memtune.errors import ConfigurationError
 from memtune.models import AdaptiveConfig, AttentionLSTMConfig, LSTMConfig, build_model
 from memtune.values import parse
 from tests.oracles.agreement import assert_agreement
-from tests.oracles.lstm import lstm_logits
+from tests.oracles.lstm import compute_lstm_logits
 
 WIDTH, WORDS = 8, 29
 CONFIGS = {
@@ -20,23 +20,25 @@ every_config = pytest.mark.parametrize("output", CONFIGS.values(), ids=CONFIGS)
 EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
 
 
-def text(length: int) -> torch.Tensor:
+def draw_text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (3, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def lstm(output: AdaptiveConfig):
+def make_lstm(output: AdaptiveConfig):
     return build_model(LSTMConfig(width=WIDTH, initial_range=0.5, output=output), WORDS, seed=1)
 
 
 @pytest.mark.parametrize("length", [1, 2])
 def test_the_layer_agrees_with_the_equations_when_clusters_have_no_target(length):
-    assert_agreement(lstm(AdaptiveConfig()).double(), lstm_logits, text(length) % 3, tolerance=1e-9)
+    assert_agreement(
+        make_lstm(AdaptiveConfig()).double(), compute_lstm_logits, draw_text(length) % 3, tolerance=1e-9
+    )
 
 
 def test_nats_by_row_are_in_the_order_of_the_rows():
-    model = lstm(AdaptiveConfig(cutoffs=(3, 9), factor=2)).double()
-    hidden_BTH, _ = model.encode(text(20), model.initial_state(3))
-    hidden_NH, targets_N = hidden_BTH.flatten(0, 1), text(20).roll(1).flatten()
+    model = make_lstm(AdaptiveConfig(cutoffs=(3, 9), factor=2)).double()
+    hidden_BTH, _ = model.encode(draw_text(20), model.initial_state(3))
+    hidden_NH, targets_N = hidden_BTH.flatten(0, 1), draw_text(20).roll(1).flatten()
     mask_N = targets_N % 2 == 0
     nats, nats_N = model.output.negative_log_likelihood_by_row(hidden_NH, targets_N, mask_N)
     expected_N = -model.output(hidden_NH).gather(1, targets_N.unsqueeze(1)).squeeze(1)
@@ -80,7 +82,7 @@ def test_cutoffs_that_do_not_ascend_are_refused(cutoffs):
 
 def test_a_cutoff_outside_of_the_vocabulary_is_refused():
     with pytest.raises(ConfigurationError, match=r"cutoffs must be below the 29 words.*got \[3, 29\]"):
-        lstm(AdaptiveConfig(cutoffs=(3, 29)))
+        make_lstm(AdaptiveConfig(cutoffs=(3, 29)))
 
 
 @pytest.mark.parametrize(

@@ -6,33 +6,33 @@ import torch
 from memtune.errors import ConfigurationError
 from memtune.models import AttentionLSTMConfig, build_model, logits
 from tests.oracles.agreement import assert_near
-from tests.oracles.attention_lstm import attention_lstm_weights
+from tests.oracles.attention_lstm import compute_attention_lstm_weights
 
 WORDS = 23
 SCORES = ["additive", "bilinear", "printed"]
 
 
-def small(**fields) -> AttentionLSTMConfig:
+def make_config(**fields) -> AttentionLSTMConfig:
     """Wide initial values make attention uneven, so that reading a wrong slot changes the result."""
     return AttentionLSTMConfig(**{"width": 7, "memory_size": 4, "initial_range": 0.8, **fields})
 
 
-def text(length: int) -> torch.Tensor:
+def draw_text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (2, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def double(config: AttentionLSTMConfig):
+def make_model(config: AttentionLSTMConfig):
     return build_model(config, WORDS, seed=1).double()
 
 
 @pytest.mark.parametrize("length", [1, 4, 9, 130])
 @pytest.mark.parametrize("score", SCORES)
 def test_attention_agrees_with_its_equations_and_is_aligned_to_the_right(score, length):
-    config = small(score=score, memory_size=5)
-    model, words_BT = double(config), text(length)[:, 1:]
+    config = make_config(score=score, memory_size=5)
+    model, words_BT = make_model(config), draw_text(length)[:, 1:]
     weights_BTn = model.attention(words_BT, model.initial_state(2))
     parameters = dict(model.named_parameters())
-    for b, sentence in enumerate(attention_lstm_weights(config, parameters, words_BT)):
+    for b, sentence in enumerate(compute_attention_lstm_weights(config, parameters, words_BT)):
         for t, expected in enumerate(sentence):
             absent = 5 - len(expected)
             assert weights_BTn[b, t, :absent].eq(0).all()
@@ -40,20 +40,20 @@ def test_attention_agrees_with_its_equations_and_is_aligned_to_the_right(score, 
 
 
 def test_attention_reaches_into_the_carried_states():
-    model, words_BT = double(small(memory_size=5)), text(12)
+    model, words_BT = make_model(make_config(memory_size=5)), draw_text(12)
     whole_BTn = model.attention(words_BT, model.initial_state(2))
     _, state = logits(model, words_BT[:, :3])
     assert_near(model.attention(words_BT[:, 3:], state), whole_BTn[:, 3:], 1e-12, "attention")
 
 
 def test_the_first_word_attends_to_the_zero_state_alone():
-    model = double(small())
-    first_BTn = model.attention(text(1)[:, :1], model.initial_state(2))
+    model = make_model(make_config())
+    first_BTn = model.attention(draw_text(1)[:, :1], model.initial_state(2))
     assert first_BTn[:, 0].tolist() == [[0, 0, 0, 1]] * 2
 
 
 def test_one_slot_returns_the_state_before():
-    model, words_BT = double(small(memory_size=1)), text(6)
+    model, words_BT = make_model(make_config(memory_size=1)), draw_text(6)
     state = model.initial_state(2)
     assert model.attention(words_BT, state).eq(1).all()
     combined_BTH, _ = model.encode(words_BT, state)
@@ -64,15 +64,15 @@ def test_one_slot_returns_the_state_before():
 
 def test_the_printed_score_ranks_two_states_alike_at_every_step():
     """Its term in h_t cancels: the ratio of two states' weights never changes while both are in reach."""
-    model = double(small(score="printed"))
-    weights_BTn = model.attention(text(9), model.initial_state(2))
+    model = make_model(make_config(score="printed"))
+    weights_BTn = model.attention(draw_text(9), model.initial_state(2))
     ratio_BT = weights_BTn[:, 3:, 2] / weights_BTn[:, 3:, 3]
     later_BT = weights_BTn[:, 3:, 1] / weights_BTn[:, 3:, 2]
     torch.testing.assert_close(ratio_BT[:, :-1], later_BT[:, 1:])
 
 
 def test_state_remembers_only_what_a_window_can_reach():
-    model, words_BT = double(small(split="key_value_predict")), text(9)
+    model, words_BT = make_model(make_config(split="key_value_predict")), draw_text(9)
     assert logits(model, words_BT[:, :2])[1]["memory"].shape == (2, 3, 4)  # h_0 and two states
     assert logits(model, words_BT)[1]["memory"].shape == (2, 4, 4)
 
@@ -81,7 +81,7 @@ def test_dropout_applies_to_the_embedding_and_the_input_of_the_output_layer():
     model: Any = build_model(AttentionLSTMConfig(width=64, dropout=0.5), WORDS, seed=1)
     dropped = []
     model.stack.register_forward_pre_hook(lambda _, arguments: dropped.append(arguments[0]))
-    combined_BTH, _ = model.encode(text(30), model.initial_state(2))
+    combined_BTH, _ = model.encode(draw_text(30), model.initial_state(2))
     for values in (dropped[0], combined_BTH):
         share = values.eq(0).double().mean().item()
         assert share == pytest.approx(0.5, abs=0.05)  # 3,968 draws: a standard deviation of 0.008

@@ -5,7 +5,11 @@ import torch
 
 from memtune.models import AWDLSTMConfig, build_model, logits, negative_log_likelihood
 from tests.oracles.agreement import assert_same_gradients
-from tests.oracles.awd_lstm import activation_regularisation, awd_lstm_logits, awd_lstm_outputs
+from tests.oracles.awd_lstm import (
+    compute_activation_regularisation,
+    compute_awd_lstm_logits,
+    compute_awd_lstm_outputs,
+)
 
 WORDS = 23
 SIZE = {"embedding_width": 5, "width": 7, "initial_range": 0.5}
@@ -13,23 +17,23 @@ DROPS = ("weight_drop", "embedding_dropout", "input_dropout", "hidden_dropout", 
 NOTHING = dict.fromkeys(DROPS, 0.0)
 
 
-def text(length: int) -> torch.Tensor:
+def draw_text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (3, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def model_of(**options):
+def make_model(**options):
     return build_model(AWDLSTMConfig(**SIZE | options), WORDS, seed=1).double()
 
 
 def test_evaluation_draws_no_mask():
-    masks = model_of().eval()._draw_masks(3)
+    masks = make_model().eval()._draw_masks(3)
     assert all(mask is None for mask in [masks.words_V, *masks.recurrent_GH, *masks.read_B1H])
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["all words", "rows of unequal length"])
 @pytest.mark.parametrize("length", [1, 2, 15])
 def test_activation_regularisation_is_in_the_gradient_and_not_in_the_loss(length, masked):
-    model, words_BT = model_of(), text(length)
+    model, words_BT = make_model(), draw_text(length)
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
     lengths = torch.tensor([length, -(-length // 2), 1])
     mask_BT = torch.arange(length) < lengths.unsqueeze(1) if masked else None
@@ -38,12 +42,12 @@ def test_activation_regularisation_is_in_the_gradient_and_not_in_the_loss(length
     parameters = {name: value.detach().requires_grad_() for name, value in model.named_parameters()}
     torch.manual_seed(3)
     masks = model._draw_masks(3)
-    rows = awd_lstm_logits(model.config, parameters, inputs_BT, masks)
+    rows = compute_awd_lstm_logits(model.config, parameters, inputs_BT, masks)
     logits_BTV = torch.stack([torch.stack(row) for row in rows])
     nats_BT = -logits_BTV.log_softmax(2).gather(2, targets_BT.unsqueeze(2)).squeeze(2)
-    raw, masked_rows = awd_lstm_outputs(model.config, parameters, inputs_BT, masks)
+    raw, masked_rows = compute_awd_lstm_outputs(model.config, parameters, inputs_BT, masks)
     expected = nats_BT[counted].sum()
-    penalised = expected + activation_regularisation(model.config, raw, masked_rows, counted.tolist())
+    penalised = expected + compute_activation_regularisation(model.config, raw, masked_rows, counted.tolist())
 
     torch.manual_seed(3)
     loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT, mask_BT)
@@ -52,7 +56,7 @@ def test_activation_regularisation_is_in_the_gradient_and_not_in_the_loss(length
 
 
 def test_a_dropped_word_is_dropped_at_all_its_positions():
-    model = model_of(**NOTHING | {"embedding_dropout": 0.5, "tie_output": False})
+    model = make_model(**NOTHING | {"embedding_dropout": 0.5, "tie_output": False})
     torch.manual_seed(0)
     words_V = model._draw_masks(1).words_V
     assert set(words_V.tolist()) == {0.0, 2.0}

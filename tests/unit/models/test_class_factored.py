@@ -16,17 +16,17 @@ CONFIGS = {
     "root of the vocabulary": ClassFactoredConfig(),
     "square roots of counts": ClassFactoredConfig(classes=7, mass="square_root"),
     "one class": ClassFactoredConfig(classes=1),
-    "a class a word": ClassFactoredConfig(classes=WORDS),
+    "one class per word": ClassFactoredConfig(classes=WORDS),
 }
 every_config = pytest.mark.parametrize("output", CONFIGS.values(), ids=CONFIGS)
 EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
 
 
-def text(length: int) -> torch.Tensor:
+def draw_text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (3, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def lstm(output: ClassFactoredConfig, **fields):
+def make_lstm(output: ClassFactoredConfig, **fields):
     return build_model(LSTMConfig(width=5, initial_range=0.5, output=output, **fields), WORDS, seed=1)
 
 
@@ -42,27 +42,27 @@ def layer():
     return built
 
 
-def problem(rows: int = ROWS, words: int = WORDS) -> tuple[torch.Tensor, torch.Tensor]:
+def draw_problem(rows: int = ROWS, words: int = WORDS) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(rows)
     hidden_NH = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64).requires_grad_()
     return hidden_NH, torch.randint(words, (rows,), generator=generator)
 
 
-def reference(layer, hidden_NH, targets_N):
+def compute_reference(layer, hidden_NH, targets_N):
     """Nats of each row, from the probabilities of all words."""
     return -layer(hidden_NH).gather(1, targets_N.unsqueeze(1)).squeeze(1)
 
 
 def test_the_words_probabilities_sum_to_one(layer):
-    total = layer(problem()[0]).exp().sum(1)
+    total = layer(draw_problem()[0]).exp().sum(1)
     torch.testing.assert_close(total, torch.ones_like(total), **EXACT)
 
 
 def test_rows_are_weighted_and_gradients_are_scaled_by_the_incoming_gradient(layer):
-    hidden_NH, targets_N = problem()
+    hidden_NH, targets_N = draw_problem()
     weights_N = torch.rand(ROWS, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     loss = layer.negative_log_likelihood(hidden_NH, targets_N, weights_N) / 7
-    expected = (reference(layer, hidden_NH, targets_N) * weights_N).sum() / 7
+    expected = (compute_reference(layer, hidden_NH, targets_N) * weights_N).sum() / 7
     torch.testing.assert_close(loss, expected, **EXACT)
     leaves = [hidden_NH, *layer.parameters()]
     torch.testing.assert_close(
@@ -71,22 +71,22 @@ def test_rows_are_weighted_and_gradients_are_scaled_by_the_incoming_gradient(lay
 
 
 def test_nats_by_row_are_in_the_order_of_the_rows(layer):
-    hidden_NH, targets_N = problem()
+    hidden_NH, targets_N = draw_problem()
     mask_N = torch.arange(ROWS) < 5
     _, nats_N = layer.negative_log_likelihood_by_row(hidden_NH, targets_N, mask_N)
-    torch.testing.assert_close(nats_N, reference(layer, hidden_NH, targets_N).detach(), **EXACT)
+    torch.testing.assert_close(nats_N, compute_reference(layer, hidden_NH, targets_N).detach(), **EXACT)
     assert not nats_N.requires_grad
 
 
 @pytest.mark.parametrize("frozen", ["hidden", "words.weight", "words.bias"])
 def test_only_leaves_that_require_a_gradient_get_one(layer, frozen):
-    hidden_NH, targets_N = problem()
+    hidden_NH, targets_N = draw_problem()
     leaves = {"hidden": hidden_NH, **dict(layer.named_parameters())}
     leaves.pop(frozen).requires_grad_(False)
     wanted = list(leaves.values())
     loss, expected = (
         layer.negative_log_likelihood(hidden_NH, targets_N),
-        reference(layer, hidden_NH, targets_N).sum(),
+        compute_reference(layer, hidden_NH, targets_N).sum(),
     )
     torch.testing.assert_close(
         torch.autograd.grad(loss, wanted), torch.autograd.grad(expected, wanted), **EXACT
@@ -94,7 +94,7 @@ def test_only_leaves_that_require_a_gradient_get_one(layer, frozen):
 
 
 def test_words_of_classes_without_a_target_get_no_gradient(layer):
-    hidden_NH, _ = problem()
+    hidden_NH, _ = draw_problem()
     first, end = layer.borders[2:4].tolist()
     targets_N = torch.arange(ROWS) % (end - first) + first
     layer.negative_log_likelihood(hidden_NH, targets_N).backward()
@@ -105,15 +105,15 @@ def test_words_of_classes_without_a_target_get_no_gradient(layer):
 
 
 def test_without_gradients_the_loss_is_the_same(layer):
-    hidden_NH, targets_N = problem()
+    hidden_NH, targets_N = draw_problem()
     with torch.no_grad():
         loss = layer.negative_log_likelihood(hidden_NH, targets_N)
     assert not loss.requires_grad
-    torch.testing.assert_close(loss, reference(layer, hidden_NH, targets_N).sum().detach(), **EXACT)
+    torch.testing.assert_close(loss, compute_reference(layer, hidden_NH, targets_N).sum().detach(), **EXACT)
 
 
 def test_the_loss_of_no_rows_is_zero(layer):
-    hidden_NH, targets_N = problem(rows=0)
+    hidden_NH, targets_N = draw_problem(rows=0)
     nats, nats_N = layer.negative_log_likelihood_by_row(hidden_NH, targets_N)
     nats.backward()
     assert nats == 0
@@ -122,17 +122,17 @@ def test_the_loss_of_no_rows_is_zero(layer):
 
 @pytest.mark.parametrize("size", [1e3, 1e5])
 def test_extreme_logits_stay_finite_and_exact(layer, size):
-    hidden_NH, targets_N = problem()
+    hidden_NH, targets_N = draw_problem()
     loss = layer.negative_log_likelihood(hidden_NH * size, targets_N)
-    expected = reference(layer, hidden_NH * size, targets_N).sum()
+    expected = compute_reference(layer, hidden_NH * size, targets_N).sum()
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(loss, [hidden_NH]))
 
 
 @pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16])
 def test_autocast_keeps_sums_and_gradients_in_single_precision(layer, narrow):
-    hidden_NH, targets_N = problem()
-    expected = reference(layer, hidden_NH, targets_N).sum()
+    hidden_NH, targets_N = draw_problem()
+    expected = compute_reference(layer, hidden_NH, targets_N).sum()
     references = torch.autograd.grad(expected, [hidden_NH, *layer.parameters()])
     layer.float()
     single_NH = hidden_NH.detach().float().requires_grad_()
@@ -149,7 +149,7 @@ def test_autocast_keeps_sums_and_gradients_in_single_precision(layer, narrow):
 
 
 class LargestResult(TorchDispatchMode):
-    """How large the largest tensor is that an operation makes."""
+    """Records the size of the largest tensor that an operation returns."""
 
     numbers = 0
 
@@ -161,11 +161,11 @@ class LargestResult(TorchDispatchMode):
 
 
 def test_no_tensor_is_as_large_as_the_logits_of_all_words():
-    """Rows over all words would be 400,000 numbers; the gradient of the words' rows is 12,000."""
+    """Logits over all words would be 400,000 numbers; the gradient of the words' rows has 12,000."""
     layer = ClassFactoredConfig().build(WIDTH, 2000)
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter)
-    hidden_NH, targets_N = problem(rows=200, words=2000)
+    hidden_NH, targets_N = draw_problem(rows=200, words=2000)
     with LargestResult() as largest:
         layer.negative_log_likelihood(hidden_NH.float(), targets_N).backward()
     assert largest.numbers < 60_000
@@ -173,7 +173,7 @@ def test_no_tensor_is_as_large_as_the_logits_of_all_words():
 
 def test_more_classes_than_words_are_refused():
     with pytest.raises(ConfigurationError, match=r"classes must be at most the 29 words.*got 30"):
-        lstm(ClassFactoredConfig(classes=30))
+        make_lstm(ClassFactoredConfig(classes=30))
 
 
 @pytest.mark.parametrize(("words", "classes"), [(1, 1), (2, 2), (25, 5), (26, 6), (10_000, 100)])
@@ -227,13 +227,13 @@ def test_cost_is_the_mean_over_a_zipfian_text(mass):
 
 
 def test_word_counts_change_the_classes_but_no_parameter():
-    model = lstm(ClassFactoredConfig(classes=4))
+    model = make_lstm(ClassFactoredConfig(classes=4))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     model.output.set_word_counts([50, *range(WORDS - 1, 0, -1)])
     changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {"output.borders"}
     assert not torch.equal(
-        logits(model, text(5))[0], logits(lstm(ClassFactoredConfig(classes=4)), text(5))[0]
+        logits(model, draw_text(5))[0], logits(make_lstm(ClassFactoredConfig(classes=4)), draw_text(5))[0]
     )
 
 

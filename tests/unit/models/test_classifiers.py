@@ -21,7 +21,7 @@ from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, str
 from memtune.models.fused_pairs import PairReadingConfig
 from memtune.models.layers.pooling import Spans, average_spans
 from tests.oracles.agreement import assert_near
-from tests.oracles.classifiers import pair_logits, phrase_logits, reference_fusion
+from tests.oracles.classifiers import compute_pair_logits, compute_phrase_logits, compute_reference_fusion
 
 WORDS = 23
 EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
@@ -40,42 +40,44 @@ READINGS = {
 every_reading = pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS)
 
 
-def small(**fields) -> LSTMNConfig:
+def make_config(**fields) -> LSTMNConfig:
     """Wide initial values make attention uneven, so that reading a wrong slot changes the result."""
     return LSTMNConfig(**{"width": 5, "embedding_width": 4, "initial_range": 0.8, **fields})
 
 
-def seeded(build):
+def build_seeded(build):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         return build()
 
 
-def pair_model(
+def make_pair_model(
     reading: PairReadingConfig, config: NeuralLanguageModelConfig | None = None, head: ClassifierConfig = HEAD
 ):
-    return seeded(lambda: reading.build_classifier(config or small(), WORDS, head)).double().eval()
+    return (
+        build_seeded(lambda: reading.build_classifier(config or make_config(), WORDS, head)).double().eval()
+    )
 
 
-def sentence_model(config: NeuralLanguageModelConfig | None = None, head: ClassifierConfig = HEAD):
-    return seeded(lambda: SentenceClassifier(config or small(), WORDS, head)).double().eval()
+def make_sentence_model(config: NeuralLanguageModelConfig | None = None, head: ClassifierConfig = HEAD):
+    return build_seeded(lambda: SentenceClassifier(config or make_config(), WORDS, head)).double().eval()
 
 
-def sentences(lengths: list[int], seed: int = 0) -> list[list[int]]:
+def draw_sentences(lengths: list[int], seed: int = 0) -> list[list[int]]:
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(WORDS, (length,), generator=generator).tolist() for length in lengths]
 
 
-def padded(rows: list[list[int]], beyond: int = 0, filler: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
-    """words_BT and lengths_B; padding to the longest row and `beyond`."""
+def pad_rows(rows: list[list[int]], beyond: int = 0, filler: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+    """words_BT and lengths_B, padded to the longest row plus `beyond`."""
     lengths_B = torch.tensor([len(row) for row in rows])
     longest = int(lengths_B.max()) + beyond
     words_BT = torch.tensor([row + [filler] * (longest - len(row)) for row in rows])
     return words_BT, lengths_B
 
 
-def gradients_of(loss, parameters) -> list[torch.Tensor]:
-    """Zeros where a parameter took no part."""
+def compute_gradients(loss, parameters) -> list[torch.Tensor]:
+    """Gradients; zeros for a parameter without one."""
     found = torch.autograd.grad(loss, parameters, allow_unused=True)
     return [
         torch.zeros_like(parameter) if gradient is None else gradient
@@ -93,9 +95,9 @@ def assert_agreement(model, logits, oracle, tolerance: float) -> None:
         functional.cross_entropy(values, labels, reduction="sum") for values in (logits, expected)
     )
     assert_near(loss, wanted, tolerance, "loss")
-    own = gradients_of(loss, list(model.parameters()))
+    own = compute_gradients(loss, list(model.parameters()))
     for name, gradient, reference in zip(
-        doubles, own, gradients_of(wanted, list(doubles.values())), strict=True
+        doubles, own, compute_gradients(wanted, list(doubles.values())), strict=True
     ):
         assert_near(gradient, reference, tolerance, f"gradient of {name}")
 
@@ -104,19 +106,23 @@ def assert_agreement(model, logits, oracle, tolerance: float) -> None:
 @every_reading
 def test_every_reading_of_a_pair_agrees_with_its_equations(reading, lengths):
     model, (premises, hypotheses) = (
-        pair_model(reading),
-        (sentences(lengths[0]), sentences(lengths[1], seed=1)),
+        make_pair_model(reading),
+        (draw_sentences(lengths[0]), draw_sentences(lengths[1], seed=1)),
     )
-    logits = model(*padded(premises), *padded(hypotheses))
-    assert_agreement(model, logits, lambda p: pair_logits(reading, p, premises, hypotheses), tolerance=1e-9)
+    logits = model(*pad_rows(premises), *pad_rows(hypotheses))
+    assert_agreement(
+        model, logits, lambda p: compute_pair_logits(reading, p, premises, hypotheses), tolerance=1e-9
+    )
 
 
 @every_reading
 def test_single_precision_agrees_to_rounding(reading):
-    model = pair_model(reading).float()
-    premises, hypotheses = sentences([16, 3]), sentences([5, 12], seed=1)
-    logits = model(*padded(premises), *padded(hypotheses))
-    assert_agreement(model, logits, lambda p: pair_logits(reading, p, premises, hypotheses), tolerance=1e-5)
+    model = make_pair_model(reading).float()
+    premises, hypotheses = draw_sentences([16, 3]), draw_sentences([5, 12], seed=1)
+    logits = model(*pad_rows(premises), *pad_rows(hypotheses))
+    assert_agreement(
+        model, logits, lambda p: compute_pair_logits(reading, p, premises, hypotheses), tolerance=1e-5
+    )
 
 
 SPANS = [(0, 0, 7), (0, 3, 4), (1, 0, 1), (2, 1, 4), (0, 2, 6), (2, 0, 4)]
@@ -124,34 +130,34 @@ SPANS = [(0, 0, 7), (0, 3, 4), (1, 0, 1), (2, 1, 4), (0, 2, 6), (2, 0, 4)]
 
 @pytest.mark.parametrize(("tolerance", "kind"), [(1e-9, torch.double), (1e-5, torch.float)], ids=str)
 def test_phrases_agree_with_their_equations(tolerance, kind):
-    model, rows = sentence_model().to(kind), sentences([7, 1, 4])
-    logits = model(padded(rows)[0], *Spans(*torch.tensor(SPANS).t()))
-    assert_agreement(model, logits, lambda p: phrase_logits(p, rows, SPANS), tolerance)
+    model, rows = make_sentence_model().to(kind), draw_sentences([7, 1, 4])
+    logits = model(pad_rows(rows)[0], *Spans(*torch.tensor(SPANS).t()))
+    assert_agreement(model, logits, lambda p: compute_phrase_logits(p, rows, SPANS), tolerance)
 
 
 @pytest.mark.parametrize("fusion", ["shallow", "deep"])
 def test_the_reference_of_the_benchmark_computes_the_same_model(fusion):
-    model = pair_model(PairReadingConfig(fusion=fusion, previous_source_attention=True))
-    premises, hypotheses = padded(sentences([9, 9])), padded(sentences([6, 6], seed=1))
-    slow_BC = reference_fusion(model, premises[0], hypotheses[0])
+    model = make_pair_model(PairReadingConfig(fusion=fusion, previous_source_attention=True))
+    premises, hypotheses = pad_rows(draw_sentences([9, 9])), pad_rows(draw_sentences([6, 6], seed=1))
+    slow_BC = compute_reference_fusion(model, premises[0], hypotheses[0])
     assert_near(model(*premises, *hypotheses), slow_BC, 1e-12, "logits")
 
 
-def loss_and_gradients(model, logits_BC):
+def compute_loss_and_gradients(model, logits_BC):
     labels_B = torch.arange(len(logits_BC)) % logits_BC.shape[1]
     loss = functional.cross_entropy(logits_BC, labels_B, reduction="sum")
-    return loss, gradients_of(loss, list(model.parameters()))
+    return loss, compute_gradients(loss, list(model.parameters()))
 
 
 @pytest.mark.parametrize(("beyond", "other"), [(1, 0), (0, 1), (3, 40), (40, 3)])
 @every_reading
 def test_padding_changes_no_logit_of_a_pair(reading, beyond, other):
-    """Neither attended to nor averaged, whatever word stands there."""
-    model = pair_model(reading)
-    premises, hypotheses = sentences([4, 9, 1]), sentences([6, 1, 3], seed=1)
-    plain = loss_and_gradients(model, model(*padded(premises), *padded(hypotheses)))
-    more = padded(premises, beyond, filler=7), padded(hypotheses, other, filler=9)
-    torch.testing.assert_close(loss_and_gradients(model, model(*more[0], *more[1])), plain, **EXACT)
+    """Padding is not attended to and not averaged, whatever its words."""
+    model = make_pair_model(reading)
+    premises, hypotheses = draw_sentences([4, 9, 1]), draw_sentences([6, 1, 3], seed=1)
+    plain = compute_loss_and_gradients(model, model(*pad_rows(premises), *pad_rows(hypotheses)))
+    more = pad_rows(premises, beyond, filler=7), pad_rows(hypotheses, other, filler=9)
+    torch.testing.assert_close(compute_loss_and_gradients(model, model(*more[0], *more[1])), plain, **EXACT)
 
 
 BODIES: list[Any] = [
@@ -177,22 +183,22 @@ every_body = pytest.mark.parametrize("config", BODIES, ids=[body.family for body
 @pytest.mark.parametrize("beyond", [1, 33])
 @every_body
 def test_padding_changes_no_logit_of_a_sentence(config, beyond):
-    model, rows = sentence_model(config), sentences([7, 1, 4])
+    model, rows = make_sentence_model(config), draw_sentences([7, 1, 4])
     spans = Spans(*torch.tensor(SPANS).t())
-    plain = loss_and_gradients(model, model(padded(rows)[0], *spans))
-    more = loss_and_gradients(model, model(padded(rows, beyond, filler=8)[0], *spans))
+    plain = compute_loss_and_gradients(model, model(pad_rows(rows)[0], *spans))
+    more = compute_loss_and_gradients(model, model(pad_rows(rows, beyond, filler=8)[0], *spans))
     torch.testing.assert_close(more, plain, **EXACT)
 
 
 @every_body
 def test_the_other_examples_of_a_batch_change_no_logit(config):
     model, (premises, hypotheses) = (
-        pair_model(PairReadingConfig(), config),
-        (sentences([6, 1]), sentences([2, 9], 1)),
+        make_pair_model(PairReadingConfig(), config),
+        (draw_sentences([6, 1]), draw_sentences([2, 9], 1)),
     )
-    together_BC = model(*padded(premises), *padded(hypotheses))
+    together_BC = model(*pad_rows(premises), *pad_rows(hypotheses))
     alone = [
-        model(*padded([premise]), *padded([other]))
+        model(*pad_rows([premise]), *pad_rows([other]))
         for premise, other in zip(premises, hypotheses, strict=True)
     ]
     torch.testing.assert_close(together_BC, torch.cat(alone), **EXACT)
@@ -201,7 +207,7 @@ def test_the_other_examples_of_a_batch_change_no_logit(config):
 @every_body
 def test_the_formula_counts_the_parameters_of_a_classifier_over_any_body(config):
     width = config.hidden_width
-    model = sentence_model(config)
+    model = make_sentence_model(config)
     expected = strip_output_layer(config).parameter_count(WORDS) + HEAD.parameter_count(width, width)
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
     assert (
@@ -211,8 +217,8 @@ def test_the_formula_counts_the_parameters_of_a_classifier_over_any_body(config)
 
 @every_reading
 def test_the_formula_counts_the_parameters_of_a_pair_classifier(reading):
-    config = small()
-    built = sum(parameter.numel() for parameter in pair_model(reading, config).parameters())
+    config = make_config()
+    built = sum(parameter.numel() for parameter in make_pair_model(reading, config).parameters())
     assert reading.pair_parameter_count(config, WORDS, HEAD) == built
 
 
@@ -241,27 +247,29 @@ def test_two_readers_do_not_have_the_printed_sizes(d, size):
 
 @pytest.mark.parametrize("fusion", ["none", "shallow", "deep"])
 def test_long_and_short_sentences_are_read(fusion):
-    model = pair_model(PairReadingConfig(fusion=fusion)).float()
-    logits_BC = model(*padded(sentences([640, 1])), *padded(sentences([1, 640], seed=1)))
-    loss, gradients = loss_and_gradients(model, logits_BC)
+    model = make_pair_model(PairReadingConfig(fusion=fusion)).float()
+    logits_BC = model(*pad_rows(draw_sentences([640, 1])), *pad_rows(draw_sentences([1, 640], seed=1)))
+    loss, gradients = compute_loss_and_gradients(model, logits_BC)
     assert loss.isfinite()
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 @every_reading
 def test_reduced_precision_agrees_to_rounding_and_trains(reading):
-    model = pair_model(reading).float()
-    premises, hypotheses = padded(sentences([16, 3])), padded(sentences([5, 12], seed=1))
+    model = make_pair_model(reading).float()
+    premises, hypotheses = pad_rows(draw_sentences([16, 3])), pad_rows(draw_sentences([5, 12], seed=1))
     with torch.autocast("cpu", torch.bfloat16):
         reduced_BC = model(*premises, *hypotheses)
     torch.testing.assert_close(reduced_BC.float(), model(*premises, *hypotheses), rtol=0.05, atol=0.02)
-    assert all(gradient.isfinite().all() for gradient in loss_and_gradients(model, reduced_BC.float())[1])
+    assert all(
+        gradient.isfinite().all() for gradient in compute_loss_and_gradients(model, reduced_BC.float())[1]
+    )
 
 
 @pytest.mark.parametrize("fusion", ["shallow", "deep"])
 def test_alignment_is_a_distribution_over_the_words_of_the_premise(fusion):
-    model = pair_model(PairReadingConfig(fusion=fusion))
-    premises, hypotheses = padded(sentences([4, 9, 1])), padded(sentences([6, 1, 3], seed=1))
+    model = make_pair_model(PairReadingConfig(fusion=fusion))
+    premises, hypotheses = pad_rows(draw_sentences([4, 9, 1])), pad_rows(draw_sentences([6, 1, 3], seed=1))
     weights_BTS = model.alignment(*premises, hypotheses[0])
     assert weights_BTS.shape == (3, 6, 9)
     torch.testing.assert_close(weights_BTS.sum(2), torch.ones(3, 6, dtype=torch.float64))
@@ -272,11 +280,11 @@ def test_alignment_is_a_distribution_over_the_words_of_the_premise(fusion):
 @pytest.mark.parametrize("fusion", ["shallow", "deep"])
 def test_a_hypothesis_depends_on_its_premise_only_in_fusion(fusion):
     """The state after a hypothesis changes with the premise where they are fused, and only there."""
-    model = pair_model(PairReadingConfig(fusion=fusion), head=ClassifierConfig(classes=5, layers=0))
+    model = make_pair_model(PairReadingConfig(fusion=fusion), head=ClassifierConfig(classes=5, layers=0))
     with torch.no_grad():
         model.head[-1].weight[:, :5] = 0  # only the mean of the hypothesis counts
-    hypothesis = padded(sentences([4], seed=1))
-    one, other = (model(*padded(sentences([6], seed=seed)), *hypothesis) for seed in (2, 3))
+    hypothesis = pad_rows(draw_sentences([4], seed=1))
+    one, other = (model(*pad_rows(draw_sentences([6], seed=seed)), *hypothesis) for seed in (2, 3))
     assert not torch.allclose(one, other)
 
 
@@ -296,8 +304,8 @@ def test_a_head_has_the_configured_layers_and_dropout(layers, dropout):
 
 
 def test_head_dropout_applies_only_in_training():
-    model = sentence_model(head=ClassifierConfig(classes=3, dropout=0.5))
-    words_BT, lengths_B = padded(sentences([5]))
+    model = make_sentence_model(head=ClassifierConfig(classes=3, dropout=0.5))
+    words_BT, lengths_B = pad_rows(draw_sentences([5]))
     spans = Spans.from_lengths(lengths_B)
     assert torch.equal(model(words_BT, *spans), model(words_BT, *spans))
     model.train()
@@ -336,7 +344,7 @@ def test_a_body_without_output_predicts_no_words():
 
 
 def test_a_classifier_finds_the_embedding_tables_of_its_readers():
-    two = pair_model(PairReadingConfig(shared_reader=False))
+    two = make_pair_model(PairReadingConfig(shared_reader=False))
     assert [table.weight.shape for table in two.find_embedding_tables()] == [(WORDS, 4), (WORDS, 4)]
     with pytest.raises(ConfigurationError, match="no single table of word embeddings"):
-        sentence_model(BODIES[-1]).find_embedding_tables()
+        make_sentence_model(BODIES[-1]).find_embedding_tables()

@@ -9,54 +9,54 @@ from memtune.models.layers.depth_gate import run_depth_gated_layer
 WORDS = 23
 
 
-def small(**fields) -> DepthGatedLSTMConfig:
+def make_config(**fields) -> DepthGatedLSTMConfig:
     """Wide initial values, so that the gates are not close to one half."""
     return DepthGatedLSTMConfig(**{"width": 5, "initial_range": 0.8, **fields})
 
 
-def text(length: int, rows: int = 2) -> torch.Tensor:
+def draw_text(length: int, rows: int = 2) -> torch.Tensor:
     return torch.randint(WORDS, (rows, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def double(config: DepthGatedLSTMConfig):
+def make_model(config: DepthGatedLSTMConfig):
     return build_model(config, WORDS, seed=1).double()
 
 
-def as_torch_lstm(layer, inputs_BTE: torch.Tensor) -> torch.Tensor:
+def run_as_torch_lstm(layer, inputs_BTE: torch.Tensor) -> torch.Tensor:
     """hidden_BTH of torch's LSTM with the layer's weights, its depth gate left out."""
     lstm: Any = torch.nn.LSTM(layer.gates.in_features, layer.width, batch_first=True).double()
     with torch.no_grad():
-        for mine, theirs in (
+        for source, target in (
             (layer.gates.weight, lstm.weight_ih_l0),
             (layer.gates.bias, lstm.bias_ih_l0),
             (layer.recurrent.weight, lstm.weight_hh_l0),
         ):
-            output, *rest = mine[-4 * layer.width :].chunk(4)
-            theirs.copy_(torch.cat([*rest, output]))
+            output, *rest = source[-4 * layer.width :].chunk(4)
+            target.copy_(torch.cat([*rest, output]))
         lstm.bias_hh_l0.zero_()
     return lstm(inputs_BTE)[0]
 
 
 def test_one_layer_is_an_lstm():
-    model, words_BT = double(small(layers=1)), text(9)
+    model, words_BT = make_model(make_config(layers=1)), draw_text(9)
     hidden_BTH, _ = model.encode(words_BT, model.initial_state(2))
-    torch.testing.assert_close(hidden_BTH, as_torch_lstm(model.layers[0], model.embedding(words_BT)))
+    torch.testing.assert_close(hidden_BTH, run_as_torch_lstm(model.layers[0], model.embedding(words_BT)))
 
 
 def test_layers_behind_closed_depth_gates_are_stacked_lstms():
-    model, words_BT = double(small(layers=3)), text(9)
+    model, words_BT = make_model(make_config(layers=3)), draw_text(9)
     for layer in model.layers[1:]:
         layer.gates.bias.data[:5] = -1e4
     hidden_BTH, _ = model.encode(words_BT, model.initial_state(2))
     expected_BTH = model.embedding(words_BT)
     for layer in model.layers:
-        expected_BTH = as_torch_lstm(layer, expected_BTH)
+        expected_BTH = run_as_torch_lstm(layer, expected_BTH)
     torch.testing.assert_close(hidden_BTH, expected_BTH)
 
 
 def test_an_open_depth_gate_copies_the_memory_of_the_layer_below():
     """With the input and forget gates shut, the memory of the second layer is that of the first."""
-    model, words_BT = double(small(layers=2)), text(9)
+    model, words_BT = make_model(make_config(layers=2)), draw_text(9)
     bias = model.layers[1].gates.bias.data
     bias[:5], bias[10:20] = 1e4, -1e4
     _, state = model.encode(words_BT, model.initial_state(2))
@@ -64,7 +64,7 @@ def test_an_open_depth_gate_copies_the_memory_of_the_layer_below():
 
 
 def test_reduced_precision_trains_and_carries_its_state_in_full():
-    model, words_BT = build_model(small(width=8), WORDS, seed=1), text(9)
+    model, words_BT = build_model(make_config(width=8), WORDS, seed=1), draw_text(9)
     with torch.autocast("cpu", torch.bfloat16):
         nats, state = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
     nats.backward()
@@ -89,8 +89,8 @@ def test_the_recurrence_runs_in_full_precision_under_autocast():
 def test_dropout_reaches_the_top_only_after_each_layer(placement, share):
     config = DepthGatedLSTMConfig(width=64, layers=2, dropout=0.5, dropout_placement=placement)
     model = build_model(config, WORDS, seed=1)
-    hidden_BTH, _ = model.encode(text(30), model.initial_state(2))
-    again_BTH, _ = model.encode(text(30), model.initial_state(2))
+    hidden_BTH, _ = model.encode(draw_text(30), model.initial_state(2))
+    again_BTH, _ = model.encode(draw_text(30), model.initial_state(2))
     dropped = hidden_BTH.eq(0).double().mean().item()
     assert dropped == pytest.approx(share, abs=0.05)  # 3,968 draws: a deviation of 0.008
     assert not torch.equal(hidden_BTH, again_BTH)
@@ -98,7 +98,7 @@ def test_dropout_reaches_the_top_only_after_each_layer(placement, share):
 
 def test_dropout_does_not_change_the_carried_state():
     config = DepthGatedLSTMConfig(width=64, layers=1, dropout=0.5, dropout_placement="after")
-    _, state = logits(build_model(config, WORDS, seed=1), text(9))
+    _, state = logits(build_model(config, WORDS, seed=1), draw_text(9))
     assert state["hidden"].ne(0).all()
 
 

@@ -9,17 +9,17 @@ from memtune.models import StackLSTMConfig, build_model, logits, negative_log_li
 from memtune.models.memories.discrete_stack import compute_reinforce_loss
 from tests.oracles.agreement import assert_near, assert_same_gradients
 from tests.oracles.stack_lstm import (
-    reinforce_objective,
-    stack_lstm_actions,
-    stack_lstm_contributions,
-    stack_lstm_logits,
+    compute_reinforce_objective,
+    compute_stack_lstm_actions,
+    compute_stack_lstm_contributions,
+    compute_stack_lstm_logits,
 )
 
 WORDS = 23
 STAY, PUSH, POP = range(3)
 
 
-def small(**fields) -> StackLSTMConfig:
+def make_config(**fields) -> StackLSTMConfig:
     return StackLSTMConfig(
         **{
             "variant": "discrete",
@@ -32,11 +32,11 @@ def small(**fields) -> StackLSTMConfig:
     )
 
 
-def text(length: int) -> torch.Tensor:
+def draw_text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (2, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def model_of(config: StackLSTMConfig) -> Any:
+def make_model(config: StackLSTMConfig) -> Any:
     """A model in evaluation with an uneven policy, whose most probable action changes often."""
     model: Any = build_model(config, WORDS, seed=3).eval()
     policy = model.stack.policy
@@ -48,19 +48,19 @@ def model_of(config: StackLSTMConfig) -> Any:
     return model
 
 
-def double(config: StackLSTMConfig) -> Any:
-    return model_of(config).double()
+def make_double_model(config: StackLSTMConfig) -> Any:
+    return make_model(config).double()
 
 
-def doubles(model) -> dict[str, torch.Tensor]:
+def copy_parameters_as_double(model) -> dict[str, torch.Tensor]:
     return {name: value.detach().double().requires_grad_() for name, value in model.named_parameters()}
 
 
-def join(gradients) -> torch.Tensor:
+def concatenate(gradients) -> torch.Tensor:
     return torch.cat([gradient.flatten() for gradient in gradients])
 
 
-def force(model, actions_BT: torch.Tensor, monkeypatch) -> None:
+def force_actions(model, actions_BT: torch.Tensor, monkeypatch) -> None:
     """Replace the noise by values so large that they determine the actions."""
     noise_BT3 = torch.nn.functional.one_hot(actions_BT, 3) * 1e9
     monkeypatch.setattr(model.stack, "noise", lambda zeros_BT3: zeros_BT3 + noise_BT3)
@@ -72,43 +72,46 @@ def force(model, actions_BT: torch.Tensor, monkeypatch) -> None:
 def test_evaluation_takes_the_most_probable_action_and_has_the_reinforce_gradient(
     length, policy_reads, discount
 ):
-    model, words_BT = double(small(policy_reads=policy_reads, discount=discount)), text(length)
+    model, words_BT = (
+        make_double_model(make_config(policy_reads=policy_reads, discount=discount)),
+        draw_text(length),
+    )
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
-    parameters = doubles(model)
-    expected = stack_lstm_logits(model.config, parameters, inputs_BT)
+    parameters = copy_parameters_as_double(model)
+    expected = compute_stack_lstm_logits(model.config, parameters, inputs_BT)
     assert_near(
         logits(model, inputs_BT)[0], torch.stack([torch.stack(row) for row in expected]), 1e-9, "logits"
     )
     loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
-    objective = reinforce_objective(model.config, parameters, inputs_BT, targets_BT)
+    objective = compute_reinforce_objective(model.config, parameters, inputs_BT, targets_BT)
     assert_same_gradients(model, loss, parameters, objective, 1e-9)
 
 
 @pytest.mark.parametrize("size", [1, 2, 20])
 def test_stacks_of_any_size_agree_with_the_equations(size):
-    model, words_BT = double(small(stack_size=size)), text(12)
+    model, words_BT = make_double_model(make_config(stack_size=size)), draw_text(12)
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
-    parameters = doubles(model)
+    parameters = copy_parameters_as_double(model)
     loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
-    objective = reinforce_objective(model.config, parameters, inputs_BT, targets_BT)
+    objective = compute_reinforce_objective(model.config, parameters, inputs_BT, targets_BT)
     assert_same_gradients(model, loss, parameters, objective, 1e-9)
 
 
 def test_single_precision_agrees_to_rounding():
-    model, words_BT = model_of(small()), text(63)
+    model, words_BT = make_model(make_config()), draw_text(63)
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
-    parameters = doubles(model)
+    parameters = copy_parameters_as_double(model)
     loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
-    objective = reinforce_objective(model.config, parameters, inputs_BT, targets_BT)
+    objective = compute_reinforce_objective(model.config, parameters, inputs_BT, targets_BT)
     own = torch.autograd.grad(loss, list(model.parameters()))
     wanted = torch.autograd.grad(objective, list(parameters.values()))
     # As one vector: a bias sums terms of both signs, and the rounding error is relative to the terms.
-    assert_near(join(own), join(wanted), 1e-5, "gradient")
+    assert_near(concatenate(own), concatenate(wanted), 1e-5, "gradient")
 
 
 @pytest.mark.parametrize("carried_from", [1, 3, 11])
 def test_carried_stack_agrees_with_reading_the_whole_text(carried_from):
-    model, words_BT = double(small()), text(20)
+    model, words_BT = make_double_model(make_config()), draw_text(20)
     _, state = logits(model, words_BT[:, :carried_from])
     rest_BTV, after = logits(model, words_BT[:, carried_from:], state)
     whole_BTV, expected = logits(model, words_BT)
@@ -118,10 +121,13 @@ def test_carried_stack_agrees_with_reading_the_whole_text(carried_from):
 
 @pytest.mark.parametrize("length", [1, 9, 70])
 def test_actions_and_contribution_agree_with_the_equations(length):
-    model, words_BT = double(small()), text(length)[:, 1:]
+    model, words_BT = make_double_model(make_config()), draw_text(length)[:, 1:]
     use = model.measure_stack_use(words_BT, model.initial_state(2))
     parameters = dict(model.named_parameters())
-    for name, oracle in [("actions_BTA", stack_lstm_actions), ("contribution_BT", stack_lstm_contributions)]:
+    for name, oracle in [
+        ("actions_BTA", compute_stack_lstm_actions),
+        ("contribution_BT", compute_stack_lstm_contributions),
+    ]:
         expected = torch.stack([torch.stack(row) for row in oracle(model.config, parameters, words_BT)])
         assert_near(getattr(use, name), expected, 1e-12, name)
 
@@ -129,34 +135,34 @@ def test_actions_and_contribution_agree_with_the_equations(length):
 @pytest.mark.parametrize("policy_reads", ["word", "hidden"])
 def test_all_three_actions_are_taken_in_the_texts_of_these_tests(policy_reads):
     """Otherwise the comparisons with the equations would not cover every action."""
-    model, words_BT = double(small(policy_reads=policy_reads)), text(63)
+    model, words_BT = make_double_model(make_config(policy_reads=policy_reads)), draw_text(63)
     actions_BT = model.measure_stack_use(words_BT, model.initial_state(2)).actions_BTA.argmax(2)
     assert set(actions_BT.flatten().tolist()) == {STAY, PUSH, POP}
 
 
 def test_sampled_actions_agree_with_the_equations(monkeypatch):
-    model, words_BT = double(small()), text(15)
+    model, words_BT = make_double_model(make_config()), draw_text(15)
     actions_BT = torch.randint(3, (2, 15), generator=torch.Generator().manual_seed(0))
-    force(model, actions_BT, monkeypatch)
+    force_actions(model, actions_BT, monkeypatch)
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
-    parameters = doubles(model)
+    parameters = copy_parameters_as_double(model)
     loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
-    objective = reinforce_objective(model.config, parameters, inputs_BT, targets_BT, actions_BT)
+    objective = compute_reinforce_objective(model.config, parameters, inputs_BT, targets_BT, actions_BT)
     assert_same_gradients(model, loss, parameters, objective, 1e-9)
 
 
 def test_gradient_averaged_over_all_draws_is_that_of_the_expected_loss(monkeypatch):
     """REINFORCE is unbiased, with any baseline: a sum over all 27 sequences of actions for three words."""
-    model, words_BT = double(small(discount=1.0)), text(3)[:1]
+    model, words_BT = make_double_model(make_config(discount=1.0)), draw_text(3)[:1]
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
     taught = {name: value for name, value in model.named_parameters() if "baseline" not in name}
     mean = [torch.zeros_like(value) for value in taught.values()]
     expected_loss = torch.zeros(())
     for actions in product([STAY, PUSH, POP], repeat=3):
-        force(model, torch.tensor([actions]), monkeypatch)
+        force_actions(model, torch.tensor([actions]), monkeypatch)
         loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
         gradients = torch.autograd.grad(loss, list(taught.values()))
-        probability = probability_of_forced(model, inputs_BT)
+        probability = compute_probability_of_forced(model, inputs_BT)
         mean = [
             total + probability.detach() * gradient for total, gradient in zip(mean, gradients, strict=True)
         ]
@@ -168,14 +174,14 @@ def test_gradient_averaged_over_all_draws_is_that_of_the_expected_loss(monkeypat
         assert_near(averaged, reference, 1e-9, name)
 
 
-def probability_of_forced(model, inputs_BT: torch.Tensor) -> torch.Tensor:
+def compute_probability_of_forced(model, inputs_BT: torch.Tensor) -> torch.Tensor:
     state = model.initial_state(len(inputs_BT))
     reading_BTH, hidden_BTH, _ = model._run_lstm(inputs_BT, state)
     return model.stack.decide(reading_BTH, hidden_BTH, state["stack"]).log_likelihood().sum().exp()
 
 
 def test_training_samples_each_action_with_its_probability():
-    model: Any = build_model(small(), WORDS, seed=1)
+    model: Any = build_model(make_config(), WORDS, seed=1)
     words_BT = torch.full((40_000, 1), 7)
     state = model.initial_state(40_000)
     with torch.random.fork_rng(devices=[]):
@@ -189,8 +195,8 @@ def test_training_samples_each_action_with_its_probability():
 
 
 def test_the_loss_is_the_likelihood_of_the_words_under_the_drawn_actions(monkeypatch):
-    model, words_BT = double(small()), text(15)
-    force(model, torch.randint(3, (2, 15), generator=torch.Generator().manual_seed(0)), monkeypatch)
+    model, words_BT = make_double_model(make_config()), draw_text(15)
+    force_actions(model, torch.randint(3, (2, 15), generator=torch.Generator().manual_seed(0)), monkeypatch)
     loss, _ = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
     logits_BTV, _ = logits(model, words_BT[:, :-1])
     expected = torch.nn.functional.cross_entropy(
@@ -200,7 +206,7 @@ def test_the_loss_is_the_likelihood_of_the_words_under_the_drawn_actions(monkeyp
 
 
 def test_the_baseline_starts_at_the_cost_of_a_uniform_distribution():
-    model: Any = build_model(small(), WORDS, seed=1)
+    model: Any = build_model(make_config(), WORDS, seed=1)
     assert model.baseline.bias.item() == pytest.approx(math.log(WORDS))
 
 

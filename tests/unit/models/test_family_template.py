@@ -1,4 +1,4 @@
-"""The templates in docs/templates, from which CONTRIBUTING.md has a new family start, work as they are."""
+"""The templates in docs/templates, from which a new family starts (CONTRIBUTING.md), pass every test."""
 
 import re
 import sys

@@ -9,21 +9,21 @@ WORDS = 23
 READINGS = [*product([2, 3, 6], [False, True])]
 
 
-def small(**fields) -> FeedForwardConfig:
+def make_config(**fields) -> FeedForwardConfig:
     return FeedForwardConfig(**{"width": 6, "embedding_width": 4, "initial_range": 0.6, **fields})
 
 
-def text(length: int) -> torch.Tensor:
+def draw_text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (3, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def double(config: FeedForwardConfig):
+def make_model(config: FeedForwardConfig):
     return build_model(config, WORDS, seed=1).double()
 
 
 @pytest.mark.parametrize(("order", "direct"), READINGS)
 def test_a_prediction_depends_on_exactly_the_words_of_its_n_gram(order, direct):
-    model, words_BT = double(small(order=order, direct=direct)), torch.arange(12).unsqueeze(0)
+    model, words_BT = make_model(make_config(order=order, direct=direct)), torch.arange(12).unsqueeze(0)
     expected_V = logits(model, words_BT)[0][0, -1]
     for back in range(12):
         changed_BT = words_BT.clone()
@@ -33,7 +33,7 @@ def test_a_prediction_depends_on_exactly_the_words_of_its_n_gram(order, direct):
 
 
 def test_state_remembers_only_the_words_that_the_next_n_gram_needs():
-    model, words_BT = double(small(order=5)), text(9)
+    model, words_BT = make_model(make_config(order=5)), draw_text(9)
     assert logits(model, words_BT[:, :2])[1]["words"].tolist() == words_BT[:, :2].tolist()
     assert logits(model, words_BT)[1]["words"].tolist() == words_BT[:, -3:].tolist()
 
@@ -48,7 +48,7 @@ def test_size_by_hand(direct):
 
 
 def test_the_default_has_about_two_million_parameters_on_penn_treebank():
-    """As Beneš et al. (2017) estimate theirs."""
+    """Beneš et al. (2017) estimate this size for their model."""
     assert FeedForwardConfig().parameter_count(10_000) == pytest.approx(2e6, rel=0.05)
 
 

@@ -9,21 +9,21 @@ from memtune.models.layers.gated_feedback import run_gated_feedback
 WORDS = 23
 
 
-def small(**fields) -> GatedFeedbackLSTMConfig:
+def make_config(**fields) -> GatedFeedbackLSTMConfig:
     """Wide initial values, so that the gates are not close to one half."""
     return GatedFeedbackLSTMConfig(**{"width": 5, "initial_range": 0.8, **fields})
 
 
-def text(length: int, rows: int = 2) -> torch.Tensor:
+def draw_text(length: int, rows: int = 2) -> torch.Tensor:
     return torch.randint(WORDS, (rows, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def double(config: GatedFeedbackLSTMConfig):
+def make_model(config: GatedFeedbackLSTMConfig):
     return build_model(config, WORDS, seed=1).double()
 
 
-def half_open(model) -> None:
-    """Reset gates of 1/2 everywhere, and feedback from a layer to itself alone."""
+def open_reset_gates_halfway(model) -> None:
+    """Set all reset gates to 1/2, and allow feedback only from a layer to itself."""
     for index, layer in enumerate(model.layers):
         layer.reset_input.weight.data.zero_()
         layer.reset_states.weight.data.zero_()
@@ -34,26 +34,26 @@ def half_open(model) -> None:
 
 def test_layers_without_feedback_from_other_layers_are_stacked_lstms():
     """With every gate at 1/2, half the feedback matrix is the recurrent matrix of the candidate."""
-    model, words_BT = double(small()), text(9)
-    half_open(model)
+    model, words_BT = make_model(make_config()), draw_text(9)
+    open_reset_gates_halfway(model)
     hidden_BTH, _ = model.encode(words_BT, model.initial_state(2))
     lstm = torch.nn.LSTM(5, 5, num_layers=3, batch_first=True).double()
     with torch.no_grad():
         for index, layer in enumerate(model.layers):
             recurrent = torch.cat([layer.feedback[index] / 2, layer.recurrent.weight])
-            for mine, theirs in (
+            for source, target_name in (
                 (layer.gates.weight, f"weight_ih_l{index}"),
                 (layer.gates.bias, f"bias_ih_l{index}"),
                 (recurrent, f"weight_hh_l{index}"),
             ):
-                candidate, output, i, f = mine.chunk(4)
-                getattr(lstm, theirs).copy_(torch.cat([i, f, candidate, output]))
+                candidate, output, i, f = source.chunk(4)
+                getattr(lstm, target_name).copy_(torch.cat([i, f, candidate, output]))
             getattr(lstm, f"bias_hh_l{index}").zero_()
     torch.testing.assert_close(hidden_BTH, lstm(model.embedding(words_BT))[0])
 
 
 def test_the_bottom_layer_reads_the_state_of_the_top_layer():
-    model, words_BT = double(small()), text(9)
+    model, words_BT = make_model(make_config()), draw_text(9)
     _, state = logits(model, words_BT[:, :5])
     other = {**state, "hidden": state["hidden"].clone()}
     other["hidden"][:, 2] += 1
@@ -86,7 +86,7 @@ def test_the_recurrence_runs_in_full_precision_under_autocast():
 
 
 def test_reduced_precision_trains_and_carries_its_state_in_full():
-    model, words_BT = build_model(small(width=8), WORDS, seed=1), text(9)
+    model, words_BT = build_model(make_config(width=8), WORDS, seed=1), draw_text(9)
     with torch.autocast("cpu", torch.bfloat16):
         nats, state = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
     nats.backward()
@@ -100,8 +100,8 @@ def test_reduced_precision_trains_and_carries_its_state_in_full():
 def test_dropout_reaches_the_top_only_after_each_layer(placement, share):
     config = GatedFeedbackLSTMConfig(width=64, layers=2, dropout=0.5, dropout_placement=placement)
     model = build_model(config, WORDS, seed=1)
-    hidden_BTH, _ = model.encode(text(30), model.initial_state(2))
-    again_BTH, _ = model.encode(text(30), model.initial_state(2))
+    hidden_BTH, _ = model.encode(draw_text(30), model.initial_state(2))
+    again_BTH, _ = model.encode(draw_text(30), model.initial_state(2))
     dropped = hidden_BTH.eq(0).double().mean().item()
     assert dropped == pytest.approx(share, abs=0.05)  # 3,968 draws: a deviation of 0.008
     assert not torch.equal(hidden_BTH, again_BTH)

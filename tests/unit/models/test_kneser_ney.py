@@ -18,13 +18,13 @@ END = 0
 Text = tuple[np.ndarray, np.ndarray]
 
 
-def text_of(sentences: list[list[int]]) -> Text:
+def make_text(sentences: list[list[int]]) -> Text:
     lengths = [len(sentence) for sentence in sentences]
     return np.concatenate([np.array(s) for s in sentences]), np.cumsum([0, *lengths[:-1]])
 
 
-def some_sentences(seed: int, count: int) -> list[list[int]]:
-    """Sentences in which words depend on the two before them, so that every count from 1 up is there."""
+def draw_sentences(seed: int, count: int) -> list[list[int]]:
+    """Sentences in which words depend on the two before them, so that every count from 1 up occurs."""
     random = np.random.default_rng(seed)
     sentences = []
     for _ in range(count):
@@ -35,20 +35,20 @@ def some_sentences(seed: int, count: int) -> list[list[int]]:
     return sentences
 
 
-def log_probabilities(model: KneserNey, text: list[int]) -> list[float]:
-    """Of every token of a text that begins with its first, one row."""
+def compute_log_probabilities(model: KneserNey, text: list[int]) -> list[float]:
+    """Log probability of every token of a text, read from its start."""
     inputs_BT, targets_BT = torch.tensor([[END, *text[:-1]]]), torch.tensor([text])
     log_BT, _ = model.log_probabilities(inputs_BT, targets_BT, model.initial_state(1))
     return log_BT[0].tolist()
 
 
-def scores(model: KneserNey, sentences: list[list[int]]) -> list[float]:
-    """Of every token, each sentence a text of its own."""
-    return [score for sentence in sentences for score in log_probabilities(model, sentence)]
+def score_sentences(model: KneserNey, sentences: list[list[int]]) -> list[float]:
+    """Log probability of every token, each sentence read as a separate text."""
+    return [score for sentence in sentences for score in compute_log_probabilities(model, sentence)]
 
 
-def next_word(model: KneserNey, context: list[int]) -> np.ndarray:
-    """Distribution over the word after all those said since the start of the text."""
+def predict_next_word(model: KneserNey, context: list[int]) -> np.ndarray:
+    """Distribution over the word after `context`, which starts the text."""
     words = model.vocabulary_size
     inputs_BT = torch.tensor([[END, *context]]).expand(words, -1)
     targets_BT = inputs_BT.clone()
@@ -57,40 +57,40 @@ def next_word(model: KneserNey, context: list[int]) -> np.ndarray:
     return log_BT[:, -1].exp().numpy()
 
 
-TRAIN = some_sentences(0, 300)
-OTHER = [*some_sentences(1, 40), [VOCABULARY - 1, END], [END]]
+TRAIN = draw_sentences(0, 300)
+OTHER = [*draw_sentences(1, 40), [VOCABULARY - 1, END], [END]]
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
 def test_probabilities_agree_with_the_definition(order):
-    model = KneserNeyConfig(order=order).fit(*text_of(TRAIN), VOCABULARY)
-    expected = ReferenceKneserNey(TRAIN, order, VOCABULARY).log_probabilities(OTHER)
-    assert scores(model, OTHER) == pytest.approx(expected, rel=1e-12)
+    model = KneserNeyConfig(order=order).fit(*make_text(TRAIN), VOCABULARY)
+    expected = ReferenceKneserNey(TRAIN, order, VOCABULARY).compute_log_probabilities(OTHER)
+    assert score_sentences(model, OTHER) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_stream_is_one_long_sentence():
     joined, other = list(chain(*TRAIN)), list(chain(*OTHER))
-    model = KneserNeyConfig(order=4).fit(*text_of([joined]), VOCABULARY)
-    expected = ReferenceKneserNey([joined], 4, VOCABULARY).log_probabilities([other])
-    assert log_probabilities(model, other) == pytest.approx(expected, rel=1e-12)
+    model = KneserNeyConfig(order=4).fit(*make_text([joined]), VOCABULARY)
+    expected = ReferenceKneserNey([joined], 4, VOCABULARY).compute_log_probabilities([other])
+    assert compute_log_probabilities(model, other) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_sparse_text_uses_the_fixed_discounts():
     sentences = [[1, 2, END], [1, 3, END], [1, 2, 4, END]]
-    model = KneserNeyConfig(order=3).fit(*text_of(sentences), 6)
+    model = KneserNeyConfig(order=3).fit(*make_text(sentences), 6)
     assert [order.discounts.tolist() for order in model.tables] == [[0.5, 1.0, 1.5]] * 3
-    expected = ReferenceKneserNey(sentences, 3, 6).log_probabilities(OTHER_SMALL)
-    assert scores(model, OTHER_SMALL) == pytest.approx(expected, rel=1e-12)
+    expected = ReferenceKneserNey(sentences, 3, 6).compute_log_probabilities(OTHER_SMALL)
+    assert score_sentences(model, OTHER_SMALL) == pytest.approx(expected, rel=1e-12)
 
 
-def sentences_with_unigram_counts(counts: list[int]) -> list[list[int]]:
+def make_sentences_with_unigram_counts(counts: list[int]) -> list[list[int]]:
     """One-word sentences in which word i + 1 occurs counts[i] times."""
     return [[word, END] for word, count in enumerate(counts, start=1) for _ in range(count)]
 
 
 def fit_unigrams(counts: list[int]) -> KneserNey:
-    sentences = sentences_with_unigram_counts(counts)
-    return KneserNeyConfig(order=1).fit(*text_of(sentences), len(counts) + 1)
+    sentences = make_sentences_with_unigram_counts(counts)
+    return KneserNeyConfig(order=1).fit(*make_text(sentences), len(counts) + 1)
 
 
 def test_without_ngrams_that_occur_four_times_the_third_discount_is_three():
@@ -118,36 +118,36 @@ OTHER_SMALL = [[1, 2, 4, END], [5, 5, END], [3, END]]
 
 def test_a_bigram_model_counted_by_hand():
     """Text "1 2 . 1 3 ." with V = 4: after the start always 1; 2 and 3 once each after 1."""
-    model = KneserNeyConfig(order=2).fit(*text_of([[1, 2, END], [1, 3, END]]), 4)
+    model = KneserNeyConfig(order=2).fit(*make_text([[1, 2, END], [1, 3, END]]), 4)
     # Different words before: END 2 (2 and 3), 1 one (the start), 2 one, 3 one. D is 0.5, 1, 1.5.
     unigram = np.array([1.0, 0.5, 0.5, 0.5]) / 5 + (1.0 + 3 * 0.5) / 5 / 4
-    assert next_word(model, []) == pytest.approx([*(0.5 * unigram + [0, 0.5, 0, 0])])
-    assert next_word(model, [1]) == pytest.approx([*(0.5 * unigram + [0, 0, 0.25, 0.25])])
-    assert next_word(model, [1, END]) == pytest.approx([*unigram])
+    assert predict_next_word(model, []) == pytest.approx([*(0.5 * unigram + [0, 0.5, 0, 0])])
+    assert predict_next_word(model, [1]) == pytest.approx([*(0.5 * unigram + [0, 0, 0.25, 0.25])])
+    assert predict_next_word(model, [1, END]) == pytest.approx([*unigram])
 
 
 @pytest.mark.parametrize("order", [1, 2, 5])
 def test_every_next_word_has_a_positive_probability_and_they_sum_to_one(order):
-    model = KneserNeyConfig(order=order).fit(*text_of(TRAIN), VOCABULARY)
+    model = KneserNeyConfig(order=order).fit(*make_text(TRAIN), VOCABULARY)
     unseen = VOCABULARY - 1
-    for said in ([], [2], TRAIN[0][:3], TRAIN[1][:-1], [unseen], [unseen, 1], [5, 4, unseen, 3, 2, 1, 1]):
-        distribution = next_word(model, said)
+    for context in ([], [2], TRAIN[0][:3], TRAIN[1][:-1], [unseen], [unseen, 1], [5, 4, unseen, 3, 2, 1, 1]):
+        distribution = predict_next_word(model, context)
         assert distribution.shape == (VOCABULARY,)
         assert distribution.min() > 0
         assert distribution.sum() == pytest.approx(1.0, rel=1e-12)
 
 
 def test_a_text_that_does_not_begin_with_the_boundary_has_no_start_sign():
-    """What comes first is then a word like any other, and nothing is known of what stood before it."""
-    model = KneserNeyConfig(order=3).fit(*text_of(TRAIN), VOCABULARY)
+    """The first token is then an ordinary word with unknown context."""
+    model = KneserNeyConfig(order=3).fit(*make_text(TRAIN), VOCABULARY)
     words_BT = torch.tensor([[2, 5]])
     log_BT, _ = model.log_probabilities(words_BT[:, :1], words_BT[:, 1:], model.initial_state(1))
-    assert log_BT.item() == pytest.approx(np.log(next_word(model, [VOCABULARY - 1, 2])[5]), rel=1e-12)
+    assert log_BT.item() == pytest.approx(np.log(predict_next_word(model, [VOCABULARY - 1, 2])[5]), rel=1e-12)
 
 
 def test_all_words_have_the_same_probability_before_the_fit():
     model = KneserNeyConfig(order=3).build(VOCABULARY)
-    assert scores(model, OTHER) == pytest.approx([-np.log(VOCABULARY)] * sum(map(len, OTHER)))
+    assert score_sentences(model, OTHER) == pytest.approx([-np.log(VOCABULARY)] * sum(map(len, OTHER)))
 
 
 @pytest.mark.parametrize("largest", [10**3, 2**62])
@@ -183,13 +183,13 @@ def penn_treebank() -> tuple[Text, Text, int]:
     default = Path(__file__).parents[3].parent / "shared" / "corpora"
     folder = Path(os.environ.get("MEMTUNE_TEST_CORPORA", default)) / "ptb"
     if not folder.is_dir():
-        pytest.skip(f"no ptb in {folder.parent}")
+        pytest.skip(f"no corpus ptb in {folder.parent}")
     numbers = {"<eos>": END}
     texts = []
     for split in ("train", "test"):
         lines = (folder / f"ptb.{split}.txt").read_text(encoding="utf-8").splitlines()
         texts.append(
-            text_of([[numbers.setdefault(w, len(numbers)) for w in line.split()] + [END] for line in lines])
+            make_text([[numbers.setdefault(w, len(numbers)) for w in line.split()] + [END] for line in lines])
         )
     return texts[0], texts[1], len(numbers)
 
@@ -200,4 +200,4 @@ def test_penn_treebank_has_the_published_perplexity(penn_treebank: tuple[Text, T
     assert vocabulary_size == 10_000
     model = KneserNeyConfig(order=5).fit(*train, vocabulary_size)
     sentences = [sentence.tolist() for sentence in np.split(test[0], test[1][1:])]
-    assert np.exp(-np.mean(scores(model, sentences))) == pytest.approx(141.19, abs=0.005)
+    assert np.exp(-np.mean(score_sentences(model, sentences))) == pytest.approx(141.19, abs=0.005)

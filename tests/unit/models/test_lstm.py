@@ -24,7 +24,7 @@ WITHIN = {
 each_within = pytest.mark.parametrize("options", WITHIN.values(), ids=WITHIN)
 
 
-def text(length: int) -> torch.Tensor:
+def draw_text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (3, length + 1), generator=torch.Generator().manual_seed(length))
 
 
@@ -32,7 +32,7 @@ def test_evaluation_drops_nothing_and_uses_the_mean_of_zoneout():
     """The masks are then the probabilities of zoneout alone."""
     config = LSTMConfig(width=6, initial_range=0.5, **WITHIN["all of them"])
     model: Any = build_model(config, WORDS, seed=1).double().eval()
-    layers, output = model.stack._draw_masks(model.embedding(text(2)))
+    layers, output = model.stack._draw_masks(model.embedding(draw_text(2)))
     assert output is None
     for masks in layers:
         assert masks.kept_cell_TBH.eq(0.5).all()
@@ -43,9 +43,9 @@ def test_evaluation_drops_nothing_and_uses_the_mean_of_zoneout():
 @each_within
 def test_dropout_within_layers_draws_new_masks_only_in_training(options):
     model = build_model(LSTMConfig(width=6, initial_range=0.5, **options), WORDS, seed=1)
-    assert not torch.equal(logits(model, text(9))[0], logits(model, text(9))[0])
+    assert not torch.equal(logits(model, draw_text(9))[0], logits(model, draw_text(9))[0])
     model.eval()
-    assert torch.equal(logits(model, text(9))[0], logits(model, text(9))[0])
+    assert torch.equal(logits(model, draw_text(9))[0], logits(model, draw_text(9))[0])
 
 
 def test_masks_drop_with_their_probability_and_keep_the_mean():
@@ -61,7 +61,9 @@ def test_masks_drop_with_their_probability_and_keep_the_mean():
         (masks.state_BH, 0.4),
         (masks.candidate_TBH, 0.2),
     ]:
-        assert zeros(mask) == pytest.approx(dropped, abs=0.03)  # 5,000 draws: a deviation of 0.007
+        assert compute_share_of_zeros(mask) == pytest.approx(
+            dropped, abs=0.03
+        )  # 5,000 draws: a deviation of 0.007
         assert mask.unique().tolist() == pytest.approx([0, 1 / (1 - dropped)])
     for mask, kept in [(masks.kept_cell_TBH, 0.3), (masks.kept_hidden_TBH, 0.1)]:
         assert mask.mean().item() == pytest.approx(kept, abs=0.01)  # 200,000 draws: a deviation of 0.001
@@ -71,7 +73,7 @@ def test_masks_drop_with_their_probability_and_keep_the_mean():
 def test_a_variational_mask_is_the_same_at_all_steps_of_a_row():
     config = LSTMConfig(width=64, variational_dropout=0.5)
     hidden_BTH, _ = build_model(config, WORDS, seed=1).encode(
-        text(20), {"hidden": torch.zeros(3, 1, 64), "cell": torch.zeros(3, 1, 64)}
+        draw_text(20), {"hidden": torch.zeros(3, 1, 64), "cell": torch.zeros(3, 1, 64)}
     )
     dropped_BTH = hidden_BTH.eq(0)
     assert torch.equal(dropped_BTH, dropped_BTH[:, :1].expand_as(dropped_BTH))
@@ -97,39 +99,43 @@ def test_every_parameter_starts_within_the_initial_range_and_fills_it():
         assert parameter.min() < 0 < parameter.max(), name
 
 
-def zeros(values: torch.Tensor) -> float:
+def compute_share_of_zeros(values: torch.Tensor) -> float:
     return values.eq(0).double().mean().item()
 
 
 def test_dropout_between_layers_does_not_drop_from_the_last_layer():
     config = LSTMConfig(width=64, layers=2, dropout=0.5)
     model = build_model(config, WORDS, seed=1)
-    hidden_BTH, _ = model.encode(text(20), model.initial_state(3))
-    again_BTH, _ = model.encode(text(20), model.initial_state(3))
-    assert zeros(hidden_BTH) == 0
+    hidden_BTH, _ = model.encode(draw_text(20), model.initial_state(3))
+    again_BTH, _ = model.encode(draw_text(20), model.initial_state(3))
+    assert compute_share_of_zeros(hidden_BTH) == 0
     assert not torch.equal(hidden_BTH, again_BTH)
 
 
 def test_dropout_between_layers_has_nothing_to_drop_in_one_layer():
     model = build_model(LSTMConfig(width=8, layers=1, dropout=0.5), WORDS, seed=1)
-    hidden_BTH, _ = model.encode(text(20), model.initial_state(3))
-    again_BTH, _ = model.encode(text(20), model.initial_state(3))
+    hidden_BTH, _ = model.encode(draw_text(20), model.initial_state(3))
+    again_BTH, _ = model.encode(draw_text(20), model.initial_state(3))
     assert torch.equal(hidden_BTH, again_BTH)
 
 
 def test_dropout_after_each_layer_drops_from_the_last_layer_too():
     config = LSTMConfig(width=64, layers=1, dropout=0.5, dropout_placement="after")
     model = build_model(config, WORDS, seed=1)
-    hidden_BTH, _ = model.encode(text(20), model.initial_state(3))
-    assert zeros(hidden_BTH) == pytest.approx(0.5, abs=0.05)  # 3,840 draws: a standard deviation of 0.008
+    hidden_BTH, _ = model.encode(draw_text(20), model.initial_state(3))
+    assert compute_share_of_zeros(hidden_BTH) == pytest.approx(
+        0.5, abs=0.05
+    )  # 3,840 draws: a standard deviation of 0.008
 
 
 def test_dropout_around_the_layers_drops_from_the_embeddings_too():
     config = LSTMConfig(width=64, dropout=0.5, dropout_placement="around", initial_range=0.5)
     model = build_model(config, WORDS, seed=1)
-    hidden_BTH, state = model.encode(text(20), model.initial_state(3))
-    _, again = model.encode(text(20), model.initial_state(3))
-    assert zeros(hidden_BTH) == pytest.approx(0.5, abs=0.05)  # 4,032 draws: a deviation of 0.008
+    hidden_BTH, state = model.encode(draw_text(20), model.initial_state(3))
+    _, again = model.encode(draw_text(20), model.initial_state(3))
+    assert compute_share_of_zeros(hidden_BTH) == pytest.approx(
+        0.5, abs=0.05
+    )  # 4,032 draws: a deviation of 0.008
     assert not torch.equal(state["hidden"], again["hidden"])
 
 

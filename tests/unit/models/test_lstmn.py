@@ -6,40 +6,40 @@ import torch
 
 from memtune.models import LSTMNConfig, build_model, logits, negative_log_likelihood
 from tests.oracles.agreement import assert_near
-from tests.oracles.lstmn import lstmn_attention, reference_layer
+from tests.oracles.lstmn import compute_lstmn_attention, run_reference_layer
 
 WORDS = 23
 
 
-def small(**fields) -> LSTMNConfig:
+def make_config(**fields) -> LSTMNConfig:
     """Wide initial values make attention uneven, so that reading a wrong slot changes the result."""
     return LSTMNConfig(**{"width": 5, "initial_range": 0.8, **fields})
 
 
-def text(length: int, rows: int = 2) -> torch.Tensor:
+def draw_text(length: int, rows: int = 2) -> torch.Tensor:
     return torch.randint(WORDS, (rows, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def double(config: LSTMNConfig):
+def make_model(config: LSTMNConfig):
     return build_model(config, WORDS, seed=1).double()
 
 
 def test_the_reference_of_the_benchmark_computes_the_same_layer():
-    model, words_BT = double(small()), text(9)
+    model, words_BT = make_model(make_config()), draw_text(9)
     hidden_BTH, _ = model.encode(words_BT, model.initial_state(2))
-    slow_BTH = reference_layer(model.layers[0], model.embedding(words_BT))
+    slow_BTH = run_reference_layer(model.layers[0], model.embedding(words_BT))
     assert_near(hidden_BTH, slow_BTH, 1e-12, "hidden")
 
 
 @pytest.mark.parametrize("layer", [0, 1, -1])
 @pytest.mark.parametrize(("length", "tape_size"), [*product([1, 3, 4, 9], [None, 4])])
 def test_attention_agrees_with_its_equations_and_is_aligned_to_the_right(length, tape_size, layer):
-    config = small(layers=2, tape_size=tape_size)
-    model, words_BT = double(config), text(length)[:, 1:]
+    config = make_config(layers=2, tape_size=tape_size)
+    model, words_BT = make_model(config), draw_text(length)[:, 1:]
     weights_BTn = model.attention(words_BT, model.initial_state(2), layer=layer)
     widest = min(length, tape_size or length)
     assert weights_BTn.shape == (2, length, widest)
-    for b, layers in enumerate(lstmn_attention(config, dict(model.named_parameters()), words_BT)):
+    for b, layers in enumerate(compute_lstmn_attention(config, dict(model.named_parameters()), words_BT)):
         for t, expected in enumerate(layers[layer]):
             absent = widest - len(expected)
             assert weights_BTn[b, t, :absent].eq(0).all()
@@ -47,37 +47,37 @@ def test_attention_agrees_with_its_equations_and_is_aligned_to_the_right(length,
 
 
 def test_attention_reaches_into_the_carried_tape():
-    model, words_BT = double(small(tape_size=5)), text(12)
+    model, words_BT = make_model(make_config(tape_size=5)), draw_text(12)
     whole_BTn = model.attention(words_BT, model.initial_state(2))
     _, state = logits(model, words_BT[:, :7])
     assert_near(model.attention(words_BT[:, 7:], state), whole_BTn[:, 7:], 1e-12, "attention")
 
 
 def test_the_first_word_attends_to_the_slot_of_zeros():
-    model = double(small(layers=2))
-    assert model.attention(text(0), model.initial_state(2)).tolist() == [[[1.0]], [[1.0]]]
+    model = make_model(make_config(layers=2))
+    assert model.attention(draw_text(0), model.initial_state(2)).tolist() == [[[1.0]], [[1.0]]]
 
 
 def test_a_tape_of_one_slot_is_an_lstm():
     """With one slot h~ is h_{t-1} and c~ is c_{t-1}: equations 1 to 3."""
-    model, words_BT = double(small(tape_size=1)), text(9)
+    model, words_BT = make_model(make_config(tape_size=1)), draw_text(9)
     hidden_BTH, _ = model.encode(words_BT, model.initial_state(2))
     layer = model.layers[0]
     lstm: Any = torch.nn.LSTM(5, 5, batch_first=True).double()
     with torch.no_grad():
-        for mine, theirs in zip(
+        for source, target in zip(
             (layer.gates_input.weight, layer.gates_attended.weight, layer.gates_input.bias),
             (lstm.weight_ih_l0, lstm.weight_hh_l0, lstm.bias_ih_l0),
             strict=True,
         ):
-            output, *rest = mine.chunk(4)
-            theirs.copy_(torch.cat([*rest, output]))
+            output, *rest = source.chunk(4)
+            target.copy_(torch.cat([*rest, output]))
         lstm.bias_hh_l0.zero_()
     torch.testing.assert_close(hidden_BTH, lstm(model.embedding(words_BT))[0])
 
 
 def test_a_score_of_zeros_attends_evenly():
-    model, words_BT = double(small()), text(6)
+    model, words_BT = make_model(make_config()), draw_text(6)
     model.layers[0].score.data.zero_()
     weights_BTn = model.attention(words_BT, model.initial_state(2))
     for t in range(7):
@@ -85,19 +85,24 @@ def test_a_score_of_zeros_attends_evenly():
 
 
 def test_the_carried_tape_holds_every_slot_up_to_its_limit():
-    assert logits(double(small(layers=2)), text(8))[1]["tape"].shape == (2, 2, 10, 10)
-    assert logits(double(small(layers=2, tape_size=4)), text(8))[1]["tape"].shape == (2, 2, 4, 10)
+    assert logits(make_model(make_config(layers=2)), draw_text(8))[1]["tape"].shape == (2, 2, 10, 10)
+    assert logits(make_model(make_config(layers=2, tape_size=4)), draw_text(8))[1]["tape"].shape == (
+        2,
+        2,
+        4,
+        10,
+    )
 
 
 def test_without_previous_attention_the_scores_ignore_the_attended_vector():
-    model, words_BT = double(small(previous_attention=False)), text(6)
+    model, words_BT = make_model(make_config(previous_attention=False)), draw_text(6)
     _, state = logits(model, words_BT[:, :3])
     forgotten = {**state, "attended": torch.zeros_like(state["attended"])}
     assert torch.equal(logits(model, words_BT[:, 3:], state)[0], logits(model, words_BT[:, 3:], forgotten)[0])
 
 
 def test_reduced_precision_trains_and_carries_its_state_in_full():
-    model, words_BT = build_model(small(width=8, layers=2), WORDS, seed=1), text(9)
+    model, words_BT = build_model(make_config(width=8, layers=2), WORDS, seed=1), draw_text(9)
     with torch.autocast("cpu", torch.bfloat16):
         nats, state = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
     nats.backward()
@@ -107,7 +112,7 @@ def test_reduced_precision_trains_and_carries_its_state_in_full():
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-def zeros(values: torch.Tensor) -> float:
+def compute_share_of_zeros(values: torch.Tensor) -> float:
     return values.eq(0).double().mean().item()
 
 
@@ -115,9 +120,11 @@ def zeros(values: torch.Tensor) -> float:
 def test_dropout_reaches_the_top_only_after_each_layer(placement, share):
     config = LSTMNConfig(width=64, layers=2, dropout=0.5, dropout_placement=placement)
     model = build_model(config, WORDS, seed=1)
-    hidden_BTH, _ = model.encode(text(30), model.initial_state(2))
-    again_BTH, _ = model.encode(text(30), model.initial_state(2))
-    assert zeros(hidden_BTH) == pytest.approx(share, abs=0.05)  # 3,968 draws: a deviation of 0.008
+    hidden_BTH, _ = model.encode(draw_text(30), model.initial_state(2))
+    again_BTH, _ = model.encode(draw_text(30), model.initial_state(2))
+    assert compute_share_of_zeros(hidden_BTH) == pytest.approx(
+        share, abs=0.05
+    )  # 3,968 draws: a deviation of 0.008
     assert not torch.equal(hidden_BTH, again_BTH)
 
 

@@ -43,12 +43,12 @@ CONFIGS = {
 every_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
-def text(length: int) -> torch.Tensor:
+def draw_text(length: int) -> torch.Tensor:
     """Few different words, so that n-grams recur."""
     return torch.randint(5, (3, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def model_of(config):
+def make_model(config):
     """A model whose n-gram weights, which start at zero, have random values."""
     model = build_model(config, WORDS, seed=1)
     torch.nn.init.uniform_(model.output.table_S, -0.5, 0.5, torch.Generator().manual_seed(2))
@@ -60,12 +60,12 @@ def test_the_weights_of_ngrams_start_at_zero_and_change_no_logit(config):
     alone = build_model(config.model_copy(update={"maximum_entropy": None}), WORDS, seed=1)
     connected_model = build_model(config, WORDS, seed=1)
     assert connected_model.output.table_S.eq(0).all()
-    torch.testing.assert_close(logits(connected_model, text(9))[0], logits(alone, text(9))[0])
+    torch.testing.assert_close(logits(connected_model, draw_text(9))[0], logits(alone, draw_text(9))[0])
 
 
 @pytest.mark.parametrize("output", [{}, {"output": ClassFactoredConfig()}], ids=["softmax", "classes"])
 def test_ngram_weights_alone_learn_the_successor_of_a_word(output):
-    """Two words that take turns, told apart by the last one alone, while the rest of the network is still."""
+    """Two words alternate, so the last word determines the next; the other parameters are not trained."""
     model: Any = build_model(
         RNNConfig(width=1, maximum_entropy=MaximumEntropyConfig(order=2, size=5000), **output), WORDS, seed=1
     )
@@ -81,7 +81,7 @@ def test_ngram_weights_alone_learn_the_successor_of_a_word(output):
 
 def test_only_slices_that_were_read_get_a_gradient():
     """One context of no word and two of one, each a slice of 23 weights."""
-    model = model_of(RNNConfig(width=2, maximum_entropy=MaximumEntropyConfig(order=2, size=100_000)))
+    model = make_model(RNNConfig(width=2, maximum_entropy=MaximumEntropyConfig(order=2, size=100_000)))
     negative_log_likelihood(model, torch.tensor([[4, 9]]), torch.tensor([[9, 4]]))[0].backward()
     assert model.output.table_S.grad.count_nonzero() == 3 * WORDS
 
@@ -115,6 +115,6 @@ def test_a_table_smaller_than_the_vocabulary_is_refused():
 
 
 def test_calling_the_layer_without_contexts_is_refused():
-    model = model_of(CONFIGS["softmax"])
+    model = make_model(CONFIGS["softmax"])
     with pytest.raises(AssertionError, match="ask the model for its logits"):
         model.output(torch.zeros(5))

@@ -6,27 +6,27 @@ import torch
 from memtune.models import MemoryNetworkConfig, build_model, logits
 from memtune.training.weight_files import load_model, save_model
 from tests.oracles.agreement import assert_near
-from tests.oracles.memory_network import memory_network_attention
+from tests.oracles.memory_network import compute_memory_network_attention
 
 WORDS = 23
 
 
-def small(**fields) -> MemoryNetworkConfig:
+def make_config(**fields) -> MemoryNetworkConfig:
     """Wide initial values make attention uneven, so that reading a wrong slot changes the result."""
     return MemoryNetworkConfig(**{"width": 5, "memory_size": 4, "initial_range": 0.9, **fields})
 
 
-def text(length: int) -> torch.Tensor:
+def draw_text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (2, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def double(config: MemoryNetworkConfig):
+def make_model(config: MemoryNetworkConfig):
     return build_model(config, WORDS, seed=1).double()
 
 
 def test_a_linear_start_ends_when_validation_stops_improving():
-    words_BT = text(9)[:, 1:]
-    linear, soft = double(small(linear_start=True)), double(small())
+    words_BT = draw_text(9)[:, 1:]
+    linear, soft = make_model(make_config(linear_start=True)), make_model(make_config())
     for losses in ([], [3.0], [3.0, 2.0]):
         linear.on_validation(losses)
         assert not torch.allclose(logits(linear, words_BT)[0], logits(soft, words_BT)[0])
@@ -37,7 +37,7 @@ def test_a_linear_start_ends_when_validation_stops_improving():
 
 def test_a_saved_model_keeps_its_linear_start(tmp_path):
     for losses in ([3.0], [3.0, 3.5]):
-        model, words_BT = build_model(small(linear_start=True), WORDS, seed=1), text(9)[:, 1:]
+        model, words_BT = build_model(make_config(linear_start=True), WORDS, seed=1), draw_text(9)[:, 1:]
         model.on_validation(losses)
         save_model(model, tmp_path)
         loaded: Any = load_model(tmp_path)
@@ -46,11 +46,11 @@ def test_a_saved_model_keeps_its_linear_start(tmp_path):
 
 @pytest.mark.parametrize("hops", [1, 3])
 def test_attention_of_the_last_hop_agrees_with_its_equations_and_is_aligned_to_the_right(hops):
-    config = small(hops=hops)
-    model, words_BT = double(config), text(9)[:, 1:]
+    config = make_config(hops=hops)
+    model, words_BT = make_model(config), draw_text(9)[:, 1:]
     weights_BTn = model.attention(words_BT, model.initial_state(2))
     parameters = dict(model.named_parameters())
-    for b, sentence in enumerate(memory_network_attention(config, parameters, words_BT)):
+    for b, sentence in enumerate(compute_memory_network_attention(config, parameters, words_BT)):
         for t, expected in enumerate(sentence):
             absent = 4 - len(expected)
             assert weights_BTn[b, t, :absent].eq(0).all()
@@ -59,14 +59,14 @@ def test_attention_of_the_last_hop_agrees_with_its_equations_and_is_aligned_to_t
 
 def test_one_slot_and_one_hop_by_hand():
     """All attention is on the current word: u = C x + T_C + H 0.1."""
-    model, words_BT = double(small(memory_size=1)), text(6)
+    model, words_BT = make_model(make_config(memory_size=1)), draw_text(6)
     hidden_BTH, _ = model.encode(words_BT, model.initial_state(2))
     constant_H = model.temporal_values[0] + 0.1 * model.hop.weight.sum(1)
     torch.testing.assert_close(hidden_BTH, model.output_table(words_BT) + constant_H)
 
 
 def test_without_temporal_encoding_the_order_of_the_words_does_not_matter():
-    model, words_BT = double(small(hops=2, temporal_encoding=False)), torch.tensor([[3, 8, 5, 11]])
+    model, words_BT = make_model(make_config(hops=2, temporal_encoding=False)), torch.tensor([[3, 8, 5, 11]])
     other_BT = torch.tensor([[5, 11, 8, 3]])
     first_BTV, second_BTV = (logits(model, words)[0] for words in (words_BT, other_BT))
     torch.testing.assert_close(first_BTV[:, -1], second_BTV[:, -1])
@@ -75,21 +75,21 @@ def test_without_temporal_encoding_the_order_of_the_words_does_not_matter():
 
 def test_the_second_half_of_the_units_is_rectified():
     """Of an odd number the larger half."""
-    model = double(small(rectify_half=True))
-    hidden_BTH, _ = model.encode(text(30), model.initial_state(2))
+    model = make_model(make_config(rectify_half=True))
+    hidden_BTH, _ = model.encode(draw_text(30), model.initial_state(2))
     assert hidden_BTH[..., :2].lt(0).any()
     assert hidden_BTH[..., 2:].ge(0).all()
     assert hidden_BTH[..., 2:].eq(0).any()
 
 
 def test_state_remembers_only_the_last_words_that_a_window_can_reach():
-    model, words_BT = double(small()), text(9)
+    model, words_BT = make_model(make_config()), draw_text(9)
     assert logits(model, words_BT[:, :2])[1]["words"].tolist() == words_BT[:, :2].tolist()
     assert logits(model, words_BT)[1]["words"].tolist() == words_BT[:, -3:].tolist()
 
 
 def test_the_output_has_no_bias():
-    model = double(small())
+    model = make_model(make_config())
     assert model.output(torch.zeros(5, dtype=torch.float64)).eq(0).all()
     assert not any("bias" in name for name in model.state_dict())
 

@@ -10,7 +10,7 @@ Problem = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 class Operations(TorchDispatchMode):
-    """Names of the operations that ran, and the largest result of one."""
+    """Records the names of operations, and the size of the largest result."""
 
     def __init__(self):
         super().__init__()
@@ -27,7 +27,7 @@ class Operations(TorchDispatchMode):
 
 @pytest.fixture
 def problem() -> Problem:
-    """Hidden rows, weight, bias (doubles that want gradients) and targets."""
+    """Hidden rows, weight, bias (float64, with gradients) and targets."""
     generator = torch.Generator().manual_seed(3)
     shapes = (ROWS, WIDTH), (WORDS, WIDTH), (WORDS,)
     leaves = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
@@ -35,43 +35,51 @@ def problem() -> Problem:
     return hidden, weight, bias, torch.randint(WORDS, (ROWS,), generator=generator)
 
 
-def reference(hidden, weight, bias, targets, weights=1.0):
+def compute_reference(hidden, weight, bias, targets, weights=1.0):
     logits = functional.linear(hidden, weight, bias)
     return (functional.cross_entropy(logits, targets, reduction="none") * weights).sum()
 
 
-def gradients(loss, problem):
+def compute_gradients(loss, problem):
     return torch.autograd.grad(loss, problem[:3])
 
 
 @pytest.mark.parametrize("rows", [1, 4, 10, 11, 100])
 def test_loss_and_gradients_are_those_of_cross_entropy_for_any_chunk(problem: Problem, rows):
     loss = chunked_negative_log_likelihood(*problem, rows=rows)
-    torch.testing.assert_close(loss, reference(*problem), rtol=1e-12, atol=0)
+    torch.testing.assert_close(loss, compute_reference(*problem), rtol=1e-12, atol=0)
     torch.testing.assert_close(
-        gradients(loss, problem), gradients(reference(*problem), problem), rtol=1e-9, atol=1e-12
+        compute_gradients(loss, problem),
+        compute_gradients(compute_reference(*problem), problem),
+        rtol=1e-9,
+        atol=1e-12,
     )
 
 
 def test_rows_are_weighted(problem: Problem):
     weights = torch.rand(ROWS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     loss = chunked_negative_log_likelihood(*problem, weights, rows=4)
-    expected = reference(*problem, weights)
+    expected = compute_reference(*problem, weights)
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
-    torch.testing.assert_close(gradients(loss, problem), gradients(expected, problem), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        compute_gradients(loss, problem), compute_gradients(expected, problem), rtol=1e-9, atol=1e-12
+    )
 
 
 def test_masked_rows_have_no_loss_and_no_gradient(problem: Problem):
     mask = torch.arange(ROWS) < 7
     loss = chunked_negative_log_likelihood(*problem, mask, rows=4)
-    torch.testing.assert_close(loss, reference(*problem, mask), rtol=1e-12, atol=0)
-    assert gradients(loss, problem)[0][7:].eq(0).all()
+    torch.testing.assert_close(loss, compute_reference(*problem, mask), rtol=1e-12, atol=0)
+    assert compute_gradients(loss, problem)[0][7:].eq(0).all()
 
 
 def test_gradients_are_scaled_by_the_incoming_gradient(problem: Problem):
     loss = chunked_negative_log_likelihood(*problem) / 7
     torch.testing.assert_close(
-        gradients(loss, problem), gradients(reference(*problem) / 7, problem), rtol=1e-9, atol=1e-12
+        compute_gradients(loss, problem),
+        compute_gradients(compute_reference(*problem) / 7, problem),
+        rtol=1e-9,
+        atol=1e-12,
     )
 
 
@@ -79,8 +87,10 @@ def test_gradients_are_scaled_by_the_incoming_gradient(problem: Problem):
 def test_extreme_logits_stay_finite_and_exact(problem: Problem, size):
     hidden, weight, bias, targets = problem
     loss = chunked_negative_log_likelihood(hidden * size, weight, bias, targets)
-    torch.testing.assert_close(loss, reference(hidden * size, weight, bias, targets), rtol=1e-12, atol=0)
-    assert all(gradient.isfinite().all() for gradient in gradients(loss, problem))
+    torch.testing.assert_close(
+        loss, compute_reference(hidden * size, weight, bias, targets), rtol=1e-12, atol=0
+    )
+    assert all(gradient.isfinite().all() for gradient in compute_gradients(loss, problem))
 
 
 @pytest.mark.parametrize("frozen", [0, 1, 2])
@@ -88,7 +98,7 @@ def test_only_leaves_that_require_a_gradient_get_one(problem: Problem, frozen):
     hidden, weight, bias, targets = (leaf.detach() if i == frozen else leaf for i, leaf in enumerate(problem))
     wanted = [leaf for leaf in (hidden, weight, bias) if leaf.requires_grad]
     loss = chunked_negative_log_likelihood(hidden, weight, bias, targets)
-    expected = torch.autograd.grad(reference(hidden, weight, bias, targets), wanted)
+    expected = torch.autograd.grad(compute_reference(hidden, weight, bias, targets), wanted)
     torch.testing.assert_close(torch.autograd.grad(loss, wanted), expected, rtol=1e-9, atol=1e-12)
 
 
@@ -106,7 +116,7 @@ def test_no_tensor_is_as_large_as_the_logits_of_all_rows():
 def test_without_gradients_only_the_logits_are_computed(problem: Problem):
     with torch.no_grad(), Operations() as operations:
         loss = chunked_negative_log_likelihood(*problem, rows=4)
-    torch.testing.assert_close(loss, reference(*problem).detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(loss, compute_reference(*problem).detach(), rtol=1e-12, atol=0)
     assert not loss.requires_grad
     assert operations.names.count("addmm") == 3
     assert not {"mm", "mv", "addmm_"} & set(operations.names)
@@ -126,9 +136,11 @@ def test_autocast_keeps_sums_and_gradients_in_single_precision(problem: Problem,
         loss = chunked_negative_log_likelihood(hidden, weight, bias, problem[3], rows=4)
     assert loss.dtype == torch.float32
     tolerance = 4 * torch.finfo(narrow).eps  # of products of 6 terms
-    torch.testing.assert_close(loss.double(), reference(*problem), rtol=tolerance, atol=0)
+    torch.testing.assert_close(loss.double(), compute_reference(*problem), rtol=tolerance, atol=0)
     for own, expected in zip(
-        torch.autograd.grad(loss, leaves), gradients(reference(*problem), problem), strict=True
+        torch.autograd.grad(loss, leaves),
+        compute_gradients(compute_reference(*problem), problem),
+        strict=True,
     ):
         assert own.dtype == torch.float32
         assert (own - expected).norm() <= tolerance * expected.norm()

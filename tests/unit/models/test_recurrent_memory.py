@@ -9,31 +9,31 @@ from memtune.models import RecurrentMemoryConfig, build_model, logits
 from memtune.training import TrialConfig
 from memtune.values import parse
 from tests.oracles.agreement import assert_near
-from tests.oracles.recurrent_memory import recurrent_memory_attention
+from tests.oracles.recurrent_memory import compute_recurrent_memory_attention
 
 WORDS = 23
 
 
-def small(**fields) -> RecurrentMemoryConfig:
+def make_config(**fields) -> RecurrentMemoryConfig:
     """Wide initial values make attention uneven, so that reading a wrong slot changes the result."""
     return RecurrentMemoryConfig(**{"width": 5, "initial_range": 0.8, **fields})
 
 
-def text(length: int) -> torch.Tensor:
+def draw_text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (2, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def double(config: RecurrentMemoryConfig):
+def make_model(config: RecurrentMemoryConfig):
     return build_model(config, WORDS, seed=1).double()
 
 
 @pytest.mark.parametrize("length", [1, 4, 9, 130])
 def test_attention_agrees_with_its_equations_and_is_aligned_to_the_right(length):
-    config = small(memory_size=5)
-    model, words_BT = double(config), text(length)[:, 1:]
+    config = make_config(memory_size=5)
+    model, words_BT = make_model(config), draw_text(length)[:, 1:]
     weights_BTn = model.attention(words_BT, model.initial_state(2))
     parameters = dict(model.named_parameters())
-    for b, sentence in enumerate(recurrent_memory_attention(config, parameters, words_BT)):
+    for b, sentence in enumerate(compute_recurrent_memory_attention(config, parameters, words_BT)):
         for t, expected in enumerate(sentence):
             absent = 5 - len(expected)
             assert weights_BTn[b, t, :absent].eq(0).all()
@@ -41,20 +41,20 @@ def test_attention_agrees_with_its_equations_and_is_aligned_to_the_right(length)
 
 
 def test_attention_reaches_into_the_carried_words():
-    model, words_BT = double(small(memory_size=5)), text(12)
+    model, words_BT = make_model(make_config(memory_size=5)), draw_text(12)
     whole_BTn = model.attention(words_BT, model.initial_state(2))
     _, state = logits(model, words_BT[:, :3])
     assert_near(model.attention(words_BT[:, 3:], state), whole_BTn[:, 3:], 1e-12, "attention")
 
 
 def test_one_slot_takes_all_attention():
-    model = double(small(memory_size=1))
-    assert model.attention(text(6), model.initial_state(2)).eq(1).all()
+    model = make_model(make_config(memory_size=1))
+    assert model.attention(draw_text(6), model.initial_state(2)).eq(1).all()
 
 
 def test_one_slot_with_a_sum_adds_the_current_words_output_memory():
-    config = small(memory_size=1, composition="sum")
-    model, words_BT = double(config), text(6)
+    config = make_config(memory_size=1, composition="sum")
+    model, words_BT = make_model(config), draw_text(6)
     state = model.initial_state(2)
     hidden_BTH, _, _ = model.below(model.embedding(words_BT), state["below_hidden"], state["below_cell"])
     composed_BTH, _ = model.encode(words_BT, state)
@@ -62,7 +62,7 @@ def test_one_slot_with_a_sum_adds_the_current_words_output_memory():
 
 
 def test_equal_memories_get_equal_attention():
-    model, words_BT = double(small(memory_size=4, temporal="none")), torch.full((1, 6), 7)
+    model, words_BT = make_model(make_config(memory_size=4, temporal="none")), torch.full((1, 6), 7)
     weights_BTn = model.attention(words_BT, model.initial_state(1))
     for t in range(6):
         slots = min(t + 1, 4)
@@ -70,9 +70,9 @@ def test_equal_memories_get_equal_attention():
 
 
 def test_alignments_agree_once_the_window_is_full():
-    right = double(small(memory_size=4, temporal_alignment="right"))
-    left = double(small(memory_size=4, temporal_alignment="left"))
-    words_BT = text(10)
+    right = make_model(make_config(memory_size=4, temporal_alignment="right"))
+    left = make_model(make_config(memory_size=4, temporal_alignment="left"))
+    words_BT = draw_text(10)
     attention_BTn = right.attention(words_BT, right.initial_state(2))
     other_BTn = left.attention(words_BT, left.initial_state(2))
     assert torch.equal(attention_BTn[:, 3:], other_BTn[:, 3:])
@@ -80,15 +80,15 @@ def test_alignments_agree_once_the_window_is_full():
 
 
 def test_state_remembers_only_the_last_words_that_a_window_can_reach():
-    model, words_BT = double(small(memory_size=4)), text(9)
+    model, words_BT = make_model(make_config(memory_size=4)), draw_text(9)
     assert logits(model, words_BT[:, :2])[1]["words"].tolist() == words_BT[:, :2].tolist()
     assert logits(model, words_BT)[1]["words"].tolist() == words_BT[:, -3:].tolist()
 
 
 def test_dropout_between_layers_changes_neither_the_memory_nor_the_output():
     model = build_model(RecurrentMemoryConfig(width=64, layers_above=1, dropout=0.5), WORDS, seed=1)
-    first_BTH, _ = model.encode(text(9), model.initial_state(2))
-    again_BTH, _ = model.encode(text(9), model.initial_state(2))
+    first_BTH, _ = model.encode(draw_text(9), model.initial_state(2))
+    again_BTH, _ = model.encode(draw_text(9), model.initial_state(2))
     assert torch.equal(first_BTH, again_BTH)
 
 
@@ -100,7 +100,7 @@ def test_dropout_after_each_layer_reaches_the_memory_block(layers_above):
     model: Any = build_model(config, WORDS, seed=1)
     dropped = []
     model.memory.register_forward_pre_hook(lambda _, arguments: dropped.append(arguments[0].eq(0)))
-    model.encode(text(30), model.initial_state(2))
+    model.encode(draw_text(30), model.initial_state(2))
     share = dropped[0].double().mean().item()
     assert share == pytest.approx(0.5, abs=0.05)  # 3,968 draws: a standard deviation of 0.008
 
@@ -127,7 +127,10 @@ def test_cost_per_word_by_hand():
 
 
 def test_a_bidirectional_memory_does_not_see_the_word_to_predict():
-    model, words = double(small(memory_size=3, bidirectional=True)), text(9)[:, :-1].clamp(min=1)
+    model, words = (
+        make_model(make_config(memory_size=3, bidirectional=True)),
+        draw_text(9)[:, :-1].clamp(min=1),
+    )
     changed = words.clone()
     changed[:, 5] = (words[:, 5] % (WORDS - 1)) + 1
     before, after = (logits(model, read)[0] for read in (words, changed))
@@ -138,17 +141,20 @@ def test_a_bidirectional_memory_does_not_see_the_word_to_predict():
 
 
 def test_padding_a_row_changes_no_earlier_logit():
-    model, words = double(small(memory_size=4, bidirectional=True)), text(6)[:, :-1].clamp(min=1)
+    model, words = (
+        make_model(make_config(memory_size=4, bidirectional=True)),
+        draw_text(6)[:, :-1].clamp(min=1),
+    )
     padded = functional.pad(words, (0, 9))
     assert_near(logits(model, padded)[0][:, : words.shape[1]], logits(model, words)[0], 1e-12, "logits")
 
 
 def test_bidirectional_attention_has_one_weight_per_slot_of_both_sides():
-    config, words = small(memory_size=3, bidirectional=True), text(6)[:, :-1].clamp(min=1)
-    model = double(config)
+    config, words = make_config(memory_size=3, bidirectional=True), draw_text(6)[:, :-1].clamp(min=1)
+    model = make_model(config)
     weights = model.attention(words, model.initial_state(len(words)))
     assert weights.shape == (*words.shape, 6)
-    expected = recurrent_memory_attention(config, dict(model.named_parameters()), words)
+    expected = compute_recurrent_memory_attention(config, dict(model.named_parameters()), words)
     for b, row in enumerate(expected):
         for t, p in enumerate(row):
             assert_near(weights[b, t][weights[b, t] != 0], p, 1e-9, "weights")

@@ -9,7 +9,7 @@ from memtune.models import RNNConfig, build_model, logits
 WORDS = 23
 
 
-def text(length: int) -> torch.Tensor:
+def draw_text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (3, length + 1), generator=torch.Generator().manual_seed(length))
 
 
@@ -33,7 +33,7 @@ each_within = pytest.mark.parametrize("options", WITHIN.values(), ids=WITHIN)
 def test_evaluation_drops_nothing_and_uses_the_mean_of_zoneout():
     config = RNNConfig(width=6, initial_range=0.5, **WITHIN["all of them"])
     model: Any = build_model(config, WORDS, seed=1).double().eval()
-    layers, output = model._draw_masks(model.embedding(text(2)))
+    layers, output = model._draw_masks(model.embedding(draw_text(2)))
     assert output is None
     for masks in layers:
         assert masks.kept_hidden_TBH.eq(0.5).all()
@@ -43,8 +43,8 @@ def test_evaluation_drops_nothing_and_uses_the_mean_of_zoneout():
 def test_dropout_around_the_layers_drops_from_the_embeddings_too():
     config = RNNConfig(width=64, dropout=0.5, dropout_placement="around", initial_range=0.5)
     model = build_model(config, WORDS, seed=1)
-    _, state = model.encode(text(20), model.initial_state(3))
-    _, again = model.encode(text(20), model.initial_state(3))
+    _, state = model.encode(draw_text(20), model.initial_state(3))
+    _, again = model.encode(draw_text(20), model.initial_state(3))
     assert not torch.equal(state["hidden"], again["hidden"])
 
 
@@ -68,8 +68,8 @@ def test_one_unit_by_hand(activation, first, second):
 
 def test_dropout_between_layers_does_not_drop_from_the_last_layer():
     model = build_model(RNNConfig(width=64, layers=2, dropout=0.5), WORDS, seed=1)
-    first_BTH, _ = model.encode(text(20), model.initial_state(3))
-    again_BTH, _ = model.encode(text(20), model.initial_state(3))
+    first_BTH, _ = model.encode(draw_text(20), model.initial_state(3))
+    again_BTH, _ = model.encode(draw_text(20), model.initial_state(3))
     assert first_BTH.ne(0).all()
     assert not torch.equal(first_BTH, again_BTH)
 
@@ -78,10 +78,10 @@ def test_dropout_between_layers_does_not_drop_from_the_last_layer():
 def test_dropout_after_each_layer_drops_the_output_and_not_the_carried_state(activation):
     config = RNNConfig(width=64, dropout=0.5, dropout_placement="after", activation=activation)
     model = build_model(config, WORDS, seed=1)
-    hidden_BTH, state = model.encode(text(20), model.initial_state(3))
+    hidden_BTH, state = model.encode(draw_text(20), model.initial_state(3))
     share = hidden_BTH.eq(0).double().mean().item()
     assert share == pytest.approx(0.5, abs=0.05)  # 4,032 draws: a standard deviation of 0.008
-    assert torch.equal(state["hidden"], logits(model.eval(), text(20))[1]["hidden"])
+    assert torch.equal(state["hidden"], logits(model.eval(), draw_text(20))[1]["hidden"])
 
 
 def test_size_by_hand():

@@ -7,8 +7,8 @@ import torch
 from memtune.models import StackLSTMConfig, build_model, logits, negative_log_likelihood
 from tests.oracles.agreement import assert_near
 from tests.oracles.stack_lstm import (
-    stack_lstm_actions,
-    stack_lstm_contributions,
+    compute_stack_lstm_actions,
+    compute_stack_lstm_contributions,
 )
 
 WORDS = 23
@@ -22,22 +22,22 @@ every_reading = pytest.mark.parametrize(("variant", "last_pop", "policy_reads"),
 STAY, PUSH, POP = range(3)
 
 
-def small(**fields) -> StackLSTMConfig:
+def make_config(**fields) -> StackLSTMConfig:
     """Wide initial values make the policy uneven, so that reading a wrong cell changes the result."""
     return StackLSTMConfig(**{"width": 5, "stack_size": 4, "policy_width": 3, "initial_range": 0.8, **fields})
 
 
-def text(length: int) -> torch.Tensor:
+def draw_text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (2, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-def double(config: StackLSTMConfig):
+def make_model(config: StackLSTMConfig):
     return build_model(config, WORDS, seed=1).double().eval()
 
 
-def bound_to(action: int, **fields):
+def make_model_with_one_action(action: int, **fields):
     """A model whose policy always takes one action."""
-    model = double(small(**fields))
+    model = make_model(make_config(**fields))
     with torch.no_grad():
         model.stack.policy.decision.weight.zero_()
         model.stack.policy.decision.bias.copy_(torch.full((3,), -1e3))
@@ -45,7 +45,7 @@ def bound_to(action: int, **fields):
     return model
 
 
-def hidden_states(model, words_BT: torch.Tensor) -> torch.Tensor:
+def compute_hidden_states(model, words_BT: torch.Tensor) -> torch.Tensor:
     state = model.initial_state(len(words_BT))
     return model.lstm(model.embedding(words_BT), state["hidden"], state["cell"])[0]
 
@@ -53,17 +53,20 @@ def hidden_states(model, words_BT: torch.Tensor) -> torch.Tensor:
 @every_reading
 @pytest.mark.parametrize("length", [1, 9, 70])
 def test_actions_and_contribution_agree_with_the_equations(variant, last_pop, policy_reads, length):
-    config = small(variant=variant, last_pop=last_pop, policy_reads=policy_reads)
-    model, words_BT = double(config), text(length)[:, 1:]
+    config = make_config(variant=variant, last_pop=last_pop, policy_reads=policy_reads)
+    model, words_BT = make_model(config), draw_text(length)[:, 1:]
     use = model.measure_stack_use(words_BT, model.initial_state(2))
     parameters = dict(model.named_parameters())
-    for name, oracle in [("actions_BTA", stack_lstm_actions), ("contribution_BT", stack_lstm_contributions)]:
+    for name, oracle in [
+        ("actions_BTA", compute_stack_lstm_actions),
+        ("contribution_BT", compute_stack_lstm_contributions),
+    ]:
         expected = torch.stack([torch.stack(row) for row in oracle(config, parameters, words_BT)])
         assert_near(getattr(use, name), expected, 1e-12, name)
 
 
 def test_actions_after_a_carried_state_are_those_of_the_whole_text():
-    model, words_BT = double(small()), text(12)
+    model, words_BT = make_model(make_config()), draw_text(12)
     whole = model.measure_stack_use(words_BT, model.initial_state(2))
     _, state = logits(model, words_BT[:, :5])
     rest = model.measure_stack_use(words_BT[:, 5:], state)
@@ -73,21 +76,21 @@ def test_actions_after_a_carried_state_are_those_of_the_whole_text():
 
 @every_reading_and_discrete
 def test_probabilities_of_the_named_actions_sum_to_one(variant, last_pop, policy_reads):
-    model = double(small(variant=variant, last_pop=last_pop, policy_reads=policy_reads))
-    use = model.measure_stack_use(text(9), model.initial_state(2))
+    model = make_model(make_config(variant=variant, last_pop=last_pop, policy_reads=policy_reads))
+    use = model.measure_stack_use(draw_text(9), model.initial_state(2))
     assert use.actions_BTA.shape[2] == len(use.action_names)
     torch.testing.assert_close(use.actions_BTA.sum(2), torch.ones(2, 10).double())
 
 
 def test_actions_are_named_by_their_pops():
-    multipop: Any = build_model(small(stack_size=2), WORDS, seed=1)
+    multipop: Any = build_model(make_config(stack_size=2), WORDS, seed=1)
     assert multipop.stack.action_names() == ("stay_0", "push_0", "stay_1", "push_1", "stay_2", "push_2")
-    continuous: Any = build_model(small(variant="continuous"), WORDS, seed=1)
+    continuous: Any = build_model(make_config(variant="continuous"), WORDS, seed=1)
     assert continuous.stack.action_names() == ("stay", "push", "pop")
 
 
 def test_measuring_the_use_of_the_stack_changes_no_logit():
-    model, words_BT = double(small()), text(9)
+    model, words_BT = make_model(make_config()), draw_text(9)
     before_BTV = logits(model, words_BT)[0]
     model.measure_stack_use(words_BT, model.initial_state(2))
     assert torch.equal(logits(model, words_BT)[0], before_BTV)
@@ -95,8 +98,8 @@ def test_measuring_the_use_of_the_stack_changes_no_logit():
 
 @pytest.mark.parametrize("variant", ["multipop", "continuous", "discrete"])
 def test_always_pushing_stores_the_last_states_with_the_newest_on_top(variant):
-    model, words_BT = bound_to(PUSH, variant=variant), text(8)
-    hidden_BTH = hidden_states(model, words_BT)
+    model, words_BT = make_model_with_one_action(PUSH, variant=variant), draw_text(8)
+    hidden_BTH = compute_hidden_states(model, words_BT)
     combined_BTH, state = model.encode(words_BT, model.initial_state(2))
     torch.testing.assert_close(state["stack"], hidden_BTH[:, -4:].flip(1))
     torch.testing.assert_close(combined_BTH, model.combination(hidden_BTH, hidden_BTH))
@@ -104,7 +107,7 @@ def test_always_pushing_stores_the_last_states_with_the_newest_on_top(variant):
 
 @pytest.mark.parametrize("variant", ["multipop", "continuous", "discrete"])
 def test_always_staying_does_not_change_the_stack(variant):
-    model, words_BT = bound_to(STAY, variant=variant), text(8)
+    model, words_BT = make_model_with_one_action(STAY, variant=variant), draw_text(8)
     cells_BKH = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0)).double()
     _, state = model.encode(words_BT, {**model.initial_state(2), "stack": cells_BKH})
     torch.testing.assert_close(state["stack"], cells_BKH)
@@ -112,7 +115,7 @@ def test_always_staying_does_not_change_the_stack(variant):
 
 @pytest.mark.parametrize("variant", ["continuous", "discrete"])
 def test_one_pop_a_step_moves_the_cells_up_and_fills_with_zeros(variant):
-    model, words_BT = bound_to(POP, variant=variant), text(1)
+    model, words_BT = make_model_with_one_action(POP, variant=variant), draw_text(1)
     cells_BKH = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0)).double()
     _, state = model.encode(words_BT, {**model.initial_state(2), "stack": cells_BKH})
     torch.testing.assert_close(state["stack"][:, :2], cells_BKH[:, 2:])
@@ -121,7 +124,7 @@ def test_one_pop_a_step_moves_the_cells_up_and_fills_with_zeros(variant):
 
 @pytest.mark.parametrize(("last_pop", "ends"), [("stay", [1.0, 0.0]), ("renormalise", [0.5, 0.5])])
 def test_always_popping_empties_the_stack_and_ends_by_the_rule(last_pop, ends):
-    model, words_BT = bound_to(POP, last_pop=last_pop), text(3)
+    model, words_BT = make_model_with_one_action(POP, last_pop=last_pop), draw_text(3)
     cells_BKH = torch.ones(2, 4, 5).double()
     use = model.measure_stack_use(words_BT, {**model.initial_state(2), "stack": cells_BKH})
     torch.testing.assert_close(use.actions_BTA[0, 0], torch.tensor([0.0] * 8 + ends).double())
@@ -130,8 +133,8 @@ def test_always_popping_empties_the_stack_and_ends_by_the_rule(last_pop, ends):
 
 
 def test_mixed_precision_keeps_the_stack_in_the_type_of_its_parameters():
-    model: Any = build_model(small(width=16, initial_range=0.3), WORDS, seed=1)
-    words_BT = text(12)
+    model: Any = build_model(make_config(width=16, initial_range=0.3), WORDS, seed=1)
+    words_BT = draw_text(12)
     exact, _ = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
     with torch.autocast("cpu", torch.bfloat16):
         use = model.measure_stack_use(words_BT, model.initial_state(2))
@@ -146,7 +149,7 @@ def test_dropout_applies_to_the_embedding_and_the_input_of_the_output_layer():
     model: Any = build_model(StackLSTMConfig(width=64, dropout=0.5), WORDS, seed=1)
     dropped = []
     model.lstm.register_forward_pre_hook(lambda _, arguments: dropped.append(arguments[0]))
-    combined_BTH, _ = model.encode(text(30), model.initial_state(2))
+    combined_BTH, _ = model.encode(draw_text(30), model.initial_state(2))
     for values in (dropped[0], combined_BTH):
         share = values.eq(0).double().mean().item()
         assert share == pytest.approx(0.5, abs=0.05)  # 3,968 draws: a standard deviation of 0.008

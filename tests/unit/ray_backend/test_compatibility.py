@@ -1,4 +1,4 @@
-"""What memtune relies on in Ray's private code; a failure here means that a version of Ray changed it."""
+"""Internals of Ray that memtune relies on; a failure means that a new version of Ray changed them."""
 
 import inspect
 import os
@@ -74,7 +74,7 @@ def test_ray_starts_ssh_by_name(processes: FakeProcesses) -> None:
     assert copy[copy.index("--rsh") + 1].split()[0] == "ssh"
 
 
-def test_ray_still_accepts_any_host_key_by_itself(processes: FakeProcesses) -> None:
+def test_ray_alone_accepts_any_host_key(processes: FakeProcesses) -> None:
     """Once this fails, the ssh program of memtune.ray_backend.clusters may no longer be necessary."""
     assert all("StrictHostKeyChecking=no" in " ".join(command) for command in processes.commands)
 
@@ -91,7 +91,7 @@ def test_ray_names_the_entry_that_it_refuses() -> None:
     assert refused.value.entry == "idle_timeout_minutes"
 
 
-def test_without_rays_functions_a_file_is_taken_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rays_functions_a_file_is_used_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(util, "prepare_config")
     monkeypatch.delattr(util, "validate_config")
     assert complete_cluster_config(LOCAL_CONFIG) == LOCAL_CONFIG
@@ -123,7 +123,7 @@ def test_without_rays_functions_every_file_counts_except_those_of_git(
     assert list_packaged(folder) == {"source.py", "notes.bin", ".gitignore"}
 
 
-def test_a_node_starts_what_a_lean_one_leaves_out_by_these_methods() -> None:
+def test_rays_node_has_the_methods_that_the_lean_node_replaces() -> None:
     assert [*inspect.signature(node.Node.start_api_server).parameters] == [
         "self",
         "include_dashboard",
@@ -143,7 +143,7 @@ def test_ray_starts_the_node_by_the_name_that_is_replaced() -> None:
     assert node.Node is original
 
 
-def test_a_node_without_those_methods_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_without_these_methods_is_used_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     class OtherNode: ...
 
     monkeypatch.setattr(node, "Node", OtherNode)
@@ -160,7 +160,7 @@ def test_tune_gives_a_worker_no_variables(monkeypatch: pytest.MonkeyPatch) -> No
     assert not actor._default_options["runtime_env"]
 
 
-def test_a_tune_that_cannot_be_kept_from_forwarding_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_of_tune_that_forwards_variables_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(class_cache, "ENV_VARS_TO_PROPAGATE")
     with pytest.raises(StudyError, match="ENV_VARS_TO_PROPAGATE"):
         forward_no_variables()

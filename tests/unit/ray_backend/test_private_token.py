@@ -1,4 +1,4 @@
-"""Tokens of Ray: where they lie, who can read them, and what is left in the environment."""
+"""Tokens of Ray: their files, the file modes, and the variables of the environment."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_a_private_token_is_readable_by_its_owner_only(tmp_path: Path) -> None:
 def test_a_private_instance_takes_no_token_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cluster's token is not the instance's, and tokens cannot be switched off for it."""
+    """A cluster's token is not used, and variables cannot disable the instance's token."""
     monkeypatch.setenv("RAY_AUTH_TOKEN", "cluster")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with use_private_token(tmp_path):

@@ -1,4 +1,4 @@
-"""Run folders: who can read them, and when they and their processes go."""
+"""Run folders: their modes, and their removal with their processes."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ with open_run_folder() as folder:
 
 @pytest.fixture(autouse=True)
 def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A short one, as the default is: pytest's own is too long for Ray."""
+    """A short path, like the default: that of pytest is too long for Ray."""
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setattr("memtune.ray_backend.run_folder.MAX_PATH_BYTES", 4096)
     return tmp_path
@@ -56,7 +56,7 @@ def test_only_its_user_enters_a_run_folder(temporary_folder: Path) -> None:
         assert folder.parent.parent == temporary_folder
 
 
-def test_a_root_that_others_could_enter_is_closed_to_them(temporary_folder: Path) -> None:
+def test_a_root_that_others_can_enter_becomes_private(temporary_folder: Path) -> None:
     root = temporary_folder / f"memtune-{os.geteuid()}"
     root.mkdir()
     root.chmod(0o777)
@@ -99,7 +99,7 @@ def test_a_killed_driver_leaves_neither_a_process_nor_a_folder() -> None:
 
 
 def wait_for_end(process: int) -> None:
-    """The end of a process that is no child of this one."""
+    """Wait for the end of a process that is not a child of this one."""
     try:
         descriptor = os.pidfd_open(process)
     except ProcessLookupError:
@@ -112,7 +112,7 @@ def wait_for_end(process: int) -> None:
         os.close(descriptor)
 
 
-def test_what_a_driver_leaves_whose_cleanup_was_killed_too_is_removed_by_the_next_run(
+def test_the_next_run_removes_the_folder_of_a_driver_whose_cleanup_was_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("RAY_TMPDIR")

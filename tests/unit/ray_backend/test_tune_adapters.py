@@ -1,4 +1,4 @@
-"""What the callback reports of workers that are ended with their search."""
+"""Tune's callback and searcher: ends of workers with their search, and the end of a search."""
 
 from types import SimpleNamespace
 from unittest.mock import create_autospec
@@ -17,15 +17,15 @@ from memtune.training import TrialConfig
 CONFIG = {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900}}
 
 
-class SilentNotice(StopNotice):
+class LocalNotice(StopNotice):
     """A notice without a Ray cluster."""
 
     def publish(self) -> None:
-        """Tell nobody."""
+        """Send nothing."""
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_worker_that_is_ended_with_its_search_does_not_count_as_a_failure_of_its_trial(ended: bool) -> None:
+def test_the_end_of_a_worker_with_its_search_is_not_a_failure_of_its_trial(ended: bool) -> None:
     assignment = Assignment(
         number=3,
         identity="0123456789abcdef",
@@ -39,7 +39,7 @@ def test_a_worker_that_is_ended_with_its_search_does_not_count_as_a_failure_of_i
     director = create_autospec(Director, instance=True)
     handle = DirectorHandle(director, stop=StopRequest(lambda: ended))
     stopper = RunStopper()
-    callback = DirectedCallback(handle, HeartbeatMonitor(60.0), SilentNotice(), stopper)
+    callback = DirectedCallback(handle, HeartbeatMonitor(60.0), LocalNotice(), stopper)
     callback.on_step_begin(0, [])
     assert stopper.stop_all() == ended
     callback.on_trial_recover(0, [trial], trial)

@@ -1,4 +1,4 @@
-"""What is recorded of a worker's failure is what happened, in a line."""
+"""The recorded reason of a worker's failure is one line about its cause."""
 
 from pathlib import Path
 
@@ -24,25 +24,25 @@ ValueError: no such thing
 """
 
 
-def told(tmp_path: Path, *failures: str) -> str:
-    """The reason that comes of a report of these failures."""
+def read_reason(tmp_path: Path, *failures: str) -> str:
+    """The reason from Tune's error file of these failures."""
     report = tmp_path / "error.txt"
     heads = (f"Failure # {number} (occurred at 2026-01-01_00-00-00)\n" for number in range(1, 9))
     report.write_text("".join(head + failure for head, failure in zip(heads, failures, strict=False)))
     return read_last_failure(str(report))
 
 
-def test_a_worker_ended_for_want_of_memory_is_told_as_that(tmp_path: Path) -> None:
-    assert told(tmp_path, RAISED, LOW) == (
+def test_the_reason_of_a_worker_killed_for_memory_has_the_memory_of_its_node(tmp_path: Path) -> None:
+    assert read_reason(tmp_path, RAISED, LOW) == (
         "its node ran low on memory and Ray ended the worker: 22.9GB used / 23.5GB limit (0.97)"
     )
 
 
-def test_a_worker_that_died_is_told_as_that(tmp_path: Path) -> None:
+def test_the_reason_of_a_dead_worker_is_its_death(tmp_path: Path) -> None:
     died = "the worker process died: it crashed, or was killed"
-    assert told(tmp_path, LOW, DEAD) == died
+    assert read_reason(tmp_path, LOW, DEAD) == died
     assert read_last_failure(None) == read_last_failure(str(tmp_path / "nothing.txt")) == died
 
 
-def test_what_a_trial_raised_is_told(tmp_path: Path) -> None:
-    assert told(tmp_path, DEAD, RAISED) == "ValueError: no such thing"
+def test_the_reason_of_an_exception_is_its_message(tmp_path: Path) -> None:
+    assert read_reason(tmp_path, DEAD, RAISED) == "ValueError: no such thing"

@@ -6,7 +6,7 @@ from memtune.ray_backend.jobs.job_server import Job
 from memtune.reports.job_tables import job_table
 
 
-def job(**changes: object) -> Job:
+def make_job(**changes: object) -> Job:
     fields: dict[str, object] = {
         "id": "demo-1",
         "study": None,
@@ -30,14 +30,14 @@ def render(*jobs: Job) -> str:
 
 
 def test_a_running_job_has_the_time_since_its_start() -> None:
-    assert "1h 02m 05s" in render(job(study="demo"))
+    assert "1h 02m 05s" in render(make_job(study="demo"))
 
 
 def test_a_failed_job_has_its_exit_code_and_duration() -> None:
-    text = render(job(study="demo", status="FAILED", exit_code=3, ended=1_090.0))
+    text = render(make_job(study="demo", status="FAILED", exit_code=3, ended=1_090.0))
     assert "failed, exit code 3" in text
     assert "1m 30s" in text
 
 
 def test_a_job_without_a_study_has_its_command() -> None:
-    assert "echo [x]" in render(job())
+    assert "echo [x]" in render(make_job())

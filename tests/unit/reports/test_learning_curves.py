@@ -1,4 +1,4 @@
-"""The figures of a trial: one that is too short has none, and values that no axis can show are left out."""
+"""The figures of a trial: a short trial has none, and values that no axis can show are left out."""
 
 import pytest
 
@@ -10,7 +10,7 @@ POINTS = [(100 * number, 1 / number) for number in range(1, MIN_DRAWN_POINTS + 1
 
 
 @pytest.mark.parametrize("points", [[], [(10, 1.8e308)]], ids=["no report", "diverged"])
-def test_a_trial_of_which_no_point_can_be_drawn_has_an_empty_page(points: Points) -> None:
+def test_a_trial_without_a_point_to_draw_has_an_empty_page(points: Points) -> None:
     learning_curves._prepare_figure.cache_clear()
     assert draw_learning_curve("trial", "perplexity", points, points).startswith(PNG)
 

@@ -16,7 +16,7 @@ from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import parse
 
 
-def report(tokens: int, perplexity: float) -> Report:
+def make_report(tokens: int, perplexity: float) -> Report:
     return Report(
         tokens=tokens,
         epoch=1.0,
@@ -50,7 +50,7 @@ def render(trial: Trial, *, terminal: bool, changes: int = 1) -> str:
 
 
 def test_without_a_terminal_each_event_is_one_line(trial: Trial) -> None:
-    trial.reports.append(report(300, 42.5))
+    trial.reports.append(make_report(300, 42.5))
     lines = render(trial, terminal=False).splitlines()
     assert len(lines) == 1
     for part in ("trial   7", "running", "lstm width=24", "300 tokens", "42.50 validation perplexity"):
@@ -104,7 +104,7 @@ def test_the_reason_of_a_stopped_trial_is_printed(trial: Trial) -> None:
 
 
 def test_the_table_on_a_terminal_has_the_ideal_and_the_number_of_ended_trials(trial: Trial) -> None:
-    trial.reports.append(report(300, 42.5))
+    trial.reports.append(make_report(300, 42.5))
     text = render(trial, terminal=True)
     for part in ("Does it show?", "42.50", "12,345", "0 of 4 trials ended", "ideal perplexity 12.50"):
         assert part in text

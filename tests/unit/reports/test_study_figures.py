@@ -7,7 +7,7 @@ from memtune.tracking import LeaderboardRow
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 
 
-def row(figure: float) -> LeaderboardRow:
+def make_row(figure: float) -> LeaderboardRow:
     return LeaderboardRow(
         name="lstmn #0",
         family="lstmn",
@@ -32,6 +32,6 @@ def test_a_figure_without_validated_trials_is_written(tmp_path: Path) -> None:
 
 
 def test_the_axis_of_accuracies_is_in_per_cent() -> None:
-    (axes,) = draw_leaderboard([row(0.61), row(0.95)], "pairs", None).axes
+    (axes,) = draw_leaderboard([make_row(0.61), make_row(0.95)], "pairs", None).axes
     assert "80.0%" in [label.get_text() for label in axes.get_yticklabels()]
     assert not any("%" in label.get_text() for label in axes.get_xticklabels())

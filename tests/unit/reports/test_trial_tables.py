@@ -1,4 +1,4 @@
-"""Tables of trials show the differing fields, and the families by their best trial."""
+"""Tables of trials: columns of differing fields, and families by their best trial."""
 
 from dataclasses import replace
 from io import StringIO
@@ -15,14 +15,14 @@ from memtune.training import TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 
 
-def text(table: Table, width: int = 200) -> str:
+def render(table: Table, width: int = 200) -> str:
     console = Console(file=StringIO(), width=width)
     console.print(table)
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
 
-def row(study: str = "s-0123abcd", **model: Any) -> LeaderboardRow:
+def make_row(study: str = "s-0123abcd", **model: Any) -> LeaderboardRow:
     return LeaderboardRow(
         name="lstm #0",
         family="lstm",
@@ -42,7 +42,7 @@ def row(study: str = "s-0123abcd", **model: Any) -> LeaderboardRow:
     )
 
 
-def outcome(number: int, family: str, losses: list[float]) -> Outcome:
+def make_outcome(number: int, family: str, losses: list[float]) -> Outcome:
     configuration = {"model": {"family": family, "width": 4}, "training": {"tokens": 900}}
     curve = {300 * (place + 1): loss for place, loss in enumerate(losses)}
     return Outcome(number, str(number), configuration, TrialState.COMPLETE, curve=curve)
@@ -69,35 +69,35 @@ def rank(outcomes: list[Outcome]) -> Ranking:
 
 
 def test_a_differing_parameter_is_shown_although_it_is_not_a_key_parameter() -> None:
-    tied = text(leaderboard_table([row(tie_output=True), row(tie_output=False)], None, "title"))
+    tied = render(leaderboard_table([make_row(tie_output=True), make_row(tie_output=False)], None, "title"))
     assert "tie_output=True" in tied
-    alike = text(leaderboard_table([row(tie_output=True), row(tie_output=True)], None, "title"))
+    alike = render(leaderboard_table([make_row(tie_output=True), make_row(tie_output=True)], None, "title"))
     assert "tie_output" not in alike
 
 
 def test_a_differing_output_layer_is_shown() -> None:
     softmax: dict[str, Any] = {"output.kind": "softmax"}
     adaptive: dict[str, Any] = {"output.kind": "adaptive", "output.factor": 2}
-    rows = [row(**softmax), row(**adaptive)]
-    shown = text(leaderboard_table(rows, None, "title"))
+    rows = [make_row(**softmax), make_row(**adaptive)]
+    shown = render(leaderboard_table(rows, None, "title"))
     assert "output=adaptive output.factor=2" in shown
 
 
 def test_a_differing_option_of_the_task_is_shown() -> None:
     rows = [
-        row().model_copy(
+        make_row().model_copy(
             update={"parameters": {"model.family": "lstm", "task.kind": "inference", "task.fusion": fusion}}
         )
         for fusion in ("none", "deep")
     ]
-    shown = text(leaderboard_table(rows, None, "title"))
+    shown = render(leaderboard_table(rows, None, "title"))
     assert "fusion=none" in shown
     assert "fusion=deep" in shown
     assert "kind=" not in shown
 
 
-def trained(learning_rate: float, **others: Any) -> LeaderboardRow:
-    return row().model_copy(
+def make_row_with_rate(learning_rate: float, **others: Any) -> LeaderboardRow:
+    return make_row().model_copy(
         update={
             "parameters": {
                 "model.family": "lstm",
@@ -110,47 +110,47 @@ def trained(learning_rate: float, **others: Any) -> LeaderboardRow:
 
 
 def test_a_differing_learning_rate_is_shown_and_a_differing_budget_is_not() -> None:
-    shown = text(leaderboard_table([trained(0.5), trained(0.031622)], None, "title"))
+    shown = render(leaderboard_table([make_row_with_rate(0.5), make_row_with_rate(0.031622)], None, "title"))
     assert "learning_rate=0.5" in shown
     assert "learning_rate=0.0316" in shown
-    budgets = [trained(0.5), trained(0.5, **{"training.tokens": 1800})]
-    assert "tokens=" not in text(leaderboard_table(budgets, None, "title"))
+    budgets = [make_row_with_rate(0.5), make_row_with_rate(0.5, **{"training.tokens": 1800})]
+    assert "tokens=" not in render(leaderboard_table(budgets, None, "title"))
 
 
 def test_a_field_that_only_another_family_has_is_not_shown() -> None:
-    lstm = row(recurrent_dropout=0.0, width=8)
+    lstm = make_row(recurrent_dropout=0.0, width=8)
     scrn = {"model.family": "scrn", "model.recurrent_dropout": 0, "model.width": 8}
-    other = row().model_copy(update={"family": "scrn", "parameters": scrn})
-    shown = text(leaderboard_table([lstm, lstm, other], None, "title"))
+    other = make_row().model_copy(update={"family": "scrn", "parameters": scrn})
+    shown = render(leaderboard_table([lstm, lstm, other], None, "title"))
     assert "recurrent_dropout" not in shown
 
 
 def test_the_state_of_a_trial_has_the_reason_of_an_unusual_end() -> None:
-    stopped = row().model_copy(
+    stopped = make_row().model_copy(
         update={
             "state": TrialState.STOPPED,
             "end": TrialEnd(reason=StopReason.EARLY_STOPPING, detail="successive halving at 300 tokens"),
         }
     )
-    shown = text(leaderboard_table([stopped], None, "title"))
+    shown = render(leaderboard_table([stopped], None, "title"))
     assert "stopped" in shown
     assert "finished" not in shown
-    late = row().model_copy(
+    late = make_row().model_copy(
         update={
             "state": TrialState.STOPPED,
             "end": TrialEnd(reason=StopReason.TIME_BUDGET, detail="the time budget was spent"),
         }
     )
-    assert "stopped: the time budget was spent" in text(leaderboard_table([late], None, "title"))
-    ended = row().model_copy(
+    assert "stopped: the time budget was spent" in render(leaderboard_table([late], None, "title"))
+    ended = make_row().model_copy(
         update={"end": TrialEnd(reason=StopReason.NO_IMPROVEMENT, detail="no improvement in 3 reports")}
     )
-    assert "complete: no improvement" in text(leaderboard_table([ended], None, "title"))
+    assert "complete: no improvement" in render(leaderboard_table([ended], None, "title"))
 
 
 def test_every_table_of_a_study_shows_the_searched_fields() -> None:
     searched = ("model.width", "training.optimiser.learning_rate")
-    found = [outcome(0, "lstm", [2.0])]
+    found = [make_outcome(0, "lstm", [2.0])]
     config = TrialConfig.model_validate(found[0].configuration)
     again = replace(found[0], identity="again", configuration={**found[0].configuration, "seed": 1})
     for table in (
@@ -158,12 +158,12 @@ def test_every_table_of_a_study_shows_the_searched_fields() -> None:
         spread_table(rank([*found, again]), [*found, again], searched),
         sample_table([config], 10, searched),
     ):
-        assert "lstm width=4 layers=1 dropout=0.0 learning_rate=1" in text(table)
+        assert "lstm width=4 layers=1 dropout=0.0 learning_rate=1" in render(table)
 
 
 def test_words_and_numbers_are_not_split_in_100_columns() -> None:
     model = {"family": "recurrent_memory", "width": 64, "layers": 1, "layers_above": 2, "memory_size": 15}
-    memory = row(study="grammar_memories-0123abcd", **model).model_copy(
+    memory = make_row(study="grammar_memories-0123abcd", **model).model_copy(
         update={
             "name": "recurrent_memory #12",
             "family": "recurrent_memory",
@@ -173,26 +173,28 @@ def test_words_and_numbers_are_not_split_in_100_columns() -> None:
             "tokens": 1_234_567,
         }
     )
-    shown = text(leaderboard_table([memory, row()], 12.3, "title"), 100)
+    shown = render(leaderboard_table([memory, make_row()], 12.3, "title"), 100)
     whole = ["recurrent_memory #12", "grammar_memories-0123abcd", "layers_above=2", "12,345,678", "1,234,567"]
     for part in (*whole, "perplexity", "stopped", "ideal perplexity 12.300"):
         assert part in shown
 
 
 def test_the_study_is_shown_when_there_are_several() -> None:
-    assert "other-0123abcd" in text(leaderboard_table([row(), row(study="other-0123abcd")], None, "title"))
-    assert "s-0123abcd" not in text(leaderboard_table([row(), row()], None, "title"))
+    assert "other-0123abcd" in render(
+        leaderboard_table([make_row(), make_row(study="other-0123abcd")], None, "title")
+    )
+    assert "s-0123abcd" not in render(leaderboard_table([make_row(), make_row()], None, "title"))
 
 
 def test_the_family_table_has_the_best_trial_of_each_family_best_family_first() -> None:
-    wider = outcome(2, "lstm", []).configuration | {"model": {"family": "lstm", "width": 8}}
+    wider = make_outcome(2, "lstm", []).configuration | {"model": {"family": "lstm", "width": 8}}
     outcomes = [
-        outcome(0, "lstm", [2.0, 1.5]),
-        outcome(1, "rnn", [1.0, 3.0]),
-        replace(outcome(2, "lstm", [1.25]), configuration=wider),
-        outcome(3, "scrn", []),
+        make_outcome(0, "lstm", [2.0, 1.5]),
+        make_outcome(1, "rnn", [1.0, 3.0]),
+        replace(make_outcome(2, "lstm", [1.25]), configuration=wider),
+        make_outcome(3, "scrn", []),
     ]
-    table = text(family_table(rank(outcomes), outcomes, 10, "Which?"))
+    table = render(family_table(rank(outcomes), outcomes, 10, "Which?"))
     lines = [line for line in table.splitlines() if "#" in line]
     assert ["rnn" in lines[0], "#1" in lines[0], "2.718" in lines[0]] == [True, True, True]
     assert ["lstm" in lines[1], "#2" in lines[1], "3.490" in lines[1]] == [True, True, True]
@@ -200,9 +202,9 @@ def test_the_family_table_has_the_best_trial_of_each_family_best_family_first() 
 
 
 def test_a_family_that_was_stopped_early_comes_last_with_its_value_at_the_common_milestone() -> None:
-    slow = replace(outcome(0, "scrn", [1.0]), state=TrialState.STOPPED)
-    outcomes = [slow, outcome(1, "rnn", [2.0, 1.5, 1.25])]
-    table = text(family_table(rank(outcomes), outcomes, 10, "Which?"))
+    slow = replace(make_outcome(0, "scrn", [1.0]), state=TrialState.STOPPED)
+    outcomes = [slow, make_outcome(1, "rnn", [2.0, 1.5, 1.25])]
+    table = render(family_table(rank(outcomes), outcomes, 10, "Which?"))
     first, second = [line for line in table.splitlines() if "#" in line]
     assert "rnn" in first
     assert "ended early: 2.718 at 300 tokens, where the best has 7.389" in second
@@ -211,11 +213,12 @@ def test_a_family_that_was_stopped_early_comes_last_with_its_value_at_the_common
 def test_a_mean_over_seeds_has_its_interval_in_the_unit_of_the_figure() -> None:
     seeds = [
         replace(
-            outcome(seed, "rnn", [loss]), configuration={**outcome(0, "rnn", []).configuration, "seed": seed}
+            make_outcome(seed, "rnn", [loss]),
+            configuration={**make_outcome(0, "rnn", []).configuration, "seed": seed},
         )
         for seed, loss in enumerate((2.0, 2.1, 2.2))
     ]
     for table in (family_table(rank(seeds), seeds, 10, "Which?"), spread_table(rank(seeds), seeds)):
         # exp(2.1 - 4.3027 * 0.1 / sqrt 3) and exp(2.1 + 4.3027 * 0.1 / sqrt 3)
-        assert "8.166 [6.370, 10.469]" in text(table)
-    assert "0: 7.389, 1: 8.166, 2: 9.025" in text(spread_table(rank(seeds), seeds))
+        assert "8.166 [6.370, 10.469]" in render(table)
+    assert "0: 7.389, 1: 8.166, 2: 9.025" in render(spread_table(rank(seeds), seeds))

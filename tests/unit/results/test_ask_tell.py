@@ -1,4 +1,4 @@
-"""A study driven from outside, one call at a time, each with a driver of its own."""
+"""A study driven by another program, one call at a time, each with a new driver."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,7 +40,7 @@ def call(resolved: ResolvedStudy) -> AskTell:
 
 
 def drive(resolved: ResolvedStudy) -> None:
-    """Tell the open trials to their ends, then ask for another, until the study starts no more."""
+    """Report open trials until they end, then ask for another, until the study starts no further trial."""
     while True:
         for trial in call(resolved).list_open():
             rate = trial.configuration["training"]["optimiser"]["learning_rate"]
@@ -57,7 +57,7 @@ def drive(resolved: ResolvedStudy) -> None:
 
 
 def read_results(resolved: ResolvedStudy) -> list[Outcome]:
-    """All but the numbers, of which a kill may skip some."""
+    """All fields except the numbers, because a kill may skip a number."""
     return [replace(outcome, number=0) for outcome in resolved.open_proposals().list_outcomes()]
 
 
@@ -73,7 +73,7 @@ def test_a_study_killed_at_a_write_equals_the_undisturbed_one(resolved: Resolved
         assert read_results(resolved) == expected, f"killed after {count} writes"
 
 
-def test_the_study_s_rule_stops_a_trial(resolved: ResolvedStudy) -> None:
+def test_the_rule_of_the_study_stops_a_trial(resolved: ResolvedStudy) -> None:
     for cost in (1.0, 2.0, 3.0):
         told = call(resolved).tell(call(resolved).ask().number, 300, cost)
     assert told.state is TrialState.STOPPED

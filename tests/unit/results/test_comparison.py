@@ -1,4 +1,4 @@
-"""Which trials are compared: one protocol's, and one study's where it is named."""
+"""Compared trials: those of one protocol, and of one study if it is named."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def label(recorded: Settings, number: int, protocol: str) -> None:
         assert recorder.flush(60)
 
 
-def test_a_protocol_without_its_task_is_enough_where_one_is_meant(recorded: Settings) -> None:
+def test_a_protocol_without_a_task_is_accepted_if_only_one_task_has_it(recorded: Settings) -> None:
     label(recorded, 1, "sentence, agreement by accuracy")
     assert compare("tiny", "sentence", settings=recorded).protocol == "sentence, agreement by accuracy"
     label(recorded, 2, "sentence, completion by accuracy")
@@ -70,12 +70,12 @@ def test_a_protocol_without_its_task_is_enough_where_one_is_meant(recorded: Sett
     assert compare("tiny", "sentence", settings=recorded).protocol == "sentence"
 
 
-def test_a_study_that_is_not_there_is_told_with_those_that_are(recorded: Settings) -> None:
+def test_the_error_for_an_unknown_study_lists_the_known_ones(recorded: Settings) -> None:
     with pytest.raises(TrackingError, match=r'no one study "third".*known: first-0123abcd, second'):
         compare("tiny", study="third", settings=recorded)
 
 
-def test_a_home_without_trials_or_champions_is_named(settings: Settings) -> None:
+def test_the_error_for_a_home_without_trials_or_champions_names_it(settings: Settings) -> None:
     for question in (lambda: compare("tiny", settings=settings), lambda: find_champions("tiny", settings)):
         with pytest.raises(TrackingError, match=r"mlflow\.db.*MEMTUNE_HOME"):
             question()

@@ -12,8 +12,8 @@ from memtune.results.question_answers import ModelAnswers
 from memtune.tasks import Answers
 
 
-def answers(right: str, attractors: str = "", names: str = "") -> Answers:
-    """Answers to one question a letter: "+" right, "-" wrong, "?" not asked."""
+def make_answers(right: str, attractors: str = "", names: str = "") -> Answers:
+    """Answers to questions, one per letter: "+" right, "-" wrong, "?" not asked."""
     nats = np.array([[1.0, 2.0] if sign == "+" else [2.0, 1.0] for sign in right])
     asked = np.array([sign != "?" for sign in right])
     groups = np.array([int(digit) for digit in attractors or "0" * len(right)])
@@ -27,8 +27,10 @@ def answers(right: str, attractors: str = "", names: str = "") -> Answers:
     )
 
 
-def test_a_mistake_is_in_the_region_of_all_that_make_it():
-    regions = count_overlap({"a": answers("+--+-"), "b": answers("+-+-+"), "c": answers("+-++-")})
+def test_a_mistake_is_in_the_region_of_all_models_that_make_it():
+    regions = count_overlap(
+        {"a": make_answers("+--+-"), "b": make_answers("+-+-+"), "c": make_answers("+-++-")}
+    )
     assert {region.models: region.mistakes for region in regions} == {
         ("a", "b", "c"): 1,
         ("a", "c"): 1,
@@ -38,30 +40,32 @@ def test_a_mistake_is_in_the_region_of_all_that_make_it():
 
 
 def test_the_regions_with_most_mistakes_come_first():
-    regions = count_overlap({"a": answers("---+"), "b": answers("+++-")})
+    regions = count_overlap({"a": make_answers("---+"), "b": make_answers("+++-")})
     assert [(region.models, region.mistakes) for region in regions] == [(("a",), 3), (("b",), 1)]
 
 
-def test_what_one_model_was_not_asked_counts_for_none():
-    assert count_overlap({"a": answers("-?"), "b": answers("--")}) == [
+def test_a_question_that_one_model_was_not_asked_counts_for_no_model():
+    assert count_overlap({"a": make_answers("-?"), "b": make_answers("--")}) == [
         OverlapRegion(models=("a", "b"), mistakes=1)
     ]
 
 
-def test_other_questions_do_not_compare():
+def test_answers_to_different_questions_are_refused():
     with pytest.raises(CorpusError, match="ask all models in one call"):
-        count_overlap({"a": answers("+-"), "b": answers("+-", names="xy")})
+        count_overlap({"a": make_answers("+-"), "b": make_answers("+-", names="xy")})
 
 
 def test_the_figure_has_a_bar_for_each_region(tmp_path: Path):
     write_overlap_png(
-        count_overlap({"a": answers("-+"), "b": answers("--")}), ["a", "b"], tmp_path / "figure.png"
+        count_overlap({"a": make_answers("-+"), "b": make_answers("--")}), ["a", "b"], tmp_path / "figure.png"
     )
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_answers_are_shown_by_attractors_five_and_more_together():
-    table = answers_table([ModelAnswers("models:/m/1", "lstm", answers("+-++?", "00167"), 0.25)], "asked")
+    table = answers_table(
+        [ModelAnswers("models:/m/1", "lstm", make_answers("+-++?", "00167"), 0.25)], "asked"
+    )
     rows = list(zip(*(column.cells for column in table.columns), strict=True))
     assert [row[2:5] for row in rows] == [
         ("all", "4", "1"),
@@ -75,14 +79,14 @@ def test_answers_are_shown_by_attractors_five_and_more_together():
 
 def test_a_tie_is_a_mistake_with_probability_one_half():
     """Model "a" has a tie in the second question, so the mistake of "b" is shared with probability 1/2."""
-    tied = answers("+-")
+    tied = make_answers("+-")
     tied.nats_QC[1] = [1.0, 1.0]
-    regions = count_overlap({"a": tied, "b": answers("--")})
+    regions = count_overlap({"a": tied, "b": make_answers("--")})
     assert {region.models: region.mistakes for region in regions} == {("b",): 1.5, ("a", "b"): 0.5}
 
 
 def test_regions_of_a_model_add_up_to_its_mistakes():
-    first, second = answers("+-+-"), answers("--++")
+    first, second = make_answers("+-+-"), make_answers("--++")
     first.nats_QC[2] = second.nats_QC[2] = [1.0, 1.0]
     regions = count_overlap({"a": first, "b": second})
     mistakes = {name: sum(one.mistakes for one in regions if name in one.models) for name in ("a", "b")}
@@ -90,7 +94,7 @@ def test_regions_of_a_model_add_up_to_its_mistakes():
 
 
 def test_the_table_of_answers_shows_the_number_of_ties():
-    tied = answers("++")
+    tied = make_answers("++")
     tied.nats_QC[1] = [1.0, 1.0]
     table = answers_table([ModelAnswers("models:/m/1", "lstm", tied, 0.0)], "asked")
     columns = {str(column.header): next(iter(column.cells)) for column in table.columns}

@@ -1,4 +1,4 @@
-"""Intervals cover the truth as often as they say, and tests find no difference where there is none."""
+"""Intervals have their nominal coverage, and tests their nominal level without a difference."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ ITEMS, RESAMPLES = 150, 400
 Noise = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
 
-def items(costs: NDArray[np.float64], counts: NDArray[np.int64]) -> ItemCosts:
+def make_items(costs: NDArray[np.float64], counts: NDArray[np.int64]) -> ItemCosts:
     return ItemCosts("sentences", costs, counts)
 
 
@@ -32,7 +32,7 @@ def draw_pair(random: np.random.Generator, difference: float) -> tuple[ItemCosts
         counts * (shared + random.normal(0.0, 0.5, ITEMS) / np.sqrt(counts) + change)
         for change in (difference, 0.0)
     )
-    return items(first, counts), items(second, counts)
+    return make_items(first, counts), make_items(second, counts)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
@@ -50,14 +50,14 @@ def test_the_interval_of_the_bootstrap_covers_the_truth_in_95_percent_of_2000_dr
     assert 0.93 <= float(np.mean([one.low <= -0.03 <= one.high for one in found])) <= 0.97
 
 
-def test_the_bootstrap_keeps_its_level_where_there_is_no_difference() -> None:
+def test_the_bootstrap_has_its_nominal_level_without_a_difference() -> None:
     random = np.random.default_rng(2)
     rejected = [compare_items(*draw_pair(random, 0.0), RESAMPLES).is_significant for _ in range(DRAWS)]
     assert float(np.mean(rejected)) <= 0.05 + LEVEL_NOISE
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
-def test_the_t_test_keeps_its_level_where_there_is_no_difference(seeds: int) -> None:
+def test_the_t_test_has_its_nominal_level_without_a_difference(seeds: int) -> None:
     random = np.random.default_rng(seeds)
     rejected = []
     for _ in range(DRAWS):
@@ -101,7 +101,7 @@ def test_equal_models_do_not_differ() -> None:
 
 def test_models_with_other_items_are_not_compared() -> None:
     counts = np.array([3, 4])
-    first, second = items(np.ones(2), counts), items(np.ones(2), counts + 1)
+    first, second = make_items(np.ones(2), counts), make_items(np.ones(2), counts + 1)
     with pytest.raises(CorpusError, match="not the same"):
         compare_items(first, second)
 

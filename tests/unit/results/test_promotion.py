@@ -1,4 +1,4 @@
-"""Which trial's model a study offers to the registry when checkpoints are missing."""
+"""The model that a study registers when checkpoints are missing."""
 
 import logging
 import shutil

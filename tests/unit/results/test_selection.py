@@ -9,7 +9,7 @@ from memtune.results.selection import Contender, Ranking, find_cost_at, rank_tri
 from memtune.trial_state import TrialState
 
 
-def trial(
+def make_contender(
     name: str,
     curve: Mapping[int, float],
     *,
@@ -30,43 +30,47 @@ def rank(*trials: Contender) -> Ranking:
     return ranking
 
 
-def names(ranking: Ranking) -> list[str]:
+def list_names(ranking: Ranking) -> list[str]:
     return [found.best.name for found in ranking.ranked]
 
 
 def test_the_mean_over_seeds_decides_and_not_the_luckiest_seed() -> None:
-    lucky = [trial(f"lucky {s}", {900: c}, configuration="a", seed=s) for s, c in enumerate((3.0, 5.0, 5.2))]
+    lucky = [
+        make_contender(f"lucky {s}", {900: c}, configuration="a", seed=s)
+        for s, c in enumerate((3.0, 5.0, 5.2))
+    ]
     steady = [
-        trial(f"steady {s}", {900: c}, configuration="b", seed=s) for s, c in enumerate((4.0, 4.1, 3.9))
+        make_contender(f"steady {s}", {900: c}, configuration="b", seed=s)
+        for s, c in enumerate((4.0, 4.1, 3.9))
     ]
     ranking = rank(*lucky, *steady)
-    assert names(ranking) == ["steady 2", "lucky 0"]
+    assert list_names(ranking) == ["steady 2", "lucky 0"]
     assert ranking.winner.estimate.cost == pytest.approx(4.0)
     assert ranking.winner.cost_by_seed == {2: 3.9, 0: 4.0, 1: 4.1}
 
 
 def test_where_a_study_repeats_configurations_only_those_with_all_seeds_compete() -> None:
-    repeated = [trial(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
+    repeated = [make_contender(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
     failed = [
-        trial("b 0", {900: 3.0}, configuration="b"),
-        trial("b 1", {900: 3.0}, configuration="b", seed=1),
-        trial("b 2", {300: 9.0}, configuration="b", seed=2, state=TrialState.FAILED),
+        make_contender("b 0", {900: 3.0}, configuration="b"),
+        make_contender("b 1", {900: 3.0}, configuration="b", seed=1),
+        make_contender("b 2", {300: 9.0}, configuration="b", seed=2, state=TrialState.FAILED),
     ]
-    single = trial("c 0", {900: 2.0})
+    single = make_contender("c 0", {900: 2.0})
     ranking = rank(*repeated, *failed, single)
-    assert names(ranking) == ["a 0"]
+    assert list_names(ranking) == ["a 0"]
     assert [found.best.name for found in ranking.fewer_seeds] == ["c 0", "b 0"]
 
 
 def test_repeats_of_one_study_do_not_exclude_the_single_seeds_of_another() -> None:
-    repeated = [trial(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
-    assert names(rank(*repeated, trial("b 0", {900: 3.0}, study="other"))) == ["b 0", "a 0"]
+    repeated = [make_contender(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
+    assert list_names(rank(*repeated, make_contender("b 0", {900: 3.0}, study="other"))) == ["b 0", "a 0"]
 
 
 def test_a_trial_stopped_early_does_not_compete_with_complete_ones() -> None:
-    stopped = trial("slow", {300: 3.0}, state=TrialState.STOPPED)
-    ranking = rank(stopped, trial("a", {300: 5.0, 600: 4.5, 900: 4.0}))
-    assert names(ranking) == ["a"]
+    stopped = make_contender("slow", {300: 3.0}, state=TrialState.STOPPED)
+    ranking = rank(stopped, make_contender("a", {300: 5.0, 600: 4.5, 900: 4.0}))
+    assert list_names(ranking) == ["a"]
     (short,) = ranking.short
     assert (short.tokens, short.cost, short.leader_cost) == (300, 3.0, 5.0)
 
@@ -74,58 +78,59 @@ def test_a_trial_stopped_early_does_not_compete_with_complete_ones() -> None:
 def test_a_trial_of_a_longer_study_sets_full_length() -> None:
     """A good value after 2,400 tokens does not rank beside one after 200."""
     ranking = rank(
-        trial("short", {200: 3.0}, planned=200), trial("long", {200: 5.0, 2400: 4.0}, planned=2400)
+        make_contender("short", {200: 3.0}, planned=200),
+        make_contender("long", {200: 5.0, 2400: 4.0}, planned=2400),
     )
-    assert (names(ranking), ranking.tokens) == (["long"], 2400)
+    assert (list_names(ranking), ranking.tokens) == (["long"], 2400)
     (short,) = ranking.short
     assert (short.tokens, short.leader_cost) == (200, 5.0)
 
 
 def test_a_trial_that_ends_by_itself_competes_at_full_length() -> None:
-    patient = trial("patient", {300: 4.0, 600: 4.2})
-    counting = trial("ngrams", {1200: 4.5}, planned=None)
-    assert names(rank(counting, patient, trial("a", {900: 5.0}))) == ["patient", "ngrams", "a"]
+    patient = make_contender("patient", {300: 4.0, 600: 4.2})
+    counting = make_contender("ngrams", {1200: 4.5}, planned=None)
+    assert list_names(rank(counting, patient, make_contender("a", {900: 5.0}))) == ["patient", "ngrams", "a"]
 
 
 def test_the_batch_in_which_a_budget_ends_makes_no_difference() -> None:
-    ranking = rank(trial("a", {1004: 4.0}), trial("b", {912: 4.1}))
-    assert names(ranking) == ["a", "b"]
+    ranking = rank(make_contender("a", {1004: 4.0}), make_contender("b", {912: 4.1}))
+    assert list_names(ranking) == ["a", "b"]
     assert ranking.tokens == 900
 
 
 def test_an_open_trial_of_full_length_competes_with_its_value_at_that_length() -> None:
-    running = trial("longer", {900: 4.5, 1800: 3.0}, state=TrialState.RUNNING, planned=2700)
-    ranking = rank(running, trial("a", {900: 4.0}))
-    assert names(ranking) == ["a", "longer"]
+    running = make_contender("longer", {900: 4.5, 1800: 3.0}, state=TrialState.RUNNING, planned=2700)
+    ranking = rank(running, make_contender("a", {900: 4.0}))
+    assert list_names(ranking) == ["a", "longer"]
     assert ranking.ranked[1].estimate.cost == 4.5
 
 
 def test_without_a_complete_trial_the_furthest_ones_compete() -> None:
     trials = [
-        trial("a", {300: 2.0}, state=TrialState.STOPPED),
-        trial("b", {300: 4.0, 600: 3.5}, state=TrialState.STOPPED),
-        trial("c", {600: 3.4}, state=TrialState.INTERRUPTED),
+        make_contender("a", {300: 2.0}, state=TrialState.STOPPED),
+        make_contender("b", {300: 4.0, 600: 3.5}, state=TrialState.STOPPED),
+        make_contender("c", {600: 3.4}, state=TrialState.INTERRUPTED),
     ]
-    assert names(rank(*trials)) == ["c", "b"]
+    assert list_names(rank(*trials)) == ["c", "b"]
 
 
 def test_nothing_is_ranked_before_the_first_validation() -> None:
-    assert rank_trials([trial("a", {})]) is None
+    assert rank_trials([make_contender("a", {})]) is None
 
 
 def test_of_equal_configurations_the_first_one_wins() -> None:
-    assert names(rank(trial("a", {900: 4.0}), trial("b", {900: 4.0}))) == ["a", "b"]
+    assert list_names(rank(make_contender("a", {900: 4.0}), make_contender("b", {900: 4.0}))) == ["a", "b"]
 
 
 def test_one_training_that_two_studies_recorded_counts_once() -> None:
-    twice = [trial("a", {900: 4.0}, study=study) for study in ("s", "other")]
+    twice = [make_contender("a", {900: 4.0}, study=study) for study in ("s", "other")]
     (found,) = rank(*twice).ranked
     assert found.estimate.seeds == 1
 
 
 def test_the_best_of_a_family_may_lack_seeds() -> None:
-    repeated = [trial(f"lstm {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
-    ranking = rank(*repeated, trial("rnn 0", {900: 5.0}), trial("rnn 1", {900: 4.5}))
+    repeated = [make_contender(f"lstm {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
+    ranking = rank(*repeated, make_contender("rnn 0", {900: 5.0}), make_contender("rnn 1", {900: 4.5}))
     best = ranking.find_best("rnn")
     assert best is not None
     assert best.best.name == "rnn 1"

@@ -1,4 +1,4 @@
-"""One configuration without Ray: trained, recorded, registered, and gone on with after an interruption."""
+"""One configuration without Ray: trained, recorded, registered, and resumed after an interruption."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_interrupted_training_goes_on_where_it_stopped_and_ends_as_one_that_ran_through(
+def test_an_interrupted_training_resumes_and_has_the_results_of_an_undisturbed_one(
     file: Path, settings: Settings
 ) -> None:
     whole = train(file, {"seed": 3}, settings=settings)
@@ -48,14 +48,14 @@ def test_an_interrupted_training_goes_on_where_it_stopped_and_ends_as_one_that_r
         raise KeyboardInterrupt
 
     file.write_text(TRIAL + "clip_norm = 4.0\n")
-    unbroken = train(file, {"seed": 3}, settings=settings)
+    undisturbed = train(file, {"seed": 3}, settings=settings)
     file.write_text(TRIAL + "clip_norm = 3.0\n")
     with pytest.raises(KeyboardInterrupt):
         train(file, {"seed": 3}, settings=settings, on_report=press_ctrl_c)
     (killed,) = [row for row in compare("tiny", settings=settings).rows if row.state == "interrupted"]
     assert killed.tokens == whole.curve[0].tokens
     resumed = train(file, {"seed": 3}, settings=settings)
-    assert [r.tokens for r in resumed.curve] == [r.tokens for r in unbroken.curve]
+    assert [r.tokens for r in resumed.curve] == [r.tokens for r in undisturbed.curve]
     assert {row.state for row in compare("tiny", settings=settings).rows} == {"complete"}
 
 
@@ -106,7 +106,7 @@ def test_a_cache_is_tuned_on_validation_whatever_the_split(file: Path, settings:
             assert tried.metrics.loss >= valid.metrics.loss - 1e-12
 
 
-def test_what_counts_is_trained_recorded_registered_and_evaluated_like_a_network(
+def test_an_n_gram_model_is_trained_recorded_registered_and_evaluated_like_a_network(
     file: Path, settings: Settings
 ) -> None:
     train(file, settings=settings)
@@ -125,7 +125,7 @@ def test_what_counts_is_trained_recorded_registered_and_evaluated_like_a_network
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "error", "said"),
+    ("old", "new", "error", "message"),
     [
         ("width = 6", "widht = 6", ConfigurationError, 'did you mean "width"'),
         ('family = "lstm"', 'family = "lstmm"', ConfigurationError, "lstmm"),
@@ -134,11 +134,11 @@ def test_what_counts_is_trained_recorded_registered_and_evaluated_like_a_network
         ('corpus = "tiny"', 'corpus = "tiny"\nspaces = ["lstm"]', StudyError, "run: memtune search"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_told_with_its_name(
-    file: Path, old: str, new: str, error: type[Exception], said: str
+def test_an_error_in_a_trial_file_names_the_file(
+    file: Path, old: str, new: str, error: type[Exception], message: str
 ) -> None:
     file.write_text(TRIAL.replace(old, new))
     with pytest.raises(error) as caught:
         load_trial(file)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert file.name in str(caught.value)

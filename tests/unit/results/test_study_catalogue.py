@@ -1,4 +1,4 @@
-"""The studies of a home: what each has found, stopped, spent and saved, and the removal of one."""
+"""The studies of a home: their results, stopped trials, costs and savings, and their removal."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from memtune.studies.director import Director
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
-from tests.unit.studies.test_director import MemoryRecords, report
+from tests.unit.studies.test_director import MemoryRecords, make_report
 
 LOSSES = {0: 3.0, 1: 2.0, 2: 2.5, 3: 1.5}
 PRICES = "\n[prices]\ncurrency = 'CHF'\ncpu_hour = 2.0\n"
@@ -39,7 +39,7 @@ def study(study_file: Path, settings: Settings) -> ResolvedStudy:
         director.on_started(number)
         for count in (1, 2, 3):
             curve = [
-                report(300 * (i + 1), LOSSES[number] - i / 10, "budget" if i == 2 else None)
+                make_report(300 * (i + 1), LOSSES[number] - i / 10, "budget" if i == 2 else None)
                 for i in range(count)
             ]
             usage = Usage(tokens=300 * count, nodes={"": NodeSeconds(cpu=1800.0 * count)})
@@ -49,7 +49,7 @@ def study(study_file: Path, settings: Settings) -> ResolvedStudy:
     return resolved
 
 
-def test_a_study_is_listed_with_its_best_trial_and_what_it_spent(
+def test_a_study_is_listed_with_its_best_trial_and_its_usage(
     study: ResolvedStudy, settings: Settings
 ) -> None:
     (found,) = list_studies(settings)
@@ -75,7 +75,7 @@ def test_the_cost_is_by_state_and_family_with_what_early_stopping_saved(
     assert cost.currency == "CHF"
 
 
-def test_a_study_shows_its_progress_and_what_was_stopped(study: ResolvedStudy, settings: Settings) -> None:
+def test_a_study_shows_its_progress_and_its_stopped_trials(study: ResolvedStudy, settings: Settings) -> None:
     detail = show_study("layers", settings)
     assert [(best.family, best.number) for best in detail.families] == [("lstm", 3)]
     assert [(point.tokens, point.number, round(point.cost, 1)) for point in detail.progress] == [
@@ -117,7 +117,7 @@ def test_the_reason_of_a_pause_is_shown_like_that_of_a_stop(study_file: Path, se
     director = Director(resolved.open_proposals(), MemoryRecords(), 1, rule)
     assert director.take_next_trial()
     director.on_started(0)
-    director.on_reports(0, [report(300, 2.0)])
+    director.on_reports(0, [make_report(300, 2.0)])
     director.on_ended(0)
     end, _ = explain_end(resolved.id, 0, settings)
     assert (end.state, end.tokens) == (TrialState.PAUSED, 300)
@@ -130,7 +130,7 @@ def test_an_unknown_study_is_named_with_a_suggestion(study: ResolvedStudy, setti
         find_study("layer", settings)
 
 
-def test_a_study_that_a_driver_runs_is_not_removed(study: ResolvedStudy, settings: Settings) -> None:
+def test_a_study_with_a_driver_is_not_removed(study: ResolvedStudy, settings: Settings) -> None:
     with (
         Lease(settings.study_database, study.id, heartbeat_seconds=0.05),
         pytest.raises(StudyError, match="is run by process"),

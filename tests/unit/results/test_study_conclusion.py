@@ -68,17 +68,17 @@ def test_the_mean_over_seeds_is_the_same_number_everywhere(
     (champion,) = find_champions("tiny", settings)
     assert champion.figure == pytest.approx(mean)
     assert champion.trial == winner.best.identity
-    said = winner.estimate.describe("perplexity", 3)
-    assert "mean of 3 seeds, 95 % interval" in said
-    assert champion.summary == f"validation perplexity {said}"
+    figure = winner.estimate.describe("perplexity", 3)
+    assert "mean of 3 seeds, 95 % interval" in figure
+    assert champion.summary == f"validation perplexity {figure}"
     row = compare("tiny", settings=settings).rows[0]
     assert (row.place, row.trial) == (1, winner.best.identity)
     assert row.ranked_figure == pytest.approx(mean)
     (tags,) = find_runs(client, role="study").values()
-    assert tags["memtune.winner_figure"] == said
+    assert tags["memtune.winner_figure"] == figure
     best = find_runs(client, role="trial", rank="1")
     assert len(best) == 3
-    assert {tags["memtune.figure"] for tags in best.values()} == {said}
+    assert {tags["memtune.figure"] for tags in best.values()} == {figure}
     weights = evaluate_model("models:/tiny@champion", settings=settings)
     assert champion.trial_cost == pytest.approx(weights.metrics.loss, rel=1e-6)
     assert weights.metrics.loss == pytest.approx(min(winner.costs), rel=1e-6)
@@ -139,7 +139,7 @@ def test_a_trial_without_a_checkpoint_is_named(repeated: StudyResult, settings: 
         evaluate_model("layers#0", settings=settings)
 
 
-def test_a_study_without_repeats_says_that_a_single_seed_decided(
+def test_the_conclusion_of_a_study_without_repeats_names_the_single_seed(
     study_file: Path, settings: Settings
 ) -> None:
     result = run_search(study_file, settings=settings, executor=InProcessExecutor())

@@ -36,7 +36,7 @@ def storage(tmp_path: Path) -> str:
 
 @pytest.fixture
 def optuna_trials(storage: str) -> Callable[..., list[optuna.trial.FrozenTrial]]:
-    """What anybody else who opens the storage sees."""
+    """The trials as another process reads them from the storage."""
 
     def optuna_trials(url: str = storage) -> list[optuna.trial.FrozenTrial]:
         journal = optuna.storages.JournalStorage(JournalFileBackend(url.removeprefix("journal://")))
@@ -47,7 +47,7 @@ def optuna_trials(storage: str) -> Callable[..., list[optuna.trial.FrozenTrial]]
 
 @pytest.fixture
 def open_study(storage: str) -> Callable[..., Proposals]:
-    """Opens the study "s" in this test's storage; every call is a driver's new start."""
+    """Opens the study "s" in this test's storage; each call is a new driver."""
 
     def open_study(
         space: str = "continuous",

@@ -1,4 +1,4 @@
-"""A journal that is deleted or truncated under a running study ends the study with an error that says so."""
+"""A journal that is deleted or truncated during a study ends the study with this error."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -89,7 +89,7 @@ def test_a_driver_between_two_reports_finds_that_its_journal_was_deleted(
         proposals.list_outcomes()
 
 
-def test_a_driver_whose_lease_file_was_deleted_leaves_with_that_error(
+def test_a_driver_whose_lease_file_was_deleted_ends_with_that_error(
     storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memtune.search.crash_safe_journal.MISSING_LIMIT_SECONDS", 0.0)

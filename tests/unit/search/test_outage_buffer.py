@@ -13,7 +13,7 @@ UNAVAILABLE = OperationalError("SELECT 1", {}, Exception("connection refused"))
 
 
 class Storage:
-    """Answers while it is up, else raises what a database driver would."""
+    """Answers while it is available, else raises the error of a database driver."""
 
     def __init__(self):
         self.up = True
@@ -39,7 +39,7 @@ def database():
 
 @pytest.fixture
 def clock():
-    """A clock that stands still until it is set: `clock[0] = seconds`."""
+    """A clock that a test sets: `clock[0] = seconds`."""
     return [0.0]
 
 

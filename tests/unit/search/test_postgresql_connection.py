@@ -1,4 +1,4 @@
-"""A server that accepts a connection and says nothing more."""
+"""Connections to a server that accepts them and sends nothing."""
 
 import socket
 import time
@@ -14,15 +14,15 @@ from memtune.search.postgresql_connection import TimeoutConnection
 
 
 @pytest.fixture
-def silent() -> Iterator[TimeoutConnection]:
+def connection() -> Iterator[TimeoutConnection]:
     """A connection to a server that never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         yield TimeoutConnection(PGconn.connect_start(f"host=127.0.0.1 port={port}".encode()))
 
 
-def answered_after(seconds: float) -> Generator[Wait, Ready | int, str]:
-    """The steps of a dialogue in which something comes from time to time."""
+def answer_after(seconds: float) -> Generator[Wait, Ready | int, str]:
+    """The steps of an exchange in which the connection becomes ready again and again."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         yield Wait.RW  # which a connection always is ready for
@@ -30,23 +30,23 @@ def answered_after(seconds: float) -> Generator[Wait, Ready | int, str]:
     return "answer"
 
 
-def unanswered() -> Generator[Wait, Ready | int, None]:
+def never_answer() -> Generator[Wait, Ready | int, None]:
     while True:
         yield Wait.R
 
 
-def test_a_connection_on_which_nothing_comes_is_closed_after_a_while(
-    silent: TimeoutConnection, monkeypatch: pytest.MonkeyPatch
+def test_a_connection_without_data_is_closed_after_the_timeout(
+    connection: TimeoutConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgresql_connection, "ANSWER_TIMEOUT_SECONDS", 0.3)
     with pytest.raises(psycopg.OperationalError, match="the server sent nothing for 0 s"):
-        silent.wait(unanswered())
-    assert silent.closed
+        connection.wait(never_answer())
+    assert connection.closed
 
 
-def test_an_answer_may_take_long_while_something_comes(
-    silent: TimeoutConnection, monkeypatch: pytest.MonkeyPatch
+def test_a_long_answer_is_received_while_data_arrive(
+    connection: TimeoutConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgresql_connection, "ANSWER_TIMEOUT_SECONDS", 0.3)
-    assert silent.wait(answered_after(0.6)) == "answer"
-    silent.close()
+    assert connection.wait(answer_after(0.6)) == "answer"
+    connection.close()

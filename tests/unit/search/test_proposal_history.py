@@ -1,4 +1,4 @@
-"""What a sampler learns from: all trials of a short study, a bounded part of a long one."""
+"""The trials that a sampler learns from: all of a short study, a bounded window of a long one."""
 
 import math
 import random
@@ -77,7 +77,7 @@ def test_the_order_in_which_trials_ended_does_not_matter():
     assert select_numbers(shuffled) == select_numbers(trials)
 
 
-def test_what_tpe_models_as_good_is_the_same_as_in_the_whole_study():
+def test_tpe_models_the_same_good_trials_as_from_the_whole_study():
     study = create_study()
     trials = [
         make_trial(number, TrialState.COMPLETE if number % 3 else TrialState.PRUNED) for number in range(LONG)

@@ -15,7 +15,7 @@ ALL = pytest.mark.parametrize("kind", ["random", "qmc", "tpe", "gp", "cmaes", "n
 
 
 def exhaust(proposals) -> list[dict]:
-    """Complete everything the study proposes until it proposes no more."""
+    """Complete every proposal until the space is exhausted."""
     found = []
     while proposal := proposals.ask():
         found.append(proposal.configuration)
@@ -56,7 +56,7 @@ def test_a_stopped_trial_is_pruned_with_its_last_value(open_study, optuna_trials
     assert optuna_trials()[0].intermediate_values == {100: 5.0}
 
 
-def test_a_trial_is_pruned_together_with_the_report_that_condemned_it(open_study):
+def test_a_trial_is_pruned_together_with_the_report_that_stopped_it(open_study):
     proposals = open_study()
     number = proposals.ask().number
     proposals.report(number, 100, 5.0)
@@ -74,14 +74,14 @@ def test_a_failed_trial_keeps_its_reason(open_study, optuna_trials):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_value_that_is_no_number_is_a_failure(open_study, optuna_trials, value):
+def test_a_value_that_is_not_finite_is_a_failure(open_study, optuna_trials, value):
     proposals = open_study()
     proposals.complete(proposals.ask().number, value)
     assert proposals.list_finished()[0].end.detail == f"the objective is {value}"
     assert optuna_trials()[0].state is OptunaState.FAIL
 
 
-def test_a_curve_may_hold_what_is_no_number(open_study):
+def test_a_curve_may_contain_values_that_are_not_finite(open_study):
     proposals = open_study()
     number = proposals.ask().number
     proposals.report(number, 100, math.nan)
@@ -91,7 +91,7 @@ def test_a_curve_may_hold_what_is_no_number(open_study):
     assert math.isnan(outcome.curve[100])
 
 
-def test_the_first_report_at_a_number_of_tokens_stays(open_study):
+def test_the_first_report_at_a_number_of_tokens_is_kept(open_study):
     proposals = open_study()
     number = proposals.ask().number
     proposals.report(number, 100, 5.0)
@@ -99,7 +99,7 @@ def test_the_first_report_at_a_number_of_tokens_stays(open_study):
     assert proposals.list_outcomes()[0].curve == {100: 5.0}
 
 
-def test_only_what_runs_is_unfinished(open_study):
+def test_only_running_trials_are_unfinished(open_study):
     proposals = open_study()
     first, second, third = (proposals.ask() for _ in range(3))
     proposals.complete(first.number, 1.0)
@@ -112,7 +112,7 @@ def test_only_what_runs_is_unfinished(open_study):
     ]
 
 
-def test_an_ended_trial_takes_no_more_reports(open_study):
+def test_an_ended_trial_accepts_no_report(open_study):
     proposals = open_study()
     number = proposals.ask().number
     proposals.complete(number, 1.0)
@@ -127,7 +127,7 @@ def test_an_unknown_trial_is_an_error(open_study):
         open_study().complete(7, 1.0)
 
 
-def test_a_driver_that_loses_its_study_while_it_draws_proposes_nothing(open_study):
+def test_a_driver_that_loses_its_study_during_sampling_proposes_nothing(open_study):
     lost: list[bool] = []
 
     def lose_study(configuration: object) -> str:
@@ -176,12 +176,12 @@ def test_an_exhausted_space_stays_exhausted(open_study, optuna_trials):
     assert len(optuna_trials()) == trials
 
 
-def test_a_space_in_which_nothing_is_new_is_exhausted(open_study):
+def test_a_space_without_a_new_configuration_is_exhausted(open_study):
     proposals = open_study("continuous", identify=lambda configuration: "the same for all")
     assert len(exhaust(proposals)) == 1
 
 
-def test_a_duplicate_gets_the_known_value_and_says_whose(open_study, optuna_trials):
+def test_a_duplicate_has_the_known_value_and_names_its_trial(open_study, optuna_trials):
     proposals = open_study("continuous", identify=lambda found: str(found["model"]["memory_size"] % 2))
     exhaust(proposals)
     known = {outcome.identity: outcome for outcome in proposals.list_finished()}
@@ -252,11 +252,11 @@ def test_an_invalid_configuration_is_refused_with_the_message(open_study):
 
 
 def test_a_rare_configuration_is_found_although_the_sampler_misses_it(open_study):
-    """One in some thousand: the sampler gets twenty tries, the search beyond it four thousand."""
+    """One in thousands of configurations: the sampler has 20 attempts, the random search after it 4,000."""
 
     def refuse(configuration):
         rate = configuration["optimiser"]["learning_rate"]
-        return None if 0.5 < rate < 0.505 else "not this one"
+        return None if 0.5 < rate < 0.505 else "refused"
 
     proposals = open_study(refuse=refuse)
     assert 0.5 < proposals.ask().configuration["optimiser"]["learning_rate"] < 0.505

@@ -17,7 +17,7 @@ STOPPED = TrialEnd(reason=StopReason.EARLY_STOPPING)
 TRIALS = 9
 
 
-def value(configuration: dict, tokens: int) -> float:
+def compute_value(configuration: dict, tokens: int) -> float:
     """An analytic learning curve."""
     model = configuration["model"]
     quality = model.get("memory_size", 3 * model.get("layers", 0))
@@ -25,7 +25,7 @@ def value(configuration: dict, tokens: int) -> float:
 
 
 def drive(proposals, trials: int = TRIALS) -> None:
-    """One trial after another, unfinished ones first, with halving: a driver without workers."""
+    """Run trials one after another, unfinished ones first, with halving, like a driver with one worker."""
     rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=10), trial_tokens=100)
     rule.replay(proposals.list_outcomes())
     waiting = proposals.list_unfinished()
@@ -37,17 +37,17 @@ def drive(proposals, trials: int = TRIALS) -> None:
 
 
 def train(proposals, rule, proposal) -> None:
-    """Train from the start, as a worker without a checkpoint; what is reported again changes nothing."""
+    """Train from the start, like a worker without a checkpoint; repeated reports change nothing."""
     for tokens in (10, 30, 100):
-        reported = value(proposal.configuration, tokens)
+        reported = compute_value(proposal.configuration, tokens)
         if rule.decide(proposal.number, "", tokens, reported).action is Action.STOP:
             return proposals.prune(proposal.number, STOPPED, tokens, reported)
         proposals.report(proposal.number, tokens, reported)
     return proposals.complete(proposal.number, reported)
 
 
-def results(proposals) -> list[Outcome]:
-    """All but the numbers, of which a kill may skip some."""
+def list_results(proposals) -> list[Outcome]:
+    """All fields except the numbers, because a kill may skip a number."""
     return [replace(found, number=0) for found in proposals.list_outcomes()]
 
 
@@ -61,19 +61,19 @@ def test_a_study_reopened_before_each_trial_proposes_the_same(open_study, tmp_pa
     drive(open_study(kind=kind, url=whole), KINDS[kind])
     for trials in range(1, KINDS[kind] + 1):
         drive(open_study(kind=kind, url=again), trials)
-    assert results(open_study(url=again)) == results(open_study(url=whole))
-    assert len(results(open_study(url=whole))) == KINDS[kind]
+    assert list_results(open_study(url=again)) == list_results(open_study(url=whole))
+    assert len(list_results(open_study(url=whole))) == KINDS[kind]
 
 
 @pytest.mark.parametrize("kind", ["cmaes", "nsga2"])
 def test_a_driver_killed_while_a_sampler_stores_its_state_proposes_the_same(open_study, tmp_path, kind):
-    """Cut after each write of the ask that begins a generation."""
+    """The kills are after each write of the ask that begins a generation."""
     whole = tmp_path / "whole"
     proposals = open_study(kind=kind, url=f"journal://{whole}")
     drive(proposals, 12)
     before = len(whole.read_bytes().splitlines())
     expected = proposals.ask()
-    for url in cuts(whole, before):
+    for url in cut_journal(whole, before):
         reopened = open_study(kind=kind, url=url)
         (again,) = reopened.list_unfinished() or [reopened.ask()]
         assert again.configuration == expected.configuration
@@ -83,7 +83,7 @@ def test_a_driver_killed_while_a_sampler_stores_its_state_proposes_the_same(open
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(share=st.floats(0.0, 1.0))
 def test_a_driver_killed_at_any_write_ends_with_the_same_trials(open_study, tmp_path, space, share):
-    """A kill leaves the journal cut off somewhere, within a line too."""
+    """A kill truncates the journal anywhere, also within a line."""
     whole = tmp_path / "whole"
     if not whole.exists():
         drive(open_study(space, "tpe", url=f"journal://{whole}"))
@@ -92,12 +92,12 @@ def test_a_driver_killed_at_any_write_ends_with_the_same_trials(open_study, tmp_
     killed.write_bytes(journal[: int(share * len(journal))])
     drive(open_study(space, "tpe", url=f"journal://{killed}"))
     resumed = open_study(space, "tpe", url=f"journal://{killed}")
-    assert results(resumed) == results(open_study(space, "tpe", url=f"journal://{whole}"))
+    assert list_results(resumed) == list_results(open_study(space, "tpe", url=f"journal://{whole}"))
     assert resumed.list_unfinished() == []
 
 
-def cuts(journal: Path, before: int) -> list[str]:
-    """Journals as kills would leave them, one after each write that follows the first `before`."""
+def cut_journal(journal: Path, before: int) -> list[str]:
+    """Copies of a journal, each truncated after one of the writes that follow the first `before`."""
     lines = journal.read_bytes().splitlines(keepends=True)
     urls = []
     for count in range(before + 1, len(lines) + 1):
@@ -113,7 +113,7 @@ def test_a_kill_while_a_trial_is_being_stopped_leaves_it_stopped(open_study, tmp
     number = proposals.ask().number
     before = len(journal.read_bytes().splitlines())
     proposals.prune(number, STOPPED, 100, 5.0)
-    found = [open_study(url=url).list_outcomes() for url in cuts(journal, before)]
+    found = [open_study(url=url).list_outcomes() for url in cut_journal(journal, before)]
     assert len(found) > 1
     assert all(outcomes == proposals.list_outcomes() for outcomes in found)
 
@@ -129,7 +129,7 @@ def test_a_kill_while_a_sample_is_being_rejected_leaves_none_running(
         proposals.complete(proposals.ask().number, 1.0)
     before = len(journal.read_bytes().splitlines())
     assert proposals.ask() is None
-    for url in cuts(journal, before)[:25]:
+    for url in cut_journal(journal, before)[:25]:
         reopened = open_study(url=url, **rules)
         assert not [trial for trial in optuna_trials(url) if trial.state is TrialState.RUNNING]
         assert len(reopened.list_outcomes()) == len(proposals.list_outcomes())
@@ -137,12 +137,12 @@ def test_a_kill_while_a_sample_is_being_rejected_leaves_none_running(
 
 def test_a_kill_while_an_untried_point_is_proposed_proposes_it_again(open_study, optuna_trials, tmp_path):
     def refuse(configuration):
-        return None if 0.5 < configuration["optimiser"]["learning_rate"] < 0.505 else "not this one"
+        return None if 0.5 < configuration["optimiser"]["learning_rate"] < 0.505 else "refused"
 
     journal = tmp_path / "study"
     proposal = open_study(url=f"journal://{journal}", refuse=refuse).ask()
     writes = len(journal.read_bytes().splitlines())
-    for url in cuts(journal, writes - 12):
+    for url in cut_journal(journal, writes - 12):
         reopened = open_study(url=url, refuse=refuse)
         (again,) = reopened.list_unfinished() or [reopened.ask()]
         assert again.configuration == proposal.configuration
@@ -150,7 +150,7 @@ def test_a_kill_while_an_untried_point_is_proposed_proposes_it_again(open_study,
         assert TrialState.WAITING not in [trial.state for trial in optuna_trials(url)]
 
 
-def test_unfinished_trials_come_back_as_they_were_proposed(open_study):
+def test_unfinished_trials_are_returned_as_they_were_proposed(open_study):
     proposals = open_study()
     asked = [proposals.ask() for _ in range(3)]
     proposals.report(asked[0].number, 10, 5.0)
@@ -178,7 +178,7 @@ def test_a_kill_while_a_trial_is_being_paused_leaves_it_paused(open_study, tmp_p
     number = proposals.ask().number
     before = len(journal.read_bytes().splitlines())
     proposals.pause(number, STOPPED, 100, 5.0)
-    found = [open_study(url=url).list_outcomes() for url in cuts(journal, before)]
+    found = [open_study(url=url).list_outcomes() for url in cut_journal(journal, before)]
     assert len(found) > 1
     assert all(outcomes == proposals.list_outcomes() for outcomes in found)
     assert proposals.list_outcomes()[0].state == "paused"

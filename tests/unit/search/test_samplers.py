@@ -34,16 +34,20 @@ LEARNING = {"tpe": 40, "gp": 20, "cmaes": 60, "nsga2": 60, "forest": 30}
 """Asks within which a sampler learns."""
 
 
-def distance_of_rate(configuration: dict) -> float:
+def compute_rate_distance(configuration: dict) -> float:
     """Decades between the learning rate and the best one of its optimiser."""
     optimiser = configuration["optimiser"]
     return abs(math.log10(optimiser["learning_rate"] / BEST_RATES[optimiser["kind"]]))
 
 
-def cost(configuration: dict) -> float:
+def compute_cost(configuration: dict) -> float:
     """0 at width 0.7 and the best learning rate of adam; sgd adds 0.3."""
     is_sgd = configuration["optimiser"]["kind"] == "sgd"
-    return distance_of_rate(configuration) ** 2 + (configuration["model"]["width"] - 0.7) ** 2 + 0.3 * is_sgd
+    return (
+        compute_rate_distance(configuration) ** 2
+        + (configuration["model"]["width"] - 0.7) ** 2
+        + 0.3 * is_sgd
+    )
 
 
 def search(asks: int, is_stopped: bool = False, **config) -> list[dict]:
@@ -56,10 +60,10 @@ def search(asks: int, is_stopped: bool = False, **config) -> list[dict]:
         trial = study.ask()
         found.append(space.sample(trial))
         if is_stopped:
-            trial.report(cost(found[-1]), 100)
+            trial.report(compute_cost(found[-1]), 100)
             study.tell(trial, state=PRUNED)
         else:
-            study.tell(trial, cost(found[-1]))
+            study.tell(trial, compute_cost(found[-1]))
     return found
 
 
@@ -79,21 +83,21 @@ def test_a_sampler_learns_a_parameter_that_only_some_trials_have(kind):
     """The later half of its trials is nearer to the best learning rate than trials drawn at random."""
     asks = LEARNING[kind]
     late = search(asks, kind=kind)[asks // 2 :]
-    assert mean(map(distance_of_rate, late)) < 0.75 * mean(map(distance_of_rate, draw(1000, 0)))
+    assert mean(map(compute_rate_distance, late)) < 0.75 * mean(map(compute_rate_distance, draw(1000, 0)))
 
 
 @pytest.mark.parametrize("kind", LEARNING)
 def test_the_best_of_a_sampler_is_better_than_the_best_of_as_many_random_trials(kind):
     asks = LEARNING[kind]
-    by_chance = [min(map(cost, draw(asks, seed))) for seed in range(101)]
-    assert min(map(cost, search(asks, kind=kind))) < median(by_chance)
+    random_best = [min(map(compute_cost, draw(asks, seed))) for seed in range(101)]
+    assert min(map(compute_cost, search(asks, kind=kind))) < median(random_best)
 
 
 @pytest.mark.parametrize("kind", ["gp", "cmaes", "nsga2", "forest"])
 def test_a_sampler_of_complete_trials_learns_from_stopped_ones(kind):
     asks = LEARNING[kind]
     late = search(asks, is_stopped=True, kind=kind)[asks // 2 :]
-    assert mean(map(cost, late)) < 0.75 * mean(map(cost, draw(1000, 0)))
+    assert mean(map(compute_cost, late)) < 0.75 * mean(map(compute_cost, draw(1000, 0)))
 
 
 def open_proposals(space: str, **config) -> Proposals:
@@ -113,7 +117,7 @@ def test_tpe_draws_the_parameters_of_chosen_branches_only():
     for number in range(12):
         study.sampler = factory.make_sampler(number, study.get_trials(deepcopy=False))
         trial = study.ask()
-        value = cost(space.sample(trial))
+        value = compute_cost(space.sample(trial))
         if number >= 6:
             assert set(trial.relative_params) == set(trial.params)
             assert len(trial.params) == 3
@@ -217,9 +221,9 @@ def test_a_stopped_trial_is_extrapolated_by_what_others_gained():
         make_trial(PRUNED, {10: math.nan}),
         make_trial(PRUNED, {10: 1.0}, refused="too large"),
     ]
-    told = extrapolate_stopped(trials)
-    assert [trial.value for trial in told[3:6]] == [5.5, 5.0, 6.0]
-    assert [trial.state for trial in told] == [COMPLETE] * 6 + [PRUNED] * 2
+    extrapolated = extrapolate_stopped(trials)
+    assert [trial.value for trial in extrapolated[3:6]] == [5.5, 5.0, 6.0]
+    assert [trial.state for trial in extrapolated] == [COMPLETE] * 6 + [PRUNED] * 2
 
 
 def test_without_a_complete_trial_the_last_value_is_the_extrapolated_one():

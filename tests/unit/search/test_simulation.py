@@ -27,8 +27,8 @@ learning_rate = { float = [1e-5, 1e-1], log = true }
 """
 
 
-def loss(configuration: dict, tokens: int) -> float:
-    """Nats above the ideal: 0 for adam at 1e-3 with 12 slots and all the width, more the less was read."""
+def compute_loss(configuration: dict, tokens: int) -> float:
+    """Nats above the ideal: 0 for adam at 1e-3 with 12 slots and all the width, higher for fewer tokens."""
     model, optimiser = configuration["model"], configuration["optimiser"]
     best_rate = {"sgd": 1.0, "adam": 1e-3}[optimiser["kind"]]
     quality = (
@@ -59,7 +59,7 @@ def simulate(
         start(0)
     while events:
         now, number, rung = heapq.heappop(events)
-        tokens, value = REPORTS[rung], loss(running[number].configuration, REPORTS[rung])
+        tokens, value = REPORTS[rung], compute_loss(running[number].configuration, REPORTS[rung])
         read += tokens - (REPORTS[rung - 1] if rung else 0)
         if rule.decide(number, "", tokens, value).action is Action.STOP:
             proposals.prune(number, TrialEnd(reason=StopReason.EARLY_STOPPING), tokens, value)
@@ -74,7 +74,7 @@ def simulate(
     return proposals.list_finished(), read
 
 
-def study(kind: str, seed: int) -> Proposals:
+def open_study(kind: str, seed: int) -> Proposals:
     return Proposals(
         "sqlite:///:memory:",
         f"{kind} {seed}",
@@ -85,15 +85,15 @@ def study(kind: str, seed: int) -> Proposals:
     )
 
 
-def best(outcomes: list[Outcome]) -> float:
+def find_best(outcomes: list[Outcome]) -> float:
     return min(outcome.value for outcome in outcomes if outcome.state is TrialState.COMPLETE)
 
 
-def max_trials(count: int) -> Callable[[int, int], bool]:
+def limit_trials(count: int) -> Callable[[int, int], bool]:
     return lambda started, read: started < count
 
 
-def max_tokens(count: int) -> Callable[[int, int], bool]:
+def limit_tokens(count: int) -> Callable[[int, int], bool]:
     return lambda started, read: read < count
 
 
@@ -103,9 +103,9 @@ def searched() -> list[tuple[list[Outcome], int]]:
     trials = (60, 40, 40)
     return [
         simulate(
-            study("tpe", seed),
+            open_study("tpe", seed),
             SuccessiveHalving(SuccessiveHalvingConfig(grace=REPORTS[0]), REPORTS[-1]),
-            max_trials(most),
+            limit_trials(most),
         )
         for seed, most in enumerate(trials)
     ]
@@ -121,9 +121,9 @@ def test_every_trial_ends_and_most_are_stopped_early(searched):
 
 
 def test_tpe_with_halving_beats_random_search_of_as_many_tokens(searched):
-    found, by_chance = [], []
+    found, random_best = [], []
     for seed, (outcomes, tokens) in enumerate(searched):
-        random, _ = simulate(study("random", seed), NoEarlyStopping(), max_tokens(tokens))
-        found.append(best(outcomes))
-        by_chance.append(best(random))
-    assert median(found) < median(by_chance), (found, by_chance)
+        random, _ = simulate(open_study("random", seed), NoEarlyStopping(), limit_tokens(tokens))
+        found.append(find_best(outcomes))
+        random_best.append(find_best(random))
+    assert median(found) < median(random_best), (found, random_best)

@@ -58,7 +58,7 @@ def test_an_error_does_not_show_the_password():
 
 
 def test_a_journal_on_a_full_disk_has_no_incomplete_line_afterwards(open_study, storage):
-    """The file may not grow beyond a few bytes more, as on a disk that is full; then it may again."""
+    """The file may not grow beyond a few bytes, as on a full disk; then the limit is lifted."""
     path = Path(storage.removeprefix("journal://"))
     proposals = open_study()
     first = proposals.ask()
@@ -99,7 +99,7 @@ def test_drivers_that_create_a_database_at_once_all_open_it(tmp_path):
         assert list(pool.map(open_together, range(drivers))) == [0] * drivers
 
 
-def test_an_incomplete_database_that_nobody_completes_is_an_error_in_the_end(tmp_path, monkeypatch):
+def test_a_database_that_stays_incomplete_is_an_error_after_the_timeout(tmp_path, monkeypatch):
     """A driver was killed after it had created a table of another layout."""
     monkeypatch.setattr("memtune.search.study_database.CREATE_TABLES_TIMEOUT_SECONDS", 0.3)
     with closing(sqlite3.connect(tmp_path / "study.db")) as connection:

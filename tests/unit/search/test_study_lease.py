@@ -1,4 +1,4 @@
-"""A study belongs to one driver at a time, wherever its drivers run and however they end."""
+"""A study has one driver at a time, on whatever machines its drivers run and however they end."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from memtune.errors import StudyError
 from memtune.search import Holder, Lease
 
 HEARTBEAT = 0.1
-NEVER = 600.0
+LONG_TIMEOUT_SECONDS = 600.0
 
 HOLD = """
 import sys
@@ -51,7 +51,7 @@ def hold(url: str) -> Iterator[Hold]:
     """Starts a process that holds the lease, and asks to write with each line it is sent."""
     with ExitStack() as started:
 
-        def start(timeout: float = NEVER) -> subprocess.Popen[str]:
+        def start(timeout: float = LONG_TIMEOUT_SECONDS) -> subprocess.Popen[str]:
             process = subprocess.Popen(
                 [sys.executable, "-c", HOLD, url, str(HEARTBEAT), str(timeout)],
                 stdin=subprocess.PIPE,
@@ -68,7 +68,7 @@ def hold(url: str) -> Iterator[Hold]:
         yield start
 
 
-def may_write(process: subprocess.Popen[str]) -> str:
+def check_lease(process: subprocess.Popen[str]) -> str:
     """Let a holder check its lease; return its answer."""
     assert process.stdin is not None
     assert process.stdout is not None
@@ -77,34 +77,34 @@ def may_write(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-def lease(url: str, timeout: float = NEVER, name: str = "s") -> Lease:
+def make_lease(url: str, timeout: float = LONG_TIMEOUT_SECONDS, name: str = "s") -> Lease:
     return Lease(url, name, heartbeat_seconds=HEARTBEAT, timeout_seconds=timeout)
 
 
 def test_a_second_driver_is_refused_with_who_holds_the_study(url: str, hold: Hold) -> None:
     holder = hold()
-    with pytest.raises(StudyError, match=f"study s is run by process {holder.pid} on "), lease(url):
+    with pytest.raises(StudyError, match=f"study s is run by process {holder.pid} on "), make_lease(url):
         pass
-    assert may_write(holder) == "may write\n"
+    assert check_lease(holder) == "may write\n"
 
 
 def is_held(url: str, name: str = "s") -> bool:
     """Whether another driver is refused."""
     try:
-        with lease(url, name=name):
+        with make_lease(url, name=name):
             return False
     except StudyError:
         return True
 
 
 def test_studies_of_other_names_have_other_leases(url: str) -> None:
-    with lease(url, name="one"):
+    with make_lease(url, name="one"):
         assert is_held(url, "one")
         assert not is_held(url, "two")
 
 
 def test_a_released_lease_is_free(url: str) -> None:
-    with lease(url):
+    with make_lease(url):
         assert is_held(url)
     waits: list[str] = []
     with Lease(url, "s", heartbeat_seconds=HEARTBEAT, timeout_seconds=1.0, notify=waits.append):
@@ -115,17 +115,17 @@ def test_the_lease_of_a_killed_process_of_this_machine_is_free_at_once(url: str,
     holder = hold()
     holder.kill()
     began = time.monotonic()
-    with lease(url, NEVER) as held:
+    with make_lease(url, LONG_TIMEOUT_SECONDS) as held:
         held.check()
-    assert time.monotonic() - began < NEVER
+    assert time.monotonic() - began < LONG_TIMEOUT_SECONDS
 
 
 def test_a_driver_that_was_stopped_too_long_loses_the_lease(url: str, hold: Hold) -> None:
     holder = hold()
     holder.send_signal(signal.SIGSTOP)
-    with lease(url, timeout=1.0) as held:
+    with make_lease(url, timeout=1.0) as held:
         holder.send_signal(signal.SIGCONT)
-        assert f"study s was taken over by process {os.getpid()} on " in may_write(holder)
+        assert f"study s was taken over by process {os.getpid()} on " in check_lease(holder)
         held.check()
 
 
@@ -134,12 +134,12 @@ def test_a_driver_that_was_stopped_briefly_keeps_the_lease(url: str, hold: Hold)
     holder.send_signal(signal.SIGSTOP)
     time.sleep(3 * HEARTBEAT)
     holder.send_signal(signal.SIGCONT)
-    assert may_write(holder) == "may write\n"
+    assert check_lease(holder) == "may write\n"
 
 
 def test_an_error_after_losing_the_lease_becomes_that_error(url: str) -> None:
     def fail() -> None:
-        with lease(url) as held:
+        with make_lease(url) as held:
             held._end_trial(held._trial_id)
             raise KeyError("a trial that has ended meanwhile")
 
@@ -153,7 +153,7 @@ def test_one_of_several_concurrent_drivers_gets_the_lease(url: str) -> None:
     def try_to_hold(_: int) -> bool:
         together.wait()
         try:
-            with lease(url):
+            with make_lease(url):
                 done.wait()
                 return True
         except StudyError:

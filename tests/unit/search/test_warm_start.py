@@ -54,32 +54,32 @@ def test_configurations_that_become_equal_are_tried_once():
     assert select_best_points(outcomes, make_space("lstm")) == [{"model.width": 8}]
 
 
-def ready(path: Path, settings: Settings, **overrides: object) -> ResolvedStudy:
+def resolve(path: Path, settings: Settings, **overrides: object) -> ResolvedStudy:
     return resolve_study(path, load_study(path, overrides), settings)
 
 
 def test_a_study_keeps_the_points_that_its_first_driver_found(study_file: Path, settings: Settings) -> None:
-    """The other study goes on in between and finds a better one."""
-    first = ready(study_file, settings)
+    """Meanwhile the other study continues and finds a better one."""
+    first = resolve(study_file, settings)
     other = first.open_proposals()
     known = other.ask()
     other.report(known.number, 300, 5.0)
     other.complete(known.number, 5.0)
-    warm = ready(study_file, settings, seed=7, warm_start=first.id)
+    warm = resolve(study_file, settings, seed=7, warm_start=first.id)
     assert warm.list_initial_points() == [known.parameters]
     warm.open_proposals()
     better = other.ask()
     other.report(better.number, 300, 4.0)
     other.complete(better.number, 4.0)
     assert warm.list_initial_points() == [better.parameters, known.parameters]
-    proposal = ready(study_file, settings, seed=7, warm_start=first.id).open_proposals().ask()
+    proposal = resolve(study_file, settings, seed=7, warm_start=first.id).open_proposals().ask()
     assert proposal.parameters == known.parameters
 
 
 def test_an_unknown_study_and_one_without_trials_are_refused(study_file: Path, settings: Settings) -> None:
-    empty = ready(study_file, settings)
+    empty = resolve(study_file, settings)
     empty.open_proposals()
     with pytest.raises(StudyError, match='no study "lst"'):
-        ready(study_file, settings, warm_start="lst")
+        resolve(study_file, settings, warm_start="lst")
     with pytest.raises(StudyError, match=r"no trial of study layers-.* with a validation"):
-        ready(study_file, settings, warm_start=empty.id)
+        resolve(study_file, settings, warm_start=empty.id)

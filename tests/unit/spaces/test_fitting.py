@@ -11,7 +11,7 @@ from memtune.spaces import FittedSize, RandomChooser, SizeKind, read_space
 SPACE = "[model]\nwidth = {{ fit_parameters = {} }}\nlayers = {{ int = [1, 4] }}\n"
 
 
-def parameters(configuration: Mapping[str, Any], kind: SizeKind = "parameters") -> int:
+def count_parameters(configuration: Mapping[str, Any], kind: SizeKind = "parameters") -> int:
     """Grows with the square of the width, like the layers of a network."""
     model = configuration["model"]
     return 4 * model["layers"] * (2 * model["width"] ** 2 + model["width"])
@@ -39,8 +39,8 @@ def test_of_two_equally_near_integers_the_smaller_is_chosen():
 def test_sizes_are_equal_whatever_else_is_sampled():
     space = read_space(SPACE.format(1_000_000), "s")
     for seed in range(20):
-        configuration = space.sample(RandomChooser(seed), parameters)
-        assert parameters(configuration) == pytest.approx(1_000_000, rel=0.02)
+        configuration = space.sample(RandomChooser(seed), count_parameters)
+        assert count_parameters(configuration) == pytest.approx(1_000_000, rel=0.02)
 
 
 def test_a_fitted_field_needs_a_count():
@@ -52,7 +52,7 @@ def test_a_fitted_field_needs_a_count():
 
 def test_a_target_below_the_smallest_model_is_refused():
     with pytest.raises(SpaceError, match=r"s\.toml: \[width\] fit_parameters = 5 .* out of reach: 1 gives"):
-        read_space(SPACE.format(5), "s.toml").sample(RandomChooser(0), parameters)
+        read_space(SPACE.format(5), "s.toml").sample(RandomChooser(0), count_parameters)
 
 
 def test_a_field_that_changes_no_count_is_refused():

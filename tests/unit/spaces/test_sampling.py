@@ -128,19 +128,23 @@ def test_equal_trees_are_described_equally_without_their_question():
     assert read_space(SPACE, "a").describe() != read_space(SPACE.replace("20]", "21]"), "a").describe()
 
 
-def family(name: str, text: str = "width = { int = [1, 2] }") -> str:
+def format_space(name: str, text: str = "width = { int = [1, 2] }") -> str:
     return f'question = "Is {name} good?"\n[model]\nfamily = "{name}"\n{text}\n'
 
 
 def test_combined_families_are_chosen_first_and_share_no_parameter():
-    space = combine_spaces([read_space(family("lstm"), "a.toml"), read_space(family("memory"), "b.toml")])
+    space = combine_spaces(
+        [read_space(format_space("lstm"), "a.toml"), read_space(format_space("memory"), "b.toml")]
+    )
     assert [leaf.name for leaf in space.parameters()] == ["family", "lstm.model.width", "memory.model.width"]
     assert space.question == "Is lstm good? Is memory good?"
     assert space.source == "a.toml + b.toml"
 
 
 def test_a_combined_space_samples_one_family_as_its_own_space_would():
-    space = combine_spaces([read_space(family("lstm"), "a.toml"), read_space(family("memory"), "b.toml")])
+    space = combine_spaces(
+        [read_space(format_space("lstm"), "a.toml"), read_space(format_space("memory"), "b.toml")]
+    )
     configuration = space.sample(
         PinnedChooser({"family": "memory", "memory.model.width": 2}, RandomChooser(0))
     )
@@ -154,12 +158,16 @@ def test_one_space_combined_is_itself():
 
 def test_two_spaces_of_one_family_are_not_combined():
     with pytest.raises(SpaceError, match=r'b\.toml: another space of the study is of family "lstm"'):
-        combine_spaces([read_space(family("lstm"), "a.toml"), read_space(family("lstm"), "b.toml")])
+        combine_spaces(
+            [read_space(format_space("lstm"), "a.toml"), read_space(format_space("lstm"), "b.toml")]
+        )
 
 
 def test_a_space_without_a_family_is_not_combined():
     with pytest.raises(SpaceError, match=r'b\.toml: .* such as family = "lstm" under \[model\]'):
-        combine_spaces([read_space(family("lstm"), "a.toml"), read_space("[model]\nwidth = 3", "b.toml")])
+        combine_spaces(
+            [read_space(format_space("lstm"), "a.toml"), read_space("[model]\nwidth = 3", "b.toml")]
+        )
 
 
 def test_no_space_at_all_is_refused():

@@ -18,7 +18,7 @@ from memtune.spaces import (
 MODEL = '[model]\nfamily = "lstm"\n'
 
 
-def members(text: str) -> Mapping[str, object]:
+def read_members(text: str) -> Mapping[str, object]:
     root = read_space(MODEL + text, "space.toml").root
     assert isinstance(root, Group)
     model = root.members["model"]
@@ -27,7 +27,7 @@ def members(text: str) -> Mapping[str, object]:
 
 
 def test_plain_values_are_constants():
-    assert members("sizes = [1, 2]\n") == {"family": Constant("lstm"), "sizes": Constant([1, 2])}
+    assert read_members("sizes = [1, 2]\n") == {"family": Constant("lstm"), "sizes": Constant([1, 2])}
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_plain_values_are_constants():
     ],
 )
 def test_each_kind_of_parameter_is_read(written, leaf):
-    assert members(f"field = {written}\n")["field"] == leaf
+    assert read_members(f"field = {written}\n")["field"] == leaf
 
 
 def test_a_table_with_one_of_is_a_branch():
     text = '[model.cell]\none_of = "kind"\n[model.cell.gru]\n[model.cell.lstm]\npeepholes = true\n'
     options = {"gru": Group({}), "lstm": Group({"peepholes": Constant(True)})}
-    assert members(text)["cell"] == Branch("kind", options)
+    assert read_members(text)["cell"] == Branch("kind", options)
 
 
 def test_the_question_is_not_a_parameter():
@@ -114,7 +114,7 @@ def test_the_question_is_not_a_parameter():
 )
 def test_an_error_names_file_path_value_and_fix(text, message):
     with pytest.raises(SpaceError) as raised:
-        members(text + "\n")
+        read_members(text + "\n")
     assert str(raised.value).startswith("space.toml")
     assert message in str(raised.value)
 

@@ -22,18 +22,18 @@ def space():
     return read_space(TEXT, "s.toml")
 
 
-def names(space) -> list[str]:
+def list_names(space) -> list[str]:
     return [leaf.name for leaf in space.parameters()]
 
 
 def test_a_fixed_parameter_is_no_longer_sampled(space):
     fixed = override_space(space, {"model": {"width": 16}})
-    assert "model.width" not in names(fixed)
+    assert "model.width" not in list_names(fixed)
     assert fixed.sample(RandomChooser(0))["model"]["width"] == 16
 
 
 def test_what_is_not_named_stays(space):
-    assert "model.layers" in names(override_space(space, {"model": {"width": 16}}))
+    assert "model.layers" in list_names(override_space(space, {"model": {"width": 16}}))
 
 
 def test_an_entry_that_the_space_lacks_is_added(space):
@@ -47,7 +47,7 @@ def test_a_range_may_be_narrowed(space):
 
 def test_naming_an_option_chooses_it_and_keeps_sampling_its_parameters(space):
     fixed = override_space(space, {"training": {"optimiser": {"kind": "adam"}}})
-    assert names(fixed)[-1] == "training.optimiser.learning_rate"
+    assert list_names(fixed)[-1] == "training.optimiser.learning_rate"
     optimiser = fixed.sample(RandomChooser(0))["training"]["optimiser"]
     assert optimiser["kind"] == "adam"
     assert 0.001 <= optimiser["learning_rate"] <= 0.1

@@ -17,7 +17,7 @@ def test_a_document_reads_as_it_was_written(folder: Folder) -> None:
     folder.write_json("latest.json", ["b", "a"])
     folder.write_json("latest.json", ["c", "b"])
     assert folder.read_json("latest.json") == ["c", "b"]
-    assert folder.list_names() == ["latest.json"], "no half-written document stays behind"
+    assert folder.list_names() == ["latest.json"], "a temporary file remains"
 
 
 def test_missing_files_and_folders_read_as_none_and_empty(folder: Folder) -> None:

@@ -1,4 +1,4 @@
-"""A worker does not begin on what is not the study's corpus, and does not blame the trial for it."""
+"""A worker refuses a corpus that is not the study's, and the error does not fail the trial."""
 
 import json
 from collections.abc import Callable
@@ -30,41 +30,41 @@ def assignment(settings: Settings, tmp_path: Path) -> Assignment:
     )
 
 
-def begun(assignment: Assignment) -> int:
-    """Tokens seen by the learner that a worker begins with."""
+def count_restored_tokens(assignment: Assignment) -> int:
+    """Tokens of the trainer that a worker starts with."""
     return restore_or_create_trainer(
         assignment, Checkpoints(assignment.checkpoint_root, assignment.identity)
     ).tokens
 
 
-def cut(content: bytes) -> bytes:
+def truncate(content: bytes) -> bytes:
     return content[:-10]
 
 
-def altered(content: bytes) -> bytes:
+def alter(content: bytes) -> bytes:
     return content[:700] + bytes([content[700] ^ 1]) + content[701:]
 
 
-def of_another(content: bytes) -> bytes:
+def replace_digest(content: bytes) -> bytes:
     return json.dumps({**json.loads(content), "digest": "0" * 64}).encode()
 
 
 @pytest.mark.parametrize(
     ("pattern", "damage", "named"),
     [
-        ("train*.arrow", cut, r"train-00000.arrow has \d+ bytes instead of \d+: it was truncated"),
-        ("train*.arrow", altered, r"train-00000.arrow has another SHA-256 than at its import"),
-        ("manifest.json", cut, r"tiny/manifest.json: not a manifest"),
-        ("manifest.json", of_another, r'corpus "tiny" in .* has digest 0+, the study was started on'),
+        ("train*.arrow", truncate, r"train-00000.arrow has \d+ bytes instead of \d+: it was truncated"),
+        ("train*.arrow", alter, r"train-00000.arrow has another SHA-256 than at its import"),
+        ("manifest.json", truncate, r"tiny/manifest.json: not a manifest"),
+        ("manifest.json", replace_digest, r'corpus "tiny" in .* has digest 0+, the study was started on'),
     ],
 )
-def test_a_damaged_corpus_is_the_worker_s_fault_until_it_is_put_right(
+def test_a_damaged_corpus_is_a_worker_error_until_it_is_repaired(
     pattern: str, damage: Callable[[bytes], bytes], named: str, assignment: Assignment
 ) -> None:
     (path,) = (Path(assignment.corpus_store) / "tiny").rglob(pattern)
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
     with pytest.raises(WorkerError, match=named):
-        begun(assignment)
+        count_restored_tokens(assignment)
     path.write_bytes(whole)
-    assert begun(assignment) == 0
+    assert count_restored_tokens(assignment) == 0

@@ -1,4 +1,4 @@
-"""Every budget ends a study, counts over its drivers, and is exceeded by one report at most."""
+"""Every budget ends a study, adds up over drivers, and is exceeded by at most one report."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ from memtune.studies.study import load_study, resolve_study
 from memtune.studies.study_terms import Budget, Price, Prices
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
-from tests.unit.studies.test_director import MemoryRecords, report
+from tests.unit.studies.test_director import MemoryRecords, make_report
 
 REPORT_TOKENS = 300
 REPORT_SECONDS = 600.0
@@ -74,10 +74,10 @@ def run_driver(
     while not monitor.is_spent() and (trial := director.take_next_trial()):
         number = trial.proposal.number
         director.on_started(number)
-        curve = [report(REPORT_TOKENS * (i + 1), losses(number)) for i in range(before.get(number, 0))]
+        curve = [make_report(REPORT_TOKENS * (i + 1), losses(number)) for i in range(before.get(number, 0))]
         while not monitor.is_spent() and trial.state is TrialState.RUNNING:
             reason = "budget" if len(curve) == 2 else None
-            curve.append(report(REPORT_TOKENS * (len(curve) + 1), losses(number), reason))
+            curve.append(make_report(REPORT_TOKENS * (len(curve) + 1), losses(number), reason))
             reports_made += 1
             director.on_reports(number, curve, usage=multiply(usage_per_report, len(curve)))
             if reason:
@@ -136,7 +136,7 @@ def test_a_target_accuracy_is_in_per_cent(
     trial = director.take_next_trial()
     assert trial is not None
     director.on_started(trial.proposal.number)
-    half = report(300, 9.0).model_copy(update={"objective": "accuracy", "valid_accuracy": 0.6})
+    half = make_report(300, 9.0).model_copy(update={"objective": "accuracy", "valid_accuracy": 0.6})
     director.on_reports(trial.proposal.number, [half])
     assert monitor.is_spent() is is_reached
 
@@ -160,7 +160,7 @@ def test_a_paused_trial_counts_as_ended_until_it_is_resumed(proposals: Callable[
         trial = director.take_next_trial()
         assert trial is not None
         director.on_started(trial.proposal.number)
-        director.on_reports(trial.proposal.number, [report(300, cost)])
+        director.on_reports(trial.proposal.number, [make_report(300, cost)])
         monitor.watch(trial)
         return trial
 

@@ -1,4 +1,4 @@
-"""How many trials a cluster holds, now and when its autoscaler has added what it may."""
+"""How many trials a cluster holds, now and after its autoscaler has added all nodes."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def test_cores_of_two_nodes_do_not_make_one_trial() -> None:
     assert Capacity(present_nodes=(NodeType(cpus=3), NodeType(cpus=3))).count_slots(2, 0) == 2
 
 
-def test_what_may_be_added_counts_before_it_is_there() -> None:
+def test_nodes_that_the_autoscaler_may_add_count_before_they_exist() -> None:
     grown = parse_capacity(
         {
             "max_workers": 5,
@@ -45,6 +45,6 @@ def test_the_cluster_file_of_this_project_holds_a_trial_on_each_gpu_it_may_start
     assert parse_capacity(config, [NodeType(cpus=0)]).count_slots(1, 1) == config["max_workers"]
 
 
-def test_hosts_that_are_there_already_count_as_they_are() -> None:
+def test_existing_hosts_count_with_their_own_resources() -> None:
     config = {"available_node_types": {"local.cluster.node": {"resources": {}}}, "max_workers": 2}
     assert parse_capacity(config, [NodeType(cpus=2), NodeType(cpus=2)]).count_slots(1, 0) == 4

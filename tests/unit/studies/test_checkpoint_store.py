@@ -42,7 +42,7 @@ def save(checkpoints: Checkpoints, trainer: GradientTrainer, times: int) -> None
         checkpoints.save(trainer)
 
 
-def folders(tmp_path: Path, trainer: GradientTrainer) -> list[Path]:
+def list_folders(tmp_path: Path, trainer: GradientTrainer) -> list[Path]:
     return sorted(path for path in (tmp_path / "checkpoints" / trainer.identity).iterdir() if path.is_dir())
 
 
@@ -59,10 +59,10 @@ def test_the_newest_is_restored_and_two_are_kept(
     assert found is not None
     assert found.curve == trainer.curve
     assert list(checkpoints.read_curve()) == trainer.curve
-    assert len(folders(tmp_path, trainer)) == 2
+    assert len(list_folders(tmp_path, trainer)) == 2
 
 
-def test_a_damaged_newest_one_leaves_the_one_before(
+def test_a_damaged_newest_checkpoint_is_replaced_by_the_one_before(
     checkpoints: Checkpoints,
     trainer: GradientTrainer,
     corpus: Corpus,
@@ -70,7 +70,7 @@ def test_a_damaged_newest_one_leaves_the_one_before(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     save(checkpoints, trainer, 2)
-    newest = folders(tmp_path, trainer)[-1]
+    newest = list_folders(tmp_path, trainer)[-1]
     weights = newest / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
     found = checkpoints.restore(corpus, "cpu")
@@ -83,7 +83,7 @@ def test_skipped_checkpoints_are_remarked_and_deleted_with_the_next_save(
     checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, tmp_path: Path
 ) -> None:
     save(checkpoints, trainer, 2)
-    newest = folders(tmp_path, trainer)[-1]
+    newest = list_folders(tmp_path, trainer)[-1]
     (newest / "learner.json").write_text("{")
     resumed = Checkpoints(str(tmp_path / "checkpoints"), trainer.identity)
     found = resumed.restore(corpus, "cpu")
@@ -91,10 +91,10 @@ def test_skipped_checkpoints_are_remarked_and_deleted_with_the_next_save(
     problem, source = resumed.remarks
     assert newest.name in problem
     assert "truncated or altered" in problem
-    assert source == f"resumes from checkpoint {folders(tmp_path, trainer)[0].name}"
+    assert source == f"resumes from checkpoint {list_folders(tmp_path, trainer)[0].name}"
     save(resumed, found, 1)
-    assert newest not in folders(tmp_path, trainer)
-    assert len(folders(tmp_path, trainer)) == 2
+    assert newest not in list_folders(tmp_path, trainer)
+    assert len(list_folders(tmp_path, trainer)) == 2
 
 
 def test_a_replaced_worker_enters_no_older_checkpoint_before_a_newer_one(
@@ -122,11 +122,11 @@ def test_incomplete_checkpoints_of_killed_workers_are_deleted(
     assert not half.exists()
 
 
-def test_a_missing_newest_one_leaves_the_one_before(
+def test_a_missing_newest_checkpoint_is_replaced_by_the_one_before(
     checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, tmp_path: Path
 ) -> None:
     save(checkpoints, trainer, 2)
-    older, newest = folders(tmp_path, trainer)
+    older, newest = list_folders(tmp_path, trainer)
     shutil.rmtree(newest)
     resumed = Checkpoints(str(tmp_path / "checkpoints"), trainer.identity)
     found = resumed.restore(corpus, "cpu")
@@ -134,11 +134,11 @@ def test_a_missing_newest_one_leaves_the_one_before(
     assert found.curve == trainer.curve[:1]
     assert f"{newest.name} is missing" in resumed.remarks[0]
     save(resumed, found, 1)
-    assert older in folders(tmp_path, trainer)
-    assert len(folders(tmp_path, trainer)) == 2
+    assert older in list_folders(tmp_path, trainer)
+    assert len(list_folders(tmp_path, trainer)) == 2
 
 
-def test_a_checkpoint_that_cannot_be_downloaded_now_is_not_passed_over(
+def test_a_checkpoint_that_cannot_be_downloaded_now_is_not_skipped(
     checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(checkpoints, trainer, 2)
@@ -166,7 +166,7 @@ def test_an_error_names_the_checkpoints_when_all_are_damaged(
     checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, tmp_path: Path
 ) -> None:
     save(checkpoints, trainer, 2)
-    for folder in folders(tmp_path, trainer):
+    for folder in list_folders(tmp_path, trainer):
         (folder / "model.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"no undamaged checkpoint in .*model\.safetensors"):
         checkpoints.restore(corpus, "cpu")
@@ -182,7 +182,7 @@ def test_a_save_removes_the_index_that_a_killed_worker_did_not_finish(
     assert not partial.exists()
 
 
-def test_all_that_the_index_does_not_name_is_deleted_after_the_end_of_a_trial(
+def test_files_outside_the_index_are_deleted_after_the_end_of_a_trial(
     checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, tmp_path: Path
 ) -> None:
     save(checkpoints, trainer, 3)
@@ -214,7 +214,7 @@ def test_the_upload_of_a_checkpoint_that_does_not_enter_the_index_is_deleted(
     checkpoints: Checkpoints, trainer: GradientTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(checkpoints, trainer, 1)
-    (first,) = folders(tmp_path, trainer)
+    (first,) = list_folders(tmp_path, trainer)
 
     def fail(folder: Folder, name: str, content: object) -> None:
         raise StorageError(f"cannot write {name}: disk full")
@@ -222,7 +222,7 @@ def test_the_upload_of_a_checkpoint_that_does_not_enter_the_index_is_deleted(
     monkeypatch.setattr(Folder, "write_json", fail)
     with pytest.raises(StorageError, match="disk full"):
         save(checkpoints, trainer, 1)
-    assert folders(tmp_path, trainer) == [first]
+    assert list_folders(tmp_path, trainer) == [first]
 
 
 def test_the_first_error_of_an_upload_is_raised_where_its_deletion_fails_too(

@@ -1,4 +1,4 @@
-"""The director keeps sampler, early-stopping rule and records consistent, in whatever order events arrive."""
+"""The director keeps sampler, early-stopping rule and records consistent, for any order of events."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,7 +36,7 @@ class MemoryRecords:
         self.finished.append((trial.proposal.number, trial.state))
 
 
-def report(tokens: int, loss: float | None, reason: str | None = None) -> Report:
+def make_report(tokens: int, loss: float | None, reason: str | None = None) -> Report:
     return Report(
         tokens=tokens,
         epoch=0.0,
@@ -79,8 +79,10 @@ def test_a_trial_that_ends_is_complete_with_its_best_validation_loss(
 ) -> None:
     director = Director(opened := proposals(), MemoryRecords(), max_trials=1)
     number = start_trial(director)
-    assert director.on_reports(number, [report(300, 3.0)], None)
-    director.on_reports(number, [report(300, 3.0), report(600, 2.0), report(900, 2.5, "budget")], None)
+    assert director.on_reports(number, [make_report(300, 3.0)], None)
+    director.on_reports(
+        number, [make_report(300, 3.0), make_report(600, 2.0), make_report(900, 2.5, "budget")], None
+    )
     director.on_ended(number)
     (outcome,) = opened.list_finished()
     assert (outcome.state, outcome.value) == (TrialState.COMPLETE, 2.0)
@@ -92,7 +94,7 @@ def test_a_repeated_curve_is_recorded_once(proposals: Callable[[], Proposals]) -
     director = Director(proposals(), records := MemoryRecords(), max_trials=1)
     number = start_trial(director)
     for _ in range(3):
-        director.on_reports(number, [report(300, 3.0)], None)
+        director.on_reports(number, [make_report(300, 3.0)], None)
     assert records.reported == [(number, 300)]
 
 
@@ -121,8 +123,8 @@ def test_a_trial_behind_at_a_rung_is_stopped_and_pruned(proposals: Callable[[], 
     rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
     director = Director(opened := proposals(), records := MemoryRecords(), max_trials=2, rule=rule)
     good, bad = start_trial(director), start_trial(director)
-    assert director.on_reports(good, [report(300, 1.0)], None)
-    assert not director.on_reports(bad, [report(300, 2.0)], None)
+    assert director.on_reports(good, [make_report(300, 1.0)], None)
+    assert not director.on_reports(bad, [make_report(300, 2.0)], None)
     director.on_ended(bad)
     outcome = next(outcome for outcome in opened.list_finished() if outcome.number == bad)
     assert outcome.state is TrialState.STOPPED
@@ -135,12 +137,12 @@ def test_a_trial_behind_at_a_rung_is_stopped_and_pruned(proposals: Callable[[], 
 def test_reports_after_the_one_that_stops_a_trial_are_recorded_nowhere(
     proposals: Callable[[], Proposals],
 ) -> None:
-    """A killed driver's worker may have stored them in a checkpoint, which the next driver's worker reads."""
+    """The worker of a killed driver may have stored them in a checkpoint that the next worker reads."""
     rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), 900)
     director = Director(opened := proposals(), records := MemoryRecords(), max_trials=2, rule=rule)
     first, second = start_trial(director), start_trial(director)
-    director.on_reports(first, [report(300, 2.0)])
-    curve = [report(300, 3.0), report(600, 2.9), report(900, 2.8, "budget")]
+    director.on_reports(first, [make_report(300, 2.0)])
+    curve = [make_report(300, 3.0), make_report(600, 2.9), make_report(900, 2.8, "budget")]
     assert not director.on_reports(second, curve)
     director.on_ended(second)
     assert records.reported == [(first, 300), (second, 300)]
@@ -154,21 +156,21 @@ def test_reports_after_the_one_that_stops_a_trial_are_recorded_nowhere(
 def test_a_trial_of_one_report_enters_no_rung(
     proposals: Callable[[], Proposals],
 ) -> None:
-    """Neither while the study runs nor after a resume."""
+    """This holds during the study and after a resume."""
 
     def halving() -> SuccessiveHalving:
         return SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
 
     director = Director(proposals(), MemoryRecords(), max_trials=3, rule=halving())
     counted, network = start_trial(director), start_trial(director)
-    director.on_reports(counted, [report(600, 1.0, "budget")], None)
+    director.on_reports(counted, [make_report(600, 1.0, "budget")], None)
     director.on_ended(counted)
-    assert director.on_reports(network, [report(300, 2.0)], None)
+    assert director.on_reports(network, [make_report(300, 2.0)], None)
     Director(proposals(), MemoryRecords(), max_trials=3, rule=(resumed := halving()))
     assert resumed.rungs[0].values == {network: 2.0}
 
 
-def stopped_trial(proposals: Callable[[], Proposals]) -> tuple[Director, Proposals, int]:
+def start_trial_behind_others(proposals: Callable[[], Proposals]) -> tuple[Director, Proposals, int]:
     """A director whose only trial is behind at the rung of 300 tokens."""
     rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
     rule.decide(98, "lstm", 300, 1.0)
@@ -179,8 +181,8 @@ def stopped_trial(proposals: Callable[[], Proposals]) -> tuple[Director, Proposa
 def test_a_trial_that_a_report_stops_keeps_that_end_when_the_report_carries_an_error(
     proposals: Callable[[], Proposals],
 ) -> None:
-    director, opened, number = stopped_trial(proposals)
-    assert not director.on_reports(number, [report(300, 2.0)], "StorageError: read-only file system")
+    director, opened, number = start_trial_behind_others(proposals)
+    assert not director.on_reports(number, [make_report(300, 2.0)], "StorageError: read-only file system")
     director.on_ended(number)
     (outcome,) = opened.list_finished()
     assert (outcome.state, outcome.end.reason) == (TrialState.STOPPED, StopReason.EARLY_STOPPING)
@@ -194,14 +196,16 @@ def test_reports_beyond_the_rung_that_stops_a_trial_are_recorded_nowhere(
     rule.decide(98, "lstm", 300, 1.0)
     director = Director(opened := proposals(), records := MemoryRecords(), max_trials=1, rule=rule)
     number = start_trial(director)
-    assert not director.on_reports(number, [report(300, 2.0), report(600, 0.5), report(900, 0.1, "budget")])
+    assert not director.on_reports(
+        number, [make_report(300, 2.0), make_report(600, 0.5), make_report(900, 0.1, "budget")]
+    )
     director.on_ended(number)
     (outcome,) = opened.list_finished()
     assert outcome.curve == {300: 2.0}
     assert records.reported == [(number, 300)]
 
 
-def test_a_halt_drops_the_unfinished_trials_that_wait(proposals: Callable[[], Proposals]) -> None:
+def test_a_halt_drops_waiting_unfinished_trials(proposals: Callable[[], Proposals]) -> None:
     first = Director(proposals(), MemoryRecords(), max_trials=3)
     halted, waiting = start_trial(first), start_trial(first)
     second = Director(opened := proposals(), MemoryRecords(), max_trials=3)
@@ -226,9 +230,9 @@ def test_the_storage_is_checked_every_ten_seconds(
 @pytest.mark.parametrize(
     ("curve", "failure", "reason"),
     [
-        ([report(300, None, "diverged")], None, "diverged"),
+        ([make_report(300, None, "diverged")], None, "diverged"),
         ([], "TrialError: out of memory", "out of memory"),
-        ([report(300, 2.0)], "CorpusError: shard altered", "shard altered"),
+        ([make_report(300, 2.0)], "CorpusError: shard altered", "shard altered"),
     ],
 )
 def test_a_trial_fails_with_its_reason(
@@ -249,9 +253,9 @@ def test_a_later_driver_resumes_the_open_trial_and_counts_the_ended_one(
 ) -> None:
     first = Director(proposals(), MemoryRecords(), max_trials=3)
     ended, left_open = start_trial(first), start_trial(first)
-    first.on_reports(ended, [report(900, 2.0, "budget")], None)
+    first.on_reports(ended, [make_report(900, 2.0, "budget")], None)
     first.on_ended(ended)
-    first.on_reports(left_open, [report(300, 3.0)], None)
+    first.on_reports(left_open, [make_report(300, 3.0)], None)
 
     second = Director(opened := proposals(), MemoryRecords(), max_trials=3)
     assert start_trial(second) == left_open
@@ -263,7 +267,7 @@ def test_a_later_driver_resumes_the_open_trial_and_counts_the_ended_one(
 def test_a_finished_study_has_no_trial_to_run(proposals: Callable[[], Proposals]) -> None:
     first = Director(proposals(), MemoryRecords(), max_trials=1)
     number = start_trial(first)
-    first.on_reports(number, [report(900, 2.0, "budget")], None)
+    first.on_reports(number, [make_report(900, 2.0, "budget")], None)
     first.on_ended(number)
     assert Director(proposals(), MemoryRecords(), max_trials=1).is_finished
 
@@ -282,7 +286,7 @@ def test_watchers_see_every_change(proposals: Callable[[], Proposals]) -> None:
         proposals(), MemoryRecords(), max_trials=1, watchers=[lambda trial: seen.append(trial.state)]
     )
     number = start_trial(director)
-    director.on_reports(number, [report(900, 2.0, "budget")], None)
+    director.on_reports(number, [make_report(900, 2.0, "budget")], None)
     director.on_ended(number)
     assert seen == ["running", "running", "complete"]
 
@@ -300,7 +304,7 @@ def test_a_trial_that_ends_without_a_validation_fails_with_that_reason(
 def test_a_complete_trial_keeps_the_reason_of_its_end(proposals: Callable[[], Proposals]) -> None:
     director = Director(opened := proposals(), MemoryRecords(), max_trials=1)
     number = start_trial(director)
-    director.on_reports(number, [report(900, 2.0, "no_improvement")])
+    director.on_reports(number, [make_report(900, 2.0, "no_improvement")])
     director.on_ended(number)
     assert opened.list_finished()[0].end == TrialEnd(reason=StopReason.NO_IMPROVEMENT)
 
@@ -332,7 +336,7 @@ def test_an_exhausted_space_is_asked_once(
 def test_a_crashed_trial_fails_with_the_given_end(proposals: Callable[[], Proposals]) -> None:
     director = Director(opened := proposals(), records := MemoryRecords(), max_trials=1)
     number = start_trial(director)
-    director.on_reports(number, [report(300, 2.0)])
+    director.on_reports(number, [make_report(300, 2.0)])
     end = TrialEnd(reason=StopReason.WORKER_LOST, detail="failed 4 times")
     director.on_crashed(number, end)
     (outcome,) = opened.list_finished()

@@ -1,4 +1,4 @@
-"""A trial's share of a GPU: what is packed together fits, and nothing is larger than it needs."""
+"""A trial's share of a GPU: packed trials fit together, and no share is larger than necessary."""
 
 from hypothesis import given
 from hypothesis import strategies as st

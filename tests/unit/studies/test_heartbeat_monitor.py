@@ -1,4 +1,4 @@
-"""A trial expires by the time between checks, not by the time that passes without any."""
+"""A trial expires by the time between checks; time without checks does not count."""
 
 import pytest
 

@@ -72,7 +72,7 @@ def test_an_ended_trial_has_its_learning_curve(study_file: Path, settings: Setti
 
 
 class TestBetweenTwoReports:
-    """A trial stores checkpoints of which the director learns nothing, and something happens to its study."""
+    """A trial stores checkpoints without a report, and its study ends or loses its storage."""
 
     @pytest.fixture
     def tokens(self) -> list[int]:

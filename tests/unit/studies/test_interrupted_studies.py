@@ -1,4 +1,4 @@
-"""Studies that a time budget or a signal ends continue where they were."""
+"""Studies that end by a time budget or a signal continue from their checkpoints."""
 
 import itertools
 import signal
@@ -50,7 +50,7 @@ def test_trials_cut_off_by_a_time_budget_continue_with_a_larger_one(
     assert read_recorded_curves(continued, settings) == read_curves(continued)
 
 
-def test_a_study_that_is_interrupted_again_and_again_ends_like_an_undisturbed_one(
+def test_a_study_that_is_interrupted_repeatedly_ends_like_an_undisturbed_one(
     study_file: Path, settings: Settings, tmp_path: Path
 ) -> None:
     """Each driver is interrupted long before the only report of its trial."""
@@ -94,7 +94,7 @@ def run_interrupted(study_file: Path, settings: Settings, resume: bool) -> Study
 
 
 def relocate(settings: Settings, folder: Path) -> Settings:
-    """The settings with other places for studies, and the same corpora."""
+    """The settings with other locations of studies, and the same corpora."""
     folder.mkdir()
     return settings.model_copy(
         update={

@@ -17,7 +17,7 @@ from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.studies.trial_worker import TrialWorker
 from memtune.trial_state import StopReason, TrialState
-from tests.unit.studies.test_director import MemoryRecords, report, start_trial
+from tests.unit.studies.test_director import MemoryRecords, make_report, start_trial
 
 RULES = {
     "none": 'kind = "none"\n',
@@ -28,7 +28,7 @@ RULES = {
 
 @pytest.fixture
 def open_resolved(study_file: Path, settings: Settings, tmp_path: Path) -> Callable[..., ResolvedStudy]:
-    """Resolves the study with a rule; each place has storage of its own."""
+    """Resolves the study with a rule; each folder has a storage of its own."""
 
     def open_resolved(place: str, rule: str = "promotion", trials: int = 6) -> ResolvedStudy:
         text = (
@@ -127,18 +127,18 @@ def test_a_paused_trial_is_resumed_before_a_new_one_is_asked_for(
 ) -> None:
     director, proposals, records = open_director(open_resolved("study"))
     first, second = start_trial(director), start_trial(director)
-    assert not director.on_reports(first, [report(300, 1.0)])
+    assert not director.on_reports(first, [make_report(300, 1.0)])
     director.on_ended(first)
     assert [outcome.state for outcome in proposals.list_outcomes()] == [
         TrialState.PAUSED,
         TrialState.RUNNING,
     ]
     assert records.finished == [(first, TrialState.PAUSED)]
-    assert not director.on_reports(second, [report(300, 2.0)])
+    assert not director.on_reports(second, [make_report(300, 2.0)])
     director.on_ended(second)
     assert start_trial(director) == first
     assert records.started == [first, second, first]
-    assert director.on_reports(first, [report(300, 1.0), report(400, 0.9)])
+    assert director.on_reports(first, [make_report(300, 1.0), make_report(400, 0.9)])
     assert records.reported == [(first, 300), (second, 300), (first, 400)]
     assert proposals.list_outcomes()[0].curve == {300: 1.0, 400: 0.9}
 
@@ -148,8 +148,8 @@ def test_a_trial_whose_worker_has_not_ended_is_not_resumed(
 ) -> None:
     director, _, _ = open_director(open_resolved("study", trials=2))
     first, second = start_trial(director), start_trial(director)
-    director.on_reports(first, [report(300, 1.0)])
-    director.on_reports(second, [report(300, 2.0)])
+    director.on_reports(first, [make_report(300, 1.0)])
+    director.on_reports(second, [make_report(300, 2.0)])
     director.on_ended(second)
     assert director.take_next_trial() is None
     assert director.may_resume_later
@@ -162,14 +162,14 @@ def test_a_later_driver_resumes_a_paused_trial(open_resolved: Callable[..., Reso
     director, _, _ = open_director(resolved)
     first, second = start_trial(director), start_trial(director)
     for number, cost in ((first, 1.0), (second, 2.0)):
-        director.on_reports(number, [report(300, cost)])
+        director.on_reports(number, [make_report(300, cost)])
         director.on_ended(number)
     later, _, _ = open_director(resolved)
     assert start_trial(later) == first
-    assert later.on_reports(first, [report(300, 1.0), report(400, 0.9)])
+    assert later.on_reports(first, [make_report(300, 1.0), make_report(400, 0.9)])
 
 
-def test_a_study_with_paused_trials_that_none_may_follow_is_finished(
+def test_a_study_whose_paused_trials_cannot_resume_is_finished(
     open_resolved: Callable[..., ResolvedStudy],
 ) -> None:
     resolved = open_resolved("study", trials=3)
@@ -185,7 +185,7 @@ def test_a_halt_resumes_no_paused_trial(open_resolved: Callable[..., ResolvedStu
     director, _, _ = open_director(open_resolved("study", trials=3))
     numbers = [start_trial(director) for _ in range(3)]
     for number in numbers[:2]:
-        director.on_reports(number, [report(300, 1.0 + number)])
+        director.on_reports(number, [make_report(300, 1.0 + number)])
         director.on_ended(number)
     director.halt(numbers[2], "no corpus there")
     assert director.take_next_trial() is None

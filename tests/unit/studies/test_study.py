@@ -1,4 +1,4 @@
-"""A study file is checked whole before anything starts, and named by its content."""
+"""A study file is checked completely before anything starts, and its id is a digest of its content."""
 
 from pathlib import Path
 
@@ -11,18 +11,18 @@ from memtune.spaces import RandomChooser
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 
 
-def ready(path: Path, settings: Settings, **overrides: object) -> ResolvedStudy:
+def resolve(path: Path, settings: Settings, **overrides: object) -> ResolvedStudy:
     return resolve_study(path, load_study(path, overrides), settings)
 
 
 def test_constants_of_the_study_override_the_space(study_file: Path, settings: Settings) -> None:
     study_file.write_text(study_file.read_text() + "\n[model]\nwidth = 6\n")
-    found = ready(study_file, settings)
+    found = resolve(study_file, settings)
     assert {found.sample(RandomChooser(seed)).model.describe()["width"] for seed in range(9)} == {6}
 
 
 def test_the_same_content_is_the_same_study_whatever_its_budget(study_file: Path, settings: Settings) -> None:
-    one, more = ready(study_file, settings), ready(study_file, settings, **{"budget.trials": 99})
+    one, more = resolve(study_file, settings), resolve(study_file, settings, **{"budget.trials": 99})
     assert one.id == more.id
 
 
@@ -30,14 +30,14 @@ def test_the_same_content_is_the_same_study_whatever_its_budget(study_file: Path
 def test_other_terms_make_another_study(
     study_file: Path, settings: Settings, change: dict[str, object]
 ) -> None:
-    assert ready(study_file, settings).id != ready(study_file, settings, **change).id
+    assert resolve(study_file, settings).id != resolve(study_file, settings, **change).id
 
 
 def test_another_space_makes_another_study(study_file: Path, settings: Settings) -> None:
-    before = ready(study_file, settings).id
+    before = resolve(study_file, settings).id
     space = study_file.parent / "space.toml"
     space.write_text(space.read_text().replace("[1, 2]", "[1, 3]"))
-    assert ready(study_file, settings).id != before
+    assert resolve(study_file, settings).id != before
 
 
 POINTS = "points = [{ model.layers = 2 }, { model.layers = 1 }]\n"
@@ -45,7 +45,7 @@ POINTS = "points = [{ model.layers = 2 }, { model.layers = 1 }]\n"
 
 def test_points_are_tried_first(study_file: Path, settings: Settings) -> None:
     study_file.write_text(POINTS + study_file.read_text())
-    proposals = ready(study_file, settings).open_proposals()
+    proposals = resolve(study_file, settings).open_proposals()
     layers = [proposals.ask().configuration["model"]["layers"] for _ in range(2)]
     assert layers == [2, 1]
 
@@ -55,30 +55,30 @@ def test_a_point_outside_of_the_space_is_refused_before_anything_starts(
 ) -> None:
     study_file.write_text(POINTS.replace("2", "7") + study_file.read_text())
     with pytest.raises(SpaceError, match=r"point 1: model.layers = 7 is not in the space.* value is 2"):
-        ready(study_file, settings)
+        resolve(study_file, settings)
 
 
 def test_the_settings_of_papers_are_tried_on_request(study_file: Path, settings: Settings) -> None:
     space = study_file.parent / "space.toml"
     space.write_text(space.read_text() + "\n[[points]]\nmodel.layers = 2\n")
-    assert ready(study_file, settings).list_initial_points() == []
-    found = ready(study_file, settings, points="papers")
+    assert resolve(study_file, settings).list_initial_points() == []
+    found = resolve(study_file, settings, points="papers")
     assert found.list_initial_points() == [{"model.layers": 2}]
 
 
 def test_a_grid_over_a_continuous_space_is_refused(study_file: Path, settings: Settings) -> None:
     with pytest.raises(SpaceError, match=r"learning_rate have a continuous range"):
-        ready(study_file, settings, **{"sampler.kind": "grid"})
+        resolve(study_file, settings, **{"sampler.kind": "grid"})
 
 
-def test_an_epoch_budget_is_told_in_tokens(study_file: Path, settings: Settings) -> None:
+def test_a_budget_in_epochs_is_converted_to_tokens(study_file: Path, settings: Settings) -> None:
     study_file.write_text(study_file.read_text().replace("tokens = 900", "epochs = 2"))
-    found = ready(study_file, settings)
+    found = resolve(study_file, settings)
     assert found.trial_tokens == 2 * found.corpus["train"].token_count
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "error", "said"),
+    ("old", "new", "error", "message"),
     [
         ('corpus = "tiny"', 'corpus = "tinny"', CorpusError, 'did you mean "tiny"'),
         ("trials = 4", "trails = 4", ConfigurationError, '"budget.trails"; did you mean "trials"'),
@@ -89,33 +89,33 @@ def test_an_epoch_budget_is_told_in_tokens(study_file: Path, settings: Settings)
         ("[budget]", "[budget", StudyError, "is not TOML"),
     ],
 )
-def test_what_is_wrong_is_told_with_a_way_out(
-    study_file: Path, settings: Settings, old: str, new: str, error: type[Exception], said: str
+def test_an_error_in_a_study_names_its_fix(
+    study_file: Path, settings: Settings, old: str, new: str, error: type[Exception], message: str
 ) -> None:
     study_file.write_text(study_file.read_text().replace(old, new))
     with pytest.raises(error) as caught:
-        ready(study_file, settings)
-    assert said in str(caught.value)
+        resolve(study_file, settings)
+    assert message in str(caught.value)
 
 
-def test_a_missing_study_is_told_with_a_near_name(study_file: Path) -> None:
+def test_the_error_for_a_missing_study_names_the_nearest_file(study_file: Path) -> None:
     with pytest.raises(StudyError, match='did you mean "layers\\.toml"'):
         load_study(study_file.parent / "layer.toml")
 
 
-def test_a_bound_of_the_space_that_the_model_refuses_is_told_before_the_start(
+def test_a_bound_of_the_space_that_the_model_refuses_is_an_error_before_the_start(
     study_file: Path, settings: Settings
 ) -> None:
     space = study_file.parent / "space.toml"
     space.write_text(space.read_text().replace("int = [1, 2]", "int = [0, 2]"))
     with pytest.raises(SpaceError, match=r"\[model.layers\] = 0"):
-        ready(study_file, settings)
+        resolve(study_file, settings)
 
 
-def test_models_out_of_the_parameter_budget_are_refused_with_the_figures(
+def test_models_outside_the_parameter_budget_are_refused_with_their_sizes(
     study_file: Path, settings: Settings
 ) -> None:
-    found = ready(study_file, settings, **{"budget.max_parameters": 1_000})
+    found = resolve(study_file, settings, **{"budget.max_parameters": 1_000})
     reasons = {
         found.get_refusal_reason(found.sample(RandomChooser(seed)).model_dump(mode="json"))
         for seed in range(20)
@@ -124,9 +124,11 @@ def test_models_out_of_the_parameter_budget_are_refused_with_the_figures(
     assert any("are more than max_parameters = 1,000" in reason for reason in reasons if reason)
 
 
-def test_a_budget_that_no_model_meets_is_told_before_the_start(study_file: Path, settings: Settings) -> None:
+def test_a_parameter_budget_that_no_model_meets_is_an_error_before_the_start(
+    study_file: Path, settings: Settings
+) -> None:
     with pytest.raises(StudyError, match=r"none of 200 sampled configurations .* max_parameters = 10"):
-        ready(study_file, settings, **{"budget.max_parameters": 10})
+        resolve(study_file, settings, **{"budget.max_parameters": 10})
 
 
 def test_durations_are_read_with_their_units(study_file: Path) -> None:
@@ -135,7 +137,7 @@ def test_durations_are_read_with_their_units(study_file: Path) -> None:
 
 def test_the_spaces_of_the_source_tree_are_found_from_anywhere(study_file: Path, settings: Settings) -> None:
     study_file.write_text(study_file.read_text().replace("space.toml", "recurrent_memory"))
-    assert ready(study_file, settings).sample(RandomChooser(0)).model.family == "recurrent_memory"
+    assert resolve(study_file, settings).sample(RandomChooser(0)).model.family == "recurrent_memory"
 
 
 def test_resuming_a_study_that_never_began_is_refused(study_file: Path, settings: Settings) -> None:
@@ -152,15 +154,15 @@ order = { int = [2, 4] }
 
 @pytest.fixture
 def mixed_study(study_file: Path) -> Path:
-    """Of networks and n-gram models, its width and its training meant for the networks."""
+    """A study of networks and n-gram models, with a width and a training for the networks."""
     (study_file.parent / "ngrams.toml").write_text(NGRAMS)
     text = study_file.read_text().replace('["space.toml"]', '["ngrams.toml", "space.toml"]')
     study_file.write_text(text + "\n[model]\nwidth = 6\n")
     return study_file
 
 
-def test_what_some_families_lack_is_laid_over_the_others(mixed_study: Path, settings: Settings) -> None:
-    found = ready(mixed_study, settings)
+def test_fields_that_some_families_lack_override_the_others(mixed_study: Path, settings: Settings) -> None:
+    found = resolve(mixed_study, settings)
     samples = [found.sample(RandomChooser(seed)) for seed in range(20)]
     assert {config.model.family for config in samples} == {"kneser_ney", "lstm"}
     for config in samples:
@@ -169,26 +171,26 @@ def test_what_some_families_lack_is_laid_over_the_others(mixed_study: Path, sett
         assert not network or config.model.describe()["width"] == 6
 
 
-def test_a_name_that_no_family_has_is_told(mixed_study: Path, settings: Settings) -> None:
+def test_a_field_that_no_family_has_is_an_error(mixed_study: Path, settings: Settings) -> None:
     mixed_study.write_text(mixed_study.read_text().replace("width = 6", "widht = 6"))
     with pytest.raises(SpaceError, match='did you mean "width"'):
-        ready(mixed_study, settings)
+        resolve(mixed_study, settings)
 
 
 def test_the_budget_of_a_mixed_study_is_that_of_its_networks(mixed_study: Path, settings: Settings) -> None:
-    assert ready(mixed_study, settings).trial_tokens == 900
+    assert resolve(mixed_study, settings).trial_tokens == 900
 
 
 def test_a_study_of_n_grams_alone_reads_the_text_once(study_file: Path, settings: Settings) -> None:
     (study_file.parent / "space.toml").write_text(NGRAMS)
     text = study_file.read_text().replace("[training]\ntokens = 900\nreport_every = 300\n", "")
     study_file.write_text(text)
-    found = ready(study_file, settings)
+    found = resolve(study_file, settings)
     assert found.trial_tokens == found.corpus["train"].token_count
 
 
-def test_n_grams_have_no_parameters_to_be_refused_for(mixed_study: Path, settings: Settings) -> None:
-    found = ready(mixed_study, settings, **{"budget.min_parameters": 1_000_000})
+def test_n_gram_models_are_not_refused_for_their_parameters(mixed_study: Path, settings: Settings) -> None:
+    found = resolve(mixed_study, settings, **{"budget.min_parameters": 1_000_000})
     assert found.get_refusal_reason({"model": {"family": "kneser_ney", "order": 3}}) is None
     assert found.get_refusal_reason({"model": {"family": "lstm"}, "training": {"tokens": 9}}) is not None
 
@@ -196,7 +198,9 @@ def test_n_grams_have_no_parameters_to_be_refused_for(mixed_study: Path, setting
 def test_gpus_that_fit_follow_each_trials_memory(study_file: Path, settings: Settings) -> None:
     space = study_file.parent / "space.toml"
     space.write_text(space.read_text().replace("[4, 8]", "[4, 4000]").replace("{ int = [1, 2] }", "1"))
-    found = ready(study_file, settings, **{"resources.gpus_per_trial": "fit", "resources.gpu_memory": "6GB"})
+    found = resolve(
+        study_file, settings, **{"resources.gpus_per_trial": "fit", "resources.gpu_memory": "6GB"}
+    )
     memory = found.study.resources.gpu_memory
     by_width = {
         config.model.describe()["width"]: found.compute_gpus(config, memory)
@@ -205,10 +209,10 @@ def test_gpus_that_fit_follow_each_trials_memory(study_file: Path, settings: Set
     assert by_width == {4: 0.125, 4000: 0.5}
 
 
-def test_a_trial_too_large_for_a_gpu_is_refused_with_the_figures(
-    study_file: Path, settings: Settings
-) -> None:
-    found = ready(study_file, settings, **{"resources.gpus_per_trial": "fit", "resources.gpu_memory": "6GB"})
+def test_a_trial_too_large_for_a_gpu_is_refused_with_its_size(study_file: Path, settings: Settings) -> None:
+    found = resolve(
+        study_file, settings, **{"resources.gpus_per_trial": "fit", "resources.gpu_memory": "6GB"}
+    )
     sample = found.sample(RandomChooser(0)).model_dump(mode="json")
     sample["model"]["width"] = 20_000
     assert "MiB of a GPU, which has 5,722" in (found.get_refusal_reason(sample) or "")
@@ -219,14 +223,14 @@ def test_sizes_are_read_with_their_units(study_file: Path, text: str, size: floa
     assert load_study(study_file, {"resources.gpu_memory": text}).resources.gpu_memory == size
 
 
-def test_a_share_that_makes_no_sense_is_told(study_file: Path) -> None:
+def test_an_invalid_share_of_a_gpu_is_refused(study_file: Path) -> None:
     with pytest.raises(ConfigurationError, match="gpus_per_trial"):
         load_study(study_file, {"resources.gpus_per_trial": "some"})
     with pytest.raises(ConfigurationError, match='such as "24GB"'):
         load_study(study_file, {"resources.gpu_memory": "24"})
 
 
-def test_a_study_with_the_former_table_halving_is_told_what_to_write(study_file: Path) -> None:
+def test_the_error_for_the_former_table_halving_names_the_new_one(study_file: Path) -> None:
     study_file.write_text(f"{study_file.read_text()}\n[halving]\ngrace = 300\n")
     with pytest.raises(ConfigurationError, match=r'\[early_stopping\] with kind = "successive_halving"'):
         load_study(study_file)

@@ -83,7 +83,7 @@ def start(director: Director) -> Trial:
     return trial
 
 
-def complete_trials(resolved: ResolvedStudy, opened: Proposals, records: StudyRecords, count: int) -> None:
+def run_to_end(resolved: ResolvedStudy, opened: Proposals, records: StudyRecords, count: int) -> None:
     """Run trials to their end."""
     director = Director(opened, records, max_trials=count)
     for _ in range(count):
@@ -186,7 +186,7 @@ def test_an_open_trial_that_is_stopped_earlier_than_recorded_loses_the_surplus(
 
 
 @pytest.mark.parametrize("end", ["completed", "stopped"])
-def test_what_killed_workers_left_is_deleted_when_the_resumed_trial_ends(
+def test_files_of_killed_workers_are_deleted_when_the_resumed_trial_ends(
     resolved: ResolvedStudy, proposals: Callable[[], Proposals], end: str
 ) -> None:
     opened = proposals()
@@ -217,7 +217,7 @@ def test_resuming_sends_only_the_trials_that_the_tracking_store_lacks(
 ) -> None:
     opened = proposals()
     with open_records(resolved) as (_, records):
-        complete_trials(resolved, opened, records, 2)
+        run_to_end(resolved, opened, records, 2)
     kept, lost = opened.list_finished()
     assert resume(resolved, [kept, lost]) == []
     client.delete_run(find_runs(client, lost)[0].info.run_id)
@@ -231,7 +231,7 @@ def test_an_ended_trial_needs_no_checkpoint_to_be_recorded(
 ) -> None:
     opened = proposals()
     with open_records(resolved) as (_, records):
-        complete_trials(resolved, opened, records, 1)
+        run_to_end(resolved, opened, records, 1)
     (outcome,) = opened.list_finished()
     client.delete_run(find_runs(client, outcome)[0].info.run_id)
     folder = Path(resolved.checkpoint_root, outcome.identity)

@@ -21,7 +21,7 @@ def split_words(lines: Sequence[str]) -> list[list[str]]:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Callable[..., Corpus]:
+def open_joined(tmp_path: Path) -> Callable[..., Corpus]:
     """A function that imports a text and questions as two corpora and opens them joined."""
 
     def run(questions: Sequence[Example], text: Sequence[str] = TEXT, **options: Any) -> Corpus:

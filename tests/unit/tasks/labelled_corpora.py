@@ -15,8 +15,8 @@ def make_sentiment_corpus(folder: Path, train: int = 60) -> Corpus:
         split: [_make_sentence(np.random.default_rng((seed, index))) for index in range(count)]
         for seed, (split, count) in enumerate({"train": train, "valid": 20, "test": 20}.items())
     }
-    import_corpus("mood", splits, folder / "store", cache=folder / "cache")
-    return open_corpus("mood", folder / "store", folder / "cache")
+    import_corpus("sentiment", splits, folder / "store", cache=folder / "cache")
+    return open_corpus("sentiment", folder / "store", folder / "cache")
 
 
 def _make_sentence(random: np.random.Generator) -> Example:

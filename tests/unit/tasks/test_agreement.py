@@ -26,29 +26,29 @@ QUESTIONS = [
 ]
 
 
-def log_probability(model, ids, word):
+def compute_log_probability(model, ids, word):
     """Log probability of a word after ids, read from a zero state."""
     with torch.no_grad():
         logits_BTV, _ = logits(model, torch.tensor([ids]))
     return float(logits_BTV[0, -1].double().log_softmax(0)[word])
 
 
-def test_both_forms_are_scored_after_the_same_words(opened, model):
-    corpus = opened(QUESTIONS)
+def test_both_forms_are_scored_after_the_same_words(open_joined, model):
+    corpus = open_joined(QUESTIONS)
     network = model(corpus)
     answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(network, "valid")
     for row, question in enumerate(QUESTIONS):
         ((_, verb, right, wrong, _),) = question.rows["agreement"]
         before = [0, *(corpus.vocabulary.get_id(word) for word in question.sentences[0][:verb])]
         for column, form in enumerate((right, wrong)):
-            expected = -log_probability(network, before, corpus.vocabulary.get_id(form))
+            expected = -compute_log_probability(network, before, corpus.vocabulary.get_id(form))
             assert answers.nats_QC[row, column] == pytest.approx(expected, rel=1e-5)
     assert answers.credits.tolist() == [right < wrong for right, wrong in answers.nats_QC.tolist()]
 
 
-def test_the_context_text_carries_the_state_from_question_to_question(opened, model):
+def test_the_context_text_carries_the_state_from_question_to_question(open_joined, model):
     questions = QUESTIONS * 30  # more tokens than one chunk
-    corpus = opened(questions)
+    corpus = open_joined(questions)
     network = model(corpus)
     task = AgreementConfig(context="text").open(corpus, SentenceProtocol())
     answers = task.answer(network, "valid")
@@ -57,14 +57,14 @@ def test_the_context_text_carries_the_state_from_question_to_question(opened, mo
         ((_, verb, right, _, _),) = question.rows["agreement"]
         ids = [corpus.vocabulary.get_id(word) for word in question.sentences[0]]
         if row in (0, 1, 71, len(questions) - 1):
-            expected = -log_probability(network, before + ids[:verb], corpus.vocabulary.get_id(right))
+            expected = -compute_log_probability(network, before + ids[:verb], corpus.vocabulary.get_id(right))
             assert answers.nats_QC[row, 0] == pytest.approx(expected, rel=1e-4)
         before += [*ids, 0]
 
 
-def test_a_question_with_an_unknown_form_does_not_count_and_stays_in_the_answers(opened, model):
+def test_a_question_with_an_unknown_form_does_not_count_and_stays_in_the_answers(open_joined, model):
     unknown = make_question("the dog zigzags", 2, "zigzag", 0)
-    corpus = opened(
+    corpus = open_joined(
         [*QUESTIONS, unknown], text=["the dog barks", "cats bark", "seldom"] * 2 + ["once"], min_count=2
     )
     answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(model(corpus), "valid")
@@ -72,14 +72,14 @@ def test_a_question_with_an_unknown_form_does_not_count_and_stays_in_the_answers
     assert (answers.question_count, len(answers.names)) == (1, 5)
 
 
-def test_a_question_with_two_equal_forms_does_not_count(opened, model):
-    corpus = opened([*QUESTIONS, make_question("the dog barks", 2, "barks", 0)])
+def test_a_question_with_two_equal_forms_does_not_count(open_joined, model):
+    corpus = open_joined([*QUESTIONS, make_question("the dog barks", 2, "barks", 0)])
     answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(model(corpus), "valid")
     assert answers.asked_Q.tolist() == [True] * 4 + [False]
 
 
-def test_answers_are_counted_by_attractors(opened, model):
-    corpus = opened(QUESTIONS)
+def test_answers_are_counted_by_attractors(open_joined, model):
+    corpus = open_joined(QUESTIONS)
     answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(model(corpus), "valid")
     assert [
         answers.select_groups(0, 0).question_count,
@@ -95,8 +95,8 @@ def test_answers_are_counted_by_attractors(opened, model):
     assert math.isnan(answers.select_groups(5).accuracy)
 
 
-def test_the_file_of_answers_has_one_line_for_each_question(opened, model, tmp_path):
-    corpus = opened(QUESTIONS)
+def test_the_file_of_answers_has_one_line_for_each_question(open_joined, model, tmp_path):
+    corpus = open_joined(QUESTIONS)
     answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(model(corpus), "valid")
     answers.write_tsv(tmp_path / "answers.tsv")
     with (tmp_path / "answers.tsv").open() as file:
@@ -107,8 +107,8 @@ def test_the_file_of_answers_has_one_line_for_each_question(opened, model, tmp_p
         answers.write_tsv(tmp_path / "no" / "answers.tsv")
 
 
-def test_a_corpus_with_only_unknown_verbs_is_refused(opened):
-    corpus = opened([make_question("the dog zigzags", 2, "zigzag", 0)], min_count=3)
+def test_a_corpus_with_only_unknown_verbs_is_refused(open_joined):
+    corpus = open_joined([make_question("the dog zigzags", 2, "zigzag", 0)], min_count=3)
     with pytest.raises(
         CorpusError, match='1 agreement questions for valid, and a model of "text" can answer none'
     ):

@@ -16,19 +16,19 @@ from memtune.tasks.choice_credits import count_best_candidates, credit_choices
 TEXT = ["the dog barks", "the dog barks", "the dogs bark", "a cat sleeps", "a bird sleeps", "cats sleep"]
 
 
-def answers(nats, correct):
+def make_answers(nats, correct):
     nats_QC = np.array(nats, float)
     names = tuple(map(str, range(len(nats_QC))))
     asked_Q = np.array(correct) >= 0
     return Answers("completion", names, nats_QC, np.array(correct), asked_Q, np.zeros(len(names), np.int64))
 
 
-def agreement(sentence, verb, wrong):
+def make_agreement_question(sentence, verb, wrong):
     words = sentence.split()
     return Example([words], {"agreement": [(0, verb, words[verb], wrong, 0)]})
 
 
-def completion(sentence, candidates, correct):
+def make_completion_question(sentence, candidates, correct):
     words = sentence.split()
     blank = words.index("_")
     sentences = [[*words[:blank], word, *words[blank + 1 :]] for word in candidates.split()]
@@ -68,25 +68,25 @@ def test_only_exactly_equal_costs_are_ties():
 
 
 def test_accuracy_and_number_of_ties_leave_out_questions_that_do_not_count():
-    found = answers([[1, 2], [1, 1], [2, 1], [1, 1]], [0, 0, 0, -1])
+    found = make_answers([[1, 2], [1, 1], [2, 1], [1, 1]], [0, 0, 0, -1])
     assert (found.accuracy, found.tie_count, found.question_count) == (0.5, 1, 3)
 
 
 def test_accuracy_does_not_depend_on_the_order_of_the_candidates():
     nats, correct = [[1, 1, 2], [3, 1, 1], [0, 0, 0]], [0, 0, 0]
-    swapped = answers([row[::-1] for row in nats], [2, 2, 2])
-    assert answers(nats, correct).accuracy == swapped.accuracy == pytest.approx((1 / 2 + 0 + 1 / 3) / 3)
+    swapped = make_answers([row[::-1] for row in nats], [2, 2, 2])
+    assert make_answers(nats, correct).accuracy == swapped.accuracy == pytest.approx((1 / 2 + 0 + 1 / 3) / 3)
 
 
 def test_an_interval_of_ties_alone_has_no_width():
     """Every resample of questions that each count 1/2 has accuracy 1/2."""
-    assert answers([[1, 1]] * 20, [0] * 20).confidence_interval() == (0.5, 0.5)
+    assert make_answers([[1, 1]] * 20, [0] * 20).confidence_interval() == (0.5, 0.5)
 
 
 def test_ties_make_the_interval_narrower_than_the_same_accuracy_without_ties():
     """The variance of a mean of 100 credits: 0.25 / 100 without ties, 0.125 / 100 with half of them ties."""
-    without = answers([[1, 2], [2, 1]] * 50, [0] * 100).confidence_interval()
-    with_ties = answers([[1, 2], [2, 1], [1, 1], [1, 1]] * 25, [0] * 100).confidence_interval()
+    without = make_answers([[1, 2], [2, 1]] * 50, [0] * 100).confidence_interval()
+    with_ties = make_answers([[1, 2], [2, 1], [1, 1], [1, 1]] * 25, [0] * 100).confidence_interval()
     # 10,000 resamples give a quantile of a normal distribution to about 1 % of its standard deviation; the
     # lattice of possible accuracies (0.005) adds 5 % here.
     assert without == pytest.approx((0.5 - 1.96 * 0.05, 0.5 + 1.96 * 0.05), abs=0.005)
@@ -94,32 +94,38 @@ def test_ties_make_the_interval_narrower_than_the_same_accuracy_without_ties():
 
 
 def test_written_answers_name_the_number_of_best_candidates_and_the_credit(tmp_path):
-    answers([[1, 2, 3], [1, 1, 1], [1, 1, 2]], [0, 0, -1]).write_tsv(tmp_path / "answers.tsv")
+    make_answers([[1, 2, 3], [1, 1, 1], [1, 1, 2]], [0, 0, -1]).write_tsv(tmp_path / "answers.tsv")
     with (tmp_path / "answers.tsv").open() as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     assert [(row["tied"], row["right"]) for row in rows] == [("1", "1"), ("3", "0.333333"), ("2", "")]
 
 
-def test_verbs_with_equal_counts_in_an_n_gram_model_tie(opened):
+def test_verbs_with_equal_counts_in_an_n_gram_model_tie(open_joined):
     """After "birds", a context without continuations, "barks" and "bark" have equal continuation counts."""
-    questions = [agreement("the dog barks", 2, "bark"), agreement("birds bark", 1, "barks")]
-    corpus = opened(questions, text=[*TEXT, "birds"])
+    questions = [
+        make_agreement_question("the dog barks", 2, "bark"),
+        make_agreement_question("birds bark", 1, "barks"),
+    ]
+    corpus = open_joined(questions, text=[*TEXT, "birds"])
     found = AgreementConfig().open(corpus, SentenceProtocol()).answer(fit_bigrams(corpus), "valid")
     assert found.credits.tolist() == [1, 0.5]
     assert (found.accuracy, found.tie_count) == (0.75, 1)
 
 
-def test_metrics_hold_accuracy_cost_and_number_of_ties(opened):
+def test_metrics_hold_accuracy_cost_and_number_of_ties(open_joined):
     """The cost that compares champions counts the tie as half a mistake."""
-    questions = [agreement("the dog barks", 2, "bark"), agreement("birds bark", 1, "barks")]
-    corpus = opened(questions, text=[*TEXT, "birds"])
+    questions = [
+        make_agreement_question("the dog barks", 2, "bark"),
+        make_agreement_question("birds bark", 1, "barks"),
+    ]
+    corpus = open_joined(questions, text=[*TEXT, "birds"])
     metrics = AgreementConfig().open(corpus, SentenceProtocol()).evaluate(fit_bigrams(corpus), "valid")
     assert (metrics.accuracy, metrics.ties, metrics.cost("accuracy")) == (0.75, 1, 0.25)
 
 
-def test_an_n_gram_model_ties_candidates_outside_its_vocabulary(opened):
-    question = completion("the dog _", "zebra gnu yak cats", 1)
-    corpus = opened([question], text=[*TEXT * 2, "once"], min_count=2)
+def test_an_n_gram_model_ties_candidates_outside_its_vocabulary(open_joined):
+    question = make_completion_question("the dog _", "zebra gnu yak cats", 1)
+    corpus = open_joined([question], text=[*TEXT * 2, "once"], min_count=2)
     found = (
         CompletionConfig(unknown="skip").open(corpus, SentenceProtocol()).answer(fit_bigrams(corpus), "valid")
     )
@@ -127,10 +133,12 @@ def test_an_n_gram_model_ties_candidates_outside_its_vocabulary(opened):
     assert found.accuracy == pytest.approx(1 / 3)
 
 
-def test_a_network_reads_equal_sentences_once(opened, model, monkeypatch):
+def test_a_network_reads_equal_sentences_once(open_joined, model, monkeypatch):
     """Rounding in a batched matrix product may depend on the row, so equal sentences must share one score."""
-    questions = [completion("the dog barks near a _", "zebra gnu yak dog", 0) for _ in range(60)]
-    corpus = opened(questions, text=[*TEXT, "near near near", *TEXT, "once"], min_count=2)
+    questions = [
+        make_completion_question("the dog barks near a _", "zebra gnu yak dog", 0) for _ in range(60)
+    ]
+    corpus = open_joined(questions, text=[*TEXT, "near near near", *TEXT, "once"], min_count=2)
     network = model(corpus)
     rows_read: list[int] = []
     read = network.candidate_nats

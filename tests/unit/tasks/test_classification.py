@@ -37,34 +37,34 @@ each_task = pytest.mark.parametrize(
 
 
 @pytest.fixture(scope="module")
-def mood(tmp_path_factory):
-    return make_sentiment_corpus(tmp_path_factory.mktemp("mood"))
+def sentiment_corpus(tmp_path_factory):
+    return make_sentiment_corpus(tmp_path_factory.mktemp("sentiment"))
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory):
+def inference_corpus(tmp_path_factory):
     return make_inference_corpus(tmp_path_factory.mktemp("pairs"))
 
 
 @pytest.fixture
-def corpus_of(mood, pairs):
-    return lambda task: mood if task.kind == "sentiment" else pairs
+def corpus_of(sentiment_corpus, inference_corpus):
+    return lambda task: sentiment_corpus if task.kind == "sentiment" else inference_corpus
 
 
-def sentence(corpus, split, number) -> list[int]:
+def read_sentence(corpus, split, number) -> list[int]:
     text = corpus[split]
     start = text.starts[number]
     return text.read_tokens(start, start + text.lengths[number] - 1).tolist()
 
 
-def expected_examples(task, corpus, split, training) -> Counter:
+def list_expected_examples(task, corpus, split, training) -> Counter:
     """Examples from the tables, row by row: words, the second sentence or the span, and the class."""
     rows = corpus.annotations[task.kind][split].to_pylist()
     if task.kind == "inference":
         return Counter(
             (
-                tuple(sentence(corpus, split, row["premise"])),
-                tuple(sentence(corpus, split, row["hypothesis"])),
+                tuple(read_sentence(corpus, split, row["premise"])),
+                tuple(read_sentence(corpus, split, row["hypothesis"])),
                 row["label"],
             )
             for row in rows
@@ -76,7 +76,7 @@ def expected_examples(task, corpus, split, training) -> Counter:
         rows = [row for row in rows if row["root"]]
     return Counter(
         (
-            tuple(sentence(corpus, split, row["sentence"])),
+            tuple(read_sentence(corpus, split, row["sentence"])),
             (row["start"], row["stop"]),
             row["label"] if task.classes == 5 else int(row["label"] > 2),
         )
@@ -84,7 +84,7 @@ def expected_examples(task, corpus, split, training) -> Counter:
     )
 
 
-def examples_of(task, batch) -> list:
+def list_examples(task, batch) -> list:
     """The examples of a batch in the same form, without padding."""
     labels = batch.labels_N.tolist()
     if task.kind == "inference":
@@ -101,7 +101,7 @@ def examples_of(task, batch) -> list:
     ]
 
 
-def batches(plan) -> list:
+def list_batches(plan) -> list:
     return [plan.batch(index) for index in range(len(plan))]
 
 
@@ -109,12 +109,14 @@ def batches(plan) -> list:
 def test_an_epoch_reads_every_example_once(task, corpus_of):
     corpus = corpus_of(task)
     opened = task.open(corpus, PROTOCOL)
-    expected = expected_examples(task, corpus, "train", training=True)
+    expected = list_expected_examples(task, corpus, "train", training=True)
     for seed, epoch in ((0, 0), (0, 1), (1, 0)):
         plan = opened.training_plan(seed, epoch)
-        read = Counter(example for batch in batches(plan) for example in examples_of(task, batch))
+        read = Counter(example for batch in list_batches(plan) for example in list_examples(task, batch))
         assert read == expected
-        assert plan.token_count == opened.epoch_tokens == sum(batch.token_count for batch in batches(plan))
+        assert (
+            plan.token_count == opened.epoch_tokens == sum(batch.token_count for batch in list_batches(plan))
+        )
 
 
 @each_task
@@ -122,10 +124,10 @@ def test_an_epoch_reads_every_example_once(task, corpus_of):
 def test_an_evaluation_reads_each_whole_sentence_once(task, split, corpus_of):
     corpus = corpus_of(task)
     model = build_model(task, READER, len(corpus.vocabulary), seed=1).double()
-    nats, correct, expected = 0.0, 0, expected_examples(task, corpus, split, training=False)
+    nats, correct, expected = 0.0, 0, list_expected_examples(task, corpus, split, training=False)
     model.eval()
     for *example, label in expected.elements():
-        logits_C = model(*alone(task, example))[0]
+        logits_C = model(*make_single_batch(task, example))[0]
         nats -= logits_C.log_softmax(0)[label].item()
         correct += int(logits_C.argmax()) == label
     count = expected.total()
@@ -136,7 +138,7 @@ def test_an_evaluation_reads_each_whole_sentence_once(task, split, corpus_of):
     assert (metrics.accuracy, metrics.questions, metrics.tokens) == (correct / count, count, count)
 
 
-def alone(task, example) -> tuple[torch.Tensor, ...]:
+def make_single_batch(task, example) -> tuple[torch.Tensor, ...]:
     first, second = example
     if task.kind == "inference":
         return (
@@ -163,7 +165,7 @@ def test_the_loss_is_the_cross_entropy_of_the_labels(task, corpus_of):
 def test_batches_hold_examples_of_similar_length_in_an_order_given_by_the_seed(tmp_path):
     corpus = make_sentiment_corpus(tmp_path, train=300)
     opened = SentimentConfig().open(corpus, SentenceProtocol(batch_size=5))
-    lengths = [batch.arguments[3].tolist() for batch in batches(opened.training_plan(0, 0))]
+    lengths = [batch.arguments[3].tolist() for batch in list_batches(opened.training_plan(0, 0))]
     assert {len(batch) for batch in lengths} == {5}
     assert max(max(batch) - min(batch) for batch in lengths) <= 1
     longest = [max(batch) for batch in lengths]
@@ -176,7 +178,7 @@ def test_batches_hold_examples_of_similar_length_in_an_order_given_by_the_seed(t
     )
 
 
-def trial(task, epochs: float = 3, seed: int = 3, **optimiser) -> TrialConfig:
+def make_trial(task, epochs: float = 3, seed: int = 3, **optimiser) -> TrialConfig:
     data = {
         "task": task.model_dump(mode="json"),
         "model": {"family": "lstmn", "width": 8, "embedding_width": 6, "initial_range": 0.5},
@@ -205,7 +207,7 @@ LEARNABLE_TASKS = [
 )
 def test_a_trainer_beats_chance_and_its_model_is_evaluated(task, corpus_of, tmp_path):
     corpus = corpus_of(task)
-    trainer = GradientTrainer(trial(task, epochs=12), corpus)
+    trainer = GradientTrainer(make_trial(task, epochs=12), corpus)
     while not trainer.finished:
         trainer.advance()
     chance = 1 / trainer._task.outcome_count
@@ -213,13 +215,13 @@ def test_a_trainer_beats_chance_and_its_model_is_evaluated(task, corpus_of, tmp_
     assert trainer.best.cost == pytest.approx(1 - trainer.best.valid_accuracy)
     assert trainer.curve[-1].train_loss < 0.7 * trainer.curve[0].train_loss
     metrics = evaluate(trainer.model, corpus, PROTOCOL, "test", task=task)
-    assert metrics.questions == expected_examples(task, corpus, "test", training=False).total()
+    assert metrics.questions == list_expected_examples(task, corpus, "test", training=False).total()
 
 
 @pytest.mark.parametrize("task", [SENTIMENTS[1], INFERENCES[2]], ids=lambda task: task.kind)
 def test_a_trial_resumed_between_epochs_ends_with_the_same_bits(task, corpus_of, tmp_path):
     corpus = corpus_of(task)
-    config = trial(task, epochs=2.5)
+    config = make_trial(task, epochs=2.5)
     config = config.model_copy(update={"training": config.training.model_copy(update={"report_every": 37})})
     uninterrupted = GradientTrainer(config, corpus)
     while not uninterrupted.finished:
@@ -236,7 +238,7 @@ def test_a_trial_resumed_between_epochs_ends_with_the_same_bits(task, corpus_of,
         assert torch.equal(resumed.model.state_dict()[name], tensor), name
 
 
-def with_vectors(corpus, width: int):
+def add_vectors(corpus, width: int):
     """The corpus with a pretrained vector for every other word."""
     random = np.random.default_rng(0)
     values_VE = random.normal(size=(len(corpus.vocabulary), width)).astype(np.float32)
@@ -247,7 +249,7 @@ def with_vectors(corpus, width: int):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("task", [SENTIMENTS[0], INFERENCES[0]], ids=lambda task: task.kind)
 def test_gradients_of_pretrained_words_are_scaled_only_in_the_first_epoch(task, corpus_of, sparse):
-    corpus = with_vectors(corpus_of(task), width=4)
+    corpus = add_vectors(corpus_of(task), width=4)
     task = task.model_copy(update={"first_epoch_scale": 0.25})
     opened = task.open(corpus, PROTOCOL)
     model: Any = build_model(task, READER, len(corpus.vocabulary), seed=1).eval()
@@ -259,7 +261,7 @@ def test_gradients_of_pretrained_words_are_scaled_only_in_the_first_epoch(task, 
     def gradient(epoch):
         opened.on_epoch_start(model, epoch)
         model.zero_grad()
-        for batch in batches(opened.training_plan(0, 0)):
+        for batch in list_batches(opened.training_plan(0, 0)):
             opened.loss(model, batch, None)[0].backward()
         return table.weight.grad.to_dense() if sparse else table.weight.grad.clone()
 
@@ -270,15 +272,16 @@ def test_gradients_of_pretrained_words_are_scaled_only_in_the_first_epoch(task, 
     torch.testing.assert_close(gradient(0), first)
 
 
-def test_vectors_of_another_width_are_refused(mood):
+def test_vectors_of_another_width_are_refused(sentiment_corpus):
     with pytest.raises(ConfigurationError, match="embedding_width = 7"):
-        GradientTrainer(trial(SENTIMENTS[0]), with_vectors(mood, width=7))
+        GradientTrainer(make_trial(SENTIMENTS[0]), add_vectors(sentiment_corpus, width=7))
 
 
-def test_pretrained_vectors_can_be_switched_off(mood):
+def test_pretrained_vectors_can_be_switched_off(sentiment_corpus):
     task = SentimentConfig(pretrained_vectors=False)
     plain, with_unused_vectors = (
-        GradientTrainer(trial(task), corpus) for corpus in (mood, with_vectors(mood, width=7))
+        GradientTrainer(make_trial(task), corpus)
+        for corpus in (sentiment_corpus, add_vectors(sentiment_corpus, width=7))
     )
     models: list[Any] = [plain.model, with_unused_vectors.model]
     tables = [model.find_embedding_tables()[0] for model in models]
@@ -286,10 +289,10 @@ def test_pretrained_vectors_can_be_switched_off(mood):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_inference_freezes_pretrained_words_in_the_first_epoch(shared, pairs, tmp_path):
+def test_inference_freezes_pretrained_words_in_the_first_epoch(shared, inference_corpus, tmp_path):
     """They stay frozen after a restart within the epoch, and train in later epochs."""
-    corpus = with_vectors(pairs, width=6)
-    config = trial(InferenceConfig(shared_reader=shared), epochs=2)
+    corpus = add_vectors(inference_corpus, width=6)
+    config = make_trial(InferenceConfig(shared_reader=shared), epochs=2)
     every = config.training.model_copy(update={"report_every": 30})
     trainer = GradientTrainer(config.model_copy(update={"training": every}), corpus)
     trainer.advance()
@@ -333,14 +336,14 @@ def test_a_corpus_without_the_labels_is_refused(task, other, corpus_of, tmp_path
 @pytest.mark.parametrize(
     "protocol", [StreamProtocol(), SentenceProtocol(variant="tran2016")], ids=lambda p: p.kind
 )
-def test_a_protocol_without_complete_sentences_is_refused(protocol, mood):
+def test_a_protocol_without_complete_sentences_is_refused(protocol, sentiment_corpus):
     with pytest.raises(ConfigurationError, match=r'set protocol\.kind = "sentence"'):
-        SentimentConfig().open(mood, protocol)
+        SentimentConfig().open(sentiment_corpus, protocol)
 
 
-def test_an_evaluation_of_a_split_without_labels_names_it(mood):
-    opened = SentimentConfig().open(mood, PROTOCOL)
-    model: Any = build_model(SentimentConfig(), READER, len(mood.vocabulary), seed=1)
+def test_an_evaluation_of_a_split_without_labels_names_it(sentiment_corpus):
+    opened = SentimentConfig().open(sentiment_corpus, PROTOCOL)
+    model: Any = build_model(SentimentConfig(), READER, len(sentiment_corpus.vocabulary), seed=1)
     with pytest.raises(CorpusError, match='no labels for "held"; it has train, valid, test'):
         opened.evaluate(model, "held")
 
@@ -358,7 +361,7 @@ def test_an_n_gram_model_is_refused(task):
         task.build(KneserNeyConfig(), 10)
 
 
-def test_any_network_reads_the_two_sentences_separately(pairs):
+def test_any_network_reads_the_two_sentences_separately(inference_corpus):
     task = InferenceConfig()
-    model: Any = build_model(task, LSTMConfig(width=5), len(pairs.vocabulary), seed=1)
-    assert 0 <= task.open(pairs, PROTOCOL).evaluate(model, "valid").accuracy <= 1
+    model: Any = build_model(task, LSTMConfig(width=5), len(inference_corpus.vocabulary), seed=1)
+    assert 0 <= task.open(inference_corpus, PROTOCOL).evaluate(model, "valid").accuracy <= 1

@@ -15,7 +15,7 @@ from memtune.tasks import Answers, CompletionConfig, ContinuousCache
 from memtune.training import evaluate
 
 
-def question(name: str, sentence: str, candidates: str, answer: int) -> Example:
+def make_question(name: str, sentence: str, candidates: str, answer: int) -> Example:
     """A question whose sentence has "_" in the place of the candidates."""
     words, choices = sentence.split(), candidates.split()
     blank = words.index("_")
@@ -24,13 +24,13 @@ def question(name: str, sentence: str, candidates: str, answer: int) -> Example:
 
 
 QUESTIONS = [
-    question("1", "the _ barks", "dog dogs cat sleeps near", 0),
-    question("2", "_ near the cats bark at a dog near a dog", "cats dogs dog a the", 1),
-    question("3", "Dogs _", "sleep BARK sleeps cat at", 1),
+    make_question("1", "the _ barks", "dog dogs cat sleeps near", 0),
+    make_question("2", "_ near the cats bark at a dog near a dog", "cats dogs dog a the", 1),
+    make_question("3", "Dogs _", "sleep BARK sleeps cat at", 1),
 ]
 
 
-def nats_of(model, corpus, words):
+def compute_nats(model, corpus, words):
     """Nats of one sentence, read alone."""
     ids = [corpus.vocabulary.get_id(word) for word in words]
     text = torch.tensor([[0, *ids, 0]])
@@ -38,38 +38,38 @@ def nats_of(model, corpus, words):
         return float(negative_log_likelihood(model, text[:, :-1], text[:, 1:])[0])
 
 
-def test_the_cost_of_a_candidate_is_that_of_its_whole_sentence(opened, model):
-    corpus = opened(QUESTIONS)
+def test_the_cost_of_a_candidate_is_that_of_its_whole_sentence(open_joined, model):
+    corpus = open_joined(QUESTIONS)
     network = model(corpus)
     answers = CompletionConfig().open(corpus, SentenceProtocol()).answer(network, "valid")
     for row, example in enumerate(QUESTIONS[:2]):
-        expected = [nats_of(network, corpus, sentence) for sentence in example.sentences]
+        expected = [compute_nats(network, corpus, sentence) for sentence in example.sentences]
         assert answers.nats_QC[row] == pytest.approx(expected, rel=1e-5)
     assert answers.names == ("1", "2", "3")
 
 
-def test_questions_in_another_case_are_read_in_the_case_of_the_text(opened, model):
-    corpus = opened(QUESTIONS)
+def test_questions_in_another_case_are_read_in_the_case_of_the_text(open_joined, model):
+    corpus = open_joined(QUESTIONS)
     network = model(corpus)
     answers = CompletionConfig().open(corpus, SentenceProtocol()).answer(network, "valid")
-    assert answers.nats_QC[2, 1] == pytest.approx(nats_of(network, corpus, ["dogs", "bark"]), rel=1e-5)
+    assert answers.nats_QC[2, 1] == pytest.approx(compute_nats(network, corpus, ["dogs", "bark"]), rel=1e-5)
 
 
-def test_an_n_gram_model_completes_sentences_too(opened):
-    corpus = opened(QUESTIONS)
+def test_an_n_gram_model_completes_sentences_too(open_joined):
+    corpus = open_joined(QUESTIONS)
     task = CompletionConfig().open(corpus, SentenceProtocol())
     plan = SentenceProtocol().evaluation_plan(corpus["train"], 10**6)
     tokens = np.concatenate([plan.batch(i).targets_BT.numpy().ravel() for i in range(len(plan))])
     starts = np.flatnonzero(np.concatenate(([True], tokens[:-1] == 0)))
     fitted = KneserNeyConfig(order=3).fit(tokens, starts, len(corpus.vocabulary))
     answers = task.answer(fitted, "valid")
-    expected = [nats_of(fitted, corpus, sentence) for sentence in QUESTIONS[0].sentences]
+    expected = [compute_nats(fitted, corpus, sentence) for sentence in QUESTIONS[0].sentences]
     assert answers.nats_QC[0] == pytest.approx(expected, rel=1e-9)
     assert answers.credits[0] == 1
 
 
-def test_the_metrics_combine_those_of_the_text_with_the_accuracy_of_the_answers(opened, model):
-    corpus = opened(QUESTIONS)
+def test_the_metrics_combine_those_of_the_text_with_the_accuracy_of_the_answers(open_joined, model):
+    corpus = open_joined(QUESTIONS)
     network, task = model(corpus), CompletionConfig().open(corpus, SentenceProtocol())
     metrics, answers = task.evaluate(network, "valid"), task.answer(network, "valid")
     assert metrics.tokens == corpus["valid"].token_count
@@ -77,15 +77,15 @@ def test_the_metrics_combine_those_of_the_text_with_the_accuracy_of_the_answers(
     assert metrics.cost("accuracy") == 1 - answers.accuracy
 
 
-def test_words_outside_the_vocabulary_are_counted_or_left_out(opened, model):
-    questions = [question("1", "the zebra _", "barks sleeps", 0)]
-    corpus = opened(questions, min_count=3, text=[*["the dog barks", "a dog sleeps"] * 3, "unseen"])
+def test_words_outside_the_vocabulary_are_counted_or_left_out(open_joined, model):
+    questions = [make_question("1", "the zebra _", "barks sleeps", 0)]
+    corpus = open_joined(questions, min_count=3, text=[*["the dog barks", "a dog sleeps"] * 3, "unseen"])
     network = model(corpus)
     counted, skipped = (
         CompletionConfig(unknown=unknown).open(corpus, SentenceProtocol()).answer(network, "valid")
         for unknown in ("count", "skip")
     )
-    whole = nats_of(network, corpus, ["the", "zebra", "barks"])
+    whole = compute_nats(network, corpus, ["the", "zebra", "barks"])
     text = torch.tensor([[0, *(corpus.vocabulary.get_id(word) for word in ("the", "zebra", "barks")), 0]])
     mask = torch.tensor([[True, False, True, True]])
     with torch.no_grad():
@@ -94,20 +94,20 @@ def test_words_outside_the_vocabulary_are_counted_or_left_out(opened, model):
     assert skipped.nats_QC[0, 0] == pytest.approx(rest, rel=1e-5)
 
 
-def test_unknown_words_are_refused_by_a_vocabulary_without_unk(opened):
-    corpus = opened([question("1", "the zebra _", "barks sleeps", 0)], unknown="refuse")
+def test_unknown_words_are_refused_by_a_vocabulary_without_unk(open_joined):
+    corpus = open_joined([make_question("1", "the zebra _", "barks sleeps", 0)], unknown="refuse")
     with pytest.raises(CorpusError, match=r"zebra.*--unknown map"):
         CompletionConfig().open(corpus, SentenceProtocol())
 
 
-def test_the_error_for_a_text_without_questions_explains_how_to_join_them(opened):
+def test_the_error_for_a_text_without_questions_explains_how_to_join_them(open_joined):
     agreement = [Example([["the", "dog", "barks"]], {"agreement": [(0, 2, "barks", "bark", 0)]})]
     with pytest.raises(CorpusError, match=r"has no completion questions.*text\+QUESTIONS"):
-        CompletionConfig().open(opened(agreement), SentenceProtocol())
+        CompletionConfig().open(open_joined(agreement), SentenceProtocol())
 
 
-def test_questions_with_unequal_numbers_of_candidates_are_refused(opened, model):
-    corpus = opened([QUESTIONS[0], question("4", "the _", "dog cat", 0)])
+def test_questions_with_unequal_numbers_of_candidates_are_refused(open_joined, model):
+    corpus = open_joined([QUESTIONS[0], make_question("4", "the _", "dog cat", 0)])
     task = CompletionConfig().open(corpus, SentenceProtocol())
     with pytest.raises(CorpusError, match="equal numbers of candidates"):
         task.answer(model(corpus), "valid")
@@ -129,9 +129,9 @@ def test_published_scores_give_their_published_accuracy(scores, accuracy):
     assert (round(answers.accuracy, 4), answers.tie_count) == (accuracy, 0)
 
 
-def test_questions_without_answers_can_be_scored_but_give_no_accuracy(opened, model):
-    unanswered = [question(f"{number}", "the _ barks", "dog cat", -1) for number in range(3)]
-    corpus = opened(unanswered)
+def test_questions_without_answers_can_be_scored_but_give_no_accuracy(open_joined, model):
+    unanswered = [make_question(f"{number}", "the _ barks", "dog cat", -1) for number in range(3)]
+    corpus = open_joined(unanswered)
     with pytest.raises(
         CorpusError, match=r'"asked" has 3 .* for valid, and a model of "text" can answer none.*--option ans'
     ):
@@ -141,8 +141,8 @@ def test_questions_without_answers_can_be_scored_but_give_no_accuracy(opened, mo
     assert task.evaluate(model(corpus), "valid").accuracy is None
 
 
-def test_an_evaluation_with_a_cache_answers_questions_without_it(opened, model):
-    corpus = opened(QUESTIONS)
+def test_an_evaluation_with_a_cache_answers_questions_without_it(open_joined, model):
+    corpus = open_joined(QUESTIONS)
     network, task, protocol = model(corpus), CompletionConfig(), SentenceProtocol()
     plain = evaluate(network, corpus, protocol, "valid", task=task)
     cached = evaluate(

@@ -24,7 +24,7 @@ from memtune.tasks import (
 )
 from memtune.values import parse
 from tests.golden.tiny_corpus import make_tiny_corpus
-from tests.oracles.continuous_cache import cached_nats
+from tests.oracles.continuous_cache import compute_cached_nats
 
 WIDE = {"width": 8, "initial_range": 0.5}
 MODELS = [
@@ -45,11 +45,11 @@ def corpus(tmp_path_factory):
     return make_tiny_corpus(tmp_path_factory.mktemp("corpus"))
 
 
-def model_of(config, corpus):
+def make_model(config, corpus):
     return build_model(config, len(corpus.vocabulary), seed=1).double().eval()
 
 
-def texts_of(corpus, protocol) -> list[list[int]]:
+def list_texts(corpus, protocol) -> list[list[int]]:
     """The texts of the validation split, in order; the state is carried within a text."""
     split = corpus["valid"]
     if protocol is STREAM:
@@ -68,9 +68,9 @@ def texts_of(corpus, protocol) -> list[list[int]]:
 @each_protocol
 @pytest.mark.parametrize("size", [1, 7, 100, 5000])
 def test_the_loss_matches_the_equations(corpus, config, protocol, size):
-    model, cache = model_of(config, corpus), ContinuousCache(size=size, flatness=0.7, weight=0.2)
+    model, cache = make_model(config, corpus), ContinuousCache(size=size, flatness=0.7, weight=0.2)
     with torch.no_grad():
-        expected = cached_nats(model, texts_of(corpus, protocol), size, 0.7, 0.2)
+        expected = compute_cached_nats(model, list_texts(corpus, protocol), size, 0.7, 0.2)
     found = evaluate_with_cache(model, corpus, protocol, "valid", cache)
     assert found.tokens == len(expected)
     assert found.loss == pytest.approx(sum(expected) / len(expected), rel=1e-12)
@@ -80,7 +80,7 @@ def test_the_loss_matches_the_equations(corpus, config, protocol, size):
 @each_protocol
 @pytest.mark.parametrize("block", [1, 100_000])
 def test_the_loss_does_not_depend_on_the_block_size(corpus, monkeypatch, protocol, block):
-    model, cache = model_of(MODELS[0], corpus), ContinuousCache(size=300, flatness=0.7, weight=0.2)
+    model, cache = make_model(MODELS[0], corpus), ContinuousCache(size=300, flatness=0.7, weight=0.2)
     expected = evaluate_with_cache(model, corpus, protocol, "train", cache).loss
     monkeypatch.setattr(continuous_cache, "BLOCK_WORDS", block)
     found = evaluate_with_cache(model, corpus, protocol, "train", cache).loss
@@ -90,7 +90,7 @@ def test_the_loss_does_not_depend_on_the_block_size(corpus, monkeypatch, protoco
 @each_model
 @each_protocol
 def test_a_weight_of_zero_gives_the_plain_perplexity(corpus, config, protocol):
-    model, cache = model_of(config, corpus), ContinuousCache(size=50, weight=0.0)
+    model, cache = make_model(config, corpus), ContinuousCache(size=50, weight=0.0)
     plain = LanguageModelling(corpus, protocol).evaluate(model, "valid")
     found = evaluate_with_cache(model, corpus, protocol, "valid", cache)
     assert found.tokens == plain.tokens
@@ -99,8 +99,8 @@ def test_a_weight_of_zero_gives_the_plain_perplexity(corpus, config, protocol):
 
 def test_equal_states_give_the_frequencies_of_the_last_words(corpus):
     """With zero weights the model is uniform and the cache gives frequencies among the last ten words."""
-    text = texts_of(corpus, STREAM)[0]
-    model = model_of(LSTMConfig(width=3, initial_range=0.0), corpus)
+    text = list_texts(corpus, STREAM)[0]
+    model = make_model(LSTMConfig(width=3, initial_range=0.0), corpus)
     uniform = 1 / len(corpus.vocabulary)
     expected = -math.log(uniform)
     for place in range(1, len(text)):
@@ -112,7 +112,7 @@ def test_equal_states_give_the_frequencies_of_the_last_words(corpus):
 
 
 def test_tune_cache_chooses_the_setting_with_the_lowest_loss(corpus):
-    model = model_of(MODELS[0], corpus)
+    model = make_model(MODELS[0], corpus)
     grid = CacheGrid(size=30, flatnesses=(0.0, 0.5, 2.0), weights=(0.0, 0.1, 0.4))
     losses = {
         (flatness, weight): evaluate_with_cache(
@@ -131,7 +131,7 @@ def test_tune_cache_chooses_the_setting_with_the_lowest_loss(corpus):
 
 
 def test_an_evaluation_restores_training_mode(corpus):
-    model = model_of(MODELS[0], corpus).train()
+    model = make_model(MODELS[0], corpus).train()
     evaluate_with_cache(model, corpus, STREAM, "valid", ContinuousCache())
     assert model.training
 

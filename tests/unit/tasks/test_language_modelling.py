@@ -19,11 +19,11 @@ def corpus(tmp_path_factory):
     return make_tiny_corpus(tmp_path_factory.mktemp("corpus"))
 
 
-def _model(config, corpus):
+def _make_model(config, corpus):
     return build_model(config, len(corpus.vocabulary), seed=1).double()
 
 
-def _nats(model, inputs_T, targets_T) -> float:
+def _compute_nats(model, inputs_T, targets_T) -> float:
     """Summed nats of one row read at once, from a zero state, without dropout."""
     model.eval()
     with torch.no_grad():
@@ -33,10 +33,10 @@ def _nats(model, inputs_T, targets_T) -> float:
 
 
 @each_model
-def test_sentences_are_scored_as_if_read_one_by_one(corpus, config):
-    model, split = _model(config, corpus), corpus["valid"]
+def test_sentences_are_scored_like_single_sentences(corpus, config):
+    model, split = _make_model(config, corpus), corpus["valid"]
     texts = [split.read_tokens(a, a + n).tolist() for a, n in zip(split.starts, split.lengths, strict=True)]
-    expected = sum(_nats(model, [0, *text[:-1]], text) for text in texts)
+    expected = sum(_compute_nats(model, [0, *text[:-1]], text) for text in texts)
     metrics = LanguageModelling(corpus, SentenceProtocol()).evaluate(model, "valid")
     assert metrics.tokens == split.token_count
     assert metrics.loss == pytest.approx(expected / split.token_count, rel=1e-12)
@@ -45,9 +45,12 @@ def test_sentences_are_scored_as_if_read_one_by_one(corpus, config):
 
 @each_model
 @pytest.mark.parametrize("split", ["valid", "train"])
-def test_a_stream_is_scored_as_if_read_at_once(corpus, config, split):
-    model, text = _model(config, corpus), corpus[split].read_tokens(0, corpus[split].token_count).tolist()
-    expected = _nats(model, [0, *text[:-1]], text) / len(text)
+def test_a_stream_is_scored_like_one_text(corpus, config, split):
+    model, text = (
+        _make_model(config, corpus),
+        corpus[split].read_tokens(0, corpus[split].token_count).tolist(),
+    )
+    expected = _compute_nats(model, [0, *text[:-1]], text) / len(text)
     metrics = LanguageModelling(corpus, StreamProtocol()).evaluate(model, split)
     assert metrics.loss == pytest.approx(expected, rel=1e-12)
 
@@ -63,7 +66,7 @@ def test_perplexity_does_not_depend_on_the_batch_size(corpus, config, kind):
 
 
 @each_model
-def test_perplexity_does_not_depend_on_how_an_evaluation_is_cut(corpus, config):
+def test_perplexity_does_not_depend_on_the_batches_of_an_evaluation(corpus, config):
     """Batches of one sentence and batches of hundreds differ only by float32 sums in another order."""
     model = build_model(config, len(corpus.vocabulary), seed=1).eval()
     task, plan = LanguageModelling(corpus, SentenceProtocol()), SentenceProtocol().evaluation_plan
@@ -75,16 +78,16 @@ def test_perplexity_does_not_depend_on_how_an_evaluation_is_cut(corpus, config):
     assert totals[0] == pytest.approx(totals[2], rel=1e-6)
 
 
-def test_an_evaluation_leaves_training_mode_and_gradients_as_they_were(corpus):
-    model = _model(MODELS[0], corpus).train()
+def test_an_evaluation_does_not_change_training_mode_and_gradients(corpus):
+    model = _make_model(MODELS[0], corpus).train()
     LanguageModelling(corpus, SentenceProtocol()).evaluate(model, "valid")
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_the_state_goes_on_without_its_graph(corpus):
+def test_the_carried_state_has_no_graph(corpus):
     task = LanguageModelling(corpus, StreamProtocol(batch_size=2, length=5))
-    model, plan = _model(MODELS[0], corpus), task.training_plan(0, 0)
+    model, plan = _make_model(MODELS[0], corpus), task.training_plan(0, 0)
     _, state = task.loss(model, plan.batch(0), None)
     assert not any(tensor.requires_grad for tensor in state.values())
     carried, _ = task.loss(model.eval(), plan.batch(1), state)
@@ -92,9 +95,9 @@ def test_the_state_goes_on_without_its_graph(corpus):
     assert carried.item() != fresh.item()
 
 
-def test_sentences_forget_the_batch_before(corpus):
+def test_sentences_start_without_the_state_of_the_previous_batch(corpus):
     task = LanguageModelling(corpus, SentenceProtocol(batch_size=2))
-    model, batch = _model(MODELS[0], corpus).eval(), task.training_plan(0, 0).batch(0)
+    model, batch = _make_model(MODELS[0], corpus).eval(), task.training_plan(0, 0).batch(0)
     loss, state = task.loss(model, batch, None)
     assert task.loss(model, batch, state)[0].item() == loss.item()
 

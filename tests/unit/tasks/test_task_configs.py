@@ -1,4 +1,4 @@
-"""Facts that task configurations state: units of predictions, and splits that can be evaluated."""
+"""Properties of task configurations: units of predictions, and splits that can be evaluated."""
 
 from typing import Any
 
@@ -49,9 +49,11 @@ def test_question_tasks_are_those_that_a_language_model_answers():
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
-def test_a_split_is_evaluable_where_it_has_everything_that_the_task_reads(opened, task, protocol, evaluable):
+def test_a_split_is_evaluable_where_it_has_everything_that_the_task_reads(
+    open_joined, task, protocol, evaluable
+):
     """A text with three splits and no trees, joined with agreement questions for the validation split."""
-    corpus = opened([QUESTION])
+    corpus = open_joined([QUESTION])
     splits = ("train", "valid", "test", "other")
     assert [split for split in splits if task.is_evaluable(corpus, protocol, split)] == evaluable
 

@@ -1,4 +1,4 @@
-"""A tracking store in a sqlite file, made once and copied for every test."""
+"""A tracking store in a sqlite file, created once and copied for every test."""
 
 import shutil
 from pathlib import Path

@@ -47,15 +47,15 @@ def test_commands_of_a_key_arrive_in_order(queue, receiver):
     assert receiver.arrived == [("a", number) for number in range(100)]
 
 
-def test_a_failed_delivery_is_repeated_from_where_it_stopped(queue, receiver):
-    receiver.failures = [OSError("away"), OSError("away")]
+def test_a_failed_delivery_is_repeated_from_the_failed_command(queue, receiver):
+    receiver.failures = [OSError("unavailable"), OSError("unavailable")]
     queue.put("a", 1, 2)
     assert queue.flush(10)
     assert receiver.arrived == [("a", 1), ("a", 2)]
 
 
 def test_an_outage_is_logged_once(queue, receiver, caplog):
-    receiver.failures = [OSError("away")] * 4
+    receiver.failures = [OSError("unavailable")] * 4
     with caplog.at_level(logging.WARNING, "memtune.tracking"):
         queue.put("a", 1)
         assert queue.flush(10)
@@ -65,7 +65,7 @@ def test_an_outage_is_logged_once(queue, receiver, caplog):
     ]
 
 
-def test_a_command_that_is_refused_for_good_is_dropped_and_the_next_is_delivered(queue, receiver):
+def test_a_permanently_refused_command_is_dropped_and_the_next_is_delivered(queue, receiver):
     receiver.failures = [ValueError("never")]
     queue.put("a", 1, 2)
     assert queue.flush(10)
@@ -73,7 +73,7 @@ def test_a_command_that_is_refused_for_good_is_dropped_and_the_next_is_delivered
     assert len(queue.problems) == 1
 
 
-def test_putting_does_not_wait_for_the_delivery(queue, receiver):
+def test_put_does_not_wait_for_the_delivery(queue, receiver):
     receiver.open.clear()
     queue.put("a", 1)
     started = time.perf_counter()
@@ -85,20 +85,20 @@ def test_putting_does_not_wait_for_the_delivery(queue, receiver):
     assert queue.flush(10)
 
 
-def test_closing_ends_the_thread_though_nothing_can_be_delivered(receiver):
+def test_closing_ends_the_thread_if_nothing_can_be_delivered(receiver):
     queue = DeliveryQueue(receiver.deliver, lambda error: False)
-    receiver.failures = [OSError("away")] * 1000
+    receiver.failures = [OSError("unavailable")] * 1000
     queue.put("a", 1)
     assert not queue.close(0.2)
     queue._thread.join(10)
     assert not queue._thread.is_alive()
 
 
-def test_a_doubtful_refusal_is_repeated_and_then_dropped(receiver, monkeypatch):
+def test_a_refusal_by_the_database_is_repeated_and_then_dropped(receiver, monkeypatch):
     monkeypatch.setattr(delivery_queue, "FIRST_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(delivery_queue, "MAX_PAUSE_SECONDS", 0.001)
     queue = DeliveryQueue(receiver.deliver, lambda error: False, lambda error: isinstance(error, KeyError))
-    receiver.failures = [KeyError("doubtful")] * (delivery_queue.MAX_DOUBTFUL_ATTEMPTS + 1)
+    receiver.failures = [KeyError("refused")] * (delivery_queue.MAX_DOUBTFUL_ATTEMPTS + 1)
     queue.put("a", 1, 2)
     assert queue.flush(10)
     assert receiver.arrived == [("a", 2)]

@@ -1,4 +1,4 @@
-"""The leaderboard: trials side by side, as the store holds them."""
+"""The leaderboard: the trials of an experiment as rows."""
 
 import math
 
@@ -11,12 +11,12 @@ STALLED = TrialEnd(reason=StopReason.NO_IMPROVEMENT, detail="no improvement in 2
 OUT_OF_MEMORY = TrialEnd(reason=StopReason.ERROR, detail="out of memory")
 
 
-def report(tokens, perplexity):
+def make_report(tokens, perplexity):
     epoch = {"epoch": tokens / 100}
     return {"tokens": tokens, "valid_perplexity": perplexity, "valid_loss": math.log(perplexity), **epoch}
 
 
-def configuration(width, **model):
+def make_configuration(width, **model):
     return {
         "model": {"family": "lstm", "width": width, **model},
         "parameters": 10 * width,
@@ -29,27 +29,33 @@ def recorded(tracking_uri):
     """Three trials: one that got worse at the end, one still running, one that failed at once."""
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_study("s1", "study", {})
-        recorder.start_trial("a", "lstm #0", configuration(128), {"family": "lstm", "protocol": "stream"})
-        recorder.log_reports("a", [report(100, 300.0), report(200, 200.0), report(300, 250.0)])
+        recorder.start_trial(
+            "a", "lstm #0", make_configuration(128), {"family": "lstm", "protocol": "stream"}
+        )
+        recorder.log_reports("a", [make_report(100, 300.0), make_report(200, 200.0), make_report(300, 250.0)])
         recorder.finish_trial("a", TrialState.COMPLETE, STALLED)
-        recorder.start_trial("b", "lstm #1", configuration(256), {"family": "lstm", "protocol": "stream"})
-        recorder.log_reports("b", [report(100, 190.0)])
-        recorder.start_trial("c", "lstm #2", configuration(512), {"family": "lstm", "protocol": "sentence"})
+        recorder.start_trial(
+            "b", "lstm #1", make_configuration(256), {"family": "lstm", "protocol": "stream"}
+        )
+        recorder.log_reports("b", [make_report(100, 190.0)])
+        recorder.start_trial(
+            "c", "lstm #2", make_configuration(512), {"family": "lstm", "protocol": "sentence"}
+        )
         recorder.finish_trial("c", TrialState.FAILED, OUT_OF_MEMORY)
         assert recorder.flush(60)
     return tracking_uri
 
 
-def test_the_best_comes_first_and_no_figure_last(recorded):
+def test_the_best_trial_is_first_and_trials_without_a_figure_are_last(recorded):
     assert [row.trial for row in read_leaderboard(recorded, "ptb")] == ["b", "a", "c"]
 
 
-def test_a_trial_counts_by_its_best_validation(recorded):
+def test_a_trial_is_ranked_by_its_best_validation(recorded):
     row = next(row for row in read_leaderboard(recorded, "ptb") if row.trial == "a")
     assert (row.figure, row.tokens) == (pytest.approx(200.0), 300)
 
 
-def test_a_row_says_what_became_of_its_trial(recorded):
+def test_a_row_has_the_state_and_end_of_its_trial(recorded):
     states = {row.trial: (row.state, row.end) for row in read_leaderboard(recorded, "ptb")}
     assert states == {
         "a": (TrialState.COMPLETE, STALLED),
@@ -65,11 +71,11 @@ def test_parameters_keep_their_types(recorded):
     assert row.parameter_count == 2560
 
 
-def test_one_protocol_can_be_kept(recorded):
+def test_rows_can_be_restricted_to_one_protocol(recorded):
     assert [row.trial for row in read_leaderboard(recorded, "ptb", "sentence")] == ["c"]
 
 
-def test_the_columns_worth_showing_are_those_that_vary(recorded):
+def test_varying_parameters_are_the_columns(recorded):
     assert find_varying_parameters(read_leaderboard(recorded, "ptb", "stream")) == ["model.width"]
 
 
@@ -84,11 +90,11 @@ def test_the_best_validation_is_a_metric_for_the_pages(recorded, client):
     ]
 
 
-def test_trials_judged_by_accuracy_come_highest_first(tracking_uri):
+def test_trials_by_accuracy_are_ranked_highest_first(tracking_uri):
     tags = {"family": "lstm", "protocol": "sentence, sentiment", "objective": "accuracy"}
     with Recorder(tracking_uri, "sst") as recorder:
         for trial, accuracies in (("a", [0.4, 0.3]), ("b", [0.2, 0.5])):
-            recorder.start_trial(trial, trial, configuration(8), tags)
+            recorder.start_trial(trial, trial, make_configuration(8), tags)
             reports = [{"tokens": 9 * n, "valid_accuracy": a} for n, a in enumerate(accuracies, start=1)]
             recorder.log_reports(trial, reports)
         assert recorder.flush(60)
@@ -101,7 +107,7 @@ def test_a_row_has_what_its_rank_depends_on(tracking_uri):
     parameters = {"seed": 2, "training": {"epochs": 5}}
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("a", "lstm #0 seed 2", parameters, {"configuration": "c"})
-        recorder.log_reports("a", [report(100, 300.0), report(200, 200.0)])
+        recorder.log_reports("a", [make_report(100, 300.0), make_report(200, 200.0)])
         recorder.start_trial("b", "lstm #1", {"training": {"tokens": 700}})
         assert recorder.flush(60)
     first, second = sorted(read_leaderboard(tracking_uri, "ptb"), key=lambda row: row.trial)

@@ -1,4 +1,4 @@
-"""Which errors are worth a retry, and what is said about a file that is no store."""
+"""Classification of errors as transient or permanent, and errors for files that are not stores."""
 
 import sqlite3
 from pathlib import Path
@@ -19,7 +19,7 @@ from memtune.tracking.mlflow_connection import (
 
 
 @pytest.mark.parametrize(
-    ("error", "permanent", "doubtful"),
+    ("error", "permanent", "refused"),
     [
         (MlflowException("no such step", INVALID_PARAMETER_VALUE), True, False),
         (MlflowException("server closed the connection", TEMPORARILY_UNAVAILABLE), False, False),
@@ -29,8 +29,8 @@ from memtune.tracking.mlflow_connection import (
     ],
     ids=["invalid value", "lost connection", "another writer", "no server", "no run"],
 )
-def test_an_error_is_classified_by_its_type_and_code(error, permanent, doubtful):
-    assert (is_permanent(error), is_database_refusal(error)) == (permanent, doubtful)
+def test_an_error_is_classified_by_its_type_and_code(error, permanent, refused):
+    assert (is_permanent(error), is_database_refusal(error)) == (permanent, refused)
 
 
 def make_foreign_database(path):

@@ -1,4 +1,4 @@
-"""Links into MLflow's pages and the server of these pages."""
+"""Links to MLflow's pages, and the server of these pages."""
 
 import json
 import socket
@@ -53,7 +53,7 @@ def test_a_corpus_without_records_has_no_page(tracking_uri):
         comparison_link(tracking_uri, "nothing", [])
 
 
-def test_a_server_needs_no_pages_of_its_own():
+def test_pages_of_a_tracking_server_need_no_second_server():
     with pytest.raises(TrackingError, match="open http://host:5000"):
         start_server("http://host:5000", 5000, TOKEN)
 
@@ -63,7 +63,7 @@ def test_a_store_that_does_not_exist_is_refused(tmp_path):
         start_server(sqlite_uri(tmp_path), 5000, TOKEN)
 
 
-def test_a_port_that_is_taken_is_refused_before_a_server_starts(recorded):
+def test_a_port_in_use_is_refused_before_a_server_starts(recorded):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with (
@@ -97,7 +97,7 @@ def pages(recorded):
         yield served
 
 
-def test_the_server_starts_without_a_word_and_answers_its_owner_alone(pages, capfd):
+def test_the_server_prints_nothing_and_answers_only_its_owner(pages, capfd):
     port = int(pages.url.rpartition(":")[2])
     assert send_request(port, pages.token, f"http://localhost:{port}") == 200
     assert send_request(port, None) == 401
@@ -105,7 +105,7 @@ def test_the_server_starts_without_a_word_and_answers_its_owner_alone(pages, cap
     assert "".join(capfd.readouterr()) == ""
 
 
-def test_the_file_with_the_address_is_private_and_goes_with_the_server(recorded, pages):
+def test_the_file_with_the_address_is_private_and_removed_with_the_server(recorded, pages):
     mode = pages.address_file.stat().st_mode
     assert stat.S_IMODE(mode) == 0o600
     assert pages.address_file.read_text() == f"{pages.url}/?token={pages.token}\n"

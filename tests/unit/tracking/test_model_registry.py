@@ -1,4 +1,4 @@
-"""The registry: who becomes champion of a corpus, and the model that comes back."""
+"""The registry: promotion to champion, and loading of registered models."""
 
 import json
 import math
@@ -38,7 +38,7 @@ def model_folder(tmp_path_factory):
     return folder
 
 
-def result(loss, **changes):
+def make_result(loss, **changes):
     given = {
         "corpus": "ptb",
         "corpus_digest": "d" * 64,
@@ -59,7 +59,7 @@ def register(tracking_uri, model_folder):
     """A function that registers a result of a study of its own, whose run is recorded."""
 
     def run(loss, *, as_champion=True, **changes):
-        candidate = result(loss, **({"study": f"study of {loss} {len(changes)}"} | changes))
+        candidate = make_result(loss, **({"study": f"study of {loss} {len(changes)}"} | changes))
         if candidate.trial == "t1":
             with Recorder(tracking_uri, "ptb") as recorder:
                 recorder.start_study(candidate.study, "study", {})
@@ -69,7 +69,7 @@ def register(tracking_uri, model_folder):
     return run
 
 
-def versions_by_alias(client):
+def read_versions_by_alias(client):
     return {alias: int(version) for alias, version in client.get_registered_model("ptb").aliases.items()}
 
 
@@ -82,7 +82,7 @@ def test_the_first_result_becomes_champion(register, tracking_uri):
 def test_a_better_result_replaces_the_champion(register, client):
     register(5.0)
     register(4.9)
-    assert versions_by_alias(client) == {"champion": 2, "best-lstm": 2, "previous": 1}
+    assert read_versions_by_alias(client) == {"champion": 2, "best-lstm": 2, "previous": 1}
 
 
 @pytest.mark.parametrize("loss", [5.0, 5.1])
@@ -91,10 +91,10 @@ def test_a_result_that_is_not_better_is_refused(register, client, loss):
     decision = register(loss, study="another")
     assert decision.champion is None
     assert "as good or better" in decision.reason
-    assert versions_by_alias(client) == {"champion": 1, "best-lstm": 1}
+    assert read_versions_by_alias(client) == {"champion": 1, "best-lstm": 1}
 
 
-def test_a_label_has_a_champion_of_its_own(register, client, tracking_uri):
+def test_each_label_has_a_champion(register, client, tracking_uri):
     register(5.0)
     worse = register(9.0, label="sentence, agreement by accuracy", objective="accuracy").champion
     assert worse.alias == "champion-sentence-agreement-by-accuracy"
@@ -103,7 +103,7 @@ def test_a_label_has_a_champion_of_its_own(register, client, tracking_uri):
     register(8.0, label="sentence, agreement by accuracy", objective="accuracy")
     register(4.0)
     suffix = "-sentence-agreement-by-accuracy"
-    assert versions_by_alias(client) == {
+    assert read_versions_by_alias(client) == {
         "champion": 4,
         "best-lstm": 4,
         "previous": 1,
@@ -119,29 +119,29 @@ def test_the_best_of_a_family_is_registered_beside_a_better_champion(register, c
     decision = register(5.0, configuration=rnn)
     assert (decision.champion, decision.version.version) == (None, 2)
     assert register(6.0, configuration=rnn).version is None
-    assert versions_by_alias(client) == {"champion": 1, "best-lstm": 1, "best-rnn": 2}
+    assert read_versions_by_alias(client) == {"champion": 1, "best-lstm": 1, "best-rnn": 2}
 
 
-def test_the_best_of_a_family_alone_does_not_compete_for_champion(register, client):
+def test_the_best_of_a_family_alone_does_not_become_champion(register, client):
     """A trial that is best of its family at fewer tokens or seeds may have a lower cost than the winner."""
     register(3.0, as_champion=False, study="s1", configuration={"model": {"family": "rnn"}, "seed": 3})
     assert register(4.0, study="s2").champion.version == 2
-    assert versions_by_alias(client) == {"champion": 2, "best-lstm": 2, "best-rnn": 1}
+    assert read_versions_by_alias(client) == {"champion": 2, "best-lstm": 2, "best-rnn": 1}
 
 
-def test_a_model_on_another_text_of_the_name_replaces_the_champion(register, client):
+def test_a_model_of_another_corpus_with_the_same_name_replaces_the_champion(register, client):
     register(5.0)
     decision = register(6.0, corpus_digest="e" * 64)
     assert decision.champion.version == 2
     assert decision.reason.endswith("on another text of this name")
-    assert versions_by_alias(client) == {"champion": 2, "best-lstm": 2, "previous": 1}
+    assert read_versions_by_alias(client) == {"champion": 2, "best-lstm": 2, "previous": 1}
 
 
 def test_the_newer_conclusion_of_a_study_replaces_its_older_one(register, client):
     """More seeds of the champion raise the cost of a configuration that was lucky with its first one."""
     register(5.0, study="s1")
     register(5.2, study="s1", estimate={"cost": 5.2, "seeds": 3, "low": 5.0, "high": 5.4})
-    assert versions_by_alias(client) == {"champion": 2, "best-lstm": 2, "previous": 1}
+    assert read_versions_by_alias(client) == {"champion": 2, "best-lstm": 2, "previous": 1}
     assert register(5.2, study="s1").reason.startswith("models:/ptb/2 is this model")
 
 
@@ -151,9 +151,9 @@ def test_the_mean_over_seeds_and_its_interval_are_stored_with_the_version(regist
     champion = find_champion(tracking_uri, "ptb")
     assert champion.interval == pytest.approx((90, 110))
     assert champion.trial_cost == math.log(95)
-    said = "validation perplexity 100.000 (mean of 3 seeds, 95 % interval 90.000 to 110.000)"
+    summary = "validation perplexity 100.000 (mean of 3 seeds, 95 % interval 90.000 to 110.000)"
     version = client.get_model_version("ptb", "1")
-    assert champion.summary == version.description == said
+    assert champion.summary == version.description == summary
     assert float(version.tags["valid_perplexity"]) == pytest.approx(100)
     assert float(version.tags["valid_perplexity_high"]) == pytest.approx(110)
 
@@ -176,38 +176,38 @@ def test_by_accuracy_the_higher_figure_wins(register):
 
 
 @pytest.mark.parametrize(
-    ("overtaken_in", "aliases"),
+    ("interrupted_step", "aliases"),
     [
         ("_upload", {"champion": 2, "best-lstm": 2}),
         ("_promote", {"champion": 2, "best-lstm": 2, "previous": 1}),
     ],
 )
 def test_the_better_of_two_studies_that_finish_at_once_is_champion(
-    register, monkeypatch, client, overtaken_in, aliases
+    register, monkeypatch, client, interrupted_step, aliases
 ):
     """The second study, with the better model, registers it while the first is in the middle."""
     from memtune.tracking.registry import model_registry
 
-    step = getattr(model_registry, overtaken_in)
+    step = getattr(model_registry, interrupted_step)
 
-    def be_overtaken(*arguments):
-        monkeypatch.setattr(model_registry, overtaken_in, step)
-        if overtaken_in == "_promote":
+    def register_better_first(*arguments):
+        monkeypatch.setattr(model_registry, interrupted_step, step)
+        if interrupted_step == "_promote":
             assert register(4.0).champion
             return step(*arguments)
         candidate = step(*arguments)
         assert register(4.0).champion
         return candidate
 
-    monkeypatch.setattr(model_registry, overtaken_in, be_overtaken)
+    monkeypatch.setattr(model_registry, interrupted_step, register_better_first)
     decision = register(4.5)
     assert decision.champion is None
     assert "meanwhile" in decision.reason
-    assert versions_by_alias(client) == aliases
+    assert read_versions_by_alias(client) == aliases
 
 
-def test_a_registration_broken_off_is_taken_up_again(register, monkeypatch, client):
-    """The process dies after the version is there and before it is champion."""
+def test_an_interrupted_registration_is_completed_by_the_next_one(register, monkeypatch, client):
+    """The process dies after it has created the version and before the promotion."""
     from memtune.tracking.registry import model_registry
 
     def die(*arguments):
@@ -218,30 +218,30 @@ def test_a_registration_broken_off_is_taken_up_again(register, monkeypatch, clie
         with pytest.raises(KeyboardInterrupt):
             register(5.0)
     assert register(5.0).champion.version == 1
-    assert versions_by_alias(client) == {"champion": 1, "best-lstm": 1}
+    assert read_versions_by_alias(client) == {"champion": 1, "best-lstm": 1}
 
 
-def test_a_store_that_is_away_for_a_moment_is_tried_again(register, monkeypatch, client):
+def test_a_registration_is_retried_after_a_transient_error(register, monkeypatch, client):
     from memtune.tracking.registry import model_registry
 
-    crown, errors = model_registry._promote, [OSError("away"), OSError("away")]
+    promote, errors = model_registry._promote, [OSError("unavailable"), OSError("unavailable")]
 
     def fail_twice(*arguments):
         if errors:
             raise errors.pop()
-        crown(*arguments)
+        promote(*arguments)
 
     monkeypatch.setattr(model_registry, "_promote", fail_twice)
     assert register(5.0).champion.version == 1
-    assert versions_by_alias(client) == {"champion": 1, "best-lstm": 1}
+    assert read_versions_by_alias(client) == {"champion": 1, "best-lstm": 1}
 
 
 def test_a_result_without_a_figure_is_refused():
     with pytest.raises(ValueError, match="finite cost"):
-        result(math.nan)
+        make_result(math.nan)
 
 
-def test_a_model_needs_its_run(register):
+def test_a_model_without_a_run_is_refused(register):
     with pytest.raises(TrackingError, match="no trial t9"):
         register(5.0, trial="t9")
 
@@ -253,14 +253,16 @@ def test_champions_are_listed(register, tracking_uri):
 
 
 @pytest.mark.parametrize("uri", ["models:/ptb@champion", "models:/ptb/1"])
-def test_a_registered_model_comes_back_whole(register, tracking_uri, tmp_path, model_folder, uri):
+def test_a_registered_model_is_loaded_with_its_weights_and_metadata(
+    register, tracking_uri, tmp_path, model_folder, uri
+):
     loss = 4.987654321012345
     register(loss, study="s1")
     loaded = load_registered(tracking_uri, uri, tmp_path / "cache")
     weights, original = (load_model(folder).state_dict() for folder in (loaded.folder, model_folder))
     assert all(torch.equal(weights[name], original[name]) for name in original)
     assert loaded.vocabulary == tuple(VOCABULARY)
-    assert loaded.card.result == result(loss)
+    assert loaded.card.result == make_result(loss)
 
 
 def test_a_second_load_downloads_nothing(register, tracking_uri, tmp_path, client):
@@ -320,7 +322,7 @@ def test_a_package_with_an_endless_file_is_not_copied(register, tracking_uri, tm
         load_registered(tracking_uri, champion.uri, tmp_path / "cache")
 
 
-def test_a_text_of_any_size_is_not_read(register, tracking_uri, tmp_path, client):
+def test_a_text_file_over_the_size_limit_is_not_read(register, tracking_uri, tmp_path, client):
     champion = register(5.0).champion
     folder = load_registered(tracking_uri, champion.uri, tmp_path / "cache").folder
     os.truncate(folder / "vocabulary.json", 10**9)
@@ -439,7 +441,7 @@ def test_a_scorer_is_loaded_only_when_every_file_is_as_registered(
         load_scorer(tracking_uri, "models:/ptb@champion", tmp_path / "second")
 
 
-def test_the_card_is_readable_by_people(register, tracking_uri, tmp_path):
+def test_the_model_card_is_readable(register, tracking_uri, tmp_path):
     register(5.0)
     folder = load_registered(tracking_uri, "models:/ptb@champion", tmp_path).folder
     card = json.loads((folder / "memtune.json").read_text())
@@ -447,7 +449,7 @@ def test_the_card_is_readable_by_people(register, tracking_uri, tmp_path):
     assert card["code"]
 
 
-def test_a_model_that_is_not_memtunes_is_passed_over_with_a_warning(register, client, tracking_uri, caplog):
+def test_a_model_of_another_program_is_skipped_with_a_warning(register, client, tracking_uri, caplog):
     own = register(5.0).champion
     client.create_registered_model("other")
     version = client.create_model_version("other", "file:///nowhere")
@@ -457,7 +459,7 @@ def test_a_model_that_is_not_memtunes_is_passed_over_with_a_warning(register, cl
     assert find_champion(tracking_uri, "other") is None
 
 
-def test_a_version_that_is_not_memtunes_beside_one_that_is_harms_nobody(
+def test_a_version_of_another_program_does_not_affect_versions_of_memtune(
     register, client, tracking_uri, tmp_path
 ):
     register(5.0)

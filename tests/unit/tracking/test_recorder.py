@@ -1,4 +1,4 @@
-"""Recorder: what arrives in the store, once each, also when a study goes on."""
+"""The recorder: everything is stored once, also when a study is resumed."""
 
 import json
 import logging
@@ -31,7 +31,7 @@ class Report(Value):
     kernels: str | None = None
 
 
-def reports(*tokens):
+def make_reports(*tokens):
     return [Report(tokens=t, train_perplexity=1e6 / t, valid_perplexity=2e6 / t) for t in tokens]
 
 
@@ -47,7 +47,7 @@ def record(tracking_uri):
             recorder.start_study("s1", "study one", {"sampler": "tpe"}, {"space": "lstm"})
             parameters = {"model": {"family": "lstm", "width": 128}, "clip": None}
             recorder.start_trial(identity, "lstm #0", parameters, {"family": "lstm"}, DATASET)
-            recorder.log_reports(identity, reports(*tokens))
+            recorder.log_reports(identity, make_reports(*tokens))
             if state:
                 recorder.finish_trial(identity, state, end)
                 recorder.finish_study()
@@ -59,7 +59,7 @@ def record(tracking_uri):
 
 @pytest.fixture
 def find(client):
-    """A function that gives the runs of the corpus's experiment with some role."""
+    """A function that returns the runs of the corpus's experiment with some role."""
 
     def runs(role="trial"):
         experiment = client.get_experiment_by_name("ptb")
@@ -68,7 +68,7 @@ def find(client):
     return runs
 
 
-def steps(client, run, metric="valid_perplexity"):
+def read_steps(client, run, metric="valid_perplexity"):
     return [m.step for m in client.get_metric_history(run.info.run_id, metric)]
 
 
@@ -88,17 +88,17 @@ def test_studies_that_first_record_a_dataset_at_once_all_record_it(tracking_uri,
             assert recorder.flush(60)
             ready.wait()
             recorder.start_trial(f"t of {study}", "lstm #0", {}, {}, DATASET)
-            recorder.log_reports(f"t of {study}", reports(100))
+            recorder.log_reports(f"t of {study}", make_reports(100))
             assert recorder.flush(60)
             return recorder.problems
 
     with ThreadPoolExecutor(len(studies)) as drivers:
         assert [*drivers.map(drive, studies)] == [[]] * len(studies)
     assert [len(run.inputs.dataset_inputs) for run in find()] == [1] * len(studies)
-    assert [steps(client, run) for run in find()] == [[100]] * len(studies)
+    assert [read_steps(client, run) for run in find()] == [[100]] * len(studies)
 
 
-def test_a_trial_wears_its_tags(record, find):
+def test_a_trial_has_its_tags(record, find):
     record(100)
     tags = find()[0].data.tags
     expected = {
@@ -116,7 +116,7 @@ def test_parameters_are_flat_and_typed(record, find):
     assert find()[0].data.params == {"model.family": "lstm", "model.width": "128", "clip": "null"}
 
 
-def test_reports_are_metrics_by_tokens_seen(record, find, client):
+def test_reports_are_metrics_whose_step_is_the_number_of_tokens(record, find, client):
     record(100, 200, 300)
     history = client.get_metric_history(find()[0].info.run_id, "train_perplexity")
     assert [(m.step, m.value) for m in history] == [(100, 1e4), (200, 5e3), (300, 1e6 / 300)]
@@ -137,7 +137,7 @@ def test_the_corpus_is_the_input_of_the_trial(record, find):
     assert json.loads(given.dataset.source)["digest"] == DATASET.digest
 
 
-def test_a_finished_trial_tells_why(record, find):
+def test_a_finished_trial_has_its_reason(record, find):
     end = TrialEnd(reason=StopReason.ERROR, detail="the disk is full")
     record(100, state=TrialState.FAILED, end=end)
     (trial,) = find()
@@ -145,14 +145,14 @@ def test_a_finished_trial_tells_why(record, find):
     assert (trial.data.tags["memtune.state"], trial.data.tags["memtune.stop_reason"]) == ("failed", "error")
 
 
-def test_a_finished_trial_has_the_figures_drawn_of_its_metrics(tracking_uri, find, client, tmp_path):
+def test_a_finished_trial_has_figures_of_its_metrics(tracking_uri, find, client, tmp_path):
     def draw_figures(name, objective, metrics):
         return {"figure.txt": f"{name} {objective} {metrics['valid_perplexity']}".encode()}
 
     with Recorder(tracking_uri, "ptb", draw_figures=draw_figures) as recorder:
         recorder.start_trial("t1", "lstm #0", {})
-        recorder.log_reports("t1", reports(200))
-        recorder.log_reports("t1", reports(100))
+        recorder.log_reports("t1", make_reports(200))
+        recorder.log_reports("t1", make_reports(100))
         recorder.finish_trial("t1", TrialState.COMPLETE)
     path = client.download_artifacts(find()[0].info.run_id, "figure.txt", str(tmp_path))
     assert Path(path).read_text() == "lstm #0 perplexity [(100, 20000.0), (200, 10000.0)]"
@@ -161,11 +161,11 @@ def test_a_finished_trial_has_the_figures_drawn_of_its_metrics(tracking_uri, fin
 def test_a_trial_that_reports_after_its_end_keeps_its_run(record, tracking_uri, find, client):
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "lstm #0", {})
-        recorder.log_reports("t1", reports(100))
+        recorder.log_reports("t1", make_reports(100))
         recorder.finish_trial("t1", TrialState.COMPLETE)
         assert recorder.flush(60)
-        recorder.log_reports("t1", reports(100, 200))
-    assert steps(client, find()[0]) == [100, 200]
+        recorder.log_reports("t1", make_reports(100, 200))
+    assert read_steps(client, find()[0]) == [100, 200]
 
 
 def test_files_are_artifacts(tracking_uri, find, client, tmp_path):
@@ -188,56 +188,56 @@ def test_a_long_parameter_is_cut_with_a_mark(tracking_uri, find):
 def test_many_parameters_and_reports_go_in_several_requests(tracking_uri, find, client):
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "alone", {f"p{i}": i for i in range(250)})
-        recorder.log_reports("t1", reports(*range(1, 1202)))
+        recorder.log_reports("t1", make_reports(*range(1, 1202)))
         assert recorder.flush(60)
     (trial,) = find()
     assert len(trial.data.params) == 250
-    assert steps(client, trial) == list(range(1, 1202))
+    assert read_steps(client, trial) == list(range(1, 1202))
 
 
-def test_a_trial_that_goes_on_keeps_its_run(record, find, client):
+def test_a_resumed_trial_keeps_its_run(record, find, client):
     record(100, 200, state=None)
     record(200, 300)
     (trial,) = find()
-    assert steps(client, trial) == [100, 200, 300]
+    assert read_steps(client, trial) == [100, 200, 300]
     assert trial.info.status == "FINISHED"
 
 
 def test_a_repeated_step_is_recorded_once(tracking_uri, find, client):
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "alone", {})
-        recorder.log_reports("t1", reports(100, 200))
-        recorder.log_reports("t1", reports(200))
-    assert steps(client, find()[0]) == [100, 200]
+        recorder.log_reports("t1", make_reports(100, 200))
+        recorder.log_reports("t1", make_reports(200))
+    assert read_steps(client, find()[0]) == [100, 200]
 
 
 @pytest.mark.parametrize("request_name", ["create_run", "log_batch", "log_inputs", "set_terminated"])
-def test_a_request_whose_answer_is_lost_is_not_carried_out_twice(
+def test_a_request_whose_response_is_lost_is_not_carried_out_twice(
     record, find, client, monkeypatch, request_name
 ):
-    """The store does what it is asked, and the first answer never comes back."""
+    """The store carries out the request, and its first response is lost."""
     from mlflow.tracking import MlflowClient
 
     carry_out = getattr(MlflowClient, request_name)
     lost: list[str] = []
 
-    def lose_the_answer(*arguments, **named):
+    def lose_first_response(*arguments, **named):
         answer = carry_out(*arguments, **named)
         if not lost:
             lost.append(request_name)
-            raise ConnectionError("the answer was lost")
+            raise ConnectionError("the response was lost")
         return answer
 
-    monkeypatch.setattr(MlflowClient, request_name, lose_the_answer)
+    monkeypatch.setattr(MlflowClient, request_name, lose_first_response)
     record(100, 200)
     assert lost
     assert len(find("study")) == 1
     (trial,) = find()
-    assert steps(client, trial) == [100, 200]
+    assert read_steps(client, trial) == [100, 200]
     assert trial.info.status == "FINISHED"
 
 
-def test_a_study_that_goes_on_keeps_its_run(record, find):
+def test_a_resumed_study_keeps_its_run(record, find):
     record(100, identity="t1")
     record(100, identity="t2")
     assert len(find("study")) == 1
@@ -248,11 +248,11 @@ def test_a_diverged_trial_keeps_its_curve(tracking_uri, find, client):
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "alone", {})
         bad = Report(tokens=200, train_perplexity=float("nan"), valid_perplexity=float("inf"))
-        recorder.log_reports("t1", [*reports(100), bad])
+        recorder.log_reports("t1", [*make_reports(100), bad])
         recorder.finish_trial("t1", TrialState.FAILED, TrialEnd(reason=StopReason.DIVERGED))
         assert recorder.flush(60)
         assert recorder.problems == []
-    assert steps(client, find()[0], "train_perplexity") == [100, 200]
+    assert read_steps(client, find()[0], "train_perplexity") == [100, 200]
 
 
 def test_a_corpus_with_a_slash_is_refused(tracking_uri):
@@ -260,18 +260,18 @@ def test_a_corpus_with_a_slash_is_refused(tracking_uri):
         Recorder(tracking_uri, "wiki/2")
 
 
-def test_a_trial_must_be_started(tracking_uri):
+def test_reports_of_a_trial_that_was_not_started_are_refused(tracking_uri):
     with Recorder(tracking_uri, "ptb") as recorder, pytest.raises(TrackingError, match="not started"):
-        recorder.log_reports("t1", reports(1))
+        recorder.log_reports("t1", make_reports(1))
 
 
-def test_what_the_store_refuses_is_a_problem_and_the_rest_goes_on(tracking_uri, find, client, caplog):
+def test_a_refused_entry_is_a_problem_and_the_others_are_stored(tracking_uri, find, client, caplog):
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "alone", {})
         assert recorder.flush(60)
         client.delete_run(find()[0].info.run_id)
         with caplog.at_level(logging.ERROR, "memtune.tracking"):
-            recorder.log_reports("t1", reports(1))
+            recorder.log_reports("t1", make_reports(1))
             recorder.start_trial("t2", "alone too", {})
             assert recorder.flush(60)
         assert len(recorder.problems) == 1
@@ -283,7 +283,7 @@ def test_an_unknown_kind_of_store_is_refused():
         Recorder("ftp://host/store", "ptb")
 
 
-def test_reconciling_ends_what_only_claims_to_run(record, tracking_uri, find):
+def test_reconciling_ends_runs_without_a_running_trial(record, tracking_uri, find):
     record(100, identity="ended", state=None)
     record(100, identity="lost", state=None)
     with Recorder(tracking_uri, "ptb") as recorder:
@@ -293,7 +293,7 @@ def test_reconciling_ends_what_only_claims_to_run(record, tracking_uri, find):
     assert states == {"ended": "FINISHED", "lost": "KILLED"}
 
 
-def test_reconciling_makes_one_run_of_a_doubled_one(record, tracking_uri, find, client):
+def test_reconciling_merges_duplicate_runs(record, tracking_uri, find, client):
     record(100, 200, state=None)
     (first,) = find()
     double = client.create_run(first.info.experiment_id, tags=first.data.tags)
@@ -304,10 +304,10 @@ def test_reconciling_makes_one_run_of_a_doubled_one(record, tracking_uri, find, 
         recorder.reconcile({"t1": TrialState.COMPLETE})
     (kept,) = find()
     assert kept.info.run_id == first.info.run_id
-    assert steps(client, kept) == [100, 200, 300]
+    assert read_steps(client, kept) == [100, 200, 300]
 
 
-def test_reconciling_leaves_other_studies_alone(record, tracking_uri, find):
+def test_reconciling_does_not_change_other_studies(record, tracking_uri, find):
     record(100, state=None)
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_study("s2", "another", {})
@@ -315,7 +315,7 @@ def test_reconciling_leaves_other_studies_alone(record, tracking_uri, find):
     assert [run.info.status for run in find()] == ["RUNNING"]
 
 
-def test_what_reports_say_in_words_are_tags(tracking_uri, find):
+def test_text_fields_of_reports_are_tags(tracking_uri, find):
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "lstm #0", {})
         for tokens, kernels in ((100, "default"), (200, None), (300, "onednn")):
@@ -325,4 +325,4 @@ def test_what_reports_say_in_words_are_tags(tracking_uri, find):
         assert recorder.flush(60)
     tags = find()[0].data.tags
     assert tags["memtune.kernels"] == "onednn"
-    assert tags["memtune.reason"] == ""  # told by how the trial ends, and this one has not
+    assert tags["memtune.reason"] == ""  # set at the end of a trial, and this one is running

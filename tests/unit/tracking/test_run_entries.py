@@ -15,13 +15,13 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
 
 
 @given(SCALARS)
-def test_a_parameter_comes_back_with_its_type(value):
+def test_a_parameter_is_read_with_its_type(value):
     back = parse_parameter(format_parameter(value))
     assert (type(back), back) == (type(value), value)
 
 
 @pytest.mark.parametrize("text", ["gating", "sentence", "a b"])
-def test_text_is_stored_as_it_is(text):
+def test_text_is_stored_unchanged(text):
     assert format_parameter(text) == text == parse_parameter(text)
 
 

@@ -1,4 +1,4 @@
-"""The gate before MLflow's pages: whom it lets in and what it refuses."""
+"""Access control of MLflow's pages: accepted and refused requests."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from memtune.tracking.ui_server import OwnerOnly
 
 TOKEN = "t" * 43
 OWN = {"host": "127.0.0.1:5000"}
-LET_IN = {**OWN, "authorization": f"Bearer {TOKEN}"}
+CREDENTIALS = {**OWN, "authorization": f"Bearer {TOKEN}"}
 
 
 async def answer_with_body(scope, receive, send):
@@ -19,7 +19,7 @@ async def answer_with_body(scope, receive, send):
     await send({"type": "http.response.body", "body": message.get("body", b"")})
 
 
-def request(path="/api/2.0/mlflow/runs/search", headers=LET_IN, body=b"", method="POST", query=""):
+def request(path="/api/2.0/mlflow/runs/search", headers=CREDENTIALS, body=b"", method="POST", query=""):
     """(status, headers, body) of the answer to one request."""
     scope = {
         "type": "http",
@@ -69,11 +69,11 @@ def test_a_request_without_the_token_is_refused(credentials):
 
 
 @pytest.mark.parametrize("path", ["/", "/static-files/x.js", "/get-artifact", "/version", "/health/../api"])
-def test_no_page_is_open_to_all(path):
+def test_no_page_is_public(path):
     assert request(path, headers=OWN, method="GET")[0] == 401
 
 
-def test_whether_the_server_runs_is_known_to_all():
+def test_the_health_check_is_public():
     assert request("/health", headers=OWN, method="GET")[0] == 200
 
 
@@ -82,7 +82,7 @@ def test_whether_the_server_runs_is_known_to_all():
 )
 def test_another_host_name_is_refused_although_the_token_is_right(host):
     """A page whose name resolves to this machine (DNS rebinding) carries its own name here."""
-    assert request(headers={**LET_IN, "host": host})[0] == 403
+    assert request(headers={**CREDENTIALS, "host": host})[0] == 403
 
 
 @pytest.mark.parametrize(

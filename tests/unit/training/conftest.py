@@ -28,7 +28,7 @@ def corpus(corpus_folder: Path) -> Corpus:
     return make_tiny_corpus(corpus_folder)
 
 
-def new_trial(
+def make_small_trial(
     model: dict[str, Any] | None = None,
     protocol: dict[str, Any] | None = None,
     seed: int = 3,
@@ -43,4 +43,4 @@ def new_trial(
 @pytest.fixture(scope="session")
 def make_trial() -> Callable[..., TrialConfig]:
     """A function that makes a small trial with the given fields."""
-    return new_trial
+    return make_small_trial

@@ -33,7 +33,9 @@ def test_averaging_starts_when_a_loss_is_no_better_than_the_best_before_the_inte
     assert NTASGDConfig(interval=2).should_average(losses) == averages
 
 
-def _steps(optimiser: torch.optim.Optimizer, parameter: torch.nn.Parameter, count: int) -> list[torch.Tensor]:
+def _run_steps(
+    optimiser: torch.optim.Optimizer, parameter: torch.nn.Parameter, count: int
+) -> list[torch.Tensor]:
     """The values after each of `count` steps with gradients 1, 2, 3, ..."""
     values = []
     for number in range(1, count + 1):
@@ -46,9 +48,9 @@ def _steps(optimiser: torch.optim.Optimizer, parameter: torch.nn.Parameter, coun
 def test_the_average_is_the_mean_of_the_values_after_the_steps_while_averaging():
     parameter = torch.nn.Parameter(torch.tensor([1.0, 5.0], dtype=torch.float64))
     optimiser = AveragedSGD([parameter], 0.1)
-    _steps(optimiser, parameter, 3)
+    _run_steps(optimiser, parameter, 3)
     optimiser.is_averaging = True
-    values = _steps(optimiser, parameter, 4)
+    values = _run_steps(optimiser, parameter, 4)
     with optimiser.use_averages():
         torch.testing.assert_close(parameter, torch.stack(values).mean(0), rtol=1e-12, atol=0)
     assert torch.equal(parameter, values[-1])
@@ -61,7 +63,7 @@ def test_averaging_does_not_change_the_steps_of_sgd():
         optimiser = kind([parameter], 0.1, weight_decay=0.01)
         if isinstance(optimiser, AveragedSGD):
             optimiser.is_averaging = True
-        ends.append(_steps(optimiser, parameter, 5)[-1])
+        ends.append(_run_steps(optimiser, parameter, 5)[-1])
     assert torch.equal(*ends)
 
 
@@ -76,7 +78,7 @@ def test_an_error_in_use_averages_restores_the_weights():
     parameter = torch.nn.Parameter(torch.tensor([1.0]))
     optimiser = AveragedSGD([parameter], 0.1)
     optimiser.is_averaging = True
-    last = _steps(optimiser, parameter, 3)[-1]
+    last = _run_steps(optimiser, parameter, 3)[-1]
     with pytest.raises(KeyboardInterrupt), optimiser.use_averages():
         raise KeyboardInterrupt
     assert torch.equal(parameter, last)

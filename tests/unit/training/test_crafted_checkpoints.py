@@ -96,7 +96,7 @@ def test_a_record_that_names_other_files_is_refused(saved):
     [
         {},
         {"optimiser/unknown/momentum": torch.zeros(3)},
-        {"optimiser/nonsense": torch.zeros(3)},
+        {"optimiser/unknown": torch.zeros(3)},
         {"random/cpu": torch.zeros(3, dtype=torch.uint8)},
         {"random/cpu": torch.zeros(3)},
     ],

@@ -30,17 +30,17 @@ OPTIMISERS = [
 ]
 
 
-def _finish(trainer: GradientTrainer) -> GradientTrainer:
+def _run_to_end(trainer: GradientTrainer) -> GradientTrainer:
     while not trainer.finished:
         trainer.advance()
     return trainer
 
 
-def _learns(corpus, config) -> bool:
+def _is_learned(corpus, config) -> bool:
     """Whether the best validation perplexity is below 0.7 times that of the untrained model."""
     trainer = GradientTrainer(config, corpus)
     chance = trainer._task.evaluate(trainer.model, "valid").perplexity
-    return _finish(trainer).best.valid_perplexity < 0.7 * chance
+    return _run_to_end(trainer).best.valid_perplexity < 0.7 * chance
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def _learns(corpus, config) -> bool:
 )
 def test_every_optimiser_learns_the_text(corpus, make_trial, optimiser):
     model = {"family": "lstm", "width": 16, "initial_range": 0.3}
-    assert _learns(corpus, make_trial(model, STREAM, optimiser=optimiser, epochs=6))
+    assert _is_learned(corpus, make_trial(model, STREAM, optimiser=optimiser, epochs=6))
 
 
 @pytest.mark.parametrize("model", [LSTM, MEMORY], ids=lambda model: model["family"])
 def test_every_family_learns_the_text(corpus, make_trial, model):
     optimiser = {"kind": "adam", "learning_rate": 0.02}
-    assert _learns(corpus, make_trial(model, SENTENCE, optimiser=optimiser, epochs=6))
+    assert _is_learned(corpus, make_trial(model, SENTENCE, optimiser=optimiser, epochs=6))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_every_family_learns_the_text(corpus, make_trial, model):
 def test_every_output_layer_learns_the_text(corpus, make_trial, fields):
     optimiser = {"kind": "adam", "learning_rate": 0.02}
     config = make_trial({"family": "rnn", "width": 16, **fields}, STREAM, optimiser=optimiser, epochs=6)
-    assert _learns(corpus, config)
+    assert _is_learned(corpus, config)
 
 
 def test_classes_of_words_follow_the_word_counts_and_reload_without_the_corpus(corpus, make_trial, tmp_path):
@@ -86,7 +86,7 @@ def test_classes_of_words_follow_the_word_counts_and_reload_without_the_corpus(c
 
 
 def test_without_an_interval_each_epoch_reports_once(corpus, make_trial):
-    trainer = _finish(GradientTrainer(make_trial(epochs=3), corpus))
+    trainer = _run_to_end(GradientTrainer(make_trial(epochs=3), corpus))
     assert [report.epoch for report in trainer.curve] == [1, 2, 3]
     assert [report.tokens for report in trainer.curve] == [
         epoch * corpus["train"].token_count for epoch in (1, 2, 3)
@@ -94,7 +94,7 @@ def test_without_an_interval_each_epoch_reports_once(corpus, make_trial):
 
 
 def test_a_fraction_of_an_epoch_ends_with_a_report(corpus, make_trial):
-    trainer = _finish(GradientTrainer(make_trial(epochs=1.5), corpus))
+    trainer = _run_to_end(GradientTrainer(make_trial(epochs=1.5), corpus))
     assert [report.finished for report in trainer.curve] == [False, True]
     assert trainer.curve[-1].end == TrialEnd(reason=StopReason.BUDGET)
     # The batch that reaches the budget is the last: it exceeds it by less than 16 sentences of 13 tokens.
@@ -102,13 +102,13 @@ def test_a_fraction_of_an_epoch_ends_with_a_report(corpus, make_trial):
 
 
 def test_a_budget_in_tokens_reports_at_each_interval_and_at_its_end(corpus, make_trial):
-    trainer = _finish(GradientTrainer(make_trial(tokens=2500, report_every=1000), corpus))
+    trainer = _run_to_end(GradientTrainer(make_trial(tokens=2500, report_every=1000), corpus))
     assert [report.tokens // 500 for report in trainer.curve] == [2, 4, 5]
     assert [report.end and report.end.reason for report in trainer.curve] == [None, None, StopReason.BUDGET]
 
 
 def test_a_finished_trainer_returns_its_last_report_again(corpus, make_trial):
-    trainer = _finish(GradientTrainer(make_trial(epochs=1), corpus))
+    trainer = _run_to_end(GradientTrainer(make_trial(epochs=1), corpus))
     assert trainer.advance() is trainer.curve[-1]
     assert len(trainer.curve) == 1
 
@@ -117,7 +117,7 @@ def test_patience_ends_a_trial_that_no_longer_improves(corpus, make_trial):
     config = make_trial(
         epochs=50, patience=2, optimiser={"kind": "sgd", "learning_rate": 1e-12}, clip_norm=None
     )
-    trainer = _finish(GradientTrainer(config, corpus))
+    trainer = _run_to_end(GradientTrainer(config, corpus))
     best = min(range(len(trainer.curve)), key=lambda index: trainer.curve[index].valid_loss)
     assert str(trainer.curve[-1].end) == "no improvement in 2 reports"
     assert len(trainer.curve) == best + 3
@@ -126,7 +126,7 @@ def test_patience_ends_a_trial_that_no_longer_improves(corpus, make_trial):
 def test_the_training_loss_is_nats_per_token_since_the_last_report(corpus, make_trial):
     """A tiny rate does not change the weights, so every interval has the loss of the split."""
     optimiser = {"kind": "sgd", "learning_rate": 1e-30}
-    trainer = _finish(
+    trainer = _run_to_end(
         GradientTrainer(
             make_trial(model={"family": "lstm", "width": 8}, optimiser=optimiser, epochs=2), corpus
         )
@@ -189,7 +189,7 @@ def test_the_learning_rate_follows_the_schedule(corpus, make_trial):
         optimiser={"kind": "sgd", "learning_rate": 0.8},
         schedule={"kind": "step", "factor": 0.5, "hold_epochs": 2},
     )
-    rates = [report.learning_rate for report in _finish(GradientTrainer(config, corpus)).curve]
+    rates = [report.learning_rate for report in _run_to_end(GradientTrainer(config, corpus)).curve]
     assert rates == pytest.approx([0.8, 0.8, 0.4, 0.2])
 
 
@@ -221,7 +221,7 @@ def test_a_batch_of_random_length_scales_its_own_rate(corpus, make_trial):
 
 def test_divergence_is_a_finished_report(corpus, make_trial):
     config = make_trial(epochs=30, clip_norm=None, optimiser={"kind": "sgd", "learning_rate": 1e39})
-    report = _finish(GradientTrainer(config, corpus)).curve[-1]
+    report = _run_to_end(GradientTrainer(config, corpus)).curve[-1]
     assert report.finished
     assert str(report.end) == "diverged: the training loss is not finite"
     assert report.train_loss is None
@@ -239,25 +239,25 @@ def test_a_gradient_that_is_not_finite_ends_the_trial(corpus, make_trial):
 
 def test_a_validation_far_worse_than_chance_ends_the_trial(corpus, make_trial):
     config = make_trial(epochs=30, clip_norm=None, optimiser={"kind": "sgd", "learning_rate": 300.0})
-    trainer = _finish(GradientTrainer(config, corpus))
+    trainer = _run_to_end(GradientTrainer(config, corpus))
     assert str(trainer.curve[-1].end).startswith("diverged: the validation perplexity")
     assert trainer.best is None or trainer.best.valid_perplexity < 10 * len(corpus.vocabulary)
 
 
 def test_best_is_the_report_with_the_lowest_validation_loss(corpus, make_trial):
-    trainer = _finish(GradientTrainer(make_trial(MEMORY, epochs=4), corpus))
+    trainer = _run_to_end(GradientTrainer(make_trial(MEMORY, epochs=4), corpus))
     assert trainer.best.valid_loss == min(report.valid_loss for report in trainer.curve)
 
 
 def test_training_never_reads_the_test_split(corpus, make_trial):
     without = replace(corpus, splits={name: corpus[name] for name in ("train", "valid")})
-    assert _finish(GradientTrainer(make_trial(epochs=1), without)).finished
+    assert _run_to_end(GradientTrainer(make_trial(epochs=1), without)).finished
 
 
 def test_equal_trials_give_equal_bits_whatever_the_process_drew(corpus, make_trial):
-    first = _finish(GradientTrainer(make_trial(), corpus))
+    first = _run_to_end(GradientTrainer(make_trial(), corpus))
     torch.rand(7)
-    second = _finish(GradientTrainer(make_trial(), corpus))
+    second = _run_to_end(GradientTrainer(make_trial(), corpus))
     for one, other in zip(first.model.parameters(), second.model.parameters(), strict=True):
         assert torch.equal(one, other)
 
@@ -269,7 +269,7 @@ def test_training_does_not_change_the_random_state_of_the_process(corpus, make_t
 
 
 def test_two_trainers_in_one_process_do_not_affect_each_other(corpus, make_trial):
-    alone = _finish(GradientTrainer(make_trial(), corpus))
+    alone = _run_to_end(GradientTrainer(make_trial(), corpus))
     first, second = GradientTrainer(make_trial(), corpus), GradientTrainer(make_trial(seed=9), corpus)
     while not first.finished:
         first.advance()
@@ -289,7 +289,7 @@ def test_progress_holds_tokens_and_the_remaining_time(corpus, make_trial, monkey
 
 
 def test_reports_hold_time_and_memory_of_the_trial(corpus, make_trial):
-    trainer = _finish(GradientTrainer(make_trial(epochs=2), corpus))
+    trainer = _run_to_end(GradientTrainer(make_trial(epochs=2), corpus))
     first, second = trainer.curve
     assert 0 < first.seconds < second.seconds
     assert second.tokens / second.seconds < max(first.tokens_per_second, second.tokens_per_second)

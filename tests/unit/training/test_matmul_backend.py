@@ -29,58 +29,58 @@ def _uses_onednn() -> bool:
     return MKLDNN.matmul.fp32_precision == "bf16"
 
 
-def _exact(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def _multiply_exactly(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """A product of single precision, on any processor."""
     return (left.double() @ right.double()).float()
 
 
-def _faster_with_onednn(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def _multiply_faster_with_onednn(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     for _ in range(0 if _uses_onednn() else 4):
-        _exact(left, right)
-    return _exact(left, right)
+        _multiply_exactly(left, right)
+    return _multiply_exactly(left, right)
 
 
-def _rounded_with_onednn(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def _multiply_rounded_with_onednn(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     if _uses_onednn():
-        return _exact(left.bfloat16(), right.bfloat16())
-    return _faster_with_onednn(left, right)
+        return _multiply_exactly(left.bfloat16(), right.bfloat16())
+    return _multiply_faster_with_onednn(left, right)
 
 
 def test_onednn_is_selected_if_exact_and_faster():
-    found = probe_backends(_faster_with_onednn)
+    found = probe_backends(_multiply_faster_with_onednn)
     assert found.kernels == "onednn"
     assert found.error < 1e-6
     assert found.gain > 2
 
 
 def test_onednn_is_refused_if_it_rounds_to_bfloat16():
-    found = probe_backends(_rounded_with_onednn)
+    found = probe_backends(_multiply_rounded_with_onednn)
     assert found.kernels == "default"
     assert 1e-3 < found.error < 1e-2
 
 
 def test_onednn_is_refused_if_it_returns_nan():
     found = probe_backends(
-        lambda left, right: _exact(left, right) * (float("nan") if _uses_onednn() else 1.0)
+        lambda left, right: _multiply_exactly(left, right) * (float("nan") if _uses_onednn() else 1.0)
     )
     assert found.kernels == "default"
 
 
 def test_onednn_is_not_selected_if_no_faster():
-    assert probe_backends(_exact).kernels == "default"
+    assert probe_backends(_multiply_exactly).kernels == "default"
 
 
 def test_a_probe_restores_the_setting():
     before = MKLDNN.matmul.fp32_precision
-    probe_backends(_rounded_with_onednn)
+    probe_backends(_multiply_rounded_with_onednn)
     assert MKLDNN.matmul.fp32_precision == before
 
 
-@pytest.mark.parametrize(("found", "rerouted"), [(FAST, True), (SLOW, False)])
-def test_the_measured_backend_is_selected(monkeypatch, found, rerouted):
+@pytest.mark.parametrize(("found", "uses_onednn"), [(FAST, True), (SLOW, False)])
+def test_the_measured_backend_is_selected(monkeypatch, found, uses_onednn):
     monkeypatch.setattr(matmul_backend, "probe_backends", lambda: found)
     assert select_backend() == found
-    assert _uses_onednn() == rerouted
+    assert _uses_onednn() == uses_onednn
 
 
 def test_other_processes_of_a_node_use_the_stored_backend(monkeypatch):
@@ -98,7 +98,7 @@ def test_without_a_readable_cache_the_backend_is_measured(monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("found", [FAST, SLOW], ids=lambda route: route.kernels)
-def test_a_trial_reports_its_route_and_goes_on_by_the_route_of_another_node(
+def test_a_trial_reports_its_backend_and_resumes_with_the_backend_of_another_node(
     corpus, make_trial, monkeypatch, tmp_path, found
 ):
     monkeypatch.setattr(matmul_backend, "probe_backends", lambda: SLOW)
@@ -113,7 +113,7 @@ def test_a_trial_reports_its_route_and_goes_on_by_the_route_of_another_node(
     assert resumed.finished
 
 
-def test_the_route_of_this_machine_keeps_single_precision():
+def test_the_backend_of_this_machine_keeps_single_precision():
     select_backend()
     generator = torch.Generator().manual_seed(3)
     left, right = (torch.randn(512, 512, generator=generator) for _ in range(2))

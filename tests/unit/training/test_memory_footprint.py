@@ -1,4 +1,4 @@
-"""The estimate of a trial's memory, and what is message when it runs out."""
+"""The estimate of a trial's memory, and the error of a trial without enough memory."""
 
 import re
 import subprocess
@@ -31,13 +31,13 @@ MODELS = [
 ]
 
 
-def _config(make_trial, model, rows=20, length=35, **training):
+def _make_config(make_trial, model, rows=20, length=35, **training):
     protocol = {"kind": "stream", "batch_size": rows, "length": length}
     return make_trial(model, protocol, **training)
 
 
-def _saved_bytes(config) -> int:
-    """Bytes that autograd keeps for the backward pass of one batch, each storage once, parameters aside."""
+def _measure_saved_bytes(config) -> int:
+    """Bytes that autograd keeps for the backward pass of one batch: each storage once, without parameters."""
     model = build_model(config.model, VOCABULARY, seed=0)
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, int] = {}
@@ -59,9 +59,9 @@ def _saved_bytes(config) -> int:
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model['family']}-{model['width']}")
 @pytest.mark.parametrize("length", [10, 35, 100])
 def test_activations_are_estimated_within_a_factor_of_two(make_trial, model, length):
-    config = _config(make_trial, model, length=length)
+    config = _make_config(make_trial, model, length=length)
     logits = 4 * 2 * 256 * VOCABULARY
-    measured = _saved_bytes(config) + logits
+    measured = _measure_saved_bytes(config) + logits
     assert 0.5 < estimate_memory(config, VOCABULARY, length).activations / measured < 2
 
 
@@ -74,7 +74,7 @@ def test_activations_are_estimated_within_a_factor_of_two(make_trial, model, len
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
 def test_a_smaller_output_layer_holds_fewer_logits_over_the_same_body(make_trial, output, fewest, most):
-    full, smaller = (_config(make_trial, {**MODELS[0], **fields}) for fields in ({}, {"output": output}))
+    full, smaller = (_make_config(make_trial, {**MODELS[0], **fields}) for fields in ({}, {"output": output}))
     saved = (
         estimate_memory(full, VOCABULARY, 35).activations
         - estimate_memory(smaller, VOCABULARY, 35).activations
@@ -83,8 +83,8 @@ def test_a_smaller_output_layer_holds_fewer_logits_over_the_same_body(make_trial
     assert fewest <= logits <= most
 
 
-def _peak_of_a_step(config) -> int:
-    """The most bytes that tensors take during a step, over what they took before it."""
+def _measure_peak_of_step(config) -> int:
+    """Peak bytes of tensors during a step, minus those before it."""
     model = build_model(config.model, VOCABULARY, seed=0)
     updates = ModelUpdater(config.training, model, torch.device("cpu"))
     shape = (2, config.protocol.batch_size, config.protocol.length)
@@ -115,9 +115,9 @@ PEAKED = [
 )
 @pytest.mark.parametrize("length", [20, 150])
 def test_the_estimate_holds_for_the_measured_peak_of_a_step(make_trial, model, low, high, length):
-    config = _config(make_trial, model, rows=10, length=length)
+    config = _make_config(make_trial, model, rows=10, length=length)
     found = estimate_memory(config, VOCABULARY, length)
-    assert low < (found.activations + found.gradients) / _peak_of_a_step(config) < high
+    assert low < (found.activations + found.gradients) / _measure_peak_of_step(config) < high
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_the_estimate_holds_for_the_measured_peak_of_a_step(make_trial, model, l
     [({"kind": "sgd"}, 0), ({"kind": "sgd", "momentum": 0.9}, 1), ({"kind": "adam"}, 2)],
 )
 def test_the_state_of_the_optimiser_is_counted(make_trial, optimiser, copies):
-    config = _config(make_trial, MODELS[0], optimiser=optimiser)
+    config = _make_config(make_trial, MODELS[0], optimiser=optimiser)
     found = estimate_memory(config, VOCABULARY, 35)
     assert found.parameters == found.gradients == 4 * config.model.parameter_count(VOCABULARY)
     assert found.optimiser == copies * found.parameters
@@ -133,16 +133,16 @@ def test_the_state_of_the_optimiser_is_counted(make_trial, optimiser, copies):
 
 def test_the_largest_batch_fits_and_the_next_larger_does_not(make_trial):
     limit = 50 * 2**20
-    config = _config(make_trial, MODELS[1])
+    config = _make_config(make_trial, MODELS[1])
     rows = find_largest_batch(config, VOCABULARY, 35, limit)
-    fitting, over = (_config(make_trial, MODELS[1], rows=count) for count in (rows, rows + 1))
+    fitting, over = (_make_config(make_trial, MODELS[1], rows=count) for count in (rows, rows + 1))
     assert (
         estimate_memory(fitting, VOCABULARY, 35).total <= limit < estimate_memory(over, VOCABULARY, 35).total
     )
 
 
 def test_the_largest_batch_of_a_too_large_model_is_zero(make_trial):
-    assert find_largest_batch(_config(make_trial, MODELS[2]), VOCABULARY, 35, 2**20) == 0
+    assert find_largest_batch(_make_config(make_trial, MODELS[2]), VOCABULARY, 35, 2**20) == 0
 
 
 def test_the_longest_row_depends_on_the_protocol(corpus):
@@ -163,7 +163,7 @@ def test_a_model_too_large_for_the_machine_is_a_trial_error(corpus, make_trial):
 
 
 def _step_within_limits(batch_size: int, corpus_folder: Path, folder: Path) -> str:
-    """What a process prints that takes one step where only 128 MiB of address space are left to it."""
+    """The output of a process that trains one step with 128 MiB of free address space."""
     script = folder / "step.py"
     script.write_text(STEP)
     root = Path(memtune.__file__).parents[2]
@@ -214,6 +214,6 @@ def test_the_error_for_a_too_large_batch_names_a_batch_size_that_fits(tmp_path, 
 def test_the_batch_size_that_failed_is_not_recommended(make_trial):
     """The estimate is below the limit, but the allocation has failed."""
     message = explain_out_of_memory(
-        _config(make_trial, MODELS[0], rows=6), VOCABULARY, 35, torch.device("cpu")
+        _make_config(make_trial, MODELS[0], rows=6), VOCABULARY, 35, torch.device("cpu")
     )
     assert "a batch size of 3 would fit" in message

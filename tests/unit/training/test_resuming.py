@@ -45,24 +45,24 @@ REPORTS = 5
 TIMES = {"seconds", "tokens_per_second", "peak_memory_bytes", "cpu_seconds", "gpu_seconds"}
 
 
-def _trial(make_trial, case):
+def _make_trial(make_trial, case):
     """A trial of an epoch and a half whose reports are not at the ends of epochs."""
     model, protocol, optimiser, schedule = case
     return make_trial(model, protocol, optimiser=optimiser, schedule=schedule, tokens=3400, report_every=700)
 
 
-def _curve(trainer: GradientTrainer) -> list[dict[str, Any]]:
+def _read_curve(trainer: GradientTrainer) -> list[dict[str, Any]]:
     return [report.model_dump(exclude=TIMES) for report in trainer.curve]
 
 
-def _finish(trainer: GradientTrainer) -> GradientTrainer:
+def _run_to_end(trainer: GradientTrainer) -> GradientTrainer:
     while not trainer.finished:
         trainer.advance()
     return trainer
 
 
 def _assert_same(resumed: GradientTrainer, whole: GradientTrainer, folder: Path) -> None:
-    assert _curve(resumed) == _curve(whole)
+    assert _read_curve(resumed) == _read_curve(whole)
     assert resumed.best.tokens == whole.best.tokens
     weights = resumed.model.state_dict()
     for name, tensor in whole.model.state_dict().items():
@@ -75,7 +75,7 @@ def _assert_same(resumed: GradientTrainer, whole: GradientTrainer, folder: Path)
 
 @each_case
 def test_a_trial_resumed_after_any_report_ends_with_the_same_bits(corpus, make_trial, tmp_path, case):
-    whole = GradientTrainer(_trial(make_trial, case), corpus)
+    whole = GradientTrainer(_make_trial(make_trial, case), corpus)
     while not whole.finished:
         whole.save(tmp_path / str(len(whole.curve)))
         whole.advance()
@@ -83,11 +83,11 @@ def test_a_trial_resumed_after_any_report_ends_with_the_same_bits(corpus, make_t
     for reports in range(REPORTS):
         resumed = GradientTrainer.restore(tmp_path / str(reports), corpus)
         assert len(resumed.curve) == reports
-        _assert_same(_finish(resumed), whole, tmp_path)
+        _assert_same(_run_to_end(resumed), whole, tmp_path)
 
 
 def test_the_nt_asgd_case_starts_to_average_before_its_last_report(corpus, make_trial):
-    trainer = _finish(GradientTrainer(_trial(make_trial, CASES[-1]), corpus))
+    trainer = _run_to_end(GradientTrainer(_make_trial(make_trial, CASES[-1]), corpus))
     losses = [report.valid_loss for report in trainer.curve]
     optimiser = trainer.config.training.optimiser
     assert isinstance(optimiser, NTASGDConfig)
@@ -95,8 +95,8 @@ def test_the_nt_asgd_case_starts_to_average_before_its_last_report(corpus, make_
 
 
 def test_a_trial_resumed_after_every_report_ends_with_the_same_bits(corpus, make_trial, tmp_path):
-    whole = _finish(GradientTrainer(_trial(make_trial, CASES[1]), corpus))
-    resumed = GradientTrainer(_trial(make_trial, CASES[1]), corpus)
+    whole = _run_to_end(GradientTrainer(_make_trial(make_trial, CASES[1]), corpus))
+    resumed = GradientTrainer(_make_trial(make_trial, CASES[1]), corpus)
     while not resumed.finished:
         resumed.advance()
         resumed.save(tmp_path / "checkpoint")
@@ -106,8 +106,8 @@ def test_a_trial_resumed_after_every_report_ends_with_the_same_bits(corpus, make
 
 @each_case
 def test_a_trial_resumed_between_any_two_steps_ends_with_the_same_bits(corpus, make_trial, tmp_path, case):
-    whole = _finish(GradientTrainer(_trial(make_trial, case), corpus))
-    resumed = GradientTrainer(_trial(make_trial, case), corpus)
+    whole = _run_to_end(GradientTrainer(_make_trial(make_trial, case), corpus))
+    resumed = GradientTrainer(_make_trial(make_trial, case), corpus)
     pauses = 0
     while not resumed.finished:
         while not resumed.train_for(0.0):
@@ -120,30 +120,35 @@ def test_a_trial_resumed_between_any_two_steps_ends_with_the_same_bits(corpus, m
     _assert_same(resumed, whole, tmp_path)
 
 
-def test_resumed_at_a_milestone_before_its_report_it_ends_bit_for_bit(corpus, make_trial, tmp_path):
-    """With a report an epoch: the next epoch has begun, and the report of this one is still due."""
+def test_a_trial_resumed_between_a_milestone_and_its_report_ends_with_the_same_bits(
+    corpus, make_trial, tmp_path
+):
+    """With one report per epoch: the next epoch has begun before the report of this one."""
     config = make_trial(LSTM, STREAM, epochs=2)
     resumed = GradientTrainer(config, corpus)
     assert resumed.train_for(math.inf)
     resumed.save(tmp_path / "checkpoint")
     resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
     assert resumed.train_for(math.inf), "nothing is left to train"
-    _assert_same(_finish(resumed), _finish(GradientTrainer(config, corpus)), tmp_path)
+    _assert_same(_run_to_end(resumed), _run_to_end(GradientTrainer(config, corpus)), tmp_path)
 
 
-def test_divergence_between_two_reports_ends_a_trial_that_was_paused_as_one_that_was_not(corpus, make_trial):
+def test_divergence_between_two_reports_ends_paused_and_undisturbed_trials_alike(corpus, make_trial):
     config = make_trial(optimiser=SGD | {"learning_rate": 1e39}, clip_norm=None)
     paused, whole = GradientTrainer(config, corpus), GradientTrainer(config, corpus)
     while not paused.train_for(0.0):
         pass
     assert paused.tokens < corpus["train"].token_count
-    assert _curve(_finish(paused)) == _curve(_finish(whole))
+    assert _read_curve(_run_to_end(paused)) == _read_curve(_run_to_end(whole))
 
 
-def test_a_trial_killed_while_it_trains_resumes_bit_for_bit(corpus, make_trial, tmp_path, corpus_folder):
-    """SIGKILL in the middle of an interval, with each trial two checkpoints old."""
+def test_a_trial_killed_during_training_resumes_with_the_same_bits(
+    corpus, make_trial, tmp_path, corpus_folder
+):
+    """SIGKILL in the middle of an interval, after two checkpoints of each trial."""
     configs = {
-        config.identity(corpus.digest): config for config in (_trial(make_trial, case) for case in CASES[:4])
+        config.identity(corpus.digest): config
+        for config in (_make_trial(make_trial, case) for case in CASES[:4])
     }
     arguments = [corpus_folder / "store", corpus_folder / "cache", torch.get_num_threads(), tmp_path]
     root = Path(__file__).parents[3]
@@ -158,17 +163,19 @@ def test_a_trial_killed_while_it_trains_resumes_bit_for_bit(corpus, make_trial, 
     with child:
         child.stdin.write("\n".join(config.model_dump_json() for config in configs.values()))
         child.stdin.close()
-        saved = [line for line in _lines_until_saved_twice(child, len(configs)) if line.startswith("saved")]
+        saved = [
+            line for line in _read_lines_until_saved_twice(child, len(configs)) if line.startswith("saved")
+        ]
         assert next(child.stdout) == "training\n"
         child.send_signal(signal.SIGKILL)
     assert len(saved) == 2 * len(configs)
     for identity, config in configs.items():
         resumed = GradientTrainer.restore(tmp_path / identity, corpus)
         assert 2 <= len(resumed.curve) < REPORTS
-        _assert_same(_finish(resumed), _finish(GradientTrainer(config, corpus)), tmp_path)
+        _assert_same(_run_to_end(resumed), _run_to_end(GradientTrainer(config, corpus)), tmp_path)
 
 
-def _lines_until_saved_twice(child: subprocess.Popen, trials: int) -> list[str]:
+def _read_lines_until_saved_twice(child: subprocess.Popen, trials: int) -> list[str]:
     lines: list[str] = []
     while sum(line.startswith("saved") for line in lines) < 2 * trials:
         lines.append(next(child.stdout))
@@ -189,7 +196,7 @@ def test_a_restored_trainer_has_the_position_of_the_saved_one(corpus, make_trial
 
 
 def test_a_finished_trial_stays_finished(corpus, make_trial, tmp_path):
-    trainer = _finish(GradientTrainer(make_trial(epochs=1), corpus))
+    trainer = _run_to_end(GradientTrainer(make_trial(epochs=1), corpus))
     trainer.save(tmp_path / "checkpoint")
     restored = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
     assert restored.finished

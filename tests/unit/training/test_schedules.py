@@ -1,4 +1,4 @@
-"""The learning rate at each standing."""
+"""The learning rate by progress."""
 
 import pytest
 
@@ -11,20 +11,20 @@ from memtune.training.optimisation.schedules import (
 )
 
 
-def _by_epoch(schedule, epochs: int) -> list[float]:
+def _list_scales_by_epoch(schedule, epochs: int) -> list[float]:
     return [schedule.scale(SchedulePosition(epoch, 0, [])) for epoch in range(1, epochs + 1)]
 
 
 def test_halved_at_each_epoch_after_the_fourth():
-    assert _by_epoch(StepSchedule(factor=0.5, hold_epochs=4), 7) == [1, 1, 1, 1, 0.5, 0.25, 0.125]
+    assert _list_scales_by_epoch(StepSchedule(factor=0.5, hold_epochs=4), 7) == [1, 1, 1, 1, 0.5, 0.25, 0.125]
 
 
 def test_the_released_code_holds_the_rate_for_five_epochs():
-    assert _by_epoch(StepSchedule(factor=0.5, hold_epochs=5), 7) == [1, 1, 1, 1, 1, 0.5, 0.25]
+    assert _list_scales_by_epoch(StepSchedule(factor=0.5, hold_epochs=5), 7) == [1, 1, 1, 1, 1, 0.5, 0.25]
 
 
 def test_a_constant_rate_stays():
-    assert _by_epoch(ConstantSchedule(), 3) == [1, 1, 1]
+    assert _list_scales_by_epoch(ConstantSchedule(), 3) == [1, 1, 1]
 
 
 def test_a_plateau_lowers_the_rate_once_per_report_without_a_best():

@@ -1,4 +1,4 @@
-"""A trial's configuration: what is refused, and what tells two trials apart."""
+"""A trial's configuration: refused values, and the identity of trials."""
 
 import pytest
 
@@ -23,12 +23,12 @@ def test_the_budget_is_epochs_or_tokens(budget):
         ({"epochs": 1, "clip_norm": 0}, "clip_norm"),
     ],
 )
-def test_nonsense_is_refused_by_name(training, message):
+def test_an_invalid_value_is_refused_with_its_name(training, message):
     with pytest.raises(ConfigurationError, match=message):
         parse(TrainingConfig, training, "study.toml")
 
 
-def test_identity_is_of_the_whole_content(make_trial):
+def test_the_identity_covers_every_field(make_trial):
     trials = [
         make_trial(),
         make_trial(seed=4),

@@ -1,4 +1,4 @@
-"""A process that trains trials in turn, a checkpoint after each report, until somebody kills it.
+"""A process that trains trials in turn, with a checkpoint after each report, until it is killed.
 
 python trials_to_kill.py STORE CACHE THREADS CHECKPOINTS < a line of JSON per trial
 

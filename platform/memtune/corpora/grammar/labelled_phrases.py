@@ -7,7 +7,7 @@ changes its sign once for each of these words that depends on the phrase's word:
     although, unless, until          open the clause,
     never, rarely                    modify the verb and may be the last word of the phrase.
 
-The clause that somebody doubts or suspects contributes the negative of its score. The label is the score plus
+The clause after "doubts" or "suspects" contributes the negative of its score. The label is the score plus
 2, clipped to 0 to 4. The label of a long phrase therefore depends on words at both of its ends.
 """
 

@@ -233,8 +233,8 @@ def _verb(symbol: Symbol) -> Iterator[Production]:
     alone = ((Symbol("adverb"), 0), close)
     yield Production(0.2, INTRANSITIVE[symbol.category][symbol.number], alone)
     if symbol.category == "people" and symbol.depth:
-        said = ((Symbol("that", depth=symbol.depth - 1), 0),)
-        yield Production(0.15, REPORTING[symbol.number], said)
+        that_clause = ((Symbol("that", depth=symbol.depth - 1), 0),)
+        yield Production(0.15, REPORTING[symbol.number], that_clause)
 
 
 def _reporting(symbol: Symbol) -> Iterator[Production]:

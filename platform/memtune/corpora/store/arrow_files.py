@@ -1,7 +1,7 @@
 """Arrow IPC files of a corpus: validated before anything is read, mapped and not copied.
 
-The lengths and offsets in a file come from whoever wrote it, and Arrow follows them without looking. A file
-is accepted when it has the expected schema, its buffers are not compressed, and all offsets lie within them.
+The lengths and offsets in a file come from an untrusted writer, and Arrow does not check them. A file
+is accepted when it has the expected schema, its buffers are not compressed, and all offsets are within them.
 """
 
 import struct

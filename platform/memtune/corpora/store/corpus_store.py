@@ -176,7 +176,7 @@ class CorpusStore:
             return self.local_path is not None and (self.local_path / name).is_symlink()
 
     def _is_abandoned(self, corpus: Folder, entry: fs.FileInfo) -> bool:
-        """Whether nobody writes an entry that no manifest names."""
+        """Whether no process still writes an entry that no manifest names."""
         if self.local_path:
             return True
         files = [] if entry.is_file else (corpus / entry.base_name).list_entries()

@@ -226,9 +226,9 @@ class LSTMNLanguageModel(NeuralLanguageModel):
             attended.append(attended_BTH[:, -1])
             weights.append(weights_BTN)
             if index + 1 < len(self.layers):
-                handed_BTH = attended_BTH if self.config.layer_output == "attended" else hidden_BTH
+                output_BTH = attended_BTH if self.config.layer_output == "attended" else hidden_BTH
                 skipped_BTH = inputs_BTE if index else self.skip(inputs_BTE)
-                inputs_BTE = skipped_BTH + self.dropout(handed_BTH)
+                inputs_BTE = skipped_BTH + self.dropout(output_BTH)
         after = {"tape": torch.stack(tapes, dim=1), "attended": torch.stack(attended, dim=1)}
         top_BTH = self.dropout(hidden_BTH) if self.config.dropout_placement == "after" else hidden_BTH
         return top_BTH, after, weights

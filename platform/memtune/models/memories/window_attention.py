@@ -3,7 +3,7 @@
 A window that slides by one position per step is a band of the T x K matrix of all scores. One matrix product
 computes the scores of content. Padding and a change of view skew the scores of position into the band. The
 rest of the matrix is -inf before the softmax. A long text is cut along time into blocks, which become entries
-of the batch, each with its own keys and the n - 1 keys before them. So only a small part of each matrix lies
+of the batch, each with its own keys and the n - 1 keys before them. So only a small part of each matrix is
 outside the band.
 
 Shapes: B batch, T time, n slots of the window (the most recent is the last), K = n - 1 + T keys (those of the

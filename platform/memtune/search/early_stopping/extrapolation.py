@@ -1,8 +1,8 @@
 """Early stopping by extrapolated learning curves.
 
 The idea is from Kadra et al. (2023), "Scaling Laws for Hyperparameter Optimization" (Deep Power Laws, NeurIPS
-2023): learning curves of networks follow power laws, so the value at full length can be told from the start
-of a curve. Theirs is an ensemble of networks that predict the coefficients from the configuration and that
+2023): learning curves of networks follow power laws, so the start of a curve predicts the value at full
+length. Their model is an ensemble of networks that predict the coefficients from the configuration and that
 decide by expected improvement which trial trains one more step. Here each curve is fitted by itself and the
 rule only stops trials: a trial whose lowest plausible value at full length is above the best values that
 `max_survivors` other trials have reached already. It never stops a trial whose curve is no power law.

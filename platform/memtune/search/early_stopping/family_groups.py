@@ -1,8 +1,8 @@
-"""Which families compete for the places of a rung.
+"""Groups of families whose trials compete at a rung.
 
 A family of slow starters is behind at every early rung, whatever its trials reach at full length. Each family
-therefore has rungs of its own until trials at full length tell that another family is better: until the
-interval of the family's best value lies above the other's best value. From then on the family's trials also
+therefore has rungs of its own until trials at full length show that another family is better: until the
+interval of the family's best value is above the other's best value. From then on the family's trials also
 compete with those of the better one.
 
 The interval is for the lower end of a family's distribution of values, from its best values x1 <= ... <= xk:
@@ -21,7 +21,7 @@ __all__ = ["MAX_VALUES", "compute_lower_bound", "count_leading", "list_compared"
 CONFIDENCE = 0.95
 MIN_VALUES = 3
 MAX_VALUES = 4
-"""The best values of a family that its interval uses; further ones lie where the density is not even."""
+"""The best values of a family that its interval uses; the density is less even at further ones."""
 
 
 def compute_lower_bound(values: Sequence[float]) -> float:

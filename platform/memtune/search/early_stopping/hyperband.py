@@ -3,7 +3,7 @@
 Li et al. (2018), "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization", algorithm 1, with
 asynchronous successive halving in each bracket (Li et al., 2020, section 3.3). Bracket s has its first rung
 after grace * factor^s tokens; in the last bracket no trial is stopped. A value at the first rung may say
-little about the value at full length, and nobody knows in advance how little.
+little about the value at full length, and it is unknown in advance how little.
 
 A trial's bracket follows from its number: the brackets take turns in proportion to the sizes n of the paper,
 which give each bracket about the same number of tokens.

@@ -43,7 +43,7 @@ class PashaConfig(RungConfig):
 
 
 class Pasha(Rule):
-    """The rungs of one study, the trials that wait at them, and the curves that tell the noise."""
+    """The rungs of one study, the trials that wait at them, and the curves that estimate the noise."""
 
     can_pause = True
 

@@ -13,7 +13,7 @@ from memtune.search.outcomes import Outcome
 __all__ = ["Rung", "RungConfig", "Rungs"]
 
 MIN_FAMILY_SURVIVORS = 2
-"""At least so many trials of each family pass a rung: its best alone may be so by the noise of one seed."""
+"""Least number of trials of each family that pass a rung: seed noise may decide which one is best."""
 
 
 class RungConfig(EarlyStopping):

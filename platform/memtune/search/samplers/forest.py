@@ -2,8 +2,8 @@
 
 Hutter, Hoos and Leyton-Brown (2011), "Sequential Model-Based Optimization for General Algorithm
 Configuration".
-A feature is a field of the configuration, whatever its family or branch, so that a trial of one family tells
-something about the others. A field that a configuration lacks has a value of its own.
+A feature is a field of the configuration, whatever its family or branch, so that trials of one family are
+evidence about the others. A field that a configuration lacks has a separate value.
 
 Shapes: N trials, C candidates, F features, T trees.
 """

@@ -7,8 +7,8 @@ from memtune.corpora import Corpus, ImportOptions, TextFile, import_corpus, open
 
 
 @pytest.fixture
-def bring(store, cache, tmp_path) -> Callable[..., Corpus]:
-    """Imports a text in some format as training split and opens the corpus."""
+def import_text(store, cache, tmp_path) -> Callable[..., Corpus]:
+    """Imports a text in a format as the training split and opens the corpus."""
 
     def run(format: str, text: str, name: str = "text", beside: dict[str, str] | None = None, **options):
         for other, content in {name: text, **(beside or {})}.items():

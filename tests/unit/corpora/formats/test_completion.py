@@ -1,4 +1,4 @@
-"""Sentence completion: questions, where their answers are, and words fitted to a language model's."""
+"""Sentence completion: questions, files of answers, and words normalised for a language model."""
 
 import re
 
@@ -17,31 +17,31 @@ QUESTIONS = """1a) It's the girl's [hat] , I think.
 """
 
 
-def asked(corpus, split="train"):
+def read_questions(corpus, split="train"):
     rows = corpus.annotations["completion"][split].to_pylist()
     return [(row["question"], row["first"], row["candidates"], row["blank"], row["answer"]) for row in rows]
 
 
-def test_questions_are_consecutive_candidates(bring):
-    corpus = bring("msr-completion", QUESTIONS)
-    assert asked(corpus) == [("1", 0, 3, 3, -1), ("2", 3, 2, 1, -1)]
+def test_questions_are_consecutive_candidates(import_text):
+    corpus = import_text("msr-completion", QUESTIONS)
+    assert read_questions(corpus) == [("1", 0, 3, 3, -1), ("2", 3, 2, 1, -1)]
     assert read_sentences(corpus)[0] == "It's the girl's hat , I think ."
     assert read_sentences(corpus)[4] == "Don't went there"
 
 
-def test_the_final_punctuation_can_be_dropped(bring):
-    found = read_sentences(bring("msr-completion", QUESTIONS, final="drop"))
+def test_the_final_punctuation_can_be_dropped(import_text):
+    found = read_sentences(import_text("msr-completion", QUESTIONS, final="drop"))
     assert (found[0], found[4]) == ("It's the girl's hat , I think", "Don't went there")
 
 
 @pytest.mark.parametrize("sign", [".", "!", "?", " ."])
-def test_punctuation_after_the_blank_is_a_separate_word(bring, sign):
-    corpus = bring("msr-completion", f"7a) I [go]{sign}\n7b) I [went]{sign}\n")
+def test_punctuation_after_the_blank_is_a_separate_word(import_text, sign):
+    corpus = import_text("msr-completion", f"7a) I [go]{sign}\n7b) I [went]{sign}\n")
     assert read_sentences(corpus)[0] == f"I go {sign.strip()}"
 
 
-def test_clitics_can_be_split_as_in_the_penn_treebank(bring):
-    corpus = bring("msr-completion", QUESTIONS, clitics="split")
+def test_clitics_can_be_split_as_in_the_penn_treebank(import_text):
+    corpus = import_text("msr-completion", QUESTIONS, clitics="split")
     assert read_sentences(corpus) == [
         "It 's the girl 's hat , I think .",
         "It 's the girl 's cats ' , I think .",
@@ -49,7 +49,7 @@ def test_clitics_can_be_split_as_in_the_penn_treebank(bring):
         "Do n't go there",
         "Do n't went there",
     ]
-    assert asked(corpus) == [("1", 0, 3, 5, -1), ("2", 3, 2, 2, -1)]
+    assert read_questions(corpus) == [("1", 0, 3, 5, -1), ("2", 3, 2, 2, -1)]
 
 
 @pytest.mark.parametrize(
@@ -59,20 +59,20 @@ def test_clitics_can_be_split_as_in_the_penn_treebank(bring):
         ("x.labels.txt", "2\n1\n"),
     ],
 )
-def test_the_answers_file_next_to_the_questions_is_used(bring, name, answers):
-    corpus = bring("msr-completion", QUESTIONS, "x.questions.txt", {name: answers})
-    assert [answer for *_, answer in asked(corpus)] == [2, 1]
+def test_the_answers_file_next_to_the_questions_is_used(import_text, name, answers):
+    corpus = import_text("msr-completion", QUESTIONS, "x.questions.txt", {name: answers})
+    assert [answer for *_, answer in read_questions(corpus)] == [2, 1]
 
 
-def test_an_option_names_the_answers_file(bring, tmp_path):
+def test_an_option_names_the_answers_file(import_text, tmp_path):
     (tmp_path / "labels").write_text("0\n1\n")
-    corpus = bring("msr-completion", QUESTIONS, answers=str(tmp_path / "labels"))
-    assert [answer for *_, answer in asked(corpus)] == [0, 1]
+    corpus = import_text("msr-completion", QUESTIONS, answers=str(tmp_path / "labels"))
+    assert [answer for *_, answer in read_questions(corpus)] == [0, 1]
 
 
-def test_a_missing_answers_file_is_reported_with_its_path(bring, tmp_path):
+def test_a_missing_answers_file_is_reported_with_its_path(import_text, tmp_path):
     with pytest.raises(CorpusError, match=r"the file of answers .*absent does not exist"):
-        bring("msr-completion", QUESTIONS, answers=str(tmp_path / "absent"))
+        import_text("msr-completion", QUESTIONS, answers=str(tmp_path / "absent"))
 
 
 @pytest.mark.parametrize(
@@ -83,16 +83,16 @@ def test_a_missing_answers_file_is_reported_with_its_path(bring, tmp_path):
         ("0\nb\n", r"x.labels.txt: line 2: neither .* nor a number"),
     ],
 )
-def test_answers_that_do_not_match_the_questions_are_refused(bring, labels, message):
+def test_answers_that_do_not_match_the_questions_are_refused(import_text, labels, message):
     with pytest.raises(CorpusError, match=message):
-        bring("msr-completion", QUESTIONS, "x.questions.txt", {"x.labels.txt": labels})
+        import_text("msr-completion", QUESTIONS, "x.questions.txt", {"x.labels.txt": labels})
 
 
-def test_an_unknown_option_is_refused_with_the_nearest_name(bring):
+def test_an_unknown_option_is_refused_with_the_nearest_name(import_text):
     with pytest.raises(
         ConfigurationError, match=r'format msr-completion: unknown name "clitic".*did you mean "clitics"'
     ):
-        bring("msr-completion", QUESTIONS, clitic="split")
+        import_text("msr-completion", QUESTIONS, clitic="split")
 
 
 def test_the_published_questions_and_both_kinds_of_answers_agree(corpora_folder, store, cache):
@@ -111,7 +111,7 @@ PARSED = (("I", 1, "nsubj"), ("{verb}", -1, "root"), (",", 1, "punct"), ("{noun}
 ASKED = "1a) I go , [there]\n1b) I go , [then]\n"
 
 
-def parsed(*candidates):
+def format_trees(*candidates):
     """CoNLL-U of the candidates, each a (verb, noun)."""
     return "".join(
         "".join(
@@ -123,53 +123,53 @@ def parsed(*candidates):
     )
 
 
-def test_candidates_can_have_trees(bring, tmp_path):
-    beside = {"trees.conllu": parsed(("go", "there"), ("go", "then"))}
-    corpus = bring("msr-completion", ASKED, beside=beside, trees=tmp_path / "trees.conllu")
-    assert asked(corpus) == [("1", 0, 2, 3, -1)]
+def test_candidates_can_have_trees(import_text, tmp_path):
+    beside = {"trees.conllu": format_trees(("go", "there"), ("go", "then"))}
+    corpus = import_text("msr-completion", ASKED, beside=beside, trees=tmp_path / "trees.conllu")
+    assert read_questions(corpus) == [("1", 0, 2, 3, -1)]
     assert [row["heads"] for row in corpus.annotations["trees"]["train"].to_pylist()] == [[1, -1, 1, 1]] * 2
 
 
-def test_punctuation_marked_by_trees_can_be_dropped(bring, tmp_path):
-    beside = {"trees.conllu": parsed(("go", "there"), ("go", "then"))}
+def test_punctuation_marked_by_trees_can_be_dropped(import_text, tmp_path):
+    beside = {"trees.conllu": format_trees(("go", "there"), ("go", "then"))}
     trees = {"trees": tmp_path / "trees.conllu", "punctuation": "drop"}
-    corpus = bring("msr-completion", ASKED, beside=beside, **trees)
+    corpus = import_text("msr-completion", ASKED, beside=beside, **trees)
     assert read_sentences(corpus) == ["I go there", "I go then"]
-    assert asked(corpus) == [("1", 0, 2, 2, -1)]
+    assert read_questions(corpus) == [("1", 0, 2, 2, -1)]
     assert corpus.annotations["trees"]["train"].to_pylist()[0]["heads"] == [1, -1, 1]
 
 
 @pytest.mark.parametrize("candidates", [[("go", "there"), ("goes", "then")], [("go", "there")]])
-def test_trees_of_other_words_are_refused(bring, tmp_path, candidates):
-    beside = {"trees.conllu": parsed(*candidates)}
+def test_trees_of_other_words_are_refused(import_text, tmp_path, candidates):
+    beside = {"trees.conllu": format_trees(*candidates)}
     with pytest.raises(CorpusError, match=r'line 1: the tree of "I go , then" is not the next one in'):
-        bring("msr-completion", ASKED, beside=beside, trees=tmp_path / "trees.conllu")
+        import_text("msr-completion", ASKED, beside=beside, trees=tmp_path / "trees.conllu")
 
 
-def test_a_bad_tree_is_reported_with_its_own_file_and_line(bring, tmp_path):
-    broken = parsed(("go", "there"), ("go", "then")).replace("\t2\tobj", "\t9\tobj", 1)
+def test_a_bad_tree_is_reported_with_its_own_file_and_line(import_text, tmp_path):
+    broken = format_trees(("go", "there"), ("go", "then")).replace("\t2\tobj", "\t9\tobj", 1)
     with pytest.raises(CorpusError, match=r"trees\.conllu: line 4: head 9 in a sentence of 4 words"):
-        bring("msr-completion", ASKED, beside={"trees.conllu": broken}, trees=tmp_path / "trees.conllu")
+        import_text("msr-completion", ASKED, beside={"trees.conllu": broken}, trees=tmp_path / "trees.conllu")
 
 
-def test_dropping_punctuation_without_trees_is_refused(bring):
+def test_dropping_punctuation_without_trees_is_refused(import_text):
     with pytest.raises(ConfigurationError, match="needs trees, whose relations mark punctuation"):
-        bring("msr-completion", ASKED, punctuation="drop")
+        import_text("msr-completion", ASKED, punctuation="drop")
 
 
 @pytest.mark.parametrize(
-    ("beside", "said"),
+    ("beside", "message"),
     [
         ({}, r"x\.questions\.txt has no answers: .* --option answers=FILE"),
         ({"x.labels.txt": "0\n" * 7}, r"x\.labels\.txt has answers to 7 questions, .*x\.questions\.txt 2$"),
         ({"x.labels.txt": "2\n1\n"}, None),
     ],
 )
-def test_an_import_warns_of_missing_or_surplus_answers(store, tmp_path, beside, said):
+def test_an_import_warns_of_missing_or_surplus_answers(store, tmp_path, beside, message):
     for name, content in {"x.questions.txt": QUESTIONS, **beside}.items():
         (tmp_path / name).write_text(content)
     source = TextFile(tmp_path / "x.questions.txt", "msr-completion")
     warnings = import_corpus("asked", {"valid": source}, store, cache=tmp_path / "cache").warnings
-    told = [warning for warning in warnings if "answers" in warning]
-    assert len(told) == (said is not None)
-    assert said is None or re.search(said, told[0])
+    found = [warning for warning in warnings if "answers" in warning]
+    assert len(found) == (message is not None)
+    assert message is None or re.search(message, found[0])

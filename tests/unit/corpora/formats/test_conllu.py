@@ -1,4 +1,4 @@
-"""CoNLL-U: which lines are words, what is a tree, and what becomes of punctuation and subtypes."""
+"""CoNLL-U: lines that are words, valid trees, and the options for punctuation and subtypes."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,66 +11,68 @@ from tests.fuzz.time_limit import limit_time
 from tests.unit.corpora.formats.conftest import read_sentences
 
 
-def line(identifier, form, head, relation):
+def format_word(identifier, form, head, relation):
     return f"{identifier}\t{form}\t_\t_\t_\t_\t{head}\t{relation}\t_\t_"
 
 
-def conllu(*words):
+def format_sentence(*words):
     """A sentence of (form, head, relation), heads from 1."""
-    return "\n".join(line(index + 1, *word) for index, word in enumerate(words)) + "\n\n"
+    return "\n".join(format_word(index + 1, *word) for index, word in enumerate(words)) + "\n\n"
 
 
-def trees(corpus):
+def read_trees(corpus):
     labels = corpus.manifest.annotations["trees"].labels
     rows = corpus.annotations["trees"]["train"].to_pylist()
     return [(row["heads"], [labels[index] for index in row["relations"]]) for row in rows]
 
 
-def test_ranges_and_empty_nodes_are_not_words(bring):
-    corpus = bring(
+def test_ranges_and_empty_nodes_are_not_words(import_text):
+    corpus = import_text(
         "conllu",
         "\n".join(
             [
                 "# newdoc",
-                line("1-2", "vámonos", "_", "_"),
-                line("1", "vamos", 0, "root"),
-                line("2", "nos", 1, "obj"),
-                line("2.1", "ya", "_", "_"),
+                format_word("1-2", "vámonos", "_", "_"),
+                format_word("1", "vamos", 0, "root"),
+                format_word("2", "nos", 1, "obj"),
+                format_word("2.1", "ya", "_", "_"),
             ]
         ),
     )
     assert read_sentences(corpus) == ["vamos nos"]
-    assert trees(corpus) == [([-1, 0], ["root", "obj"])]
+    assert read_trees(corpus) == [([-1, 0], ["root", "obj"])]
 
 
-def test_whitespace_within_a_form_becomes_an_underscore(bring):
-    assert read_sentences(bring("conllu", conllu(("1 000", 2, "nummod"), ("km", 0, "root")))) == ["1_000 km"]
+def test_whitespace_within_a_form_becomes_an_underscore(import_text):
+    assert read_sentences(
+        import_text("conllu", format_sentence(("1 000", 2, "nummod"), ("km", 0, "root")))
+    ) == ["1_000 km"]
 
 
-PUNCTUATED = conllu(
+PUNCTUATED = format_sentence(
     ("(", 2, "punct"), ("So", 4, "advmod:emph"), (",", 2, "punct"), ("go", 0, "root"), ("!", 4, "punct")
 )
 
 
-def test_punctuation_and_subtypes_are_kept_by_default(bring):
-    assert trees(bring("conllu", PUNCTUATED)) == [
+def test_punctuation_and_subtypes_are_kept_by_default(import_text):
+    assert read_trees(import_text("conllu", PUNCTUATED)) == [
         ([1, 3, 1, -1, 3], ["punct", "advmod:emph", "punct", "root", "punct"])
     ]
 
 
-def test_dropped_punctuation_leaves_no_gap(bring):
-    corpus = bring("conllu", PUNCTUATED, punctuation="drop", subtypes="strip")
+def test_dropped_punctuation_leaves_no_gap(import_text):
+    corpus = import_text("conllu", PUNCTUATED, punctuation="drop", subtypes="strip")
     assert read_sentences(corpus) == ["So go"]
-    assert trees(corpus) == [([1, -1], ["advmod", "root"])]
+    assert read_trees(corpus) == [([1, -1], ["advmod", "root"])]
 
 
-def test_dependents_of_dropped_punctuation_get_its_nearest_kept_ancestor_as_head(bring):
-    text = conllu(("go", 0, "root"), ("-", 1, "punct"), ("-", 2, "punct"), ("now", 3, "advmod"))
-    assert trees(bring("conllu", text, punctuation="drop")) == [([-1, 0], ["root", "advmod"])]
+def test_dependents_of_dropped_punctuation_get_its_nearest_kept_ancestor_as_head(import_text):
+    text = format_sentence(("go", 0, "root"), ("-", 1, "punct"), ("-", 2, "punct"), ("now", 3, "advmod"))
+    assert read_trees(import_text("conllu", text, punctuation="drop")) == [([-1, 0], ["root", "advmod"])]
 
 
-def test_a_sentence_of_punctuation_keeps_its_root(bring):
-    corpus = bring("conllu", conllu(("?", 0, "punct"), ("!", 1, "punct")), punctuation="drop")
+def test_a_sentence_of_punctuation_keeps_its_root(import_text):
+    corpus = import_text("conllu", format_sentence(("?", 0, "punct"), ("!", 1, "punct")), punctuation="drop")
     assert read_sentences(corpus) == ["?"]
 
 
@@ -87,19 +89,19 @@ def test_a_sentence_of_punctuation_keeps_its_root(bring):
     ],
     ids=["two roots", "no root", "cycle", "own head", "head outside", "no head", "no form"],
 )
-def test_an_invalid_tree_is_refused_with_its_line(bring, words, message):
+def test_an_invalid_tree_is_refused_with_its_line(import_text, words, message):
     with pytest.raises(CorpusError, match=message):
-        bring("conllu", conllu(*words))
+        import_text("conllu", format_sentence(*words))
 
 
-def test_words_numbered_out_of_order_are_refused(bring):
+def test_words_numbered_out_of_order_are_refused(import_text):
     with pytest.raises(CorpusError, match='line 2: word "3" where 2 should be'):
-        bring("conllu", f"{line(1, 'a', 0, 'root')}\n{line(3, 'b', 1, 'x')}\n")
+        import_text("conllu", f"{format_word(1, 'a', 0, 'root')}\n{format_word(3, 'b', 1, 'x')}\n")
 
 
 @st.composite
 def random_trees(draw):
-    """Any tree at all, edges that cross included: words join a growing tree in a random order."""
+    """Any tree, including those with crossing edges: words join a growing tree in random order."""
     size = draw(st.integers(1, 8))
     order = draw(st.permutations(range(size)))
     heads = [-1] * size
@@ -111,22 +113,22 @@ def random_trees(draw):
 
 @given(st.lists(random_trees(), min_size=1, max_size=4))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_tree_comes_back(bring, drawn):
+def test_a_tree_is_read_as_written(import_text, drawn):
     text = "".join(
-        conllu(*((f"w{i}", head + 1, r) for i, (head, r) in enumerate(zip(*tree, strict=True))))
+        format_sentence(*((f"w{i}", head + 1, r) for i, (head, r) in enumerate(zip(*tree, strict=True))))
         for tree in drawn
     )
-    assert trees(bring("conllu", text)) == drawn
+    assert read_trees(import_text("conllu", text)) == drawn
 
 
 @given(random_trees())
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_tree_without_punctuation_keeps_the_ancestors_of_its_words(bring, drawn):
+def test_a_tree_without_punctuation_keeps_the_ancestors_of_its_words(import_text, drawn):
     heads, relations = drawn
     words = [(f"w{i}", head + 1, r) for i, (head, r) in enumerate(zip(heads, relations, strict=True))]
-    corpus = bring("conllu", conllu(*words), punctuation="drop")
+    corpus = import_text("conllu", format_sentence(*words), punctuation="drop")
     forms = read_sentences(corpus)[0].split()
-    ((new_heads, _),) = trees(corpus)
+    ((new_heads, _),) = read_trees(corpus)
     assert forms == [
         f"w{i}" for i, (h, r) in enumerate(zip(heads, relations, strict=True)) if h < 0 or r != "punct"
     ]
@@ -138,8 +140,8 @@ def test_a_tree_without_punctuation_keeps_the_ancestors_of_its_words(bring, draw
         assert (forms[found] if found >= 0 else None) == (f"w{ancestor}" if ancestor >= 0 else None)
 
 
-def crossing(heads):
-    """Whether two edges cross, that of the root from before the first word included."""
+def has_crossing_edges(heads):
+    """Whether two edges cross; the edge of the root starts before the first word."""
     edges = [tuple(sorted(edge)) for edge in enumerate(heads)]
     return any(a < c < b < d for a, b in edges for c, d in edges)
 
@@ -157,7 +159,10 @@ def test_english_web_treebank_has_its_published_counts(corpora_folder, store, ca
         "valid": 2_001,
     }
     heads = {split: table["heads"].to_pylist() for split, table in corpus.annotations["trees"].items()}
-    assert {split: sum(map(crossing, lists)) for split, lists in heads.items()} == {"train": 288, "valid": 31}
+    assert {split: sum(map(has_crossing_edges, lists)) for split, lists in heads.items()} == {
+        "train": 288,
+        "valid": 31,
+    }
 
 
 def test_a_long_chain_of_punctuation_is_dropped_in_linear_time():

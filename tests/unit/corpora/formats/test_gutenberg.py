@@ -1,4 +1,4 @@
-"""Books: headers and licences off, paragraphs into sentences, sentences into words."""
+"""Books: removal of headers and licences, paragraphs to sentences, sentences to words."""
 
 import os
 import re
@@ -40,7 +40,7 @@ BODY = [
 
 
 @pytest.fixture
-def bring_books(store, cache, tmp_path):
+def import_books(store, cache, tmp_path):
     """Imports a folder of books as all three splits."""
 
     def run(books, **options):
@@ -57,34 +57,34 @@ def bring_books(store, cache, tmp_path):
     return run
 
 
-def test_header_small_print_and_end_of_an_old_book_are_removed(bring_books):
-    _, corpus = bring_books({"1DOGS10.TXT": OLD.replace("\n", "\r\n")})
+def test_header_small_print_and_end_of_an_old_book_are_removed(import_books):
+    _, corpus = import_books({"1DOGS10.TXT": OLD.replace("\n", "\r\n")})
     assert read_sentences(corpus) == BODY
 
 
-def test_header_and_licence_of_a_newer_book_are_removed(bring_books):
+def test_header_and_licence_of_a_newer_book_are_removed(import_books):
     body = OLD.split("*END*")[2].split("End of Project")[0]
     text = (
         "Title: Dogs\n\n*** START OF THIS PROJECT GUTENBERG EBOOK DOGS ***\n"
         + body
         + "*** END OF THIS PROJECT GUTENBERG EBOOK DOGS ***\nSection 1.\n"
     )
-    _, corpus = bring_books({"dogs.txt": text})
+    _, corpus = import_books({"dogs.txt": text})
     assert read_sentences(corpus) == BODY
 
 
-def test_small_print_at_the_end_does_not_remove_the_book(bring_books):
+def test_small_print_at_the_end_does_not_remove_the_book(import_books):
     end = "***START**THE SMALL PRINT!**\nlawyers\n*END*THE SMALL PRINT! *END*\n"
-    _, corpus = bring_books({"a.txt": f"{'A line. ' * 3}\n\n" * 9 + end})
+    _, corpus = import_books({"a.txt": f"{'A line. ' * 3}\n\n" * 9 + end})
     assert read_sentences(corpus) == ["A line ."] * 27
 
 
-def test_a_text_without_header_is_kept_completely(bring_books):
-    assert read_sentences(bring_books({"a.txt": "No header here.\n"})[1]) == ["No header here ."]
+def test_a_text_without_header_is_kept_completely(import_books):
+    assert read_sentences(import_books({"a.txt": "No header here.\n"})[1]) == ["No header here ."]
 
 
-def test_the_files_of_a_folder_are_selected_by_pattern_and_sorted_by_name(bring_books):
-    imported, corpus = bring_books(
+def test_the_files_of_a_folder_are_selected_by_pattern_and_sorted_by_name(import_books):
+    imported, corpus = import_books(
         {"b/1B.TXT": "Second.", "a/1A.txt": "First.", "list.txt": "No."}, files="1*.txt"
     )
     assert read_sentences(corpus) == ["First .", "Second ."]
@@ -93,25 +93,25 @@ def test_the_files_of_a_folder_are_selected_by_pattern_and_sorted_by_name(bring_
     assert record.bytes == len("First.Second.")
 
 
-def test_a_folder_without_matching_files_is_refused(bring_books):
+def test_a_folder_without_matching_files_is_refused(import_books):
     with pytest.raises(CorpusError, match=r"has no file named \*\.text; .* --option files=PATTERN"):
-        bring_books({"a.txt": "Text."}, files="*.text")
+        import_books({"a.txt": "Text."}, files="*.text")
 
 
-def test_a_file_that_is_not_utf_8_is_read_as_latin_1_and_noted(bring_books):
-    imported, corpus = bring_books({"a.txt": "Café noir.".encode("latin-1"), "b.txt": "Déjà vu."})
+def test_a_file_that_is_not_utf_8_is_read_as_latin_1_and_noted(import_books):
+    imported, corpus = import_books({"a.txt": "Café noir.".encode("latin-1"), "b.txt": "Déjà vu."})
     assert read_sentences(corpus) == ["Café noir .", "Déjà vu ."]
     assert "a.txt is not UTF-8 and was read as Latin-1" in imported.warnings[0]
     assert not any("b.txt is not" in warning for warning in imported.warnings)
 
 
-def test_a_binary_file_is_refused_as_a_book(bring_books):
+def test_a_binary_file_is_refused_as_a_book(import_books):
     with pytest.raises(CorpusError, match=r"a\.txt: byte 3, line 1: a NUL"):
-        bring_books({"a.txt": b"abc\0"})
+        import_books({"a.txt": b"abc\0"})
 
 
-def test_options_drop_final_punctuation_and_split_clitics(bring_books):
-    _, corpus = bring_books({"a.txt": "It isn't Tom's. Is it?"}, final="drop", clitics="split")
+def test_options_drop_final_punctuation_and_split_clitics(import_books):
+    _, corpus = import_books({"a.txt": "It isn't Tom's. Is it?"}, final="drop", clitics="split")
     assert read_sentences(corpus) == ["It is n't Tom 's", "Is it"]
 
 
@@ -178,11 +178,11 @@ def test_the_time_for_a_paragraph_is_linear_in_its_lines():
     assert joined.count("-out an end a line") == 99_999
 
 
-def test_files_without_gutenberg_header_are_noted(bring_books):
-    imported, _ = bring_books({"dogs.txt": OLD, "answers.txt": "1a) They [bark].\n"})
-    (told,) = {warning for warning in imported.warnings if "header" in warning}
+def test_files_without_gutenberg_header_are_noted(import_books):
+    imported, _ = import_books({"dogs.txt": OLD, "answers.txt": "1a) They [bark].\n"})
+    (warning,) = {each for each in imported.warnings if "header" in each}
     assert re.search(
-        r"1 of 2 files .* read completely, such as answers\.txt; choose by --option files=", told
+        r"1 of 2 files .* read completely, such as answers\.txt; choose by --option files=", warning
     )
 
 

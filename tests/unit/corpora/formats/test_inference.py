@@ -1,4 +1,4 @@
-"""Pairs of sentences: SNLI as published in both of its forms, and the plain table."""
+"""Pairs of sentences: both published forms of SNLI, and the plain table."""
 
 import json
 
@@ -15,25 +15,25 @@ PAIRS = [
 ]
 
 
-def as_json():
+def format_json_lines():
     keys = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse")
     return "".join(json.dumps(dict(zip(keys, row, strict=True)) | {"pairID": "x"}) + "\n" for row in PAIRS)
 
 
-def as_columns():
+def format_columns():
     header = "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tpairID\n"
     return header + "".join("\t".join((*row, "x")) + "\n" for row in PAIRS)
 
 
-def labels(corpus):
+def read_rows(corpus):
     return corpus.annotations["inference"]["train"].to_pylist()
 
 
-@pytest.mark.parametrize("text", [as_json(), as_columns()], ids=["jsonl", "txt"])
-def test_words_come_from_the_binary_parse_and_unlabelled_pairs_are_left_out(bring, text):
-    corpus = bring("snli", text)
+@pytest.mark.parametrize("text", [format_json_lines(), format_columns()], ids=["jsonl", "txt"])
+def test_words_come_from_the_binary_parse_and_unlabelled_pairs_are_left_out(import_text, text):
+    corpus = import_text("snli", text)
     assert read_sentences(corpus) == ["A dog runs .", "It ( sleeps )", "A dog", "No dog"]
-    assert labels(corpus) == [
+    assert read_rows(corpus) == [
         {"premise": 0, "hypothesis": 1, "label": 1},
         {"premise": 2, "hypothesis": 3, "label": 2},
     ]
@@ -41,15 +41,15 @@ def test_words_come_from_the_binary_parse_and_unlabelled_pairs_are_left_out(brin
     assert corpus.manifest.sources["train"].skipped == {left_out: 1}
 
 
-def test_a_file_in_neither_published_form_is_refused(bring):
+def test_a_file_in_neither_published_form_is_refused(import_text):
     with pytest.raises(CorpusError, match="line 1: neither JSON nor a header with gold_label"):
-        bring("snli", "a dog\ta cat\t0\n")
+        import_text("snli", "a dog\ta cat\t0\n")
 
 
-def test_each_line_of_a_table_is_a_pair(bring):
-    corpus = bring("snli-tsv", "a dog runs\tit  runs\t0\n\nno\tyes\t2\n")
+def test_each_line_of_a_table_is_a_pair(import_text):
+    corpus = import_text("snli-tsv", "a dog runs\tit  runs\t0\n\nno\tyes\t2\n")
     assert read_sentences(corpus) == ["a dog runs", "it runs", "no", "yes"]
-    assert [row["label"] for row in labels(corpus)] == [0, 2]
+    assert [row["label"] for row in read_rows(corpus)] == [0, 2]
 
 
 def test_both_published_forms_give_the_same_corpus(corpora_folder, store, cache):

@@ -1,4 +1,4 @@
-"""The shipped cluster files, filled in as a user would, in a project of their own."""
+"""The shipped cluster files with replaced placeholders, in a temporary project."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ SHIPPED = {"aws": "cluster.yaml", "gcp": "clusters/gcp.yaml", "onprem": "cluster
 
 SSH_PROGRAM = "platform/memtune/ray_backend/clusters/bin/ssh"
 
-Break = Callable[[dict[str, Any]], object]
+AddFault = Callable[[dict[str, Any]], object]
 
 
 def fill_placeholders(text: str) -> str:
@@ -34,10 +34,10 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def write(project: Path) -> Callable[[str, Break], Path]:
+def write(project: Path) -> Callable[[str, AddFault], Path]:
     """Write a shipped file with filled placeholders and one fault; returns its path."""
 
-    def write_file(kind: str, add_fault: Break) -> Path:
+    def write_file(kind: str, add_fault: AddFault) -> Path:
         config = yaml.safe_load(fill_placeholders((ROOT / SHIPPED[kind]).read_text()))
         add_fault(config)
         path = project / "broken.yaml"

@@ -1,4 +1,4 @@
-"""Each rule of `memtune cluster check` finds exactly the one fault that a test adds to a good file."""
+"""Each rule of `memtune cluster check` finds exactly the fault that a test adds to a valid file."""
 
 import json
 import os
@@ -21,38 +21,38 @@ SHIPPED = ["cluster.yaml", "clusters/gcp.yaml", "clusters/onprem.yaml"]
 CLIENT = Versions(ray="2.60.0", python="3.11")
 HEAD, WORKER = "head_start_ray_commands", "worker_start_ray_commands"
 
-Break = Callable[[dict[str, Any]], object]
-Write = Callable[[str, Break], Path]
+AddFault = Callable[[dict[str, Any]], object]
+Write = Callable[[str, AddFault], Path]
 
 
-def faults(path: Path, client: Versions = CLIENT) -> list[Finding]:
+def find_faults(path: Path, client: Versions = CLIENT) -> list[Finding]:
     return [finding for finding in check_cluster(path, client) if finding.kind == "fault"]
 
 
-def replace(commands: str, pattern: str, by: str) -> Break:
+def replace(commands: str, pattern: str, by: str) -> AddFault:
     """Replace the matches of a pattern in a list of commands; the pattern must match."""
 
-    def broken(config: dict[str, Any]) -> None:
+    def add_fault(config: dict[str, Any]) -> None:
         before = config[commands]
         config[commands] = [re.sub(pattern, by, command) for command in before]
         assert config[commands] != before
 
-    return broken
+    return add_fault
 
 
-def put(*path: str, value: object) -> Break:
+def put(*path: str, value: object) -> AddFault:
     """Set one entry of the file."""
 
-    def broken(config: dict[str, Any]) -> None:
+    def add_fault(config: dict[str, Any]) -> None:
         node = config
         for name in path[:-1]:
             node = node[name]
         node[path[-1]] = value
 
-    return broken
+    return add_fault
 
 
-FAULTS: dict[str, tuple[str, Break, str, str]] = {
+FAULTS: dict[str, tuple[str, AddFault, str, str]] = {
     "an unknown entry": ("aws", put("max_worker", value=3), "schema", "the file"),
     "a head that is no node type": ("gcp", put("head_node_type", value="haed"), "schema", "the file"),
     "an unknown provider": ("aws", put("provider", "type", value="awss"), "schema", "the file"),
@@ -224,7 +224,7 @@ FAULTS: dict[str, tuple[str, Break, str, str]] = {
 
 @pytest.mark.parametrize("file", SHIPPED)
 def test_a_shipped_file_has_no_fault(file: str) -> None:
-    assert faults(ROOT / file) == []
+    assert find_faults(ROOT / file) == []
 
 
 @pytest.mark.parametrize("file", SHIPPED)
@@ -259,8 +259,8 @@ def test_a_shipped_file_with_filled_placeholders_has_no_findings(kind: str, writ
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_fault_is_one_finding(fault: str, write: Write) -> None:
-    kind, broken, rule, where = FAULTS[fault]
-    found = faults(write(kind, broken))
+    kind, add_fault, rule, where = FAULTS[fault]
+    found = find_faults(write(kind, add_fault))
     assert [(finding.rule, finding.where) for finding in found] == [(rule, where)]
 
 
@@ -276,17 +276,17 @@ def test_one_fault_is_one_finding(fault: str, write: Write) -> None:
     ],
 )
 def test_the_number_of_gpus_of_a_google_machine_is_checked(machine: str, gpus: int, write: Write) -> None:
-    def broken(config: dict[str, Any], declared: int) -> None:
+    def set_gpus(config: dict[str, Any], declared: int) -> None:
         config["available_node_types"]["gpu_spot"]["node_config"]["machineType"] = machine
         config["available_node_types"]["gpu_spot"]["resources"]["GPU"] = declared
 
-    assert faults(write("gcp", lambda config: broken(config, gpus))) == []
-    (finding,) = faults(write("gcp", lambda config: broken(config, gpus + 1)))
+    assert find_faults(write("gcp", lambda config: set_gpus(config, gpus))) == []
+    (finding,) = find_faults(write("gcp", lambda config: set_gpus(config, gpus + 1)))
     assert f"the machine has {gpus}" in finding.problem
 
 
 def test_a_message_of_ray_is_shown_without_the_prefix_of_its_log(write: Write) -> None:
-    (finding,) = faults(write("onprem", lambda config: config["provider"].pop("head_ip")))
+    (finding,) = find_faults(write("onprem", lambda config: config["provider"].pop("head_ip")))
     assert finding.problem.startswith("Ray refuses it: Please supply a `head_ip`")
 
 
@@ -296,7 +296,7 @@ def test_a_mount_of_100_mebibytes_is_too_large(write: Write, project: Path) -> N
     with (large / "shard").open("wb") as shard:
         shard.truncate(100 * 2**20)
     (project / ".gitignore").write_text("corpora/\n")
-    found = faults(write("aws", put("file_mounts", "~/corpora", value="corpora")))
+    found = find_faults(write("aws", put("file_mounts", "~/corpora", value="corpora")))
     assert [(finding.rule, finding.where) for finding in found] == [("upload", "file_mounts.~/corpora")]
 
 
@@ -304,21 +304,21 @@ def test_a_package_of_100_mebibytes_is_too_large_unless_git_ignores_it(write: Wr
     with (project / "notes.bin").open("wb") as notes:
         notes.truncate(100 * 2**20)
     path = write("aws", lambda config: None)
-    assert [(finding.rule, finding.where) for finding in faults(path)] == [("upload", str(project))]
+    assert [(finding.rule, finding.where) for finding in find_faults(path)] == [("upload", str(project))]
     (project / ".gitignore").write_text("*.bin\n")
-    assert faults(path) == []
+    assert find_faults(path) == []
 
 
 def test_the_git_folder_is_not_part_of_the_package(write: Write, project: Path) -> None:
     (project / ".git").mkdir()
     with (project / ".git" / "pack").open("wb") as pack:
         pack.truncate(200 * 2**20)
-    assert faults(write("aws", lambda config: None)) == []
+    assert find_faults(write("aws", lambda config: None)) == []
 
 
 def test_an_init_file_in_the_source_root_is_a_fault(write: Write, project: Path) -> None:
     (project / "platform" / "__init__.py").touch()
-    found = faults(write("gcp", lambda config: None))
+    found = find_faults(write("gcp", lambda config: None))
     assert [(finding.rule, finding.where) for finding in found] == [
         ("package", str(project / "platform" / "__init__.py"))
     ]
@@ -326,12 +326,12 @@ def test_an_init_file_in_the_source_root_is_a_fault(write: Write, project: Path)
 
 @pytest.mark.parametrize(("ray", "python"), [("2.59.0", "3.11"), ("2.60.0", "3.12")])
 def test_another_version_on_the_client_is_a_fault(ray: str, python: str, write: Write) -> None:
-    found = faults(write("onprem", lambda config: None), Versions(ray=ray, python=python))
+    found = find_faults(write("onprem", lambda config: None), Versions(ray=ray, python=python))
     assert [finding.rule for finding in found] == ["versions"]
 
 
 def test_the_fix_of_a_misspelt_field_names_the_nearest_field(write: Write) -> None:
-    [finding] = faults(write("aws", put("provider", "cache_stoped_nodes", value=True)))
+    [finding] = find_faults(write("aws", put("provider", "cache_stoped_nodes", value=True)))
     assert 'did you mean "cache_stopped_nodes"?' in finding.fix
 
 

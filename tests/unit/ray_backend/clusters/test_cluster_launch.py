@@ -30,7 +30,7 @@ Write = Callable[[str, Callable[[dict[str, Any]], object]], Path]
 
 
 def keep(config: dict[str, Any]) -> None:
-    """Add no fault."""
+    """Change nothing."""
 
 
 def test_only_its_owner_can_read_a_new_token(tmp_path: Path) -> None:
@@ -43,10 +43,10 @@ def test_only_its_owner_can_read_a_new_token(tmp_path: Path) -> None:
 
 def test_an_existing_token_stays_and_becomes_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "auth_token"
-    path.write_text("mine")
+    path.write_text("existing")
     path.chmod(0o644)
     assert not ensure_token(path)
-    assert path.read_text() == "mine"
+    assert path.read_text() == "existing"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 

@@ -10,7 +10,7 @@ from memtune.ray_backend.jobs.job_submission import Submission, prepare_resumpti
 from memtune.settings import Settings
 
 
-def job_of(submission: Submission, **changes: object) -> Job:
+def make_job(submission: Submission, **changes: object) -> Job:
     """The job that a server would list for a submission."""
     fields: dict[str, object] = {
         "id": "layers-3f9a1c",
@@ -58,7 +58,7 @@ def test_a_study_is_resumed_from_the_metadata_of_its_job(study_file: Path, setti
         study_file, {"budget.trials": 3}, environment={"MEMTUNE_STORE": settings.corpus_store}
     )
     study_file.unlink()
-    again = prepare_resumption(job_of(first), {"budget.trials": 9})
+    again = prepare_resumption(make_job(first), {"budget.trials": 9})
     assert (again.study, again.files, again.environment) == (first.study, first.files, first.environment)
     assert again.entrypoint == "python -m memtune.cli search layers.toml --trials 9 --resume"
 
@@ -67,21 +67,21 @@ def test_a_job_without_the_result_cache_is_resumed_without_it(study_file: Path, 
     environment = {"MEMTUNE_STORE": settings.corpus_store}
     first = prepare_submission(study_file, reuse=False, environment=environment)
     assert first.entrypoint == "python -m memtune.cli search layers.toml --no-cache"
-    again = prepare_resumption(job_of(first))
+    again = prepare_resumption(make_job(first))
     assert again.entrypoint == "python -m memtune.cli search layers.toml --no-cache --resume"
 
 
 def test_a_running_job_cannot_be_resumed(study_file: Path) -> None:
     first = prepare_submission(study_file, environment={})
     with pytest.raises(ClusterError, match="is running; stop it first: memtune jobs stop layers-3f9a1c"):
-        prepare_resumption(job_of(first, status="RUNNING"))
+        prepare_resumption(make_job(first, status="RUNNING"))
 
 
 def test_metadata_with_an_unknown_override_are_refused(study_file: Path) -> None:
     first = prepare_submission(study_file, environment={})
     altered = {**first.metadata, "memtune_terms": '{"overrides": {"spaces": "x"}}'}
     with pytest.raises(ConfigurationError, match="spaces cannot be overridden for a submitted study"):
-        prepare_resumption(job_of(first, metadata=altered))
+        prepare_resumption(make_job(first, metadata=altered))
 
 
 def test_an_address_with_a_password_is_refused_without_repeating_it() -> None:

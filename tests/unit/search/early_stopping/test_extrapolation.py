@@ -12,14 +12,14 @@ REPORTS = range(100, TRIAL_TOKENS + 1, 100)
 Curve = Callable[[int], float]
 
 
-def power_law(level: float, drop: float, exponent: float) -> Curve:
+def make_power_law(level: float, drop: float, exponent: float) -> Curve:
     return lambda tokens: level + drop * (tokens / TRIAL_TOKENS) ** -exponent
 
 
 CURVES: dict[str, Curve] = {
-    "slow": power_law(4.0, 0.5, 0.3),
-    "fast": power_law(4.4, 0.1, 1.0),
-    "without a level": power_law(0.0, 4.5, 0.1),
+    "slow": make_power_law(4.0, 0.5, 0.3),
+    "fast": make_power_law(4.4, 0.1, 1.0),
+    "without a level": make_power_law(0.0, 4.5, 0.1),
     "flat": lambda tokens: 4.5,
 }
 
@@ -69,28 +69,28 @@ def make_rule(*finished: Curve, **settings: int) -> Extrapolation:
 
 
 def test_a_trial_that_cannot_reach_the_best_is_stopped_at_the_fifth_report():
-    assert train(make_rule(power_law(2.0, 0.5, 0.3)), 1, power_law(4.0, 0.5, 0.5)) == 500
+    assert train(make_rule(make_power_law(2.0, 0.5, 0.3)), 1, make_power_law(4.0, 0.5, 0.5)) == 500
 
 
 def test_a_trial_that_falls_towards_a_better_value_continues():
     """It is behind at each of the first nine reports."""
-    assert train(make_rule(lambda tokens: 4.45), 1, power_law(3.9, 0.5, 0.5)) == TRIAL_TOKENS
+    assert train(make_rule(lambda tokens: 4.45), 1, make_power_law(3.9, 0.5, 0.5)) == TRIAL_TOKENS
 
 
 @pytest.mark.parametrize("name", ILL_BEHAVED)
 def test_a_curve_that_is_no_power_law_is_not_stopped(name: str):
-    rule, curve = make_rule(power_law(2.0, 0.5, 0.3)), ILL_BEHAVED[name]
+    rule, curve = make_rule(make_power_law(2.0, 0.5, 0.3)), ILL_BEHAVED[name]
     decisions = [rule.decide(1, "lstm", tokens, curve(tokens)) for tokens in REPORTS[:6]]
     assert {decision.action for decision in decisions} == {Action.CONTINUE}
 
 
 def test_a_trial_continues_while_fewer_others_have_reported_than_may_survive():
-    rule = make_rule(power_law(2.0, 0.5, 0.3), max_survivors=2)
-    assert train(rule, 1, power_law(4.0, 0.5, 0.5)) == TRIAL_TOKENS
+    rule = make_rule(make_power_law(2.0, 0.5, 0.3), max_survivors=2)
+    assert train(rule, 1, make_power_law(4.0, 0.5, 0.5)) == TRIAL_TOKENS
 
 
 def test_no_trial_is_stopped_before_the_grace():
-    assert train(make_rule(power_law(2.0, 0.5, 0.3), grace=800), 1, power_law(4.0, 0.5, 0.5)) == 800
+    assert train(make_rule(make_power_law(2.0, 0.5, 0.3), grace=800), 1, make_power_law(4.0, 0.5, 0.5)) == 800
 
 
 def test_the_reason_of_a_stop_names_both_values():

@@ -30,7 +30,7 @@ def test_a_family_competes_with_those_whose_best_value_lies_below_its_interval()
     assert count_leading(["rnn", "lstm", "scrn"], best) == 2
 
 
-def continues(rule: SuccessiveHalving, number: int, family: str, tokens: int, value: float) -> bool:
+def is_continued(rule: SuccessiveHalving, number: int, family: str, tokens: int, value: float) -> bool:
     return rule.decide(number, family, tokens, value).action is Action.CONTINUE
 
 
@@ -43,28 +43,28 @@ def make_rule(**settings: object) -> SuccessiveHalving:
 def test_the_best_slow_starter_passes_a_rung_of_its_own_family_only(per_family: bool, passes: bool):
     rule = make_rule(per_family=per_family)
     for number in range(6):
-        continues(rule, number, "lstm", 100, 1.0 + number)
-    assert continues(rule, 6, "recurrent_memory", 100, 9.0) is passes
+        is_continued(rule, number, "lstm", 100, 1.0 + number)
+    assert is_continued(rule, 6, "recurrent_memory", 100, 9.0) is passes
 
 
 def test_a_family_that_is_worse_at_full_length_competes_with_the_better_one():
     rule = make_rule(max_survivors=6)
     for number, value in enumerate([3.0, 3.01, 3.02]):
         rule.decide(number, "rnn", 300, value)
-    assert continues(rule, 3, "rnn", 100, 2.9)
+    assert is_continued(rule, 3, "rnn", 100, 2.9)
     rule.decide(4, "lstm", 300, 2.0)
     rule.decide(5, "lstm", 300, 2.1)
-    assert not continues(rule, 6, "rnn", 100, 2.8)
-    assert continues(rule, 7, "lstm", 100, 1.9)
+    assert not is_continued(rule, 6, "rnn", 100, 2.8)
+    assert is_continued(rule, 7, "lstm", 100, 1.9)
 
 
 def test_families_share_the_cap_of_a_rung():
     """A cap of four is two for each of two families, and at least two for each of more."""
     rule = make_rule(max_survivors=4, factor=9)
-    assert [continues(rule, number, "lstm", 100, 1.0 + number) for number in range(4)] == [True] * 4
-    continues(rule, 4, "rnn", 100, 9.0)
-    assert not continues(rule, 5, "lstm", 100, 2.5)
-    assert continues(rule, 6, "lstm", 100, 1.5)
+    assert [is_continued(rule, number, "lstm", 100, 1.0 + number) for number in range(4)] == [True] * 4
+    is_continued(rule, 4, "rnn", 100, 9.0)
+    assert not is_continued(rule, 5, "lstm", 100, 2.5)
+    assert is_continued(rule, 6, "lstm", 100, 1.5)
 
 
 def test_each_family_promotes_its_own_best_trial():

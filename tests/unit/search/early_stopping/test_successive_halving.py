@@ -19,7 +19,7 @@ def make_rule(trial_tokens: int = TOKENS, **settings: int) -> SuccessiveHalving:
     return SuccessiveHalving(SuccessiveHalvingConfig(**{"grace": 100, **settings}), trial_tokens)
 
 
-def continues(rule: SuccessiveHalving, number: int, tokens: int, value: float) -> bool:
+def is_continued(rule: SuccessiveHalving, number: int, tokens: int, value: float) -> bool:
     return rule.decide(number, "lstm", tokens, value).action is Action.CONTINUE
 
 
@@ -47,21 +47,21 @@ def test_rungs_grow_by_the_factor_and_end_below_the_budget():
 def test_a_budget_within_the_grace_stops_nothing():
     short = make_rule(100)
     assert len(short.rungs) == 0
-    assert all(continues(short, number, 99, float(number)) for number in range(20))
+    assert all(is_continued(short, number, 99, float(number)) for number in range(20))
 
 
 def test_one_of_three_passes_a_rung():
     rule = make_rule()
     values = [3.0, 2.0, 2.5, 1.0, 1.5]
-    decisions = [continues(rule, number, 100, value) for number, value in enumerate(values)]
+    decisions = [is_continued(rule, number, 100, value) for number, value in enumerate(values)]
     assert decisions == [True, True, False, True, False]
 
 
 def test_the_sixth_trial_passes_as_second_best():
     rule = make_rule()
     for number, value in enumerate([5.0, 4.0, 3.0, 1.0, 6.0]):
-        continues(rule, number, 100, value)
-    assert continues(rule, 5, 100, 2.0)
+        is_continued(rule, number, 100, value)
+    assert is_continued(rule, 5, 100, 2.0)
 
 
 def test_a_trial_passes_only_if_it_is_among_the_best_survivors():
@@ -69,29 +69,29 @@ def test_a_trial_passes_only_if_it_is_among_the_best_survivors():
     for cap, passes in [(4, True), (3, False)]:
         rule = make_rule(max_survivors=cap)
         for number in range(11):
-            continues(rule, number, 100, float(number))
-        assert continues(rule, 11, 100, 2.5) is passes
+            is_continued(rule, number, 100, float(number))
+        assert is_continued(rule, 11, 100, 2.5) is passes
 
 
 def test_a_cap_of_one_stops_an_early_trial_that_is_not_the_best():
     rule = make_rule(max_survivors=1)
-    assert continues(rule, 0, 100, 2.0)
-    assert not continues(rule, 1, 100, 3.0)
-    assert continues(rule, 2, 100, 1.0)
+    assert is_continued(rule, 0, 100, 2.0)
+    assert not is_continued(rule, 1, 100, 3.0)
+    assert is_continued(rule, 2, 100, 1.0)
 
 
 def test_of_equal_values_the_lower_number_ranks_first():
     later, earlier = make_rule(max_survivors=1), make_rule(max_survivors=1)
-    continues(later, 0, 100, 2.0)
-    assert not continues(later, 1, 100, 2.0)
-    continues(earlier, 1, 100, 2.0)
-    assert continues(earlier, 0, 100, 2.0)
+    is_continued(later, 0, 100, 2.0)
+    assert not is_continued(later, 1, 100, 2.0)
+    is_continued(earlier, 1, 100, 2.0)
+    assert is_continued(earlier, 0, 100, 2.0)
 
 
 def test_a_stopped_trial_has_its_rank_in_the_reason():
     rule = make_rule()
     for number in range(5):
-        continues(rule, number, 300, float(number))
+        is_continued(rule, number, 300, float(number))
     decision = rule.decide(5, "lstm", 300, 9.0)
     assert (
         decision.reason == "successive halving: rank 6 of 6 (lstm) at the rung of 100, ranks up to 2 continue"
@@ -100,14 +100,14 @@ def test_a_stopped_trial_has_its_rank_in_the_reason():
 
 def test_no_trial_is_stopped_below_the_first_rung():
     rule = make_rule()
-    assert all(continues(rule, number, 99, float(number)) for number in range(20))
+    assert all(is_continued(rule, number, 99, float(number)) for number in range(20))
     assert read_rungs(rule)[100] == {}
 
 
 @given(st.lists(st.floats(1.0, 100.0), max_size=20))
 def test_a_trial_alone_is_never_stopped(values):
     rule = make_rule()
-    assert all(continues(rule, 0, 100 * (index + 1), value) for index, value in enumerate(values))
+    assert all(is_continued(rule, 0, 100 * (index + 1), value) for index, value in enumerate(values))
 
 
 @given(REPORTS)
@@ -116,7 +116,7 @@ def test_the_best_trial_at_every_rung_it_reaches_continues(reports):
     stopped = set()
     for number, tokens, value in keep_growing(reports):
         before = read_rungs(rule)
-        goes_on = continues(rule, number, tokens, value)
+        goes_on = is_continued(rule, number, tokens, value)
         new = [rung for rung in before if rung <= tokens and number not in before[rung]]
         best = all(value < min(before[rung].values(), default=math.inf) for rung in new)
         assert goes_on or number in stopped or not best
@@ -128,57 +128,57 @@ def test_the_best_trial_at_every_rung_it_reaches_continues(reports):
 def test_the_values_of_a_rung_do_not_depend_on_order(reports):
     rule = make_rule()
     for report in reports:
-        continues(rule, *report)
+        is_continued(rule, *report)
     assert read_rungs(rule)[100] == {number: float(number) for number in range(8)}
 
 
 def test_order_decides_who_passes():
     """The third-best passes as the first to come and is stopped as the last."""
     early, late = make_rule(), make_rule()
-    assert continues(early, 0, 100, 3.0)
-    continues(late, 1, 100, 1.0)
-    continues(late, 2, 100, 2.0)
-    assert not continues(late, 0, 100, 3.0)
+    assert is_continued(early, 0, 100, 3.0)
+    is_continued(late, 1, 100, 1.0)
+    is_continued(late, 2, 100, 2.0)
+    assert not is_continued(late, 0, 100, 3.0)
 
 
 def test_a_report_past_several_rungs_is_its_trials_value_at_each():
     rule = make_rule()
-    continues(rule, 0, 950, 5.0)
+    is_continued(rule, 0, 950, 5.0)
     assert read_rungs(rule) == {100: {0: 5.0}, 300: {0: 5.0}, 900: {0: 5.0}, 2700: {}, 8100: {}}
 
 
 def test_a_trials_value_at_a_rung_is_its_first_report_past_it():
     rule = make_rule()
-    continues(rule, 0, 120, 5.0)
-    continues(rule, 0, 250, 4.0)
+    is_continued(rule, 0, 120, 5.0)
+    is_continued(rule, 0, 250, 4.0)
     assert read_rungs(rule)[100] == {0: 5.0}
 
 
 def test_a_report_past_several_rungs_must_be_good_enough_at_each():
     rule = make_rule()
     for number in range(3):
-        continues(rule, number, 100, 1.0)
-    assert not continues(rule, 3, 300, 2.0)
+        is_continued(rule, number, 100, 1.0)
+    assert not is_continued(rule, 3, 300, 2.0)
 
 
 def test_a_diverged_trial_is_the_worst():
     rule = make_rule()
-    continues(rule, 0, 100, 9.0)
-    continues(rule, 1, 100, 8.0)
-    assert not continues(rule, 2, 100, math.nan)
+    is_continued(rule, 0, 100, 9.0)
+    is_continued(rule, 1, 100, 8.0)
+    assert not is_continued(rule, 2, 100, math.nan)
 
 
 def test_a_diverged_trial_stops_no_other():
     rule = make_rule()
-    continues(rule, 0, 100, math.nan)
-    continues(rule, 1, 100, 8.0)
-    assert continues(rule, 2, 100, 7.0)
+    is_continued(rule, 0, 100, math.nan)
+    is_continued(rule, 1, 100, 8.0)
+    assert is_continued(rule, 2, 100, 7.0)
 
 
 def test_a_stopped_trial_stays_stopped_after_a_replay():
     rule = make_rule()
     rule.replay([Outcome(0, "trial 0", {}, TrialState.STOPPED, curve={100: 1.0})])
-    assert not continues(rule, 0, 300, 0.5)
+    assert not is_continued(rule, 0, 300, 0.5)
 
 
 @pytest.mark.parametrize("wrong", [{"grace": 0}, {"factor": 1}, {"max_survivors": 0}, {}])

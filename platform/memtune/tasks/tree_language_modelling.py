@@ -20,10 +20,10 @@ from memtune.objective import Objective, compute_figure
 from memtune.tasks.item_costs import ItemCosts
 from memtune.tasks.task import Metrics, Task
 
-__all__ = ["TreeModelling", "nats_by_sentence"]
+__all__ = ["TreeLanguageModelling", "nats_by_sentence"]
 
 
-class TreeModelling(Task[LanguageModel, TreeBatch]):
+class TreeLanguageModelling(Task[LanguageModel, TreeBatch]):
     """A corpus with trees: its batches, their loss, and the metrics of a split.
 
     Raises CorpusError when training or validation has no trees.

@@ -32,7 +32,7 @@ from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.training import TrialConfig, new_trainer
 from memtune.values import digest
 
-__all__ = ["Recording", "record_table"]
+__all__ = ["RecordingPlan", "record_table"]
 
 NEAR_SHARE = 1 / 3
 PARENTS = 16
@@ -44,7 +44,7 @@ KEPT_SHARE = 0.7
 
 
 @dataclass(frozen=True)
-class Recording:
+class RecordingPlan:
     """What to record: a study's space, and how many configurations and second seeds."""
 
     study_file: Path
@@ -66,15 +66,15 @@ class Training:
         return json.dumps([self.pinned, self.draw_seed, self.seed], sort_keys=True)
 
 
-def record_table(recording: Recording, out: Path, processes: int, notify: Callable[[str], object]) -> None:
+def record_table(plan: RecordingPlan, out: Path, processes: int, notify: Callable[[str], object]) -> None:
     """Record the table and write it to `out`."""
-    resolved = _resolve(recording.study_file)
+    resolved = _resolve(plan.study_file)
     progress = out.with_suffix(".partial.jsonl")
-    train = partial(_train_all, recording.study_file, progress, processes, notify)
-    near_count = round(recording.configurations * NEAR_SHARE)
-    randoms = train(list(_draw_random(resolved, recording.configurations - near_count)))
+    train = partial(_train_all, plan.study_file, progress, processes, notify)
+    near_count = round(plan.configurations * NEAR_SHARE)
+    randoms = train(list(_draw_random(resolved, plan.configurations - near_count)))
     nears = train(list(_draw_near(resolved, randoms, near_count)))
-    repeats = train(list(_select_second_seeds([*randoms, *nears], recording.second_seeds)))
+    repeats = train(list(_select_second_seeds([*randoms, *nears], plan.second_seeds)))
     curves = tuple(curve for _, curve in [*randoms, *nears, *repeats])
     study = resolved.study.model_dump(mode="json", include=SPACE_FIELDS)
     write_table(CurveTable(curves, study, resolved.vocabulary_size, _describe(resolved)), out)

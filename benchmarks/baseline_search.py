@@ -4,7 +4,7 @@
 Trainable, reused actors and a checkpoint after each report. Both searches train with memtune's trainer, so
 that only the overhead differs. This search does not resume, detect orphaned trials or record a corpus.
 
-    python -m benchmarks.plain_wiring STORE TRIALS TOKENS WORKERS
+    python -m benchmarks.baseline_search STORE TRIALS TOKENS WORKERS
 """
 
 import json
@@ -24,7 +24,7 @@ from memtune.corpora import open_corpus
 from memtune.training import TrialConfig, new_trainer
 
 
-class PlainTrial(tune.Trainable):
+class BaselineTrial(tune.Trainable):
     """One trial; each step returns a report and is followed by a checkpoint."""
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ def main(store: str, trials: str, tokens: str, workers: str) -> None:
             tracking_uri=f"sqlite:///{folder}/mlflow.db", experiment_name="grammar"
         )
         results = tune.Tuner(
-            tune.with_resources(PlainTrial, {"cpu": 1}),
+            tune.with_resources(BaselineTrial, {"cpu": 1}),
             param_space=space,
             tune_config=tune.TuneConfig(
                 metric="perplexity",

@@ -1,4 +1,4 @@
-"""Language modelling down trees: what counts, who may take part, and what a sentence comes to."""
+"""Language modelling on trees: counted words, supported families, and the nats of sentences."""
 
 import math
 from dataclasses import replace
@@ -11,13 +11,13 @@ from memtune.corpora.batching.protocols import SentenceProtocol, TreeProtocol
 from memtune.corpora.batching.treebank import Treebank
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import DependencyRNNConfig, LSTMConfig, MaximumEntropyConfig, build_model
-from memtune.tasks import LanguageModellingConfig, TreeModelling, nats_by_sentence
+from memtune.tasks import LanguageModellingConfig, TreeLanguageModelling, nats_by_sentence
 from memtune.training import GradientTrainer, TrialConfig, evaluate
 from memtune.training.memory_footprint import estimate_memory, find_longest_row
 from memtune.values import parse
 from tests.golden.tiny_corpus import make_tiny_corpus
 from tests.golden.tiny_trees import make_tree_corpus
-from tests.oracles.dependency_rnn import discounted_nats
+from tests.oracles.dependency_rnn import compute_discounted_nats
 
 MODEL = DependencyRNNConfig(
     width=6, labels=40, initial_range=0.5, maximum_entropy=MaximumEntropyConfig(order=3, size=5000)
@@ -35,13 +35,13 @@ def model(corpus):
     return build_model(MODEL, len(corpus.vocabulary), seed=1).double().eval()
 
 
-def task_of(corpus, protocol=KNOWN_ONLY) -> TreeModelling:
+def open_task(corpus, protocol=KNOWN_ONLY) -> TreeLanguageModelling:
     task = LanguageModellingConfig().open(corpus, protocol)
-    assert isinstance(task, TreeModelling)
+    assert isinstance(task, TreeLanguageModelling)
     return task
 
 
-def sentences_of(corpus, split):
+def iterate_sentences(corpus, split):
     """Yield the words, heads and labels of each sentence of a split, read from its tables."""
     table, opened = corpus.annotations["trees"][split].to_pylist(), corpus[split]
     for start, length, row in zip(opened.starts, opened.lengths, table, strict=True):
@@ -55,8 +55,8 @@ def test_the_nats_of_a_sentence_match_those_of_its_paths(corpus, model):
     found = nats_by_sentence(model, Treebank.from_corpus(corpus, "valid"), TreeProtocol())
     parameters = dict(model.named_parameters())
     expected = [
-        discounted_nats(model.config, parameters, [sentence]).item()
-        for sentence in sentences_of(corpus, "valid")
+        compute_discounted_nats(model.config, parameters, [sentence]).item()
+        for sentence in iterate_sentences(corpus, "valid")
     ]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
@@ -74,8 +74,8 @@ def test_words_that_do_not_count_are_left_out_of_the_nats_of_a_sentence(corpus, 
 
 def test_the_loss_of_an_evaluation_is_the_mean_over_the_words_that_count(corpus, model):
     for protocol, counts in ((TreeProtocol(), True), (KNOWN_ONLY, False)):
-        metrics = task_of(corpus, protocol).evaluate(model, "valid")
-        words = [word for words, _, _ in sentences_of(corpus, "valid") for word in words]
+        metrics = open_task(corpus, protocol).evaluate(model, "valid")
+        words = [word for words, _, _ in iterate_sentences(corpus, "valid") for word in words]
         assert metrics.tokens == sum(counts or word != 1 for word in words)
         total = nats_by_sentence(model, Treebank.from_corpus(corpus, "valid"), protocol).sum()
         assert metrics.loss == pytest.approx(total / metrics.tokens)
@@ -83,12 +83,12 @@ def test_the_loss_of_an_evaluation_is_the_mean_over_the_words_that_count(corpus,
 
 
 def test_unknown_words_are_in_the_training_loss(corpus, model):
-    task = task_of(corpus)
+    task = open_task(corpus)
     plan = task.training_plan(0, 0)
     assert (
         plan.token_count
         == task.epoch_tokens
-        == sum(len(words) for words, _, _ in sentences_of(corpus, "train"))
+        == sum(len(words) for words, _, _ in iterate_sentences(corpus, "train"))
     )
     batch = plan.batch(0)
     loss, state = task.loss(model, batch, None)
@@ -96,7 +96,7 @@ def test_unknown_words_are_in_the_training_loss(corpus, model):
     assert loss.item() == pytest.approx(model.tree_nats(batch)[1].sum().item())
 
 
-def trial(model: dict, **training) -> TrialConfig:
+def make_trial(model: dict, **training) -> TrialConfig:
     return parse(
         TrialConfig,
         {
@@ -109,7 +109,7 @@ def trial(model: dict, **training) -> TrialConfig:
 
 
 def test_a_resumed_trial_ends_like_an_uninterrupted_one(corpus, tmp_path):
-    config = trial(MODEL.model_dump(), epochs=4)
+    config = make_trial(MODEL.model_dump(), epochs=4)
     uninterrupted = GradientTrainer(config, corpus)
     while not uninterrupted.finished:
         uninterrupted.advance()
@@ -129,7 +129,7 @@ def test_a_resumed_trial_ends_like_an_uninterrupted_one(corpus, tmp_path):
 def test_the_configuration_refuses_a_family_that_cannot_read_trees():
     message = 'protocol.kind = "tree" needs a family that reads trees, not "lstm"; use "dependency_rnn"'
     with pytest.raises(ConfigurationError, match=message):
-        trial({"family": "lstm"}, epochs=1)
+        make_trial({"family": "lstm"}, epochs=1)
 
 
 def test_an_evaluation_refuses_a_model_that_cannot_read_trees(corpus):
@@ -148,11 +148,11 @@ def test_the_error_for_too_few_labels_names_their_number(corpus):
     needed = len(corpus.manifest.annotations["trees"].labels)
     message = f'model.labels must be at least the {needed} labels of corpus "trees", got 3'
     with pytest.raises(ConfigurationError, match=message):
-        GradientTrainer(trial(few.model_dump(), epochs=1), corpus)
+        GradientTrainer(make_trial(few.model_dump(), epochs=1), corpus)
 
 
 def test_the_longest_row_of_the_memory_estimate_is_the_longest_sentence(corpus):
-    config = trial(MODEL.model_dump(), epochs=1)
+    config = make_trial(MODEL.model_dump(), epochs=1)
     assert find_longest_row(config.protocol, corpus["train"]) == corpus["train"].lengths.max()
     assert estimate_memory(config, len(corpus.vocabulary), 20).total > 0
 
@@ -175,7 +175,9 @@ def test_questions_are_read_in_the_words_and_labels_of_the_corpus(corpus, model,
     words = [corpus.vocabulary.tokens[number] for number in (5, 9)]
     joined = join_question(corpus, tmp_path, [words[0], words[1].upper()])
     label = corpus.manifest.annotations["trees"].labels.index("nsubj")
-    expected = discounted_nats(model.config, dict(model.named_parameters()), [([5, 9], [1, -1], [label, -1])])
+    expected = compute_discounted_nats(
+        model.config, dict(model.named_parameters()), [([5, 9], [1, -1], [label, -1])]
+    )
     found = nats_by_sentence(model, Treebank.from_questions(joined, "valid"), TreeProtocol())
     assert found.tolist() == pytest.approx([expected.item()])
 
@@ -185,6 +187,6 @@ def test_words_and_labels_outside_the_corpus_are_unknown(corpus, model, tmp_path
     joined = join_question(corpus, tmp_path, [known, "xylophone"], ("obscure", "root"))
     trees = Treebank.from_questions(joined, "valid")
     parameters = dict(model.named_parameters())
-    expected = discounted_nats(model.config, parameters, [([5, 1], [1, -1], [-1, -1])])
+    expected = compute_discounted_nats(model.config, parameters, [([5, 1], [1, -1], [-1, -1])])
     assert nats_by_sentence(model, trees, TreeProtocol()).tolist() == pytest.approx([expected.item()])
     assert KNOWN_ONLY.evaluation_plan(trees).token_count == 1
