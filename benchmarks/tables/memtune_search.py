@@ -6,7 +6,7 @@ from memtune.search import EarlyStopping, Proposals
 from memtune.studies.director import Director, Trial
 from memtune.training import Report
 
-__all__ = ["open_director"]
+__all__ = ["NoRecords", "open_director"]
 
 
 class NoRecords:

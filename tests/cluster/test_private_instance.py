@@ -162,7 +162,7 @@ def test_a_driver_killed_during_training_leaves_no_worker(
     with run_driver(study_file, environment=environment) as driver:
         driver.wait_for_line("running")
         folder = find_run_folder(temporary_folder)
-        check_cleanup(driver, folder)
+        assert_cleanup(driver, folder)
 
 
 @pytest.mark.parametrize("program", ["gcs_server", "raylet/raylet", "runtime_env/agent", "default_worker"])
@@ -172,7 +172,7 @@ def test_a_driver_killed_while_ray_starts_leaves_no_process(
     """Ray's agents survive for a minute when the driver dies before they watch their parent."""
     with run_driver(study_file, environment=environment) as driver:
         poll_until(lambda: has_instance_process(program, temporary_folder), f"the start of {program}")
-        check_cleanup(driver, find_run_folder(temporary_folder))
+        assert_cleanup(driver, find_run_folder(temporary_folder))
 
 
 def has_instance_process(program: str, temporary_folder: Path) -> bool:
@@ -193,10 +193,12 @@ def list_instance_processes(folder: Path) -> dict[int, str]:
     return found
 
 
-def check_cleanup(driver: Driver, folder: Path) -> None:
-    """Kill the driver; its processes and its folder are gone soon after."""
+def assert_cleanup(driver: Driver, folder: Path) -> None:
+    """Kill the driver, and check that its processes and its folder disappear within CLEANUP_SECONDS."""
+    assert list_instance_processes(folder), "no process to end"
     driver.kill()
     killed = time.monotonic()
     poll_until(lambda: not list_instance_processes(folder), "the end of an instance", CLEANUP_SECONDS)
     print(f"no process {time.monotonic() - killed:.2f} s after the kill")
     poll_until(lambda: not folder.exists(), "the removal of a run folder", CLEANUP_SECONDS)
+    assert not list_instance_processes(folder), "the cleanup started a process"

@@ -3,12 +3,13 @@
 import json
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from benchmarks.tables.memtune_search import NoRecords
 from memtune.ray_backend.jobs.job_server import JobServer
 from memtune.ray_backend.jobs.job_submission import prepare_submission, submit
 from memtune.settings import Settings
@@ -17,9 +18,9 @@ from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.director import Director, Trial
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.studies.study_terms import Resources
-from memtune.training import Report
 from memtune.trial_state import TrialState
 from tests.cluster.ray_head import RayHead
+from tests.unit.studies.assignments import make_assignment
 
 pytestmark = pytest.mark.cluster
 
@@ -31,18 +32,6 @@ width = 4
 layers = { int = [1, 4] }
 """
 HEAD_NODE = "f" * 51 + "00000"
-
-
-class NoRecords:
-    """Records nothing."""
-
-    def start(self, trial: Trial) -> None: ...
-
-    def report(self, trial: Trial, reports: Sequence[Report]) -> None: ...
-
-    def remark(self, trial: Trial) -> None: ...
-
-    def finish(self, trial: Trial) -> None: ...
 
 
 @pytest.fixture
@@ -62,7 +51,7 @@ def two_logical_gpus() -> Iterator[None]:
 
 
 @pytest.fixture
-def ready(study_file: Path, settings: Settings) -> ResolvedStudy:
+def resolved(study_file: Path, settings: Settings) -> ResolvedStudy:
     (study_file.parent / "space.toml").write_text(SPACE)
     terms = {"resources.gpus_per_trial": "fit", "resources.gpu_memory": "1.5GB"}
     return resolve_study(study_file, load_study(study_file, terms), settings)
@@ -77,31 +66,22 @@ def list_requested_gpus() -> dict[str, float]:
 
 
 def test_trials_are_packed_on_gpus_by_their_memory(
-    two_logical_gpus: None, ready: ResolvedStudy, settings: Settings, tmp_path: Path
+    two_logical_gpus: None, resolved: ResolvedStudy, settings: Settings, tmp_path: Path
 ) -> None:
     """Two trials fit on each of two GPUs; they train on the CPU."""
     from memtune.ray_backend.tune_run import run_trials
     from memtune.studies.executor import TrialRun
 
-    memory = ready.study.resources.gpu_memory
+    memory = resolved.study.resources.gpu_memory
     seen: list[dict[str, float]] = []
     director = Director(
-        ready.open_proposals(), NoRecords(), 4, None, [lambda trial: seen.append(list_requested_gpus())]
+        resolved.open_proposals(), NoRecords(), 4, None, [lambda trial: seen.append(list_requested_gpus())]
     )
 
     def assign(trial: Trial) -> Assignment:
-        return Assignment(
-            number=trial.proposal.number,
-            identity=trial.proposal.identity,
-            config=trial.config,
-            corpus="tiny",
-            corpus_digest=ready.corpus.digest,
-            corpus_store=settings.corpus_store,
-            checkpoint_root=ready.checkpoint_root,
-            gpus=ready.compute_gpus(trial.config, memory),
-        )
+        return make_assignment(resolved, trial, resolved.compute_gpus(trial.config, memory))
 
-    run = TrialRun(director, assign, Resources(), ready.compute_average_gpus(memory), StopRequest())
+    run = TrialRun(director, assign, Resources(), resolved.compute_average_gpus(memory), StopRequest())
     run_trials(run, tmp_path)
     assert [trial.state for trial in director.trials] == [TrialState.COMPLETE] * 4
     assert {gpus for now in seen for gpus in now.values()} == {0.5}

@@ -27,6 +27,7 @@ from memtune.trial_state import TrialState
 from tests.cluster.drivers import read_outcomes, run_driver
 from tests.cluster.fault_table import RecordFault
 from tests.cluster.servers import MlflowServer, ObjectStore, Postgres, Secrets
+from tests.conftest import SPACE_TOML
 
 pytestmark = pytest.mark.cluster
 
@@ -41,16 +42,6 @@ report_every = 2_000
 
 [budget]
 trials = 3
-"""
-SPACE = """
-[model]
-family = "lstm"
-width = { choice = [4, 8] }
-layers = { int = [1, 2] }
-
-[training.optimiser]
-kind = "sgd"
-learning_rate = { float = [0.1, 1.0], log = true }
 """
 REPORTS = 12
 
@@ -113,7 +104,7 @@ def interrupted_study(
         split: [one.words for one in generate_sentences(split, 60)] for split in ("train", "valid", "test")
     }
     import_corpus("grammar", drawn, settings.corpus_store)
-    (settings.home / "space.toml").write_text(SPACE)
+    (settings.home / "space.toml").write_text(SPACE_TOML)
     file = settings.home / "layers.toml"
     file.write_text(STUDY)
     with (

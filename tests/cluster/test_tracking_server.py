@@ -231,8 +231,11 @@ def test_an_unavailable_server_is_an_error_before_a_search(unused_uri):
         check_tracking(unused_uri)
 
 
-def test_a_server_that_answers_passes_the_check(server):
+def test_a_server_passes_the_check_only_while_it_runs(server):
     check_tracking(server.uri)
+    server.kill()
+    with pytest.raises(TrackingError, match="no tracking server answers"):
+        check_tracking(server.uri)
 
 
 def test_the_server_of_the_pages_ends_with_its_command(tmp_path):

@@ -62,7 +62,10 @@ def test_a_space_asks_a_question(file):
 
 @every_space
 def test_every_name_and_bound_is_known_to_the_configuration(file):
-    check_space(load_complete_space(file), TrialConfig, measure_size=measure_size)
+    space = load_complete_space(file)
+    check_space(space, TrialConfig, measure_size=measure_size)
+    with pytest.raises(SpaceError, match=r"model\.unknown"):
+        check_space(override_space(space, {"model": {"unknown": 1}}), TrialConfig, None, measure_size)
 
 
 @every_space

@@ -11,4 +11,5 @@ INPUTS = {"spaces": 150, "studies": 100, "checkpoints": 150}
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_hostile_input_is_accepted_or_raises_a_memtune_error(target: str, tmp_path: Path) -> None:
-    run_inputs(target, INPUTS[target], seed=0, folder=tmp_path)
+    count, accepted = run_inputs(target, INPUTS[target], seed=0, folder=tmp_path)
+    assert 0 < accepted < count, "only valid or only invalid inputs"

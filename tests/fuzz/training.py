@@ -216,10 +216,14 @@ def _seal(folder: Path) -> None:
     path.write_text(json.dumps(sealed))
 
 
-def run_inputs(target: str, inputs: int, seed: int, folder: Path) -> None:
-    """Run inputs of a target under a fixed seed; raises what an input raises besides MemtuneError."""
+def run_inputs(target: str, inputs: int, seed: int, folder: Path) -> tuple[int, int]:
+    """(inputs, accepted inputs) of a target under a fixed seed.
+
+    Raises what an input raises besides MemtuneError.
+    """
     strategy, run = TARGETS[target]
     state = Target(folder)
+    counts = [0, 0]
 
     @with_seed(seed)
     @settings(
@@ -231,10 +235,13 @@ def run_inputs(target: str, inputs: int, seed: int, folder: Path) -> None:
     )
     @given(strategy)
     def check(value: Any) -> None:
+        counts[0] += 1
         with limit_time(), suppress(MemtuneError):
             run(state, value)
+            counts[1] += 1
 
     check()
+    return counts[0], counts[1]
 
 
 def main() -> None:
@@ -246,8 +253,11 @@ def main() -> None:
     arguments = parser.parse_args()
     for target in arguments.targets:
         with tempfile.TemporaryDirectory() as folder:
-            run_inputs(target, arguments.inputs, arguments.seed, Path(folder))
-        print(f"{target}: {arguments.inputs:,} inputs under seed {arguments.seed}, no failure", flush=True)
+            count, accepted = run_inputs(target, arguments.inputs, arguments.seed, Path(folder))
+        print(
+            f"{target}: {count:,} inputs under seed {arguments.seed}, {accepted:,} accepted, no failure",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from torch import Tensor
 from memtune.models import NeuralLanguageModel, NeuralLanguageModelConfig, build_model
 from tests.oracles.agreement import Oracle
 
-__all__ = ["EXAMPLE_SIZE", "OracleCase", "leave_as_built"]
+__all__ = ["EXAMPLE_SIZE", "OracleCase", "leave_as_built", "make_masked_case"]
 
 EXAMPLE_SIZE = {"width": 8, "initial_range": 0.5}
 """Fields of most EXAMPLES: small models, with wide initial values so that an error changes the result."""
@@ -66,3 +66,25 @@ class OracleCase:
         """words_BT with T = length + 1."""
         generator = torch.Generator().manual_seed(length)
         return torch.randint(self.words_in_text or self.words, (self.rows, length + 1), generator=generator)
+
+
+def make_masked_case(
+    config: NeuralLanguageModelConfig,
+    bind: Callable[[NeuralLanguageModel], Oracle],
+    *,
+    is_training: bool,
+    float32_lengths: tuple[int, ...] = (),
+) -> OracleCase:
+    """A case whose oracle has the masks of dropout and zoneout that the model draws.
+
+    Only evaluation cases have cuts: in training the second piece would have other masks.
+    """
+    return OracleCase(
+        config=config,
+        bind=bind,
+        is_training=is_training,
+        lengths=(1, 2, 15, 16, 63) if is_training else (),
+        cuts=() if is_training else (1, 7, 15),
+        float32_lengths=float32_lengths if is_training else (),
+        rows=3,
+    )

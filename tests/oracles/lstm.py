@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from memtune.models import LSTMConfig
-from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase, make_masked_case
 from tests.oracles.output_layers import Parameters, predict
 
 
@@ -124,17 +124,9 @@ def make_case(**fields) -> OracleCase:
     return OracleCase(config=config, logits=compute_lstm_logits, rows=3)
 
 
-def make_masked_case(is_training: bool = True, **fields) -> OracleCase:
-    """Only evaluation cases have cuts: in training the second piece would have other masks."""
-    return OracleCase(
-        config=LSTMConfig(width=6, initial_range=0.5, **fields),
-        bind=bind_masks,
-        is_training=is_training,
-        lengths=(1, 2, 15, 16, 63) if is_training else (),
-        cuts=() if is_training else (1, 7, 15),
-        float32_lengths=(16,) if is_training else (),
-        rows=3,
-    )
+def make_regularised_case(is_training: bool = True, **fields) -> OracleCase:
+    config = LSTMConfig(width=6, initial_range=0.5, **fields)
+    return make_masked_case(config, bind_masks, is_training=is_training, float32_lengths=(16,))
 
 
 ALL_REGULARISATION: dict[str, Any] = {
@@ -149,13 +141,13 @@ CASES = {
     "one layer": make_case(),
     "three layers": make_case(width=5, layers=3),
     "tied": make_case(tie_output=True),
-    "recurrent dropout": make_masked_case(recurrent_dropout=0.4),
-    "variational dropout": make_masked_case(variational_dropout=0.4),
-    "variational recurrent dropout": make_masked_case(variational_recurrent_dropout=0.4),
-    "zoneout of cells": make_masked_case(zoneout_cell=0.4),
-    "zoneout of hidden units": make_masked_case(zoneout_hidden=0.4),
-    "all regularisation": make_masked_case(**ALL_REGULARISATION),
-    "all regularisation, evaluation": make_masked_case(is_training=False, **ALL_REGULARISATION),
+    "recurrent dropout": make_regularised_case(recurrent_dropout=0.4),
+    "variational dropout": make_regularised_case(variational_dropout=0.4),
+    "variational recurrent dropout": make_regularised_case(variational_recurrent_dropout=0.4),
+    "zoneout of cells": make_regularised_case(zoneout_cell=0.4),
+    "zoneout of hidden units": make_regularised_case(zoneout_hidden=0.4),
+    "all regularisation": make_regularised_case(**ALL_REGULARISATION),
+    "all regularisation, evaluation": make_regularised_case(is_training=False, **ALL_REGULARISATION),
 }
 EXAMPLES = [
     LSTMConfig(**EXAMPLE_SIZE),

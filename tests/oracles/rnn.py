@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from memtune.models import RNNConfig
-from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase, make_masked_case
 from tests.oracles.lstm import apply_zoneout, compute_output_logits
 from tests.oracles.output_layers import Parameters
 
@@ -89,17 +89,9 @@ def make_case(**fields) -> OracleCase:
     )
 
 
-def make_masked_case(is_training: bool = True, **fields) -> OracleCase:
-    """Only evaluation cases have cuts: in training the second piece would have other masks."""
-    return OracleCase(
-        config=RNNConfig(width=6, initial_range=0.5, **fields),
-        bind=bind_masks,
-        is_training=is_training,
-        lengths=(1, 2, 15, 16, 63) if is_training else (),
-        cuts=() if is_training else (1, 7, 15),
-        float32_lengths=(),
-        rows=3,
-    )
+def make_regularised_case(is_training: bool = True, **fields) -> OracleCase:
+    config = RNNConfig(width=6, initial_range=0.5, **fields)
+    return make_masked_case(config, bind_masks, is_training=is_training)
 
 
 ALL_REGULARISATION: dict[str, Any] = {
@@ -118,12 +110,14 @@ CASES = {
     "two layers of sigmoid, tied": make_case(
         width=5, layers=2, activation="sigmoid", tie_output=True, initial_range=0.8
     ),
-    "recurrent dropout": make_masked_case(recurrent_dropout=0.4),
-    "variational dropout": make_masked_case(variational_dropout=0.4, layers=2),
-    "variational recurrent dropout": make_masked_case(variational_recurrent_dropout=0.4, activation="relu"),
-    "zoneout": make_masked_case(zoneout=0.4),
-    "all regularisation": make_masked_case(**ALL_REGULARISATION),
-    "all regularisation, evaluation": make_masked_case(is_training=False, **ALL_REGULARISATION),
+    "recurrent dropout": make_regularised_case(recurrent_dropout=0.4),
+    "variational dropout": make_regularised_case(variational_dropout=0.4, layers=2),
+    "variational recurrent dropout": make_regularised_case(
+        variational_recurrent_dropout=0.4, activation="relu"
+    ),
+    "zoneout": make_regularised_case(zoneout=0.4),
+    "all regularisation": make_regularised_case(**ALL_REGULARISATION),
+    "all regularisation, evaluation": make_regularised_case(is_training=False, **ALL_REGULARISATION),
 }
 EXAMPLES = [
     RNNConfig(**EXAMPLE_SIZE),

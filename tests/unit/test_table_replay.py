@@ -11,7 +11,14 @@ from sklearn.ensemble import ExtraTreesRegressor
 
 from benchmarks.tables.comparison import compute_ert, estimate_ratio, summarise
 from benchmarks.tables.curve_table import Curve, CurveTable, read_table, write_table
-from benchmarks.tables.landscape import LUCK_SCALE, TREES, Landscape, SimulatedCurve, _Forest, draw_parameters
+from benchmarks.tables.landscape import (
+    MAX_GAIN_DEVIATIONS,
+    TREES,
+    Landscape,
+    SimulatedCurve,
+    _Forest,
+    draw_parameters,
+)
 from benchmarks.tables.memtune_search import open_director
 from benchmarks.tables.methods import METHODS, SearchTask
 from benchmarks.tables.ray_tune_search import RayTuneSearch
@@ -256,4 +263,4 @@ def test_a_spike_of_one_seed_does_not_improve_the_other(table: CurveTable) -> No
     curves = [landscape.draw_curve({"family": "rnn", "rnn.model.width": 50}, seed) for seed in range(40)]
     noise = [curve.costs[1] - curve.mean_costs[1] for curve in curves]
     assert max(noise) == pytest.approx(1.1 / np.sqrt(2))
-    assert min(noise) == pytest.approx(-LUCK_SCALE * landscape.noise_deviation)
+    assert min(noise) == pytest.approx(-MAX_GAIN_DEVIATIONS * landscape.noise_deviation)

@@ -4,24 +4,20 @@ import pytest
 import torch
 
 from memtune.models import LSTMConfig, build_model, logits
+from tests.oracles.lstm import ALL_REGULARISATION
 
 WORDS = 23
-WITHIN = {
+LAYER_REGULARISATION: dict[str, dict[str, Any]] = {
     "recurrent dropout": {"recurrent_dropout": 0.4},
     "variational dropout": {"variational_dropout": 0.4},
     "variational recurrent dropout": {"variational_recurrent_dropout": 0.4},
     "zoneout of cells": {"zoneout_cell": 0.4},
     "zoneout of hidden units": {"zoneout_hidden": 0.4},
-    "all of them": {
-        "recurrent_dropout": 0.2,
-        "variational_dropout": 0.3,
-        "variational_recurrent_dropout": 0.4,
-        "zoneout_cell": 0.5,
-        "zoneout_hidden": 0.1,
-        "layers": 2,
-    },
+    "all regularisation": ALL_REGULARISATION,
 }
-each_within = pytest.mark.parametrize("options", WITHIN.values(), ids=WITHIN)
+each_regularisation = pytest.mark.parametrize(
+    "options", LAYER_REGULARISATION.values(), ids=LAYER_REGULARISATION
+)
 
 
 def draw_text(length: int) -> torch.Tensor:
@@ -30,7 +26,7 @@ def draw_text(length: int) -> torch.Tensor:
 
 def test_evaluation_drops_nothing_and_uses_the_mean_of_zoneout():
     """The masks are then the probabilities of zoneout alone."""
-    config = LSTMConfig(width=6, initial_range=0.5, **WITHIN["all of them"])
+    config = LSTMConfig(width=6, initial_range=0.5, **LAYER_REGULARISATION["all regularisation"])
     model: Any = build_model(config, WORDS, seed=1).double().eval()
     layers, output = model.stack._draw_masks(model.embedding(draw_text(2)))
     assert output is None
@@ -40,7 +36,7 @@ def test_evaluation_drops_nothing_and_uses_the_mean_of_zoneout():
         assert masks.input_B1E is masks.state_BH is masks.candidate_TBH is None
 
 
-@each_within
+@each_regularisation
 def test_dropout_within_layers_draws_new_masks_only_in_training(options):
     model = build_model(LSTMConfig(width=6, initial_range=0.5, **options), WORDS, seed=1)
     assert not torch.equal(logits(model, draw_text(9))[0], logits(model, draw_text(9))[0])

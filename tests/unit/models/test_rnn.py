@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from memtune.models import RNNConfig, build_model, logits
+from tests.oracles.rnn import ALL_REGULARISATION
 
 WORDS = 23
 
@@ -13,25 +14,20 @@ def draw_text(length: int) -> torch.Tensor:
     return torch.randint(WORDS, (3, length + 1), generator=torch.Generator().manual_seed(length))
 
 
-WITHIN: dict[str, dict[str, Any]] = {
+LAYER_REGULARISATION: dict[str, dict[str, Any]] = {
     "recurrent dropout": {"recurrent_dropout": 0.4},
     "variational dropout": {"variational_dropout": 0.4, "layers": 2},
     "variational recurrent dropout": {"variational_recurrent_dropout": 0.4, "activation": "relu"},
     "zoneout": {"zoneout": 0.4},
-    "all of them": {
-        "recurrent_dropout": 0.2,
-        "variational_dropout": 0.3,
-        "variational_recurrent_dropout": 0.4,
-        "zoneout": 0.5,
-        "layers": 2,
-        "activation": "sigmoid",
-    },
+    "all regularisation": ALL_REGULARISATION,
 }
-each_within = pytest.mark.parametrize("options", WITHIN.values(), ids=WITHIN)
+each_regularisation = pytest.mark.parametrize(
+    "options", LAYER_REGULARISATION.values(), ids=LAYER_REGULARISATION
+)
 
 
 def test_evaluation_drops_nothing_and_uses_the_mean_of_zoneout():
-    config = RNNConfig(width=6, initial_range=0.5, **WITHIN["all of them"])
+    config = RNNConfig(width=6, initial_range=0.5, **LAYER_REGULARISATION["all regularisation"])
     model: Any = build_model(config, WORDS, seed=1).double().eval()
     layers, output = model._draw_masks(model.embedding(draw_text(2)))
     assert output is None

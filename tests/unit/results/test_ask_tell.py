@@ -1,32 +1,21 @@
 """A study driven by another program, one call at a time, each with a new driver."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks.tables.memtune_search import NoRecords
 from memtune.errors import SpaceError, StudyError
 from memtune.results.ask_tell import AskTell, open_ask_tell
 from memtune.search import Outcome
 from memtune.settings import Settings
-from memtune.studies.director import Trial
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.tracking import Recorder
-from memtune.training import Report
 from memtune.trial_state import StopReason, TrialState
 
 HALVING = '\n[early_stopping]\nkind = "successive_halving"\ngrace = 300\nfactor = 2\n'
 POINT = {"model.layers": 2, "training": {"optimiser": {"learning_rate": 0.5}}}
-
-
-class NoRecords:
-    """Records nothing: the tracking store has its own tests."""
-
-    def start(self, trial: Trial) -> None: ...
-    def report(self, trial: Trial, reports: Sequence[Report]) -> None: ...
-    def remark(self, trial: Trial) -> None: ...
-    def finish(self, trial: Trial) -> None: ...
 
 
 @pytest.fixture

@@ -30,20 +30,6 @@ EACH_BUDGET = {
 }
 
 
-@pytest.fixture
-def proposals(study_file: Path, settings: Settings) -> Callable[[], Proposals]:
-    """Opens the study's proposals, as each new driver does."""
-    resolved = resolve_study(study_file, load_study(study_file), settings)
-    return lambda: Proposals(
-        settings.study_database,
-        resolved.id,
-        resolved.space,
-        resolved.study.sampler,
-        resolved.identify,
-        resolved.get_refusal_reason,
-    )
-
-
 def open_monitor(proposals: Proposals, budget: Budget) -> BudgetMonitor:
     monitor = BudgetMonitor(budget, PRICES, "perplexity", StudyClock(proposals))
     monitor.add_outcomes(proposals.list_outcomes())
@@ -88,11 +74,11 @@ def run_driver(
 
 @pytest.mark.parametrize("name", EACH_BUDGET)
 def test_an_amount_ends_the_study_after_the_report_that_reaches_it(
-    proposals: Callable[[], Proposals], name: str
+    open_proposals: Callable[[], Proposals], name: str
 ) -> None:
     limit, usage = EACH_BUDGET[name]
     budget = Budget.model_validate({"trials": 4, name: limit})
-    monitor, reports = run_driver(proposals(), budget, usage_per_report=usage)
+    monitor, reports = run_driver(open_proposals(), budget, usage_per_report=usage)
     spent = monitor.find_spent()
     assert spent is not None
     assert spent.name == name
@@ -102,15 +88,15 @@ def test_an_amount_ends_the_study_after_the_report_that_reaches_it(
 
 @pytest.mark.parametrize("name", EACH_BUDGET)
 def test_an_amount_counts_earlier_drivers_and_a_larger_one_continues(
-    proposals: Callable[[], Proposals], name: str
+    open_proposals: Callable[[], Proposals], name: str
 ) -> None:
     limit, usage = EACH_BUDGET[name]
     budget = Budget.model_validate({"trials": 4, name: limit})
-    _, first = run_driver(proposals(), budget, usage_per_report=usage)
-    _, again = run_driver(proposals(), budget, usage_per_report=usage)
+    _, first = run_driver(open_proposals(), budget, usage_per_report=usage)
+    _, again = run_driver(open_proposals(), budget, usage_per_report=usage)
     assert again == 0
     larger = budget.model_copy(update={name: limit * 2})
-    monitor, second = run_driver(proposals(), larger, usage_per_report=usage)
+    monitor, second = run_driver(open_proposals(), larger, usage_per_report=usage)
     assert monitor.is_spent()
     exact = multiply(usage, first + second)
     assert monitor.usage.tokens == exact.tokens
@@ -118,19 +104,19 @@ def test_an_amount_counts_earlier_drivers_and_a_larger_one_continues(
     assert monitor.usage.gpu_seconds == pytest.approx(exact.gpu_seconds)
 
 
-def test_a_target_in_the_users_unit_ends_the_study(proposals: Callable[[], Proposals]) -> None:
+def test_a_target_in_the_users_unit_ends_the_study(open_proposals: Callable[[], Proposals]) -> None:
     budget = Budget(trials=4, target=8.0)  # a loss of 2.079
-    monitor, reports = run_driver(proposals(), budget, lambda number: 2.0 if number == 1 else 2.1)
+    monitor, reports = run_driver(open_proposals(), budget, lambda number: 2.0 if number == 1 else 2.1)
     assert monitor.find_spent() == SpentBudget("target", "the best perplexity is 7.3891, the target 8")
     assert reports == 4, "three of the first trial, and the first of the second one"
-    assert run_driver(proposals(), budget)[1] == 0, "a resumed study has reached it too"
+    assert run_driver(open_proposals(), budget)[1] == 0, "a resumed study has reached it too"
 
 
 @pytest.mark.parametrize(("target", "is_reached"), [(60.0, True), (60.1, False)])
 def test_a_target_accuracy_is_in_per_cent(
-    proposals: Callable[[], Proposals], target: float, is_reached: bool
+    open_proposals: Callable[[], Proposals], target: float, is_reached: bool
 ) -> None:
-    opened = proposals()
+    opened = open_proposals()
     monitor = BudgetMonitor(Budget(target=target), None, "accuracy", StudyClock(opened))
     director = Director(opened, MemoryRecords(), 1, watchers=[monitor.watch])
     trial = director.take_next_trial()
@@ -141,19 +127,19 @@ def test_a_target_accuracy_is_in_per_cent(
     assert monitor.is_spent() is is_reached
 
 
-def test_trials_without_improvement_end_the_study(proposals: Callable[[], Proposals]) -> None:
+def test_trials_without_improvement_end_the_study(open_proposals: Callable[[], Proposals]) -> None:
     budget = Budget(trials=8, no_improvement=2)
     losses = {0: 3.0, 1: 2.5}
-    monitor, reports = run_driver(proposals(), budget, lambda number: losses.get(number, 2.6))
+    monitor, reports = run_driver(open_proposals(), budget, lambda number: losses.get(number, 2.6))
     assert monitor.find_spent() == SpentBudget(
         "no_improvement", "2 trials ended after trial 1 without a better one"
     )
     assert reports == 4 * 3
-    assert run_driver(proposals(), budget)[1] == 0
+    assert run_driver(open_proposals(), budget)[1] == 0
 
 
-def test_a_paused_trial_counts_as_ended_until_it_is_resumed(proposals: Callable[[], Proposals]) -> None:
-    monitor = open_monitor(opened := proposals(), Budget(trials=8, no_improvement=2))
+def test_a_paused_trial_counts_as_ended_until_it_is_resumed(open_proposals: Callable[[], Proposals]) -> None:
+    monitor = open_monitor(opened := open_proposals(), Budget(trials=8, no_improvement=2))
     director = Director(opened, MemoryRecords(), 8, PromotionConfig(grace=300).make_rule(900))
 
     def pause(cost: float) -> Trial:

@@ -1,15 +1,12 @@
 """The director keeps sampler, early-stopping rule and records consistent, for any order of events."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
 from memtune.search import Proposals
 from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingConfig
-from memtune.settings import Settings
 from memtune.studies.director import Director, Trial
-from memtune.studies.study import load_study, resolve_study
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 
@@ -53,20 +50,6 @@ def make_report(tokens: int, loss: float | None, reason: str | None = None) -> R
     )
 
 
-@pytest.fixture
-def proposals(study_file: Path, settings: Settings) -> Callable[[], Proposals]:
-    """Opens the study's proposals, as each new driver does."""
-    resolved = resolve_study(study_file, load_study(study_file), settings)
-    return lambda: Proposals(
-        settings.study_database,
-        resolved.id,
-        resolved.space,
-        resolved.study.sampler,
-        resolved.identify,
-        resolved.get_refusal_reason,
-    )
-
-
 def start_trial(director: Director) -> int:
     trial = director.take_next_trial()
     assert trial is not None
@@ -75,9 +58,9 @@ def start_trial(director: Director) -> int:
 
 
 def test_a_trial_that_ends_is_complete_with_its_best_validation_loss(
-    proposals: Callable[[], Proposals],
+    open_proposals: Callable[[], Proposals],
 ) -> None:
-    director = Director(opened := proposals(), MemoryRecords(), max_trials=1)
+    director = Director(opened := open_proposals(), MemoryRecords(), max_trials=1)
     number = start_trial(director)
     assert director.on_reports(number, [make_report(300, 3.0)], None)
     director.on_reports(
@@ -90,16 +73,16 @@ def test_a_trial_that_ends_is_complete_with_its_best_validation_loss(
     assert director.take_next_trial() is None
 
 
-def test_a_repeated_curve_is_recorded_once(proposals: Callable[[], Proposals]) -> None:
-    director = Director(proposals(), records := MemoryRecords(), max_trials=1)
+def test_a_repeated_curve_is_recorded_once(open_proposals: Callable[[], Proposals]) -> None:
+    director = Director(open_proposals(), records := MemoryRecords(), max_trials=1)
     number = start_trial(director)
     for _ in range(3):
         director.on_reports(number, [make_report(300, 3.0)], None)
     assert records.reported == [(number, 300)]
 
 
-def test_a_remark_is_recorded_once(proposals: Callable[[], Proposals]) -> None:
-    director = Director(proposals(), records := MemoryRecords(), max_trials=1)
+def test_a_remark_is_recorded_once(open_proposals: Callable[[], Proposals]) -> None:
+    director = Director(open_proposals(), records := MemoryRecords(), max_trials=1)
     number = start_trial(director)
     for _ in range(2):
         director.on_reports(number, [], None, ["checkpoint 300 is skipped"])
@@ -107,9 +90,9 @@ def test_a_remark_is_recorded_once(proposals: Callable[[], Proposals]) -> None:
 
 
 def test_a_halted_trial_stays_open_and_no_other_is_started(
-    proposals: Callable[[], Proposals],
+    open_proposals: Callable[[], Proposals],
 ) -> None:
-    director = Director(opened := proposals(), MemoryRecords(), max_trials=3)
+    director = Director(opened := open_proposals(), MemoryRecords(), max_trials=3)
     number = start_trial(director)
     director.halt(number, "no corpus there")
     assert director.take_next_trial() is None
@@ -119,9 +102,9 @@ def test_a_halted_trial_stays_open_and_no_other_is_started(
     assert [proposal.number for proposal in opened.list_unfinished()] == [number]
 
 
-def test_a_trial_behind_at_a_rung_is_stopped_and_pruned(proposals: Callable[[], Proposals]) -> None:
+def test_a_trial_behind_at_a_rung_is_stopped_and_pruned(open_proposals: Callable[[], Proposals]) -> None:
     rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
-    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=2, rule=rule)
+    director = Director(opened := open_proposals(), records := MemoryRecords(), max_trials=2, rule=rule)
     good, bad = start_trial(director), start_trial(director)
     assert director.on_reports(good, [make_report(300, 1.0)], None)
     assert not director.on_reports(bad, [make_report(300, 2.0)], None)
@@ -135,11 +118,11 @@ def test_a_trial_behind_at_a_rung_is_stopped_and_pruned(proposals: Callable[[], 
 
 
 def test_reports_after_the_one_that_stops_a_trial_are_recorded_nowhere(
-    proposals: Callable[[], Proposals],
+    open_proposals: Callable[[], Proposals],
 ) -> None:
     """The worker of a killed driver may have stored them in a checkpoint that the next worker reads."""
     rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), 900)
-    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=2, rule=rule)
+    director = Director(opened := open_proposals(), records := MemoryRecords(), max_trials=2, rule=rule)
     first, second = start_trial(director), start_trial(director)
     director.on_reports(first, [make_report(300, 2.0)])
     curve = [make_report(300, 3.0), make_report(600, 2.9), make_report(900, 2.8, "budget")]
@@ -154,34 +137,34 @@ def test_reports_after_the_one_that_stops_a_trial_are_recorded_nowhere(
 
 
 def test_a_trial_of_one_report_enters_no_rung(
-    proposals: Callable[[], Proposals],
+    open_proposals: Callable[[], Proposals],
 ) -> None:
     """This holds during the study and after a resume."""
 
     def halving() -> SuccessiveHalving:
         return SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
 
-    director = Director(proposals(), MemoryRecords(), max_trials=3, rule=halving())
+    director = Director(open_proposals(), MemoryRecords(), max_trials=3, rule=halving())
     counted, network = start_trial(director), start_trial(director)
     director.on_reports(counted, [make_report(600, 1.0, "budget")], None)
     director.on_ended(counted)
     assert director.on_reports(network, [make_report(300, 2.0)], None)
-    Director(proposals(), MemoryRecords(), max_trials=3, rule=(resumed := halving()))
+    Director(open_proposals(), MemoryRecords(), max_trials=3, rule=(resumed := halving()))
     assert resumed.rungs[0].values == {network: 2.0}
 
 
-def start_trial_behind_others(proposals: Callable[[], Proposals]) -> tuple[Director, Proposals, int]:
+def start_trial_behind_others(open_proposals: Callable[[], Proposals]) -> tuple[Director, Proposals, int]:
     """A director whose only trial is behind at the rung of 300 tokens."""
     rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
     rule.decide(98, "lstm", 300, 1.0)
-    director = Director(opened := proposals(), MemoryRecords(), max_trials=1, rule=rule)
+    director = Director(opened := open_proposals(), MemoryRecords(), max_trials=1, rule=rule)
     return director, opened, start_trial(director)
 
 
 def test_a_trial_that_a_report_stops_keeps_that_end_when_the_report_carries_an_error(
-    proposals: Callable[[], Proposals],
+    open_proposals: Callable[[], Proposals],
 ) -> None:
-    director, opened, number = start_trial_behind_others(proposals)
+    director, opened, number = start_trial_behind_others(open_proposals)
     assert not director.on_reports(number, [make_report(300, 2.0)], "StorageError: read-only file system")
     director.on_ended(number)
     (outcome,) = opened.list_finished()
@@ -190,11 +173,11 @@ def test_a_trial_that_a_report_stops_keeps_that_end_when_the_report_carries_an_e
 
 
 def test_reports_beyond_the_rung_that_stops_a_trial_are_recorded_nowhere(
-    proposals: Callable[[], Proposals],
+    open_proposals: Callable[[], Proposals],
 ) -> None:
     rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
     rule.decide(98, "lstm", 300, 1.0)
-    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=1, rule=rule)
+    director = Director(opened := open_proposals(), records := MemoryRecords(), max_trials=1, rule=rule)
     number = start_trial(director)
     assert not director.on_reports(
         number, [make_report(300, 2.0), make_report(600, 0.5), make_report(900, 0.1, "budget")]
@@ -205,10 +188,10 @@ def test_reports_beyond_the_rung_that_stops_a_trial_are_recorded_nowhere(
     assert records.reported == [(number, 300)]
 
 
-def test_a_halt_drops_waiting_unfinished_trials(proposals: Callable[[], Proposals]) -> None:
-    first = Director(proposals(), MemoryRecords(), max_trials=3)
+def test_a_halt_drops_waiting_unfinished_trials(open_proposals: Callable[[], Proposals]) -> None:
+    first = Director(open_proposals(), MemoryRecords(), max_trials=3)
     halted, waiting = start_trial(first), start_trial(first)
-    second = Director(opened := proposals(), MemoryRecords(), max_trials=3)
+    second = Director(opened := open_proposals(), MemoryRecords(), max_trials=3)
     assert start_trial(second) == halted
     second.halt(halted, "no corpus there")
     assert second.take_next_trial() is None
@@ -216,11 +199,11 @@ def test_a_halt_drops_waiting_unfinished_trials(proposals: Callable[[], Proposal
 
 
 def test_the_storage_is_checked_every_ten_seconds(
-    proposals: Callable[[], Proposals], monkeypatch: pytest.MonkeyPatch
+    open_proposals: Callable[[], Proposals], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, checks = [100.0], []
     monkeypatch.setattr("memtune.studies.director.time.monotonic", lambda: now[0])
-    director = Director(opened := proposals(), MemoryRecords(), max_trials=1)
+    director = Director(opened := open_proposals(), MemoryRecords(), max_trials=1)
     monkeypatch.setattr(opened, "check", lambda: checks.append(now[0]))
     for now[0] in (105.0, 110.0, 115.0, 121.0):
         director.check()
@@ -236,9 +219,9 @@ def test_the_storage_is_checked_every_ten_seconds(
     ],
 )
 def test_a_trial_fails_with_its_reason(
-    proposals: Callable[[], Proposals], curve: list[Report], failure: str | None, reason: str
+    open_proposals: Callable[[], Proposals], curve: list[Report], failure: str | None, reason: str
 ) -> None:
-    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=1)
+    director = Director(opened := open_proposals(), records := MemoryRecords(), max_trials=1)
     number = start_trial(director)
     assert not director.on_reports(number, curve, failure)
     director.on_ended(number)
@@ -249,41 +232,41 @@ def test_a_trial_fails_with_its_reason(
 
 
 def test_a_later_driver_resumes_the_open_trial_and_counts_the_ended_one(
-    proposals: Callable[[], Proposals],
+    open_proposals: Callable[[], Proposals],
 ) -> None:
-    first = Director(proposals(), MemoryRecords(), max_trials=3)
+    first = Director(open_proposals(), MemoryRecords(), max_trials=3)
     ended, left_open = start_trial(first), start_trial(first)
     first.on_reports(ended, [make_report(900, 2.0, "budget")], None)
     first.on_ended(ended)
     first.on_reports(left_open, [make_report(300, 3.0)], None)
 
-    second = Director(opened := proposals(), MemoryRecords(), max_trials=3)
+    second = Director(opened := open_proposals(), MemoryRecords(), max_trials=3)
     assert start_trial(second) == left_open
     start_trial(second)
     assert second.take_next_trial() is None
     assert opened.list_outcomes()[1].curve == {300: 3.0}
 
 
-def test_a_finished_study_has_no_trial_to_run(proposals: Callable[[], Proposals]) -> None:
-    first = Director(proposals(), MemoryRecords(), max_trials=1)
+def test_a_finished_study_has_no_trial_to_run(open_proposals: Callable[[], Proposals]) -> None:
+    first = Director(open_proposals(), MemoryRecords(), max_trials=1)
     number = start_trial(first)
     first.on_reports(number, [make_report(900, 2.0, "budget")], None)
     first.on_ended(number)
-    assert Director(proposals(), MemoryRecords(), max_trials=1).is_finished
+    assert Director(open_proposals(), MemoryRecords(), max_trials=1).is_finished
 
 
-def test_an_interrupted_trial_stays_open_for_the_next_driver(proposals: Callable[[], Proposals]) -> None:
-    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=2)
+def test_an_interrupted_trial_stays_open_for_the_next_driver(open_proposals: Callable[[], Proposals]) -> None:
+    director = Director(opened := open_proposals(), records := MemoryRecords(), max_trials=2)
     number = start_trial(director)
     assert [trial.proposal.number for trial in director.interrupt()] == [number]
     assert records.finished == [(number, "interrupted")]
     assert [proposal.number for proposal in opened.list_unfinished()] == [number]
 
 
-def test_watchers_see_every_change(proposals: Callable[[], Proposals]) -> None:
+def test_watchers_see_every_change(open_proposals: Callable[[], Proposals]) -> None:
     seen: list[str] = []
     director = Director(
-        proposals(), MemoryRecords(), max_trials=1, watchers=[lambda trial: seen.append(trial.state)]
+        open_proposals(), MemoryRecords(), max_trials=1, watchers=[lambda trial: seen.append(trial.state)]
     )
     number = start_trial(director)
     director.on_reports(number, [make_report(900, 2.0, "budget")], None)
@@ -292,17 +275,17 @@ def test_watchers_see_every_change(proposals: Callable[[], Proposals]) -> None:
 
 
 def test_a_trial_that_ends_without_a_validation_fails_with_that_reason(
-    proposals: Callable[[], Proposals],
+    open_proposals: Callable[[], Proposals],
 ) -> None:
-    director = Director(opened := proposals(), MemoryRecords(), max_trials=1)
+    director = Director(opened := open_proposals(), MemoryRecords(), max_trials=1)
     number = start_trial(director)
     director.on_ended(number)
     (outcome,) = opened.list_finished()
     assert outcome.end == TrialEnd(reason=StopReason.NO_VALIDATION, detail="no validation was reached")
 
 
-def test_a_complete_trial_keeps_the_reason_of_its_end(proposals: Callable[[], Proposals]) -> None:
-    director = Director(opened := proposals(), MemoryRecords(), max_trials=1)
+def test_a_complete_trial_keeps_the_reason_of_its_end(open_proposals: Callable[[], Proposals]) -> None:
+    director = Director(opened := open_proposals(), MemoryRecords(), max_trials=1)
     number = start_trial(director)
     director.on_reports(number, [make_report(900, 2.0, "no_improvement")])
     director.on_ended(number)
@@ -310,11 +293,11 @@ def test_a_complete_trial_keeps_the_reason_of_its_end(proposals: Callable[[], Pr
 
 
 def test_remarks_accumulate_and_watchers_see_them_and_an_interrupt(
-    proposals: Callable[[], Proposals],
+    open_proposals: Callable[[], Proposals],
 ) -> None:
     seen: list[tuple[str, int]] = []
     watch = [lambda trial: seen.append((trial.state, len(trial.remarks)))]
-    director = Director(proposals(), MemoryRecords(), max_trials=1, watchers=watch)
+    director = Director(open_proposals(), MemoryRecords(), max_trials=1, watchers=watch)
     number = start_trial(director)
     director.on_reports(number, [], None, ["first"])
     director.on_reports(number, [], None, ["second"])
@@ -324,17 +307,17 @@ def test_remarks_accumulate_and_watchers_see_them_and_an_interrupt(
 
 
 def test_an_exhausted_space_is_asked_once(
-    proposals: Callable[[], Proposals], monkeypatch: pytest.MonkeyPatch
+    open_proposals: Callable[[], Proposals], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    director = Director(opened := proposals(), MemoryRecords(), max_trials=3)
+    director = Director(opened := open_proposals(), MemoryRecords(), max_trials=3)
     monkeypatch.setattr(opened, "ask", lambda: asked.append(1))
     assert (director.take_next_trial(), director.take_next_trial()) == (None, None)
     assert len(asked) == 1
 
 
-def test_a_crashed_trial_fails_with_the_given_end(proposals: Callable[[], Proposals]) -> None:
-    director = Director(opened := proposals(), records := MemoryRecords(), max_trials=1)
+def test_a_crashed_trial_fails_with_the_given_end(open_proposals: Callable[[], Proposals]) -> None:
+    director = Director(opened := open_proposals(), records := MemoryRecords(), max_trials=1)
     number = start_trial(director)
     director.on_reports(number, [make_report(300, 2.0)])
     end = TrialEnd(reason=StopReason.WORKER_LOST, detail="failed 4 times")
@@ -344,8 +327,8 @@ def test_a_crashed_trial_fails_with_the_given_end(proposals: Callable[[], Propos
     assert records.finished == [(number, "failed")]
 
 
-def test_a_trial_that_lost_its_worker_waits_for_another(proposals: Callable[[], Proposals]) -> None:
-    director = Director(proposals(), MemoryRecords(), max_trials=1)
+def test_a_trial_that_lost_its_worker_waits_for_another(open_proposals: Callable[[], Proposals]) -> None:
+    director = Director(open_proposals(), MemoryRecords(), max_trials=1)
     number = start_trial(director)
     director.on_worker_lost(number)
     assert director.trials[0].state is TrialState.WAITING

@@ -11,12 +11,12 @@ from memtune.api import run_search
 from memtune.results.comparison import compare
 from memtune.search import Outcome, Proposals
 from memtune.settings import Settings
-from memtune.studies.assignment import Assignment
 from memtune.studies.director import Director, Trial
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.studies.trial_worker import TrialWorker
 from memtune.trial_state import StopReason, TrialState
+from tests.unit.studies.assignments import make_assignment
 from tests.unit.studies.test_director import MemoryRecords, make_report, start_trial
 
 RULES = {
@@ -52,25 +52,13 @@ def open_director(resolved: ResolvedStudy) -> tuple[Director, Proposals, MemoryR
     return Director(proposals, records, resolved.study.budget.trials, rule), proposals, records
 
 
-def assign(resolved: ResolvedStudy, trial: Trial) -> Assignment:
-    return Assignment(
-        number=trial.proposal.number,
-        identity=trial.proposal.identity,
-        config=trial.config,
-        corpus=resolved.corpus.name,
-        corpus_digest=resolved.corpus.digest,
-        corpus_store=resolved.settings.corpus_store,
-        checkpoint_root=resolved.checkpoint_root,
-    )
-
-
 def drive(resolved: ResolvedStudy, max_steps: int = 1000) -> bool:
     """Run the study with real workers, one trial at a time; return whether it ended within `max_steps`."""
     director, _, _ = open_director(resolved)
     steps = iter(range(max_steps))
     while trial := director.take_next_trial():
         director.on_started(trial.proposal.number)
-        if not run_worker(director, TrialWorker(assign(resolved, trial)), trial, steps):
+        if not run_worker(director, TrialWorker(make_assignment(resolved, trial)), trial, steps):
             return False
     return True
 

@@ -12,7 +12,6 @@ from mlflow.tracking import MlflowClient
 from memtune.search import Outcome, Proposals
 from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.settings import Settings
-from memtune.studies.assignment import Assignment
 from memtune.studies.director import Director, Trial
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.studies.trial_records import StudyRecords
@@ -20,7 +19,9 @@ from memtune.studies.trial_worker import TrialWorker, WorkerReport
 from memtune.tracking import Recorder
 from memtune.tracking.mlflow_connection import connect, sqlite_uri
 from memtune.tracking.runs.run_commands import VALIDATED_TOKENS_TAG
+from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
+from tests.unit.studies.assignments import make_assignment
 
 TIME_SPENT = TrialEnd(reason=StopReason.TIME_BUDGET, detail="the study's time budget was spent")
 
@@ -42,7 +43,7 @@ def resolved(study_file: Path, settings: Settings, empty_store: Path) -> Resolve
 
 
 @pytest.fixture
-def proposals(resolved: ResolvedStudy) -> Callable[[], Proposals]:
+def open_proposals(resolved: ResolvedStudy) -> Callable[[], Proposals]:
     """Opens the study's proposals, as each new driver does."""
     return lambda: resolved.open_proposals(lambda: None)
 
@@ -60,17 +61,7 @@ def open_records(resolved: ResolvedStudy) -> Iterator[tuple[Recorder, StudyRecor
 
 def train(resolved: ResolvedStudy, trial: Trial) -> WorkerReport:
     """Train a trial to its end, with checkpoints; the worker's last report, which has the whole curve."""
-    worker = TrialWorker(
-        Assignment(
-            number=trial.proposal.number,
-            identity=trial.proposal.identity,
-            config=trial.config,
-            corpus=resolved.corpus.name,
-            corpus_digest=resolved.corpus.digest,
-            corpus_store=resolved.settings.corpus_store,
-            checkpoint_root=resolved.checkpoint_root,
-        )
-    )
+    worker = TrialWorker(make_assignment(resolved, trial))
     while not (report := worker.step()).is_finished:
         pass
     return report
@@ -103,6 +94,18 @@ def find_runs(client: MlflowClient, outcome: Outcome) -> list:
     return client.search_runs([experiment.experiment_id], f"tags.`memtune.trial` = '{outcome.identity}'")
 
 
+def record_beyond_database(
+    resolved: ResolvedStudy, opened: Proposals, records: StudyRecords
+) -> tuple[Trial, tuple[Report, ...]]:
+    """Record three reports of a trial, of which the study database takes only one."""
+    director = Director(opened, records, max_trials=1)
+    trial = start(director)
+    reports = train(resolved, trial).reports
+    director.on_reports(trial.proposal.number, reports[:1])
+    records.report(trial, reports[1:])
+    return trial, reports
+
+
 def resume(resolved: ResolvedStudy, outcomes: list[Outcome]) -> list[str]:
     """Resume the records of a study; the identities of the trials that are sent."""
     sent: list[str] = []
@@ -121,12 +124,12 @@ def resume(resolved: ResolvedStudy, outcomes: list[Outcome]) -> list[str]:
 
 
 def test_a_worker_beyond_the_rung_that_stops_its_trial_adds_nothing_to_either_store(
-    resolved: ResolvedStudy, proposals: Callable[[], Proposals], client: MlflowClient
+    resolved: ResolvedStudy, open_proposals: Callable[[], Proposals], client: MlflowClient
 ) -> None:
     """The worker outlived its driver: the resumed driver gets three reports at once."""
     rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
     rule.decide(98, "lstm", 300, 0.0)
-    opened = proposals()
+    opened = open_proposals()
     with open_records(resolved) as (_, records):
         director = Director(opened, records, max_trials=1, rule=rule)
         trial = start(director)
@@ -140,19 +143,16 @@ def test_a_worker_beyond_the_rung_that_stops_its_trial_adds_nothing_to_either_st
 
 
 def test_resuming_drops_reports_beyond_the_end_that_the_study_database_holds(
-    resolved: ResolvedStudy, proposals: Callable[[], Proposals], client: MlflowClient
+    resolved: ResolvedStudy, open_proposals: Callable[[], Proposals], client: MlflowClient
 ) -> None:
-    opened = proposals()
+    opened = open_proposals()
     with open_records(resolved) as (_, records):
-        director = Director(opened, records, max_trials=1)
-        trial = start(director)
-        reports = train(resolved, trial).reports
-        director.on_reports(trial.proposal.number, reports[:1])
-        records.report(trial, reports[1:])  # as earlier versions did, which wrote no such tag
+        trial, reports = record_beyond_database(resolved, opened, records)
         trial.state, trial.end = TrialState.STOPPED, TIME_SPENT
         opened.prune(trial.proposal.number, TIME_SPENT)
         records.finish(trial)
     (outcome,) = opened.list_finished()
+    # earlier versions did not write this tag
     client.delete_tag(find_runs(client, outcome)[0].info.run_id, VALIDATED_TOKENS_TAG)
     assert list(read_curve(client, outcome)) == [report.tokens for report in reports]
     resume(resolved, [outcome])
@@ -161,19 +161,15 @@ def test_resuming_drops_reports_beyond_the_end_that_the_study_database_holds(
 
 
 def test_an_open_trial_that_is_stopped_earlier_than_recorded_loses_the_surplus(
-    resolved: ResolvedStudy, proposals: Callable[[], Proposals], client: MlflowClient
+    resolved: ResolvedStudy, open_proposals: Callable[[], Proposals], client: MlflowClient
 ) -> None:
     """The first driver recorded three reports, of which the study database took one before the kill."""
-    opened = proposals()
+    opened = open_proposals()
     with open_records(resolved) as (_, records):
-        director = Director(opened, records, max_trials=1)
-        trial = start(director)
-        reports = train(resolved, trial).reports
-        director.on_reports(trial.proposal.number, reports[:1])
-        records.report(trial, reports[1:])
+        _, reports = record_beyond_database(resolved, opened, records)
     rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=600, factor=2), trial_tokens=900)
     rule.decide(98, "lstm", 600, 0.0)
-    resumed = proposals()
+    resumed = open_proposals()
     with open_records(resolved) as (_, records):
         records.resume(resumed.list_outcomes())
         director = Director(resumed, records, max_trials=1, rule=rule)
@@ -187,9 +183,9 @@ def test_an_open_trial_that_is_stopped_earlier_than_recorded_loses_the_surplus(
 
 @pytest.mark.parametrize("end", ["completed", "stopped"])
 def test_files_of_killed_workers_are_deleted_when_the_resumed_trial_ends(
-    resolved: ResolvedStudy, proposals: Callable[[], Proposals], end: str
+    resolved: ResolvedStudy, open_proposals: Callable[[], Proposals], end: str
 ) -> None:
-    opened = proposals()
+    opened = open_proposals()
     with open_records(resolved) as (_, records):
         trial = start(Director(opened, records, max_trials=1))
         reports = train(resolved, trial).reports
@@ -197,7 +193,7 @@ def test_files_of_killed_workers_are_deleted_when_the_resumed_trial_ends(
     kept = sorted(folder.iterdir())
     (folder / "000000099999-ab").mkdir()
     (folder / "latest.json.0123456789abcdef.partial").touch()
-    resumed = proposals()
+    resumed = open_proposals()
     with open_records(resolved) as (_, records):
         records.resume(resumed.list_outcomes())
         director = Director(resumed, records, max_trials=1)
@@ -213,9 +209,9 @@ def test_files_of_killed_workers_are_deleted_when_the_resumed_trial_ends(
 
 
 def test_resuming_sends_only_the_trials_that_the_tracking_store_lacks(
-    resolved: ResolvedStudy, proposals: Callable[[], Proposals], client: MlflowClient
+    resolved: ResolvedStudy, open_proposals: Callable[[], Proposals], client: MlflowClient
 ) -> None:
-    opened = proposals()
+    opened = open_proposals()
     with open_records(resolved) as (_, records):
         run_to_end(resolved, opened, records, 2)
     kept, lost = opened.list_finished()
@@ -227,9 +223,9 @@ def test_resuming_sends_only_the_trials_that_the_tracking_store_lacks(
 
 @pytest.mark.parametrize("damage", ["missing", "not JSON"])
 def test_an_ended_trial_needs_no_checkpoint_to_be_recorded(
-    resolved: ResolvedStudy, proposals: Callable[[], Proposals], client: MlflowClient, damage: str
+    resolved: ResolvedStudy, open_proposals: Callable[[], Proposals], client: MlflowClient, damage: str
 ) -> None:
-    opened = proposals()
+    opened = open_proposals()
     with open_records(resolved) as (_, records):
         run_to_end(resolved, opened, records, 1)
     (outcome,) = opened.list_finished()

@@ -17,7 +17,7 @@ from tests.oracles.agreement import assert_near
 
 WORDS, STEPS, RATE = 60, 3, 0.7
 TIED = {"tie_memory_input": True, "tie_memory_output": True}
-MODELS = [
+COMPARED_MODELS = [
     *(
         {"family": family}
         for family, config in MODELS.items()
@@ -68,7 +68,7 @@ def _assert_same(model: LanguageModel, reference: LanguageModel) -> None:
         assert_near(value, expected, SINGLE, name)
 
 
-@pytest.mark.parametrize("fields", MODELS, ids=lambda fields: "-".join(map(str, fields.values())))
+@pytest.mark.parametrize("fields", COMPARED_MODELS, ids=lambda fields: "-".join(map(str, fields.values())))
 @pytest.mark.parametrize("clip_norm", [0.5, 1e6])
 def test_sgd_with_gradients_of_rows_equals_dense_sgd(fields, clip_norm):
     rows, dense = _make_model(**fields), _make_model(**fields)

@@ -1,0 +1,17 @@
+"""Fixtures of the tests of studies: proposals of a study, opened like by a new driver."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memtune.search import Proposals
+from memtune.settings import Settings
+from memtune.studies.study import load_study, resolve_study
+
+
+@pytest.fixture
+def open_proposals(study_file: Path, settings: Settings) -> Callable[[], Proposals]:
+    """Opens the study's proposals, as each new driver does."""
+    resolved = resolve_study(study_file, load_study(study_file), settings)
+    return lambda: resolved.open_proposals()
