@@ -15,6 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from hypothesis import strategies as st
 
 from memtune.corpora import Corpus
 from memtune.errors import MemtuneError
-from memtune.spaces import RandomChooser, SizeKind, override_space, read_space
+from memtune.spaces import RandomChooser, SizeKind, Space, override_space, read_space
 from memtune.studies.study import check_spaces, load_study, make_trial_config
 from memtune.training import GradientTrainer, TrialConfig, load_best_model, read_checkpoint
 from memtune.training.checkpoint import RECORD_FILE, read_record
@@ -95,9 +96,10 @@ class Target:
         for parameter in space.parameters():
             parameter.leaf.test_values()
         space.describe(), space.size(), space.family
-        for entries in ({}, {"training": {"tokens": 1000}}):
-            sampled = override_space(space, entries).sample(RandomChooser(0), _measure_size)
-            make_trial_config(sampled).parameter_count(VOCABULARY_SIZE)
+        # Counting families refuse a budget of training, and networks need one.
+        _try_each(
+            [partial(_sample_trial, space, entries) for entries in ({}, {"training": {"tokens": 1000}})]
+        )
 
     def read_study(self, text: str) -> None:
         """Read a study and check its spaces."""
@@ -115,9 +117,8 @@ class Target:
             if is_sealed:
                 with suppress(OSError, ValueError, KeyError, TypeError, RecursionError, AttributeError):
                     _seal(folder)
-        for read in (read_record, read_checkpoint, load_best_model, self._restore):
-            with suppress(MemtuneError):
-                read(folder)
+        readers = (read_record, read_checkpoint, load_best_model, self._restore)
+        _try_each([partial(reader, folder) for reader in readers])
 
     def _restore(self, folder: Path) -> GradientTrainer:
         return GradientTrainer.restore(folder, self.corpus)
@@ -143,6 +144,23 @@ TARGETS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Target, Any], None]]]
     "studies": (STUDIES, Target.read_study),
     "checkpoints": (ALTERATIONS, Target.read_checkpoint),
 }
+
+
+def _try_each(actions: list[Callable[[], object]]) -> None:
+    """Run every action; raise the last MemtuneError when all actions raise one."""
+    errors: list[MemtuneError] = []
+    for action in actions:
+        try:
+            action()
+        except MemtuneError as error:
+            errors.append(error)
+    if len(errors) == len(actions):
+        raise errors[-1]
+
+
+def _sample_trial(space: Space, entries: dict[str, Any]) -> int:
+    sampled = override_space(space, entries).sample(RandomChooser(0), _measure_size)
+    return make_trial_config(sampled).parameter_count(VOCABULARY_SIZE)
 
 
 def _measure_size(sampled: Any, kind: SizeKind) -> int:
