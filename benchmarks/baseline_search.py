@@ -93,9 +93,11 @@ def main(store: str, trials: str, tokens: str, workers: str) -> None:
         ).fit()
         ray.shutdown()
         wall = time.perf_counter() - start
-        if results.errors or len(results) != int(trials):
+        found = [results[number].metrics for number in range(len(results))]
+        metrics = [last for last in found if last is not None]
+        if results.errors or len(metrics) != int(trials):
             raise SystemExit("no result: a trial failed or is missing")
-        print(json.dumps([wall, [results[number].metrics["trained"] for number in range(len(results))]]))
+        print(json.dumps([wall, [last["trained"] for last in metrics]]))
 
 
 if __name__ == "__main__":

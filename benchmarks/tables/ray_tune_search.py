@@ -38,6 +38,8 @@ class RayTuneSearch:
             grace_period=1,
             reduction_factor=factor,
         )
+        # ASHA does not use the controller of trials, which its methods take first.
+        self._controller: Any = None
         self._trials: list[Any] = []
         self._last_results: dict[int, dict[str, float]] = {}
 
@@ -47,14 +49,14 @@ class RayTuneSearch:
         parameters = self._searcher.suggest(str(number))
         assert parameters is not None
         self._trials.append(SimpleNamespace(trial_id=str(number)))
-        self._scheduler.on_trial_add(None, self._trials[number])
+        self._scheduler.on_trial_add(self._controller, self._trials[number])
         return SimulatedTrial(number, parameters)
 
     def report(self, number: int, costs: tuple[float, ...]) -> bool:
         """Pass the last cost on as a result."""
         result = {METRIC: costs[-1], REPORTS: len(costs)}
         self._last_results[number] = result
-        decision = self._scheduler.on_trial_result(None, self._trials[number], result)
+        decision = self._scheduler.on_trial_result(self._controller, self._trials[number], result)
         if decision == TrialScheduler.STOP:
             return False
         self._searcher.on_trial_result(str(number), result)
@@ -63,5 +65,5 @@ class RayTuneSearch:
     def end(self, number: int) -> None:
         """Complete the trial, as Tune does for trials that stop and for those that finish."""
         result = self._last_results[number]
-        self._scheduler.on_trial_complete(None, self._trials[number], result)
+        self._scheduler.on_trial_complete(self._controller, self._trials[number], result)
         self._searcher.on_trial_complete(str(number), result)

@@ -19,6 +19,7 @@ from memtune.training import read_checkpoint
 from memtune.trial_state import TrialState
 from tests.cluster.drivers import Driver, load_resolved_study, read_outcomes, run_driver
 from tests.cluster.study_setup import EARLY_STOPPING_TOML
+from tests.presence import require
 
 pytestmark = pytest.mark.cluster
 
@@ -50,7 +51,7 @@ def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_
     assert {row.state for row in rows} <= {TrialState.COMPLETE, TrialState.STOPPED}
     (champion,) = find_champions("tiny", settings)
     (original,) = {row.name.partition(" seed ")[0] for row in rows if " seed " in row.name}
-    costs = [math.log(row.figure) for row in rows if row.name.partition(" seed ")[0] == original]
+    costs = [math.log(require(row.figure)) for row in rows if row.name.partition(" seed ")[0] == original]
     assert champion.cost == pytest.approx(sum(costs) / 2, rel=1e-12), "not the mean over both seeds"
     evaluated = evaluate_model("models:/tiny@champion", settings=settings)
     assert champion.trial_cost is not None

@@ -18,6 +18,7 @@ from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.mlflow_ui import start_server
 from memtune.trial_state import TrialState
 from tests.cluster.servers import find_free_port
+from tests.presence import require
 
 pytestmark = pytest.mark.cluster
 
@@ -52,8 +53,9 @@ class Server:
 
     def kill(self):
         """SIGKILL to the server and its workers, which share its process group."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        process = require(self.process)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def wait_for_health(uri, process):
@@ -107,7 +109,7 @@ def read_steps(uri, corpus, metric="valid_perplexity"):
     """The steps of the only trial of the experiment, in the order of the store."""
     client = connect(uri)
     experiment = client.get_experiment_by_name(corpus)
-    (run,) = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'trial'")
+    (run,) = client.search_runs([require(experiment).experiment_id], "tags.`memtune.role` = 'trial'")
     return [m.step for m in client.get_metric_history(run.info.run_id, metric)]
 
 

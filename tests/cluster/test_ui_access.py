@@ -13,6 +13,7 @@ import pytest
 from memtune.tracking import Recorder, experiment_link, sqlite_uri
 from memtune.trial_state import TrialState
 from tests.cluster.servers import find_free_port
+from tests.presence import require
 
 pytestmark = pytest.mark.cluster
 
@@ -95,7 +96,7 @@ def address(home):
     environment.pop("MLFLOW_TRACKING_URI", None)
     command = [sys.executable, "-m", "memtune.cli", "ui", "--port", str(find_free_port())]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        line = process.stdout.readline()
+        line = require(process.stdout).readline()
         assert "token" not in line, "the token is in an output that is not a terminal"
         yield (home / "ui-address.txt").read_text().strip()
         process.send_signal(signal.SIGTERM)

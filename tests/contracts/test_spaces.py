@@ -10,6 +10,7 @@ from memtune.models import MODELS, NeuralLanguageModelConfig, build_model, negat
 from memtune.spaces import RandomChooser, SizeKind, Space, check_space, load_space, override_space
 from memtune.training import TrialConfig
 from memtune.values import digest, parse
+from tests.presence import require
 
 FILES = sorted(Path(__file__).parents[2].glob("search_spaces/*.toml"))
 BUDGET = {"training": {"tokens": 1000}}  # belongs to studies, not to spaces
@@ -88,7 +89,8 @@ def test_every_sampled_architecture_takes_a_training_step(file):
     tokens_BT = torch.randint(WORDS, (3, 12), generator=torch.Generator().manual_seed(0))
     for config in {digest(config.model): config for config in map(make_narrow, draw_samples(file))}.values():
         model = build_model(config.model, WORDS, seed=0)
-        optimiser = config.training.optimiser.build(model.parameters())
+        training = require(config.training)
+        optimiser = training.optimiser.build(model.parameters())
         weight = next(model.get_submodule("output").parameters())
         before = weight.detach().clone()
         for _ in range(2):
@@ -96,7 +98,7 @@ def test_every_sampled_architecture_takes_a_training_step(file):
             assert nats.isfinite(), config
             optimiser.zero_grad()
             nats.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), config.training.clip_norm)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), require(training.clip_norm))
             optimiser.step()
         assert not torch.equal(before, weight), config
 

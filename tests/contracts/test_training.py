@@ -11,6 +11,7 @@ from memtune.training import GradientTrainer, TrialConfig
 from memtune.training.devices import has_bfloat16_instructions
 from memtune.trial_state import StopReason
 from tests.golden.tiny_corpus import make_tiny_corpus
+from tests.presence import require
 
 NETWORKS = [family for family, config in MODELS.items() if issubclass(config, NeuralLanguageModelConfig)]
 
@@ -31,7 +32,7 @@ def test_a_trial_with_an_extreme_learning_rate_ends_with_figures_or_a_reason(cor
     while not trainer.finished:
         trainer.advance()
     losses = [report.valid_loss for report in trainer.curve]
-    reason = trainer.curve[-1].end.reason
+    reason = require(trainer.curve[-1].end).reason
     assert reason in (StopReason.BUDGET, StopReason.DIVERGED)
     assert all(loss is None or isfinite(loss) for loss in losses)
     assert reason is not StopReason.BUDGET or None not in losses

@@ -14,6 +14,7 @@ from memtune.corpora import (
     verify_corpus,
 )
 from memtune.errors import CorpusError
+from tests.presence import require
 
 AGREEMENT = [
     Example([["the", "dogs", "bark"]], {"agreement": [(0, 2, "bark", "barks", 0)]}),
@@ -192,7 +193,7 @@ def test_questions_can_be_joined_with_another_text(import_splits, store, cache):
     assert joined.name == "small+asked"
     assert joined.vocabulary == text.vocabulary
     assert list(joined.splits) == ["train", "valid", "test"]
-    assert joined.questions.digest == questions.digest
+    assert require(joined.questions).digest == questions.digest
     assert joined.digest not in (text.digest, questions.digest)
 
 
@@ -210,7 +211,9 @@ def test_words_are_looked_up_as_written_then_in_lower_case_then_in_any_case(impo
     import_splits(train=TEXT, valid=TEXT, test=TEXT)
     import_splits(name="asked", test=[QUESTION])
     joined = open_corpus("small+asked", store, cache)
-    asked = dict(zip(joined.questions.vocabulary.tokens, joined.map_question_ids().tolist(), strict=True))
+    asked = dict(
+        zip(require(joined.questions).vocabulary.tokens, joined.map_question_ids().tolist(), strict=True)
+    )
     here = joined.vocabulary.get_id
     assert asked == {
         "<eos>": 0,
@@ -228,7 +231,7 @@ def test_words_are_looked_up_only_as_written_if_case_matters(import_splits, stor
     import_splits(name="asked", test=[QUESTION])
     joined = open_corpus("small+asked", store, cache)
     found = joined.map_question_ids(fold_case=False)
-    tokens = np.array(joined.questions.vocabulary.tokens)
+    tokens = np.array(require(joined.questions).vocabulary.tokens)
     assert set(tokens[found < 0]) == {"The", "CATS", "rains"}
 
 

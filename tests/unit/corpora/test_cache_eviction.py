@@ -12,6 +12,7 @@ import pytest
 from memtune.corpora import CorpusStore, open_corpus
 from memtune.corpora.store.cache_eviction import evict, read_byte_limit
 from memtune.errors import ConfigurationError
+from tests.presence import require
 
 SIZE = 1000
 USER = """
@@ -59,7 +60,7 @@ def test_opening_a_corpus_again_makes_it_recently_used(cache, cached):
     with subprocess.Popen(
         [sys.executable, "-c", USER, str(cached["old"])], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as user:
-        assert user.stdout.readline() == b"held\n"
+        assert require(user.stdout).readline() == b"held\n"
     evict(cache, cache / "corpora" / "another", SIZE)
     assert list_remaining(cached) == {"old", "new"}
 
@@ -68,7 +69,7 @@ def test_corpora_of_a_live_process_stay_and_those_of_a_killed_process_are_evicte
     with subprocess.Popen(
         [sys.executable, "-c", USER, str(cached["old"])], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as user:
-        assert user.stdout.readline() == b"held\n"
+        assert require(user.stdout).readline() == b"held\n"
         evict(cache, cache / "corpora" / "another", 9 * SIZE)
         assert list_remaining(cached) == {"old"}
         user.send_signal(signal.SIGKILL)

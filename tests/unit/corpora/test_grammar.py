@@ -33,6 +33,7 @@ from memtune.corpora.grammar.entropy import compute_moments
 from memtune.corpora.grammar.lexicon import NAMES, NOUNS, PARTNERS
 from memtune.corpora.grammar.productions import PARTNER, SENTENCE, Production, Symbol, list_productions
 from memtune.errors import CorpusError
+from tests.presence import require
 
 END = ""
 NAME_WORDS = {name for lexicon in NAMES.values() for name in lexicon.words}
@@ -62,7 +63,7 @@ def list_remaining_symbols(production: Production) -> tuple[Symbol, ...]:
     """The symbols after the words of a production, with the answers that these words can have."""
     if not any(symbol.word == PARTNER for symbol, _ in production.then):
         return tuple(symbol for symbol, _ in production.then)
-    answers = sorted({PARTNERS[word] for word in production.words.words})
+    answers = sorted({PARTNERS[word] for word in require(production.words).words})
     return tuple(
         symbol._replace(word="|".join(answers)) if symbol.word == PARTNER else symbol
         for symbol, _ in production.then
@@ -71,7 +72,7 @@ def list_remaining_symbols(production: Production) -> tuple[Symbol, ...]:
 
 def list_words(production: Production) -> frozenset[str]:
     """The words a production may start with; joined answers of `list_remaining_symbols` are separated."""
-    return frozenset(part for word in production.words.words for part in word.split("|"))
+    return frozenset(part for word in require(production.words).words for part in word.split("|"))
 
 
 @cache
@@ -311,7 +312,7 @@ def test_training_has_every_word_with_zipf_frequencies(train):
 def describe_dependencies(text: str) -> list[str]:
     """Each word as relation:head."""
     words = text.split()
-    heads, relations = parse_words(words).dependencies()
+    heads, relations = require(parse_words(words)).dependencies()
     return [f"{relation}:{words[head]}" for head, relation in zip(heads, relations, strict=True) if head >= 0]
 
 
@@ -473,7 +474,7 @@ def test_the_import_stores_every_sentence_and_the_ideal_perplexity(tmp_path, tra
     for index in starts:
         start, stop = split.starts[index], split.starts[index + 1]
         assert corpus.vocabulary.decode(split.read_tokens(start, stop)) == [*train[index].words, "<eos>"]
-    assert corpus.manifest.ideal["test"] == pytest.approx(ideal_perplexity("test"))
+    assert require(corpus.manifest.ideal)["test"] == pytest.approx(ideal_perplexity("test"))
     labels = corpus.manifest.annotations["trees"].labels
     trees = corpus.annotations["trees"]["train"]
     agreement = corpus.annotations["agreement"]["train"].to_pylist()

@@ -16,6 +16,7 @@ from memtune.corpora.grammar.inference_pairs import generate_pairs
 from memtune.corpora.grammar.labelled_phrases import generate_examples, label_phrases, score_word
 from memtune.corpora.grammar.task_corpora import TASKS, import_grammar_task
 from memtune.errors import CorpusError
+from tests.presence import require
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,8 @@ def test_the_word_before_the_blank_does_not_give_the_answer(asked, text):
 
 def make_sentence(text):
     words = tuple(text.split())
-    return Sentence(words, *parse_words(words).dependencies(), 0.0, None)
+    heads, relations = require(parse_words(words)).dependencies()
+    return Sentence(words, heads, relations, 0.0, None)
 
 
 def label_sentence(text):
@@ -161,7 +163,7 @@ def test_a_pair_differs_only_in_the_modifier_and_in_never(paired):
 
 
 def find_subject(words):
-    heads, relations = parse_words(words).dependencies()
+    heads, relations = require(parse_words(words)).dependencies()
     root = heads.index(-1)
     return next(i for i, edge in enumerate(zip(heads, relations, strict=True)) if edge == (root, "nsubj"))
 
@@ -170,7 +172,7 @@ def test_never_modifies_the_main_verb(paired):
     for pair in paired:
         for words in (pair.premise, pair.hypothesis):
             if "never" in words:
-                heads, _ = parse_words(words).dependencies()
+                heads, _ = require(parse_words(words)).dependencies()
                 assert heads[words.index("never")] == heads.index(-1)
 
 

@@ -12,6 +12,7 @@ from memtune.corpora.batching.protocols import Protocol, SentenceProtocol, Strea
 from memtune.errors import ConfigurationError
 from memtune.values import parse
 from tests.golden.tiny_corpus import generate_sentences
+from tests.presence import require
 
 
 def _make_corpus(folder: Path, train: list[list[str]]) -> Corpus:
@@ -220,7 +221,7 @@ def test_a_shuffled_window_holds_the_words_before_the_one_it_predicts(corpus):
     for index in range(len(plan)):
         batch = plan.batch(index)
         assert not batch.carries_state
-        assert batch.mask_BT.tolist() == [[False] * (length - 1) + [True]] * len(batch.mask_BT)
+        assert require(batch.mask_BT).tolist() == [[False] * (length - 1) + [True]] * len(batch.targets_BT)
         rows = torch.cat([batch.inputs_BT, batch.targets_BT[:, -1:]], dim=1)
         found.update(tuple(row) for row in rows.tolist())
     assert found == windows

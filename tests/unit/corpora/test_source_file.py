@@ -15,6 +15,7 @@ from memtune.corpora import TextFile, VectorFile, import_corpus, open_corpus
 from memtune.corpora.importing.line_reader import LineReader
 from memtune.corpora.importing.source_file import find_kind, list_folder_files
 from memtune.errors import CorpusError
+from tests.presence import require
 
 OTHER_USER_ID = 65534
 
@@ -77,7 +78,7 @@ def test_vectors_can_be_read_from_a_fifo(tmp_path, store, cache, write_texts):
     writer.start()
     import_corpus("small", write_texts(), store, cache=cache, vectors=VectorFile(path))
     writer.join(timeout=10)
-    assert open_corpus("small", store, cache).manifest.vectors.known == 2
+    assert require(open_corpus("small", store, cache).manifest.vectors).known == 2
 
 
 def test_one_pipe_for_two_splits_is_refused_before_it_is_read(tmp_path, store, cache):

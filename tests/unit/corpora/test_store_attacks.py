@@ -5,7 +5,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -166,7 +166,7 @@ def write_arrow(batch: pa.RecordBatch, compression: str | None = None) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def make_shard(ids: list[int | None], offsets: list[int], dtype: pa.DataType | None = None) -> bytes:
+def make_shard(ids: Sequence[int | None], offsets: list[int], dtype: pa.DataType | None = None) -> bytes:
     """A shard with any offsets: Arrow refuses to build one, so they replace those of a valid shard."""
     valid = pa.array([0] * (len(offsets) - 1) + [len(ids)], pa.int32())
     column = pa.ListArray.from_arrays(valid, pa.array(ids, dtype or pa.uint16()))

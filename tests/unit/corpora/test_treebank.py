@@ -8,6 +8,7 @@ from memtune.corpora.batching.tree_protocol import TreePlan, TreeProtocol
 from memtune.corpora.batching.treebank import Treebank, TreeBatch
 from memtune.errors import CorpusError
 from tests.golden.tiny_trees import Sentence, make_treebank, make_trees_of_every_shape
+from tests.presence import require
 
 WORDS = 23
 UNKNOWN = 1
@@ -114,7 +115,7 @@ def test_unknown_words_count_in_training_and_optionally_not_in_an_evaluation(tre
     assert training.token_count - evaluation.token_count == unknown
     assert sum(batch.token_count for batch in list_batches(evaluation)) == evaluation.token_count
     for batch in list_batches(evaluation):
-        assert torch.equal(batch.mask_W, batch.words_N[1:] != UNKNOWN)
+        assert torch.equal(require(batch.mask_W), batch.words_N[1:] != UNKNOWN)
     assert all(batch.mask_W is None for batch in list_batches(training))
 
 

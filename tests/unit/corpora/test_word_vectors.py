@@ -5,6 +5,7 @@ import pytest
 
 from memtune.corpora import ImportOptions, VectorFile, import_corpus, open_corpus, verify_corpus
 from memtune.errors import CorpusError
+from tests.presence import require
 
 TEXT = {"train": [["a", "b", "é"]], "valid": [["a"]], "test": [["b"]]}
 GLOVE = "the 0.5 1 2\na 1 -2.5 3e-1\né 4 5 6\n"
@@ -52,7 +53,7 @@ def test_vectors_of_words_outside_the_file_are_standard_normal(store, cache, tmp
     (tmp_path / "glove").write_text("w0 1 1\n")
     sources = {split: [words] for split in ("train", "valid", "test")}
     import_corpus("many", sources, store, vectors=VectorFile(tmp_path / "glove"), cache=cache)
-    values = open_corpus("many", store, cache).vectors.values_VE
+    values = require(open_corpus("many", store, cache).vectors).values_VE
     assert abs(values.mean()) < 0.05  # over four standard errors of 8,000 draws
     assert values.std() == pytest.approx(1, abs=0.05)
 

@@ -11,6 +11,7 @@ import torch
 
 from memtune.spaces.space_files import read_space
 from tests.oracles.agreement import assert_agreement
+from tests.presence import require
 
 TEMPLATES = Path(__file__).parents[3] / "docs" / "templates"
 
@@ -18,7 +19,7 @@ TEMPLATES = Path(__file__).parents[3] / "docs" / "templates"
 def load_template(name: str, as_module: str, monkeypatch):
     """The module of a template, under the name that it has after it is copied."""
     loader = SourceFileLoader(as_module, str(TEMPLATES / name))
-    module = module_from_spec(spec_from_loader(as_module, loader))
+    module = module_from_spec(require(spec_from_loader(as_module, loader)))
     monkeypatch.setitem(sys.modules, as_module, module)
     loader.exec_module(module)
     return module

@@ -16,6 +16,7 @@ from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.study import load_study, resolve_study
 from memtune.studies.study_run import StudyResult
 from memtune.tracking.mlflow_connection import connect
+from tests.presence import require
 
 RNN_TOML = """
 [model]
@@ -54,7 +55,7 @@ def find_runs(client: MlflowClient, **tags: str) -> dict[str, dict[str, str]]:
     """Tags by run name."""
     experiment = client.get_experiment_by_name("tiny")
     condition = " AND ".join(f"tags.`memtune.{name}` = '{value}'" for name, value in tags.items())
-    runs = client.search_runs([experiment.experiment_id], condition)
+    runs = client.search_runs([require(experiment).experiment_id], condition)
     return {run.info.run_name: run.data.tags for run in runs}
 
 

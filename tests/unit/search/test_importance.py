@@ -9,6 +9,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from memtune.search.importance import MIN_IMPORTANCE_TRIALS, ParameterImportance, rank_parameters
 from memtune.search.optuna_trials import IDENTITY_KEY, REFUSAL_KEY
 from memtune.spaces import RandomChooser
+from tests.presence import require
 
 RATE = FloatDistribution(0.0, 1.0)
 KIND = CategoricalDistribution(("adam", "sgd"))
@@ -89,10 +90,10 @@ def test_a_branch_whose_parameter_decides_weighs_more_than_one_whose_parameter_d
 def test_a_trial_that_was_stopped_counts_with_its_extrapolated_value() -> None:
     trials = make_flat_trials(60)
     for trial in trials[::2]:
-        trial.intermediate_values = {100: trial.value + 1.0}
+        trial.intermediate_values = {100: require(trial.value) + 1.0}
         trial.state, trial.value = TrialState.PRUNED, None
     for trial in trials[1::2]:
-        trial.intermediate_values = {100: trial.value + 1.0, 300: trial.value}
+        trial.intermediate_values = {100: require(trial.value) + 1.0, 300: require(trial.value)}
     found = rank_parameters(trials)
     assert (found[0].field, found[0].trials) == ("training.rate", 60)
 

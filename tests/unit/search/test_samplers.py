@@ -17,6 +17,7 @@ from memtune.search.samplers.forest import FieldFeatures
 from memtune.search.samplers.joint_space import JointSpace
 from memtune.search.samplers.told_values import complete_trials, extrapolate_stopped
 from memtune.spaces import RandomChooser, Scalar, combine_spaces, read_space
+from tests.presence import require
 
 COMPLETE, PRUNED = TrialState.COMPLETE, TrialState.PRUNED
 SPACE = """
@@ -131,7 +132,7 @@ def test_sobol_points_fill_the_space_evenly(config):
     """Of 16 points of a Sobol sequence, each sixteenth of every range holds exactly one."""
     space = "[model]\nwidth = { float = [0.0, 1.0] }\nrate = { float = [1e-4, 1.0], log = true }\n"
     proposals = open_proposals(space, **config)
-    models = [proposals.ask().configuration["model"] for _ in range(16)]
+    models = [require(proposals.ask()).configuration["model"] for _ in range(16)]
     assert sorted(int(16 * model["width"]) for model in models) == list(range(16))
     assert sorted(int(4 * (math.log10(model["rate"]) + 4)) for model in models) == list(range(16))
 

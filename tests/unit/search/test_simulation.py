@@ -11,6 +11,7 @@ from memtune.search import Outcome, Proposals, Rule, SamplerConfig
 from memtune.search.early_stopping import Action, NoEarlyStopping, SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.spaces import read_space
 from memtune.trial_state import StopReason, TrialEnd, TrialState
+from tests.presence import require
 
 WORKERS = 4
 REPORTS = (10, 30, 90, 270)
@@ -86,7 +87,7 @@ def open_study(kind: str, seed: int) -> Proposals:
 
 
 def find_best(outcomes: list[Outcome]) -> float:
-    return min(outcome.value for outcome in outcomes if outcome.state is TrialState.COMPLETE)
+    return min(require(outcome.value) for outcome in outcomes if outcome.state is TrialState.COMPLETE)
 
 
 def limit_trials(count: int) -> Callable[[int, int], bool]:

@@ -11,6 +11,7 @@ from memtune.settings import Settings
 from memtune.spaces import combine_spaces, read_space
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.trial_state import TrialState
+from tests.presence import require
 
 SPACE = """[model]
 family = "{}"
@@ -62,18 +63,18 @@ def test_a_study_keeps_the_points_that_its_first_driver_found(study_file: Path, 
     """Meanwhile the other study continues and finds a better one."""
     first = resolve(study_file, settings)
     other = first.open_proposals()
-    known = other.ask()
+    known = require(other.ask())
     other.report(known.number, 300, 5.0)
     other.complete(known.number, 5.0)
     warm = resolve(study_file, settings, seed=7, warm_start=first.id)
     assert warm.list_initial_points() == [known.parameters]
     warm.open_proposals()
-    better = other.ask()
+    better = require(other.ask())
     other.report(better.number, 300, 4.0)
     other.complete(better.number, 4.0)
     assert warm.list_initial_points() == [better.parameters, known.parameters]
     proposal = resolve(study_file, settings, seed=7, warm_start=first.id).open_proposals().ask()
-    assert proposal.parameters == known.parameters
+    assert require(proposal).parameters == known.parameters
 
 
 def test_an_unknown_study_and_one_without_trials_are_refused(study_file: Path, settings: Settings) -> None:

@@ -9,6 +9,7 @@ from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingCo
 from memtune.studies.director import Director, Trial
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
+from tests.presence import require
 
 
 class MemoryRecords:
@@ -168,7 +169,7 @@ def test_a_trial_that_a_report_stops_keeps_that_end_when_the_report_carries_an_e
     assert not director.on_reports(number, [make_report(300, 2.0)], "StorageError: read-only file system")
     director.on_ended(number)
     (outcome,) = opened.list_finished()
-    assert (outcome.state, outcome.end.reason) == (TrialState.STOPPED, StopReason.EARLY_STOPPING)
+    assert (outcome.state, require(outcome.end).reason) == (TrialState.STOPPED, StopReason.EARLY_STOPPING)
     assert director.trials[0].remarks == ["after its end: StorageError: read-only file system"]
 
 

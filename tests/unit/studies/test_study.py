@@ -9,6 +9,7 @@ from memtune.errors import ConfigurationError, CorpusError, SpaceError, StudyErr
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from tests.presence import require
 
 
 def resolve(path: Path, settings: Settings, **overrides: object) -> ResolvedStudy:
@@ -46,7 +47,7 @@ POINTS = "points = [{ model.layers = 2 }, { model.layers = 1 }]\n"
 def test_points_are_tried_first(study_file: Path, settings: Settings) -> None:
     study_file.write_text(POINTS + study_file.read_text())
     proposals = resolve(study_file, settings).open_proposals()
-    layers = [proposals.ask().configuration["model"]["layers"] for _ in range(2)]
+    layers = [require(proposals.ask()).configuration["model"]["layers"] for _ in range(2)]
     assert layers == [2, 1]
 
 

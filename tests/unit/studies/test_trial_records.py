@@ -21,6 +21,7 @@ from memtune.tracking.mlflow_connection import connect, sqlite_uri
 from memtune.tracking.runs.run_commands import VALIDATED_TOKENS_TAG
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
+from tests.presence import require
 from tests.unit.studies.assignments import make_assignment
 
 TIME_SPENT = TrialEnd(reason=StopReason.TIME_BUDGET, detail="the study's time budget was spent")
@@ -91,7 +92,9 @@ def read_curve(client: MlflowClient, outcome: Outcome) -> dict[int, float]:
 
 def find_runs(client: MlflowClient, outcome: Outcome) -> list:
     experiment = client.get_experiment_by_name("tiny")
-    return client.search_runs([experiment.experiment_id], f"tags.`memtune.trial` = '{outcome.identity}'")
+    return client.search_runs(
+        [require(experiment).experiment_id], f"tags.`memtune.trial` = '{outcome.identity}'"
+    )
 
 
 def record_beyond_database(

@@ -18,6 +18,7 @@ from memtune.values import parse
 from tests.golden.tiny_corpus import make_tiny_corpus
 from tests.golden.tiny_trees import make_tree_corpus
 from tests.oracles.dependency_rnn import compute_discounted_nats
+from tests.presence import require
 
 MODEL = DependencyRNNConfig(
     width=6, labels=40, initial_range=0.5, maximum_entropy=MaximumEntropyConfig(order=3, size=5000)
@@ -113,7 +114,7 @@ def test_a_resumed_trial_ends_like_an_uninterrupted_one(corpus, tmp_path):
     uninterrupted = GradientTrainer(config, corpus)
     while not uninterrupted.finished:
         uninterrupted.advance()
-    losses = [report.valid_loss for report in uninterrupted.curve]
+    losses = [require(report.valid_loss) for report in uninterrupted.curve]
     assert losses[-1] < losses[0]
     resumed = GradientTrainer(config, corpus)
     resumed.advance()

@@ -25,6 +25,7 @@ from memtune.tracking import (
 )
 from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from memtune.training import load_model, save_model
+from tests.presence import require
 
 VOCABULARY = ["<eos>", "<unk>", "the", "cat", "sleeps"]
 
@@ -99,7 +100,7 @@ def test_each_label_has_a_champion(register, client, tracking_uri):
     worse = register(9.0, label="sentence, agreement by accuracy", objective="accuracy").champion
     assert worse.alias == "champion-sentence-agreement-by-accuracy"
     assert [champion.alias for champion in list_champions(tracking_uri)] == ["champion", worse.alias]
-    assert find_champion(tracking_uri, "ptb").protocol == "stream"
+    assert require(find_champion(tracking_uri, "ptb")).protocol == "stream"
     register(8.0, label="sentence, agreement by accuracy", objective="accuracy")
     register(4.0)
     suffix = "-sentence-agreement-by-accuracy"
@@ -148,7 +149,7 @@ def test_the_newer_conclusion_of_a_study_replaces_its_older_one(register, client
 def test_the_mean_over_seeds_and_its_interval_are_stored_with_the_version(register, client, tracking_uri):
     estimate = {"cost": math.log(100), "seeds": 3, "low": math.log(90), "high": math.log(110)}
     register(math.log(100), estimate=estimate, trial_cost=math.log(95))
-    champion = find_champion(tracking_uri, "ptb")
+    champion = require(find_champion(tracking_uri, "ptb"))
     assert champion.interval == pytest.approx((90, 110))
     assert champion.trial_cost == math.log(95)
     summary = "validation perplexity 100.000 (mean of 3 seeds, 95 % interval 90.000 to 110.000)"
@@ -162,7 +163,7 @@ def test_a_version_of_an_earlier_memtune_is_a_single_seed(register, client, trac
     register(5.0)
     for tag in ("seeds", "offered_as"):
         client.delete_model_version_tag("ptb", "1", tag)
-    assert find_champion(tracking_uri, "ptb").summary.endswith("(decided by a single seed)")
+    assert require(find_champion(tracking_uri, "ptb")).summary.endswith("(decided by a single seed)")
 
 
 def test_by_accuracy_the_higher_figure_wins(register):

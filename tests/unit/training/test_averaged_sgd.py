@@ -9,6 +9,7 @@ from memtune.tasks import LanguageModelling
 from memtune.training import GradientTrainer, NTASGDConfig
 from memtune.training.optimisation.averaged_sgd import AveragedSGD
 from memtune.training.weight_files import copy_weights
+from tests.presence import require
 from tests.unit.training.conftest import STREAM
 
 TRIGGERED = {"kind": "nt_asgd", "learning_rate": 4.0, "interval": 1}
@@ -90,7 +91,7 @@ def test_reports_and_best_weights_are_those_of_the_average(corpus, make_trial, m
     trainer = GradientTrainer(make_trial(LSTM, STREAM, **TRIAL), corpus)
     config, weights_since_trigger, compared_reports = NTASGDConfig(interval=1), [], 0
     while not trainer.finished:
-        averaging = config.should_average([report.valid_loss for report in trainer.curve])
+        averaging = config.should_average([require(report.valid_loss) for report in trainer.curve])
         weights: list[dict[str, torch.Tensor]] = []
 
         def copy_after_step(_, weights=weights):
@@ -111,7 +112,7 @@ def test_reports_and_best_weights_are_those_of_the_average(corpus, make_trial, m
         assert report.valid_loss == pytest.approx(expected, rel=1e-5)
         compared_reports += 1
         if trainer.best is report:
-            for name, tensor in trainer._curve.best_weights.items():
+            for name, tensor in require(trainer._curve.best_weights).items():
                 torch.testing.assert_close(tensor, mean[name], rtol=1e-5, atol=1e-6)
     assert compared_reports >= 2
     assert trainer.best is trainer.curve[-1]
@@ -126,7 +127,7 @@ def test_a_checkpoint_holds_both_the_current_weights_and_their_average(corpus, m
     restored = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
     own = copy_weights(restored.model)
     assert all(torch.equal(own[name], before[name]) for name in before)
-    assert any(not torch.equal(own[name], trainer._curve.best_weights[name]) for name in before)
+    assert any(not torch.equal(own[name], require(trainer._curve.best_weights)[name]) for name in before)
     with restored._loop.updater.use_evaluation_weights():
         averages = copy_weights(restored.model)
     with trainer._loop.updater.use_evaluation_weights():

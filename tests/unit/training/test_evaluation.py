@@ -6,6 +6,7 @@ from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
 from memtune.errors import CheckpointError
 from memtune.models import LSTMConfig, build_model
 from memtune.training import GradientTrainer, evaluate, load_best_model, save_model
+from tests.presence import require
 from tests.unit.training.conftest import SENTENCE, STREAM
 
 
@@ -18,7 +19,7 @@ def test_the_saved_best_model_reproduces_the_logged_perplexity(corpus, make_tria
     trainer.save(tmp_path / "checkpoint")
     save_model(load_best_model(tmp_path / "checkpoint"), tmp_path / "model")
     metrics = evaluate(tmp_path / "model", corpus, config.protocol, "valid")
-    assert metrics.perplexity == pytest.approx(trainer.best.valid_perplexity, rel=1e-6)
+    assert metrics.perplexity == pytest.approx(require(trainer.best).valid_perplexity, rel=1e-6)
 
 
 def test_protocols_and_splits_give_different_losses(corpus):

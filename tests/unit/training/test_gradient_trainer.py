@@ -17,6 +17,7 @@ from memtune.training import GradientTrainer
 from memtune.training.memory_footprint import measure_peak_bytes
 from memtune.training.weight_files import load_model, save_model
 from memtune.trial_state import StopReason, TrialEnd
+from tests.presence import require
 from tests.unit.training.conftest import LSTM, MEMORY, SENTENCE, STREAM
 
 OPTIMISERS = [
@@ -40,7 +41,7 @@ def _is_learned(corpus, config) -> bool:
     """Whether the best validation perplexity is below 0.7 times that of the untrained model."""
     trainer = GradientTrainer(config, corpus)
     chance = trainer._task.evaluate(trainer.model, "valid").perplexity
-    return _run_to_end(trainer).best.valid_perplexity < 0.7 * chance
+    return require(require(_run_to_end(trainer).best).valid_perplexity) < 0.7 * chance
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_patience_ends_a_trial_that_no_longer_improves(corpus, make_trial):
         epochs=50, patience=2, optimiser={"kind": "sgd", "learning_rate": 1e-12}, clip_norm=None
     )
     trainer = _run_to_end(GradientTrainer(config, corpus))
-    best = min(range(len(trainer.curve)), key=lambda index: trainer.curve[index].valid_loss)
+    best = min(range(len(trainer.curve)), key=lambda index: require(trainer.curve[index].valid_loss))
     assert str(trainer.curve[-1].end) == "no improvement in 2 reports"
     assert len(trainer.curve) == best + 3
 
@@ -241,12 +242,12 @@ def test_a_validation_far_worse_than_chance_ends_the_trial(corpus, make_trial):
     config = make_trial(epochs=30, clip_norm=None, optimiser={"kind": "sgd", "learning_rate": 300.0})
     trainer = _run_to_end(GradientTrainer(config, corpus))
     assert str(trainer.curve[-1].end).startswith("diverged: the validation perplexity")
-    assert trainer.best is None or trainer.best.valid_perplexity < 10 * len(corpus.vocabulary)
+    assert trainer.best is None or require(trainer.best.valid_perplexity) < 10 * len(corpus.vocabulary)
 
 
 def test_best_is_the_report_with_the_lowest_validation_loss(corpus, make_trial):
     trainer = _run_to_end(GradientTrainer(make_trial(MEMORY, epochs=4), corpus))
-    assert trainer.best.valid_loss == min(report.valid_loss for report in trainer.curve)
+    assert require(trainer.best).valid_loss == min(require(report.valid_loss) for report in trainer.curve)
 
 
 def test_training_never_reads_the_test_split(corpus, make_trial):

@@ -13,6 +13,7 @@ import torch
 
 import memtune
 from memtune.training import GradientTrainer, NTASGDConfig
+from tests.presence import require
 from tests.unit.training.conftest import LSTM, MEMORY, SENTENCE, STREAM
 
 SGD = {"kind": "sgd", "learning_rate": 1.0}
@@ -63,7 +64,7 @@ def _run_to_end(trainer: GradientTrainer) -> GradientTrainer:
 
 def _assert_same(resumed: GradientTrainer, whole: GradientTrainer, folder: Path) -> None:
     assert _read_curve(resumed) == _read_curve(whole)
-    assert resumed.best.tokens == whole.best.tokens
+    assert require(resumed.best).tokens == require(whole.best).tokens
     weights = resumed.model.state_dict()
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(weights[name], tensor), name
@@ -88,8 +89,8 @@ def test_a_trial_resumed_after_any_report_ends_with_the_same_bits(corpus, make_t
 
 def test_the_nt_asgd_case_starts_to_average_before_its_last_report(corpus, make_trial):
     trainer = _run_to_end(GradientTrainer(_make_trial(make_trial, CASES[-1]), corpus))
-    losses = [report.valid_loss for report in trainer.curve]
-    optimiser = trainer.config.training.optimiser
+    losses = [require(report.valid_loss) for report in trainer.curve]
+    optimiser = require(trainer.config.training).optimiser
     assert isinstance(optimiser, NTASGDConfig)
     assert optimiser.should_average(losses[:-1])
 
@@ -161,12 +162,13 @@ def test_a_trial_killed_during_training_resumes_with_the_same_bits(
         cwd=root,
     )
     with child:
-        child.stdin.write("\n".join(config.model_dump_json() for config in configs.values()))
-        child.stdin.close()
+        stdin = require(child.stdin)
+        stdin.write("\n".join(config.model_dump_json() for config in configs.values()))
+        stdin.close()
         saved = [
             line for line in _read_lines_until_saved_twice(child, len(configs)) if line.startswith("saved")
         ]
-        assert next(child.stdout) == "training\n"
+        assert next(require(child.stdout)) == "training\n"
         child.send_signal(signal.SIGKILL)
     assert len(saved) == 2 * len(configs)
     for identity, config in configs.items():
@@ -178,7 +180,7 @@ def test_a_trial_killed_during_training_resumes_with_the_same_bits(
 def _read_lines_until_saved_twice(child: subprocess.Popen, trials: int) -> list[str]:
     lines: list[str] = []
     while sum(line.startswith("saved") for line in lines) < 2 * trials:
-        lines.append(next(child.stdout))
+        lines.append(next(require(child.stdout)))
     return lines
 
 

@@ -39,8 +39,8 @@ def run(orders: list[list[float]]) -> int:
             reached = max(reached, 100 * 2**index)
         if rule.choose_resumed([0], is_sampling_over=False) is None:
             break
-        while (number := rule.choose_resumed([0], is_sampling_over=False)) is not None:
-            rule.resume(number)
+        while (resumed := rule.choose_resumed([0], is_sampling_over=False)) is not None:
+            rule.resume(resumed)
     return reached
 
 

@@ -1,6 +1,7 @@
 from memtune.search import Outcome
 from memtune.search.early_stopping import Action, Promotion, PromotionConfig
 from memtune.trial_state import TrialState
+from tests.presence import require
 
 
 def make_rule(**settings: int) -> Promotion:
@@ -57,7 +58,7 @@ def test_a_trial_that_was_average_is_promoted_when_worse_ones_have_come():
     rule = make_rule()
     for number, value in enumerate([1.0, 2.0, 3.0]):
         report(rule, number, 100, value)
-    rule.resume(choose(rule))
+    rule.resume(require(choose(rule)))
     for number in (3, 4, 5):
         assert choose(rule) is None
         report(rule, number, 100, 5.0)
@@ -68,7 +69,7 @@ def test_a_rung_promotes_no_more_than_its_cap():
     rule = make_rule(max_survivors=1)
     for number in range(9):
         report(rule, number, 100, float(number))
-    rule.resume(choose(rule))
+    rule.resume(require(choose(rule)))
     assert choose(rule) is None
 
 
