@@ -23,6 +23,7 @@ LAYERS = [
     {"reports"},
     {"api"},
     {"cli", "__init__"},
+    {"__main__"},
 ]
 PACKAGES_BY_LIBRARY = {"ray": "ray_backend", "optuna": "search", "mlflow": "tracking"}
 MODULES = sorted(SOURCE.rglob("*.py"))

@@ -57,6 +57,12 @@ def test_every_command_has_help_with_an_example(command: list[str]) -> None:
     assert f"Example: memtune {' '.join(command)}" in " ".join(shown.output.split())
 
 
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "memtune", "--version"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert shown.stdout == output("--version")
+
+
 def test_wrong_usage_ends_with_2(settings: Settings) -> None:
     assert CliRunner().invoke(cli.app, ["corpus", "show"]).exit_code == 2
     assert CliRunner().invoke(cli.app, ["serach"]).exit_code == 2
@@ -126,6 +132,8 @@ def test_one_file_is_divided_into_splits(settings: Settings, tmp_path: Path) -> 
     read_output("corpus", "import", "lines", "--train", str(text), "--split", "60,20,20", "--split-seed", "1")
     splits = json.loads(read_output("corpus", "show", "lines", "--json"))["manifest"]["splits"]
     assert sum(split["sentences"] for split in splits.values()) == 200
+    wrong = ["corpus", "import", "lines", "--train", str(text), "--split", f"{'9' * 5_000},1,1"]
+    assert CliRunner().invoke(cli.app, wrong).exit_code == 2
     wrong = ["corpus", "import", "lines", "--train", str(text), "--split", "60,40"]
     assert CliRunner().invoke(cli.app, wrong).exit_code == 2
 

@@ -4,6 +4,7 @@ Each command calls a function of the package. Exit codes: 0 success, 1 an error 
 2 wrong usage.
 """
 
+import logging
 import sys
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from memtune.cli import cluster_commands, corpus_commands, job_commands, seed_co
 from memtune.cli.ask_command import ask
 from memtune.cli.result_commands import best, compare, evaluate, ui
 from memtune.cli.search_command import search
-from memtune.cli.terminal import err, out
+from memtune.cli.terminal import LogConsole, err, out
 from memtune.cli.train_command import train
 from memtune.errors import MemtuneError
 from memtune.reports.text_console import show_control_characters
@@ -40,6 +41,7 @@ app.command("rare-words")(seed_commands.rare_words)
 
 def main() -> None:
     """Run the command line; a MemtuneError ends it with its message and exit code 1."""
+    logging.getLogger("memtune").addHandler(LogConsole())
     try:
         app()
     except MemtuneError as error:

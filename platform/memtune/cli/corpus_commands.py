@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 SPLITS = ("train", "valid", "test")
+MAX_SHARE_DIGITS = 9
 
 app = typer.Typer(help="Import texts as corpora; list, show and verify corpora.", no_args_is_help=True)
 
@@ -110,7 +111,7 @@ class VectorOptions:
     vectors: Annotated[
         Path | None, typer.Option(help="Word vectors as GloVe text, stored for the vocabulary.")
     ] = None
-    vectors_seed: Annotated[int, typer.Option(help="Seed of the vectors of words without one.")] = 0
+    vectors_seed: Annotated[int, typer.Option(min=0, help="Seed of the vectors of words without one.")] = 0
 
     def resolve(self) -> "VectorFile | None":
         """The file of vectors, if there is one."""
@@ -315,7 +316,8 @@ def _parse_division(files: "dict[str, TextFile]", split: str, seed: int) -> "Div
     from memtune.corpora import Division
 
     shares = split.split(",")
-    if list(files) != ["train"] or len(shares) != len(SPLITS) or not all(part.isdecimal() for part in shares):
+    are_numbers = all(part.isdecimal() and len(part) <= MAX_SHARE_DIGITS for part in shares)
+    if list(files) != ["train"] or len(shares) != len(SPLITS) or not are_numbers:
         raise typer.BadParameter(
             "give three numbers, as in 80,10,10, and --train without --valid and --test", param_hint="--split"
         )

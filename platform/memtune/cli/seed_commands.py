@@ -9,6 +9,8 @@ from memtune.cli.terminal import SplitName, out
 
 __all__ = ["app", "rare_words"]
 
+MAX_SEED_DIGITS = 18
+"""A seed is below 2^63."""
 app = typer.Typer(help="Mean and deviation over seeds, as Markdown tables.", no_args_is_help=True)
 
 
@@ -33,9 +35,9 @@ def seeds_train(
     numbers = _parse_seeds(seeds)
     settings = Settings.from_environment()
     torch.set_num_threads(1)
-    typer.echo(SPREAD_HEADER)
+    out.print(SPREAD_HEADER, soft_wrap=True)
     for file in files:
-        typer.echo(format_spread_row(train_seeds(file, numbers, settings)))
+        out.print(format_spread_row(train_seeds(file, numbers, settings)), soft_wrap=True)
 
 
 @app.command("ask")
@@ -50,7 +52,7 @@ def seeds_ask(
     from memtune.results.question_answers import ask
 
     for line in format_answer_spread(ask(models)):
-        typer.echo(line)
+        out.print(line, soft_wrap=True)
 
 
 def rare_words(
@@ -80,6 +82,6 @@ def rare_words(
 
 def _parse_seeds(text: str) -> list[int]:
     parts = text.split(",")
-    if not all(part.strip().isdecimal() for part in parts):
+    if not all(part.strip().isdecimal() and len(part) <= MAX_SEED_DIGITS for part in parts):
         raise typer.BadParameter(f"{text} is not a list of seeds such as 0,1,2", param_hint="--seeds")
     return [int(part) for part in parts]

@@ -1,5 +1,6 @@
 """The terminal that all commands print to, and the options that several commands share."""
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ __all__ = [
     "ClusterPath",
     "CorpusStoreOption",
     "Device",
+    "LogConsole",
     "SplitName",
     "Yes",
     "err",
@@ -48,6 +50,14 @@ Device = Annotated[str, typer.Option(help='Device: "cpu", "cuda", "cuda:1".')]
 def warn(message: str) -> None:
     """Print a warning to the standard error."""
     err.print(Text.assemble(("warning:", "yellow"), " ", show_control_characters(message)), soft_wrap=True)
+
+
+class LogConsole(logging.Handler):
+    """Prints what the package logs like `warn`: the messages hold texts of users and stores."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message."""
+        warn(record.getMessage())
 
 
 def resolve_corpus_store(given: str | None) -> str:

@@ -29,6 +29,8 @@ from memtune.values import Value, flatten
 __all__ = ["AskTell", "OpenTrial", "ToldTrial", "open_ask_tell"]
 
 FLUSH_SECONDS = 60.0
+MAX_TOKENS = 2**63 - 1
+"""The largest step that MLflow stores."""
 
 
 class OpenTrial(Value):
@@ -63,6 +65,7 @@ def open_ask_tell(resolved: ResolvedStudy) -> Iterator["AskTell"]:
         with Recorder(settings.tracking_uri, resolved.corpus.name, guard=lease.check) as recorder:
             records = StudyRecords(recorder, resolved)
             records.resume(proposals.list_outcomes())
+            resolved.store_terms()
             yield AskTell(resolved, proposals, records)
             proposals.flush()
             recorder.flush(FLUSH_SECONDS)
@@ -110,8 +113,10 @@ class AskTell:
         """Report an open trial's cost at a number of tokens, and end the trial if it is complete or failed.
 
         `cost` is nats per token or the share of wrong answers; lower is better. The study's rule may stop or
-        pause the trial. Raises StudyError for an unknown trial, and for a new value of one that has ended.
+        pause the trial. Raises StudyError for an unknown trial, for a new value of one that has ended, and
+        for a value that the objective cannot have.
         """
+        self._check_value(tokens, cost)
         outcome = self._find_outcome(number)
         if outcome.state is not TrialState.RUNNING:
             return self._confirm_told(outcome, tokens)
@@ -155,6 +160,19 @@ class AskTell:
             assert trial is not None, "open trials are taken up first"
             director.on_started(trial.proposal.number)
         return director
+
+    def _check_value(self, tokens: int, cost: float | None) -> None:
+        """Raise StudyError for a value without tokens, or of another unit; no number fails the trial."""
+        if cost is None:
+            return
+        if not 1 <= tokens <= MAX_TOKENS:
+            raise StudyError(
+                f"a value needs the tokens it was measured at, 1 to {MAX_TOKENS:,}, got {tokens:,}"
+            )
+        limit = 1.0 if self._objective == "accuracy" else math.inf
+        if cost < 0 or cost > limit:
+            unit = "the share of wrong answers, 0 to 1" if limit == 1 else "nats per token, at least 0"
+            raise StudyError(f"a value of this study is {unit}, got {cost:g}")
 
     def _find_outcome(self, number: int) -> Outcome:
         found = [outcome for outcome in self._proposals.list_outcomes() if outcome.number == number]

@@ -1,13 +1,13 @@
 """The studies of a home: a list with what each has found and spent, and the removal of one."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
-from typing import Any
 
 from memtune.corpora import open_corpus
-from memtune.errors import CorpusError, StorageError, StudyError, did_you_mean
+from memtune.errors import ConfigurationError, CorpusError, StorageError, StudyError, did_you_mean
 from memtune.estimate import Estimate
 from memtune.number_format import format_count
 from memtune.objective import Objective, format_figure
@@ -18,12 +18,12 @@ from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
 from memtune.studies.seed_repeats import TrialNames
-from memtune.studies.study_terms import Prices
+from memtune.studies.study_terms import read_stored_terms
 from memtune.tasks import open_task
 from memtune.tracking import delete_study_runs
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
-from memtune.values import Value
+from memtune.values import Value, parse
 
 __all__ = [
     "BestTrial",
@@ -37,11 +37,11 @@ __all__ = [
     "measure_study",
     "number_trials",
     "rank_study",
-    "read_study_file",
     "remove_study",
 ]
 
 DIGITS = 3
+log = logging.getLogger(__name__)
 
 
 class BestTrial(Value):
@@ -94,11 +94,20 @@ class RemovedStudy(Value):
 
 
 def list_studies(settings: Settings | None = None) -> list[StudySummary]:
-    """Every study of the home's study database with a trial, the one with the latest activity first."""
+    """Every study of the home's study database with a trial, the one with the latest activity first.
+
+    A study that this version of memtune cannot read is left out with a warning.
+    """
     settings = settings or Settings.from_environment()
     reader = StudyReader(settings.study_database)
-    stored = [study for study in map(reader.read, reader.list_ids()) if study.outcomes]
-    found = [summarise_study(study, settings) for study in stored]
+    found: list[StudySummary] = []
+    for name in reader.list_ids():
+        try:
+            stored = _read_study(reader, name)
+            if stored.outcomes:
+                found.append(summarise_study(stored, settings))
+        except (ConfigurationError, StudyError) as error:
+            log.warning("study %s is not listed: %s", name, error)
     return sorted(found, key=lambda study: study.last_activity or datetime.min, reverse=True)
 
 
@@ -108,21 +117,30 @@ def find_study(study: str, settings: Settings) -> StoredStudy:
     known = reader.list_ids()
     named = [found for found in known if study in (found, found.rpartition("-")[0])]
     if len(named) == 1:
-        return reader.read(named[0])
+        return _read_study(reader, named[0])
     suggestion = f"several have that name: {', '.join(named)}" if named else did_you_mean(study, known)
     raise StudyError(f'no one study "{study}"; {suggestion}; list them with: memtune study list')
 
 
+def _read_study(reader: StudyReader, study: str) -> StoredStudy:
+    """A study by its id. Raises ConfigurationError for trials of another version of memtune."""
+    stored = reader.read(study)
+    for outcome in [*stored.outcomes, *stored.repeats]:
+        parse(TrialConfig, outcome.configuration, f"study {study}, trial {outcome.number}")
+    return stored
+
+
 def summarise_study(stored: StoredStudy, settings: Settings) -> StudySummary:
     """A study's figures."""
-    file, trials = read_study_file(stored.id, settings), [*stored.outcomes, *stored.repeats]
+    terms = read_stored_terms(settings.studies_folder, stored.id)
+    trials = [*stored.outcomes, *stored.repeats]
     objective, ranking = get_objective(stored), rank_study(stored, settings)
     best = list_best_trials(ranking, stored, objective) if ranking else []
     return StudySummary(
         id=stored.id,
         name=stored.id.rpartition("-")[0],
-        question=file.get("question", ""),
-        corpus=file.get("corpus", ""),
+        question=terms.question,
+        corpus=terms.corpus,
         objective=objective,
         trials=dict(Counter(outcome.state for outcome in stored.outcomes)),
         best=best[0] if best else None,
@@ -142,11 +160,11 @@ def get_objective(stored: StoredStudy) -> Objective:
 
 def rank_study(stored: StoredStudy, settings: Settings) -> Ranking | None:
     """The ranking of a study's trials and repeats; None before the first validation."""
-    file = read_study_file(stored.id, settings)
+    terms = read_stored_terms(settings.studies_folder, stored.id)
 
     def count_epoch_tokens(config: TrialConfig) -> int | None:
         try:
-            corpus = open_corpus(file.get("corpus", ""), settings.corpus_store)
+            corpus = open_corpus(terms.corpus, settings.corpus_store)
             return open_task(config.task, corpus, config.protocol).epoch_tokens
         except (CorpusError, StorageError):
             return None
@@ -203,30 +221,24 @@ def _make_best_trial(
     )
 
 
-def read_study_file(study: str, settings: Settings) -> dict[str, Any]:
-    """The study's terms as its last driver stored them; empty where they are missing."""
-    return Folder.open(f"{settings.studies_folder}/{study}").read_json("study.json") or {}
-
-
 def compute_cost(study: str, settings: Settings | None = None) -> StudyCost:
     """What a study, by id or name, has spent and what early stopping has saved. Raises StudyError."""
     settings = settings or Settings.from_environment()
     stored = find_study(study, settings)
-    file = read_study_file(stored.id, settings)
-    prices = None if file.get("prices") is None else Prices.model_validate(file["prices"])
+    terms = read_stored_terms(settings.studies_folder, stored.id)
 
     def count_full_tokens(outcome: Outcome) -> int:
         config = TrialConfig.model_validate(outcome.configuration)
         return config.count_tokens(
             lambda: (
                 open_task(
-                    config.task, open_corpus(file["corpus"], settings.corpus_store), config.protocol
+                    config.task, open_corpus(terms.corpus, settings.corpus_store), config.protocol
                 ).epoch_tokens
             )
         )
 
     trials = [*stored.outcomes, *stored.repeats]
-    return compute_study_cost(stored.id, trials, stored.seconds, prices, count_full_tokens)
+    return compute_study_cost(stored.id, trials, stored.seconds, terms.prices, count_full_tokens)
 
 
 def measure_study(study: str, settings: Settings | None = None) -> RemovedStudy:
@@ -244,9 +256,18 @@ def remove_study(study: str, *, with_runs: bool = False, settings: Settings | No
     """
     settings = settings or Settings.from_environment()
     removed = measure_study(study, settings)
-    file = read_study_file(removed.id, settings)
     with Lease(settings.study_database, removed.id):
-        runs = delete_study_runs(settings.tracking_uri, file["corpus"], removed.id) if with_runs else None
+        runs = _delete_runs(removed.id, settings) if with_runs else None
         Folder.open(f"{settings.studies_folder}/{removed.id}").delete()
         StudyReader(settings.study_database).delete(removed.id)
     return removed.model_copy(update={"runs": runs})
+
+
+def _delete_runs(study: str, settings: Settings) -> int:
+    corpus = read_stored_terms(settings.studies_folder, study).corpus
+    if not corpus:
+        raise StudyError(
+            f"the corpus of study {study} is unknown, because its stored terms are missing, so its runs "
+            "cannot be found; remove it without --runs, and its runs on MLflow's pages"
+        )
+    return delete_study_runs(settings.tracking_uri, corpus, study)

@@ -19,11 +19,11 @@ from memtune.results.study_catalogue import (
     list_best_trials,
     number_trials,
     rank_study,
-    read_study_file,
     summarise_study,
 )
 from memtune.search import DEFAULT_OBJECTIVES, Outcome, ParameterImportance, StoredStudy, StudyReader
 from memtune.settings import Settings
+from memtune.studies.study_terms import read_stored_terms
 from memtune.trial_state import TrialState
 from memtune.values import Value
 
@@ -161,10 +161,10 @@ def _list_trials(
     stored: StoredStudy, ranking: Ranking | None, objective: Objective, settings: Settings
 ) -> tuple[StudyTrial, ...]:
     numbers = number_trials(stored)
-    file = read_study_file(stored.id, settings)
+    terms = read_stored_terms(settings.studies_folder, stored.id)
     vocabulary_size = None
     with suppress(CorpusError, StorageError):
-        vocabulary_size = len(open_corpus(file.get("corpus", ""), settings.corpus_store).vocabulary)
+        vocabulary_size = len(open_corpus(terms.corpus, settings.corpus_store).vocabulary)
     return list_study_trials(stored, ranking, numbers, objective, vocabulary_size)
 
 

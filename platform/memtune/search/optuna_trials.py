@@ -7,6 +7,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial
 
+from memtune.errors import StudyError
 from memtune.search.outcomes import Outcome, Proposal
 from memtune.trial_state import TrialEnd, TrialState
 from memtune.usage import Usage
@@ -110,7 +111,20 @@ def read_seconds_spent(attributes: Mapping[str, Any]) -> float:
 
 
 def read_outcome(trial: FrozenTrial) -> Outcome:
-    """The outcome that a trial holds now."""
+    """The outcome that a trial holds now.
+
+    Raises StudyError for attributes that this version of memtune does not write.
+    """
+    try:
+        return _read_outcome(trial)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StudyError(
+            f"trial {trial.number} is stored as this version of memtune does not store trials "
+            f"({str(error).partition(chr(10))[0]}); start the study again under another name"
+        ) from None
+
+
+def _read_outcome(trial: FrozenTrial) -> Outcome:
     attributes = trial.user_attrs
     end = attributes[PAUSE_KEY]["end"] if is_paused(trial) else attributes.get(END_KEY, {}).get("end")
     return Outcome(

@@ -47,7 +47,10 @@ class StudyReader:
         return [name for name in names if not name.endswith((DRIVERS_SUFFIX, REPEATS_SUFFIX))]
 
     def read(self, study: str) -> StoredStudy:
-        """A study with its repeats. Raises StudyError for an unknown id."""
+        """A study with its repeats.
+
+        Raises StudyError for an unknown id, and for trials that this version of memtune did not store.
+        """
         known = self.list_ids()
         if study not in known:
             raise StudyError(f'no study "{study}" in {self._redacted_url}; {did_you_mean(study, known)}')
@@ -60,13 +63,16 @@ class StudyReader:
             for time in (trial.datetime_start, trial.datetime_complete)
             if time is not None
         ]
-        return StoredStudy(
-            study,
-            [read_outcome(trial) for trial in select_started(trials)],
-            [read_outcome(trial) for trial in select_started(repeats)],
-            read_seconds_spent(attributes),
-            max(times, default=None),
-        )
+        try:
+            return StoredStudy(
+                study,
+                [read_outcome(trial) for trial in select_started(trials)],
+                [read_outcome(trial) for trial in select_started(repeats)],
+                read_seconds_spent(attributes),
+                max(times, default=None),
+            )
+        except StudyError as error:
+            raise StudyError(f"study {study}: {error}") from None
 
     def rank_parameters(self, study: str) -> list[ParameterImportance]:
         """The parameters of a study, the most important first; empty below ten trials with a value."""

@@ -13,14 +13,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from memtune.errors import CheckpointError, StorageError
+from memtune.errors import CheckpointError, ConfigurationError, StorageError, StudyError
 from memtune.search import Outcome, StudyReader
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.training import Checkpoint, TrialConfig
 from memtune.trial_state import StopReason, TrialState
 from memtune.usage import Usage
-from memtune.values import digest
+from memtune.values import digest, parse
 
 __all__ = ["ResultCache", "Source"]
 
@@ -53,9 +53,16 @@ class ResultCache:
         reader = StudyReader(settings.study_database)
         for other in reader.list_ids():
             if other != study:
-                stored = reader.read(other)
-                self._add_outcomes(other, stored.outcomes)
-                self._add_outcomes(other, stored.repeats, are_repeats=True)
+                self._add_study(reader, other)
+
+    def _add_study(self, reader: StudyReader, study: str) -> None:
+        try:
+            stored = reader.read(study)
+        except StudyError as error:
+            log.warning("no result of another study is reused: %s", error)
+            return
+        self._add_outcomes(study, stored.outcomes)
+        self._add_outcomes(study, stored.repeats, are_repeats=True)
 
     def _add_outcomes(self, study: str, outcomes: list[Outcome], *, are_repeats: bool = False) -> None:
         for outcome in outcomes:
@@ -99,7 +106,10 @@ class ResultCache:
         if family not in self._by_terms:
             groups = self._by_terms[family] = defaultdict(list)
             for source, outcome in self._complete[family]:
-                config = TrialConfig.model_validate(outcome.configuration)
+                try:
+                    config: TrialConfig = parse(TrialConfig, outcome.configuration, str(source))
+                except ConfigurationError:  # of another version of memtune
+                    continue
                 is_same_corpus = config.identity(self._corpus_digest) == outcome.identity
                 if is_same_corpus and _can_be_extended(config):
                     groups[_digest_terms(config)].append((source, config.gradient_training.tokens or 0))

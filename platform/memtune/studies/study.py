@@ -1,6 +1,7 @@
 """A study as its file defines it, and a resolved study, whose corpus and spaces are open and checked."""
 
 import math
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +37,9 @@ from memtune.spaces import (
     override_space,
     pin_point,
 )
+from memtune.storage.folder import Folder
 from memtune.studies.gpu_share import compute_gpu_bytes, compute_gpu_share
-from memtune.studies.study_terms import Budget, Prices, Repeats, Resources
+from memtune.studies.study_terms import TERMS_FILE, Budget, Prices, Repeats, Resources
 from memtune.studies.toml_files import read_toml
 from memtune.tasks import AnyTask, open_task
 from memtune.training import (
@@ -219,6 +221,11 @@ class ResolvedStudy:
         other = list_warm_start_points(self.settings.study_database, self.study.warm_start, self.space)
         return points + other
 
+    def store_terms(self) -> None:
+        """Write the study's terms beside its checkpoints, for commands that have no study file."""
+        folder = Folder.open(f"{self.settings.studies_folder}/{self.id}")
+        folder.write_json(TERMS_FILE, self.study.model_dump(mode="json"))
+
     def make_early_stopping_rule(self) -> Rule:
         """The study's early-stopping rule without trials."""
         return self.study.early_stopping.make_rule(self.trial_tokens)
@@ -347,12 +354,15 @@ def load_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
     the file.
     """
     document = read_toml(path)
-    if "spaces" not in document and "family" in document.get("model", {}):
+    model = document.get("model")
+    if "spaces" not in document and isinstance(model, dict) and "family" in model:
         raise StudyError(f"{path} is one trial, because it names no search spaces; run: memtune train {path}")
     document.setdefault("name", path.stem)
     for name, value in (overrides or {}).items():
         section, _, key = name.rpartition(".")
-        (document.setdefault(section, {}) if section else document)[key] = value
+        entries = document.setdefault(section, {}) if section else document
+        if isinstance(entries, dict):  # the schema refuses any other value and names it
+            entries[key] = value
     return Study.model_validate(parse(Study, document, str(path)))
 
 
@@ -406,7 +416,7 @@ def find_space(name: str, study: Path) -> Path:
         return study.parent / name
     folders = [folder / "search_spaces" for folder in (*study.absolute().parents, Path.cwd(), SOURCE_ROOT)]
     for folder in folders:
-        if (folder / f"{name}.toml").is_file():
+        if os.path.isfile(folder / f"{name}.toml"):  # False also for a name that no file can have
             return folder / f"{name}.toml"
     known = {file.stem for folder in folders for file in folder.glob("*.toml")}
     raise StudyError(

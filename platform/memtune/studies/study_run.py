@@ -16,7 +16,6 @@ from memtune.number_format import format_count
 from memtune.search import Lease, Outcome, Proposals, Rule
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
-from memtune.storage.folder import Folder
 from memtune.studies.assignment import Assignment
 from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget
 from memtune.studies.budgets.stop_request import StopRequest
@@ -185,7 +184,7 @@ class _StudyRun:
         self._stop = StopRequest(self._budget.is_spent)
         self._check_progress(proposals, resume)
         recorder = self._start_recorder(proposals)
-        self._write_study_file()
+        self._resolved.store_terms()
         self._records = records = StudyRecords(recorder, self._resolved)
         self._cache = self._open_cache() if reuse else None
         if resume:
@@ -229,10 +228,6 @@ class _StudyRun:
             draw_figures=self._hooks.draw_figures,
         )
         return self._recorder_stack.enter_context(recorder)
-
-    def _write_study_file(self) -> None:
-        folder = Folder.open(f"{self._resolved.settings.studies_folder}/{self._resolved.id}")
-        folder.write_json("study.json", self._study.model_dump(mode="json"))
 
     def _open_cache(self) -> ResultCache:
         resolved = self._resolved

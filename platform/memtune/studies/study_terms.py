@@ -1,14 +1,29 @@
 """The terms of a study that may change between its runs: budget, resources and repeats."""
 
+import math
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from memtune.storage.folder import Folder
 from memtune.usage import NodeSeconds, Usage
-from memtune.values import Value
+from memtune.values import Value, parse
 
-__all__ = ["Budget", "GpuShare", "Price", "Prices", "Repeats", "Resources"]
+__all__ = [
+    "TERMS_FILE",
+    "Budget",
+    "GpuShare",
+    "Price",
+    "Prices",
+    "Repeats",
+    "Resources",
+    "StoredTerms",
+    "read_stored_terms",
+]
+
+TERMS_FILE = "study.json"
+"""In a study's folder: its terms as the last driver stored them."""
 
 SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -25,7 +40,9 @@ def parse_duration(text: object) -> object:
     return float(found[1]) * SECONDS_PER_UNIT[found[2]]
 
 
-Duration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""An infinite price times nothing used is not a number, so amounts and prices are finite."""
+Duration = Annotated[PositiveNumber, BeforeValidator(parse_duration)]
 BYTES_PER_UNIT = {"GB": 10**9, "GiB": 2**30, "MB": 10**6, "MiB": 2**20}
 
 
@@ -36,11 +53,14 @@ def parse_size(text: object) -> object:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(GB|GiB|MB|MiB)\s*", text)
     if not found:
         raise ValueError(f'a size is a number and a unit such as "24GB" or "80GiB", got "{text}"')
-    return int(float(found[1]) * BYTES_PER_UNIT[found[2]])
+    size = float(found[1]) * BYTES_PER_UNIT[found[2]]
+    if not math.isfinite(size):
+        raise ValueError("a size must be finite")
+    return int(size)
 
 
 ByteSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
-GpuShare = Annotated[float, Field(ge=0)] | Literal["fit"]
+GpuShare = Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["fit"]
 
 
 class Budget(Value):
@@ -49,11 +69,11 @@ class Budget(Value):
     trials: int = Field(default=12, ge=1, description="different configurations started in all")
     tokens: int | None = Field(default=None, ge=1, description="predicted tokens trained on by all trials")
     time: Duration | None = Field(default=None, description="wall-clock time of the search, resumed ones too")
-    cpu_hours: float | None = Field(default=None, gt=0, description="cores reserved by trials times hours")
-    gpu_hours: float | None = Field(default=None, gt=0, description="GPUs reserved by trials times hours")
-    money: float | None = Field(default=None, gt=0, description="at the [prices] of the study")
-    target: float | None = Field(
-        default=None, gt=0, description="a validation perplexity, or an accuracy in per cent"
+    cpu_hours: PositiveNumber | None = Field(default=None, description="cores reserved by trials times hours")
+    gpu_hours: PositiveNumber | None = Field(default=None, description="GPUs reserved by trials times hours")
+    money: PositiveNumber | None = Field(default=None, description="at the [prices] of the study")
+    target: PositiveNumber | None = Field(
+        default=None, description="a validation perplexity, or an accuracy in per cent"
     )
     no_improvement: int | None = Field(
         default=None, ge=1, description="trials that end after the best one without a better value"
@@ -65,8 +85,8 @@ class Budget(Value):
 class Price(Value):
     """The price of a node's resources, in currency per hour."""
 
-    cpu_hour: float = Field(default=0.0, ge=0, description="of one core")
-    gpu_hour: float = Field(default=0.0, ge=0, description="of one GPU")
+    cpu_hour: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="of one core")
+    gpu_hour: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="of one GPU")
 
     def compute_money(self, seconds: NodeSeconds) -> float:
         """The price of reserved cores and GPUs."""
@@ -122,3 +142,24 @@ class Repeats(Value):
     precision: Literal["float32", "bfloat16", "float16"] | None = Field(
         default=None, description="of the repeats; default: that of the search"
     )
+
+
+class StoredTerms(Value):
+    """The terms of a study that are read without its spaces; its file holds others too."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    question: str = ""
+    corpus: str = ""
+    prices: Prices | None = None
+
+
+def read_stored_terms(studies_folder: str, study: str) -> StoredTerms:
+    """The terms as the last driver of a study, by its id, stored them; defaults where the file is missing.
+
+    Raises ConfigurationError for a file that no driver wrote.
+    """
+    folder = Folder.open(f"{studies_folder}/{study}")
+    where = f"{folder}/{TERMS_FILE} (delete it; a resumed study writes it again)"
+    terms: StoredTerms = parse(StoredTerms, folder.read_json(TERMS_FILE) or {}, where)
+    return terms

@@ -16,6 +16,9 @@ from memtune.values import Value, digest
 
 __all__ = ["TrainingConfig", "TrialConfig"]
 
+MAX_EPOCHS = 1e9
+"""More would be an infinite number of tokens for some corpora."""
+
 
 class TrainingConfig(Value):
     """Training of one trial."""
@@ -28,9 +31,9 @@ class TrainingConfig(Value):
     """Reduction of the loss: "tokens" is the mean over the batch's tokens; "sentences" is the mean over its
     rows of the sum over time, as in Zaremba et al. (2014) and the code of Tran et al. (2016). Learning rates
     depend on it: with rows of 35 tokens the gradient of "sentences" is 35 times larger."""
-    epochs: float | None = Field(None, gt=0)
+    epochs: float | None = Field(None, gt=0, le=MAX_EPOCHS)
     """Budget in passes over the training split; exactly one of `epochs` and `tokens` is given."""
-    tokens: int | None = Field(None, gt=0)
+    tokens: int | None = Field(None, gt=0, lt=2**63)
     """Budget in predicted tokens."""
     report_every: int | None = Field(None, gt=0)
     """Predicted tokens between two reports; None reports at the end of each epoch."""
@@ -57,7 +60,7 @@ class TrialConfig(Value):
     protocol: Protocol = SentenceProtocol()
     training: TrainingConfig | None = None
     """Training of a network; None for a model that counts."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     """Seed of the initialisation, the order of the data and dropout."""
 
     @model_validator(mode="after")

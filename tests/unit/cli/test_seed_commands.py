@@ -40,8 +40,9 @@ def test_seeds_train_prints_one_value_per_seed_and_their_mean(settings: Settings
     assert float(mean.split(" ± ")[0]) == pytest.approx(sum(values) / 2, abs=0.01)
 
 
-def test_seeds_that_are_not_numbers_are_wrong_usage(trial_file: Path) -> None:
-    done = CliRunner().invoke(cli.app, ["seeds", "train", str(trial_file), "--seeds", "one"])
+@pytest.mark.parametrize("seeds", ["one", "0," + "9" * 5_000])
+def test_seeds_that_are_not_numbers_are_wrong_usage(trial_file: Path, seeds: str) -> None:
+    done = CliRunner().invoke(cli.app, ["seeds", "train", str(trial_file), "--seeds", seeds])
     assert done.exit_code == 2
     assert "0,1,2" in done.output
 

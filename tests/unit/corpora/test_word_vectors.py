@@ -95,6 +95,11 @@ def test_a_missing_vector_file_is_reported_before_any_file_is_read(store, tmp_pa
         import_corpus("small", TEXT, store, vectors=VectorFile(tmp_path / "absent"))
 
 
+def test_a_negative_seed_of_vectors_is_refused(tmp_path):
+    with pytest.raises(CorpusError, match="at least 0, got -1"):
+        VectorFile(tmp_path / "glove", seed=-1)
+
+
 def test_vectors_are_part_of_the_corpus(import_with_vectors, store, cache):
     corpus = import_with_vectors(GLOVE)
     bare = import_corpus("bare", TEXT, store, cache=cache).manifest

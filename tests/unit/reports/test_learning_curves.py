@@ -28,3 +28,10 @@ def test_a_trial_judged_by_accuracy_also_has_its_accuracy_against_its_perplexity
         "learning_curve.png",
         "accuracy_by_perplexity.png",
     }
+
+
+def test_a_title_is_drawn_literally() -> None:
+    """A trial is named after its file, and a file's name may hold what matplotlib reads as a formula."""
+    metrics = {"valid_accuracy": POINTS, "valid_perplexity": POINTS}
+    for figure in draw_trial_figures(r"$\frac{$", "accuracy", metrics).values():
+        assert figure.startswith(PNG)

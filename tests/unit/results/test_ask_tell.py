@@ -8,6 +8,7 @@ import pytest
 from benchmarks.tables.memtune_search import NoRecords
 from memtune.errors import SpaceError, StudyError
 from memtune.results.ask_tell import AskTell, open_ask_tell
+from memtune.results.study_catalogue import list_studies
 from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
@@ -94,6 +95,23 @@ def test_a_value_that_is_no_number_fails_the_trial(resolved: ResolvedStudy) -> N
     assert told.state is TrialState.FAILED
 
 
+@pytest.mark.parametrize(
+    ("tokens", "cost", "said"),
+    [
+        (0, 2.0, "needs the tokens it was measured at"),
+        (2**63, 2.0, "needs the tokens it was measured at"),
+        (300, -0.1, "nats per token, at least 0, got -0.1"),
+    ],
+)
+def test_a_value_that_cannot_be_measured_is_refused(
+    resolved: ResolvedStudy, tokens: int, cost: float, said: str
+) -> None:
+    number = call(resolved).ask().number
+    with pytest.raises(StudyError, match=said):
+        call(resolved).tell(number, tokens, cost)
+    assert read_results(resolved)[0].curve == {}
+
+
 def test_an_external_configuration_is_checked_and_started_once(resolved: ResolvedStudy) -> None:
     asked = call(resolved).ask(POINT)
     assert asked.configuration["model"]["layers"] == 2
@@ -126,6 +144,8 @@ def test_a_call_records_the_trial_in_the_tracking_store(resolved: ResolvedStudy)
         session.tell(number, 300, 2.0)
     with open_ask_tell(resolved) as session:
         session.tell(number, 900, 1.5, is_complete=True)
+    (listed,) = list_studies(resolved.settings)
+    assert (listed.corpus, listed.question) == ("tiny", "Does a second layer help?")
     with Recorder(resolved.settings.tracking_uri, resolved.corpus.name) as recorder:
         recorder.start_study(resolved.id, "layers", {}, {})
         (recorded,) = recorder.list_recorded_trials().values()

@@ -1,19 +1,20 @@
 """The studies of a home: their results, stopped trials, costs and savings, and their removal."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from memtune.cli import app
-from memtune.errors import StudyError
+from memtune.errors import MemtuneError, StudyError
 from memtune.results.study_catalogue import compute_cost, find_study, list_studies, remove_study
 from memtune.results.study_detail import explain_end, show_study
 from memtune.search import Lease, StudyReader
 from memtune.search.early_stopping.successive_halving import SuccessiveHalvingConfig
 from memtune.settings import Settings
-from memtune.storage.folder import Folder
 from memtune.studies.director import Director
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.trial_state import TrialState
@@ -30,8 +31,7 @@ def study(study_file: Path, settings: Settings) -> ResolvedStudy:
     """A study of four trials of 900 tokens, the third of which is stopped at 300 tokens."""
     study_file.write_text(study_file.read_text() + PRICES)
     resolved = resolve_study(study_file, load_study(study_file), settings)
-    folder = Folder.open(f"{settings.studies_folder}/{resolved.id}")
-    folder.write_json("study.json", resolved.study.model_dump(mode="json"))
+    resolved.store_terms()
     rule = SuccessiveHalvingConfig(grace=300, factor=2).make_rule(900)
     director = Director(resolved.open_proposals(), MemoryRecords(), 4, rule)
     while trial := director.take_next_trial():
@@ -111,8 +111,7 @@ def test_the_reason_of_a_pause_is_shown_like_that_of_a_stop(study_file: Path, se
     text = '[early_stopping]\nkind = "promotion"\ngrace = 300\nfactor = 2\n'
     study_file.write_text(f"{study_file.read_text()}\n{text}")
     resolved = resolve_study(study_file, load_study(study_file), settings)
-    folder = Folder.open(f"{settings.studies_folder}/{resolved.id}")
-    folder.write_json("study.json", resolved.study.model_dump(mode="json"))
+    resolved.store_terms()
     rule = resolved.make_early_stopping_rule()
     director = Director(resolved.open_proposals(), MemoryRecords(), 1, rule)
     assert director.take_next_trial()
@@ -169,3 +168,50 @@ def test_the_commands_print_what_the_functions_return(study: ResolvedStudy, sett
         ("cost", "layers"): "saved 600 of 3,600 tokens",
     }.items():
         assert words in runner.invoke(app, ["study", *command]).output
+
+
+@pytest.mark.parametrize(
+    "content", ["5", '"x"', '{"question": 5}', '{"prices": 7}', '{"prices": {"cpu_hour": "x"}}', "[[["]
+)
+def test_stored_terms_that_no_driver_wrote_are_named(
+    content: str, study: ResolvedStudy, settings: Settings
+) -> None:
+    path = Path(settings.studies_folder) / study.id / "study.json"
+    path.write_text(content)
+    with pytest.raises(MemtuneError, match=r"study\.json"):
+        compute_cost(study.id, settings)
+    remove_study(study.id, settings=settings)
+    assert not path.parent.exists()
+
+
+def test_runs_of_a_study_without_stored_terms_are_not_searched(
+    study: ResolvedStudy, settings: Settings
+) -> None:
+    (Path(settings.studies_folder) / study.id / "study.json").unlink()
+    with pytest.raises(StudyError, match="remove it without --runs"):
+        remove_study(study.id, with_runs=True, settings=settings)
+    assert compute_cost(study.id, settings).currency is None
+
+
+def test_a_study_of_another_version_is_left_out_with_a_warning(
+    study: ResolvedStudy, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Path(settings.study_database.removeprefix("journal://"))
+    stored = journal.read_text()
+    for old, new in (("early_stopping", "no_such_reason"), ('"lstm"', '"no_such_family"')):
+        assert old in stored
+        journal.write_text(stored.replace(old, new))
+        caplog.clear()
+        assert list_studies(settings) == []
+        assert f"study {study.id} is not listed" in caplog.text
+        with pytest.raises(MemtuneError, match=study.id):
+            compute_cost(study.id, settings)
+
+
+def test_a_warning_shows_control_characters(study: ResolvedStudy, settings: Settings) -> None:
+    path = Path(settings.studies_folder) / study.id / "study.json"
+    path.write_text('{"prices": {"\\u001b[31m": 1}}')
+    command = [sys.executable, "-m", "memtune", "study", "list"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "\x1b" not in shown.stderr
+    assert r"\x1b[31m" in shown.stderr

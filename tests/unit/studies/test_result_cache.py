@@ -23,6 +23,17 @@ def run(study_file: Path, settings: Settings, reuse: bool = True, **overrides: A
     return run_search(study_file, named, settings=settings, executor=InProcessExecutor(), reuse=reuse)
 
 
+@pytest.mark.parametrize(("old", "new"), [('"budget"', '"no_reason"'), ('"width"', '"breadth"')])
+def test_a_study_of_another_version_does_not_stop_a_search(
+    old: str, new: str, study_file: Path, settings: Settings
+) -> None:
+    run(study_file, settings)
+    journal = Path(settings.study_database.removeprefix("journal://"))
+    assert old in journal.read_text()
+    journal.write_text(journal.read_text().replace(old, new))
+    assert len(run(study_file, settings, name="again").outcomes) == 4
+
+
 def read_ends(result: StudyResult) -> list[tuple[str, str, str | None]]:
     return [(o.identity, o.state, o.end.detail if o.end else None) for o in result.outcomes]
 

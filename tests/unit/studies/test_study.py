@@ -82,9 +82,31 @@ def test_a_budget_in_epochs_is_converted_to_tokens(study_file: Path, settings: S
     ("old", "new", "error", "message"),
     [
         ('corpus = "tiny"', 'corpus = "tinny"', CorpusError, 'did you mean "tiny"'),
+        (
+            "[training]",
+            "[sampler]\nseed = 4_294_967_296\n[training]",
+            ConfigurationError,
+            "sampler.seed: Input",
+        ),
+        ("tokens = 900", "epochs = inf", SpaceError, "epochs: Input should be less than"),
         ("trials = 4", "trails = 4", ConfigurationError, '"budget.trails"; did you mean "trials"'),
         ("trials = 4", "trials = 0", ConfigurationError, "budget.trials: Input should be greater"),
         ("trials = 4", 'time = "soon"', ConfigurationError, 'such as "90s", "15m", "2h"'),
+        ("trials = 4", "time = inf", ConfigurationError, "budget.time: Input should be a finite number"),
+        ("trials = 4", f'time = "{"9" * 400}d"', ConfigurationError, "budget.time: Input should be a finite"),
+        ("trials = 4", "cpu_hours = nan", ConfigurationError, "budget.cpu_hours: Input should be"),
+        (
+            "[budget]",
+            "[prices]\ncpu_hour = inf\n[budget]",
+            ConfigurationError,
+            "prices.cpu_hour: Input should",
+        ),
+        (
+            "[budget]",
+            f'[resources]\ngpu_memory = "{"9" * 400}GB"\n[budget]',
+            ConfigurationError,
+            "resources.gpu_memory: a size must be finite",
+        ),
         ("tokens = 900", "tokens = 900\nepocs = 2", SpaceError, 'did you mean "epochs"'),
         ('["space.toml"]', '["lstn"]', StudyError, 'no search space "lstn"'),
         ("[budget]", "[budget", StudyError, "is not TOML"),
@@ -97,6 +119,27 @@ def test_an_error_in_a_study_names_its_fix(
     with pytest.raises(error) as caught:
         resolve(study_file, settings)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("document", "overrides", "said"),
+    [
+        ('question = "q"\ncorpus = "tiny"\nmodel = 5\n', {}, "model: Input should be a valid dictionary"),
+        ('budget = 5\nspaces = ["space.toml"]\n', {"budget.trials": 3}, "budget: Input should be a valid"),
+    ],
+)
+def test_a_value_in_place_of_a_table_is_named(
+    study_file: Path, document: str, overrides: dict[str, object], said: str
+) -> None:
+    study_file.write_text(document)
+    with pytest.raises(ConfigurationError, match=said):
+        load_study(study_file, overrides)
+
+
+def test_a_space_with_a_name_too_long_for_a_file_is_unknown(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(study_file.read_text().replace("space.toml", "x" * 300))
+    with pytest.raises(StudyError, match="no search space"):
+        ready(study_file, settings)
 
 
 def test_the_error_for_a_missing_study_names_the_nearest_file(study_file: Path) -> None:

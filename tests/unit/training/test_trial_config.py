@@ -20,12 +20,21 @@ def test_the_budget_is_epochs_or_tokens(budget):
         ({"epochs": 1, "optimiser": {"kind": "adam", "learning_rate": 0}}, "learning_rate"),
         ({"epochs": 1, "schedule": {"kind": "step", "factor": 2}}, "factor"),
         ({"epochs": 0}, "epochs"),
+        ({"epochs": float("inf")}, "epochs"),
+        ({"epochs": float("nan")}, "epochs"),
+        ({"tokens": 2**63}, "tokens"),
         ({"epochs": 1, "clip_norm": 0}, "clip_norm"),
     ],
 )
 def test_an_invalid_value_is_refused_with_its_name(training, message):
     with pytest.raises(ConfigurationError, match=message):
         parse(TrainingConfig, training, "study.toml")
+
+
+def test_a_seed_that_torch_does_not_take_is_refused():
+    trial = {"model": {"family": "lstm"}, "training": {"epochs": 1}, "seed": 2**63}
+    with pytest.raises(ConfigurationError, match="seed: Input should be less than"):
+        parse(TrialConfig, trial, "trial.toml")
 
 
 def test_the_identity_covers_every_field(make_trial):

@@ -34,6 +34,10 @@ class VectorFile:
     path: Path
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise CorpusError(f"the seed of word vectors must be at least 0, got {self.seed}")
+
 
 @dataclass(frozen=True, eq=False)
 class Vectors:

@@ -13,7 +13,7 @@ class SamplerConfig(Value):
     """How a study samples configurations: initial trials first, then from earlier results."""
 
     kind: Literal["tpe", "random", "qmc", "gp", "cmaes", "nsga2", "forest", "grid"] = "tpe"
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**31)
     startup: Literal["random", "sobol"] = Field(
         default="random", description="how configurations are drawn before the sampler learns"
     )
