@@ -14,11 +14,11 @@ __all__ = ["redact_uri", "refuse_credentials"]
 
 SECRET_WORDS = (
     "password", "passwd", "passphrase", "secret", "token", "accesskey", "apikey", "accountkey", "sharedkey",
-    "clientkey", "privatekey", "credential", "signature",
+    "clientkey", "privatekey", "credential", "signature", "sessionid", "bearer",
 )  # fmt: skip
 """A parameter whose name holds one of these, without regard to case, "_" and "-", is a credential."""
-SECRET_NAMES = {"pwd", "pass", "sig", "key", "auth", "sas"}
-"""Whole names of parameters that are credentials; `sig` is that of Azure's shared access signatures."""
+SECRET_NAMES = {"pwd", "pass", "sig", "key", "auth", "sas", "jwt", "code"}
+"""Whole names of parameters that are credentials; `sig` and `code` are those of Azure."""
 USER_SCHEMES = {
     "postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle", "cockroachdb", "hdfs", "viewfs", "abfs",
     "abfss", "ssh", "sftp", "scp",
@@ -34,7 +34,8 @@ CREDENTIAL_ADVICE = {
 }
 MAX_DECODINGS = 3
 """Rounds of percent-decoding: a URI within a parameter of a URI is encoded twice."""
-_USER_PATTERN = re.compile(r"^[^/\s:@]+:[^/@]+@")
+_USER_PATTERN = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:/)?[^/\s:@]+:[^/@]+@")
+"""A user and a password without "//": as for ssh, or mistyped."""
 _PARAMETER_PATTERN = re.compile(r"(?:^|[?&;#\s])([^?&;#=/\s]+)=")
 
 

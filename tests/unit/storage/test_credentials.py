@@ -38,6 +38,11 @@ WITH_CREDENTIALS = [
     f"gs://{SECRET}@bucket",
     f"user:{SECRET}@host/path",
     f"host=x;password={SECRET}",
+    f"s3:/AKIA:{SECRET}@bucket",
+    f"https://host/path;jsessionid={SECRET}",
+    f"https://host/path?bearer={SECRET}",
+    f"https://host/path?jwt={SECRET}",
+    f"https://host/path?code={SECRET}",
 ]
 WITHOUT_CREDENTIALS = [
     "/data/corpora",

@@ -83,10 +83,17 @@ def resolve_server_address(address_option: str | None) -> str:
         # RAY_ADDRESS may name the GCS of a cluster, such as 10.0.0.1:6379, which is no job server.
         if candidate and (candidate is address_option or candidate.startswith("http"))
     )
-    if urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).hostname:
+    refuse_credentials("--address", address)  # first, because the next error repeats the address
+    if not _is_http_address(address):
         raise ClusterError(f"{address} is not the address of a job server; write it as {DEFAULT_ADDRESS}")
-    refuse_credentials("--address", address)
     return address.rstrip("/")
+
+
+def _is_http_address(address: str) -> bool:
+    try:
+        return urlsplit(address).scheme in ("http", "https") and bool(urlsplit(address).hostname)
+    except ValueError:  # such as http://[/b]
+        return False
 
 
 class JobServer:

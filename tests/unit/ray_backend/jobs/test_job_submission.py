@@ -84,13 +84,14 @@ def test_metadata_with_an_unknown_override_are_refused(study_file: Path) -> None
         prepare_resumption(make_job(first, metadata=altered))
 
 
-def test_an_address_with_a_password_is_refused_without_repeating_it() -> None:
+@pytest.mark.parametrize("address", ["http://me:hidden@10.0.0.5:8265", "ray://me:hidden@10.0.0.5:10001"])
+def test_an_address_with_a_password_is_refused_without_repeating_it(address: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        resolve_server_address("http://me:hidden@10.0.0.5:8265")
+        resolve_server_address(address)
     assert "hidden" not in str(caught.value)
 
 
-@pytest.mark.parametrize("address", ["10.0.0.5:8265", "ray://10.0.0.5:10001", "http://"])
+@pytest.mark.parametrize("address", ["10.0.0.5:8265", "ray://10.0.0.5:10001", "http://", "http://[/b]"])
 def test_the_error_for_a_wrong_address_shows_the_right_form(address: str) -> None:
     with pytest.raises(ClusterError, match=r"write it as http://127\.0\.0\.1:8265"):
         resolve_server_address(address)
