@@ -60,7 +60,7 @@ def test_every_command_has_help_with_an_example(command: list[str]) -> None:
 def test_the_package_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "memtune", "--version"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert shown.stdout == output("--version")
+    assert shown.stdout == read_output("--version")
 
 
 def test_wrong_usage_ends_with_2(settings: Settings) -> None:

@@ -139,7 +139,7 @@ def test_a_value_in_place_of_a_table_is_named(
 def test_a_space_with_a_name_too_long_for_a_file_is_unknown(study_file: Path, settings: Settings) -> None:
     study_file.write_text(study_file.read_text().replace("space.toml", "x" * 300))
     with pytest.raises(StudyError, match="no search space"):
-        ready(study_file, settings)
+        resolve(study_file, settings)
 
 
 def test_the_error_for_a_missing_study_names_the_nearest_file(study_file: Path) -> None:
