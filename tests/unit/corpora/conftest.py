@@ -1,3 +1,5 @@
+"""Stores, texts and imports of the tests of corpora, and sentences of the grammar."""
+
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -6,6 +8,7 @@ import pytest
 from pyarrow import fs
 
 from memtune.corpora import CorpusStore, ImportOptions, ImportResult, TextFile, import_corpus
+from memtune.corpora.grammar import Sentence, generate_sentences
 from memtune.storage.folder import Folder
 
 REPOSITORY = Path(__file__).parents[3]
@@ -82,3 +85,16 @@ def read_store_files(folder: Path) -> dict[str, bytes]:
         for path in folder.rglob("*")
         if path.is_file() and path.suffix != ".lock"
     }
+
+
+@pytest.fixture(scope="module")
+def training_sentences() -> list[Sentence]:
+    return list(generate_sentences("train"))
+
+
+@pytest.fixture(scope="module")
+def hard_sentences(training_sentences: list[Sentence]) -> list[Sentence]:
+    """A few hundred sentences, and the hardest ones to parse: the longest, and those with most attractors."""
+    longest = sorted(training_sentences[:20_000], key=lambda sentence: -len(sentence.words))[:40]
+    hardest = [s for s in training_sentences if s.agreement and s.agreement.attractors >= 4][:40]
+    return [*training_sentences[:300], *longest, *hardest]
