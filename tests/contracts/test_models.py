@@ -14,7 +14,6 @@ from memtune.models import (
     MODELS,
     LanguageModelConfig,
     NeuralLanguageModelConfig,
-    SupportsAttention,
     build_model,
     logits,
     negative_log_likelihood,
@@ -236,16 +235,38 @@ def has_dropout(config: NeuralLanguageModelConfig) -> bool:
     return any(isinstance(getattr(config, name), float) and getattr(config, name) > 0 for name in options)
 
 
-@pytest.mark.parametrize(
-    "config", [config for config in EXAMPLES if isinstance(config.build(WORDS), SupportsAttention)], ids=str
-)
+ATTENDING = [config for config in EXAMPLES if "attention" in config.memory_traces]
+TRACES = {"attention": "trace_attention", "stack": "measure_stack_use"}
+
+
+@pytest.mark.parametrize("config", ATTENDING, ids=str)
 def test_computing_attention_changes_no_logit(config):
     model, words_BT = make_model(config), draw_text(3, 12)
     before_BTV = logits(model, words_BT)[0]
-    weights_BTn = model.attention(words_BT, model.initial_state(3))
+    weights_LBTn, offsets = model.trace_attention(words_BT, model.initial_state(3))
     assert torch.equal(logits(model, words_BT)[0], before_BTV)
-    assert weights_BTn.shape[:2] == (3, 12)
-    torch.testing.assert_close(weights_BTn.sum(2), torch.ones(3, 12, dtype=torch.float64), **EXACT)
+    assert weights_LBTn.shape[1:] == (3, 12, len(offsets))
+    torch.testing.assert_close(weights_LBTn.sum(3), torch.ones_like(weights_LBTn[..., 0]), **EXACT)
+    assert torch.equal(weights_LBTn[-1], model.attention(words_BT, model.initial_state(3)))
+
+
+@pytest.mark.parametrize("config", ATTENDING, ids=str)
+def test_offsets_ascend_and_leave_out_the_word_to_predict(config):
+    _, offsets = make_model(config).trace_attention(draw_text(1, 4), make_model(config).initial_state(1))
+    assert list(offsets) == sorted(set(offsets) - {1})
+    assert config.reads_ahead or max(offsets) <= 0
+
+
+@every_example
+def test_a_family_has_the_traces_of_its_configuration_and_no_others(config):
+    model = make_model(config)
+    for trace, method in TRACES.items():
+        reading = draw_text(1, 3), model.initial_state(1)
+        if trace in config.memory_traces:
+            assert getattr(model, method)(*reading)
+        else:
+            with pytest.raises(ConfigurationError, match=f"has no {trace}"):
+                getattr(model, method)(*reading)
 
 
 TIES = [(family, tie) for family in MODELS for tie in MODELS[family].model_fields if tie.startswith("tie_")]

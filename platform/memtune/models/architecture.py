@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from memtune.errors import ConfigurationError
 from memtune.models.layers.tree_levels import Trees
+from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace, StackUse
 from memtune.models.memories.recent_words import empty_words, keep_recent_words
 from memtune.models.outputs.output_config import NoOutputConfig, OutputConfig, SoftmaxConfig
 from memtune.models.outputs.output_layer import OutputLayer
@@ -33,7 +34,6 @@ __all__ = [
     "NeuralLanguageModel",
     "NeuralLanguageModelConfig",
     "RecurrentState",
-    "SupportsAttention",
     "TreeReader",
     "WindowLanguageModel",
     "logits",
@@ -52,6 +52,8 @@ class LanguageModelConfig(Value, ABC):
     """Whether an optimiser trains the model; a model that learns by counting is fitted once instead."""
     reads_trees: ClassVar[bool] = False
     """Whether the models read trees of words, so that they are a `TreeReader`."""
+    memory_traces: ClassVar[tuple[MemoryTrace, ...]] = ()
+    """What the models can show of their memory: the methods `trace_attention` and `measure_stack_use`."""
 
     @property
     def reads_ahead(self) -> bool:
@@ -208,6 +210,13 @@ class Model(nn.Module, ABC):
     def compile_body(self) -> None:
         """Compile the forward pass of the body with torch.compile."""
 
+    def require_network(self, purpose: str) -> "NeuralLanguageModel":
+        """The network that reads the words: a language model itself, the body of a classifier.
+
+        `purpose` says in the error what needs one. Raises ConfigurationError for a model that counts.
+        """
+        raise ConfigurationError(f'{purpose} needs a network, and family = "{self.config.family}" is none')
+
 
 class LanguageModel(Model):
     """A model of the next word."""
@@ -248,6 +257,24 @@ class NeuralLanguageModel(LanguageModel):
 
         The returned state is attached to the autograd graph; truncated back-propagation must detach it.
         """
+
+    @override
+    def require_network(self, purpose: str) -> "NeuralLanguageModel":
+        return self
+
+    def trace_attention(self, tokens_BT: Tensor, state: RecurrentState) -> AttentionTrace:
+        """The attention after each word, for the kind "attention" of the configuration's `memory_traces`.
+
+        Raises ConfigurationError for a family without attention.
+        """
+        raise ConfigurationError(f'family = "{self.config.family}" has no attention')
+
+    def measure_stack_use(self, tokens_BT: Tensor, state: RecurrentState) -> StackUse:
+        """The actions and the contribution of the stack, for the kind "stack" of `memory_traces`.
+
+        Raises ConfigurationError for a family without a stack.
+        """
+        raise ConfigurationError(f'family = "{self.config.family}" has no stack')
 
     @override
     def set_word_counts(self, counts: Sequence[int]) -> None:
@@ -328,14 +355,6 @@ class WindowLanguageModel(NeuralLanguageModel):
                 all_BT[:, first:] for all_BT in (inputs_BT, targets_BT, mask_BT)
             )
         return super().negative_log_likelihood(inputs_BT, targets_BT, mask_BT, state)
-
-
-@runtime_checkable
-class SupportsAttention(Protocol):
-    """A model with a method that returns its attention over the past."""
-
-    def attention(self, tokens_BT: Tensor, state: RecurrentState) -> Tensor:
-        """weights_BTn over n slots after each word, the most recent slot last; empty slots have weight 0."""
 
 
 @runtime_checkable

@@ -86,6 +86,13 @@ class Classifier(Model):
     readers: nn.ModuleList
     head: nn.Sequential
 
+    @override
+    def require_network(self, purpose: str) -> NeuralLanguageModel:
+        """The reader of sentences, or that of the first sentence of a pair."""
+        reader = self.readers[0]
+        assert isinstance(reader, NeuralLanguageModel)
+        return reader
+
     def find_embedding_tables(self) -> list[nn.Embedding]:
         """The word embeddings of the readers.
 

@@ -28,6 +28,7 @@ INTERFACE_METHODS = {
     "logits",
     "negative_log_likelihood",
     "on_validation",
+    "trace_attention",
 }
 """Methods that belong to the interface of every model; the others return an attention or the like."""
 PAGE_HEADER = f"""# Models

@@ -84,9 +84,15 @@ def test_probabilities_of_the_named_actions_sum_to_one(variant, last_pop, policy
 
 def test_actions_are_named_by_their_pops():
     multipop: Any = build_model(make_config(stack_size=2), WORDS, seed=1)
-    assert multipop.stack.action_names() == ("stay_0", "push_0", "stay_1", "push_1", "stay_2", "push_2")
+    use = multipop.measure_stack_use(draw_text(3), multipop.initial_state(2))
+    assert use.action_names == ("stay_0", "push_0", "stay_1", "push_1", "stay_2", "push_2")
+    assert [(action.pops, action.is_push) for action in use.actions[2:4]] == [(1, False), (1, True)]
     continuous: Any = build_model(make_config(variant="continuous"), WORDS, seed=1)
-    assert continuous.stack.action_names() == ("stay", "push", "pop")
+    assert [tuple(action) for action in continuous.stack.actions()] == [
+        ("stay", 0, False),
+        ("push", 0, True),
+        ("pop", 1, False),
+    ]
 
 
 def test_measuring_the_use_of_the_stack_changes_no_logit():

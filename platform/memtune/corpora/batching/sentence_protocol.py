@@ -6,7 +6,7 @@ Shapes: B batch rows, T time.
 """
 
 from collections.abc import Callable
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -38,6 +38,8 @@ class SentenceProtocol(Value):
     """
 
     kind: Literal["sentence"] = "sentence"
+    carries_state: ClassVar[bool] = False
+    """Whether the state after a sentence is the state before the next one."""
     batch_size: int = Field(20, ge=1)
     variant: Literal["complete", "tran2016"] = "complete"
     min_length: int = Field(10, ge=2)

@@ -3,7 +3,7 @@
 Shapes: B batch rows, T time.
 """
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -44,6 +44,8 @@ class StreamProtocol(Value):
     """
 
     kind: Literal["stream"] = "stream"
+    carries_state: ClassVar[bool] = True
+    """Whether the state after a sentence is the state before the next one."""
     batch_size: int = Field(20, ge=1)
     length: int = Field(35, ge=1)
     random_lengths: bool = False

@@ -4,7 +4,7 @@ A text must have trees (format `conllu`). The end of a sentence is not predicted
 perplexity compares with other protocols; probabilities of sentences compare with one another.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -27,6 +27,8 @@ class TreeProtocol(Value):
     """
 
     kind: Literal["tree"] = "tree"
+    carries_state: ClassVar[bool] = False
+    """Whether the state after a sentence is the state before the next one."""
     batch_size: int = Field(20, ge=1)
     count_unknown: bool = True
     """Whether predictions of `<unk>` count in an evaluation; in training they always count."""

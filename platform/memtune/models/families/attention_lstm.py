@@ -11,7 +11,7 @@ that the windows slide over, R what is remembered of a state, D and C the parts 
 (each H when a state is not split), F the part that predicts.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -26,6 +26,7 @@ from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm
 from memtune.models.layers.regularisation import Regularisation
 from memtune.models.layers.shared_fields import CandidateDropout, InitialRange, InputForgetBias, LayerDropout
 from memtune.models.memories.composition import LinearCombination
+from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
 from memtune.models.memories.window_attention import (
     banded_weights,
     mask_absent_slots,
@@ -43,6 +44,7 @@ class AttentionLSTMConfig(NeuralLanguageModelConfig):
     """An attention-based LSTM; the defaults are the paper's Attention-10, without its dropout."""
 
     family: Literal["attention_lstm"] = "attention_lstm"
+    memory_traces: ClassVar[tuple[MemoryTrace, ...]] = ("attention",)
     width: int = Field(
         650, ge=1, description="Width of the embeddings and of the hidden states (section 3.1)"
     )
@@ -167,6 +169,13 @@ class AttentionLSTMLanguageModel(NeuralLanguageModel):
         states_BKR = self._build_window_states(hidden_BTH, state["memory"])
         weights_XLJ = self._compute_weights(hidden_BTH, states_BKR, state["memory"].shape[1])
         return window_slots(weights_XLJ, *tokens_BT.shape)
+
+    @override
+    @torch.no_grad()
+    def trace_attention(self, tokens_BT: Tensor, state: RecurrentState) -> AttentionTrace:
+        return AttentionTrace(
+            self.attention(tokens_BT, state).unsqueeze(0), tuple(range(-self.config.memory_size, 0))
+        )
 
     def _run_lstm(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """The hidden states of the LSTM, and the state after the last word."""

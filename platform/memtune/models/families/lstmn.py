@@ -11,7 +11,7 @@ Shapes: B batch, T time, E embedding, H hidden, L layers, S slots of the tape, D
 by side), n attended slots, V vocabulary.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -24,6 +24,7 @@ from memtune.models.layers.lstm_stack import DropoutPlacement
 from memtune.models.layers.narrow_embeddings import NarrowEmbeddingsConfig
 from memtune.models.layers.shared_fields import InitialRange, TieOutput
 from memtune.models.memories.memory_tape import TapeWeights, run_memory_tape
+from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
 
 __all__ = ["LSTMNConfig", "LSTMNLanguageModel", "LSTMNLayer"]
 
@@ -37,6 +38,7 @@ class LSTMNConfig(NarrowEmbeddingsConfig):
     """
 
     family: Literal["lstmn"] = "lstmn"
+    memory_traces: ClassVar[tuple[MemoryTrace, ...]] = ("attention",)
     width: int = Field(300, ge=1, description="Width of hidden states, memories and attention (section 5.1)")
     layers: int = Field(1, ge=1, description="LSTMN layers with skip connections between (section 3.3)")
     tape_size: int | None = Field(
@@ -210,6 +212,13 @@ class LSTMNLanguageModel(NeuralLanguageModel):
         """
         weights_BTN = self._run_layers(tokens_BT, state)[2][layer]
         return _align_right(weights_BTN, self.config.tape_size)
+
+    @override
+    @torch.no_grad()
+    def trace_attention(self, tokens_BT: Tensor, state: RecurrentState) -> AttentionTrace:
+        weights = self._run_layers(tokens_BT, state)[2]
+        aligned_LBTn = torch.stack([_align_right(layer_BTN, self.config.tape_size) for layer_BTN in weights])
+        return AttentionTrace(aligned_LBTn, tuple(range(-aligned_LBTn.shape[3], 0)))
 
     def _run_layers(
         self, tokens_BT: Tensor, state: RecurrentState

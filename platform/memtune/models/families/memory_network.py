@@ -14,7 +14,7 @@ K = n - 1 + T words, H width, V vocabulary; X, L, J as in `memories.window_atten
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -25,6 +25,7 @@ from typing_extensions import override
 from memtune.models.architecture import NeuralLanguageModelConfig, RecurrentState, WindowLanguageModel
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.shared_fields import InitialRange
+from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
 from memtune.models.memories.recent_words import keep_recent_words
 from memtune.models.memories.window_attention import (
     linear_window_weights,
@@ -44,6 +45,7 @@ class MemoryNetworkConfig(NeuralLanguageModelConfig):
     """A memory network; the defaults are one hop with the sizes of Tran et al. (2016)."""
 
     family: Literal["memory_network"] = "memory_network"
+    memory_traces: ClassVar[tuple[MemoryTrace, ...]] = ("attention",)
     width: int = Field(128, ge=1, description="Width of memories and of u (section 2.1)")
     hops: int = Field(1, ge=1, description="K: hops, all with the same parameters (section 2.2)")
     memory_size: int = Field(15, ge=1, description="n: the most recent words, the current one included")
@@ -133,6 +135,13 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
         """weights_BTn of the last hop over the n most recent words, the current one last; 0 for no word."""
         _, weights_XLJ = self._run_hops(tokens_BT, state["words"])
         return window_slots(weights_XLJ, *tokens_BT.shape)
+
+    @override
+    @torch.no_grad()
+    def trace_attention(self, tokens_BT: Tensor, state: RecurrentState) -> AttentionTrace:
+        return AttentionTrace(
+            self.attention(tokens_BT, state).unsqueeze(0), tuple(range(1 - self.config.memory_size, 1))
+        )
 
     def _run_hops(self, tokens_BT: Tensor, earlier_BP: Tensor) -> tuple[Tensor, Tensor]:
         """u after the last hop, (B, T, H), and the last hop's attention."""

@@ -7,7 +7,7 @@ of section 6 is the same with `bidirectional=True`.
 Shapes: B batch, T time, H width, n slots, P remembered words (at most n - 1), V vocabulary.
 """
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -30,6 +30,7 @@ from memtune.models.memories.composition import (
     composition_parameter_count,
 )
 from memtune.models.memories.memory_block import MemoryBlock, TemporalAlignment, TemporalTables
+from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
 from memtune.models.memories.recent_words import empty_words, keep_recent_words
 
 __all__ = ["RecurrentMemoryConfig", "RecurrentMemoryLanguageModel"]
@@ -39,6 +40,7 @@ class RecurrentMemoryConfig(NeuralLanguageModelConfig):
     """A recurrent memory network; the defaults are RM(+tM-g) with one LSTM layer and the paper's sizes."""
 
     family: Literal["recurrent_memory"] = "recurrent_memory"
+    memory_traces: ClassVar[tuple[MemoryTrace, ...]] = ("attention",)
     width: int = Field(128, ge=1, description="Width of embeddings, layers, memories and gates (section 4.2)")
     layers: int = Field(1, ge=1, description="LSTM layers below the memory block (section 3.2)")
     layers_above: int = Field(
@@ -219,6 +221,11 @@ class RecurrentMemoryLanguageModel(NeuralLanguageModel):
         """weights_BTn over the n most recent words, the current one last; slots without a word have 0."""
         hidden_BTH = self._run_stack("below", self.below, self.embedding(tokens_BT), state, {})
         return self.memory.attention(hidden_BTH, state["words"], tokens_BT)
+
+    @override
+    @torch.no_grad()
+    def trace_attention(self, tokens_BT: Tensor, state: RecurrentState) -> AttentionTrace:
+        return AttentionTrace(self.attention(tokens_BT, state).unsqueeze(0), self.memory.slot_offsets)
 
     @staticmethod
     def _run_stack(

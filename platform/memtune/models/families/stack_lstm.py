@@ -8,7 +8,7 @@ Shapes: B batch, T time, H width, K cells of the stack (the first is the top), A
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -23,15 +23,17 @@ from memtune.models.layers.shared_fields import CandidateDropout, InitialRange, 
 from memtune.models.memories.composition import LinearCombination
 from memtune.models.memories.continuous_stack import ContinuousStack, LastPop
 from memtune.models.memories.discrete_stack import DiscreteStack, StackDecisions, compute_reinforce_loss
+from memtune.models.memories.memory_traces import MemoryTrace, StackUse
 from memtune.models.memories.stack_policy import policy_multiply_adds, policy_parameter_count
 
-__all__ = ["StackLSTMConfig", "StackLSTMLanguageModel", "StackUse"]
+__all__ = ["StackLSTMConfig", "StackLSTMLanguageModel"]
 
 
 class StackLSTMConfig(NeuralLanguageModelConfig):
     """A stack-augmented LSTM; the defaults are the paper's multipop stack, without its dropout."""
 
     family: Literal["stack_lstm"] = "stack_lstm"
+    memory_traces: ClassVar[tuple[MemoryTrace, ...]] = ("stack",)
     variant: Literal["multipop", "continuous", "discrete"] = Field(
         "multipop",
         description='"multipop": any number of pops before a push or none, all outcomes mixed (section 2.1); '
@@ -124,17 +126,6 @@ class StackLSTMConfig(NeuralLanguageModelConfig):
         }
 
 
-class StackUse(NamedTuple):
-    """The actions and the effect of a stack while a model reads a text."""
-
-    action_names: tuple[str, ...]
-    """The names of the actions, in the order of their probabilities; a number is the number of pops."""
-    actions_BTA: Tensor
-    """Probabilities of each step's actions."""
-    contribution_BT: Tensor
-    """The norm of W_hm m_t, the term of the stack in each step's prediction (section 3.4)."""
-
-
 class StackLSTMLanguageModel(NeuralLanguageModel):
     """Carried state: hidden and cell of the LSTM, both (B, layers, H), and the stack, (B, K, H)."""
 
@@ -206,13 +197,14 @@ class StackLSTMLanguageModel(NeuralLanguageModel):
             nats_BT, weights_BT, log_likelihood_BT, expected_BT, self.config.discount
         )
 
+    @override
     @torch.no_grad()
     def measure_stack_use(self, tokens_BT: Tensor, state: RecurrentState) -> StackUse:
         """The probabilities of the actions and the stack's contribution after each word."""
         reading_BTH, hidden_BTH, _ = self._run_lstm(tokens_BT, state)
         top_BTH, actions_BTA = self.stack.trace_actions(reading_BTH, hidden_BTH, state["stack"])
         contribution_BT = self.combination.memory(top_BTH).norm(dim=2)
-        return StackUse(self.stack.action_names(), actions_BTA, contribution_BT)
+        return StackUse(self.stack.actions(), actions_BTA, contribution_BT)
 
     def _run_lstm(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, Tensor, RecurrentState]:
         """The vectors that the policy reads, the hidden states, and the LSTM's state after the last word."""

@@ -42,6 +42,11 @@ class BidirectionalMemoryBlock(MemoryBlock):
         """weights_BTm over the m = 2n slots, those before the word to predict first; empty slots have 0."""
         return self._drop_middle(super().attention(hidden_BTH, earlier_BP, words_BT))
 
+    @property
+    @override
+    def slot_offsets(self) -> tuple[int, ...]:
+        return (*range(1 - self.size, 1), *range(2, self.size + 2))
+
     @override
     def _pad_words(self, earlier_BP: Tensor, words_BT: Tensor) -> tuple[Tensor, int]:
         """The words with n - 1 places before and n + 1 after them, and the number of words before them."""

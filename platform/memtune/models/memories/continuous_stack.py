@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from memtune.models.memories.memory_traces import StackAction
 from memtune.models.memories.stack_mixture import (
     StackMixture,
     build_outcome_effects,
     build_pop_credits,
     trace_steps,
 )
-from memtune.models.memories.stack_policy import OUTCOMES, POP, PUSH, STAY, StackPolicy
+from memtune.models.memories.stack_policy import OUTCOMES, POP, PUSH, SINGLE_ACTIONS, STAY, StackPolicy
 
 __all__ = ["ContinuousStack", "LastPop"]
 
@@ -81,11 +82,15 @@ class ContinuousStack(nn.Module):
             actions.append(self._select_action_probabilities(joint_TBJ3.transpose(0, 1)))
         return torch.cat(tops, dim=1), torch.cat(actions, dim=1)
 
-    def action_names(self) -> tuple[str, ...]:
+    def actions(self) -> tuple[StackAction, ...]:
         """stay, push, pop; in a multipop stack stay_0, push_0, stay_1, push_1 and so on up to K pops."""
         if self.last_pop is None:
-            return OUTCOMES
-        return tuple(f"{OUTCOMES[end]}_{pops}" for pops in range(len(self.shut)) for end in (STAY, PUSH))
+            return SINGLE_ACTIONS
+        return tuple(
+            StackAction(f"{OUTCOMES[end]}_{pops}", pops, end == PUSH)
+            for pops in range(len(self.shut))
+            for end in (STAY, PUSH)
+        )
 
     def _select_action_probabilities(self, joint_BTJ3: Tensor) -> Tensor:
         """Probabilities of the named actions; in a multipop stack the last pop, if any, counts as stay."""

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.memories.stack_policy import OUTCOMES, StackPolicy
+from memtune.models.memories.memory_traces import StackAction
+from memtune.models.memories.stack_policy import OUTCOMES, SINGLE_ACTIONS, StackPolicy
 
 __all__ = ["DiscreteStack", "StackDecisions", "compute_reinforce_loss"]
 
@@ -65,9 +66,9 @@ class DiscreteStack(nn.Module):
         decisions = self.decide(reading_BTH, hidden_BTH, cells_BKH)
         return decisions.top_BTH, decisions.logarithms_BT3.exp()
 
-    def action_names(self) -> tuple[str, ...]:
+    def actions(self) -> tuple[StackAction, ...]:
         """stay, push, pop."""
-        return OUTCOMES
+        return SINGLE_ACTIONS
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def decide(self, reading_BTH: Tensor, hidden_BTH: Tensor, cells_BKH: Tensor) -> StackDecisions:

@@ -74,6 +74,11 @@ class MemoryBlock(nn.Module):
         weights_XLJ = window_weights(hidden_BTH, self.input_table(words_BK), position_BTn)
         return window_slots(weights_XLJ, *words_BT.shape)
 
+    @property
+    def slot_offsets(self) -> tuple[int, ...]:
+        """The place of each slot's word relative to the current word."""
+        return tuple(range(1 - self.slots, 1))
+
     def _pad_words(self, earlier_BP: Tensor, words_BT: Tensor) -> tuple[Tensor, int]:
         """The words with n - 1 words before them, padded on the left, and the number that are no padding."""
         history = earlier_BP.shape[1]

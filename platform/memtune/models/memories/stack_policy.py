@@ -10,10 +10,23 @@ Shapes: H width, P hidden units; leading dimensions are free.
 
 from torch import Tensor, nn
 
-__all__ = ["OUTCOMES", "POP", "PUSH", "STAY", "StackPolicy", "policy_multiply_adds", "policy_parameter_count"]
+from memtune.models.memories.memory_traces import StackAction
+
+__all__ = [
+    "OUTCOMES",
+    "POP",
+    "PUSH",
+    "SINGLE_ACTIONS",
+    "STAY",
+    "StackPolicy",
+    "policy_multiply_adds",
+    "policy_parameter_count",
+]
 
 OUTCOMES = ("stay", "push", "pop")
 STAY, PUSH, POP = range(len(OUTCOMES))
+SINGLE_ACTIONS = tuple(StackAction(name, int(name == "pop"), name == "push") for name in OUTCOMES)
+"""The actions of a stack that takes one outcome a step."""
 
 
 class StackPolicy(nn.Module):
