@@ -11,7 +11,14 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from memtune.cli import cluster_commands, corpus_commands, job_commands, seed_commands, study_commands
+from memtune.cli import (
+    cluster_commands,
+    corpus_commands,
+    inspect_commands,
+    job_commands,
+    seed_commands,
+    study_commands,
+)
 from memtune.cli.ask_command import ask
 from memtune.cli.result_commands import best, compare, evaluate, ui
 from memtune.cli.search_command import search
@@ -31,6 +38,7 @@ app = typer.Typer(
 )
 app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(cluster_commands.app, name="cluster")
+app.add_typer(inspect_commands.app, name="inspect")
 app.add_typer(job_commands.app, name="jobs")
 app.add_typer(seed_commands.app, name="seeds")
 app.add_typer(study_commands.app, name="study")

@@ -1,0 +1,362 @@
+"""`memtune inspect ...`: what trained models do with their memory; one command for each figure of a paper."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from memtune.cli.option_groups import expand_option_groups
+from memtune.cli.terminal import AsJson, Device, SplitName, out
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+    from memtune.results.inspection.inspected_text import TextChoice
+    from memtune.values import Value
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="What trained models do with their memory: the figures of the papers, with tables and JSON.",
+    no_args_is_help=True,
+)
+MODEL_HELP = "models:/NAME@champion, models:/NAME/VERSION, STUDY#7 or a run's id."
+ModelName = Annotated[str, typer.Argument(help=MODEL_HELP)]
+ModelNames = Annotated[list[str], typer.Argument(help=MODEL_HELP)]
+Layer = Annotated[
+    int | None, typer.Option(min=1, help="Layer with attention, 1 is the lowest; default: the last.")
+]
+FirstSentence = Annotated[int, typer.Option("--sentence", min=0, help="First sentence, counted from 0.")]
+Rows = Annotated[int, typer.Option(min=1, help="Rows of the table and of the figure.")]
+FigurePath = Annotated[
+    Path | None, typer.Option("--out", help="Write the figure to this file: .svg, .png or .pdf.")
+]
+MinDistance = Annotated[
+    int, typer.Option(min=1, help="Attention counts from this many words before the predicted word on.")
+]
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """The text that is read."""
+
+    split: SplitName = "valid"
+    corpus: Annotated[
+        str | None, typer.Option(help="Another corpus, such as one with trees; default: the model's own.")
+    ] = None
+    text: Annotated[str | None, typer.Option(help="Words separated by blanks, read in place of a split.")] = (
+        None
+    )
+    sentences: Annotated[
+        int | None, typer.Option(min=1, help="Sentences from the start of the split; default: all.")
+    ] = None
+    device: Device = "cpu"
+
+    def to_choice(self) -> "TextChoice":
+        """The choice of the text."""
+        from memtune.results.inspection.inspected_text import TextChoice
+
+        return TextChoice(split=self.split, corpus=self.corpus, text=self.text, sentences=self.sentences)
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What is printed and written."""
+
+    figure: FigurePath = None
+    json: AsJson = False
+
+    def show(
+        self,
+        found: "Value | list[Any]",
+        make_tables: "Callable[[], list[Table]]",
+        draw: "Callable[[], Figure]",
+    ) -> None:
+        """Print the values as JSON or as tables, and write the figure where a file is named."""
+        if self.figure is not None:
+            from memtune.reports.inspection.figure_files import save_figure
+
+            save_figure(draw(), self.figure)
+        if self.json:
+            values = found if isinstance(found, list) else [found]
+            records = [value.model_dump(mode="json") for value in values]
+            out.print_json(data=records if isinstance(found, list) else records[0])
+            return
+        for table in make_tables():
+            out.print(table)
+        if self.figure is not None:
+            out.print(f"figure: {self.figure}", soft_wrap=True)
+
+
+@app.command()
+@expand_option_groups
+def positions(models: ModelNames, text: TextOptions, output: OutputOptions, layer: Layer = None) -> None:
+    """Mean attention by position in the memory (Tran et al. 2016, figure 3).
+
+    Example: memtune inspect positions models:/ptb/1 models:/ptb/2 --out positions.svg
+    """
+    # Imported here: torch and MLflow load for seconds, which --help and refused options need not wait for.
+    from memtune.reports.inspection.attention_figures import draw_positions
+    from memtune.reports.inspection.inspection_tables import positions_table
+    from memtune.results.inspection.attention_positions import average_positions
+    from memtune.results.inspection.inspected_model import inspect_model
+
+    choice = text.to_choice()
+    found = [
+        average_positions(inspect_model(name, "attention", device=text.device), choice, layer)
+        for name in models
+    ]
+    output.show(found, lambda: [positions_table(found)], lambda: draw_positions(found))
+
+
+@app.command()
+@expand_option_groups
+def samples(
+    model: ModelName,
+    text: TextOptions,
+    output: OutputOptions,
+    words: Annotated[int, typer.Option(min=1, help="Predicted words to sample.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sample.")] = 0,
+    layer: Layer = None,
+) -> None:
+    """Attention by position for a random sample of predicted words (Tran et al. 2016, figure 4).
+
+    Example: memtune inspect samples models:/ptb@champion --words 60 --out samples.png
+    """
+    from memtune.reports.inspection.attention_figures import draw_samples
+    from memtune.reports.inspection.inspection_tables import samples_table
+    from memtune.results.inspection.attention_samples import sample_attention
+    from memtune.results.inspection.inspected_model import inspect_model
+
+    inspected = inspect_model(model, "attention", device=text.device)
+    found = sample_attention(inspected, text.to_choice(), words, seed, layer)
+    title = f"{inspected.name}: attention before {len(found)} sampled words"
+    output.show(found, lambda: [samples_table(found, title)], lambda: draw_samples(found, title))
+
+
+@app.command()
+@expand_option_groups
+def examples(
+    model: ModelName,
+    text: TextOptions,
+    output: OutputOptions,
+    count: Annotated[int, typer.Option(min=1, help="Examples to show.")] = 3,
+    min_distance: MinDistance = 7,
+    max_rank: Annotated[
+        int, typer.Option(min=1, help="The correct word is among this many likeliest words.")
+    ] = 5,
+    layer: Layer = None,
+) -> None:
+    """Predictions that attend to a distant word, with the five likeliest next words (Tran, figure 5).
+
+    Example: memtune inspect examples models:/ptb@champion --count 5 --out examples.svg
+    """
+    from memtune.reports.inspection.attention_figures import draw_examples
+    from memtune.reports.inspection.inspection_tables import examples_table
+    from memtune.results.inspection.attention_examples import find_distant_examples
+    from memtune.results.inspection.inspected_model import inspect_model
+
+    inspected = inspect_model(model, "attention", device=text.device)
+    found = find_distant_examples(inspected, text.to_choice(), count, min_distance, max_rank, layer)
+    title = f"{inspected.name}: most attention to a word at least {min_distance} words before"
+    output.show(found, lambda: [examples_table(found, title)], lambda: draw_examples(found, title))
+
+
+@app.command()
+@expand_option_groups
+def pairs(
+    model: ModelName,
+    text: TextOptions,
+    output: OutputOptions,
+    min_distance: MinDistance = 7,
+    window: Annotated[
+        int | None,
+        typer.Option(min=1, help="Largest distance of a co-occurrence; default: the largest attended."),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=0, help="Pairs to list, the most frequent first.")] = 10,
+    layer: Layer = None,
+) -> None:
+    """Pairs of most attended and predicted word by distance, with their training counts (Tran, table 3).
+
+    Example: memtune inspect pairs models:/ptb@champion --split test --json
+    """
+    from memtune.reports.inspection.attention_figures import draw_pair_counts
+    from memtune.reports.inspection.inspection_tables import distances_table, pairs_table
+    from memtune.results.inspection.attended_pairs import count_attended_pairs
+    from memtune.results.inspection.inspected_model import inspect_model
+
+    inspected = inspect_model(model, "attention", device=text.device)
+    found = count_attended_pairs(inspected, text.to_choice(), min_distance, window, layer)
+    output.show(
+        found, lambda: [distances_table(found), pairs_table(found, rows)], lambda: draw_pair_counts(found)
+    )
+
+
+@app.command()
+@expand_option_groups
+def relations(
+    model: ModelName,
+    text: TextOptions,
+    output: OutputOptions,
+    max_steps: Annotated[
+        int, typer.Option(min=1, help="Most relations on a path between two words; 1 is direct relations.")
+    ] = 1,
+    min_pairs: Annotated[int, typer.Option(min=1, help="Leave out paths with fewer pairs of words.")] = 10,
+    rows: Rows = 10,
+    layer: Layer = None,
+) -> None:
+    """Attention by dependency relation, direction and path (Tran et al. 2016, figure 6); needs trees.
+
+    Example: memtune inspect relations models:/ptb@champion --corpus ud --max-steps 3
+    """
+    from memtune.reports.inspection.dependency_figure import draw_dependencies
+    from memtune.reports.inspection.inspection_tables import dependencies_table
+    from memtune.results.inspection.dependency_attention import average_dependencies
+    from memtune.results.inspection.inspected_model import inspect_model
+
+    inspected = inspect_model(model, "attention", device=text.device)
+    found = average_dependencies(inspected, text.to_choice(), max_steps, min_pairs, layer)
+    output.show(found, lambda: [dependencies_table(found, rows)], lambda: draw_dependencies(found, rows))
+
+
+@app.command()
+@expand_option_groups
+def links(
+    model: ModelName,
+    text: TextOptions,
+    output: OutputOptions,
+    first: FirstSentence = 0,
+    min_weight: Annotated[
+        float, typer.Option(min=0, max=1, help="Leave out weaker links of the table and of the arcs.")
+    ] = 0.2,
+    style: Annotated[
+        Literal["arcs", "matrix"], typer.Option(help="Arcs over the sentence, or a row for each word read.")
+    ] = "arcs",
+) -> None:
+    """Attention between the words of one sentence, layer by layer (Cheng et al. 2016, figures 1, 4, 5).
+
+    Example: memtune inspect links models:/ptb@champion --text "the company said it will" --out links.svg
+    """
+    from memtune.reports.inspection.inspection_tables import links_table
+    from memtune.reports.inspection.link_figures import draw_link_arcs, draw_link_matrix
+    from memtune.results.inspection.attention_links import find_links
+    from memtune.results.inspection.inspected_model import inspect_model
+
+    inspected = inspect_model(model, "attention", device=text.device)
+    found = find_links(inspected, text.to_choice(), first)
+    (sentence,) = found.sentences
+    title = f"{found.model}: {found.family}"
+
+    def draw() -> "Figure":
+        if style == "matrix":
+            return draw_link_matrix(sentence, title)
+        return draw_link_arcs(sentence, title, min_weight)
+
+    output.show(found, lambda: [links_table(found, min_weight)], draw)
+
+
+@app.command("stack-actions")
+@expand_option_groups
+def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) -> None:
+    """Most probable actions of a stack and their peakedness (Yogatama et al. 2018, figure 3).
+
+    Example: memtune inspect stack-actions models:/ptb@champion --out actions.svg
+    """
+    from memtune.reports.inspection.inspection_tables import stack_actions_table
+    from memtune.reports.inspection.stack_figures import draw_stack_statistics
+    from memtune.results.inspection.inspected_model import inspect_model
+    from memtune.results.inspection.stack_statistics import count_stack_actions
+
+    found = count_stack_actions(inspect_model(model, "stack", device=text.device), text.to_choice())
+    output.show(found, lambda: [stack_actions_table(found)], lambda: draw_stack_statistics(found))
+
+
+@app.command("stack-sentence")
+@expand_option_groups
+def stack_sentence(
+    model: ModelName, text: TextOptions, output: OutputOptions, first: FirstSentence = 0
+) -> None:
+    """Actions and contribution of a stack at each word of a sentence (Yogatama 2018, figures 4 and 5).
+
+    Example: memtune inspect stack-sentence models:/ptb@champion --text "the loss of basic needs"
+    """
+    from memtune.reports.inspection.inspection_tables import stack_steps_table
+    from memtune.reports.inspection.stack_figures import draw_sentence_stack
+    from memtune.results.inspection.inspected_model import inspect_model
+    from memtune.results.inspection.sentence_stacks import describe_stack_use
+
+    inspected = inspect_model(model, "stack", device=text.device)
+    found = describe_stack_use(inspected, text.to_choice(), first)
+    output.show(found, lambda: [stack_steps_table(found)], lambda: draw_sentence_stack(found[0]))
+
+
+@app.command()
+@expand_option_groups
+def mistakes(
+    models: ModelNames,
+    output: OutputOptions,
+    questions: Annotated[
+        str | None,
+        typer.Option(help="Corpus of questions; default: the questions of each model's own corpus."),
+    ] = None,
+    task: Annotated[
+        Literal["completion", "agreement"] | None, typer.Option(help="Default: the kind of the questions.")
+    ] = None,
+    split: SplitName = "valid",
+    device: Device = "cpu",
+) -> None:
+    """Questions that the same models get wrong, and McNemar's tests (Yogatama et al. 2018, figure 2).
+
+    Example: memtune inspect mistakes models:/ptb/1 models:/ptb/2 --questions linzen --out mistakes.svg
+    """
+    from memtune.reports.inspection.inspection_tables import mcnemar_table, mistakes_table
+    from memtune.reports.inspection.mistake_figure import draw_mistakes
+    from memtune.results.inspection.shared_mistakes import find_shared_mistakes
+    from memtune.results.question_answers import ask
+
+    if len(models) < 2:
+        raise typer.BadParameter("needs two models or more", param_hint="MODELS")
+    found = find_shared_mistakes(ask(models, questions, task, split, device=device))
+    output.show(found, lambda: [mistakes_table(found), mcnemar_table(found)], lambda: draw_mistakes(found))
+
+
+@app.command()
+@expand_option_groups
+def accuracy(models: ModelNames, output: OutputOptions) -> None:
+    """Accuracy against perplexity over the reports of trainings (Mirowski and Vlachos 2015, figure 2).
+
+    Example: memtune inspect accuracy models:/ptb+linzen/1 models:/ptb+linzen/2 --out accuracy.svg
+    """
+    from memtune.reports.inspection.curve_figures import draw_accuracies
+    from memtune.reports.inspection.inspection_tables import accuracies_table
+    from memtune.results.inspection.trial_reports import read_trial_reports
+
+    found = [read_trial_reports(name) for name in models]
+    output.show(found, lambda: [accuracies_table(found)], lambda: draw_accuracies(found))
+
+
+@app.command()
+@expand_option_groups
+def parameter(
+    study: Annotated[str, typer.Argument(help="A study's id, or its name where that names one study only.")],
+    name: Annotated[str, typer.Argument(help="A parameter, such as model.phi.")],
+    output: OutputOptions,
+    style: Annotated[
+        Literal["best", "trajectories"],
+        typer.Option(help="Best validation by value, or validation against training during each trial."),
+    ] = "best",
+) -> None:
+    """A study over one parameter as curves (Benes et al. 2017, figures 3, 4 and 5).
+
+    Example: memtune inspect parameter benes2017_phi model.phi --out phi.svg
+    """
+    from memtune.reports.inspection.curve_figures import draw_parameter, draw_trajectories
+    from memtune.reports.inspection.inspection_tables import parameter_table
+    from memtune.results.inspection.parameter_curves import collect_parameter_curves
+
+    found = collect_parameter_curves(study, name)
+    draw = draw_parameter if style == "best" else draw_trajectories
+    output.show(found, lambda: [parameter_table(found)], lambda: draw(found))

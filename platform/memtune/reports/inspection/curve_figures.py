@@ -1,0 +1,147 @@
+"""Figures of reports and of parameters: Beneš et al. (2017), figures 3 to 5, and Mirowski and Vlachos (2015),
+figure 2.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from memtune.objective import better_direction
+from memtune.reports.inspection.figure_files import DARK, iterate_line_styles, new_figure
+from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial
+from memtune.results.inspection.trial_reports import TrialReports
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_accuracies", "draw_parameter", "draw_trajectories"]
+
+LOGARITHMIC_RATIO = 20
+"""From this ratio of the largest to the smallest value on, an axis of positive values is logarithmic."""
+COMPLETE = "complete"
+
+
+def draw_parameter(found: ParameterCurves) -> "Figure":
+    """The best validation figure of each trial against the parameter, and the mean of each value as a line.
+
+    Trials that did not run to the end are hollow and not in the means.
+    """
+    figure = new_figure(6.5, 4)
+    axes = figure.add_subplot()
+    trials = [trial for trial in found.trials if trial.best is not None]
+    places = _place_values(axes, found.parameter, trials)
+    by_place = defaultdict[float, list[float]](list)
+    for trial in trials:
+        if trial.state == COMPLETE:
+            by_place[places[trial.number, trial.seed]].append(trial.best or 0.0)
+    for is_complete, fill, label in ((True, DARK, "trials"), (False, "none", "trials that ended early")):
+        group = [trial for trial in trials if (trial.state == COMPLETE) == is_complete]
+        if group:
+            axes.scatter(
+                [places[trial.number, trial.seed] for trial in group],
+                [trial.best or 0.0 for trial in group],
+                facecolors=fill,
+                edgecolors=DARK,
+                label=label,
+                zorder=3,
+            )
+    means = [(place, mean(values)) for place, values in sorted(by_place.items())]
+    if means:
+        axes.plot(*zip(*means, strict=True), color="black", linewidth=1, label="mean")
+    direction = better_direction(found.objective)
+    axes.set(xlabel=found.parameter, ylabel=f"best validation {found.objective} ({direction} is better)")
+    axes.set_title(found.study, fontsize=9)
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def _place_values(
+    axes: "Axes", parameter: str, trials: Sequence[ParameterTrial]
+) -> dict[tuple[int, int], float]:
+    """The place on the axis of each trial; texts and flags are placed side by side."""
+    values = [trial.value for trial in trials]
+    keys = [(trial.number, trial.seed) for trial in trials]
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) < len(values):
+        names = sorted({str(value) for value in values})
+        axes.set_xticks(range(len(names)), names)
+        return {key: float(names.index(str(value))) for key, value in zip(keys, values, strict=True)}
+    different = sorted(set(numbers))
+    if different and different[0] > 0 and different[-1] / different[0] >= LOGARITHMIC_RATIO:
+        axes.set_xscale("log")
+    axes.set_xticks(different, [f"{value:g}" for value in different], minor=False)
+    axes.minorticks_off()
+    return {key: float(value) for key, value in zip(keys, numbers, strict=True)}
+
+
+def draw_trajectories(found: ParameterCurves) -> "Figure":
+    """Validation against training perplexity, a line for each trial; training leads from right to left.
+
+    The last report of a trial has a ring.
+    """
+    figure = new_figure(7, 4.8)
+    axes = figure.add_subplot()
+    for trial, style in zip(found.trials, iterate_line_styles(), strict=False):
+        points = [
+            (report.train_perplexity, report.valid_perplexity)
+            for report in trial.reports
+            if report.train_perplexity is not None and report.valid_perplexity is not None
+        ]
+        if points:
+            several = sum(other.value == trial.value for other in found.trials) > 1
+            label = f"{_format_value(trial)}, trial {trial.number}" if several else _format_value(trial)
+            axes.plot(*zip(*points, strict=True), **style, markersize=4, linewidth=1.2, label=label)
+            axes.plot(*points[-1], "o", markersize=10, markerfacecolor="none", color=style["color"])
+    _set_logarithmic(axes)
+    axes.set(xlabel="training perplexity", ylabel="validation perplexity (lower is better)")
+    axes.set_title(f"{found.study}: training leads from right to left, the ring is its end", fontsize=9)
+    axes.grid(visible=True, which="both", alpha=0.3)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(title=found.parameter, fontsize=8, title_fontsize=8)
+    return figure
+
+
+def _format_value(trial: ParameterTrial) -> str:
+    return f"{trial.value:g}" if isinstance(trial.value, float) else str(trial.value)
+
+
+def _set_logarithmic(axes: "Axes") -> None:
+    from matplotlib.ticker import LogFormatter
+
+    axes.set(xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(LogFormatter())
+        axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+
+
+def draw_accuracies(models: Sequence[TrialReports]) -> "Figure":
+    """Validation accuracy against validation perplexity, a line for each model through its reports.
+
+    Training leads from right to left; the ring is the last report.
+    """
+    from matplotlib.ticker import PercentFormatter
+
+    figure = new_figure(7, 4.6)
+    axes = figure.add_subplot()
+    for model, style in zip(models, iterate_line_styles(), strict=False):
+        points = [
+            (point.valid_perplexity, point.valid_accuracy)
+            for point in model.points
+            if point.valid_perplexity is not None and point.valid_accuracy is not None
+        ]
+        if points:
+            label = f"{model.family} ({model.model})"
+            axes.plot(*zip(*points, strict=True), **style, markersize=5, linewidth=1.2, label=label)
+            axes.plot(*points[-1], "o", markersize=11, markerfacecolor="none", color=style["color"])
+    axes.set(
+        xlabel="validation perplexity (lower is better)", ylabel="validation accuracy (higher is better)"
+    )
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_title("one point per report; the ring is the last one", fontsize=9)
+    axes.grid(visible=True, alpha=0.3)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8)
+    return figure

@@ -1,0 +1,98 @@
+"""What a stack does at each word of a sentence: Yogatama et al. (2018), figures 4 and 5."""
+
+from itertools import islice
+
+import torch
+
+from memtune.errors import CorpusError
+from memtune.results.inspection.inspected_model import InspectedModel
+from memtune.results.inspection.inspected_text import TextChoice
+from memtune.results.inspection.memory_reading import SentenceStack, read_stack
+from memtune.values import Value
+
+__all__ = ["ActionProbability", "SentenceStackUse", "StackStep", "describe_stack_use"]
+
+
+class ActionProbability(Value):
+    """The probability of one action at one word."""
+
+    action: str
+    pops: int
+    is_push: bool
+    probability: float
+
+
+class StackStep(Value):
+    """A word read, and what the stack does with it."""
+
+    word: str
+    next_word: str
+    """The word that follows, which is predicted."""
+    actions: tuple[ActionProbability, ...]
+    contribution: float
+    """The norm of the stack's term in the prediction of the next word."""
+    entropy: float | None
+    """Of the prediction of the next word, in nats; None for a classifier, which predicts none."""
+
+    @property
+    def likeliest(self) -> ActionProbability:
+        """The most probable action, the first of equals."""
+        return max(self.actions, key=lambda action: action.probability)
+
+
+class SentenceStackUse(Value):
+    """The use of a stack in one sentence."""
+
+    model: str
+    number: int
+    """Counted from 0 within its split."""
+    steps: tuple[StackStep, ...]
+
+
+def describe_stack_use(
+    model: InspectedModel, choice: TextChoice, first: int = 0, count: int = 1
+) -> list[SentenceStackUse]:
+    """The use of a stack in `count` sentences from sentence `first` on.
+
+    A model that reads on across sentences reads all sentences before them. Raises CorpusError where the text
+    has no such sentence, and the errors of `read_stack`.
+    """
+    read = choice if choice.text else choice.model_copy(update={"sentences": first + count})
+    readings = (reading for reading in read_stack(model, read) if reading.sentence.number >= first)
+    found = [_describe_sentence(model, reading) for reading in islice(readings, count)]
+    if not found:
+        raise CorpusError(f"the text has no sentence {first}; sentences count from 0")
+    return found
+
+
+def _describe_sentence(model: InspectedModel, reading: SentenceStack) -> SentenceStackUse:
+    tokens, entropies = model.corpus.vocabulary.tokens, _compute_entropies(model, reading)
+    return SentenceStackUse(
+        model=model.name,
+        number=reading.sentence.number,
+        steps=tuple(
+            StackStep(
+                word=tokens[int(word)],
+                next_word=tokens[int(following)],
+                actions=tuple(
+                    ActionProbability(
+                        action=action.name, pops=action.pops, is_push=action.is_push, probability=float(value)
+                    )
+                    for action, value in zip(reading.actions, reading.probabilities_TA[step], strict=True)
+                ),
+                contribution=float(reading.contribution_T[step]),
+                entropy=entropies[step],
+            )
+            for step, (word, following) in enumerate(zip(reading.inputs_T, reading.targets_T, strict=True))
+        ),
+    )
+
+
+@torch.no_grad()
+def _compute_entropies(model: InspectedModel, reading: SentenceStack) -> list[float | None]:
+    """The entropy of the next word after each word, in nats."""
+    if not model.reads_boundary:  # a classifier
+        return [None] * len(reading.inputs_T)
+    logarithms_TV = model.network.output(reading.hidden_TH).log_softmax(1)
+    entropies: list[float | None] = (-(logarithms_TV.exp() * logarithms_TV).sum(1)).tolist()
+    return entropies

@@ -1,0 +1,160 @@
+"""Figures of inspected models show the numbers of their values, and differ without colour."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from memtune.errors import ConfigurationError
+from memtune.reports.inspection.attention_figures import draw_examples, draw_pair_counts, draw_positions
+from memtune.reports.inspection.curve_figures import draw_accuracies, draw_parameter, draw_trajectories
+from memtune.reports.inspection.dependency_figure import draw_dependencies
+from memtune.reports.inspection.figure_files import iterate_line_styles, new_figure, save_figure
+from memtune.reports.inspection.link_figures import draw_link_arcs
+from memtune.reports.inspection.mistake_figure import draw_mistakes
+from memtune.results.error_overlap import OverlapRegion
+from memtune.results.inspection.attended_pairs import AttendedPairs
+from memtune.results.inspection.attention_links import Link, SentenceLinks
+from memtune.results.inspection.attention_positions import AttentionPositions, PositionMean
+from memtune.results.inspection.dependency_attention import DependencyAttention, DistanceMean, PathAttention
+from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial
+from memtune.results.inspection.shared_mistakes import ModelMistakes, SharedMistakes
+from memtune.results.inspection.trial_reports import ReportPoint, TrialReports
+
+
+def list_axes(figure: Figure) -> list[Any]:
+    """The axes of a figure; matplotlib's types do not say what was drawn on them."""
+    return list(figure.axes)
+
+
+def make_point(tokens: int, train: float, valid: float, accuracy: float | None = None) -> ReportPoint:
+    return ReportPoint(tokens=tokens, train_perplexity=train, valid_perplexity=valid, valid_accuracy=accuracy)
+
+
+def make_parameter_trial(value: float, best: float, state: str = "complete") -> ParameterTrial:
+    return ParameterTrial(
+        value=value,
+        number=int(best),
+        seed=0,
+        state=state,
+        tokens=10,
+        best=best,
+        reports=(make_point(5, best, best + 5), make_point(10, best - 5, best)),
+    )
+
+
+def make_curves(*trials: ParameterTrial) -> ParameterCurves:
+    return ParameterCurves(
+        study="s-1", question="", parameter="model.phi", objective="perplexity", trials=trials
+    )
+
+
+def test_bars_have_the_means_with_the_nearest_word_on_the_right() -> None:
+    positions = [PositionMean(distance=d, mean=m, share=m, predictions=3) for d, m in ((2, 0.25), (1, 0.75))]
+    found = AttentionPositions(
+        model="m", family="f", predictions=3, positions=tuple(positions), share_without_word=0
+    )
+    (axes,) = list_axes(draw_positions([found]))
+    assert [bar.get_height() for bar in axes.patches] == [0.25, 0.75]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["2", "1"]
+
+
+def test_cells_without_a_pair_have_no_number() -> None:
+    bins = (
+        DistanceMean(first=1, last=1, mean=0.5, pairs=2),
+        DistanceMean(first=2, last=3, mean=None, pairs=0),
+    )
+    path = PathAttention(path="→obj", pairs=2, mean=0.5, by_distance=bins)
+    found = DependencyAttention(model="m", family="f", sentences=1, everything=path, paths=(path,))
+    axes = list_axes(draw_dependencies(found))[0]
+    assert [text.get_text() for text in axes.texts] == ["0.50", "0.50"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["2 to 3", "1"]
+
+
+def test_arcs_join_the_words_of_strong_links_and_are_thicker_for_stronger_ones() -> None:
+    links = (
+        Link(layer=1, word=1, attended=0, weight=0.3),
+        Link(layer=1, word=2, attended=0, weight=0.9),
+        Link(layer=1, word=2, attended=1, weight=0.1),
+    )
+    sentence = SentenceLinks(number=0, words=("a", "bb", "ccc"), layers=1, links=links)
+    (axes,) = list_axes(draw_link_arcs(sentence, "title"))
+    weak, strong = axes.patches
+    centres = {text.get_text(): text.get_position()[0] for text in axes.texts}
+    assert weak.get_linewidth() < strong.get_linewidth()
+    assert strong.width == pytest.approx(centres["ccc"] - centres["a"])
+    assert strong.center[0] == pytest.approx((centres["ccc"] + centres["a"]) / 2)
+
+
+def test_trials_that_ended_early_are_hollow_and_not_in_the_mean() -> None:
+    found = make_curves(
+        make_parameter_trial(1, 100), make_parameter_trial(1, 110), make_parameter_trial(2, 300, "stopped")
+    )
+    (axes,) = list_axes(draw_parameter(found))
+    complete, early = axes.collections
+    assert complete.get_offsets().tolist() == [[1, 100], [1, 110]]
+    assert early.get_offsets().tolist() == [[2, 300]]
+    assert len(early.get_facecolors()) == 0
+    (mean,) = axes.lines
+    assert (list(mean.get_xdata()), list(mean.get_ydata())) == ([1], [105])
+
+
+def test_a_trajectory_joins_the_reports_of_a_trial() -> None:
+    (axes,) = list_axes(
+        draw_trajectories(make_curves(make_parameter_trial(1e-3, 100), make_parameter_trial(1e-4, 200)))
+    )
+    first, ring, *_ = axes.lines
+    assert (list(first.get_xdata()), list(first.get_ydata())) == ([100, 95], [105, 100])
+    assert (list(ring.get_xdata()), list(ring.get_ydata())) == ([95], [100])
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["0.001", "0.0001"]
+
+
+def test_accuracy_is_drawn_against_perplexity_for_reports_that_have_both() -> None:
+    points = (make_point(1, 9, 100, 0.5), make_point(2, 8, 90), make_point(3, 7, 80, 0.6))
+    found = TrialReports(model="m", family="f", protocol="sentence", points=points)
+    (axes,) = list_axes(draw_accuracies([found]))
+    assert (list(axes.lines[0].get_xdata()), list(axes.lines[0].get_ydata())) == ([100, 80], [0.5, 0.6])
+
+
+def test_mistakes_have_the_families_and_their_totals() -> None:
+    models = [ModelMistakes(name=name, model=name, mistakes=count) for name, count in (("a", 5), ("b", 3.5))]
+    found = SharedMistakes(
+        questions=10,
+        correct_for_all=4,
+        models=tuple(models),
+        regions=(OverlapRegion(models=("a",), mistakes=2.5), OverlapRegion(models=("a", "b"), mistakes=3.5)),
+        tests=(),
+    )
+    bars, sets = list_axes(draw_mistakes(found))
+    assert [bar.get_height() for bar in bars.patches] == [2.5, 3.5]
+    assert [label.get_text() for label in sets.get_yticklabels()] == ["a: 5", "b: 3.5"]
+
+
+def test_figures_without_anything_to_show_are_drawn(tmp_path: Path) -> None:
+    nothing = AttendedPairs(model="m", family="f", window=7, by_distance=(), pairs=())
+    for place, figure in enumerate(
+        (
+            draw_examples([], "t"),
+            draw_pair_counts(nothing),
+            draw_accuracies([]),
+            draw_trajectories(make_curves()),
+        )
+    ):
+        save_figure(figure, tmp_path / f"{place}.svg")
+
+
+def test_styles_of_lines_differ_without_their_colour() -> None:
+    styles = iterate_line_styles()
+    drawn = [next(styles) for _ in range(32)]
+    assert len({(style["marker"], style["linestyle"]) for style in drawn}) == 32
+
+
+def test_equal_figures_are_equal_files_of_the_named_format(tmp_path: Path) -> None:
+    for name in ("a.svg", "b.svg"):
+        figure = new_figure(3, 2)
+        figure.add_subplot().plot([1, 2])
+        save_figure(figure, tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    with pytest.raises(ConfigurationError, match=r'no figure format ".bmp"'):
+        save_figure(figure, tmp_path / "a.bmp")

@@ -1,0 +1,74 @@
+"""Shared mistakes and McNemar's test, against counts and probabilities computed here."""
+
+from math import comb
+
+import pytest
+
+from memtune.errors import CorpusError
+from memtune.results.inspection.mcnemar_test import compare_answers
+from memtune.results.inspection.shared_mistakes import find_shared_mistakes
+from memtune.results.question_answers import ModelAnswers
+from tests.unit.results.test_error_overlap import make_answers
+
+
+def compute_p(first: int, second: int) -> float:
+    """Twice the probability of at most min(first, second) heads in first + second throws of a coin."""
+    throws = first + second
+    return min(1.0, 2 * sum(comb(throws, heads) for heads in range(min(first, second) + 1)) / 2**throws)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wins", "losses"),
+    [
+        ("+++++++-", "-------+", 7, 1),
+        ("++++++--", "--++++--", 2, 0),
+        ("+-+-", "-+-+", 2, 2),
+        ("++", "++", 0, 0),
+    ],
+)
+def test_p_is_the_binomial_probability_of_the_questions_that_one_model_wins(
+    first: str, second: str, wins: int, losses: int
+) -> None:
+    test = compare_answers("a", "b", {"a": make_answers(first), "b": make_answers(second)})
+    assert (test.first_only, test.second_only) == (wins, losses)
+    assert test.p == pytest.approx(compute_p(wins, losses))
+
+
+def test_questions_that_are_not_asked_or_tied_do_not_enter_the_test() -> None:
+    tied = make_answers("++?+")
+    tied.nats_QC[0] = [1.0, 1.0]
+    test = compare_answers("a", "b", {"a": tied, "b": make_answers("----")})
+    assert (test.first_only, test.second_only, test.ties) == (2, 0, 1)
+
+
+def test_models_are_named_by_their_family_and_have_totals() -> None:
+    found = find_shared_mistakes(
+        [
+            ModelAnswers("models:/m/1", "lstm", make_answers("+--+-"), 0.0),
+            ModelAnswers("models:/m/2", "stack_lstm", make_answers("+-+-+"), 0.0),
+            ModelAnswers("models:/m/3", "lstm", make_answers("+-++-"), 0.0),
+        ]
+    )
+    first, third = "lstm (models:/m/1)", "lstm (models:/m/3)"
+    assert [(model.name, model.mistakes) for model in found.models] == [
+        (first, 3),
+        ("stack_lstm", 2),
+        (third, 2),
+    ]
+    assert {region.models: region.mistakes for region in found.regions} == {
+        (first, "stack_lstm", third): 1,
+        (first, third): 1,
+        (first,): 1,
+        ("stack_lstm",): 1,
+    }
+    assert (found.questions, found.correct_for_all) == (5, 1)
+    assert [(test.first, test.second) for test in found.tests] == [
+        (first, "stack_lstm"),
+        (first, third),
+        ("stack_lstm", third),
+    ]
+
+
+def test_different_questions_are_refused() -> None:
+    with pytest.raises(CorpusError, match="different questions"):
+        compare_answers("a", "b", {"a": make_answers("+-"), "b": make_answers("+-", names="xy")})
