@@ -31,6 +31,12 @@ class Usage(Value):
         return sum(seconds.cpu for seconds in self.nodes.values())
 
     @property
+    def tokens_per_second(self) -> float | None:
+        """Trained tokens per second of a reserved core; None where nothing was trained."""
+        seconds = self.cpu_seconds
+        return self.tokens / seconds if seconds and self.tokens else None
+
+    @property
     def gpu_seconds(self) -> float:
         """GPU seconds on all nodes."""
         return sum(seconds.gpu for seconds in self.nodes.values())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from memtune.objective import Objective, better_direction, compute_figure
 from memtune.reports.family_marks import assign_marks
+from memtune.reports.study_tables import MIN_SHOWN_IMPORTANCE, format_objective
 from memtune.results.study_detail import StudyDetail
 from memtune.search import SIZE_UNITS, ObjectiveName
 from memtune.trial_state import TrialState
@@ -24,6 +25,8 @@ __all__ = [
 ]
 
 MAX_BARS = 15
+MIN_LOGARITHMIC_FACTOR = 8.0
+"""Between the largest and the smallest value of an axis with a logarithmic scale."""
 PNG_DOTS_PER_INCH = 150
 MAX_DRAWN_FACTOR = 4.0
 """Perplexities above this multiple of the best are beyond the axis: the first reports of bad trials."""
@@ -107,6 +110,7 @@ def draw_progress(detail: StudyDetail) -> "Figure | None":
             shown.add(name)
             axes.plot(place, value, mark.marker, color=mark.colour, label=label)
         _limit_perplexity(axes, objective, figures)
+        axes.set_xscale("log")
     _finish(by_tokens, detail, "tokens of all trials", f"{_name_value(objective)}, single seeds")
     _finish(by_hours, detail, "core hours of all trials", "")
     by_hours.set_title("")
@@ -117,15 +121,16 @@ def draw_progress(detail: StudyDetail) -> "Figure | None":
 
 def draw_importance(detail: StudyDetail) -> "Figure | None":
     """The share of each parameter of a family or branch, with the trials that have it; None without."""
-    found = [parameter for parameter in detail.importance if parameter.importance > 0][:MAX_BARS]
+    found = [p for p in detail.importance if p.importance >= MIN_SHOWN_IMPORTANCE][:MAX_BARS]
     if not found:
         return None
     figure, axes = _make_figure(height=1.2 + 0.32 * len(found))
     labels = [parameter.label for parameter in found]
     bars = axes.barh(labels, [parameter.importance for parameter in found], color="#0072B2")
-    axes.bar_label(bars, [f" {p.importance:.0%} of {p.trials} trials" for p in found], fontsize=8)
+    axes.bar_label(bars, [f" {p.importance:.0%}, {p.trials} trials have it" for p in found], fontsize=8)
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.35 * found[0].importance)
+    axes.set_xlim(0, 1.7 * found[0].importance)
+    axes.xaxis.set_major_formatter(_share_formatter())
     _finish(axes, detail, "share of importance (PED-ANOVA)", "")
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", labelsize=8)
@@ -160,16 +165,18 @@ def draw_front(detail: StudyDetail) -> "Figure | None":
         axes.plot((), (), mark.marker, color=mark.colour, label=family)
     joined = sorted((point.values[horizontal], point.values[vertical]) for point in front.front)
     if len(front.objectives) == 2:
-        axes.plot(*zip(*joined, strict=True), color="#555555", lw=1, zorder=1, label="front")
+        rises = horizontal == "tokens_per_second" or vertical == "tokens_per_second"
+        where = "pre" if rises else "post"
+        axes.step(*zip(*joined, strict=True), where=where, color="#555555", lw=1, zorder=1, label="front")
     best = next((p for p in front.points if detail.best and p.number == detail.best.number), None)
     if best is not None:
         place = best.values[horizontal], best.values[vertical]
         axes.plot(*place, "o", ms=15, mfc="none", mec="black", label=f"best: {best.name}")
-    axes.set_xscale("log")
     _finish(axes, detail, _name_objective(horizontal, objective), _name_objective(vertical, objective))
-    axes.xaxis.set_major_formatter(_count_formatter())
-    axes.xaxis.set_minor_formatter(_count_formatter())
-    axes.tick_params(axis="x", which="minor", labelsize=7)
+    scales = ((axes.xaxis, axes.set_xscale, horizontal), (axes.yaxis, axes.set_yscale, vertical))
+    for axis, set_scale, name in scales:
+        if not (name == "value" and objective == "accuracy"):
+            _scale_logarithmically(axis, set_scale, [point.values[name] for point in front.points])
     _add_legend(axes, "hollow: dominated")
     return figure
 
@@ -185,7 +192,11 @@ def draw_hypervolume(detail: StudyDetail) -> "Figure | None":
         tokens, [point.volume for point in front.hypervolume], where="post", marker=".", color="#0072B2"
     )
     _finish(axes, detail, "tokens of all trials", "hypervolume (higher is better)")
-    corner = ", ".join(f"{_name_short(name)} {value:,.4g}" for name, value in front.reference.items())
+    objective = detail.summary.objective
+    corner = ", ".join(
+        f"{_name_short(name, objective)} {format_objective(name, value, objective)}"
+        for name, value in front.reference.items()
+    )
     axes.annotate(f"from the corner {corner}", (0.98, 0.03), xycoords="axes fraction", ha="right", fontsize=8)
     axes.xaxis.set_major_formatter(_count_formatter())
     return figure
@@ -234,8 +245,27 @@ def _name_objective(name: ObjectiveName, objective: Objective) -> str:
     return _name_value(objective) if name == "value" else SIZE_UNITS[name]
 
 
-def _name_short(name: ObjectiveName) -> str:
-    return name.replace("_", " ")
+def _name_short(name: ObjectiveName, objective: Objective) -> str:
+    return objective if name == "value" else SIZE_UNITS[name]
+
+
+def _scale_logarithmically(axis: Any, set_scale: Callable[[str], None], values: list[float]) -> None:
+    """A logarithmic axis with few labels; a linear one where the values are close to each other."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_formatter(_count_formatter())
+    if max(values) < MIN_LOGARITHMIC_FACTOR * min(values):
+        return
+    set_scale("log")
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(_count_formatter())
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _share_formatter() -> Any:
+    from matplotlib.ticker import PercentFormatter
+
+    return PercentFormatter(1.0)
 
 
 def _count_formatter() -> Any:

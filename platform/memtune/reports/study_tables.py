@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.study_catalogue import StudySummary
 from memtune.results.study_detail import ComparedTrial, StudyDetail
@@ -13,6 +14,7 @@ from memtune.studies.budgets.study_cost import CostRow, StudyCost
 from memtune.trial_state import TrialState
 
 __all__ = [
+    "MIN_SHOWN_IMPORTANCE",
     "comparison_table",
     "cost_table",
     "describe_best",
@@ -30,6 +32,7 @@ __all__ = [
 DIGITS = 3
 MAX_IMPROVEMENTS, MAX_PARAMETERS = 12, 15
 """Rows of the terminal's tables; `--json` has all."""
+MIN_SHOWN_IMPORTANCE = 0.005
 
 
 def study_list_table(studies: Sequence[StudySummary]) -> Table:
@@ -53,7 +56,7 @@ def describe_best(study: StudySummary) -> str:
     if study.best is None:
         return "no trial has reached a validation"
     found = study.best.estimate.describe(study.objective, DIGITS)
-    return f"best: {study.best.name}, validation {study.objective} {found}"
+    return f"best: {study.best.name}, validation {study.objective} {found}; chosen by: {study.champion_rule}"
 
 
 def family_best_table(detail: StudyDetail) -> Table:
@@ -72,8 +75,11 @@ def importance_table(detail: StudyDetail) -> Table:
     """The most important parameters; the conditions of a parameter of a branch are in brackets."""
     names = ["parameter", "importance", "trials that have it"]
     table = _make_table("importance of parameters (PED-ANOVA)", names)
-    for found in detail.importance[:MAX_PARAMETERS]:
+    shown = [found for found in detail.importance if found.importance >= MIN_SHOWN_IMPORTANCE]
+    for found in shown[:MAX_PARAMETERS]:
         table.add_row(Text(found.label), f"{found.importance:.0%}", f"{found.trials:,}")
+    if others := len(detail.importance) - len(shown):
+        table.caption, table.caption_justify = f"{format_count(others, 'other')} below 1 %", "left"
     return table
 
 

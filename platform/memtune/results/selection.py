@@ -6,7 +6,7 @@ milestone that it shares with the ranked ones. Where a study repeats configurati
 configurations with all seeds compete: the best of many single seeds is the luckiest one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from memtune.estimate import Estimate, estimate_cost
@@ -119,6 +119,20 @@ class Ranking:
     def configurations(self) -> tuple[RankedConfiguration, ...]:
         """All configurations of full length, those with all seeds first."""
         return self.ranked + self.fewer_seeds
+
+    def keep(self, is_kept: Callable[[Contender], bool]) -> "Ranking | None":
+        """The ranking of the configurations whose best trial is kept; None where none has full length.
+
+        Where only configurations that lack seeds are left, these compete.
+        """
+        ranked, fewer_seeds = (
+            tuple(found for found in configurations if is_kept(found.best))
+            for configurations in (self.ranked, self.fewer_seeds)
+        )
+        short = tuple(found for found in self.short if is_kept(found.trial))
+        if not ranked:
+            ranked, fewer_seeds = fewer_seeds, ()
+        return Ranking(self.tokens, ranked, fewer_seeds, short) if ranked else None
 
     def find_best(self, family: str) -> RankedConfiguration | None:
         """The best configuration of a family at full length; None where the family has none."""

@@ -3,14 +3,16 @@
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 
-from memtune.corpora import open_corpus
+from memtune.corpora import Corpus, open_corpus
 from memtune.errors import ConfigurationError, CorpusError, StorageError, StudyError, did_you_mean
 from memtune.estimate import Estimate
 from memtune.number_format import format_count
 from memtune.objective import Objective, format_figure
+from memtune.results.insight.champion_rule import apply_limits, describe_rule
 from memtune.results.insight.contenders import list_contenders
 from memtune.results.selection import Contender, Ranking, rank_trials
 from memtune.search import Lease, Outcome, StoredStudy, StudyReader
@@ -18,7 +20,7 @@ from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
 from memtune.studies.seed_repeats import TrialNames
-from memtune.studies.study_terms import read_stored_terms
+from memtune.studies.study_terms import ChampionLimits, read_stored_terms
 from memtune.tasks import open_task
 from memtune.tracking import delete_study_runs
 from memtune.training import TrialConfig
@@ -36,6 +38,7 @@ __all__ = [
     "list_studies",
     "measure_study",
     "number_trials",
+    "open_study_corpus",
     "rank_study",
     "remove_study",
 ]
@@ -74,6 +77,8 @@ class StudySummary(Value):
     objective: Objective
     trials: dict[TrialState, int]
     best: BestTrial | None
+    champion_rule: str
+    """How the best one is chosen."""
     tokens: int
     cpu_hours: float
     gpu_hours: float
@@ -135,7 +140,13 @@ def summarise_study(stored: StoredStudy, settings: Settings) -> StudySummary:
     terms = read_stored_terms(settings.studies_folder, stored.id)
     trials = [*stored.outcomes, *stored.repeats]
     objective, ranking = get_objective(stored), rank_study(stored, settings)
-    best = list_best_trials(ranking, stored, objective) if ranking else []
+    best, rule = None, describe_rule(ChampionLimits())
+    if ranking is not None:
+        limits = terms.champion
+        corpus = open_study_corpus(terms.corpus, settings) if limits.is_set else None
+        eligible = apply_limits(ranking, limits, trials, corpus)
+        best = list_best_trials(eligible, stored, objective)[0]
+        rule = describe_rule(limits, are_met=eligible is not ranking)
     return StudySummary(
         id=stored.id,
         name=stored.id.rpartition("-")[0],
@@ -143,7 +154,8 @@ def summarise_study(stored: StoredStudy, settings: Settings) -> StudySummary:
         corpus=terms.corpus,
         objective=objective,
         trials=dict(Counter(outcome.state for outcome in stored.outcomes)),
-        best=best[0] if best else None,
+        best=best,
+        champion_rule=rule,
         tokens=sum(outcome.usage.tokens for outcome in trials),
         cpu_hours=sum(outcome.usage.cpu_seconds for outcome in trials) / 3600,
         gpu_hours=sum(outcome.usage.gpu_seconds for outcome in trials) / 3600,
@@ -163,13 +175,17 @@ def rank_study(stored: StoredStudy, settings: Settings) -> Ranking | None:
     terms = read_stored_terms(settings.studies_folder, stored.id)
 
     def count_epoch_tokens(config: TrialConfig) -> int | None:
-        try:
-            corpus = open_corpus(terms.corpus, settings.corpus_store)
-            return open_task(config.task, corpus, config.protocol).epoch_tokens
-        except (CorpusError, StorageError):
-            return None
+        corpus = open_study_corpus(terms.corpus, settings)
+        return None if corpus is None else open_task(config.task, corpus, config.protocol).epoch_tokens
 
     return rank_trials(list_contenders(stored.id, stored.outcomes, stored.repeats, cache(count_epoch_tokens)))
+
+
+def open_study_corpus(corpus: str, settings: Settings) -> Corpus | None:
+    """The corpus of a study by its name; None where the store lacks it or it cannot be read."""
+    with suppress(CorpusError, StorageError):
+        return open_corpus(corpus, settings.corpus_store)
+    return None
 
 
 def list_best_trials(ranking: Ranking, stored: StoredStudy, objective: Objective) -> list[BestTrial]:

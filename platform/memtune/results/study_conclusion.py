@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from memtune.errors import CheckpointError, CorpusError, StorageError
 from memtune.estimate import Estimate
 from memtune.objective import compute_figure
+from memtune.results.insight.champion_rule import apply_limits, describe_rule
 from memtune.results.insight.contenders import list_contenders
 from memtune.results.paired_tests import compare_items, compare_seeds
 from memtune.results.promotion import register_trial_model, wait_for_records
@@ -49,13 +50,18 @@ def conclude_study(
     ranking = rank_outcomes(study, outcomes, repeats)
     if ranking is None:
         return None
+    limits = study.study.champion
+    eligible = apply_limits(ranking, limits, [*outcomes, *repeats], study.corpus)
     wait_for_records(recorder, study.settings)
-    promotion = _register_winner(study, ranking)
+    promotion = _register_winner(study, eligible)
     if promotion is None:
         return None
-    _register_families(study, ranking)
-    statements = tuple(_test_winner(study, ranking))
-    _record(study, ranking, statements)
+    _register_families(study, ranking, eligible.winner.best.family)
+    statements = tuple(_test_winner(study, eligible))
+    if limits.is_set:
+        rule = describe_rule(limits, are_met=eligible is not ranking)
+        statements = (f"{eligible.winner.title} is the study's best: {rule}", *statements)
+    _record(study, ranking, eligible.winner, statements)
     return Conclusion(promotion, statements)
 
 
@@ -97,10 +103,10 @@ def rank_outcomes(
     return rank_trials(list_contenders(study.id, outcomes, repeats, lambda config: epoch_tokens))
 
 
-def _register_families(study: ResolvedStudy, ranking: Ranking) -> None:
-    """Register the best trial of each family other than the winner's."""
+def _register_families(study: ResolvedStudy, ranking: Ranking, registered: str) -> None:
+    """Register the best trial of each family other than the one that is registered already."""
     for family, (trial, estimate) in _find_family_bests(ranking).items():
-        if family != ranking.winner.best.family:
+        if family != registered:
             _register(study, trial, estimate, False)
 
 
@@ -182,9 +188,11 @@ def _get_title(configuration: RankedConfiguration) -> str:
     return f"{configuration.best.family} {configuration.best.name}"
 
 
-def _record(study: ResolvedStudy, ranking: Ranking, statements: Sequence[str]) -> None:
+def _record(
+    study: ResolvedStudy, ranking: Ranking, winner: RankedConfiguration, statements: Sequence[str]
+) -> None:
     """Store the conclusion on the runs of the study and of its trials."""
-    objective, winner = study.open_task().objective, ranking.winner
+    objective = study.open_task().objective
     tags = {
         "winner": _get_title(winner),
         "winner_trial": winner.best.identity,

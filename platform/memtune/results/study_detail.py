@@ -2,15 +2,12 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any
 
-from memtune.corpora import open_corpus
-from memtune.errors import CorpusError, StorageError, StudyError
+from memtune.errors import StudyError
 from memtune.objective import Objective, compute_figure, format_figure
 from memtune.results.insight.study_front import StudyFront, find_study_front
 from memtune.results.insight.study_trials import StudyTrial, list_study_trials
-from memtune.results.selection import Ranking
 from memtune.results.study_catalogue import (
     BestTrial,
     StudySummary,
@@ -18,10 +15,11 @@ from memtune.results.study_catalogue import (
     get_objective,
     list_best_trials,
     number_trials,
+    open_study_corpus,
     rank_study,
     summarise_study,
 )
-from memtune.search import DEFAULT_OBJECTIVES, Outcome, ParameterImportance, StoredStudy, StudyReader
+from memtune.search import DEFAULT_OBJECTIVES, Outcome, ParameterImportance, StudyReader
 from memtune.settings import Settings
 from memtune.studies.study_terms import read_stored_terms
 from memtune.trial_state import TrialState
@@ -143,29 +141,22 @@ def show_study(study: str, settings: Settings | None = None) -> StudyDetail:
     settings = settings or Settings.from_environment()
     stored = find_study(study, settings)
     objective, ranking = get_objective(stored), rank_study(stored, settings)
-    trials = _list_trials(stored, ranking, objective, settings)
+    terms = read_stored_terms(settings.studies_folder, stored.id)
+    trials = list_study_trials(
+        stored, ranking, number_trials(stored), objective, open_study_corpus(terms.corpus, settings)
+    )
+    objectives = terms.objectives if len(terms.objectives) > 1 else DEFAULT_OBJECTIVES
     return StudyDetail(
         summary=summarise_study(stored, settings),
         families=tuple(list_best_trials(ranking, stored, objective)) if ranking else (),
         progress=tuple(_trace_progress(trials, objective)),
         importance=tuple(StudyReader(settings.study_database).rank_parameters(stored.id)),
-        front=find_study_front(ranking, trials, DEFAULT_OBJECTIVES, objective) if ranking else None,
+        front=find_study_front(ranking, trials, objectives, objective) if ranking else None,
         ended_early=tuple(
             _describe_end(outcome, objective) for outcome in stored.outcomes if outcome.state in ENDED_EARLY
         ),
         trials=trials,
     )
-
-
-def _list_trials(
-    stored: StoredStudy, ranking: Ranking | None, objective: Objective, settings: Settings
-) -> tuple[StudyTrial, ...]:
-    numbers = number_trials(stored)
-    terms = read_stored_terms(settings.studies_folder, stored.id)
-    vocabulary_size = None
-    with suppress(CorpusError, StorageError):
-        vocabulary_size = len(open_corpus(terms.corpus, settings.corpus_store).vocabulary)
-    return list_study_trials(stored, ranking, numbers, objective, vocabulary_size)
 
 
 def explain_end(

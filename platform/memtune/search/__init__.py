@@ -6,12 +6,13 @@ from memtune.search.objectives import DEFAULT_OBJECTIVES, SIZE_UNITS, ObjectiveN
 from memtune.search.outage_buffer import StorageUnavailableError
 from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.proposals import Proposals
-from memtune.search.samplers import SamplerConfig, check_sampler
+from memtune.search.samplers import MULTI_OBJECTIVE_KINDS, MultiObjective, SamplerConfig, check_sampler
 from memtune.search.study_lease import Holder, Lease
 from memtune.search.study_reader import REPEATS_SUFFIX, StoredStudy, StudyReader
 
 __all__ = [
     "DEFAULT_OBJECTIVES",
+    "MULTI_OBJECTIVE_KINDS",
     "REPEATS_SUFFIX",
     "RULES",
     "SIZE_UNITS",
@@ -19,6 +20,7 @@ __all__ = [
     "EarlyStopping",
     "Holder",
     "Lease",
+    "MultiObjective",
     "ObjectiveName",
     "Outcome",
     "ParameterImportance",

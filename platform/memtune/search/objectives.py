@@ -23,14 +23,16 @@ SIZE_UNITS: Mapping[ObjectiveName, str] = {
 }
 
 
-def compute_coordinate(objective: ObjectiveName, quantity: float) -> float:
-    """The coordinate of a cost or a size, lower is better; infinite for no throughput.
+def compute_coordinate(objective: ObjectiveName, quantity: float | None) -> float:
+    """The coordinate of a cost or a size, lower is better; infinite for an unknown one.
 
     >>> compute_coordinate("parameters", 1024), compute_coordinate("tokens_per_second", 1024)
     (10.0, -10.0)
     """
+    if quantity is None:
+        return math.inf
     if objective == "value":
         return quantity
     if objective == "tokens_per_second":
-        return -math.log2(quantity) if quantity > 0 else math.inf
+        return -math.log2(quantity)
     return math.log2(max(1.0, quantity))

@@ -1,8 +1,9 @@
 """A study as its file defines it, and a resolved study, whose corpus and spaces are open and checked."""
 
+import json
 import math
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -14,18 +15,24 @@ from memtune.corpora import Corpus, open_corpus
 from memtune.errors import ConfigurationError, StudyError, did_you_mean
 from memtune.models import MODELS
 from memtune.search import (
+    MULTI_OBJECTIVE_KINDS,
     REPEATS_SUFFIX,
     AnyEarlyStopping,
+    MultiObjective,
+    ObjectiveName,
+    Outcome,
     Proposals,
     Rule,
     SamplerConfig,
     check_sampler,
+    compute_coordinate,
 )
 from memtune.search.early_stopping import NoEarlyStoppingConfig
 from memtune.search.warm_start import list_warm_start_points
 from memtune.settings import Settings
 from memtune.spaces import (
     Chooser,
+    FittedSize,
     RandomChooser,
     Scalar,
     SizeKind,
@@ -39,13 +46,14 @@ from memtune.spaces import (
 )
 from memtune.storage.folder import Folder
 from memtune.studies.gpu_share import compute_gpu_bytes, compute_gpu_share
-from memtune.studies.study_terms import TERMS_FILE, Budget, Prices, Repeats, Resources
+from memtune.studies.study_terms import TERMS_FILE, Budget, ChampionLimits, Prices, Repeats, Resources
 from memtune.studies.toml_files import read_toml
 from memtune.tasks import AnyTask, open_task
 from memtune.training import (
     MemoryEstimate,
     TrainingConfig,
     TrialConfig,
+    compute_sizes,
     estimate_memory,
     find_longest_row,
     measure_available_bytes,
@@ -97,6 +105,9 @@ class Study(Value):
     training: dict[str, Any] = Field(default_factory=dict)
     seed: int = 0
     sampler: SamplerConfig = SamplerConfig()
+    objectives: tuple[ObjectiveName, ...] = Field(
+        default=("value",), description="what the sampler makes good: the value, and sizes of the models"
+    )
     points: Literal["papers"] | tuple[Point, ...] = Field(
         default=(), description="configurations to try first, as values by dotted field"
     )
@@ -111,6 +122,9 @@ class Study(Value):
     repeats: Repeats = Repeats()
     baseline: str | None = None
     """The family whose best trial the winner is tested against; default: lstm where the study has it."""
+    champion: ChampionLimits = Field(
+        default=ChampionLimits(), description="limits within which the best value is the study's best"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -124,6 +138,27 @@ class Study(Value):
         if self.budget.money is not None and self.prices is None:
             raise ValueError(
                 "budget.money needs [prices], such as cpu_hour = 0.04 and gpu_hour = 1.2 in currency per hour"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_objectives(self) -> Self:
+        named = f"objectives = {json.dumps(self.objectives)}"
+        if "value" not in self.objectives or len(set(self.objectives)) < len(self.objectives):
+            raise ValueError(
+                f'{named} must name "value" and each objective once; write ["value", "parameters"]'
+            )
+        if len(self.objectives) == 1:
+            return self
+        if self.sampler.kind not in MULTI_OBJECTIVE_KINDS:
+            kinds = ", ".join(f'"{kind}"' for kind in MULTI_OBJECTIVE_KINDS)
+            raise ValueError(
+                f'sampler.kind = "{self.sampler.kind}" has one objective; with {named} choose one of {kinds}'
+            )
+        if self.early_stopping.kind != "none":
+            raise ValueError(
+                f'early_stopping.kind = "{self.early_stopping.kind}" compares trials by their value alone '
+                f"and would stop the small models of the front; with {named} leave [early_stopping] out"
             )
         return self
 
@@ -176,6 +211,19 @@ class ResolvedStudy:
             return training.tokens
         return math.ceil((training.epochs or 0) * self.open_task().epoch_tokens)
 
+    def list_within_limits(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The outcomes within the limits of [champion]; all where none is."""
+        limits = self.study.champion
+        within = [
+            outcome
+            for outcome in outcomes
+            if limits.are_met(
+                compute_sizes(make_trial_config(outcome.configuration), self.corpus),
+                outcome.usage.tokens_per_second,
+            )
+        ]
+        return within or list(outcomes)
+
     def open_task(self) -> AnyTask:
         """The study's task on its corpus. Raises CorpusError or ConfigurationError where it lacks data."""
         sample = self.sample(RandomChooser(self.study.seed))
@@ -201,7 +249,23 @@ class ResolvedStudy:
             self.measure_size,
             guard,
             self.list_initial_points() if repeats is None else (),
+            self._make_multi_objective() if repeats is None else None,
         )
+
+    def _make_multi_objective(self) -> MultiObjective | None:
+        """The objectives for samplers; None for the value alone."""
+        count = len(self.study.objectives)
+        return MultiObjective(count, self.compute_objectives) if count > 1 else None
+
+    def compute_objectives(self, outcome: Outcome) -> list[float]:
+        """The objectives of a complete trial, lower is better (`compute_coordinate`)."""
+        sizes = compute_sizes(make_trial_config(outcome.configuration), self.corpus)
+        quantities = {
+            **sizes.model_dump(),
+            "value": outcome.value,
+            "tokens_per_second": outcome.usage.tokens_per_second,
+        }
+        return [compute_coordinate(name, quantities[name]) for name in self.study.objectives]
 
     def list_initial_points(self) -> list[dict[str, Scalar]]:
         """The parameters, by name, of the configurations that are tried first.
@@ -238,12 +302,13 @@ class ResolvedStudy:
     def id(self) -> str:
         """The name and a digest: the same terms on the same corpus are the same study on every machine.
 
-        Budgets, prices, resources and repeats may change between runs of one study and are left out.
+        Budgets, prices, resources, repeats and the rule for the champion may change between runs of one study
+        and are left out. The value as only objective is left out too, as in studies of earlier versions.
         """
-        terms = self.study.model_dump(
-            mode="json",
-            exclude={"budget", "prices", "resources", "repeats", "baseline", "name", "question"},
-        )
+        changeable = {"budget", "prices", "resources", "repeats", "baseline", "champion", "name", "question"}
+        terms = self.study.model_dump(mode="json", exclude=changeable)
+        if self.study.objectives == ("value",):
+            del terms["objectives"]
         return f"{self.study.name}-{digest(terms, self.space.describe(), self.corpus.digest)[:8]}"
 
     def compute_average_gpus(self, gpu_bytes: int | None) -> float:
@@ -382,12 +447,31 @@ def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy
         )
     resolved = ResolvedStudy(study, combine_spaces(spaces), corpus, settings)
     check_sampler(study.sampler, resolved.space)
+    _check_objectives_vary(path, resolved, families)
     resolved.list_initial_points()
     resolved.open_task()
     resolved.check_budget()
     if problem := study.early_stopping.get_problem(resolved.trial_tokens):
         raise StudyError(f"{path}: {problem}")
     return resolved
+
+
+def _check_objectives_vary(path: Path, resolved: ResolvedStudy, families: Collection[str]) -> None:
+    """Raise StudyError for an objective that is equal for all models, or that models do not have."""
+    objectives = resolved.study.objectives
+    counting = [family for family in families if not MODELS[family].is_trained_by_gradient]
+    if len(objectives) > 1 and counting:
+        raise StudyError(
+            f"{path}: objectives = {json.dumps(objectives)} compares networks, and {', '.join(counting)} "
+            "learns by counting and has no parameters; take it out of the spaces"
+        )
+    for parameter in resolved.space.parameters():
+        leaf = parameter.leaf
+        if isinstance(leaf, FittedSize) and leaf.size_kind in objectives:
+            raise StudyError(
+                f"{path}: [{parameter.field}] {leaf.name} = {leaf.target} makes the objective "
+                f'"{leaf.size_kind}" equal for all models; sample the field, or take the objective out'
+            )
 
 
 def check_spaces(path: Path, study: Study, vocabulary_size: int) -> list[Space]:

@@ -280,7 +280,8 @@ class _StudyRun:
         self, proposals: Proposals, records: StudyRecords, resume: bool
     ) -> tuple[list[Outcome], list[Trial]]:
         """Run the best configurations under further seeds; return their outcomes and those left open."""
-        best = select_best_outcomes(proposals.list_outcomes(), self._study.repeats.best)
+        within_limits = self._resolved.list_within_limits(proposals.list_outcomes())
+        best = select_best_outcomes(within_limits, self._study.repeats.best)
         if not best:
             return [], []
         terms, first = self._study.repeats, self._study.seed

@@ -1,4 +1,4 @@
-"""The terms of a study that may change between its runs: budget, resources and repeats."""
+"""The terms of a study that may change between its runs: budget, prices, resources, repeats, champion."""
 
 import math
 import re
@@ -6,13 +6,16 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from memtune.search import ObjectiveName
 from memtune.storage.folder import Folder
+from memtune.training import TrialSizes
 from memtune.usage import NodeSeconds, Usage
 from memtune.values import Value, parse
 
 __all__ = [
     "TERMS_FILE",
     "Budget",
+    "ChampionLimits",
     "GpuShare",
     "Price",
     "Prices",
@@ -108,6 +111,35 @@ class Prices(Price):
         )
 
 
+class ChampionLimits(Value):
+    """The rule by which a study chooses its best configuration: the best value within these limits."""
+
+    max_parameters: int | None = Field(default=None, ge=1)
+    max_multiply_adds: int | None = Field(default=None, ge=1, description="per token")
+    max_state: int | None = Field(default=None, ge=1, description="numbers carried from word to word")
+    max_memory: ByteSize | None = Field(default=None, description="estimated bytes in training")
+    min_tokens_per_second: float | None = Field(default=None, gt=0, description="trained, per core")
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a limit."""
+        return any(limit is not None for limit in self.model_dump().values())
+
+    def are_met(self, sizes: TrialSizes, tokens_per_second: float | None) -> bool:
+        """Whether a trial is within all limits; an unknown amount is not."""
+        amounts = {**sizes.model_dump(), "tokens_per_second": tokens_per_second}
+        for name, limit in self.model_dump(exclude_none=True).items():
+            bound, _, quantity = name.partition("_")
+            amount = amounts[quantity]
+            if amount is None or (amount > limit if bound == "max" else amount < limit):
+                return False
+        return True
+
+    def __str__(self) -> str:
+        """The limits as in a study file."""
+        return ", ".join(f"{name} = {limit:,}" for name, limit in self.model_dump(exclude_none=True).items())
+
+
 class Resources(Value):
     """The resources of one trial."""
 
@@ -152,6 +184,8 @@ class StoredTerms(Value):
     question: str = ""
     corpus: str = ""
     prices: Prices | None = None
+    objectives: tuple[ObjectiveName, ...] = ("value",)
+    champion: ChampionLimits = ChampionLimits()
 
 
 def read_stored_terms(studies_folder: str, study: str) -> StoredTerms:

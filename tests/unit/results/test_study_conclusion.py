@@ -10,7 +10,9 @@ from memtune.api import run_search
 from memtune.errors import CheckpointError, StudyError, TrackingError
 from memtune.results.comparison import compare, find_champions
 from memtune.results.model_evaluation import evaluate_model
+from memtune.results.study_catalogue import list_studies
 from memtune.results.study_conclusion import rank_outcomes
+from memtune.results.study_detail import show_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.study import load_study, resolve_study
@@ -72,6 +74,11 @@ def test_the_mean_over_seeds_is_the_same_number_everywhere(
     figure = winner.estimate.describe("perplexity", 3)
     assert "mean of 3 seeds, 95 % interval" in figure
     assert champion.summary == f"validation perplexity {figure}"
+    detail = show_study("layers", settings)
+    for shown in (list_studies(settings)[0].best, detail.best, detail.families[0]):
+        assert shown is not None
+        assert shown.estimate == winner.estimate
+        assert shown.interval == winner.estimate.compute_interval("perplexity")
     row = compare("tiny", settings=settings).rows[0]
     assert (row.place, row.trial) == (1, winner.best.identity)
     assert row.ranked_figure == pytest.approx(mean)
@@ -153,3 +160,51 @@ def test_a_baseline_is_a_family_of_the_study(study_file: Path, settings: Setting
     study_file.write_text('baseline = "lstn"\n' + study_file.read_text())
     with pytest.raises(StudyError, match=r'baseline = "lstn" is no family.*did you mean "lstm"'):
         resolve_study(study_file, load_study(study_file), settings)
+
+
+LIMITED = """
+[sampler]
+kind = "nsga2"
+startup_trials = 2
+
+[repeats]
+best = 1
+seeds = 2
+
+[champion]
+max_state = 12
+"""
+
+
+def test_the_best_value_within_the_limits_of_a_study_is_its_best(
+    study_file: Path, settings: Settings
+) -> None:
+    """Widths of 4 and 8 with one or two layers have states of 8 to 32."""
+    text = study_file.read_text().replace("[training]", 'objectives = ["value", "state"]\n[training]', 1)
+    study_file.write_text(text.replace("trials = 4", "trials = 8") + LIMITED)
+    result = run_search(study_file, settings=settings, executor=InProcessExecutor())
+    detail = show_study("layers", settings)
+    assert detail.best is not None
+    assert detail.front is not None
+    states = {trial.number: trial.sizes.state for trial in detail.trials if trial.sizes}
+    assert states[detail.best.number] == 8
+    assert max(states.values()) > 12
+    assert detail.best.estimate.seeds == 2
+    assert detail.front.objectives == ("value", "state")
+    assert detail.summary.champion_rule == "the best value within [champion] max_state = 12"
+    assert result.conclusion is not None
+    assert result.conclusion.statements[0].endswith(
+        "study's best: the best value within [champion] max_state = 12"
+    )
+    (champion,) = find_champions("tiny", settings)
+    assert champion.trial in {trial.identity for trial in detail.trials if trial.number == detail.best.number}
+
+
+def test_a_study_whose_limits_no_configuration_meets_takes_the_best_value_and_says_so(
+    study_file: Path, settings: Settings
+) -> None:
+    study_file.write_text(study_file.read_text() + "[champion]\nmax_state = 2\n")
+    result = run_search(study_file, settings=settings, executor=InProcessExecutor())
+    assert result.conclusion is not None
+    assert "because no configuration is within [champion] max_state = 2" in result.conclusion.statements[0]
+    assert len(find_champions("tiny", settings)) == 1

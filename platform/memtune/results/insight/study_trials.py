@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from memtune.corpora import Corpus
 from memtune.objective import Objective, compute_figure
 from memtune.results.selection import Ranking
 from memtune.search import Outcome, StoredStudy
@@ -42,7 +43,7 @@ class StudyTrial(Value):
     tokens_per_second: float | None
     """Trained tokens per second of a reserved core; None where nothing was measured."""
     sizes: TrialSizes | None
-    """None where the corpus, which has the size of the vocabulary, is not known any more."""
+    """None where the corpus is not in the store any more."""
     fields: dict[str, Any]
     """The fields of the configuration, by dotted name, in which the study's trials differ."""
 
@@ -52,7 +53,7 @@ def list_study_trials(
     ranking: Ranking | None,
     numbers: Mapping[str, int],
     objective: Objective,
-    vocabulary_size: int | None,
+    corpus: Corpus | None,
 ) -> tuple[StudyTrial, ...]:
     """The trials of a study by number, then its repeats."""
     places = {} if ranking is None else _number_places(ranking)
@@ -64,7 +65,6 @@ def list_study_trials(
         config, number = TrialConfig.model_validate(outcome.configuration), numbers[outcome.identity]
         suffix = f" seed {config.seed}" if outcome.identity in repeats else ""
         cost = min(outcome.curve.values(), default=None)
-        seconds = outcome.usage.cpu_seconds
         fields = dict(flatten(config.model_dump(mode="json")))
         return StudyTrial(
             number=number,
@@ -80,10 +80,10 @@ def list_study_trials(
             cost=cost,
             figure=None if cost is None else compute_figure(objective, cost),
             tokens=max(outcome.curve, default=0),
-            cpu_hours=seconds / 3600,
+            cpu_hours=outcome.usage.cpu_seconds / 3600,
             gpu_hours=outcome.usage.gpu_seconds / 3600,
-            tokens_per_second=outcome.usage.tokens / seconds if seconds and outcome.usage.tokens else None,
-            sizes=None if vocabulary_size is None else compute_sizes(config, vocabulary_size),
+            tokens_per_second=outcome.usage.tokens_per_second,
+            sizes=None if corpus is None else compute_sizes(config, corpus),
             fields={name: fields[name] for name in varying if name in fields},
         )
 

@@ -1,0 +1,117 @@
+"""A study in detail as data frames, tables and figures."""
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from memtune.api import run_search
+from memtune.cli import app
+from memtune.reports.family_marks import MARKERS, assign_marks
+from memtune.reports.insight_figures import FIGURES, draw_front, write_figures
+from memtune.reports.study_tables import describe_best, family_best_table, front_table, importance_table
+from memtune.results.study_detail import StudyDetail, show_study
+from memtune.settings import Settings
+from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.training.devices import has_bfloat16_instructions
+
+RNN_TOML = """
+[model]
+family = "rnn"
+width = { choice = [4, 6, 8] }
+
+[training.optimiser]
+kind = "sgd"
+learning_rate = { float = [0.1, 1.0], log = true }
+"""
+REPEATS = "\n[repeats]\nbest = 2\nseeds = 2\n"
+runner = CliRunner()
+
+
+@pytest.fixture
+def detail(study_file: Path, settings: Settings) -> StudyDetail:
+    """A study of two families with twelve trials and two repeats."""
+    study_file.with_name("rnn.toml").write_text(RNN_TOML)
+    text = study_file.read_text().replace('["space.toml"]', '["space.toml", "rnn.toml"]')
+    study_file.write_text(text.replace("trials = 4", "trials = 12") + REPEATS)
+    run_search(study_file, settings=settings, executor=InProcessExecutor())
+    return show_study("layers", settings)
+
+
+def test_a_study_is_two_data_frames_and_three_tables_and_five_figures(
+    detail: StudyDetail, tmp_path: Path
+) -> None:
+    """One test for all, because the study takes seconds."""
+    frame, curves = detail.to_frame(), detail.curves()
+    assert len(frame) == 14
+    assert frame.is_repeat.sum() == 2
+    assert set(frame.loc[frame.family == "rnn", "model.width"]) <= {4, 6, 8}
+    assert (frame.parameters > 0).all()
+    assert len(curves) == 14 * 3
+    assert curves.groupby("name").cost.min().min() == pytest.approx(frame.cost.min())
+
+    assert detail.best is not None
+    assert detail.front is not None
+    assert describe_best(detail.summary).startswith(f"best: {detail.best.name}, validation perplexity")
+    assert family_best_table(detail).row_count == 2
+    assert front_table(detail).row_count == len(detail.front.front) > 0
+    assert importance_table(detail).row_count > 0
+    assert sum(found.importance for found in detail.importance) == pytest.approx(1.0)
+
+    assert write_figures(detail, tmp_path / "figures") == list(FIGURES)
+    for name in FIGURES:
+        assert ET.parse(tmp_path / "figures" / f"{name}.svg").getroot().tag.endswith("svg")
+        assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    figure = draw_front(detail)
+    assert figure is not None
+    _, labels = figure.axes[0].get_legend_handles_labels()
+    assert labels == ["lstm", "rnn", "front", f"best: {detail.best.name}"]
+
+    shown = runner.invoke(app, ["study", "show", "layers", "--figures", str(tmp_path / "again")])
+    assert shown.exit_code == 0
+    for words in ("best of each family", "importance of parameters", "Pareto front", "best so far"):
+        assert words in shown.output
+    assert len(list((tmp_path / "again").iterdir())) == 2 * len(FIGURES)
+
+
+def test_a_study_without_a_validation_has_neither_best_nor_figures(
+    tmp_path: Path, detail: StudyDetail
+) -> None:
+    empty = detail.model_copy(
+        update={
+            "summary": detail.summary.model_copy(update={"best": None}),
+            "families": (),
+            "progress": (),
+            "importance": (),
+            "front": None,
+            "trials": (),
+        }
+    )
+    assert write_figures(empty, tmp_path / "figures") == []
+    assert describe_best(empty.summary) == "no trial has reached a validation"
+    assert len(empty.curves()) == len(empty.to_frame()) == 0
+    assert front_table(empty).row_count == 0
+
+
+def test_families_have_marks_that_differ_without_colours() -> None:
+    families = [f"family {number}" for number in range(len(MARKERS))]
+    marks = assign_marks(families)
+    assert len({mark.marker for mark in marks.values()}) == len(MARKERS) >= 16
+    assert assign_marks(["rnn", "lstm"]) == assign_marks(["lstm", "rnn", "lstm"])
+
+
+@pytest.mark.skipif(not has_bfloat16_instructions(), reason="this processor has no bfloat16 instructions")
+def test_a_study_that_searches_in_bfloat16_is_decided_by_its_repeats_in_float32(
+    study_file: Path, settings: Settings
+) -> None:
+    text = study_file.read_text().replace("tokens = 900", 'tokens = 900\nprecision = "bfloat16"')
+    study_file.write_text(f'{text}{REPEATS}precision = "float32"\n')
+    run_search(study_file, settings=settings, executor=InProcessExecutor())
+    found = show_study("layers", settings)
+    repeats = [trial for trial in found.trials if trial.is_repeat]
+    assert {trial.fields["training.precision"] for trial in repeats} == {"float32"}
+    assert sorted(trial.seed for trial in repeats) == [0, 0, 1, 1]
+    assert found.best is not None
+    assert found.best.estimate.seeds == 2
+    assert {trial.is_repeat for trial in found.trials if trial.place == 1} == {True}

@@ -1,0 +1,138 @@
+"""Samplers with several objectives: they find the front, and a resumed study proposes the same."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+from optuna.trial import TrialState, create_trial
+
+from memtune.results.insight.pareto import compute_hypervolume, find_front
+from memtune.search import MultiObjective, Outcome, Proposals, SamplerConfig, compute_coordinate
+from memtune.search.optuna_trials import CONFIGURATION_KEY, IDENTITY_KEY, REFUSAL_KEY
+from memtune.search.samplers.objective_values import attach_objectives
+from memtune.spaces import Space, read_space
+from memtune.values import digest
+
+# The front is x from 0 to 1 with every z_i = 0: the value falls and the size grows with x.
+FRONT_TOML = "[model]\n" + "".join(f"{name} = {{ float = [0.0, 1.0] }}\n" for name in ("x", "z1", "z2", "z3"))
+BRANCH_TOML = (
+    '[model]\none_of = "kind"\n[model.wide]\nx = { float = [0.0, 1.0] }\n'
+    "[model.deep]\nx = { float = [0.0, 1.0] }\nz1 = { float = [0.0, 1.0] }\n"
+)
+REFERENCE = (2.0, 2.0)
+TRIALS = 60
+
+
+def compute_objectives(configuration: dict[str, Any]) -> tuple[float, float]:
+    model = configuration["model"]
+    distance = sum(amount for name, amount in model.items() if name.startswith("z"))
+    return (1 - model["x"]) ** 2 + distance, model["x"] ** 2 + distance
+
+
+def measure(outcome: Outcome) -> Sequence[float]:
+    assert outcome.value == compute_objectives(outcome.configuration)[0]
+    return compute_objectives(outcome.configuration)
+
+
+def open_proposals(
+    url: str,
+    kind: Any,
+    seed: int = 0,
+    toml: str = FRONT_TOML,
+    refuse: Callable[[dict[str, Any]], str | None] = lambda configuration: None,
+) -> Proposals:
+    space: Space = read_space(toml, "space.toml")
+    return Proposals(
+        url,
+        "s",
+        space,
+        SamplerConfig(kind=kind, seed=seed, startup_trials=8),
+        lambda configuration: digest(configuration)[:16],
+        refuse,
+        objectives=MultiObjective(2, measure),
+    )
+
+
+def drive(proposals: Proposals, trials: int) -> None:
+    waiting = proposals.list_unfinished()
+    while waiting or len(proposals.list_outcomes()) < trials:
+        proposal = waiting.pop() if waiting else proposals.ask()
+        assert proposal is not None
+        value, _ = compute_objectives(proposal.configuration)
+        proposals.report(proposal.number, 10, value)
+        proposals.complete(proposal.number, value)
+
+
+def measure_hypervolume(proposals: Proposals) -> float:
+    points = [compute_objectives(outcome.configuration) for outcome in proposals.list_outcomes()]
+    return compute_hypervolume([points[place] for place in find_front(points)], REFERENCE)
+
+
+def run_seeds(tmp_path: Path, kind: str) -> float:
+    volumes = []
+    for seed in range(3):
+        proposals = open_proposals(f"journal://{tmp_path}/{kind}-{seed}", kind, seed)
+        drive(proposals, TRIALS)
+        volumes.append(measure_hypervolume(proposals))
+    return mean(volumes)
+
+
+@pytest.mark.parametrize("kind", ["tpe", "nsga2"])
+def test_a_sampler_finds_a_better_front_than_random_draws(tmp_path: Path, kind: str) -> None:
+    assert run_seeds(tmp_path, kind) > run_seeds(tmp_path, "random") + 0.1
+
+
+@pytest.mark.parametrize("toml", [FRONT_TOML, BRANCH_TOML], ids=["flat", "branches"])
+@pytest.mark.parametrize("kind", ["tpe", "nsga2", "random", "qmc"])
+def test_a_study_reopened_before_each_trial_proposes_the_same(tmp_path: Path, kind: str, toml: str) -> None:
+    whole, again = (f"journal://{tmp_path}/{name}" for name in ("whole", "again"))
+    drive(open_proposals(whole, kind, toml=toml), 20)
+    for trials in range(1, 21):
+        drive(open_proposals(again, kind, toml=toml), trials)
+    results = [
+        [replace(found, number=0) for found in open_proposals(url, kind, toml=toml).list_outcomes()]
+        for url in (whole, again)
+    ]
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("kind", ["tpe", "nsga2"])
+def test_refused_configurations_are_avoided_although_they_are_small(tmp_path: Path, kind: str) -> None:
+    def refuse(configuration: dict[str, Any]) -> str | None:
+        return "too small" if configuration["model"]["x"] < 0.5 else None
+
+    proposals = open_proposals(f"journal://{tmp_path}/study", kind, refuse=refuse)
+    drive(proposals, 40)
+    assert len(proposals.list_rejected()) < 25  # random draws refuse as many as they start
+
+
+def test_a_refused_trial_and_an_unknown_objective_count_as_the_worst() -> None:
+    def trial(value: float, size: float, **attributes: object) -> Any:
+        stored = {IDENTITY_KEY: "", CONFIGURATION_KEY: {"size": size}, **attributes}
+        return create_trial(value=value, user_attrs=stored)
+
+    trials = [
+        trial(1.0, 4.0),
+        trial(3.0, 2.0),
+        trial(2.0, float("inf")),
+        trial(0.5, 0.1, **{REFUSAL_KEY: "too small"}),
+    ]
+    running = create_trial(state=TrialState.RUNNING)
+    for number, found in enumerate(trials):
+        found.number = number
+    objectives = MultiObjective(2, lambda outcome: (outcome.value or 0.0, outcome.configuration["size"]))
+    *attached, last = attach_objectives([*trials, running], objectives)
+    assert [found.values for found in attached] == [[1.0, 4.0], [3.0, 2.0], [2.0, 4.0], [3.0, 4.0]]
+    assert last is running
+    assert trials[0].values == [1.0]
+
+
+def test_half_the_size_is_one_step_at_every_size() -> None:
+    coordinates = [compute_coordinate("parameters", size) for size in (1_000_000, 500_000, 1000, 500)]
+    assert coordinates[0] - coordinates[1] == pytest.approx(1.0)
+    assert coordinates[2] - coordinates[3] == pytest.approx(1.0)
+    assert compute_coordinate("tokens_per_second", 200) < compute_coordinate("tokens_per_second", 100)
+    assert compute_coordinate("memory", None) == float("inf")
