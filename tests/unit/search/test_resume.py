@@ -107,15 +107,17 @@ def cut_journal(journal: Path, before: int) -> list[str]:
     return urls
 
 
-def test_a_kill_while_a_trial_is_being_stopped_leaves_it_stopped(open_study, tmp_path):
+@pytest.mark.parametrize(("method", "state"), [("prune", "stopped"), ("pause", "paused")])
+def test_a_kill_while_a_trial_is_being_stopped_or_paused_leaves_it_so(open_study, tmp_path, method, state):
     journal = tmp_path / "study"
     proposals = open_study(url=f"journal://{journal}")
     number = proposals.ask().number
     before = len(journal.read_bytes().splitlines())
-    proposals.prune(number, STOPPED, 100, 5.0)
+    getattr(proposals, method)(number, STOPPED, 100, 5.0)
     found = [open_study(url=url).list_outcomes() for url in cut_journal(journal, before)]
     assert len(found) > 1
     assert all(outcomes == proposals.list_outcomes() for outcomes in found)
+    assert proposals.list_outcomes()[0].state == state
 
 
 @pytest.mark.parametrize("why", ["duplicate", "refused"])
@@ -170,18 +172,6 @@ def test_proposals_asked_at_once_differ(open_study):
     drive(proposals)
     asked = [proposals.ask() for _ in range(4)]
     assert len({proposal.identity for proposal in asked}) == 4
-
-
-def test_a_kill_while_a_trial_is_being_paused_leaves_it_paused(open_study, tmp_path):
-    journal = tmp_path / "study"
-    proposals = open_study(url=f"journal://{journal}")
-    number = proposals.ask().number
-    before = len(journal.read_bytes().splitlines())
-    proposals.pause(number, STOPPED, 100, 5.0)
-    found = [open_study(url=url).list_outcomes() for url in cut_journal(journal, before)]
-    assert len(found) > 1
-    assert all(outcomes == proposals.list_outcomes() for outcomes in found)
-    assert proposals.list_outcomes()[0].state == "paused"
 
 
 def test_a_paused_trial_is_unfinished_again_once_it_is_resumed(open_study):
