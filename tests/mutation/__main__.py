@@ -1,7 +1,8 @@
 """Mutation testing: runs a seeded sample of a package's mutants with its unit tests, and lists the survivors.
 
-    pip install mutmut==3.8.1   # in an environment that can import memtune's dependencies
-    python -m tests.mutation search --size 150 --seed 0 --mutmut PATH/TO/mutmut --work FOLDER
+    python -m tests.mutation search --size 150 --seed 0 --work FOLDER
+
+It runs in an environment with mutmut 3.8.1 and memtune's dependencies.
 
 The sample has mutants of every module, in proportion to their number. With `--all MODULE`, all mutants of a
 module are in it. mutmut runs a mutant with those tests of the package that call the mutated function.
@@ -14,31 +15,49 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import chdir
+from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MIN_PER_MODULE = 3
-SLOW_SEARCH_TESTS = ("samplers", "simulation")
+STUDY_RUNS = ("result_cache", "in_process_executor", "study_run", "trial_worker")
+"""Modules of studies/ whose tests train models, which takes a minute."""
 PACKAGES = {
     "search": (
-        "search/*.py",
+        ["search/*.py"],
         ["search/samplers/*", "search/early_stopping/*"],
-        ["tests/unit/search", *(f"--ignore=tests/unit/search/test_{name}.py" for name in SLOW_SEARCH_TESTS)],
+        ["tests/unit/search", "-k", "not samplers and not simulation and not gp and not cmaes and not nsga2"],
     ),
-    "samplers": ("search/samplers/*.py", [], ["tests/unit/search/test_samplers.py"]),
+    "samplers": (["search/samplers/*.py"], [], ["tests/unit/search/test_samplers.py"]),
     "early_stopping": (
-        "search/early_stopping/*.py",
+        ["search/early_stopping/*.py"],
         [],
         ["tests/unit/search/early_stopping", "tests/contracts/test_early_stopping.py"],
     ),
-    "studies": ("studies/*.py", [], ["tests/unit/studies"]),
-    "tracking": ("tracking/*.py", [], ["tests/unit/tracking"]),
+    "studies": (
+        ["studies/*.py"],
+        [f"studies/{name}.py" for name in STUDY_RUNS],
+        [
+            "tests/unit/studies",
+            "-k",
+            "not result_cache and not in_process_executor and not interrupted_studies and not paused_trials",
+        ],
+    ),
+    "study_runs": ([f"studies/{name}.py" for name in STUDY_RUNS], [], ["tests/unit/studies"]),
+    "tracking": (
+        ["tracking/*.py"],
+        ["tracking/mlflow_ui.py"],
+        ["tests/unit/tracking", "-k", "not mlflow_ui"],
+    ),
+    "mlflow_ui": (["tracking/mlflow_ui.py"], [], ["tests/unit/tracking/test_mlflow_ui.py"]),
     "checkpoint": (
-        "training/checkpoint.py",
+        ["training/checkpoint.py"],
         [],
-        [f"tests/unit/training/test_{name}.py" for name in ("checkpoint", "crafted_checkpoints", "resuming")],
+        [f"tests/unit/training/test_{name}.py" for name in ("checkpoint", "crafted_checkpoints")],
     ),
 }
 """Of each package the sources, sources that belong to another package, and the tests that concern it."""
@@ -46,7 +65,7 @@ RESULTS = {0: "survived", 1: "killed", 3: "killed", 33: "without a test", None: 
 """Exit codes of mutmut; a mutant with any other was killed by a signal or by its time limit."""
 
 
-def copy_repository(work: Path, sources: str, others: Sequence[str], tests: Sequence[str]) -> None:
+def copy_repository(work: Path, sources: Sequence[str], others: Sequence[str], tests: Sequence[str]) -> None:
     """Copy the repository to `work`, with memtune in src/, where mutmut expects it, and mutmut's settings."""
     # Python looks no more into a folder of PYTHONPATH that is missing when it starts.
     (work / "mutants" / "src").mkdir(parents=True)
@@ -57,7 +76,7 @@ def copy_repository(work: Path, sources: str, others: Sequence[str], tests: Sequ
     project = (work / "pyproject.toml").read_text().replace('pythonpath = ["platform"', 'pythonpath = ["src"')
     settings = {
         "source_paths": ["src"],
-        "only_mutate": [f"src/memtune/{sources}"],
+        "only_mutate": [f"src/memtune/{source}" for source in sources],
         "do_not_mutate": [f"src/memtune/{other}" for other in others],
         "pytest_add_cli_args_test_selection": list(tests),
         "pytest_add_cli_args": ["-p", "no:cacheprovider"],
@@ -67,12 +86,28 @@ def copy_repository(work: Path, sources: str, others: Sequence[str], tests: Sequ
     (work / "pyproject.toml").write_text("\n".join([project, "[tool.mutmut]", *lines, ""]))
 
 
-def run_mutmut(command: str, work: Path, names: Sequence[str]) -> int:
-    """Run mutants by name on one core; return mutmut's exit code."""
+def list_mutants(work: Path, sources: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The names of all mutants of a package."""
+    # Imported here: the tests of this module run without mutmut.
+    from mutmut.mutation.file_mutation import mutate_file_contents  # type: ignore[import-not-found]
+    from mutmut.utils.format_utils import get_mutant_name  # type: ignore[import-not-found]
+
+    found: list[str] = []
+    for path in sorted((work / "src" / "memtune").rglob("*.py")):
+        name = str(path.relative_to(work / "src" / "memtune"))
+        if any(fnmatch(name, source) for source in sources) and not any(fnmatch(name, o) for o in others):
+            mutants = mutate_file_contents(str(path), path.read_text()).mutant_names
+            found += [get_mutant_name(path.relative_to(work), mutant) for mutant in mutants]
+    return found
+
+
+def run_mutmut(work: Path, names: Sequence[str]) -> None:
+    """Run mutants by name on one core."""
     paths = [work / "mutants" / "src", work / "mutants"]
     environment = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"}
-    arguments = [command, "run", "--max-children", "1", *names]
-    return subprocess.run(arguments, cwd=work, env={**os.environ, **environment}, check=False).returncode
+    program = "from mutmut.__main__ import cli; cli()"  # `python -m mutmut` would import the module twice
+    arguments = [sys.executable, "-c", program, "run", "--max-children", "1", *names]
+    subprocess.run(arguments, cwd=work, env={**os.environ, **environment}, check=True)
 
 
 def read_results(work: Path) -> dict[str, int | None]:
@@ -122,14 +157,15 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=150)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--all", action="append", default=[], metavar="MODULE")
-    parser.add_argument("--mutmut", default="mutmut")
     parser.add_argument("--work", type=Path, required=True, help="a new folder")
     options = parser.parse_args()
-    copy_repository(options.work, *PACKAGES[options.package])
-    # No mutant has this name: mutmut makes all mutants, finds the tests of each function, and fails.
-    run_mutmut(options.mutmut, options.work, ["none"])
-    sample = draw_sample(list(read_results(options.work)), options.size, options.seed, options.all)
-    run_mutmut(options.mutmut, options.work, sample)
+    options.work = options.work.absolute()
+    sources, others, tests = PACKAGES[options.package]
+    copy_repository(options.work, sources, others, tests)
+    with chdir(options.work):  # where mutmut finds its settings
+        mutants = list_mutants(options.work, sources, others)
+    sample = draw_sample(mutants, options.size, options.seed, options.all)
+    run_mutmut(options.work, sample)
     print_table(read_results(options.work), sample)
 
 

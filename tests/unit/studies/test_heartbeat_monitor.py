@@ -90,3 +90,9 @@ def test_the_first_token_is_progress(monitor: HeartbeatMonitor) -> None:
 def test_a_trial_that_never_started_can_be_removed(monitor: HeartbeatMonitor) -> None:
     monitor.remove(7)
     assert monitor.expired_trials() == []
+
+
+def test_the_first_token_is_progress_after_a_heartbeat_without_tokens(monitor: HeartbeatMonitor) -> None:
+    monitor.start(1)
+    assert not monitor.record_heartbeat(1, 0)
+    assert monitor.record_heartbeat(1, 1)
