@@ -10,7 +10,7 @@ from memtune.errors import ConfigurationError
 from memtune.reports.inspection.attention_figures import draw_examples, draw_pair_counts, draw_positions
 from memtune.reports.inspection.curve_figures import draw_accuracies, draw_parameter, draw_trajectories
 from memtune.reports.inspection.dependency_figure import draw_dependencies
-from memtune.reports.inspection.figure_files import iterate_line_styles, new_figure, save_figure
+from memtune.reports.inspection.figure_files import new_figure, save_figure
 from memtune.reports.inspection.link_figures import draw_link_arcs
 from memtune.reports.inspection.mistake_figure import draw_mistakes
 from memtune.results.error_overlap import OverlapRegion
@@ -142,12 +142,6 @@ def test_figures_without_anything_to_show_are_drawn(tmp_path: Path) -> None:
         )
     ):
         save_figure(figure, tmp_path / f"{place}.svg")
-
-
-def test_styles_of_lines_differ_without_their_colour() -> None:
-    styles = iterate_line_styles()
-    drawn = [next(styles) for _ in range(32)]
-    assert len({(style["marker"], style["linestyle"]) for style in drawn}) == 32
 
 
 def test_equal_figures_are_equal_files_of_the_named_format(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def draw_samples(samples: Sequence[AttentionSample], title: str) -> "Figure":
     axes.set_yticks(range(len(distances)), [str(distance) for distance in distances])
     axes.tick_params(labelsize=6.5)
     axes.set(xlabel="predicted word", ylabel=POSITION_LABEL)
-    axes.set_title(title, fontsize=9)
+    axes.set_title(f"{title} (hatched: no word)", fontsize=9)
     figure.colorbar(image, ax=axes, label="attention", pad=0.01)
     return figure
 
@@ -131,7 +131,7 @@ def draw_pair_counts(pairs: AttendedPairs) -> "Figure":
     axes.set_xticks(places, [str(row.distance) for row in pairs.by_distance])
     axes.set(xlabel=POSITION_LABEL, ylabel="mean count in the training text")
     axes.set_title(
-        f"{pairs.model}: pairs of most attended and predicted word (number above the bar)", fontsize=9
+        f"{pairs.model}\npairs of most attended and predicted word; their number is above the bar", fontsize=9
     )
     axes.margins(y=0.12)
     axes.legend(fontsize=8)

@@ -8,7 +8,8 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from memtune.objective import better_direction
-from memtune.reports.inspection.figure_files import DARK, iterate_line_styles, new_figure
+from memtune.reports.family_marks import assign_marks
+from memtune.reports.inspection.figure_files import DARK, new_figure
 from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial
 from memtune.results.inspection.trial_reports import TrialReports
 
@@ -84,17 +85,14 @@ def draw_trajectories(found: ParameterCurves) -> "Figure":
     """
     figure = new_figure(7, 4.8)
     axes = figure.add_subplot()
-    for trial, style in zip(found.trials, iterate_line_styles(), strict=False):
+    labels = [_label_trial(trial, found.trials) for trial in found.trials]
+    for trial, label in zip(found.trials, labels, strict=True):
         points = [
             (report.train_perplexity, report.valid_perplexity)
             for report in trial.reports
             if report.train_perplexity is not None and report.valid_perplexity is not None
         ]
-        if points:
-            several = sum(other.value == trial.value for other in found.trials) > 1
-            label = f"{_format_value(trial)}, trial {trial.number}" if several else _format_value(trial)
-            axes.plot(*zip(*points, strict=True), **style, markersize=4, linewidth=1.2, label=label)
-            axes.plot(*points[-1], "o", markersize=10, markerfacecolor="none", color=style["color"])
+        _draw_reports(axes, points, label, labels)
     _set_logarithmic(axes)
     axes.set(xlabel="training perplexity", ylabel="validation perplexity (lower is better)")
     axes.set_title(f"{found.study}: training leads from right to left, the ring is its end", fontsize=9)
@@ -104,8 +102,22 @@ def draw_trajectories(found: ParameterCurves) -> "Figure":
     return figure
 
 
-def _format_value(trial: ParameterTrial) -> str:
-    return f"{trial.value:g}" if isinstance(trial.value, float) else str(trial.value)
+def _label_trial(trial: ParameterTrial, trials: Sequence[ParameterTrial]) -> str:
+    """The value of a trial, with its number and seed where others have the same value."""
+    value = f"{trial.value:g}" if isinstance(trial.value, float) else str(trial.value)
+    several = sum(other.value == trial.value for other in trials) > 1
+    return f"{value}, trial {trial.number} seed {trial.seed}" if several else value
+
+
+def _draw_reports(
+    axes: "Axes", points: Sequence[tuple[float, float]], label: str, labels: Sequence[str]
+) -> None:
+    """A line through the reports of one training, with a ring around the last; nothing without reports."""
+    if points:
+        mark = assign_marks(labels)[label]
+        style = {"marker": mark.marker, "linestyle": mark.line, "color": mark.colour}
+        axes.plot(*zip(*points, strict=True), **style, markersize=5, linewidth=1.2, label=label)
+        axes.plot(*points[-1], "o", markersize=11, markerfacecolor="none", color=mark.colour)
 
 
 def _set_logarithmic(axes: "Axes") -> None:
@@ -126,16 +138,14 @@ def draw_accuracies(models: Sequence[TrialReports]) -> "Figure":
 
     figure = new_figure(7, 4.6)
     axes = figure.add_subplot()
-    for model, style in zip(models, iterate_line_styles(), strict=False):
+    labels = [f"{model.family} ({model.model})" for model in models]
+    for model, label in zip(models, labels, strict=True):
         points = [
             (point.valid_perplexity, point.valid_accuracy)
             for point in model.points
             if point.valid_perplexity is not None and point.valid_accuracy is not None
         ]
-        if points:
-            label = f"{model.family} ({model.model})"
-            axes.plot(*zip(*points, strict=True), **style, markersize=5, linewidth=1.2, label=label)
-            axes.plot(*points[-1], "o", markersize=11, markerfacecolor="none", color=style["color"])
+        _draw_reports(axes, points, label, labels)
     axes.set(
         xlabel="validation perplexity (lower is better)", ylabel="validation accuracy (higher is better)"
     )

@@ -1,35 +1,18 @@
-"""Figures as SVG, PNG or PDF files, and the lines and markers that all figures share."""
+"""Figures as SVG, PNG or PDF files, and the colours that all figures share."""
 
-from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memtune.errors import ConfigurationError, StorageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["DARK", "LIGHT", "iterate_line_styles", "new_figure", "save_figure"]
+__all__ = ["DARK", "LIGHT", "new_figure", "save_figure"]
 
 SUFFIXES = (".svg", ".png", ".pdf")
 DARK, LIGHT = "#1f4e79", "#c9d8e8"
 """Two blues that differ in lightness, so that they differ in print and for every eye."""
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_LINES = ("-", "--", ":", "-.")
-_COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
-"""Black and the colours of Okabe and Ito, which the colour-blind distinguish."""
-
-
-def iterate_line_styles() -> "cycle[dict[str, Any]]":
-    """Styles of lines: the first 32 differ in marker or line, without their colour."""
-    return cycle(
-        {
-            "marker": _MARKERS[place % 8],
-            "linestyle": _LINES[place // 8],
-            "color": _COLOURS[(place + place // 8) % 8],
-        }
-        for place in range(32)
-    )
 
 
 def new_figure(width: float, height: float) -> "Figure":

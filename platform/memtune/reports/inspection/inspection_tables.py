@@ -33,13 +33,16 @@ __all__ = [
 ]
 
 
+MAX_POSITIONS = 30
+
+
 def positions_table(models: Sequence[AttentionPositions]) -> Table:
-    """One row for each model and position, the most recent word last."""
+    """One row for each model and position, the most recent word last; no more than the nearest 30."""
     table = _new_table(
         "mean attention by position", ("model", "family"), ("words before", "mean", "share", "n")
     )
     for model in models:
-        for position in model.positions:
+        for position in model.positions[-MAX_POSITIONS:]:
             numbers = f"{position.mean:.4f}", f"{position.share:.4f}", f"{position.predictions:,}"
             table.add_row(model.model, model.family, str(position.distance), *numbers)
         table.add_row(model.model, model.family, "no word", "", f"{model.share_without_word:.4f}", "")

@@ -79,15 +79,16 @@ def draw_link_matrix(sentence: SentenceLinks, title: str) -> "Figure":
     """A row for each word read and a column for each word attended to, darker for a larger weight."""
     words = len(sentence.words)
     side = max(2.2, 0.28 * words)
-    figure = new_figure(1.6 + side * sentence.layers, 1.4 + side)
+    figure = new_figure(2.4 + side * sentence.layers, 1.7 + side)
     figure.suptitle(title, fontsize=9)
     panels = figure.subplots(1, sentence.layers, squeeze=False)[0]
+    darkest = max((link.weight for link in sentence.links), default=1.0)
     for layer, axes in enumerate(panels, start=1):
         weights = np.full((words, words), np.nan)
         for link in sentence.select(layer):
             weights[link.word, link.attended] = link.weight
         axes.patch.set(facecolor="white", hatch="//////", edgecolor="#d0d0d0", linewidth=0)
-        image = axes.imshow(weights, cmap="Greys", vmin=0, vmax=1, interpolation="none")
+        image = axes.imshow(weights, cmap="Greys", vmin=0, vmax=darkest, interpolation="none")
         axes.set_xticks(range(words), sentence.words, rotation=90)
         axes.set_yticks(range(words), sentence.words if layer == 1 else [""] * words)
         axes.tick_params(labelsize=8)

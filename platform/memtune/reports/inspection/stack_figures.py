@@ -61,7 +61,10 @@ def draw_sentence_stack(use: SentenceStackUse) -> "Figure":
     rows = -(-len(use.steps) // COLUMNS)
     columns = min(COLUMNS, len(use.steps))
     figure = new_figure(1.0 + 1.65 * columns, 0.9 + 1.75 * rows)
-    figure.suptitle(f"{use.model}, sentence {use.number}", fontsize=9)
+    figure.suptitle(
+        f"{use.model}, sentence {use.number}\ndot: norm of the stack term; H: entropy of the next word",
+        fontsize=9,
+    )
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
     largest = max(step.contribution for step in use.steps) or 1.0
     for place, axes in enumerate(panels):

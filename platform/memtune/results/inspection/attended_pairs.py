@@ -71,15 +71,15 @@ def count_attended_pairs(
 ) -> AttendedPairs:
     """The pairs whose most attended word is at least `min_distance` words before the predicted one.
 
-    Pairs with `<eos>` are left out. `window` is by default the largest distance found. Raises the errors of
-    `read_attention` and of `select_layer`.
+    Pairs with `<eos>` or `<unk>` are left out. `window` is by default the largest distance found. Raises the
+    errors of `read_attention` and of `select_layer`.
     """
-    found: Counter[tuple[int, int, int]] = Counter()
+    found, skipped = Counter[tuple[int, int, int]](), model.find_signs()
     for reading in read_attention(model, choice):
         words_Tn, distances = reading.attended_words(), reading.distances_n.tolist()
         for step, slot, _ in find_most_attended(reading, layer):
             attended, predicted = int(words_Tn[step, slot]), int(reading.targets_T[step])
-            if distances[slot] >= min_distance and BOUNDARY not in (attended, predicted):
+            if distances[slot] >= min_distance and skipped.isdisjoint((attended, predicted)):
                 found[distances[slot], attended, predicted] += 1
     reach = window or max((distance for distance, _, _ in found), default=min_distance)
     counts = count_cooccurrences(

@@ -5,8 +5,6 @@ from itertools import count as count_from
 
 import torch
 
-from memtune.corpora.batching.treebank import BOUNDARY
-from memtune.corpora.store.vocabulary import UNK
 from memtune.results.inspection.attention_layer import find_most_attended
 from memtune.results.inspection.attention_samples import AttendedWord, list_attended_words
 from memtune.results.inspection.inspected_model import InspectedModel
@@ -57,8 +55,7 @@ def find_distant_examples(
     or `<eos>`; each pair of words appears once. The largest weight comes first. Raises the errors of
     `read_attention` and of `select_layer`.
     """
-    vocabulary = model.corpus.vocabulary
-    skipped = {BOUNDARY} | ({vocabulary.get_id(UNK)} if UNK in vocabulary else set())
+    skipped = model.find_signs()
     best: list[tuple[float, int, AttentionExample]] = []
     seen, order = set[tuple[int, int]](), count_from(0, -1)
     for reading in read_attention(model, choice):

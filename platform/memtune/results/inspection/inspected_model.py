@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from memtune.corpora import Corpus
+from memtune.corpora.batching.treebank import BOUNDARY
+from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import ConfigurationError
 from memtune.models import MODELS, NeuralLanguageModel
 from memtune.models.memories.memory_traces import MemoryTrace
@@ -40,6 +42,11 @@ class InspectedModel:
     def device(self) -> torch.device:
         """The device of the weights."""
         return next(self.network.parameters()).device
+
+    def find_signs(self) -> set[int]:
+        """The ids of `<eos>` and, where the vocabulary has it, `<unk>`, which are no words."""
+        vocabulary = self.corpus.vocabulary
+        return {BOUNDARY} | ({vocabulary.get_id(UNK)} if UNK in vocabulary else set())
 
     def record_access(self, split: str) -> None:
         """Record that a split is about to be read, where that is a test split."""
