@@ -86,18 +86,20 @@ def main() -> None:
     )
     train_text, test_text = flatten(train), flatten(test)
 
-    def ours() -> np.ndarray:
+    def run_ours() -> np.ndarray:
         model = KneserNeyConfig(order=ORDER).fit(*train_text, VOCABULARY_SIZE)
         return compute_log_probabilities(model, *test_text)
 
-    def plain() -> list[float]:
+    def run_plain() -> list[float]:
         return ReferenceKneserNey(train, ORDER, VOCABULARY_SIZE).compute_log_probabilities(test)
 
-    difference = np.abs(ours() / np.array(plain()) - 1).max()
+    difference = np.abs(run_ours() / np.array(run_plain()) - 1).max()
     if difference > 1e-12:
         raise SystemExit(f"the log probabilities differ by {difference:.1e}: no ratio is reported")
-    ratio = median(measure_cpu_seconds(plain) / measure_cpu_seconds(ours) for _ in range(arguments.rounds))
-    per_token = measure_peak_bytes(ours) / len(train_text[0])
+    ratio = median(
+        measure_cpu_seconds(run_plain) / measure_cpu_seconds(run_ours) for _ in range(arguments.rounds)
+    )
+    per_token = measure_peak_bytes(run_ours) / len(train_text[0])
     print(
         format_measure(
             "kneser_ney, plain Python dictionaries' time / our time", ratio, RATIO_GOAL, RATIO_MUST

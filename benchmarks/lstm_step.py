@@ -69,14 +69,14 @@ class OurStep:
         self.updates = ModelUpdater(TrainingConfig(epochs=1, clip_norm=CLIP), self.model, torch.device("cpu"))
         self.batch = make_text(words)
 
-    def loss(self) -> Tensor:
+    def compute_loss(self) -> Tensor:
         """Mean loss in nats per token."""
         nats, _ = negative_log_likelihood(self.model, *self.batch)
         return nats / (BATCH * STEPS)
 
     def __call__(self) -> Tensor:
         """Make one step; returns the loss before it."""
-        loss = self.loss()
+        loss = self.compute_loss()
         self.updates.step(loss, LEARNING_RATE)
         return loss.detach()
 
@@ -97,7 +97,7 @@ class PlainStep:
         self.optimiser = torch.optim.SGD(self.model.parameters(), LEARNING_RATE)
         self.batch = make_text(words)
 
-    def loss(self) -> Tensor:
+    def compute_loss(self) -> Tensor:
         """Mean loss in nats per token."""
         inputs_BT, targets_BT = self.batch
         hidden_BTH, _ = self.lstm(self.embedding(inputs_BT))
@@ -106,7 +106,7 @@ class PlainStep:
     def __call__(self) -> Tensor:
         """Make one step; returns the loss before it."""
         self.optimiser.zero_grad()
-        loss = self.loss()
+        loss = self.compute_loss()
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
         self.optimiser.step()
@@ -117,7 +117,9 @@ def require_agreement(words: int) -> None:
     """Compare the first gradients, and the losses before and after a step."""
     ours, plain = OurStep(words), PlainStep(words)
     names = [name for name, _ in ours.model.named_parameters()]
-    gradients = (torch.autograd.grad(side.loss(), list(side.model.parameters())) for side in (ours, plain))
+    gradients = (
+        torch.autograd.grad(side.compute_loss(), list(side.model.parameters())) for side in (ours, plain)
+    )
     for name, own, reference in zip(names, *gradients, strict=True):
         assert_near(own.to_dense(), reference.double(), 1e-5, f"gradient of {name}")
     for moment in ("before", "after"):

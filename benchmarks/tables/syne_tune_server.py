@@ -54,7 +54,7 @@ def make_scheduler(request):
     )
 
 
-def to_plain(value):
+def convert_to_plain(value):
     """A value without numpy's types."""
     return value.item() if hasattr(value, "item") else value
 
@@ -73,7 +73,7 @@ class Server:
         if not suggestion.spawn_new_trial_id:
             return {"number": int(suggestion.checkpoint_trial_id)}
         number = len(self._trials)
-        config = {name: to_plain(value) for name, value in suggestion.config.items()}
+        config = {name: convert_to_plain(value) for name, value in suggestion.config.items()}
         self._trials[number] = Trial(number, config, datetime.datetime(2000, 1, 1))
         self._scheduler.on_trial_add(self._trials[number])
         return {"number": number, "parameters": config}

@@ -124,7 +124,7 @@ class Postgres:
         command += ["-h", self.host, "-p", str(self.port), "-k", str(self.folder), "-c", "fsync=off"]
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, start_new_session=True, **self._process_owner()
+                command, stdout=log, stderr=log, start_new_session=True, **self._get_process_owner()
             )
         poll_until(self._is_accepting_connections, "PostgreSQL")
 
@@ -189,7 +189,7 @@ class Postgres:
             "--no-locale",
             "--no-sync",
         ]
-        subprocess.run(command, check=True, capture_output=True, cwd=self.folder, **self._process_owner())
+        subprocess.run(command, check=True, capture_output=True, cwd=self.folder, **self._get_process_owner())
         password.unlink()
         if self.host != LOOPBACK:
             with (self.folder / "data" / "pg_hba.conf").open("a") as rules:
@@ -205,7 +205,7 @@ class Postgres:
                 if statement.strip():
                     connection.execute(statement.encode())
 
-    def _process_owner(self) -> dict[str, Any]:
+    def _get_process_owner(self) -> dict[str, Any]:
         return {"user": self.user, "extra_groups": []} if self.user else {}
 
     def _is_accepting_connections(self) -> bool:

@@ -16,7 +16,7 @@ def generate_sentences(count: int, seed: int, max_words: int = 12) -> list[list[
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
         return (state >> 33) % limit
 
-    def sentence() -> list[str]:
+    def draw_sentence() -> list[str]:
         word = draw(6)
         words = []
         for _ in range(1 + draw(max_words)):
@@ -24,7 +24,7 @@ def generate_sentences(count: int, seed: int, max_words: int = 12) -> list[list[
             word = (word * 5 + 1 + draw(3)) % len(WORDS)
         return words
 
-    return [sentence() for _ in range(count)]
+    return [draw_sentence() for _ in range(count)]
 
 
 def make_tiny_corpus(folder: Path, shard_tokens: int = 700, train: int = 300) -> Corpus:

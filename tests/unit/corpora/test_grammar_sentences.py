@@ -181,7 +181,7 @@ def test_half_of_the_sentences_repeat_a_name_and_no_other_name_is_possible(train
 
 
 def test_relative_clauses_nest_up_to_three_deep(training_sentences):
-    def depth(sentence: Sentence, position: int) -> int:
+    def measure_depth(sentence: Sentence, position: int) -> int:
         deep = 0
         while position >= 0:
             deep += sentence.relations[position] == "acl:relcl"
@@ -191,7 +191,8 @@ def test_relative_clauses_nest_up_to_three_deep(training_sentences):
         return deep
 
     depths = Counter(
-        max(depth(s, position) for position in range(len(s.words))) for s in training_sentences[:20_000]
+        max(measure_depth(s, position) for position in range(len(s.words)))
+        for s in training_sentences[:20_000]
     )
     assert sorted(depths) == [0, 1, 2, 3]
 

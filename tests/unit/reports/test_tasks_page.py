@@ -42,7 +42,7 @@ def test_the_page_has_the_options_of_every_task_with_their_defaults() -> None:
 def test_with_the_documented_setting_every_network_can_be_the_body_of_a_classifier(
     study_file: Path, settings: Settings
 ) -> None:
-    def refusals() -> set[str]:
+    def find_refusals() -> set[str]:
         study, corpus = load_study(study_file), open_corpus("tiny", settings.corpus_store)
         space = combine_spaces(check_spaces(study_file, study, len(corpus.vocabulary)))
         resolved = ResolvedStudy(study, space, corpus, settings)
@@ -50,7 +50,7 @@ def test_with_the_documented_setting_every_network_can_be_the_body_of_a_classifi
         return {reason for reason in map(resolved.get_refusal_reason, samples) if reason}
 
     study_file.write_text(STUDY)
-    assert len(refusals()) == 3
+    assert len(find_refusals()) == 3
     (setting,) = re.findall(r"```toml\n(\[model\]\noutput.*?)```", PAGE, re.DOTALL)
     study_file.write_text(f"{STUDY}\n{setting}")
-    assert refusals() == set()
+    assert find_refusals() == set()

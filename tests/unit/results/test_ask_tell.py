@@ -35,10 +35,10 @@ def drive(resolved: ResolvedStudy) -> None:
         for trial in call(resolved).list_open():
             rate = trial.configuration["training"]["optimiser"]["learning_rate"]
             for tokens in (300, 600, 900):
-                told = call(resolved).tell(
+                result = call(resolved).tell(
                     trial.number, tokens, rate + 100 / tokens, is_complete=tokens == 900
                 )
-                if told.state is not TrialState.RUNNING:
+                if result.state is not TrialState.RUNNING:
                     break
         try:
             call(resolved).ask()
@@ -65,10 +65,10 @@ def test_a_study_killed_at_a_write_equals_the_undisturbed_one(resolved: Resolved
 
 def test_the_rule_of_the_study_stops_a_trial(resolved: ResolvedStudy) -> None:
     for cost in (1.0, 2.0, 3.0):
-        told = call(resolved).tell(call(resolved).ask().number, 300, cost)
-    assert told.state is TrialState.STOPPED
-    assert told.end is not None
-    assert told.end.reason is StopReason.EARLY_STOPPING
+        trial = call(resolved).tell(call(resolved).ask().number, 300, cost)
+    assert trial.state is TrialState.STOPPED
+    assert trial.end is not None
+    assert trial.end.reason is StopReason.EARLY_STOPPING
 
 
 def test_a_value_told_again_changes_nothing(resolved: ResolvedStudy) -> None:
@@ -85,18 +85,18 @@ def test_a_value_told_again_changes_nothing(resolved: ResolvedStudy) -> None:
 
 def test_a_failed_trial_keeps_its_error(resolved: ResolvedStudy) -> None:
     number = call(resolved).ask().number
-    told = call(resolved).tell(number, 0, None, error="no memory left")
-    assert (told.state, told.end and told.end.detail) == (TrialState.FAILED, "no memory left")
+    trial = call(resolved).tell(number, 0, None, error="no memory left")
+    assert (trial.state, trial.end and trial.end.detail) == (TrialState.FAILED, "no memory left")
 
 
 def test_a_value_that_is_no_number_fails_the_trial(resolved: ResolvedStudy) -> None:
     number = call(resolved).ask().number
-    told = call(resolved).tell(number, 300, float("nan"))
-    assert told.state is TrialState.FAILED
+    trial = call(resolved).tell(number, 300, float("nan"))
+    assert trial.state is TrialState.FAILED
 
 
 @pytest.mark.parametrize(
-    ("tokens", "cost", "said"),
+    ("tokens", "cost", "message"),
     [
         (0, 2.0, "needs the tokens it was measured at"),
         (2**63, 2.0, "needs the tokens it was measured at"),
@@ -104,10 +104,10 @@ def test_a_value_that_is_no_number_fails_the_trial(resolved: ResolvedStudy) -> N
     ],
 )
 def test_a_value_that_cannot_be_measured_is_refused(
-    resolved: ResolvedStudy, tokens: int, cost: float, said: str
+    resolved: ResolvedStudy, tokens: int, cost: float, message: str
 ) -> None:
     number = call(resolved).ask().number
-    with pytest.raises(StudyError, match=said):
+    with pytest.raises(StudyError, match=message):
         call(resolved).tell(number, tokens, cost)
     assert read_results(resolved)[0].curve == {}
 

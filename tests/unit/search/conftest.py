@@ -35,14 +35,14 @@ def storage(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def optuna_trials(storage: str) -> Callable[..., list[optuna.trial.FrozenTrial]]:
+def read_optuna_trials(storage: str) -> Callable[..., list[optuna.trial.FrozenTrial]]:
     """The trials as another process reads them from the storage."""
 
-    def optuna_trials(url: str = storage) -> list[optuna.trial.FrozenTrial]:
+    def read_optuna_trials(url: str = storage) -> list[optuna.trial.FrozenTrial]:
         journal = optuna.storages.JournalStorage(JournalFileBackend(url.removeprefix("journal://")))
         return optuna.load_study(study_name="s", storage=journal).trials
 
-    return optuna_trials
+    return read_optuna_trials
 
 
 @pytest.fixture

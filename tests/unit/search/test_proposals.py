@@ -33,7 +33,7 @@ def test_a_proposal_holds_what_was_sampled_and_the_whole_configuration(open_stud
     }
 
 
-def test_a_completed_trial_keeps_its_curve_and_value(open_study, optuna_trials):
+def test_a_completed_trial_keeps_its_curve_and_value(open_study, read_optuna_trials):
     proposals = open_study()
     number = proposals.ask().number
     proposals.report(number, 200, 4.0)
@@ -42,18 +42,18 @@ def test_a_completed_trial_keeps_its_curve_and_value(open_study, optuna_trials):
     (outcome,) = proposals.list_finished()
     assert (outcome.state, outcome.value, outcome.end) == (TrialState.COMPLETE, 3.5, None)
     assert list(outcome.curve.items()) == [(100, 5.0), (200, 4.0)]
-    assert optuna_trials()[0].state is OptunaState.COMPLETE
+    assert read_optuna_trials()[0].state is OptunaState.COMPLETE
 
 
-def test_a_stopped_trial_is_pruned_with_its_last_value(open_study, optuna_trials):
+def test_a_stopped_trial_is_pruned_with_its_last_value(open_study, read_optuna_trials):
     proposals = open_study()
     number = proposals.ask().number
     proposals.report(number, 100, 5.0)
     proposals.prune(number, STOPPED_EARLY)
     (outcome,) = proposals.list_finished()
     assert (outcome.state, outcome.value, outcome.end) == (TrialState.STOPPED, 5.0, STOPPED_EARLY)
-    assert optuna_trials()[0].state is OptunaState.PRUNED
-    assert optuna_trials()[0].intermediate_values == {100: 5.0}
+    assert read_optuna_trials()[0].state is OptunaState.PRUNED
+    assert read_optuna_trials()[0].intermediate_values == {100: 5.0}
 
 
 def test_a_trial_is_pruned_together_with_the_report_that_stopped_it(open_study):
@@ -65,20 +65,20 @@ def test_a_trial_is_pruned_together_with_the_report_that_stopped_it(open_study):
     assert (outcome.value, outcome.curve) == (4.0, {100: 5.0, 200: 4.0})
 
 
-def test_a_failed_trial_keeps_its_reason(open_study, optuna_trials):
+def test_a_failed_trial_keeps_its_reason(open_study, read_optuna_trials):
     proposals = open_study()
     proposals.fail(proposals.ask().number, OUT_OF_MEMORY)
     (outcome,) = proposals.list_finished()
     assert (outcome.state, outcome.value, outcome.end) == (TrialState.FAILED, None, OUT_OF_MEMORY)
-    assert optuna_trials()[0].state is OptunaState.FAIL
+    assert read_optuna_trials()[0].state is OptunaState.FAIL
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_value_that_is_not_finite_is_a_failure(open_study, optuna_trials, value):
+def test_a_value_that_is_not_finite_is_a_failure(open_study, read_optuna_trials, value):
     proposals = open_study()
     proposals.complete(proposals.ask().number, value)
     assert proposals.list_finished()[0].end.detail == f"the objective is {value}"
-    assert optuna_trials()[0].state is OptunaState.FAIL
+    assert read_optuna_trials()[0].state is OptunaState.FAIL
 
 
 def test_a_curve_may_contain_values_that_are_not_finite(open_study):
@@ -153,10 +153,10 @@ def test_every_ask_draws_a_new_sample(open_study, kind):
 
 
 @ALL
-def test_each_point_of_a_finite_space_is_proposed_once(open_study, optuna_trials, kind):
+def test_each_point_of_a_finite_space_is_proposed_once(open_study, read_optuna_trials, kind):
     found = exhaust(open_study("four points", kind))
     assert len(found) == len({repr(configuration) for configuration in found}) == 4
-    assert not [trial for trial in optuna_trials() if trial.state is OptunaState.RUNNING]
+    assert not [trial for trial in read_optuna_trials() if trial.state is OptunaState.RUNNING]
 
 
 @ALL
@@ -167,13 +167,13 @@ def test_running_trials_are_not_proposed_again(open_study, kind):
     assert found[4] is None
 
 
-def test_an_exhausted_space_stays_exhausted(open_study, optuna_trials):
+def test_an_exhausted_space_stays_exhausted(open_study, read_optuna_trials):
     proposals = open_study("four points")
     exhaust(proposals)
-    trials = len(optuna_trials())
+    trials = len(read_optuna_trials())
     assert proposals.ask() is None
     assert open_study("four points").ask() is None
-    assert len(optuna_trials()) == trials
+    assert len(read_optuna_trials()) == trials
 
 
 def test_a_space_without_a_new_configuration_is_exhausted(open_study):
@@ -181,14 +181,14 @@ def test_a_space_without_a_new_configuration_is_exhausted(open_study):
     assert len(exhaust(proposals)) == 1
 
 
-def test_a_duplicate_has_the_known_value_and_names_its_trial(open_study, optuna_trials):
+def test_a_duplicate_has_the_known_value_and_names_its_trial(open_study, read_optuna_trials):
     proposals = open_study("continuous", identify=lambda found: str(found["model"]["memory_size"] % 2))
     exhaust(proposals)
     known = {outcome.identity: outcome for outcome in proposals.list_finished()}
     duplicates = proposals.list_rejected()
     assert len(known) == 2
     assert duplicates
-    trials = optuna_trials()
+    trials = read_optuna_trials()
     for duplicate in duplicates:
         original = known[duplicate.identity]
         assert duplicate.state == "duplicate"
@@ -197,26 +197,28 @@ def test_a_duplicate_has_the_known_value_and_names_its_trial(open_study, optuna_
         assert duplicate.value == original.value
 
 
-def test_a_duplicate_of_a_stopped_trial_is_stopped_at_the_same_point(open_study, optuna_trials):
+def test_a_duplicate_of_a_stopped_trial_is_stopped_at_the_same_point(open_study, read_optuna_trials):
     proposals = open_study("continuous", identify=lambda configuration: "the same for all")
     number = proposals.ask().number
     proposals.report(number, 100, 5.0)
     proposals.report(number, 200, 4.0)
     proposals.prune(number, STOPPED_EARLY)
     assert proposals.ask() is None
-    duplicate = optuna_trials()[1]
+    duplicate = read_optuna_trials()[1]
     assert (duplicate.state, duplicate.intermediate_values) == (OptunaState.PRUNED, {200: 4.0})
 
 
-def test_a_duplicate_of_a_running_or_failed_trial_is_failed(open_study, optuna_trials):
+def test_a_duplicate_of_a_running_or_failed_trial_is_failed(open_study, read_optuna_trials):
     proposals = open_study("continuous", identify=lambda configuration: "the same for all")
     number = proposals.ask().number
     assert proposals.ask() is None
     proposals.fail(number, OUT_OF_MEMORY)
-    assert {trial.state for trial in optuna_trials()} == {OptunaState.FAIL}
+    assert {trial.state for trial in read_optuna_trials()} == {OptunaState.FAIL}
 
 
-def test_a_refused_configuration_is_recorded_with_its_reason_and_never_returned(open_study, optuna_trials):
+def test_a_refused_configuration_is_recorded_with_its_reason_and_never_returned(
+    open_study, read_optuna_trials
+):
     def refuse(configuration):
         size = configuration["model"]["memory_size"]
         return f"{size} slots are too many" if size > 10 else None
@@ -228,7 +230,7 @@ def test_a_refused_configuration_is_recorded_with_its_reason_and_never_returned(
     for outcome in refused:
         assert outcome.state == "refused"
         assert outcome.remark == f"{outcome.configuration['model']['memory_size']} slots are too many"
-    trial = optuna_trials()[refused[0].number]
+    trial = read_optuna_trials()[refused[0].number]
     assert trial.state is OptunaState.PRUNED
     assert trial.constraints == {"refused": 1.0}
 

@@ -122,7 +122,7 @@ def test_a_kill_while_a_trial_is_being_stopped_or_paused_leaves_it_so(open_study
 
 @pytest.mark.parametrize("why", ["duplicate", "refused"])
 def test_a_kill_while_a_sample_is_being_rejected_leaves_none_running(
-    open_study, optuna_trials, tmp_path, why
+    open_study, read_optuna_trials, tmp_path, why
 ):
     journal = tmp_path / "study"
     rules = {"identify": lambda found: "one"} if why == "duplicate" else {"refuse": lambda found: "no"}
@@ -133,11 +133,13 @@ def test_a_kill_while_a_sample_is_being_rejected_leaves_none_running(
     assert proposals.ask() is None
     for url in cut_journal(journal, before)[:25]:
         reopened = open_study(url=url, **rules)
-        assert not [trial for trial in optuna_trials(url) if trial.state is TrialState.RUNNING]
+        assert not [trial for trial in read_optuna_trials(url) if trial.state is TrialState.RUNNING]
         assert len(reopened.list_outcomes()) == len(proposals.list_outcomes())
 
 
-def test_a_kill_while_an_untried_point_is_proposed_proposes_it_again(open_study, optuna_trials, tmp_path):
+def test_a_kill_while_an_untried_point_is_proposed_proposes_it_again(
+    open_study, read_optuna_trials, tmp_path
+):
     def refuse(configuration):
         return None if 0.5 < configuration["optimiser"]["learning_rate"] < 0.505 else "refused"
 
@@ -148,8 +150,8 @@ def test_a_kill_while_an_untried_point_is_proposed_proposes_it_again(open_study,
         reopened = open_study(url=url, refuse=refuse)
         (again,) = reopened.list_unfinished() or [reopened.ask()]
         assert again.configuration == proposal.configuration
-        assert [trial.state for trial in optuna_trials(url)].count(TrialState.RUNNING) == 1
-        assert TrialState.WAITING not in [trial.state for trial in optuna_trials(url)]
+        assert [trial.state for trial in read_optuna_trials(url)].count(TrialState.RUNNING) == 1
+        assert TrialState.WAITING not in [trial.state for trial in read_optuna_trials(url)]
 
 
 def test_unfinished_trials_are_returned_as_they_were_proposed(open_study):

@@ -137,7 +137,7 @@ def test_sobol_points_fill_the_space_evenly(config):
     assert sorted(int(4 * (math.log10(model["rate"]) + 4)) for model in models) == list(range(16))
 
 
-def test_a_grid_proposes_each_point_once_and_no_other(optuna_trials, storage):
+def test_a_grid_proposes_each_point_once_and_no_other(read_optuna_trials, storage):
     space = (
         '[model]\nlayers = { int = [1, 3] }\n[b]\none_of = "kind"\n[b.x]\n[b.y]\nz = { choice = [1, 2] }\n'
     )
@@ -153,7 +153,7 @@ def test_a_grid_proposes_each_point_once_and_no_other(optuna_trials, storage):
     while proposal := proposals.ask():
         found.append(repr(proposal.configuration))
         proposals.complete(proposal.number, 1.0)
-    assert len(found) == len(set(found)) == len(optuna_trials()) == 9
+    assert len(found) == len(set(found)) == len(read_optuna_trials()) == 9
 
 
 @pytest.mark.parametrize(
@@ -294,12 +294,12 @@ def test_the_evolution_strategy_finds_the_optimum_of_an_ill_conditioned_function
     strategy = EvolutionStrategy(3)
     state = strategy.start([0.2, 0.8, 0.5])
 
-    def ellipsoid(point: Sequence[float]) -> float:
+    def compute_ellipsoid(point: Sequence[float]) -> float:
         x, y, z = (each - 0.4 for each in point)
         return (x + y) ** 2 + 100 * (x - y) ** 2 + 10 * (z + x) ** 2
 
     for generation in range(60):
         points = [strategy.sample(state, 100 * generation + draw) for draw in range(strategy.population)]
-        state = strategy.update(state, sorted(points, key=ellipsoid))
-    assert ellipsoid(state.mean) < 1e-6
+        state = strategy.update(state, sorted(points, key=compute_ellipsoid))
+    assert compute_ellipsoid(state.mean) < 1e-6
     assert state.generation == 60

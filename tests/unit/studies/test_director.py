@@ -142,15 +142,15 @@ def test_a_trial_of_one_report_enters_no_rung(
 ) -> None:
     """This holds during the study and after a resume."""
 
-    def halving() -> SuccessiveHalving:
+    def make_halving() -> SuccessiveHalving:
         return SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
 
-    director = Director(open_proposals(), MemoryRecords(), max_trials=3, rule=halving())
+    director = Director(open_proposals(), MemoryRecords(), max_trials=3, rule=make_halving())
     counted, network = start_trial(director), start_trial(director)
     director.on_reports(counted, [make_report(600, 1.0, "budget")], None)
     director.on_ended(counted)
     assert director.on_reports(network, [make_report(300, 2.0)], None)
-    Director(open_proposals(), MemoryRecords(), max_trials=3, rule=(resumed := halving()))
+    Director(open_proposals(), MemoryRecords(), max_trials=3, rule=(resumed := make_halving()))
     assert resumed.rungs[0].values == {network: 2.0}
 
 

@@ -122,17 +122,17 @@ def test_an_error_in_a_study_names_its_fix(
 
 
 @pytest.mark.parametrize(
-    ("document", "overrides", "said"),
+    ("document", "overrides", "message"),
     [
         ('question = "q"\ncorpus = "tiny"\nmodel = 5\n', {}, "model: Input should be a valid dictionary"),
         ('budget = 5\nspaces = ["space.toml"]\n', {"budget.trials": 3}, "budget: Input should be a valid"),
     ],
 )
 def test_a_value_in_place_of_a_table_is_named(
-    study_file: Path, document: str, overrides: dict[str, object], said: str
+    study_file: Path, document: str, overrides: dict[str, object], message: str
 ) -> None:
     study_file.write_text(document)
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=message):
         load_study(study_file, overrides)
 
 

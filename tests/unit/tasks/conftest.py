@@ -40,7 +40,7 @@ def open_joined(tmp_path: Path) -> Callable[..., Corpus]:
 
 
 @pytest.fixture
-def model() -> Callable[[Corpus], NeuralLanguageModel]:
+def build_network() -> Callable[[Corpus], NeuralLanguageModel]:
     """A function that builds an untrained network whose words have different probabilities."""
 
     def build(corpus: Corpus) -> NeuralLanguageModel:

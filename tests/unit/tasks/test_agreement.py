@@ -33,9 +33,9 @@ def compute_log_probability(model, ids, word):
     return float(logits_BTV[0, -1].double().log_softmax(0)[word])
 
 
-def test_both_forms_are_scored_after_the_same_words(open_joined, model):
+def test_both_forms_are_scored_after_the_same_words(open_joined, build_network):
     corpus = open_joined(QUESTIONS)
-    network = model(corpus)
+    network = build_network(corpus)
     answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(network, "valid")
     for row, question in enumerate(QUESTIONS):
         ((_, verb, right, wrong, _),) = question.rows["agreement"]
@@ -46,10 +46,10 @@ def test_both_forms_are_scored_after_the_same_words(open_joined, model):
     assert answers.credits.tolist() == [right < wrong for right, wrong in answers.nats_QC.tolist()]
 
 
-def test_the_context_text_carries_the_state_from_question_to_question(open_joined, model):
+def test_the_context_text_carries_the_state_from_question_to_question(open_joined, build_network):
     questions = QUESTIONS * 30  # more tokens than one chunk
     corpus = open_joined(questions)
-    network = model(corpus)
+    network = build_network(corpus)
     task = AgreementConfig(context="text").open(corpus, SentenceProtocol())
     answers = task.answer(network, "valid")
     before = [0]
@@ -62,25 +62,25 @@ def test_the_context_text_carries_the_state_from_question_to_question(open_joine
         before += [*ids, 0]
 
 
-def test_a_question_with_an_unknown_form_does_not_count_and_stays_in_the_answers(open_joined, model):
+def test_a_question_with_an_unknown_form_does_not_count_and_stays_in_the_answers(open_joined, build_network):
     unknown = make_question("the dog zigzags", 2, "zigzag", 0)
     corpus = open_joined(
         [*QUESTIONS, unknown], text=["the dog barks", "cats bark", "seldom"] * 2 + ["once"], min_count=2
     )
-    answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(model(corpus), "valid")
+    answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(build_network(corpus), "valid")
     assert answers.asked_Q.tolist() == [True, False, False, False, False]
     assert (answers.question_count, len(answers.names)) == (1, 5)
 
 
-def test_a_question_with_two_equal_forms_does_not_count(open_joined, model):
+def test_a_question_with_two_equal_forms_does_not_count(open_joined, build_network):
     corpus = open_joined([*QUESTIONS, make_question("the dog barks", 2, "barks", 0)])
-    answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(model(corpus), "valid")
+    answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(build_network(corpus), "valid")
     assert answers.asked_Q.tolist() == [True] * 4 + [False]
 
 
-def test_answers_are_counted_by_attractors(open_joined, model):
+def test_answers_are_counted_by_attractors(open_joined, build_network):
     corpus = open_joined(QUESTIONS)
-    answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(model(corpus), "valid")
+    answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(build_network(corpus), "valid")
     assert [
         answers.select_groups(0, 0).question_count,
         answers.select_groups(1, 1).question_count,
@@ -95,9 +95,9 @@ def test_answers_are_counted_by_attractors(open_joined, model):
     assert math.isnan(answers.select_groups(5).accuracy)
 
 
-def test_the_file_of_answers_has_one_line_for_each_question(open_joined, model, tmp_path):
+def test_the_file_of_answers_has_one_line_for_each_question(open_joined, build_network, tmp_path):
     corpus = open_joined(QUESTIONS)
-    answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(model(corpus), "valid")
+    answers = AgreementConfig().open(corpus, SentenceProtocol()).answer(build_network(corpus), "valid")
     answers.write_tsv(tmp_path / "answers.tsv")
     with (tmp_path / "answers.tsv").open() as file:
         rows = list(csv.DictReader(file, delimiter="\t"))

@@ -133,13 +133,13 @@ def test_an_n_gram_model_ties_candidates_outside_its_vocabulary(open_joined):
     assert found.accuracy == pytest.approx(1 / 3)
 
 
-def test_a_network_reads_equal_sentences_once(open_joined, model, monkeypatch):
+def test_a_network_reads_equal_sentences_once(open_joined, build_network, monkeypatch):
     """Rounding in a batched matrix product may depend on the row, so equal sentences must share one score."""
     questions = [
         make_completion_question("the dog barks near a _", "zebra gnu yak dog", 0) for _ in range(60)
     ]
     corpus = open_joined(questions, text=[*TEXT, "near near near", *TEXT, "once"], min_count=2)
-    network = model(corpus)
+    network = build_network(corpus)
     rows_read: list[int] = []
     read = network.candidate_nats
 

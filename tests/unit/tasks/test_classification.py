@@ -48,7 +48,7 @@ def inference_corpus(tmp_path_factory):
 
 
 @pytest.fixture
-def corpus_of(sentiment_corpus, inference_corpus):
+def find_corpus(sentiment_corpus, inference_corpus):
     return lambda task: sentiment_corpus if task.kind == "sentiment" else inference_corpus
 
 
@@ -107,8 +107,8 @@ def list_batches(plan) -> list:
 
 
 @each_task
-def test_an_epoch_reads_every_example_once(task, corpus_of):
-    corpus = corpus_of(task)
+def test_an_epoch_reads_every_example_once(task, find_corpus):
+    corpus = find_corpus(task)
     opened = task.open(corpus, PROTOCOL)
     expected = list_expected_examples(task, corpus, "train", training=True)
     for seed, epoch in ((0, 0), (0, 1), (1, 0)):
@@ -122,8 +122,8 @@ def test_an_epoch_reads_every_example_once(task, corpus_of):
 
 @each_task
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_an_evaluation_reads_each_whole_sentence_once(task, split, corpus_of):
-    corpus = corpus_of(task)
+def test_an_evaluation_reads_each_whole_sentence_once(task, split, find_corpus):
+    corpus = find_corpus(task)
     model = build_model(task, READER, len(corpus.vocabulary), seed=1).double()
     nats, correct, expected = 0.0, 0, list_expected_examples(task, corpus, split, training=False)
     model.eval()
@@ -152,8 +152,8 @@ def make_single_batch(task, example) -> tuple[torch.Tensor, ...]:
 
 
 @each_task
-def test_the_loss_is_the_cross_entropy_of_the_labels(task, corpus_of):
-    corpus = corpus_of(task)
+def test_the_loss_is_the_cross_entropy_of_the_labels(task, find_corpus):
+    corpus = find_corpus(task)
     opened = task.open(corpus, PROTOCOL)
     model: Any = build_model(task, READER, len(corpus.vocabulary), seed=1).eval()
     batch = opened.training_plan(0, 0).batch(0)
@@ -206,8 +206,8 @@ LEARNABLE_TASKS = [
 @pytest.mark.parametrize(
     "task", LEARNABLE_TASKS, ids=lambda task: f"{task.kind} {getattr(task, 'fusion', '')}"
 )
-def test_a_trainer_beats_chance_and_its_model_is_evaluated(task, corpus_of, tmp_path):
-    corpus = corpus_of(task)
+def test_a_trainer_beats_chance_and_its_model_is_evaluated(task, find_corpus, tmp_path):
+    corpus = find_corpus(task)
     trainer = GradientTrainer(make_trial(task, epochs=12), corpus)
     while not trainer.finished:
         trainer.advance()
@@ -221,8 +221,8 @@ def test_a_trainer_beats_chance_and_its_model_is_evaluated(task, corpus_of, tmp_
 
 
 @pytest.mark.parametrize("task", [SENTIMENTS[1], INFERENCES[2]], ids=lambda task: task.kind)
-def test_a_trial_resumed_between_epochs_ends_with_the_same_bits(task, corpus_of, tmp_path):
-    corpus = corpus_of(task)
+def test_a_trial_resumed_between_epochs_ends_with_the_same_bits(task, find_corpus, tmp_path):
+    corpus = find_corpus(task)
     config = make_trial(task, epochs=2.5)
     config = config.model_copy(
         update={"training": require(config.training).model_copy(update={"report_every": 37})}
@@ -252,8 +252,8 @@ def add_vectors(corpus, width: int):
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("task", [SENTIMENTS[0], INFERENCES[0]], ids=lambda task: task.kind)
-def test_gradients_of_pretrained_words_are_scaled_only_in_the_first_epoch(task, corpus_of, sparse):
-    corpus = add_vectors(corpus_of(task), width=4)
+def test_gradients_of_pretrained_words_are_scaled_only_in_the_first_epoch(task, find_corpus, sparse):
+    corpus = add_vectors(find_corpus(task), width=4)
     task = task.model_copy(update={"first_epoch_scale": 0.25})
     opened = task.open(corpus, PROTOCOL)
     model: Any = build_model(task, READER, len(corpus.vocabulary), seed=1).eval()
@@ -262,18 +262,18 @@ def test_gradients_of_pretrained_words_are_scaled_only_in_the_first_epoch(task, 
     assert np.array_equal(table.weight.detach().numpy(), vectors.values_VE)
     table.sparse = sparse
 
-    def gradient(epoch):
+    def compute_gradient(epoch):
         opened.on_epoch_start(model, epoch)
         model.zero_grad()
         for batch in list_batches(opened.training_plan(0, 0)):
             opened.loss(model, batch, None)[0].backward()
         return table.weight.grad.to_dense() if sparse else table.weight.grad.clone()
 
-    first, second = gradient(0), gradient(1)
+    first, second = compute_gradient(0), compute_gradient(1)
     assert second[vectors.known_V].ne(0).any()
     torch.testing.assert_close(first[vectors.known_V], 0.25 * second[vectors.known_V])
     torch.testing.assert_close(first[~vectors.known_V], second[~vectors.known_V])
-    torch.testing.assert_close(gradient(0), first)
+    torch.testing.assert_close(compute_gradient(0), first)
 
 
 def test_vectors_of_another_width_are_refused(sentiment_corpus):
@@ -317,8 +317,8 @@ def test_inference_freezes_pretrained_words_in_the_first_epoch(shared, inference
 
 
 @each_task
-def test_the_parameter_count_matches_the_formula(task, corpus_of):
-    words = len(corpus_of(task).vocabulary)
+def test_the_parameter_count_matches_the_formula(task, find_corpus):
+    words = len(find_corpus(task).vocabulary)
     built = sum(parameter.numel() for parameter in build_model(task, READER, words, seed=0).parameters())
     assert task.parameter_count(READER, words) == built
     assert task.multiply_adds(READER, words) == task.multiply_adds(READER, 10 * words) > 0
@@ -329,8 +329,8 @@ def test_the_parameter_count_matches_the_formula(task, corpus_of):
     [(SentimentConfig(), "inference"), (InferenceConfig(), "sentiment")],
     ids=["sentiment", "inference"],
 )
-def test_a_corpus_without_the_labels_is_refused(task, other, corpus_of, tmp_path):
-    for corpus in (corpus_of(SimpleNamespace(kind=other)), make_tiny_corpus(tmp_path)):
+def test_a_corpus_without_the_labels_is_refused(task, other, find_corpus, tmp_path):
+    for corpus in (find_corpus(SimpleNamespace(kind=other)), make_tiny_corpus(tmp_path)):
         with pytest.raises(
             CorpusError, match=f'"{corpus.name}" has no {task.kind} labels in its train split'
         ):

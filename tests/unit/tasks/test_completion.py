@@ -38,9 +38,9 @@ def compute_nats(model, corpus, words):
         return float(negative_log_likelihood(model, text[:, :-1], text[:, 1:])[0])
 
 
-def test_the_cost_of_a_candidate_is_that_of_its_whole_sentence(open_joined, model):
+def test_the_cost_of_a_candidate_is_that_of_its_whole_sentence(open_joined, build_network):
     corpus = open_joined(QUESTIONS)
-    network = model(corpus)
+    network = build_network(corpus)
     answers = CompletionConfig().open(corpus, SentenceProtocol()).answer(network, "valid")
     for row, example in enumerate(QUESTIONS[:2]):
         expected = [compute_nats(network, corpus, sentence) for sentence in example.sentences]
@@ -48,9 +48,9 @@ def test_the_cost_of_a_candidate_is_that_of_its_whole_sentence(open_joined, mode
     assert answers.names == ("1", "2", "3")
 
 
-def test_questions_in_another_case_are_read_in_the_case_of_the_text(open_joined, model):
+def test_questions_in_another_case_are_read_in_the_case_of_the_text(open_joined, build_network):
     corpus = open_joined(QUESTIONS)
-    network = model(corpus)
+    network = build_network(corpus)
     answers = CompletionConfig().open(corpus, SentenceProtocol()).answer(network, "valid")
     assert answers.nats_QC[2, 1] == pytest.approx(compute_nats(network, corpus, ["dogs", "bark"]), rel=1e-5)
 
@@ -68,19 +68,19 @@ def test_an_n_gram_model_completes_sentences_too(open_joined):
     assert answers.credits[0] == 1
 
 
-def test_the_metrics_combine_those_of_the_text_with_the_accuracy_of_the_answers(open_joined, model):
+def test_the_metrics_combine_those_of_the_text_with_the_accuracy_of_the_answers(open_joined, build_network):
     corpus = open_joined(QUESTIONS)
-    network, task = model(corpus), CompletionConfig().open(corpus, SentenceProtocol())
+    network, task = build_network(corpus), CompletionConfig().open(corpus, SentenceProtocol())
     metrics, answers = task.evaluate(network, "valid"), task.answer(network, "valid")
     assert metrics.tokens == corpus["valid"].token_count
     assert (metrics.accuracy, metrics.questions) == (answers.accuracy, 3)
     assert metrics.cost("accuracy") == 1 - answers.accuracy
 
 
-def test_words_outside_the_vocabulary_are_counted_or_left_out(open_joined, model):
+def test_words_outside_the_vocabulary_are_counted_or_left_out(open_joined, build_network):
     questions = [make_question("1", "the zebra _", "barks sleeps", 0)]
     corpus = open_joined(questions, min_count=3, text=[*["the dog barks", "a dog sleeps"] * 3, "unseen"])
-    network = model(corpus)
+    network = build_network(corpus)
     counted, skipped = (
         CompletionConfig(unknown=unknown).open(corpus, SentenceProtocol()).answer(network, "valid")
         for unknown in ("count", "skip")
@@ -106,11 +106,11 @@ def test_the_error_for_a_text_without_questions_explains_how_to_join_them(open_j
         CompletionConfig().open(open_joined(agreement), SentenceProtocol())
 
 
-def test_questions_with_unequal_numbers_of_candidates_are_refused(open_joined, model):
+def test_questions_with_unequal_numbers_of_candidates_are_refused(open_joined, build_network):
     corpus = open_joined([QUESTIONS[0], make_question("4", "the _", "dog cat", 0)])
     task = CompletionConfig().open(corpus, SentenceProtocol())
     with pytest.raises(CorpusError, match="equal numbers of candidates"):
-        task.answer(model(corpus), "valid")
+        task.answer(build_network(corpus), "valid")
 
 
 @pytest.mark.parametrize(("scores", "accuracy"), [("dep-rnn-4g-h100", 0.5404), ("seq-rnn-h200", 0.3)])
@@ -129,7 +129,7 @@ def test_published_scores_give_their_published_accuracy(scores, accuracy):
     assert (round(answers.accuracy, 4), answers.tie_count) == (accuracy, 0)
 
 
-def test_questions_without_answers_can_be_scored_but_give_no_accuracy(open_joined, model):
+def test_questions_without_answers_can_be_scored_but_give_no_accuracy(open_joined, build_network):
     unanswered = [make_question(f"{number}", "the _ barks", "dog cat", -1) for number in range(3)]
     corpus = open_joined(unanswered)
     with pytest.raises(
@@ -137,13 +137,13 @@ def test_questions_without_answers_can_be_scored_but_give_no_accuracy(open_joine
     ):
         CompletionConfig(objective="perplexity").open(corpus, SentenceProtocol())
     task = CompletionConfig().open_questions(corpus, SentenceProtocol())
-    assert task.answer(model(corpus), "valid").nats_QC.shape == (3, 2)
-    assert task.evaluate(model(corpus), "valid").accuracy is None
+    assert task.answer(build_network(corpus), "valid").nats_QC.shape == (3, 2)
+    assert task.evaluate(build_network(corpus), "valid").accuracy is None
 
 
-def test_an_evaluation_with_a_cache_answers_questions_without_it(open_joined, model):
+def test_an_evaluation_with_a_cache_answers_questions_without_it(open_joined, build_network):
     corpus = open_joined(QUESTIONS)
-    network, task, protocol = model(corpus), CompletionConfig(), SentenceProtocol()
+    network, task, protocol = build_network(corpus), CompletionConfig(), SentenceProtocol()
     plain = evaluate(network, corpus, protocol, "valid", task=task)
     cached = evaluate(
         network, corpus, protocol, "valid", cache=ContinuousCache(size=9, weight=0.3), task=task

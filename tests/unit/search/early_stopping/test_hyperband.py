@@ -18,12 +18,12 @@ def test_trials_compete_within_their_bracket_from_its_first_rung_on():
     rule = Hyperband(HyperbandConfig(grace=100, factor=2, max_survivors=1), 400)
     order = 2 * make_bracket_order(3, 2)
 
-    def stops(bracket: int, tokens: int) -> list[bool]:
+    def list_stops(bracket: int, tokens: int) -> list[bool]:
         numbers = [number for number, found in enumerate(order) if found == bracket]
         decisions = [rule.decide(number, "lstm", tokens, float(number)) for number in numbers[:3]]
         return [decision.action is Action.STOP for decision in decisions]
 
-    assert stops(0, 100) == [False, True, True]
-    assert stops(1, 100) == [False, False, False]
-    assert stops(1, 200) == [False, True, True]
-    assert stops(2, 400) == [False, False, False]
+    assert list_stops(0, 100) == [False, True, True]
+    assert list_stops(1, 100) == [False, False, False]
+    assert list_stops(1, 200) == [False, True, True]
+    assert list_stops(2, 400) == [False, False, False]
