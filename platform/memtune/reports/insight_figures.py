@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from memtune.objective import Objective, better_direction, compute_figure
 from memtune.reports.family_marks import assign_marks
-from memtune.reports.study_tables import MIN_SHOWN_IMPORTANCE, format_objective
+from memtune.reports.study_tables import MIN_SHOWN_IMPORTANCE, describe_reference
 from memtune.results.study_detail import StudyDetail
 from memtune.search import SIZE_UNITS, ObjectiveName
 from memtune.trial_state import TrialState
@@ -25,7 +25,8 @@ __all__ = [
 ]
 
 MAX_BARS = 15
-MIN_LOGARITHMIC_FACTOR = 8.0
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+MIN_LOGARITHMIC_FACTOR = 4.0
 """Between the largest and the smallest value of an axis with a logarithmic scale."""
 PNG_DOTS_PER_INCH = 150
 MAX_DRAWN_FACTOR = 4.0
@@ -115,6 +116,7 @@ def draw_progress(detail: StudyDetail) -> "Figure | None":
     _finish(by_hours, detail, "core hours of all trials", "")
     by_hours.set_title("")
     by_tokens.xaxis.set_major_formatter(_count_formatter())
+    by_hours.xaxis.set_major_formatter("{x:g}")
     _add_legend(by_hours)
     return figure
 
@@ -130,6 +132,7 @@ def draw_importance(detail: StudyDetail) -> "Figure | None":
     axes.bar_label(bars, [f" {p.importance:.0%}, {p.trials} trials have it" for p in found], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.7 * found[0].importance)
+    axes.set_xticks([share for share in SHARES if share <= 1.7 * found[0].importance])
     axes.xaxis.set_major_formatter(_share_formatter())
     _finish(axes, detail, "share of importance (PED-ANOVA)", "")
     axes.grid(visible=False, axis="y")
@@ -192,12 +195,13 @@ def draw_hypervolume(detail: StudyDetail) -> "Figure | None":
         tokens, [point.volume for point in front.hypervolume], where="post", marker=".", color="#0072B2"
     )
     _finish(axes, detail, "tokens of all trials", "hypervolume (higher is better)")
-    objective = detail.summary.objective
-    corner = ", ".join(
-        f"{_name_short(name, objective)} {format_objective(name, value, objective)}"
-        for name, value in front.reference.items()
+    axes.annotate(
+        f"measured from {describe_reference(detail)}",
+        (0.98, 0.03),
+        xycoords="axes fraction",
+        ha="right",
+        fontsize=8,
     )
-    axes.annotate(f"from the corner {corner}", (0.98, 0.03), xycoords="axes fraction", ha="right", fontsize=8)
     axes.xaxis.set_major_formatter(_count_formatter())
     return figure
 
@@ -243,10 +247,6 @@ def _name_value(objective: Objective) -> str:
 
 def _name_objective(name: ObjectiveName, objective: Objective) -> str:
     return _name_value(objective) if name == "value" else SIZE_UNITS[name]
-
-
-def _name_short(name: ObjectiveName, objective: Objective) -> str:
-    return objective if name == "value" else SIZE_UNITS[name]
 
 
 def _scale_logarithmically(axis: Any, set_scale: Callable[[str], None], values: list[float]) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "comparison_table",
     "cost_table",
     "describe_best",
+    "describe_reference",
     "describe_spending",
     "ended_table",
     "family_best_table",
@@ -92,8 +93,24 @@ def front_table(detail: StudyDetail) -> Table:
     table = _make_table("Pareto front", ["configuration", *titles, "seeds"])
     for point in front.front:
         cells = [format_objective(name, value, objective) for name, value in point.values.items()]
-        table.add_row(point.name, *cells, str(point.seeds))
+        is_best = detail.best is not None and point.number == detail.best.number
+        table.add_row(f"{point.name} (best)" if is_best else point.name, *cells, str(point.seeds))
+    if front.hypervolume:
+        volume = f"hypervolume {front.hypervolume[-1].volume:.3f} from {describe_reference(detail)}"
+        table.caption, table.caption_justify = volume, "left"
     return table
+
+
+def describe_reference(detail: StudyDetail) -> str:
+    """The corner from which the hypervolume is measured."""
+    front, objective = detail.front, detail.summary.objective
+    assert front is not None
+    return ", ".join(
+        f"{objective} {format_objective(name, value, objective)}"
+        if name == "value"
+        else f"{format_objective(name, value, objective)} {SIZE_UNITS[name]}"
+        for name, value in front.reference.items()
+    )
 
 
 def format_objective(name: ObjectiveName, value: float, objective: Objective) -> str:

@@ -56,6 +56,14 @@ def test_tpe_reads_trials_through_the_restricted_study_only(monkeypatch: pytest.
     assert SAMPLERS["tpe"]().infer_relative_search_space(study, new) == {}
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_restricted_study_says_how_many_objectives_it_has_as_a_study_does(count: int) -> None:
+    study = optuna.create_study(directions=["minimize"] * count)
+    restricted = RestrictedStudy(optuna.create_study(), [], count)
+    assert restricted._is_multi_objective() == study._is_multi_objective()
+    assert restricted.directions == study.directions
+
+
 def test_the_public_names_give_the_restricted_trials_too() -> None:
     restricted = RestrictedStudy(optuna.create_study(), [trial := create_trial(value=1.0)])
     assert restricted.trials == restricted.get_trials() == [trial]
