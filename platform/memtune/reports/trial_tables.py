@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from pydantic import ValidationError
 from rich.table import Table
 
 from memtune.models import MODELS
@@ -135,7 +136,10 @@ def _describe_model(row: LeaderboardRow, differing: Collection[str]) -> str:
         if name.startswith(MODEL_PREFIX)
     }
     fields = {name: value for name, value in recorded.items() if name in family.model_fields}
-    config = family.model_validate(fields)
+    try:
+        config = family.model_validate(fields)
+    except ValidationError:  # recorded by another version, or not by memtune
+        return row.family
     described = {MODEL_PREFIX + name for name in ("family", *config.describe())}
     others = [
         name

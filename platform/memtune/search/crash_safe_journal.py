@@ -5,6 +5,7 @@ Optuna creates the file again when it was deleted under a running study: the dri
 journal, and every result of the study would be lost without an error.
 """
 
+import json
 import os
 import time
 from collections.abc import Callable, Generator
@@ -20,6 +21,8 @@ __all__ = ["MISSING_LIMIT_SECONDS", "CrashSafeJournal"]
 
 MISSING_LIMIT_SECONDS = 30.0
 """Seconds that the file may be missing, as while a network file system is remounted; then it is deleted."""
+
+MAX_SHOWN_CHARACTERS = 80
 
 
 class CrashSafeJournal(JournalFileBackend):
@@ -39,9 +42,15 @@ class CrashSafeJournal(JournalFileBackend):
         self._may_have_incomplete_line = False
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
-        """The changes from a number on."""
+        """The changes from a number on. Raises StudyError for a line that Optuna did not write."""
         self._check_file()
-        yield from super().read_logs(log_number_from)
+        try:
+            for change in super().read_logs(log_number_from):
+                if not (isinstance(change, dict) and isinstance(change.get("op_code"), int)):
+                    raise self._make_damage_error(f"a change is {str(change)[:MAX_SHOWN_CHARACTERS]}")
+                yield change
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise self._make_damage_error(str(error)) from None
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Add changes, each as a whole line or not at all."""
@@ -53,6 +62,9 @@ class CrashSafeJournal(JournalFileBackend):
         # The larger one, because a file that is deleted between the check and the write is created anew.
         self._min_size = max(self._min_size, self._journal_path.stat().st_size)
         self._may_have_incomplete_line = False
+
+    def _make_damage_error(self, reason: str) -> StudyError:
+        return StudyError(f"the journal of studies {self._journal_path} is damaged: {reason}; restore it")
 
     def _check_file(self) -> None:
         """Raise unless the file holds at least what this process has written to it."""

@@ -162,7 +162,10 @@ class Checkpoints:
             raise CheckpointError(f"{self._folder}/{name} is missing") from None
 
     def _read_index(self) -> list[str]:
-        names = [str(name) for name in self._folder.read_json(INDEX_FILE) or []]
+        index = self._folder.read_json(INDEX_FILE) or []
+        if not isinstance(index, list):
+            raise CheckpointError(f"{self._folder}/{INDEX_FILE} is no list of checkpoints; delete the folder")
+        names = [str(name) for name in index]
         for name in names:
             if not CHECKPOINT_NAME_PATTERN.fullmatch(name):
                 raise CheckpointError(f"{self._folder}/{INDEX_FILE} names {name}, which is no checkpoint")

@@ -29,6 +29,7 @@ from memtune.studies.study import ResolvedStudy, Study, load_study, resolve_stud
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import DrawFigures, Promotion, Recorder, check_tracking
 from memtune.training import TrialConfig
+from memtune.values import parse
 
 __all__ = ["Conclusion", "StudyHooks", "StudyResult", "TrialPhase", "check_study", "dry_run", "run_study"]
 
@@ -251,6 +252,8 @@ class _StudyRun:
     def _check_progress(self, proposals: Proposals, resume: bool) -> None:
         """Report what earlier drivers did; raise StudyError where `resume` does not fit it."""
         outcomes, max_trials = proposals.list_outcomes(), self._study.budget.trials
+        for outcome in outcomes:  # those of another version of memtune are named before anything starts
+            parse(TrialConfig, outcome.configuration, f"study {self._resolved.id}, trial {outcome.number}")
         open_trials = len(proposals.list_unfinished())
         if resume and not outcomes:
             raise StudyError(

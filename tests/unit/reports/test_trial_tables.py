@@ -75,6 +75,10 @@ def test_a_differing_parameter_is_shown_although_it_is_not_a_key_parameter() -> 
     assert "tie_output" not in alike
 
 
+def test_a_model_of_another_version_is_shown_with_its_family_alone() -> None:
+    assert "lstm" in render(leaderboard_table([make_row(width="x")], None, "title"))
+
+
 def test_a_differing_output_layer_is_shown() -> None:
     softmax: dict[str, Any] = {"output.kind": "softmax"}
     adaptive: dict[str, Any] = {"output.kind": "adaptive", "output.factor": 2}

@@ -9,7 +9,7 @@ from memtune.errors import StudyError
 from memtune.search import Lease, Proposals
 from memtune.search.crash_safe_journal import MISSING_LIMIT_SECONDS, CrashSafeJournal
 
-CHANGE = {"op": 1}
+CHANGE = {"op_code": 1}
 
 
 class Clock:
@@ -102,3 +102,11 @@ def test_a_driver_whose_lease_file_was_deleted_ends_with_that_error(
 
     with pytest.raises(StudyError, match=r"study\.log\.drivers was deleted"):
         lose_lease_file()
+
+
+@pytest.mark.parametrize("line", [b"garbage", b"5", b"[]", b'{"op": 1}', b"\xff\xfe"])
+def test_a_line_that_optuna_did_not_write_is_named(path: Path, line: bytes) -> None:
+    CrashSafeJournal(path).append_logs([CHANGE])
+    path.write_bytes(line + b"\n" + path.read_bytes())
+    with pytest.raises(StudyError, match=r"study\.log is damaged: .*; restore it"):
+        list(CrashSafeJournal(path).read_logs(0))

@@ -247,3 +247,13 @@ def test_a_restored_trainer_adds_to_the_usage_of_its_checkpoint(
     usage = found.usage
     assert usage.nodes["large"].gpu == 10.0
     assert usage.tokens == trainer.tokens
+
+
+@pytest.mark.parametrize("content", ["5", '"x"', '{"a": 1}', "true"])
+def test_an_index_that_is_no_list_is_named(
+    content: str, checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, tmp_path: Path
+) -> None:
+    save(checkpoints, trainer, 1)
+    (tmp_path / "checkpoints" / trainer.identity / "latest.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"latest\.json is no list of checkpoints"):
+        checkpoints.restore(corpus, "cpu")

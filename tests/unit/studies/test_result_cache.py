@@ -7,6 +7,7 @@ import pytest
 from mlflow.entities import Run
 
 from memtune.api import run_search
+from memtune.errors import ConfigurationError
 from memtune.results.study_catalogue import remove_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
@@ -32,6 +33,14 @@ def test_a_study_of_another_version_does_not_stop_a_search(
     assert old in journal.read_text()
     journal.write_text(journal.read_text().replace(old, new))
     assert len(run(study_file, settings, name="again").outcomes) == 4
+
+
+def test_a_study_of_another_version_is_not_resumed(study_file: Path, settings: Settings) -> None:
+    run(study_file, settings)
+    journal = Path(settings.study_database.removeprefix("journal://"))
+    journal.write_text(journal.read_text().replace('"width"', '"breadth"'))
+    with pytest.raises(ConfigurationError, match=r"study layers-.*, trial 0: unknown name .*breadth"):
+        run(study_file, settings)
 
 
 def read_ends(result: StudyResult) -> list[tuple[str, str, str | None]]:

@@ -4,7 +4,9 @@ import math
 
 import pytest
 
-from memtune.tracking import Recorder, find_varying_parameters, read_leaderboard
+from memtune.errors import TrackingError
+from memtune.tracking import Recorder, find_trial_run, find_varying_parameters, read_leaderboard
+from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 
 STALLED = TrialEnd(reason=StopReason.NO_IMPROVEMENT, detail="no improvement in 2 reports")
@@ -114,3 +116,26 @@ def test_a_row_has_what_its_rank_depends_on(tracking_uri):
     assert (first.seed, first.configuration, first.planned_tokens) == (2, "c", pytest.approx(500))
     assert first.curve == pytest.approx({100: math.log(300), 200: math.log(200)})
     assert (second.seed, second.configuration, second.planned_tokens) == (0, "b", 700)
+
+
+@pytest.mark.parametrize(
+    ("tag", "value"), [("memtune.state", "x"), ("memtune.stop_reason", "x"), ("memtune.study", None)]
+)
+def test_a_run_with_tags_of_another_program_is_skipped(recorded, tag, value, caplog):
+    client = connect(recorded)
+    foreign = next(row.run_id for row in read_leaderboard(recorded, "ptb") if row.trial == "a")
+    if value is None:
+        client.delete_tag(foreign, tag)
+    else:
+        client.set_tag(foreign, tag, value)
+    assert [row.trial for row in read_leaderboard(recorded, "ptb")] == ["b", "c"]
+    assert f"run {foreign} is skipped" in caplog.text
+
+
+@pytest.mark.parametrize("tag", ["memtune.study", "memtune.trial"])
+def test_a_trial_outside_of_the_studies_folder_is_refused(recorded, tag):
+    run_id = next(row.run_id for row in read_leaderboard(recorded, "ptb") if row.trial == "a")
+    assert find_trial_run(recorded, run_id).trial == "a"
+    connect(recorded).set_tag(run_id, tag, "../../x")
+    with pytest.raises(TrackingError, match=f"has no {tag.removeprefix('memtune.')} that memtune writes"):
+        find_trial_run(recorded, run_id)

@@ -1,5 +1,6 @@
 """The leaderboard of a corpus: one row per trial, read from its runs."""
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 __all__ = ["LeaderboardRow", "find_varying_parameters", "read_leaderboard"]
+
+log = logging.getLogger(__name__)
 
 SIZE_PARAMETERS = ("parameters", "multiply_adds")
 
@@ -92,7 +95,8 @@ def read_leaderboard(tracking_uri: str, corpus: str, protocol: str | None = None
     """The trials recorded for a corpus, best first; trials without a figure come last.
 
     Figures compare only under one label and corpus digest. `protocol`, a label as in the rows, selects the
-    trials with this label.
+    trials with this label. Runs with tags or parameters that memtune does not write are skipped with a
+    warning.
     """
     client = connect(tracking_uri)
     with translate_mlflow_errors(tracking_uri):
@@ -100,8 +104,8 @@ def read_leaderboard(tracking_uri: str, corpus: str, protocol: str | None = None
         runs = (
             run_store.find_runs(client, experiment.experiment_id, {ROLE_TAG: "trial"}) if experiment else []
         )
-        rows = [_build_row(client, run) for run in runs]
-    kept = [row for row in rows if protocol in (None, row.protocol)]
+        rows = [_build_row_or_warn(client, run) for run in runs]
+    kept = [row for row in rows if row is not None and protocol in (None, row.protocol)]
     return sorted(kept, key=lambda row: (row.cost, row.name))
 
 
@@ -109,6 +113,15 @@ def find_varying_parameters(rows: Sequence[LeaderboardRow]) -> list[str]:
     """The parameters in which these trials differ, without sizes: the columns of a table."""
     names = sorted({name for row in rows for name in row.parameters} - set(SIZE_PARAMETERS))
     return [name for name in names if len({str(row.parameters.get(name)) for row in rows}) > 1]
+
+
+def _build_row_or_warn(client: "MlflowClient", run: "Run") -> LeaderboardRow | None:
+    try:
+        return _build_row(client, run)
+    except (LookupError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        log.warning("run %s is skipped: memtune does not write such records: %s", run.info.run_id, reason)
+        return None
 
 
 def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:

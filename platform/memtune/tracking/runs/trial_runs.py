@@ -3,6 +3,8 @@
 import re
 from typing import TYPE_CHECKING
 
+from pydantic import Field, ValidationError
+
 from memtune.errors import TrackingError
 from memtune.tracking.mlflow_connection import connect, sqlite_path, translate_mlflow_errors
 from memtune.tracking.runs import run_store
@@ -32,9 +34,10 @@ class TrialRun(Value):
     run_id: str
     corpus: str
     """The name of the run's experiment."""
-    study: str
-    trial: str
-    """The trial's identity, which names its checkpoints."""
+    study: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    trial: str = Field(pattern=r"^[A-Za-z0-9]+$")
+    """The trial's identity, which names its checkpoints. Study and trial become parts of a path, and whoever
+    can write to the tracking store chooses them: so their form is checked."""
     label: str
     max_tokens: int | None
     """Tokens at its last recorded validation; None while it is open."""
@@ -68,15 +71,27 @@ def find_trial_run(tracking_uri: str, text: str) -> TrialRun:
             )
         (run,) = found
         experiment = client.get_experiment(run.info.experiment_id)
+    return _read_trial_run(run, experiment.name)
+
+
+def _read_trial_run(run: "Run", corpus: str) -> TrialRun:
+    """The trial of a run. Raises TrackingError for tags that memtune does not write."""
     tags = run.data.tags
-    return TrialRun(
-        run_id=run.info.run_id,
-        corpus=experiment.name,
-        study=tags[STUDY_TAG],
-        trial=tags[TRIAL_TAG],
-        label=tags.get("memtune.protocol", ""),
-        max_tokens=int(tags[VALIDATED_TOKENS_TAG]) if tags.get(VALIDATED_TOKENS_TAG) else None,
-    )
+    fields = {
+        "run_id": run.info.run_id,
+        "corpus": corpus,
+        "study": tags.get(STUDY_TAG),
+        "trial": tags.get(TRIAL_TAG),
+        "label": tags.get("memtune.protocol", ""),
+        "max_tokens": tags.get(VALIDATED_TOKENS_TAG) or None,
+    }
+    try:
+        return TrialRun.model_validate(fields)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise TrackingError(
+            f"run {run.info.run_id} has no {problem['loc'][0]} that memtune writes: {problem['msg']}"
+        ) from None
 
 
 def _find_runs(client: "MlflowClient", text: str) -> list["Run"]:
