@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 
 from rich.table import Table
-from rich.text import Text
 
 from memtune.corpora import FORMATS, CorpusDescription, Manifest
 
@@ -24,7 +23,7 @@ def formats_table() -> Table:
     """One row per format."""
     table = Table("format", "what it reads", "annotations", "options")
     for row in list_format_rows():
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*row)
     return table
 
 

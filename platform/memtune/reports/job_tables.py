@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterable
 
 from rich.table import Table
-from rich.text import Text
 
 from memtune.ray_backend.jobs.job_server import Job
 
@@ -22,7 +21,7 @@ def job_table(jobs: Iterable[Job], now: float) -> Table:
             "" if job.started is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.started))
         )
         status = job.status.lower() + (f", exit code {job.exit_code}" if job.exit_code else "")
-        study = Text(job.study or job.entrypoint)
+        study = job.study or job.entrypoint
         table.add_row(job.id, study, status, started, _format_duration(job.duration_seconds(now)))
     return table
 

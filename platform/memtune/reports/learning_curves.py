@@ -7,6 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from memtune.objective import Objective, better_direction
+from memtune.reports.text_console import show_control_characters
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +57,7 @@ def draw_learning_curve(title: str, objective: Objective, train: Points, valid: 
         axes.autoscale_view()
         if not any(drawn):  # a logarithmic axis without points has no limits
             axes.set(xlim=(1, 10), ylim=(1, 10))
-        axes.set_title(title, parse_math=False)
+        axes.set_title(show_control_characters(title), parse_math=False)
         return _render_png(figure)
 
 
@@ -101,7 +102,7 @@ def draw_accuracy_by_perplexity(title: str, perplexities: Points, accuracies: Po
         axes.plot(*zip(*drawn, strict=True), marker="o")
         axes.annotate("first", drawn[0])
         axes.annotate("last", drawn[-1])
-    axes.set_title(title, parse_math=False)
+    axes.set_title(show_control_characters(title), parse_math=False)
     axes.set(xlabel="perplexity (lower is better)", ylabel="accuracy (higher is better)")
     axes.grid(visible=True, alpha=0.3)
     return _render_png(figure)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from rich.table import Table
-from rich.text import Text
 
 from memtune.number_format import format_count
 from memtune.objective import Objective
@@ -78,7 +77,7 @@ def importance_table(detail: StudyDetail) -> Table:
     table = _make_table("importance of parameters (PED-ANOVA)", names)
     shown = [found for found in detail.importance if found.importance >= MIN_SHOWN_IMPORTANCE]
     for found in shown[:MAX_PARAMETERS]:
-        table.add_row(Text(found.label), f"{found.importance:.0%}", f"{found.trials:,}")
+        table.add_row(found.label, f"{found.importance:.0%}", f"{found.trials:,}")
     if others := len(detail.importance) - len(shown):
         table.caption, table.caption_justify = f"{format_count(others, 'other')} below 1 %", "left"
     return table
@@ -126,7 +125,7 @@ def ended_table(detail: StudyDetail) -> Table:
     table = _make_table("stopped, paused and failed trials", names)
     for trial in detail.ended_early:
         figure, tokens = trial.figure or "", f"{trial.tokens:,}"
-        table.add_row(f"#{trial.number}", trial.family, tokens, figure, trial.state, Text(trial.reason))
+        table.add_row(f"#{trial.number}", trial.family, tokens, figure, trial.state, trial.reason)
     return table
 
 

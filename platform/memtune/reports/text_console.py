@@ -1,5 +1,6 @@
 """The console that memtune prints to: users' texts appear literally, without markup or escape sequences."""
 
+import json as json_module
 import re
 from typing import Any
 
@@ -10,6 +11,8 @@ __all__ = ["TextConsole", "show_control_characters"]
 
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """C0 and C1 control characters except tab and newline: a terminal would act on them."""
+C1_CHARACTERS = re.compile(r"[\x80-\x9f]")
+"""The control characters that JSON does not escape."""
 
 
 class TextConsole(Console):
@@ -27,6 +30,12 @@ class TextConsole(Console):
     def render_str(self, text: str, **options: Any) -> Text:
         """Render a string with its control characters written out."""
         return super().render_str(show_control_characters(text), **options)
+
+    def print_json(self, json: str | None = None, *, data: Any = None, **options: Any) -> None:
+        """Print JSON; where a text has C1 control characters, everything beyond ASCII is escaped."""
+        content = data if json is None else json_module.loads(json)
+        has_controls = C1_CHARACTERS.search(json_module.dumps(content, ensure_ascii=False)) is not None
+        super().print_json(data=content, ensure_ascii=has_controls, **options)
 
 
 def show_control_characters(text: str) -> str:

@@ -1,6 +1,8 @@
 """The terminal prints users' texts literally."""
 
 import io
+import json
+import re
 
 import pytest
 from rich.table import Table
@@ -52,3 +54,14 @@ def test_commands_print_to_a_text_console() -> None:
 def test_a_question_with_markup_is_the_title_of_a_live_display(console: TextConsole) -> None:
     console.print(LiveDisplay(console, TEXT, 3))
     assert TEXT in read_output(console)
+
+
+@pytest.mark.parametrize("word", ["a\x1b[31m", "a\x9b31m", "ünï"])
+@pytest.mark.parametrize("is_text", [True, False])
+def test_json_holds_no_control_character(word: str, is_text: bool) -> None:
+    console = TextConsole(file=io.StringIO(), width=100)
+    console.print_json(json.dumps([word])) if is_text else console.print_json(data=[word])
+    printed = read_output(console)
+    assert re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", printed) is None
+    assert json.loads(printed) == [word]
+    assert ("ünï" in printed) == (word == "ünï")

@@ -1,9 +1,8 @@
 """The table of the jobs of a cluster."""
 
-from rich.console import Console
-
 from memtune.ray_backend.jobs.job_server import Job
 from memtune.reports.job_tables import job_table
+from memtune.reports.text_console import TextConsole
 
 
 def make_job(**changes: object) -> Job:
@@ -23,7 +22,7 @@ def make_job(**changes: object) -> Job:
 
 
 def render(*jobs: Job) -> str:
-    console = Console(width=120, record=True, file=None, quiet=False)
+    console = TextConsole(width=120, record=True, file=None, quiet=False)
     with console.capture() as captured:
         console.print(job_table(jobs, now=1_000.0 + 3_725.0))
     return captured.get()
@@ -41,3 +40,9 @@ def test_a_failed_job_has_its_exit_code_and_duration() -> None:
 
 def test_a_job_without_a_study_has_its_command() -> None:
     assert "echo [x]" in render(make_job())
+
+
+def test_a_study_and_a_command_are_shown_literally() -> None:
+    """Whoever submits a job chooses both."""
+    for job in (make_job(study="\x1b[31m[/b]"), make_job(entrypoint="\x1b[31m[/b]")):
+        assert r"\x1b[31m[/b]" in render(job)

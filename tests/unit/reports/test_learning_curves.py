@@ -33,5 +33,5 @@ def test_a_trial_judged_by_accuracy_also_has_its_accuracy_against_its_perplexity
 def test_a_title_is_drawn_literally() -> None:
     """A trial is named after its file, and a file's name may hold what matplotlib reads as a formula."""
     metrics = {"valid_accuracy": POINTS, "valid_perplexity": POINTS}
-    for figure in draw_trial_figures(r"$\frac{$", "accuracy", metrics).values():
+    for figure in draw_trial_figures("$\\frac{$ \x1b[31m", "accuracy", metrics).values():
         assert figure.startswith(PNG)

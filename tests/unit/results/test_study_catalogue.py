@@ -215,3 +215,12 @@ def test_a_warning_shows_control_characters(study: ResolvedStudy, settings: Sett
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert "\x1b" not in shown.stderr
     assert r"\x1b[31m" in shown.stderr
+
+
+def test_the_reason_of_a_failure_is_shown_literally(study: ResolvedStudy, settings: Settings) -> None:
+    journal = Path(settings.study_database.removeprefix("journal://"))
+    journal.write_text(journal.read_text().replace("rank 2 of 3", "[/b] \\u001b[31m"))
+    shown = runner.invoke(app, ["study", "show", study.id])
+    assert shown.exit_code == 0, shown.output
+    assert "\x1b" not in shown.output
+    assert r"[/b] \x1b[31m" in " ".join(shown.output.split())
