@@ -150,3 +150,8 @@ def test_a_paused_trial_is_pruned_for_the_sampler_until_it_ends():
         assert trial.state is TrialState.RUNNING
     window.add(make_trial(0))
     assert [trial.state for trial in window.list_trials()] == [TrialState.COMPLETE]
+
+
+def test_rejections_are_counted_from_zero():
+    assert History([]).consecutive_rejections == 0
+    assert History([make_trial(0, refused="too large")]).consecutive_rejections == 1

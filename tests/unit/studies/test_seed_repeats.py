@@ -1,5 +1,7 @@
 """The best configurations are repeated, under every further seed."""
 
+from dataclasses import replace
+
 import pytest
 
 from memtune.search import Outcome
@@ -94,3 +96,16 @@ def test_a_repeat_is_named_after_the_trial_that_it_repeats() -> None:
     assert names.name(0, make_config(16, 1)) == "#7 seed 1"
     assert names.name(1, make_config(8, 2)) == "#4 seed 2"
     assert TrialNames().name(0, make_config(16, 1)) == "#0"
+
+
+def test_a_cost_of_zero_is_the_best() -> None:
+    outcomes = [make_valued_outcome(1, 0.5), make_valued_outcome(2, 0.0)]
+    assert [best.number for best in select_best_outcomes(outcomes, 1)] == [2]
+
+
+def test_a_configuration_in_a_third_precision_is_named_after_the_better_trial() -> None:
+    """A trial without a value, which a driver that was killed may leave, is worse than one with a value."""
+    trials = [make_outcome(4, make_config(8, 0)), make_outcome(7, make_config(8, 0, "bfloat16"))]
+    for values, name in (((2.0, 1.0), "#7 seed 1"), ((1.0, 2.0), "#4 seed 1"), ((None, 1.0), "#7 seed 1")):
+        outcomes = [replace(trial, value=value) for trial, value in zip(trials, values, strict=True)]
+        assert TrialNames(outcomes).name(0, make_config(8, 1, "float16")) == name

@@ -9,6 +9,7 @@ from memtune.errors import ConfigurationError, CorpusError, SpaceError, StudyErr
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.studies.toml_files import check_document
 from tests.presence import require
 
 
@@ -284,3 +285,9 @@ def test_a_rule_that_would_stop_no_trial_is_refused(study_file: Path, settings: 
     study = load_study(study_file, {"early_stopping": {"kind": "successive_halving", "grace": 900}})
     with pytest.raises(StudyError, match=r"early_stopping\.grace = 900 and a trial has 900 tokens"):
         resolve_study(study_file, study, settings)
+
+
+def test_a_missing_name_is_an_error_before_heavy_imports(study_file: Path) -> None:
+    check_document(study_file, ["question", "corpus", "spaces"])
+    with pytest.raises(StudyError, match=r'layers.toml: name is missing; write name = "..." above the first'):
+        check_document(study_file, ["question", "name"])

@@ -13,6 +13,7 @@ from memtune.search import Outcome, Proposals
 from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.settings import Settings
 from memtune.studies.director import Director, Trial
+from memtune.studies.result_cache import Source
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.studies.trial_records import StudyRecords
 from memtune.studies.trial_worker import TrialWorker, WorkerReport
@@ -241,3 +242,21 @@ def test_an_ended_trial_needs_no_checkpoint_to_be_recorded(
         (folder / "latest.json").write_text("{")
     resume(resolved, [outcome])
     assert read_curve(client, outcome) == pytest.approx(outcome.curve)
+
+
+def test_a_reused_result_is_a_tag_and_a_remark_of_its_run(
+    resolved: ResolvedStudy,
+    open_proposals: Callable[[], Proposals],
+    client: MlflowClient,
+    tmp_path: Path,
+) -> None:
+    opened = open_proposals()
+    with open_records(resolved) as (_, records):
+        trial = start(Director(opened, records, max_trials=1))
+        trial.remarks.append("checkpoint 7 is skipped")
+        records.mark_reused(trial, Source("other", 3, "identity", is_repeat=True))
+    (run,) = find_runs(client, opened.list_outcomes()[0])
+    assert run.data.tags["memtune.reused_from"] == "other#3 (repeat)"
+    path = client.download_artifacts(run.info.run_id, "remarks.txt", str(tmp_path))
+    remarks = "checkpoint 7 is skipped\nreuses the training of other#3 (repeat)\n"
+    assert Path(path).read_text() == remarks
