@@ -138,7 +138,7 @@ def draw_sample(names: Sequence[str], size: int, seed: int, whole: Sequence[str]
 
 
 def print_table(results: Mapping[str, int | None], sample: Sequence[str]) -> None:
-    """One row per module, then the names of the mutants that were not killed."""
+    """One row per module, then the names of the mutants that ran and were not killed."""
     rows: Mapping[str, Counter[str]] = defaultdict(Counter)
     for name in sample:
         rows[get_module(name)][RESULTS.get(results[name], "stopped")] += 1
@@ -147,7 +147,7 @@ def print_table(results: Mapping[str, int | None], sample: Sequence[str]) -> Non
     print(f"| module | mutants | {' | '.join(kinds)} |")
     for module, counts in sorted(rows.items()):
         print(f"| {module} | {made[module]} | {' | '.join(str(counts[kind]) for kind in kinds)} |")
-    print("\n".join(name for name in sample if RESULTS.get(results[name]) != "killed"))
+    print("\n".join(name for name in sample if RESULTS.get(results[name]) not in ("killed", "not run")))
 
 
 def main() -> None:

@@ -48,3 +48,13 @@ def test_the_cluster_file_of_this_project_holds_a_trial_on_each_gpu_it_may_start
 def test_existing_hosts_count_with_their_own_resources() -> None:
     config = {"available_node_types": {"local.cluster.node": {"resources": {}}}, "max_workers": 2}
     assert parse_capacity(config, [NodeType(cpus=2), NodeType(cpus=2)]).count_slots(1, 0) == 4
+
+
+def test_the_head_is_one_node_beside_the_workers() -> None:
+    types = {"head": {"resources": {"CPU": 4}}, "small": {"resources": {"CPU": 2}}}
+    config = {"max_workers": 3, "head_node_type": "head", "available_node_types": types}
+    assert parse_capacity(config, []).count_slots(1, 0) == 4 + 3 * 2
+
+
+def test_without_node_types_the_present_nodes_count() -> None:
+    assert parse_capacity({}, [NodeType(cpus=2)]).count_slots(1, 0) == 2
