@@ -101,13 +101,12 @@ def test_trials_that_ended_early_are_hollow_and_not_in_the_mean() -> None:
 
 
 def test_a_trajectory_joins_the_reports_of_a_trial() -> None:
-    (axes,) = list_axes(
-        draw_trajectories(make_curves(make_parameter_trial(1e-3, 100), make_parameter_trial(1e-4, 200)))
-    )
+    figure = draw_trajectories(make_curves(make_parameter_trial(1e-3, 100), make_parameter_trial(1e-4, 200)))
+    (axes,) = list_axes(figure)
     first, ring, *_ = axes.lines
     assert (list(first.get_xdata()), list(first.get_ydata())) == ([100, 95], [105, 100])
     assert (list(ring.get_xdata()), list(ring.get_ydata())) == ([95], [100])
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["0.001", "0.0001"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["0.001", "0.0001"]
 
 
 def test_accuracy_is_drawn_against_perplexity_for_reports_that_have_both() -> None:

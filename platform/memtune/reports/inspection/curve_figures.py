@@ -22,6 +22,8 @@ __all__ = ["draw_accuracies", "draw_parameter", "draw_trajectories"]
 LOGARITHMIC_RATIO = 20
 """From this ratio of the largest to the smallest value on, an axis of positive values is logarithmic."""
 COMPLETE = "complete"
+WIDE_LABEL = 36
+"""Characters of a label from which on a legend has one column."""
 
 
 def draw_parameter(found: ParameterCurves) -> "Figure":
@@ -97,8 +99,7 @@ def draw_trajectories(found: ParameterCurves) -> "Figure":
     axes.set(xlabel="training perplexity", ylabel="validation perplexity (lower is better)")
     axes.set_title(f"{found.study}: training leads from right to left, the ring is its end", fontsize=9)
     axes.grid(visible=True, which="both", alpha=0.3)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(title=found.parameter, fontsize=8, title_fontsize=8)
+    _draw_legend(figure, found.parameter)
     return figure
 
 
@@ -118,6 +119,22 @@ def _draw_reports(
         style = {"marker": mark.marker, "linestyle": mark.line, "color": mark.colour}
         axes.plot(*zip(*points, strict=True), **style, markersize=5, linewidth=1.2, label=label)
         axes.plot(*points[-1], "o", markersize=11, markerfacecolor="none", color=mark.colour)
+
+
+def _draw_legend(figure: "Figure", title: str | None) -> None:
+    """A legend below the axes, where it hides no point."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=2 if max(map(len, labels)) < WIDE_LABEL else 1,
+            title=title,
+            fontsize=8,
+            title_fontsize=8,
+            handlelength=4,
+        )
 
 
 def _set_logarithmic(axes: "Axes") -> None:
@@ -152,6 +169,5 @@ def draw_accuracies(models: Sequence[TrialReports]) -> "Figure":
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_title("one point per report; the ring is the last one", fontsize=9)
     axes.grid(visible=True, alpha=0.3)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=8)
+    _draw_legend(figure, None)
     return figure

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -271,6 +272,24 @@ def test_a_bidirectional_memory_has_positions_after_the_predicted_word(settings:
     found = average_positions(both, ALL)
     assert [position.distance for position in found.positions] == [2, 1, -1, -2]
     assert [position.predictions for position in found.positions] == [4, 5, 3, 2]
+
+
+def test_a_classifier_reads_words_without_the_boundary(model: InspectedModel) -> None:
+    """Its body attends to the words before the last one read, as it does in a language model."""
+    classifier = replace(model, reads_boundary=False)
+    (sentence,) = find_links(classifier, ALL, first=2).sentences
+    assert sentence.words == ("here", "is", "the", "old", "dog")
+    found = {(link.word, link.attended): link.weight for link in sentence.links}
+    assert found[4, 3] == pytest.approx(compute_attention(list(sentence.words), 4)[2])
+
+
+def test_attention_by_relation_of_a_model_that_reads_no_boundary(settings: Settings) -> None:
+    corpus = make_corpus(settings, ["the dog sees a key"], [TREE])
+    reader = make_attention_model(corpus, settings, WORD_SCORES, POSITION_SCORES)
+    found = average_dependencies(replace(reader, reads_boundary=False), ALL, min_pairs=1)
+    (subject,) = (path for path in found.paths if path.path == "subj←")
+    # "sees" is predicted after "dog" is read, one word before it.
+    assert subject.mean == pytest.approx(compute_attention(["the", "dog"], 1)[1])
 
 
 def test_a_model_without_attention_names_the_families_that_have_one(
