@@ -1,11 +1,11 @@
 """Figures of the trials of a corpus: validation figure against number of parameters."""
 
 from collections.abc import Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memtune.objective import better_direction
+from memtune.reports.family_marks import assign_marks
 from memtune.tracking import LeaderboardRow
 
 if TYPE_CHECKING:
@@ -28,13 +28,12 @@ def write_leaderboard_png(
 
 
 def draw_leaderboard(rows: Sequence[LeaderboardRow], corpus: str, ideal: float | None) -> "Figure":
-    """Validation perplexity or accuracy against the number of parameters, one colour per family.
+    """Validation perplexity or accuracy against the number of parameters, one mark per family.
 
-    Configurations of full length are points with the mean of their seeds. Crosses are single seeds of these
-    and trials that ended early, which do not compare with the points.
+    Configurations of full length are filled marks with the mean of their seeds. Hollow marks are single seeds
+    of these and trials that ended early, which do not compare with the filled ones.
     Horizontal lines show the ideal and the best trial of a family without trained parameters.
     """
-    from matplotlib.colors import TABLEAU_COLORS
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, PercentFormatter
 
@@ -42,15 +41,16 @@ def draw_leaderboard(rows: Sequence[LeaderboardRow], corpus: str, ideal: float |
     axes = figure.add_subplot()
     objective = rows[0].objective if rows else "perplexity"
     draw = axes.semilogx if objective == "accuracy" else axes.loglog
-    for colour, family in zip(cycle(TABLEAU_COLORS), sorted({row.family for row in rows})):
+    for family, mark in assign_marks(row.family for row in rows).items():
         validated = [row for row in rows if row.family == family and row.ranked_figure]
         has_full_length = any(row.estimate for row in validated)
-        for marker, alpha, is_full in (("o", 0.8, True), ("x", 0.4, False)):
+        for face, alpha, is_full in ((mark.colour, 0.8, True), ("none", 0.5, False)):
             group = [row for row in validated if (row.estimate is not None) == is_full]
             points = [(row.parameter_count, row.ranked_figure) for row in group if row.parameter_count]
             if points:
                 label = family if is_full or not has_full_length else None
-                draw(*zip(*points, strict=True), marker, label=label, alpha=alpha, color=colour)
+                style = {"color": mark.colour, "markerfacecolor": face, "alpha": alpha}
+                draw(*zip(*points, strict=True), mark.marker, label=label, **style)
         if validated and not any(row.parameter_count for row in validated):
             # families such as kneser_ney count n-grams and have no parameters
             best = min(validated, key=lambda row: row.cost).ranked_figure or 0.0
@@ -66,7 +66,9 @@ def draw_leaderboard(rows: Sequence[LeaderboardRow], corpus: str, ideal: float |
         for set_formatter in (axis.set_major_formatter, axis.set_minor_formatter):
             share = objective == "accuracy" and axis is axes.yaxis
             set_formatter(PercentFormatter(1.0) if share else EngFormatter(sep=""))
+    axes.tick_params(axis="x", which="minor", labelsize=6)
     axes.grid(visible=True, which="both", alpha=0.3)
     if axes.get_legend_handles_labels()[0]:  # without a validated trial there is nothing to label
-        axes.legend()
+        # Beside the axes, where it covers no point.
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), title="hollow: not ranked", fontsize=8)
     return figure
