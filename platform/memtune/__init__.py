@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from memtune.corpora import describe_corpus, import_corpus, list_corpora, open_corpus, verify_corpus
     from memtune.corpora.grammar import import_grammar
     from memtune.results.comparison import compare, find_champions
+    from memtune.results.loaded_models import GenerationOptions, generate, load
     from memtune.results.model_evaluation import evaluate_model as evaluate
     from memtune.results.single_trial import train
     from memtune.results.study_catalogue import compute_cost as study_cost
@@ -31,16 +32,19 @@ if TYPE_CHECKING:
 __all__ = [
     "CacheGrid",
     "ContinuousCache",
+    "GenerationOptions",
     "Settings",
     "compare",
     "describe_corpus",
     "dry_run",
     "evaluate",
     "find_champions",
+    "generate",
     "import_corpus",
     "import_grammar",
     "list_corpora",
     "list_studies",
+    "load",
     "load_registered",
     "open_corpus",
     "run_search",
@@ -59,8 +63,11 @@ _MODULE_BY_NAME = {
     "compare": "memtune.results.comparison",
     "dry_run": "memtune.studies.study_run",
     "evaluate": "memtune.results.model_evaluation",
+    "generate": "memtune.results.loaded_models",
     "import_grammar": "memtune.corpora.grammar",
     "list_studies": "memtune.results.study_catalogue",
+    "load": "memtune.results.loaded_models",
+    "GenerationOptions": "memtune.results.loaded_models",
     "load_registered": "memtune.tracking",
     "run_search": "memtune.api",
     "serve_pages": "memtune.tracking",

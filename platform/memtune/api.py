@@ -1,5 +1,6 @@
 """Studies as one call: the driver with Ray as its executor, the live display, and the registry."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,16 @@ from rich.console import Console
 from memtune.ray_backend.ray_executor import RayExecutor
 from memtune.reports.learning_curves import draw_trial_figures
 from memtune.reports.live_display import LiveDisplay
+from memtune.reports.study_figures import render_leaderboard_png
 from memtune.reports.text_console import TextConsole
+from memtune.results.comparison import compare
 from memtune.results.study_conclusion import conclude_study
+from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.studies.executor import Executor
-from memtune.studies.study import load_study
-from memtune.studies.study_run import StudyHooks, StudyResult, TrialPhase, check_study, run_study
+from memtune.studies.study import ResolvedStudy, load_study
+from memtune.studies.study_run import Conclusion, StudyHooks, StudyResult, TrialPhase, check_study, run_study
+from memtune.tracking import Recorder
 
 __all__ = ["run_search"]
 
@@ -53,5 +58,17 @@ def run_search(
             phase.names,
         )
 
-    hooks = StudyHooks(watch, conclude_study, output.print, draw_trial_figures)
+    hooks = StudyHooks(watch, _conclude, output.print, draw_trial_figures)
     return run_study(path, resolved, executor or RayExecutor(address), hooks, resume=resume, reuse=reuse)
+
+
+def _conclude(
+    study: ResolvedStudy, recorder: Recorder, outcomes: Sequence[Outcome], repeats: Sequence[Outcome]
+) -> Conclusion | None:
+    """Conclude the study, and store the figure of its trials with its run."""
+    conclusion = conclude_study(study, recorder, outcomes, repeats)
+    if conclusion is not None:
+        found = compare(study.corpus.name, study=study.id, settings=study.settings)
+        figure = render_leaderboard_png(found.rows, study.corpus.name, found.ideal_perplexity)
+        recorder.log_study_files({"figures/validation_by_parameters.png": figure})
+    return conclusion

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memtune.tracking import Recorder, experiment_link, sqlite_uri
+from memtune.tracking import Recorder, link_corpus, sqlite_uri
 from memtune.trial_state import TrialState
 from tests.cluster.servers import find_free_port
 from tests.presence import require
@@ -140,7 +140,7 @@ def read_page(address, profile):
 def test_the_owner_opens_the_printed_address_and_sees_the_trials(home, address, tmp_path_factory):
     profile = tmp_path_factory.mktemp("browser")
     url, _, query = address.partition("/?")
-    link = experiment_link(sqlite_uri(home), "ptb", ["model.width"], pages_url=url)
+    link = link_corpus(sqlite_uri(home), "ptb", pages_url=url).trials
     page = read_page(link.replace("/#", f"/?{query}#"), profile)
     assert "lstm #0" in page
     refused = read_page(link, tmp_path_factory.mktemp("refused"))

@@ -78,7 +78,7 @@ def find_incomplete(uri: str) -> Iterator[str]:
                 run.info.status == "FINISHED"
                 and len(run.data.params) == 30
                 and run.data.metrics.get("train_loss") == 2.0 / REPORTS_PER_TRIAL
-                and "best_valid_perplexity" in run.data.metrics
+                and "best_validation" in run.data.metrics
             )
             yield "" if is_complete else run.info.run_name
         token = page.token

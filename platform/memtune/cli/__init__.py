@@ -20,6 +20,7 @@ from memtune.cli import (
     study_commands,
 )
 from memtune.cli.ask_command import ask
+from memtune.cli.generate_command import generate
 from memtune.cli.result_commands import best, compare, evaluate, ui
 from memtune.cli.search_command import search
 from memtune.cli.terminal import LogConsole, err, out
@@ -42,7 +43,7 @@ app.add_typer(inspect_commands.app, name="inspect")
 app.add_typer(job_commands.app, name="jobs")
 app.add_typer(seed_commands.app, name="seeds")
 app.add_typer(study_commands.app, name="study")
-for command in (train, search, job_commands.submit, compare, best, evaluate, ask, ui):
+for command in (train, search, job_commands.submit, compare, best, evaluate, generate, ask, ui):
     app.command()(command)
 app.command("rare-words")(seed_commands.rare_words)
 

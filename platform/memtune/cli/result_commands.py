@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memtune.cli.terminal import AsJson, Device, SplitName, out
+from memtune.cli.terminal import AsJson, Device, SplitName, out, print_pages
 from memtune.errors import ConfigurationError, MemtuneError
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ def compare(
     Example: memtune compare --corpus ptb --study ptb_recurrent_memory
     """
     # Imported here: MLflow and torch load for seconds, which --help and refused options need not wait for.
-    from memtune.results.comparison import LOCAL_PAGES_URL
     from memtune.results.comparison import compare as compare_trials
 
     found = compare_trials(corpus, protocol, study)
@@ -44,13 +43,7 @@ def compare(
     out.print(leaderboard_table(found.rows[:top], found.ideal_perplexity, title))
     write_leaderboard_png(found.rows, corpus, found.ideal_perplexity, found.figure_path)
     out.print(f"figure: {found.figure_path}", soft_wrap=True)
-    out.print(f"in MLflow: {found.link}", soft_wrap=True, highlight=False)
-    if found.link.startswith(LOCAL_PAGES_URL):
-        out.print(
-            "the link works while `memtune ui` runs, in a browser that has opened the address it prints; "
-            "with --port, put that port's number into the link",
-            soft_wrap=True,
-        )
+    print_pages(found.pages)
     out.print(describe_accesses(found.test_accesses))
     for other in found.other_protocols:
         _print_compare_hint(corpus, study, other)
@@ -189,18 +182,28 @@ def _describe_cache(cache: "ContinuousCache") -> str:
 def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000) -> None:
     """Serve MLflow's pages over the records of your searches, for you alone, on this machine.
 
-    The printed address holds a token, which is new at each start; requests without it are refused.
+    Each corpus has a table of its trials, their charts, and charts of the best trial of each family. The
+    printed address holds a token, which is new at each start; requests without it are refused.
 
     Example: memtune ui --port 5001
     """
     from memtune.settings import Settings
-    from memtune.tracking import serve_pages
+    from memtune.tracking import link_corpora, serve_pages
 
     tracking = Settings.from_environment().tracking_uri
     with serve_pages(tracking, port) as pages:
+        corpora = link_corpora(tracking, pages.url)
         # A token in a log file would be readable to whoever reads the log.
+        add_token = pages.add_token if out.is_terminal else str
         address = pages.address if out.is_terminal else f"the address in {pages.address_file}"
         out.print(f"open {address}", soft_wrap=True, highlight=False)
+        if corpora and not out.is_terminal:
+            out.print("the browser needs that address first; then these open")
+        for corpus in corpora:
+            answer = f": {corpus.answer}" if corpus.answer else ""
+            out.print(f"corpus {corpus.corpus}{answer}", soft_wrap=True, highlight=False, markup=False)
+            for title, link in corpus.titled():
+                out.print(f"  {title}: {add_token(link)}", soft_wrap=True, highlight=False)
         out.print("MLflow takes some seconds to start; stop it with Ctrl-C")
         try:
             code = pages.process.wait()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from memtune.cli.terminal import out, print_promotion, warn
+from memtune.cli.terminal import out, print_pages, print_promotion, warn
 from memtune.gc_pause import gc_paused
 from memtune.number_format import format_count
 
@@ -89,6 +89,8 @@ def _print_result(study: Path, result: "StudyResult") -> None:
     from memtune.reports.trial_tables import family_table, spread_table
     from memtune.results.promotion import has_test_split
     from memtune.results.study_conclusion import rank_outcomes
+    from memtune.spaces import RandomChooser
+    from memtune.tracking import link_corpus
 
     resolved = result.resolved
     if result.is_interrupted:
@@ -96,6 +98,7 @@ def _print_result(study: Path, result: "StudyResult") -> None:
         warn(f"stopped with {open_trials} open; to resume: memtune search {study} --resume")
         raise typer.Exit(1)
     question, searched = resolved.study.question, resolved.searched_fields
+    label = resolved.sample(RandomChooser(resolved.study.seed)).label
     outcomes = result.outcomes + result.repeats
     if ranking := rank_outcomes(resolved, result.outcomes, result.repeats):
         out.print(family_table(ranking, outcomes, resolved.vocabulary_size, question, searched))
@@ -104,6 +107,8 @@ def _print_result(study: Path, result: "StudyResult") -> None:
     for statement in result.conclusion.statements if result.conclusion else ():
         out.print(statement, soft_wrap=True, highlight=False)
     print_promotion(result.promotion, has_test_split(resolved))
+    if result.is_recorded:
+        print_pages(link_corpus(resolved.settings.tracking_uri, resolved.corpus.name, label))
     _print_spent_budget(study, result)
     if not result.is_recorded:
         warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")

@@ -14,8 +14,7 @@ from rich.text import Text
 from memtune.reports.text_console import TextConsole, show_control_characters
 
 if TYPE_CHECKING:
-    from memtune.tracking import Promotion
-
+    from memtune.tracking import CorpusPages, Promotion
 
 __all__ = [
     "AsJson",
@@ -27,6 +26,7 @@ __all__ = [
     "Yes",
     "err",
     "out",
+    "print_pages",
     "print_promotion",
     "progress_bar",
     "resolve_corpus_store",
@@ -74,6 +74,20 @@ def progress_bar(*columns: TextColumn) -> Iterator[Progress]:
     parts = [TextColumn("{task.description}", markup=False), BarColumn(), *columns, TimeRemainingColumn()]
     with Progress(*parts, console=out, transient=True, disable=not out.is_terminal) as bar:
         yield bar
+
+
+def print_pages(pages: "CorpusPages") -> None:
+    """Print the addresses of a corpus's trials in MLflow's pages, and what they need."""
+    from memtune.tracking import LOCAL_PAGES_URL
+
+    for title, link in pages.titled():
+        out.print(f"{title}: {link}", soft_wrap=True, highlight=False)
+    if pages.trials.startswith(LOCAL_PAGES_URL):
+        out.print(
+            "these links work while `memtune ui` runs, in a browser that has opened the address it prints; "
+            "with --port, put that port's number into the link",
+            soft_wrap=True,
+        )
 
 
 def print_promotion(promotion: "Promotion | None", has_test_split: bool) -> None:

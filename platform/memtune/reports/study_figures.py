@@ -1,6 +1,7 @@
 """Figures of the trials of a corpus: validation figure against number of parameters."""
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,20 +12,26 @@ from memtune.tracking import LeaderboardRow
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_leaderboard", "write_leaderboard_png"]
+__all__ = ["draw_leaderboard", "render_leaderboard_png", "write_leaderboard_png"]
 
 
 def write_leaderboard_png(
     rows: Sequence[LeaderboardRow], corpus: str, ideal: float | None, path: Path
 ) -> None:
     """Write the figure of `draw_leaderboard` as a PNG."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(render_leaderboard_png(rows, corpus, ideal))
+
+
+def render_leaderboard_png(rows: Sequence[LeaderboardRow], corpus: str, ideal: float | None) -> bytes:
+    """The figure of `draw_leaderboard` as a PNG."""
     # Imported here: matplotlib takes about 1 s, and tables do not need it.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    figure = draw_leaderboard(rows, corpus, ideal)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    figure, content = draw_leaderboard(rows, corpus, ideal), BytesIO()
     FigureCanvasAgg(figure)
-    figure.savefig(path, dpi=150)
+    figure.savefig(content, dpi=150)
+    return content.getvalue()
 
 
 def draw_leaderboard(rows: Sequence[LeaderboardRow], corpus: str, ideal: float | None) -> "Figure":

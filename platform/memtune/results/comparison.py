@@ -13,20 +13,18 @@ from memtune.objective import Objective
 from memtune.results.selection import Contender, Ranking, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
+    LOCAL_PAGES_URL,
+    CorpusPages,
     LeaderboardRow,
     RegisteredVersion,
     count_test_accesses,
-    experiment_link,
     find_champion,
-    is_server,
+    link_corpus,
     list_champions,
     read_leaderboard,
 )
 
 __all__ = ["LOCAL_PAGES_URL", "Comparison", "compare", "count_accesses", "find_champions", "rank_rows"]
-
-LOCAL_PAGES_URL = "http://127.0.0.1:5000"
-PARAMETER_COLUMNS = ("model.family", "parameters", "model.width", "model.layers", "model.memory_size")
 
 
 @dataclass(frozen=True)
@@ -40,12 +38,17 @@ class Comparison:
     """The validation perplexity no model can beat, where it is known and the trials compare by perplexity."""
     figure_path: Path
     """The path of the figure, which is not written yet."""
-    link: str
-    """The table in MLflow's pages."""
+    pages: CorpusPages
+    """The same trials in MLflow's pages."""
     other_protocols: tuple[str, ...] = ()
     """The protocols of this corpus's other trials, whose figures do not compare with these."""
     test_accesses: int = 0
     """How often models of this corpus have read a test split."""
+
+    @property
+    def link(self) -> str:
+        """The table in MLflow's pages."""
+        return self.pages.trials
 
 
 def compare(
@@ -73,16 +76,13 @@ def compare(
     usual = champion.protocol if champion and champion.protocol in labels else max(labels, key=labels.count)
     chosen = usual if protocol is None else _resolve_label(protocol, labels, corpus)
     kept = [row for row in rows if row.protocol == chosen]
-    base = None if is_server(settings.tracking_uri) else LOCAL_PAGES_URL
     studies = {row.study for row in kept} if study else set()
-    link = experiment_link(
-        settings.tracking_uri, corpus, PARAMETER_COLUMNS, next(iter(studies), None), base, kept[0].objective
-    )
+    pages = link_corpus(settings.tracking_uri, corpus, chosen, next(iter(studies), None))
     ideal = _read_ideal_perplexity(corpus, settings) if kept[0].objective == "perplexity" else None
     figure = settings.home / "figures" / f"{corpus}.png"
     others = tuple(sorted({*labels} - {chosen}))
     accesses = count_test_accesses(settings.tracking_uri, corpus)
-    return Comparison(rank_rows(kept), chosen, ideal, figure, link, others, accesses)
+    return Comparison(rank_rows(kept), chosen, ideal, figure, pages, others, accesses)
 
 
 def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:

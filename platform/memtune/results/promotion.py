@@ -3,6 +3,7 @@
 from memtune.corpora import Corpus
 from memtune.errors import TrackingError
 from memtune.estimate import Estimate
+from memtune.results.descriptions.registry_descriptions import StudyAnswer, describe_promotion
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.storage.scratch_folder import open_scratch_folder
@@ -12,6 +13,7 @@ from memtune.tracking import (
     ModelResult,
     Promotion,
     Recorder,
+    find_text_rules,
     register_if_better,
 )
 from memtune.training import (
@@ -41,24 +43,29 @@ def register_trial_model(
     *,
     as_champion: bool = True,
     max_tokens: int | None = None,
+    answer: StudyAnswer | None = None,
 ) -> Promotion:
     """Offer a trial's best model to the registry, which keeps the best of each label and family.
 
     The trial must be recorded. `estimate` is the cost of its configuration over several seeds; without it
     the trial's own cost counts. Weights of more than `max_tokens`, where the trial was stopped, are not used.
+    `answer` is part of the registry's descriptions.
     Raises TrackingError when the tracking store does not answer, CheckpointError
     when no checkpoint is whole.
     """
     with checkpoints.open_newest(max_tokens) as folder, open_scratch_folder() as scratch:
         record = read_checkpoint(folder).record
         save_model(load_best_model(folder), scratch, record.config.task)
-        return register_if_better(
+        promotion = register_if_better(
             settings.tracking_uri,
-            _build_result(record, study, estimate),
+            _build_result(record, study, estimate, len(corpus.vocabulary)),
             scratch,
             corpus.vocabulary.tokens,
+            rules=find_text_rules(corpus),
             as_champion=as_champion,
         )
+    describe_promotion(settings.tracking_uri, corpus, promotion, record.config, answer)
+    return promotion
 
 
 def wait_for_records(recorder: Recorder, settings: Settings) -> None:
@@ -70,7 +77,9 @@ def wait_for_records(recorder: Recorder, settings: Settings) -> None:
         )
 
 
-def _build_result(record: CheckpointRecord, study: str, estimate: Estimate | None) -> ModelResult:
+def _build_result(
+    record: CheckpointRecord, study: str, estimate: Estimate | None, vocabulary_size: int
+) -> ModelResult:
     best = find_best_report(record.curve)
     assert best is not None, "a checkpoint with best weights has a best report"
     assert best.cost is not None, "the best report was validated"
@@ -90,6 +99,7 @@ def _build_result(record: CheckpointRecord, study: str, estimate: Estimate | Non
         trial=record.identity,
         study=study,
         seed=record.config.seed,
+        parameters=record.config.parameter_count(vocabulary_size),
     )
 
 

@@ -12,7 +12,12 @@ from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.toml_files import read_toml
-from memtune.studies.trial_records import collect_trial_parameters, make_corpus_input, make_trial_tags
+from memtune.studies.trial_records import (
+    collect_trial_parameters,
+    describe_trial_run,
+    make_corpus_input,
+    make_trial_tags,
+)
 from memtune.tracking import NO_STUDY, DrawFigures, Promotion, Recorder, check_tracking
 from memtune.training import AnyTrainer, Progress, Report, TrialConfig, new_trainer
 from memtune.trial_state import StopReason, TrialEnd, TrialState
@@ -107,8 +112,9 @@ def _start_run(
         trainer.identity,
         f"{name} seed {config.seed}",
         collect_trial_parameters(config, len(corpus.vocabulary)),
-        {**make_trial_tags(config), "name": name},
-        make_corpus_input(corpus, settings.corpus_store),
+        {**make_trial_tags(config, corpus), "name": name},
+        make_corpus_input(corpus, settings),
+        description=describe_trial_run(config, len(corpus.vocabulary), ""),
     )
     recorder.log_files(trainer.identity, {"configuration.json": config.model_dump_json(indent=1)})
     recorder.log_reports(trainer.identity, trainer.curve)

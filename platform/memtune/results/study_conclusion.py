@@ -12,6 +12,8 @@ from pydantic import ValidationError
 from memtune.errors import CheckpointError, CorpusError, StorageError
 from memtune.estimate import Estimate
 from memtune.objective import compute_figure
+from memtune.results.descriptions.registry_descriptions import StudyAnswer
+from memtune.results.descriptions.study_description import describe_answer, describe_study, list_family_bests
 from memtune.results.insight.champion_rule import apply_limits, describe_rule
 from memtune.results.insight.contenders import list_contenders
 from memtune.results.paired_tests import compare_items, compare_seeds
@@ -19,6 +21,7 @@ from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.results.selection import Contender, RankedConfiguration, Ranking, rank_trials
 from memtune.search import Outcome
 from memtune.storage.folder import Folder
+from memtune.studies.budgets.study_progress import compute_margin_percent
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.study import ResolvedStudy
 from memtune.studies.study_run import Conclusion
@@ -53,7 +56,9 @@ def conclude_study(
     limits = study.study.champion
     eligible = apply_limits(ranking, limits, [*outcomes, *repeats], study.corpus)
     wait_for_records(recorder, study.settings)
-    promotion = _register_winner(study, eligible)
+    trials = [*outcomes, *repeats]
+    answer = StudyAnswer(question=study.study.question, answer=describe_answer(study, eligible, trials))
+    promotion = _register_winner(study, eligible, answer)
     if promotion is None:
         return None
     _register_families(study, ranking, eligible.winner.best.family)
@@ -61,24 +66,29 @@ def conclude_study(
     if limits.is_set:
         rule = describe_rule(limits, are_met=eligible is not ranking)
         statements = (f"{eligible.winner.title} is the study's best: {rule}", *statements)
-    _record(study, ranking, eligible.winner, statements)
+    _log_figures(study, recorder, eligible, trials)
+    description = describe_study(study, answer, ranking, trials, statements, promotion)
+    _record(study, ranking, eligible.winner, statements, description)
     return Conclusion(promotion, statements)
 
 
-def _register_winner(study: ResolvedStudy, ranking: Ranking) -> Promotion | None:
+def _register_winner(study: ResolvedStudy, ranking: Ranking, answer: StudyAnswer) -> Promotion | None:
     """Offer the winner to the registry, or the next trial that has a checkpoint; None where none has one."""
     # The registered weights are those of the best-validated seed, because a user wants the best model; the
     # number that is reported everywhere is the mean over seeds, because it is what the configuration gives.
     seeds = [(trial, found.estimate) for found in ranking.configurations for trial in found.trials]
     short = [(found.trial, Estimate(cost=found.cost)) for found in ranking.short]
-    promotions = (_register(study, trial, estimate, True) for trial, estimate in seeds + short)
+    promotions = (_register(study, trial, estimate, answer) for trial, estimate in seeds + short)
     return next((promotion for promotion in promotions if promotion is not None), None)
 
 
 def _register(
-    study: ResolvedStudy, trial: Contender, estimate: Estimate, as_champion: bool
+    study: ResolvedStudy, trial: Contender, estimate: Estimate, answer: StudyAnswer | None
 ) -> Promotion | None:
-    """Offer a trial to the registry; None, with a warning, where its checkpoints are damaged or missing."""
+    """Offer a trial to the registry; None, with a warning, where its checkpoints are damaged or missing.
+
+    With the study's `answer` it competes to be champion, otherwise to be the best of its family alone.
+    """
     checkpoints, tokens = Checkpoints(study.checkpoint_root, trial.identity), max(trial.curve)
     try:
         return register_trial_model(
@@ -87,8 +97,9 @@ def _register(
             study.id,
             checkpoints,
             estimate,
-            as_champion=as_champion,
+            as_champion=answer is not None,
             max_tokens=tokens,
+            answer=answer,
         )
     except CheckpointError as error:
         log.warning("the model of trial %s cannot be registered: %s", trial.name, error)
@@ -107,7 +118,7 @@ def _register_families(study: ResolvedStudy, ranking: Ranking, registered: str) 
     """Register the best trial of each family other than the one that is registered already."""
     for family, (trial, estimate) in _find_family_bests(ranking).items():
         if family != registered:
-            _register(study, trial, estimate, False)
+            _register(study, trial, estimate, None)
 
 
 def _find_family_bests(ranking: Ranking) -> dict[str, tuple[Contender, Estimate]]:
@@ -188,8 +199,27 @@ def _get_title(configuration: RankedConfiguration) -> str:
     return f"{configuration.best.family} {configuration.best.name}"
 
 
+def _log_figures(
+    study: ResolvedStudy, recorder: Recorder, ranking: Ranking, outcomes: Sequence[Outcome]
+) -> None:
+    """Record the winner's figure and its margin among the metrics of the study's run."""
+    objective, winner = study.open_task().objective, ranking.winner
+    figures = {f"winner_valid_{objective}": compute_figure(objective, winner.estimate.cost)}
+    if interval := winner.estimate.compute_interval(objective):
+        low, high = interval
+        figures |= {f"winner_valid_{objective}_low": low, f"winner_valid_{objective}_high": high}
+    if rival := ranking.runner_up:
+        costs = winner.estimate.cost, rival.estimate.cost
+        figures["margin_percent"] = compute_margin_percent(objective, *costs)
+    recorder.log_study_figures(figures, sum(outcome.usage.tokens for outcome in outcomes))
+
+
 def _record(
-    study: ResolvedStudy, ranking: Ranking, winner: RankedConfiguration, statements: Sequence[str]
+    study: ResolvedStudy,
+    ranking: Ranking,
+    winner: RankedConfiguration,
+    statements: Sequence[str],
+    description: str,
 ) -> None:
     """Store the conclusion on the runs of the study and of its trials."""
     objective = study.open_task().objective
@@ -199,27 +229,27 @@ def _record(
         "winner_figure": winner.estimate.describe(objective, DIGITS),
         "tests": "\n".join(statements),
     }
-    figures = {f"winner_valid_{objective}": compute_figure(objective, winner.estimate.cost)}
-    if interval := winner.estimate.compute_interval(objective):
-        low, high = interval
-        figures |= {f"winner_valid_{objective}_low": low, f"winner_valid_{objective}_high": high}
     record_conclusion(
         study.settings.tracking_uri,
         study.corpus.name,
         study.id,
         tags,
-        figures,
         dict(_make_trial_tags(study, ranking)),
+        description,
     )
 
 
 def _make_trial_tags(study: ResolvedStudy, ranking: Ranking) -> Iterator[tuple[str, dict[str, str]]]:
-    """The rank and the figure of each trial, by its identity."""
+    """The rank and the figure of each trial, and whether it is the best of its family, by its identity."""
     objective = study.open_task().objective
+    bests = {trial.identity: {"best_of_family": "yes"} for trial, _, _ in list_family_bests(ranking)}
     for place, configuration in enumerate(ranking.configurations[:MAX_TAGGED], start=1):
         rank = str(place) if place <= len(ranking.ranked) else "fewer seeds"
         figure = configuration.estimate.describe(objective, DIGITS)
         for trial in configuration.trials:
-            yield trial.identity, {"rank": rank, "figure": figure}
+            yield trial.identity, {"rank": rank, "figure": figure, **bests.pop(trial.identity, {})}
     for short in ranking.short[:MAX_TAGGED]:
-        yield short.trial.identity, {"rank": "ended early", "figure": short.describe(objective, DIGITS)}
+        figure = short.describe(objective, DIGITS)
+        tags = {"rank": "ended early", "figure": figure, **bests.pop(short.trial.identity, {})}
+        yield short.trial.identity, tags
+    yield from bests.items()

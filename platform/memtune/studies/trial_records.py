@@ -2,26 +2,38 @@
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
+from memtune.number_format import format_count
 from memtune.search import Outcome
-from memtune.spaces import Space
+from memtune.settings import Settings
+from memtune.spaces import RandomChooser
 from memtune.studies.budgets.study_cost import StudyCost
+from memtune.studies.budgets.study_progress import StudyProgress
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.director import Trial
 from memtune.studies.result_cache import Source
 from memtune.studies.seed_repeats import TrialNames
 from memtune.studies.study import ResolvedStudy
 from memtune.tracking import CorpusInput, Recorder
+from memtune.tracking.runs.run_commands import MONEY_METRIC
 from memtune.tracking.runs.run_store import RecordedTrial
 from memtune.training import Report, TrialConfig
 from memtune.trial_state import TrialState
+from memtune.usage import Usage
 from memtune.values import flatten
 
-__all__ = ["StudyRecords", "collect_trial_parameters", "make_corpus_input", "make_trial_tags"]
+__all__ = [
+    "StudyRecords",
+    "collect_trial_parameters",
+    "describe_trial_run",
+    "make_corpus_input",
+    "make_trial_tags",
+]
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +49,18 @@ class StudyRecords:
         self.names = TrialNames()
         """Names of the trials that are recorded next."""
         study = resolved.study
+        objective = resolved.sample(RandomChooser(study.seed)).task.objective
         self._tags = {"space": " ".join(study.spaces), "name": study.name}
-        tags = {**self._tags, "question": study.question}
-        recorder.start_study(resolved.id, study.name, study.model_dump(mode="json"), tags)
+        self._progress = StudyProgress(objective, study.prices)
+        tags = {**self._tags, "question": study.question, "objective": objective}
+        recorder.start_study(
+            resolved.id,
+            study.name,
+            study.model_dump(mode="json"),
+            tags,
+            make_corpus_input(resolved.corpus, resolved.settings),
+            describe_open_study(resolved),
+        )
 
     def resume(self, outcomes: Sequence[Outcome]) -> None:
         """Make the tracking store agree with the study database after a driver that was killed.
@@ -58,6 +79,7 @@ class StudyRecords:
         self._record_missing(outcomes, self._recorder.list_recorded_trials())
 
     def _record_missing(self, outcomes: Sequence[Outcome], recorded: Mapping[str, RecordedTrial]) -> None:
+        self._progress.add_outcomes(outcomes)
         for outcome in outcomes:
             if not has_ended(outcome):
                 self._stored_tokens[outcome.identity] = _find_last_tokens(outcome)
@@ -77,7 +99,8 @@ class StudyRecords:
         self._recorder.log_reports(outcome.identity, make_reports(missing, config.task.objective))
         self._recorder.log_reports(outcome.identity, reports)
         end = outcome.end or (reports[-1].end if reports else None)
-        self._recorder.finish_trial(outcome.identity, outcome.state, end, tokens)
+        figures = self._price(outcome.usage)
+        self._recorder.finish_trial(outcome.identity, outcome.state, end, tokens, figures)
 
     def _read_curve(self, outcome: Outcome) -> tuple[Report, ...]:
         """The curve in an ended trial's checkpoint; empty with a warning when it cannot be read."""
@@ -88,32 +111,38 @@ class StudyRecords:
             return ()
 
     def start(self, trial: Trial) -> None:
-        """Open the trial's run, with every parameter the study searches."""
+        """Open the trial's run, with the parameters that its model has."""
         identity = trial.proposal.identity
         self._open_run(trial.proposal.number, identity, trial.config, self._stored_tokens.get(identity))
+        self._record_progress(trial, TrialState.RUNNING)
 
     def _open_run(
         self, number: int, identity: str, config: TrialConfig, max_tokens: int | None = None
     ) -> None:
         corpus = self._resolved.corpus
-        parameters = {
-            **make_placeholder_values(self._resolved.space, config),
-            **collect_trial_parameters(config, len(corpus.vocabulary)),
-        }
         name = self.names.name(number, config)
         self._recorder.start_trial(
             identity,
             f"{config.model.family} {name}",
-            parameters,
-            {**self._tags, **make_trial_tags(config), "number": name.removeprefix("#")},
-            make_corpus_input(corpus, self._resolved.settings.corpus_store),
+            collect_trial_parameters(config, len(corpus.vocabulary)),
+            {**self._tags, **make_trial_tags(config, corpus), "number": name.removeprefix("#")},
+            make_corpus_input(corpus, self._resolved.settings),
             max_tokens,
+            describe_trial_run(
+                config, len(corpus.vocabulary), f"{self._resolved.id}{name}", self._resolved.searched_fields
+            ),
         )
         self._recorder.log_files(identity, {"configuration.json": config.model_dump_json(indent=1)})
 
     def report(self, trial: Trial, reports: Sequence[Report]) -> None:
-        """Record new reports."""
+        """Record new reports, and the study's progress where one of them is the study's best."""
         self._recorder.log_reports(trial.proposal.identity, reports)
+        if self._progress.is_improved_by(trial):
+            self._record_progress(trial, trial.state)
+
+    def _record_progress(self, trial: Trial, state: TrialState) -> None:
+        self._progress.add_trial(trial, state)
+        self._recorder.log_study_figures(self._progress.list_figures(), self._progress.tokens)
 
     def remark(self, trial: Trial) -> None:
         """Record the trial's remarks."""
@@ -123,10 +152,18 @@ class StudyRecords:
     def finish(self, trial: Trial) -> None:
         """End the trial's run with its state and the reason, and clean up after workers that were killed."""
         tokens = max((report.tokens for report in trial.reports if report.cost is not None), default=0)
-        self._recorder.finish_trial(trial.proposal.identity, trial.state, trial.end, tokens)
+        self._recorder.finish_trial(
+            trial.proposal.identity, trial.state, trial.end, tokens, self._price(trial.usage)
+        )
+        self._record_progress(trial, trial.state)
         was_restored = trial.remarks or trial.proposal.identity in self._stored_tokens
         if was_restored and trial.state is not TrialState.INTERRUPTED:
             self._delete_leftovers(trial.proposal.identity)
+
+    def _price(self, usage: Usage) -> dict[str, float]:
+        """The money that a trial cost, where the study has prices."""
+        prices = self._resolved.study.prices
+        return {} if prices is None else {MONEY_METRIC: prices.compute_usage_money(usage)}
 
     def _delete_leftovers(self, identity: str) -> None:
         try:
@@ -143,8 +180,23 @@ class StudyRecords:
 
     def close(self, interrupted: bool, cost: StudyCost) -> None:
         """End the study's run with what the study has spent."""
-        self._recorder.log_study_figures(cost.list_figures(), cost.total.tokens)
+        tokens = max(cost.total.tokens, self._progress.tokens)
+        self._recorder.log_study_figures(cost.list_figures(), tokens)
         self._recorder.finish_study(TrialState.INTERRUPTED if interrupted else TrialState.COMPLETE)
+
+
+def describe_open_study(resolved: ResolvedStudy) -> str:
+    """The question and the terms of a study that has not ended, as Markdown."""
+    study = resolved.study
+    return "\n\n".join(
+        [
+            f"**Question.** {study.question}",
+            "**Answer.** The study is open: its answer and the best trial of each family are written here "
+            "when it ends. The metrics follow its progress.",
+            f"{format_count(study.budget.trials, 'trial')} over {', '.join(study.spaces)} on the corpus "
+            f"{resolved.corpus.name}; `memtune study show {resolved.id}` shows each.",
+        ]
+    )
 
 
 def has_ended(outcome: Outcome) -> bool:
@@ -178,42 +230,70 @@ def make_reports(costs: Mapping[int, float], objective: str) -> list[dict[str, f
 
 
 def collect_trial_parameters(config: TrialConfig, vocabulary_size: int) -> dict[str, Any]:
-    """Every field of a configuration by dotted name, with the model's size and cost."""
+    """Every field of a configuration by dotted name, with the model's size and cost.
+
+    Fields that only other families or schedules have are left out: "none" and 0 are values of some.
+    """
+    fields = dict(flatten(config.model_dump(mode="json")))
+    if config.training is None:
+        del fields["training"]
     return {
-        **dict(flatten(config.model_dump(mode="json"))),
+        **fields,
         "parameters": config.parameter_count(vocabulary_size),
         "multiply_adds": config.multiply_adds(vocabulary_size),
     }
 
 
-def make_trial_tags(config: TrialConfig) -> dict[str, str]:
-    """The tags by which runs are filtered."""
+def make_trial_tags(config: TrialConfig, corpus: Corpus) -> dict[str, str]:
+    """The tags by which runs are filtered, and the ideal perplexity where it is known."""
     task = {"task": config.task.kind, "objective": config.task.objective}
     kind = {"family": config.model.family, "configuration": config.configuration_identity}
-    return {**kind, "protocol": config.label, **task}
+    ideal = (corpus.manifest.ideal or {}).get("valid") if config.task.objective == "perplexity" else None
+    known = {} if ideal is None else {"ideal_perplexity": repr(ideal)}
+    return {**kind, "protocol": config.label, **task, **known}
 
 
-def make_placeholder_values(space: Space, config: TrialConfig) -> dict[str, Any]:
-    """A neutral value for each field other families of the space search: charts drop runs that lack one."""
-    own = dict(flatten(config.model_dump(mode="json")))
-    others = {
-        leaf.field: next(iter(leaf.leaf.test_values()), 0)
-        for leaf in space.parameters()
-        if leaf.field not in own
+def describe_trial_run(
+    config: TrialConfig, vocabulary_size: int, name: str, searched_fields: Collection[str] = ()
+) -> str:
+    """A trial in a table of Markdown: its model, its size, the searched fields, and how to evaluate it.
+
+    `name` is the name by which commands find the trial, such as `layers#3`; "" for that of its run.
+    """
+    values = dict(flatten(config.model_dump(mode="json")))
+    searched = {
+        field: values[field] for field in searched_fields if field in values and field != "model.family"
     }
-    return {field: "none" if isinstance(value, str) else 0 for field, value in others.items()}
+    rows = {
+        "family": config.model.family,
+        **{field: format_value(value) for field, value in config.model.describe().items()},
+        "parameters": f"{config.parameter_count(vocabulary_size):,}",
+        **{f"`{field}` (searched)": format_value(value) for field, value in searched.items()},
+        "protocol": config.label,
+        "seed": str(config.seed),
+        "evaluate": f"`memtune evaluate '{name}'`" if name else "`memtune evaluate` with this run's id",
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {field} | {text} |" for field, text in rows.items())])
 
 
-def make_corpus_input(corpus: Corpus, corpus_store: str) -> CorpusInput:
-    """The corpus as a trial's lineage."""
+def format_value(value: object) -> str:
+    """A value of a configuration in a table; fractions with four significant digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def make_corpus_input(corpus: Corpus, settings: Settings) -> CorpusInput:
+    """The corpus as a trial's lineage; a store within the home is named from there, so that homes move."""
     splits = {
         name: {"tokens": split.tokens, "sentences": split.sentences}
         for name, split in corpus.manifest.splits.items()
     }
+    store = settings.corpus_store
+    if Path(store).is_relative_to(settings.home):
+        store = str(Path(store).relative_to(settings.home))
     return CorpusInput(
         name=corpus.name,
         digest=corpus.digest,
-        store=corpus_store,
+        store=store,
         vocabulary_size=len(corpus.vocabulary),
         splits=splits,
     )

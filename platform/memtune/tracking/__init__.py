@@ -10,11 +10,13 @@ from memtune.tracking.registry.model_package import ModelCard, ModelResult
 from memtune.tracking.registry.model_registry import Promotion, register_if_better
 from memtune.tracking.registry.model_versions import (
     RegisteredVersion,
+    describe_registered,
     find_champion,
     list_champions,
     require_registered,
 )
 from memtune.tracking.registry.registered_model import DownloadedModel, load_registered
+from memtune.tracking.registry.text_rules import TextReader, TextRules, find_text_rules
 from memtune.tracking.runs.conclusion_records import record_conclusion
 from memtune.tracking.runs.leaderboard import LeaderboardRow, find_varying_parameters, read_leaderboard
 from memtune.tracking.runs.recorder import Recorder
@@ -24,11 +26,13 @@ from memtune.tracking.runs.run_entries import CorpusInput
 from memtune.tracking.runs.run_writer import DrawFigures
 from memtune.tracking.runs.split_accesses import count_test_accesses, record_test_access
 from memtune.tracking.runs.trial_runs import TrialRun, find_trial_run, is_trial_name
-from memtune.tracking.ui_links import comparison_link, experiment_link
+from memtune.tracking.ui_links import LOCAL_PAGES_URL, CorpusPages, comparison_link, link_corpora, link_corpus
 
 __all__ = [
+    "LOCAL_PAGES_URL",
     "NO_STUDY",
     "CorpusInput",
+    "CorpusPages",
     "DownloadedModel",
     "DrawFigures",
     "LeaderboardRow",
@@ -38,17 +42,22 @@ __all__ = [
     "Recorder",
     "RegisteredVersion",
     "ServedPages",
+    "TextReader",
+    "TextRules",
     "TrialRun",
     "check_tracking",
     "comparison_link",
     "count_test_accesses",
     "delete_study_runs",
-    "experiment_link",
+    "describe_registered",
     "find_champion",
+    "find_text_rules",
     "find_trial_run",
     "find_varying_parameters",
     "is_server",
     "is_trial_name",
+    "link_corpora",
+    "link_corpus",
     "list_champions",
     "load_registered",
     "read_leaderboard",

@@ -4,18 +4,47 @@ Each entry has its reason and what happens when MLflow changes it; tests/unit/tr
 fails when one no longer holds.
 """
 
-from collections.abc import Iterator
+import base64
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
 __all__ = [
+    "BROWSER_SETTINGS",
     "DATABASE_REFUSAL_CODE",
+    "MODEL_VERSIONS_TAG",
     "OLD_IMPORT_WARNINGS",
+    "START_FRAGMENT",
+    "build_charts",
     "build_server_environment",
     "comparison_fragment",
+    "encode_shared_view",
     "experiment_fragment",
     "is_unreachable",
+    "read_pages_version",
+    "register_repository",
+    "run_fragment",
     "shared_view_tag",
+    "version_fragment",
 ]
+
+BROWSER_SETTINGS = {"mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true"}
+"""Entries of a browser's local storage that the pages read.
+
+Reason: at the first visit of a server on loopback the pages open the panel of MLflow's assistant, which takes
+a quarter of the window and which `memtune ui` does not serve. Fallback: the user closes the panel."""
+MODEL_VERSIONS_TAG = "mlflow.modelVersions"
+"""The tag of a logged model with the versions made of it, as JSON.
+
+Reason: MLflow's server sets it, and a client of a store in a file does not. Fallback: the table of models
+shows no versions."""
+START_FRAGMENT = "#/experiments"
+"""The page of all corpora, with their descriptions."""
 
 DATABASE_REFUSAL_CODE = "BAD_REQUEST"
 """The error code for every database error other than a lost connection: two writers that insert the same
@@ -64,7 +93,7 @@ def build_server_environment(store_uri: str, artifact_folder: Path, port: int) -
 
 
 def shared_view_tag(name: str) -> str:
-    """The experiment tag that holds a table's columns, order and filter as plain JSON.
+    """The experiment tag that holds a table's columns, order, filter and charts.
 
     Reason: a link can open a prepared table only through a shared view. Fallback: the page opens
     with MLflow's own columns.
@@ -72,10 +101,135 @@ def shared_view_tag(name: str) -> str:
     return f"mlflow.sharedViewState.{name}"
 
 
-def experiment_fragment(experiment_id: str, quoted_view: str) -> str:
-    """The address, after the server's, of an experiment's table in a shared view."""
+KNOWN_VIEW_VERSIONS = ("3.17.",)
+"""Starts of the MLflow versions whose pages are known to read named views with charts."""
+MAX_VIEW_CHARACTERS = 5000
+"""The longest value of an experiment's tag."""
+
+
+def encode_shared_view(
+    title: str, table: Mapping[str, object], charts: Mapping[str, object], version: str | None
+) -> str:
+    """The tag's value for a table with charts, under a title in the page's list of views.
+
+    Reason: the format is undocumented. Fallback: for another version of MLflow's pages, or None where it is
+    not known, and for charts that do not fit into a tag, the table alone as plain JSON, which older versions
+    read too.
+    """
+    if version is None or not version.startswith(KNOWN_VIEW_VERSIONS):
+        return json.dumps(table)
+    content = json.dumps({**table, **charts}).encode()
+    state = "deflate;" + base64.b64encode(zlib.compress(content, 9)).decode()
+    named = json.dumps({"name": title, "createdAt": 0, "updatedAt": 0, "state": state})
+    return named if len(named) <= MAX_VIEW_CHARACTERS else json.dumps(table)
+
+
+def build_charts(
+    objective: str, ranking_metric: str, size_parameter: str, searched: Sequence[str], direction: str
+) -> dict[str, object]:
+    """The charts of a view: validation by tokens, the ranking metric by size, and the searched parameters.
+
+    Reason: the pages draw a bar per metric unless a view says otherwise. Fallback: see `encode_shared_view`.
+    """
+    section = "memtune-charts"
+    shared = {"metricSectionId": section, "isGenerated": False, "deleted": False}
+    line = {
+        "type": "LINE",
+        "uuid": "memtune-validation",
+        "displayName": f"Validation {objective} by tokens ({direction} is better)",
+        "runsCountToCompare": 10,
+        "metricKey": f"valid_{objective}",
+        "selectedMetricKeys": [f"valid_{objective}"],
+        "lineSmoothness": 0,
+        "scaleType": "linear",
+        "xAxisScaleType": "linear",
+        "xAxisKey": "step",
+        "selectedXAxisMetricKey": "",
+        "range": {},
+        "yAxisKey": "metric",
+        "yAxisExpressions": [],
+        "useGlobalXaxisKey": False,
+        "useGlobalLineSmoothing": True,
+    }
+    scatter = {
+        "type": "SCATTER",
+        "uuid": "memtune-size",
+        "displayName": f"Best validation {objective} by number of parameters",
+        "runsCountToCompare": 100,
+        "xaxis": {"key": size_parameter, "type": "PARAM"},
+        "yaxis": {"key": ranking_metric, "type": "METRIC"},
+    }
+    parallel = {
+        "type": "PARALLEL",
+        "uuid": "memtune-searched",
+        "displayName": f"Searched parameters and best validation {objective}",
+        "runsCountToCompare": 100,
+        "selectedParams": list(searched),
+        "selectedMetrics": [ranking_metric],
+        "showAllRuns": True,
+    }
+    sections = [(section, "memtune", True), ("memtune-model", "Model metrics", False)]
+    sections.append(("memtune-system", "System metrics", False))
+    return {
+        "compareRunCharts": [
+            {**shared, **chart} for chart in (line, scatter, *([parallel] if searched else []))
+        ],
+        "compareRunSections": [
+            {"uuid": uuid, "name": name, "display": is_open, "isReordered": True, "deleted": False}
+            | {"isGenerated": False}
+            for uuid, name, is_open in sections
+        ],
+        "isAccordionReordered": True,
+        "hideEmptyCharts": True,
+    }
+
+
+def read_pages_version(tracking_uri: str) -> str | None:
+    """The version of MLflow whose pages show this store: a server's, or that of this process for a file.
+
+    Reason: `/version` is no part of the documented API. Fallback: None, which gives tables without charts.
+    """
+    import mlflow
+    from mlflow.utils.credentials import get_default_host_creds
+    from mlflow.utils.rest_utils import http_request
+
+    if not tracking_uri.startswith(("http://", "https://")):
+        return str(mlflow.__version__)
+    try:
+        credentials = get_default_host_creds(tracking_uri)  # type: ignore[no-untyped-call]
+        answer = http_request(credentials, "/version", "GET", timeout=10)  # type: ignore[no-untyped-call]
+    except Exception:  # whatever a proxy or another version does with it
+        return None
+    return answer.text.strip() if answer.status_code == 200 else None
+
+
+def experiment_fragment(experiment_id: str, quoted_view: str, *, has_charts: bool = False) -> str:
+    """The address, after the server's, of an experiment's table in a shared view, or of the view's charts."""
     query = f"workflowType=machine_learning&viewStateShareKey={quoted_view}"
-    return f"/#/experiments/{experiment_id}/runs?{query}"
+    return f"/#/experiments/{experiment_id}/runs?{query}{'&compareRunsMode=CHART' if has_charts else ''}"
+
+
+def run_fragment(experiment_id: str, run_id: str) -> str:
+    """The address, after the server's, of a run."""
+    return f"/#/experiments/{experiment_id}/runs/{run_id}"
+
+
+def version_fragment(corpus: str, version: int) -> str:
+    """The address, after the server's, of a version in the registry."""
+    return f"/#/models/{corpus}/versions/{version}"
+
+
+def register_repository(scheme: str, open_repository: Callable[..., "ArtifactRepository"]) -> None:
+    """Let MLflow open artifact locations of a scheme through this function, in this process.
+
+    Reason: the documented way, an entry point of a package, needs memtune to be installed, not only
+    importable. pyproject.toml has it too, for MLflow's own commands. Fallback: the entry point alone.
+    """
+    from mlflow.store.artifact import artifact_repository_registry
+
+    registry = getattr(artifact_repository_registry, "_artifact_repository_registry", None)
+    if registry is not None:
+        registry.register(scheme, open_repository)
 
 
 def comparison_fragment(quoted_runs: str, quoted_experiments: str) -> str:

@@ -25,6 +25,13 @@ from memtune.tracking.compatibility import (
     OLD_IMPORT_WARNINGS,
     is_unreachable,
     iterate_causes,
+    register_repository,
+)
+from memtune.tracking.home_artifacts import (
+    SCHEME,
+    make_locations_relative,
+    open_repository,
+    relative_location,
 )
 
 if TYPE_CHECKING:
@@ -90,9 +97,12 @@ def connect(tracking_uri: str) -> "MlflowClient":
     if path is not None and path.exists():
         check_sqlite_file(path)
     client_class = _import_client_class()
+    register_repository(SCHEME, open_repository)
     try:
         with _lock_sqlite_file(tracking_uri):
-            _create_sqlite_file(sqlite_path(tracking_uri), client_class)
+            _create_sqlite_file(path, client_class)
+            if path is not None:
+                make_locations_relative(path)
             return client_class(tracking_uri, registry_uri=tracking_uri)
     except Exception as error:
         if path is not None and path.exists():
@@ -277,8 +287,7 @@ def ensure_experiment(client: "MlflowClient", tracking_uri: str, corpus: str) ->
     """
     found = client.get_experiment_by_name(corpus)
     if found is None:
-        database = sqlite_path(tracking_uri)
-        location = (database.parent / "artifacts" / corpus).absolute().as_uri() if database else None
+        location = relative_location(corpus) if sqlite_path(tracking_uri) else None
         return client.create_experiment(corpus, artifact_location=location)
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)

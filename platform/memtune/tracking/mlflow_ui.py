@@ -41,6 +41,10 @@ class ServedPages:
         """The address to open in a browser, with the token."""
         return f"{self.url}/?token={self.token}"
 
+    def add_token(self, link: str) -> str:
+        """A link into these pages that also gives the browser the token."""
+        return link.replace(f"{self.url}/#", f"{self.address}#", 1)
+
 
 @contextmanager
 def serve_pages(tracking_uri: str, port: int = 5000) -> Iterator[ServedPages]:

@@ -1,64 +1,240 @@
-"""Links into MLflow's pages: the table of a corpus's trials, and the comparison of some runs."""
+"""Links into MLflow's pages: the trials of a corpus as a table and as charts, and some runs compared."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from memtune.errors import TrackingError
 from memtune.objective import Objective, better_direction
-from memtune.tracking.compatibility import comparison_fragment, experiment_fragment, shared_view_tag
+from memtune.tracking import compatibility
 from memtune.tracking.mlflow_connection import connect, is_server, translate_mlflow_errors
-from memtune.tracking.runs.run_commands import ROLE_TAG, STUDY_TAG, best_metric_name
+from memtune.tracking.registry.model_versions import find_champion
+from memtune.tracking.runs import run_store
+from memtune.tracking.runs.run_commands import (
+    ABOVE_IDEAL_METRIC,
+    BEST_OF_FAMILY_TAG,
+    HOURS_METRIC,
+    IDEAL_TAG,
+    MONEY_METRIC,
+    NOTE_TAG,
+    OBJECTIVE_TAG,
+    PROTOCOL_TAG,
+    RANK_TAG,
+    RANKING_METRIC,
+    ROLE_TAG,
+    SIZE_PARAMETER,
+    STATUS_TAG,
+    STUDY_TAG,
+    TOKENS_METRIC,
+)
 
-__all__ = ["comparison_link", "experiment_link"]
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
-METRIC_COLUMNS = ("train_perplexity", "tokens_per_second", "seconds")
+__all__ = ["LOCAL_PAGES_URL", "CorpusPages", "comparison_link", "link_corpora", "link_corpus"]
+
 LOCAL_PAGES_URL = "http://127.0.0.1:5000"
+MODELS_COLUMN = "attributes.`Models`"
+NAME_COLUMN = "tags.`mlflow.runName`"
+CREATED_COLUMN = "runDateAndNestInfo"
+COLUMN_PIXELS = {
+    NAME_COLUMN: 185,
+    CREATED_COLUMN: 70,
+    f"metrics.`{RANKING_METRIC}`": 120,
+    f"metrics.`{ABOVE_IDEAL_METRIC}`": 150,
+    f"params.`{SIZE_PARAMETER}`": 90,
+    f"tags.`{STATUS_TAG}`": 160,
+    f"tags.`{RANK_TAG}`": 120,
+    f"metrics.`{TOKENS_METRIC}`": 80,
+    f"metrics.`{HOURS_METRIC}`": 95,
+    f"metrics.`{MONEY_METRIC}`": 105,
+    f"tags.`{STUDY_TAG}`": 150,
+    MODELS_COLUMN: 130,
+}
+"""The widths of columns: the answer fits a window of 1,000 pixels."""
+CHARTED_PREFIXES = ("model.", "training.")
+UNCHARTED = ("training.tokens", "training.epochs", "training.report_every")
+MAX_CHARTED_PARAMETERS = 7
 
 
-def experiment_link(
+@dataclass(frozen=True)
+class CorpusPages:
+    """The addresses of a corpus's trials in MLflow's pages."""
+
+    corpus: str
+    trials: str
+    """The table of all trials of one label, best first."""
+    charts: str
+    """Charts of these trials."""
+    families: str
+    """Charts of the best trial of each family."""
+    answer: str = ""
+    """The best model in a sentence; "" while there is no champion."""
+
+    def titled(self) -> tuple[tuple[str, str], ...]:
+        """The addresses with what they show."""
+        return (
+            ("trials in MLflow", self.trials),
+            ("their charts", self.charts),
+            ("charts of the best of each family", self.families),
+        )
+
+
+@dataclass(frozen=True)
+class _View:
+    """What a shared view of trials depends on."""
+
+    objective: Objective
+    conditions: Mapping[str, str]
+    has_ideal: bool
+    has_prices: bool
+    searched: Sequence[str]
+    """Parameters in which all of these trials may differ."""
+
+
+def link_corpus(
     tracking_uri: str,
     corpus: str,
-    parameters: Sequence[str],
+    label: str | None = None,
     study: str | None = None,
     pages_url: str | None = None,
-    objective: Objective = "perplexity",
-) -> str:
-    """A link to the table of a corpus's trials, best first; columns are the main metrics and `parameters`.
+) -> CorpusPages:
+    """The pages of a corpus's trials under a label, which compare; by default that of the champion.
 
-    Stores the view on the experiment. `pages_url` is the address of the pages when the store is a file.
-    Raises TrackingError when nothing is recorded for the corpus.
+    Without a champion it is the label of most trials. `study` is the id of a study whose trials are shown
+    alone. Stores the views on the experiment. `pages_url` is the address of the pages when the store is a
+    file. Raises TrackingError when nothing is recorded for the corpus.
     """
     client = connect(tracking_uri)
+    champion = find_champion(tracking_uri, corpus)
     with translate_mlflow_errors(tracking_uri):
-        experiment_id = _find_experiment_id(tracking_uri, corpus)
-        name = f"memtune-{study}" if study else "memtune"
-        state = json.dumps(build_view(parameters, study, objective))
-        client.set_experiment_tag(experiment_id, shared_view_tag(name), state)
-    return _pages_url(tracking_uri, pages_url) + experiment_fragment(experiment_id, quote(name))
+        experiment = client.get_experiment(_find_experiment_id(tracking_uri, corpus))
+        experiment_id, note = experiment.experiment_id, experiment.tags.get(NOTE_TAG, "")
+        runs = run_store.find_runs(client, experiment_id, {ROLE_TAG: "trial"})
+        usual = label or (champion.protocol if champion else _find_usual_label(runs))
+        kept = [run for run in runs if run.data.tags.get(PROTOCOL_TAG, "") == usual]
+        kept = [run for run in kept if study in (None, run.data.tags.get(STUDY_TAG))]
+        view = _describe_view(kept, usual, study)
+        version = compatibility.read_pages_version(tracking_uri)
+        suffix = _make_suffix(study or (label if label and champion and label != champion.protocol else None))
+        best = {**view.conditions, BEST_OF_FAMILY_TAG: "yes"}
+        titles = {"memtune": "all trials", "memtune-families": "the best of each family"}
+        scope = study or usual
+        for name, conditions in (("memtune", view.conditions), ("memtune-families", best)):
+            value = compatibility.encode_shared_view(
+                f"memtune: {titles[name]}" + (f", {scope}" if scope else ""),
+                build_table(view, conditions),
+                _build_charts(view),
+                version,
+            )
+            client.set_experiment_tag(experiment_id, compatibility.shared_view_tag(name + suffix), value)
+    address = find_pages_url(tracking_uri, pages_url)
+    trials, families = quote(f"memtune{suffix}"), quote(f"memtune-families{suffix}")
+    return CorpusPages(
+        corpus,
+        address + compatibility.experiment_fragment(experiment_id, trials),
+        address + compatibility.experiment_fragment(experiment_id, trials, has_charts=True),
+        address + compatibility.experiment_fragment(experiment_id, families, has_charts=True),
+        note,
+    )
 
 
-def build_view(parameters: Sequence[str], study: str | None, objective: Objective) -> Mapping[str, object]:
-    """The table of trials without their study's run, ordered by the best validation."""
-    conditions = [f"tags.`{ROLE_TAG}` = 'trial'", *([f"tags.`{STUDY_TAG}` = '{study}'"] if study else [])]
-    best = best_metric_name(objective)
-    metrics = [f"metrics.`{name}`" for name in (best, f"valid_{objective}", *METRIC_COLUMNS)]
+def link_corpora(tracking_uri: str, pages_url: str | None = None) -> list[CorpusPages]:
+    """The pages of every corpus with a recorded trial, by name; see `link_corpus`."""
+    client = connect(tracking_uri)
+    with translate_mlflow_errors(tracking_uri):
+        experiments = client.search_experiments(order_by=["name ASC"])
+        recorded = [
+            str(experiment.name)
+            for experiment in experiments
+            if client.search_runs([experiment.experiment_id], f"tags.`{ROLE_TAG}` = 'trial'", max_results=1)
+        ]
+    return [link_corpus(tracking_uri, corpus, pages_url=pages_url) for corpus in recorded]
+
+
+def build_table(view: _View, conditions: Mapping[str, str]) -> dict[str, object]:
+    """The table of trials without their study's run, the best first: its filter, its order, its columns."""
+    columns = list_columns(view)
+    widths = {column: COLUMN_PIXELS[column] for column in [NAME_COLUMN, CREATED_COLUMN, *columns]}
     return {
-        "searchFilter": " AND ".join(conditions),
-        "orderByKey": f"metrics.`{best}`",
-        "orderByAsc": better_direction(objective) == "lower",
-        "selectedColumns": [*metrics, *(f"params.`{name}`" for name in parameters)],
+        "searchFilter": " AND ".join(f"tags.`{tag}` = '{value}'" for tag, value in conditions.items()),
+        "orderByKey": f"metrics.`{RANKING_METRIC}`",
+        "orderByAsc": better_direction(view.objective) == "lower",
+        "selectedColumns": columns,
+        "columnOrder": [NAME_COLUMN, CREATED_COLUMN, *columns],
+        "columnWidths": widths,
     }
+
+
+def list_columns(view: _View) -> list[str]:
+    """The columns that answer which model is best, by how much, at what size and cost."""
+    metrics = [RANKING_METRIC, *([ABOVE_IDEAL_METRIC] if view.has_ideal else [])]
+    used = [TOKENS_METRIC, HOURS_METRIC, *([MONEY_METRIC] if view.has_prices else [])]
+    return [
+        *(f"metrics.`{name}`" for name in metrics),
+        f"params.`{SIZE_PARAMETER}`",
+        f"tags.`{STATUS_TAG}`",
+        f"tags.`{RANK_TAG}`",
+        *(f"metrics.`{name}`" for name in used),
+        f"tags.`{STUDY_TAG}`",
+        MODELS_COLUMN,
+    ]
+
+
+def _build_charts(view: _View) -> dict[str, object]:
+    direction = better_direction(view.objective)
+    return compatibility.build_charts(
+        view.objective, RANKING_METRIC, SIZE_PARAMETER, view.searched, direction
+    )
+
+
+def _describe_view(runs: Sequence["Run"], label: str, study: str | None) -> _View:
+    tags = [run.data.tags for run in runs]
+    conditions = {ROLE_TAG: "trial", **({PROTOCOL_TAG: label} if label else {})}
+    conditions |= {STUDY_TAG: study} if study else {}
+    is_accuracy = any(tag.get(OBJECTIVE_TAG) == "accuracy" for tag in tags)
+    return _View(
+        "accuracy" if is_accuracy else "perplexity",
+        conditions,
+        any(tag.get(IDEAL_TAG) for tag in tags),
+        any(MONEY_METRIC in run.data.metrics for run in runs),
+        _find_searched([run.data.params for run in runs]),
+    )
+
+
+def _find_searched(parameters: Sequence[Mapping[str, str]]) -> list[str]:
+    """The parameters that all of these trials have and in which some differ; a chart drops other runs."""
+    common = set.intersection(*(set(own) for own in parameters)) if parameters else set()
+    return [
+        name
+        for name in sorted(common)
+        if name.startswith(CHARTED_PREFIXES)
+        and name not in UNCHARTED
+        and len({own[name] for own in parameters}) > 1
+    ][:MAX_CHARTED_PARAMETERS]
+
+
+def _find_usual_label(runs: Sequence["Run"]) -> str:
+    labels = Counter(run.data.tags.get(PROTOCOL_TAG, "") for run in runs)
+    return labels.most_common(1)[0][0] if labels else ""
+
+
+def _make_suffix(text: str | None) -> str:
+    return "" if not text else "-" + re.sub(r"[^\w.]+", "-", text).strip("-")
 
 
 def comparison_link(
     tracking_uri: str, corpus: str, run_ids: Sequence[str], pages_url: str | None = None
 ) -> str:
-    """A link to the page that compares these runs; `pages_url` as in `experiment_link`."""
+    """A link to the page that compares these runs; `pages_url` as in `link_corpus`."""
     with translate_mlflow_errors(tracking_uri):
         experiment_id = _find_experiment_id(tracking_uri, corpus)
     runs, experiments = (quote(json.dumps(ids)) for ids in (list(run_ids), [experiment_id]))
-    return _pages_url(tracking_uri, pages_url) + comparison_fragment(runs, experiments)
+    return find_pages_url(tracking_uri, pages_url) + compatibility.comparison_fragment(runs, experiments)
 
 
 def _find_experiment_id(tracking_uri: str, corpus: str) -> str:
@@ -68,5 +244,6 @@ def _find_experiment_id(tracking_uri: str, corpus: str) -> str:
     return str(experiment.experiment_id)
 
 
-def _pages_url(tracking_uri: str, pages_url: str | None) -> str:
+def find_pages_url(tracking_uri: str, pages_url: str | None) -> str:
+    """The address of the pages, without a slash at its end."""
     return (pages_url or (tracking_uri if is_server(tracking_uri) else LOCAL_PAGES_URL)).rstrip("/")

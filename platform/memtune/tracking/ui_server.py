@@ -12,9 +12,12 @@ import json
 import os
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
+from html import escape
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode
+
+from memtune.tracking.compatibility import BROWSER_SETTINGS, START_FRAGMENT
 
 __all__ = ["LISTENING_FD_VARIABLE", "TOKEN_VARIABLE", "OwnerOnly"]
 
@@ -25,6 +28,9 @@ MAX_CHECKED_BODY_BYTES = 1_000_000
 CREATE_EXPERIMENT_PATH = "/mlflow/experiments/create"
 REFUSED_PATH_PARTS = ("/mlflow/assistant", "/gateway/", "/mlflow/webhooks", "/mlflow/gateway")
 """MLflow's assistant runs shell commands, its gateway and webhooks call other servers. memtune uses none."""
+
+GATEWAY_LIST_PATH = "/mlflow/gateway-proxy"
+"""The pages of runs ask for the endpoints of a gateway and show a refusal as an error: there are none."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -46,7 +52,7 @@ class OwnerOnly:
         self._cookie_name = f"memtune-ui-{port}"
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer with 303 (token accepted), 400, 401, 403 or 404."""
+        """Pass the request on, or answer with 200 (token accepted), 400, 401, 403 or 404."""
         if scope["type"] == "lifespan":
             await self._application(scope, receive, send)
         elif scope["type"] != "http":  # nothing on MLflow's pages that memtune needs uses websockets
@@ -66,6 +72,8 @@ class OwnerOnly:
         elif not self._has_token(headers):
             message = "open the address with the token that `memtune ui` prints, or set MLFLOW_TRACKING_TOKEN"
             await _refuse(send, 401, "UNAUTHENTICATED", message)
+        elif scope["path"].endswith(GATEWAY_LIST_PATH) and scope["method"] == "GET":
+            await _send(send, 200, [("content-type", "application/json")], b'{"endpoints": []}')
         elif any(part in scope["path"] for part in REFUSED_PATH_PARTS):
             await _refuse(send, 404, "ENDPOINT_NOT_FOUND", "`memtune ui` does not serve this part of MLflow")
         elif scope["path"].endswith(CREATE_EXPERIMENT_PATH):
@@ -100,9 +108,9 @@ class OwnerOnly:
         # Always the root: an address such as //host/?token= would lead to another server.
         location = f"/?{rest}" if rest else "/"
         cookie = f"{self._cookie_name}={self._token}; Path=/; HttpOnly; SameSite=Strict"
-        headers = [("location", location), ("set-cookie", cookie), ("cache-control", "no-store")]
-        headers.append(("referrer-policy", "no-referrer"))
-        await _send(send, 303, headers, b"")
+        headers = [("content-type", "text/html; charset=utf-8"), ("set-cookie", cookie)]
+        headers += [("cache-control", "no-store"), ("referrer-policy", "no-referrer")]
+        await _send(send, 200, headers, _build_entry_page(location).encode())
 
     async def _create_experiment(self, scope: Message, receive: Receive, send: Send) -> None:
         """Create an experiment below the one artifact root; a location that the request names is refused."""
@@ -112,6 +120,24 @@ class OwnerOnly:
             await _refuse(send, 400, "INVALID_PARAMETER_VALUE", message)
             return
         await self._application(scope, _replay(body, receive), send)
+
+
+def _build_entry_page(location: str) -> str:
+    """A page that leads a browser on to a location on this server, and to the place that the address named.
+
+    Before, it stores what keeps the pages as wide as the window; see `compatibility.BROWSER_SETTINGS`.
+    """
+    settings = "".join(
+        f"localStorage.setItem({json.dumps(name)}, {json.dumps(value)});"
+        for name, value in BROWSER_SETTINGS.items()
+    )
+    # "<" would end the script; urlencode has left none in the location.
+    target = json.dumps(location).replace("<", "\\u003c")
+    script = f"{settings}location.replace({target} + (location.hash || {json.dumps(START_FRAGMENT)}));"
+    return (
+        "<!doctype html><title>memtune ui</title>"
+        f'<script>{script}</script><noscript><a href="{escape(location)}">continue</a></noscript>'
+    )
 
 
 async def _read_body(receive: Receive, limit: int) -> bytes | None:

@@ -1,10 +1,9 @@
 """Models that tests register, and what the registry has of them."""
 
-from pathlib import Path
-
 from memtune.tracking import (
     ModelResult,
 )
+from memtune.tracking.home_artifacts import find_local_folder
 
 __all__ = ["VOCABULARY", "find_package", "make_result", "read_versions_by_alias"]
 
@@ -32,7 +31,6 @@ def read_versions_by_alias(client):
     return {alias: int(version) for alias, version in client.get_registered_model("ptb").aliases.items()}
 
 
-def find_package(client, champion):
+def find_package(client, tracking_uri, champion):
     """The folder in which the store keeps a version's package."""
-    artifacts = client.get_run(champion.run_id).info.artifact_uri.removeprefix("file://")
-    return Path(artifacts, champion.path)
+    return find_local_folder(tracking_uri, client.get_logged_model(champion.model_id).artifact_location)

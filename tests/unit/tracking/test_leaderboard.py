@@ -85,11 +85,11 @@ def test_an_unknown_corpus_has_no_rows(tracking_uri):
     assert read_leaderboard(tracking_uri, "nothing") == []
 
 
-def test_the_best_validation_is_a_metric_for_the_pages(recorded, client):
+def test_the_best_validation_so_far_is_a_metric_of_which_the_pages_show_the_last_value(recorded, client):
     row = next(row for row in read_leaderboard(recorded, "ptb") if row.trial == "a")
-    assert [(m.step, m.value) for m in client.get_metric_history(row.run_id, "best_valid_perplexity")] == [
-        (200, 200.0)
-    ]
+    history = client.get_metric_history(row.run_id, "best_validation")
+    assert [(m.step, m.value) for m in history] == [(100, 300.0), (200, 200.0), (300, 200.0)]
+    assert client.get_run(row.run_id).data.metrics["best_validation"] == 200.0
 
 
 def test_trials_by_accuracy_are_ranked_highest_first(tracking_uri):

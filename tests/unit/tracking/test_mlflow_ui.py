@@ -1,16 +1,26 @@
 """Links to MLflow's pages, and the server of these pages."""
 
+import base64
 import json
 import socket
 import stat
 import urllib.error
 import urllib.request
+import zlib
 from urllib.parse import parse_qs, unquote
 
 import pytest
 
 from memtune.errors import TrackingError
-from memtune.tracking import Recorder, comparison_link, experiment_link, serve_pages, sqlite_uri
+from memtune.tracking import (
+    Recorder,
+    comparison_link,
+    compatibility,
+    link_corpora,
+    link_corpus,
+    serve_pages,
+    sqlite_uri,
+)
 from memtune.tracking.mlflow_ui import _write_private, start_server
 
 TOKEN = "t" * 43
@@ -23,23 +33,74 @@ def recorded(tracking_uri):
     return tracking_uri
 
 
+def read_view(client, link):
+    """The shared view that a link names, as the pages read it."""
+    (name,) = parse_qs(link.split("?")[1])["viewStateShareKey"]
+    stored = json.loads(client.get_experiment_by_name("ptb").tags[f"mlflow.sharedViewState.{name}"])
+    if "state" not in stored:
+        return stored
+    return json.loads(zlib.decompress(base64.b64decode(stored["state"].removeprefix("deflate;"))))
+
+
 def test_a_link_opens_a_view_that_the_experiment_holds(recorded, client):
-    link = experiment_link(recorded, "ptb", ["model.width"], study="s1", pages_url="http://127.0.0.1:5001/")
-    address, query = link.split("?")
+    pages = link_corpus(recorded, "ptb", study="s1", pages_url="http://127.0.0.1:5001/")
+    address = pages.trials.split("?")[0]
     experiment = client.get_experiment_by_name("ptb")
     assert address == f"http://127.0.0.1:5001/#/experiments/{experiment.experiment_id}/runs"
-    (name,) = parse_qs(query)["viewStateShareKey"]
-    view = json.loads(experiment.tags[f"mlflow.sharedViewState.{name}"])
-    assert "params.`model.width`" in view["selectedColumns"]
+    view = read_view(client, pages.trials)
+    assert "params.`parameters`" in view["selectedColumns"]
+    assert "tags.`memtune.status`" in view["selectedColumns"]
     assert "tags.`memtune.study` = 's1'" in view["searchFilter"]
 
 
-def test_a_view_by_accuracy_has_the_highest_first(recorded, client):
-    link = experiment_link(recorded, "ptb", [], pages_url="http://127.0.0.1:5001/", objective="accuracy")
-    (name,) = parse_qs(link.split("?")[1])["viewStateShareKey"]
-    tags = client.get_experiment_by_name("ptb").tags
-    view = json.loads(tags[f"mlflow.sharedViewState.{name}"])
-    assert (view["orderByKey"], view["orderByAsc"]) == ("metrics.`best_valid_accuracy`", False)
+def test_a_view_by_accuracy_has_the_highest_first(tracking_uri, client):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("a", "trial", {}, {"objective": "accuracy"})
+    view = read_view(client, link_corpus(tracking_uri, "ptb").trials)
+    assert (view["orderByKey"], view["orderByAsc"]) == ("metrics.`best_validation`", False)
+
+
+def test_a_view_has_trials_of_one_label_only(tracking_uri, client):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("a", "trial", {}, {"protocol": "sentence"})
+        recorder.start_trial("b", "trial", {}, {"protocol": "stream"})
+        recorder.start_trial("c", "trial", {}, {"protocol": "stream"})
+    assert (
+        "tags.`memtune.protocol` = 'stream'"
+        in read_view(client, link_corpus(tracking_uri, "ptb").trials)["searchFilter"]
+    )
+    other = link_corpus(tracking_uri, "ptb", "sentence")
+    assert "tags.`memtune.protocol` = 'sentence'" in read_view(client, other.trials)["searchFilter"]
+
+
+def test_charts_have_the_parameters_that_all_trials_have_and_in_which_they_differ(tracking_uri, client):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("a", "trial", {"model": {"width": 1, "layers": 1}})
+        recorder.start_trial("b", "trial", {"model": {"width": 2, "layers": 1, "memory_size": 3}})
+    pages = link_corpus(tracking_uri, "ptb")
+    charts = {chart["type"]: chart for chart in read_view(client, pages.charts)["compareRunCharts"]}
+    assert charts.keys() == {"LINE", "SCATTER", "PARALLEL"}
+    assert charts["PARALLEL"]["selectedParams"] == ["model.width"]
+    assert "tags.`memtune.best_of_family` = 'yes'" in read_view(client, pages.families)["searchFilter"]
+
+
+def test_pages_of_another_version_get_the_table_without_charts(recorded, client, monkeypatch):
+    for version in ("2.22.0", "4.0.0", None):
+        monkeypatch.setattr(compatibility, "read_pages_version", lambda uri, found=version: found)
+        experiment = client.get_experiment_by_name("ptb")
+        link = link_corpus(recorded, "ptb").trials
+        (name,) = parse_qs(link.split("?")[1])["viewStateShareKey"]
+        tags = client.get_experiment(experiment.experiment_id).tags
+        stored = json.loads(tags[f"mlflow.sharedViewState.{name}"])
+        assert "tags.`memtune.status`" in stored["selectedColumns"]
+        assert "compareRunCharts" not in stored
+
+
+def test_every_corpus_with_trials_has_links(recorded, client):
+    client.create_experiment("empty")
+    (pages,) = link_corpora(recorded, "http://127.0.0.1:5001")
+    assert pages.corpus == "ptb"
+    assert [link.partition("#")[0] for _, link in pages.titled()] == ["http://127.0.0.1:5001/"] * 3
 
 
 def test_a_comparison_names_its_runs(recorded):

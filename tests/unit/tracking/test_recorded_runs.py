@@ -11,9 +11,9 @@ from memtune.tracking import (
     comparison_link,
     count_test_accesses,
     delete_study_runs,
-    experiment_link,
     find_trial_run,
     is_trial_name,
+    link_corpus,
     record_conclusion,
     record_evaluation,
     record_test_access,
@@ -122,20 +122,28 @@ def test_each_access_to_a_test_split_counts_once_on_the_run_of_its_model(recorde
 
 
 def test_a_conclusion_is_on_the_run_of_its_study_and_on_those_of_its_trials(recorded, client, run_ids):
-    record_conclusion(recorded, "ptb", "s1", {"best": "lstm"}, {"mean_cost": 2.0}, {"a": {"place": "1"}})
+    record_conclusion(recorded, "ptb", "s1", {"best": "lstm"}, {"a": {"rank": "1"}}, "**Answer.** An LSTM.")
     study, first, second, other = (client.get_run(run_ids[name]).data for name in ("s1", "a", "b", "s2"))
-    assert (study.tags["memtune.best"], study.metrics) == ("lstm", {"mean_cost": 2.0})
-    assert first.tags["memtune.place"] == "1"
-    assert "mean_cost" not in first.metrics
+    assert study.tags["memtune.best"] == "lstm"
+    assert study.tags["mlflow.note.content"] == "**Answer.** An LSTM."
+    assert first.tags["memtune.rank"] == "1"
+    assert first.tags["mlflow.note.content"].startswith("stopped at 100 tokens")
     for untouched in (second, other):
-        assert not {"memtune.best", "memtune.place"} & untouched.tags.keys()
-    record_conclusion(recorded, "ptb", "s1", {"best": "rnn"}, {"mean_cost": 1.0}, {})
-    assert client.get_run(run_ids["s1"]).data.tags["memtune.best"] == "rnn"
-    assert client.get_run(run_ids["s1"]).data.metrics == {"mean_cost": 1.0}
+        assert not {"memtune.best", "memtune.rank"} & untouched.tags.keys()
+
+
+def test_a_later_conclusion_replaces_an_earlier_one(recorded, client, run_ids):
+    ranks = {"a": {"rank": "1", "best_of_family": "yes"}, "b": {"rank": "2"}}
+    record_conclusion(recorded, "ptb", "s1", {"best": "lstm"}, ranks, "first")
+    record_conclusion(recorded, "ptb", "s1", {"best": "rnn"}, {"b": {"rank": "1"}}, "second")
+    study, first, second = (client.get_run(run_ids[name]).data.tags for name in ("s1", "a", "b"))
+    assert (study["memtune.best"], study["mlflow.note.content"]) == ("rnn", "second")
+    assert (first["memtune.rank"], first["memtune.best_of_family"]) == ("", "")
+    assert second["memtune.rank"] == "1"
 
 
 def test_a_conclusion_about_an_unknown_corpus_changes_nothing(recorded, client):
-    record_conclusion(recorded, "another", "s1", {"best": "lstm"}, {}, {})
+    record_conclusion(recorded, "another", "s1", {"best": "lstm"}, {}, "")
     assert client.get_experiment_by_name("another") is None
 
 
@@ -177,29 +185,17 @@ def test_a_resumed_trial_loses_the_validations_that_the_study_database_lacks(rec
     assert client.get_run(run_ids["b"]).info.lifecycle_stage == "deleted"
 
 
-def test_a_link_opens_the_table_of_a_studys_trials_by_their_best_figure(recorded, client):
+def test_a_link_opens_the_table_of_a_studys_trials(recorded, client):
     experiment = client.get_experiment_by_name("ptb")
-    link = experiment_link(recorded, "ptb", ["model.width"], "s1", objective="accuracy")
-    table = f"http://127.0.0.1:5000/#/experiments/{experiment.experiment_id}/runs?"
-    assert link.startswith(table)
+    link = link_corpus(recorded, "ptb", "stream", "s1").trials
+    assert link.startswith(f"http://127.0.0.1:5000/#/experiments/{experiment.experiment_id}/runs?")
     assert link.endswith("viewStateShareKey=memtune-s1")
-    (view,) = [v for k, v in client.get_experiment_by_name("ptb").tags.items() if k.endswith(".memtune-s1")]
-    assert view == (
-        "{\"searchFilter\": \"tags.`memtune.role` = 'trial' AND tags.`memtune.study` = 's1'\", "
-        '"orderByKey": "metrics.`best_valid_accuracy`", "orderByAsc": false, '
-        '"selectedColumns": ["metrics.`best_valid_accuracy`", "metrics.`valid_accuracy`", '
-        '"metrics.`train_perplexity`", "metrics.`tokens_per_second`", "metrics.`seconds`", '
-        '"params.`model.width`"]}'
-    )
 
 
-def test_a_link_without_a_study_shows_all_trials_of_the_corpus(recorded, client):
-    link = experiment_link(recorded, "ptb", [], pages_url="http://pages:80/")
+def test_a_link_without_a_study_shows_all_trials_of_the_corpus(recorded):
+    link = link_corpus(recorded, "ptb", pages_url="http://pages:80/").trials
     assert link.startswith("http://pages:80/#/experiments/")
     assert link.endswith("viewStateShareKey=memtune")
-    tags = client.get_experiment_by_name("ptb").tags
-    assert "AND" not in tags["mlflow.sharedViewState.memtune"]
-    assert '"orderByAsc": true' in tags["mlflow.sharedViewState.memtune"]
 
 
 def test_a_link_compares_runs(recorded, client):

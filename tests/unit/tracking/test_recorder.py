@@ -126,7 +126,7 @@ def test_missing_values_and_flags_are_no_metrics(tracking_uri, find):
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "alone", {})
         recorder.log_reports("t1", [Report(tokens=1, train_perplexity=2.0)])
-    assert find()[0].data.metrics == {"train_perplexity": 2.0}
+    assert find()[0].data.metrics == {"train_perplexity": 2.0, "tokens": 1}
 
 
 def test_the_corpus_is_the_input_of_the_trial(record, find):

@@ -43,12 +43,11 @@ def test_a_registered_model_is_loaded_with_its_weights_and_metadata(
 def test_a_second_load_downloads_nothing(register, tracking_uri, tmp_path, client):
     champion = register(5.0).champion
     load_registered(tracking_uri, champion.uri, tmp_path)
-    run = client.get_run(champion.run_id)
-    Path(run.info.artifact_uri.removeprefix("file://"), champion.path, "model.safetensors").unlink()
+    (find_package(client, tracking_uri, champion) / "model.safetensors").unlink()
     assert load_registered(tracking_uri, champion.uri, tmp_path).version.content == champion.content
 
 
-@pytest.mark.parametrize("tag", ["content", "path"])
+@pytest.mark.parametrize("tag", ["content", "path", "model_id"])
 @pytest.mark.parametrize("value", ["../../escape", "/tmp/escape", "", "a" * 63, "model-..", "."])
 def test_a_tag_that_leads_out_of_the_cache_is_refused(register, tracking_uri, tmp_path, client, tag, value):
     champion = register(5.0).champion
@@ -63,7 +62,7 @@ def test_a_tag_that_leads_out_of_the_cache_is_refused(register, tracking_uri, tm
 @pytest.mark.parametrize("name", ["MLmodel", "model.json", "code/evil.py", "python_env.yaml"])
 def test_a_package_with_foreign_code_is_refused_by_memtune(register, tracking_uri, tmp_path, client, name):
     champion = register(5.0).champion
-    path = find_package(client, champion) / name
+    path = find_package(client, tracking_uri, champion) / name
     path.parent.mkdir(exist_ok=True)
     with path.open("a") as file:
         file.write("\nloader_module: evil\n")
@@ -84,7 +83,7 @@ def test_only_regular_files_are_read(register, tracking_uri, tmp_path, client, n
 
 def test_a_package_with_an_endless_file_is_not_copied(register, tracking_uri, tmp_path, client):
     champion = register(5.0).champion
-    weights = find_package(client, champion) / "model.safetensors"
+    weights = find_package(client, tracking_uri, champion) / "model.safetensors"
     weights.unlink()
     weights.symlink_to("/dev/zero")
     with pytest.raises(TrackingError, match="not a regular file"):
@@ -102,9 +101,7 @@ def test_a_text_file_over_the_size_limit_is_not_read(register, tracking_uri, tmp
 @pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.json", "memtune.json", "MLmodel"])
 def test_an_altered_file_is_named(register, tracking_uri, tmp_path, client, name):
     champion = register(5.0).champion
-    stored = Path(
-        client.get_run(champion.run_id).info.artifact_uri.removeprefix("file://"), champion.path, name
-    )
+    stored = find_package(client, tracking_uri, champion) / name
     stored.write_bytes(stored.read_bytes().replace(b"e", b"E", 1))
     with pytest.raises(
         TrackingError, match=r"model\.safetensors|vocabulary\.json|memtune\.json|MLmodel|card"
@@ -115,8 +112,7 @@ def test_an_altered_file_is_named(register, tracking_uri, tmp_path, client, name
 
 def test_a_card_that_was_not_registered_is_refused(register, tracking_uri, tmp_path, client):
     champion = register(5.0).champion
-    artifacts = Path(client.get_run(champion.run_id).info.artifact_uri.removeprefix("file://"))
-    card = artifacts / champion.path / "memtune.json"
+    card = find_package(client, tracking_uri, champion) / "memtune.json"
     card.write_text(card.read_text().replace('"cost": 5.0', '"cost": 1.0'))
     with pytest.raises(TrackingError, match="is not the card"):
         load_registered(tracking_uri, champion.uri, tmp_path)
@@ -161,7 +157,14 @@ def test_no_file_of_a_registered_model_is_a_pickle(register, tracking_uri, tmp_p
     register(5.0)
     folder = load_registered(tracking_uri, "models:/ptb@champion", tmp_path).folder
     names = {path.name for path in folder.iterdir()}
-    assert names == {"model.safetensors", "model.json", "vocabulary.json", "memtune.json", "MLmodel"}
+    assert names == {
+        "model.safetensors",
+        "model.json",
+        "vocabulary.json",
+        "memtune.json",
+        "MLmodel",
+        "text.json",
+    }
     assert not any(is_pickle(path.read_bytes()) for path in folder.iterdir())
 
 
@@ -204,7 +207,7 @@ def test_a_scorer_is_loaded_only_when_every_file_is_as_registered(
         model: Any = load_model(model_folder)
         nats, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
     assert score == pytest.approx(-float(nats), rel=1e-6)
-    mlmodel = find_package(client, champion) / "MLmodel"
+    mlmodel = find_package(client, tracking_uri, champion) / "MLmodel"
     mlmodel.write_text(mlmodel.read_text().replace("memtune.tracking.registry.pyfunc_flavor", "antigravity"))
     with pytest.raises(TrackingError, match="MLmodel was altered"):
         load_scorer(tracking_uri, "models:/ptb@champion", tmp_path / "second")

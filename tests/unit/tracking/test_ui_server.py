@@ -94,16 +94,23 @@ def test_a_page_of_another_origin_is_refused_although_it_has_the_cookie(origin):
 
 
 def test_the_address_with_the_token_sets_a_cookie_and_leads_to_the_page():
-    status, headers, _ = request("/", OWN, method="GET", query=f"a=1&token={TOKEN}")
-    assert (status, headers["location"]) == (303, "/?a=1")
+    status, headers, page = request("/", OWN, method="GET", query=f"a=1&token={TOKEN}")
+    assert status == 200
+    assert b'location.replace("/?a=1" + ' in page
     assert headers["set-cookie"].endswith("; Path=/; HttpOnly; SameSite=Strict")
     cookie = headers["set-cookie"].partition(";")[0]
     assert request("/", {**OWN, "cookie": f"other=1; {cookie}"}, method="GET")[0] == 200
 
 
 def test_the_address_with_the_token_leads_to_no_other_server():
-    _, headers, _ = request("//attacker.example/", OWN, method="GET", query=f"token={TOKEN}")
-    assert headers["location"] == "/"
+    _, _, page = request("//attacker.example/", OWN, method="GET", query=f"token={TOKEN}")
+    assert b'location.replace("/" + ' in page
+
+
+def test_the_entry_page_runs_no_script_of_the_address():
+    _, _, page = request("/", OWN, method="GET", query=f"a=</script><script>evil()&token={TOKEN}")
+    assert page.count(b"<script>") == 1
+    assert TOKEN.encode() not in page
 
 
 @pytest.mark.parametrize("prefix", ["/api/2.0", "/ajax-api/2.0"])

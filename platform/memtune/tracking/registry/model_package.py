@@ -1,7 +1,8 @@
 """A registered model's folder: weights, configuration, vocabulary and a card, plain data, nothing pickled.
 
-model.safetensors and model.json as training wrote them, vocabulary.json the tokens by id, MLmodel what MLflow
-reads to load the folder through `pyfunc_flavor`, memtune.json the card with the digests of all other files.
+model.safetensors and model.json as training wrote them, vocabulary.json the tokens by id, text.json how text
+becomes tokens, MLmodel what MLflow reads to load the folder through `pyfunc_flavor`, memtune.json the card
+with the digests of all other files.
 """
 
 import json
@@ -19,6 +20,7 @@ from memtune.errors import TrackingError
 from memtune.estimate import Estimate
 from memtune.objective import Objective
 from memtune.storage.digests import hash_file
+from memtune.tracking.registry.text_rules import TextRules
 from memtune.values import Value
 
 __all__ = [
@@ -27,21 +29,28 @@ __all__ = [
     "check_files",
     "check_package",
     "read_card",
+    "read_text_rules",
     "read_vocabulary",
     "write_package",
 ]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """2: the card covers MLmodel, which names the code that MLflow runs. Packages of version 1 load through
-memtune, which does not read their MLmodel."""
+memtune, which does not read their MLmodel. 3: text.json; older packages split text at blanks and keep
+case."""
 CARD_FILE = "memtune.json"
 VOCABULARY_FILE = "vocabulary.json"
 MLMODEL_FILE = "MLmodel"
 WEIGHTS_FILE = "model.safetensors"
 MODEL_FILES = (WEIGHTS_FILE, "model.json")
-COVERED_FILES = {1: {*MODEL_FILES, VOCABULARY_FILE}, 2: {*MODEL_FILES, VOCABULARY_FILE, MLMODEL_FILE}}
+TEXT_RULES_FILE = "text.json"
+COVERED_FILES = {
+    1: {*MODEL_FILES, VOCABULARY_FILE},
+    2: {*MODEL_FILES, VOCABULARY_FILE, MLMODEL_FILE},
+    3: {*MODEL_FILES, VOCABULARY_FILE, MLMODEL_FILE, TEXT_RULES_FILE},
+}
 """The files that a card of each schema version lists, no more and no fewer."""
-PACKAGE_FILES = {*MODEL_FILES, VOCABULARY_FILE, MLMODEL_FILE, CARD_FILE}
+PACKAGE_FILES = {*COVERED_FILES[SCHEMA_VERSION], CARD_FILE}
 MAX_TEXT_BYTES = 100_000_000
 """Of the card, MLmodel and a vocabulary of a million tokens; weights may have any size."""
 
@@ -65,6 +74,8 @@ class ModelResult(Value):
     trial: str
     study: str
     seed: int
+    parameters: int | None = None
+    """Trained parameters of the model; None in cards of earlier versions."""
 
     @field_validator("cost")
     @classmethod
@@ -86,12 +97,13 @@ class ModelCard(Value):
 def write_package(
     model_folder: Path,
     vocabulary: Sequence[str],
+    rules: TextRules,
     result: ModelResult,
     code: str,
     folder: Path,
     write_mlmodel: Callable[[Path], None],
 ) -> ModelCard:
-    """Fill `folder` with the model that training saved in `model_folder`, its vocabulary and its card.
+    """Fill `folder` with the model that training saved in `model_folder`, its vocabulary, rules and card.
 
     `write_mlmodel` writes MLmodel to the path that it is given.
     """
@@ -104,6 +116,7 @@ def write_package(
                 f"no model to register: cannot read {model_folder / name}: {error}"
             ) from error
     (folder / VOCABULARY_FILE).write_text(json.dumps({"tokens": list(vocabulary)}) + "\n", encoding="utf-8")
+    (folder / TEXT_RULES_FILE).write_text(rules.model_dump_json(indent=1) + "\n", encoding="utf-8")
     write_mlmodel(folder / MLMODEL_FILE)
     files = {name: hash_file(folder / name) for name in sorted(COVERED_FILES[SCHEMA_VERSION])}
     card = ModelCard(result=result, code=code, files=files)
@@ -174,6 +187,22 @@ def _require_regular_file(path: Path, max_bytes: int | None) -> None:
 def read_vocabulary(folder: Path) -> tuple[str, ...]:
     """The tokens of a package by id."""
     return tuple(json.loads((folder / VOCABULARY_FILE).read_bytes())["tokens"])
+
+
+def read_text_rules(folder: Path) -> TextRules:
+    """How the model of a package reads text; packages without such a file split at blanks and keep case.
+
+    Raises TrackingError when the file has rules that this memtune does not know.
+    """
+    path = folder / TEXT_RULES_FILE
+    if not path.exists():
+        return TextRules()
+    try:
+        return TextRules.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise TrackingError(
+            f"{path} has rules this memtune does not know: {error.errors()[0]['msg']}"
+        ) from None
 
 
 def digest_card(folder: Path) -> str:

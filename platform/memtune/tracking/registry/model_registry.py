@@ -26,7 +26,7 @@ from memtune.tracking.mlflow_connection import (
     retry_while_unavailable,
     translate_mlflow_errors,
 )
-from memtune.tracking.registry import model_versions
+from memtune.tracking.registry import logged_models, model_versions
 from memtune.tracking.registry.model_package import ModelResult, digest_card, write_package
 from memtune.tracking.registry.model_versions import (
     CHAMPION_ALIAS,
@@ -34,11 +34,13 @@ from memtune.tracking.registry.model_versions import (
     RegisteredVersion,
     make_label_suffix,
 )
+from memtune.tracking.registry.text_rules import TextRules
 from memtune.tracking.runs import run_store
 from memtune.tracking.runs.run_commands import NO_STUDY, RunKey
 from memtune.values import Value
 
 if TYPE_CHECKING:
+    from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
 __all__ = ["Promotion", "register_if_better"]
@@ -60,6 +62,7 @@ class _Package:
     result: ModelResult
     model_folder: Path
     vocabulary: Sequence[str]
+    rules: TextRules
 
 
 def register_if_better(
@@ -68,18 +71,20 @@ def register_if_better(
     model_folder: Path,
     vocabulary: Sequence[str],
     *,
+    rules: TextRules | None = None,
     as_champion: bool = True,
     retry_seconds: float = 60.0,
 ) -> Promotion:
     """Register the model that training saved in `model_folder` if it is the best of its label or its family.
 
-    The trial's run must be recorded: the files become its artifacts. Without `as_champion` the model competes
+    The trial's run must be recorded: the model is logged as its output. `rules` say how text becomes tokens
+    of the vocabulary, by default at blanks and in its own case. Without `as_champion` the model competes
     for its family's alias alone. An unavailable store is retried for `retry_seconds`; a registration that was
     interrupted is completed. Raises TrackingError when the run or a file is missing or the store stays
     unavailable.
     """
     client = connect(tracking_uri)
-    package = _Package(result, model_folder, vocabulary)
+    package = _Package(result, model_folder, vocabulary, rules or TextRules())
     with translate_mlflow_errors(tracking_uri):
         return retry_while_unavailable(lambda: _register(client, package, as_champion), retry_seconds)
 
@@ -142,30 +147,30 @@ def _explain_decision(
 
 
 def _upload(client: "MlflowClient", package: _Package, offered_as: str) -> RegisteredVersion:
-    """Store the package among the artifacts of the trial's run, and register a version that points there."""
+    """Log the package as a model that the trial's run made, and register a version of it."""
     # Imported here: MLflow loads for seconds; see mlflow_connection.
     from memtune.tracking.registry.pyfunc_flavor import describe_package
 
     result = package.result
-    run_id, location = _find_run(client, result)
+    run = _find_run(client, result)
     with open_scratch_folder() as folder:
         write_package(
             package.model_folder,
             package.vocabulary,
+            package.rules,
             result,
             read_code_version(),
             folder,
-            lambda path: describe_package(run_id).save(str(path)),
+            lambda path: describe_package(run.info.run_id).save(str(path)),
         )
         content = digest_card(folder)
-        path = f"model-{content[:12]}"
-        client.log_artifacts(run_id, str(folder), path)
+        model = logged_models.log_model(client, run, result, content, folder)
     estimate = result.estimate or Estimate(cost=result.cost)
     candidate = RegisteredVersion(
         corpus=result.corpus,
         version=0,
-        run_id=run_id,
-        path=path,
+        run_id=run.info.run_id,
+        model_id=model.model_id,
         content=content,
         corpus_digest=result.corpus_digest,
         protocol=result.label,
@@ -178,20 +183,21 @@ def _upload(client: "MlflowClient", package: _Package, offered_as: str) -> Regis
         low=estimate.low,
         high=estimate.high,
         trial_cost=result.trial_cost,
+        parameters=result.parameters,
         offered_as=offered_as,
     )
-    return model_versions.create_version(client, candidate, f"{location}/{path}")
+    return model_versions.create_version(client, candidate, model.artifact_location)
 
 
-def _find_run(client: "MlflowClient", result: ModelResult) -> tuple[str, str]:
-    """The id of the trial's run, and the URI of its artifacts."""
+def _find_run(client: "MlflowClient", result: ModelResult) -> "Run":
+    """The trial's run. Raises TrackingError where there is none."""
     experiment = client.get_experiment_by_name(result.corpus)
     key = RunKey(result.study, result.trial)
     runs = run_store.find_runs(client, experiment.experiment_id, key.tags()) if experiment else []
     if not runs:
         where = f'trial {result.trial} of study "{result.study}" in experiment "{result.corpus}"'
         raise TrackingError(f"cannot register a model without its run: no {where}; record the trial first")
-    return runs[0].info.run_id, runs[0].info.artifact_uri
+    return runs[0]
 
 
 def _promote_best(

@@ -1,5 +1,6 @@
 """Registered versions as their tags describe them: which is champion is known without a download."""
 
+import json
 import logging
 import re
 from contextlib import suppress
@@ -10,7 +11,9 @@ from pydantic import Field, ValidationError, computed_field
 from memtune.errors import TrackingError, did_you_mean
 from memtune.estimate import Estimate
 from memtune.objective import Objective, compute_figure
+from memtune.tracking.compatibility import MODEL_VERSIONS_TAG
 from memtune.tracking.mlflow_connection import connect, experiment_name, sqlite_path, translate_mlflow_errors
+from memtune.tracking.runs.run_commands import NOTE_TAG
 from memtune.tracking.runs.trial_runs import find_trial_run, is_trial_name
 from memtune.values import Value
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHAMPION_ALIAS",
     "RegisteredVersion",
+    "describe_registered",
     "find_champion",
     "list_champions",
     "make_label_suffix",
@@ -30,6 +34,7 @@ __all__ = [
 CHAMPION_ALIAS = "champion"
 FAMILY_ALIAS = "best"
 
+COST_UNITS = {"perplexity": "nats per token", "accuracy": "share of wrong answers"}
 NOT_FOUND_CODES = {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}
 
 logger = logging.getLogger(__name__)
@@ -45,7 +50,9 @@ class RegisteredVersion(Value):
     corpus: str
     version: int
     run_id: str
-    path: str = Field(pattern=r"^model-[0-9a-f]{12}$")
+    model_id: str | None = Field(default=None, pattern=r"^m-[0-9a-f]{32}$")
+    """Of the logged model that holds the package; None for earlier versions of memtune, which have `path`."""
+    path: str | None = Field(default=None, pattern=r"^model-[0-9a-f]{12}$")
     """Of the package among the run's artifacts. It becomes part of a path, and whoever can write to the
     registry chooses it: so its form is checked."""
     content: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -65,6 +72,8 @@ class RegisteredVersion(Value):
     high: float | None = None
     trial_cost: float | None = None
     """The cost of the registered weights; None for versions of a single seed, whose cost it is."""
+    parameters: int | None = None
+    """Trained parameters; None for versions of an earlier memtune."""
     offered_as: str = CHAMPION_ALIAS
     """The aliases that this version competed for."""
     alias: str | None = None
@@ -205,8 +214,16 @@ def create_version(client: "MlflowClient", candidate: RegisteredVersion, source:
             if known.content == candidate.content:
                 return _offer_again(client, known, candidate.offered_as)
     version = client.create_model_version(
-        candidate.corpus, source, candidate.run_id, _make_tags(candidate), description=candidate.summary
+        candidate.corpus,
+        source,
+        candidate.run_id,
+        _make_tags(candidate),
+        description=candidate.summary,
+        model_id=candidate.model_id,
     )
+    if candidate.model_id is not None:
+        named = json.dumps([{"name": candidate.corpus, "version": version.version}])
+        client.set_logged_model_tags(candidate.model_id, {MODEL_VERSIONS_TAG: named})
     return candidate.model_copy(update={"version": int(version.version)})
 
 
@@ -214,10 +231,32 @@ def _make_tags(candidate: RegisteredVersion) -> dict[str, str]:
     untagged = ("corpus", "version", "run_id", "alias")
     tags = {name: str(value) for name, value in candidate if name not in untagged and value is not None}
     tags[f"valid_{candidate.objective}"] = str(candidate.figure)
+    tags["cost_unit"] = COST_UNITS[candidate.objective]
     if candidate.interval is not None:
         low, high = candidate.interval
         tags |= {f"valid_{candidate.objective}_low": str(low), f"valid_{candidate.objective}_high": str(high)}
     return tags
+
+
+def describe_registered(
+    tracking_uri: str,
+    version: RegisteredVersion,
+    description: str,
+    of_model: str | None = None,
+    of_corpus: str | None = None,
+) -> None:
+    """Set the Markdown that the pages show of a version and, where given, of its model and its corpus.
+
+    Raises TrackingError when the store does not answer.
+    """
+    client = connect(tracking_uri)
+    with translate_mlflow_errors(tracking_uri):
+        client.update_model_version(version.corpus, str(version.version), description)
+        if of_model is not None:
+            client.update_registered_model(version.corpus, of_model)
+        if of_corpus is not None:
+            experiment_id = client.get_run(version.run_id).info.experiment_id
+            client.set_experiment_tag(experiment_id, NOTE_TAG, of_corpus)
 
 
 def _offer_again(client: "MlflowClient", known: RegisteredVersion, offered_as: str) -> RegisteredVersion:

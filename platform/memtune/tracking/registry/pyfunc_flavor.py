@@ -3,7 +3,8 @@
 MLflow calls `_load_pyfunc` because the package's MLmodel names this module; nothing is unpickled.
 """
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,47 +12,76 @@ import torch
 
 from memtune.errors import TrackingError
 from memtune.models.architecture import LanguageModel, negative_log_likelihood
-from memtune.tracking.registry.model_package import check_files, read_vocabulary
+from memtune.tracking.registry.model_package import check_files, read_text_rules, read_vocabulary
 from memtune.tracking.registry.registered_model import load_registered
+from memtune.tracking.registry.text_rules import EOS, UNK, TextReader, TextRules
 from memtune.training import load_model
 
 if TYPE_CHECKING:
     from mlflow.models import Model
 
+log = logging.getLogger(__name__)
+
 __all__ = ["SentenceScorer", "describe_package", "load_scorer"]
 
-EOS = "<eos>"
-UNK = "<unk>"
+SENTENCE_COLUMN = "sentence"
+MAX_NAMED_WORDS = 5
 NO_TIME = "1970-01-01 00:00:00.000000"
 
 
 class SentenceScorer:
     """Gives each sentence its log probability in nats, `<eos>` included, read from a zero state."""
 
-    def __init__(self, model: LanguageModel, vocabulary: Iterable[str]) -> None:
+    def __init__(
+        self, model: LanguageModel, vocabulary: Iterable[str], rules: TextRules | None = None
+    ) -> None:
         self._model = model.eval()
-        self._id_by_token = {token: number for number, token in enumerate(vocabulary)}
+        id_by_token = {token: number for number, token in enumerate(vocabulary)}
+        self._eos_id = id_by_token[EOS]
+        self._reader = TextReader(rules or TextRules(), id_by_token)
 
     def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> list[float]:
-        """One figure per sentence; `model_input` is a table with the column "sentence", or a list of texts.
+        """One figure per sentence; `model_input` is a table of one column of texts, a list, or one text.
 
-        Words are separated by blanks; a word outside the vocabulary is read as `<unk>`.
+        Words are split and looked up by the rules of the model's corpus. Words outside the vocabulary are
+        read as `<unk>`, with a warning that has their share: a text of such words has a high probability.
         """
-        sentences = model_input["sentence"] if hasattr(model_input, "columns") else model_input
-        return [self._score(str(sentence).split()) for sentence in sentences]
+        texts = [self._reader.read(sentence) for sentence in list_sentences(model_input)]
+        unknown = [word for text in texts for word in text.unknown_words]
+        if unknown:
+            share = len(unknown) / sum(len(text.ids) for text in texts)
+            log.warning(
+                "%.1f %% of the words are not in the model's vocabulary and are read as %s, such as %s; "
+                "log probabilities of such text do not compare",
+                100 * share,
+                UNK,
+                ", ".join(dict.fromkeys(unknown[:MAX_NAMED_WORDS])),
+            )
+        return [self._score(text.ids) for text in texts]
 
-    def _score(self, words: list[str]) -> float:
-        ids = [self._find_token_id(word) for word in (EOS, *words, EOS)]
-        text_BT = torch.tensor([ids])
+    def _score(self, ids: list[int]) -> float:
+        text_BT = torch.tensor([[self._eos_id, *ids, self._eos_id]])
         with torch.inference_mode():
             nats, _ = negative_log_likelihood(self._model, text_BT[:, :-1], text_BT[:, 1:])
         return -float(nats)
 
-    def _find_token_id(self, word: str) -> int:
-        known = self._id_by_token.get(word, self._id_by_token.get(UNK))
-        if known is None:
-            raise TrackingError(f'the model does not know the word "{word}" and its vocabulary has no {UNK}')
-        return known
+
+def list_sentences(model_input: Any) -> list[str]:
+    """The texts of an input as MLflow's commands pass it.
+
+    Raises TrackingError for a table of several columns without the column "sentence".
+    """
+    if isinstance(model_input, str):
+        return [model_input]
+    if hasattr(model_input, "columns"):
+        names = [str(name) for name in model_input.columns]
+        if SENTENCE_COLUMN not in names and len(names) != 1:
+            raise TrackingError(f'the input has the columns {", ".join(names)}; name one "{SENTENCE_COLUMN}"')
+        column = SENTENCE_COLUMN if SENTENCE_COLUMN in names else model_input.columns[0]
+        model_input = model_input[column]
+    elif isinstance(model_input, Mapping):
+        model_input = model_input[SENTENCE_COLUMN]
+    return [str(sentence) for sentence in model_input]
 
 
 def describe_package(run_id: str) -> "Model":
@@ -65,7 +95,8 @@ def describe_package(run_id: str) -> "Model":
     from mlflow.models.signature import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
 
-    inputs = Schema([ColSpec(DataType.string, "sentence")])
+    # Without a name: MLflow then takes a list of sentences, and a table whose one column has any name.
+    inputs = Schema([ColSpec(DataType.string)])
     outputs = Schema([ColSpec(DataType.double, "log_probability")])
     model = Model(
         run_id=run_id,
@@ -95,4 +126,4 @@ def _make_scorer(folder: Path) -> SentenceScorer:
     model = load_model(folder)
     if not isinstance(model, LanguageModel):
         raise TrackingError(f"{folder} holds a classifier, which gives sentences no probability")
-    return SentenceScorer(model, read_vocabulary(folder))
+    return SentenceScorer(model, read_vocabulary(folder), read_text_rules(folder))

@@ -4,12 +4,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from memtune.errors import TrackingError
 from memtune.storage.scratch_folder import open_scratch_folder
+from memtune.tracking.home_artifacts import find_local_folder
 from memtune.tracking.mlflow_connection import connect, translate_mlflow_errors
 from memtune.tracking.registry import model_versions
+from memtune.tracking.registry.logged_models import download_model
 from memtune.tracking.registry.model_package import (
     CARD_FILE,
     MAX_TEXT_BYTES,
@@ -18,9 +19,11 @@ from memtune.tracking.registry.model_package import (
     ModelCard,
     check_package,
     digest_card,
+    read_text_rules,
     read_vocabulary,
 )
 from memtune.tracking.registry.model_versions import RegisteredVersion
+from memtune.tracking.registry.text_rules import TextRules
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -36,6 +39,8 @@ class DownloadedModel:
     version: RegisteredVersion
     card: ModelCard
     vocabulary: tuple[str, ...]
+    rules: TextRules
+    """How text becomes tokens of the vocabulary."""
 
 
 def load_registered(tracking_uri: str, uri: str, cache: Path) -> DownloadedModel:
@@ -49,9 +54,9 @@ def load_registered(tracking_uri: str, uri: str, cache: Path) -> DownloadedModel
         version = model_versions.find_version(client, uri)
         folder = cache / version.content
         if not folder.is_dir():
-            _download(client, version, folder)
+            _download(client, tracking_uri, version, folder)
     card = _verify_package(folder, version)
-    return DownloadedModel(folder, version, card, read_vocabulary(folder))
+    return DownloadedModel(folder, version, card, read_vocabulary(folder), read_text_rules(folder))
 
 
 def _verify_package(folder: Path, version: RegisteredVersion) -> ModelCard:
@@ -62,12 +67,11 @@ def _verify_package(folder: Path, version: RegisteredVersion) -> ModelCard:
     return card
 
 
-def _download(client: "MlflowClient", version: RegisteredVersion, folder: Path) -> None:
+def _download(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion, folder: Path) -> None:
     """Download the package beside `folder`, verify it, and rename it to `folder`."""
-    _check_source(client, version)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open_scratch_folder(folder.parent) as temporary:
-        fetched = Path(client.download_artifacts(version.run_id, version.path, str(temporary)))
+        fetched = _fetch(client, tracking_uri, version, temporary / "package")
         _verify_package(fetched, version)
         try:
             os.replace(fetched, folder)
@@ -76,14 +80,23 @@ def _download(client: "MlflowClient", version: RegisteredVersion, folder: Path) 
                 raise
 
 
-def _check_source(client: "MlflowClient", version: RegisteredVersion) -> None:
-    """Raise TrackingError before copying what is no package: a device or a pipe would never end.
+def _fetch(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion, folder: Path) -> Path:
+    """Download the files of a version into a new folder; returns where they are."""
+    folder.mkdir()
+    if version.model_id is not None:
+        return download_model(client, tracking_uri, version.model_id, folder)
+    if version.path is None:
+        raise TrackingError(f"{version.uri} has neither the tag model_id nor path; register the model again")
+    _check_source(client, tracking_uri, version)
+    return Path(client.download_artifacts(version.run_id, version.path, str(folder)))
 
-    MLflow follows links in a local folder, so those are checked here; elsewhere a listing has to do.
-    """
-    artifacts = urlsplit(client.get_run(version.run_id).info.artifact_uri)
-    if artifacts.scheme in ("", "file"):
-        check_package(Path(unquote(artifacts.path), version.path))
+
+def _check_source(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion) -> None:
+    """Raise TrackingError before copying what is no package; see `download_model`."""
+    location = client.get_run(version.run_id).info.artifact_uri
+    local = find_local_folder(tracking_uri, location)
+    if local is not None:
+        check_package(local / str(version.path))
         return
     for file in client.list_artifacts(version.run_id, version.path):
         name = file.path.rpartition("/")[2]

@@ -78,11 +78,22 @@ class Recorder:
         )
 
     def start_study(
-        self, study: str, name: str, parameters: Mapping[str, Any], tags: Mapping[str, str] | None = None
+        self,
+        study: str,
+        name: str,
+        parameters: Mapping[str, Any],
+        tags: Mapping[str, str] | None = None,
+        dataset: CorpusInput | None = None,
+        description: str = "",
     ) -> None:
-        """Create or reopen the study's run; trials started from now on nest in it."""
+        """Create or reopen the study's run; trials started from now on nest in it.
+
+        `description` is Markdown; `record_conclusion` replaces it.
+        """
         self._study = study
-        opening = StartRun(name, self._now_ms(), dict(parameters), _build_tags(tags))
+        opening = StartRun(
+            name, self._now_ms(), dict(parameters), _build_tags(tags), dataset, description=description
+        )
         self._enqueue_start(RunKey(study), opening)
 
     def start_trial(
@@ -93,13 +104,17 @@ class Recorder:
         tags: Mapping[str, str] | None = None,
         dataset: CorpusInput | None = None,
         max_tokens: int | None = None,
+        description: str = "",
     ) -> None:
         """Create or reopen the trial's run.
 
         `parameters` is the trial's configuration, nested or flat; `tags` (family, protocol, space, ...) are
         stored as `memtune.<name>`. Validations that the store holds beyond `max_tokens` are dropped.
+        `description` is Markdown, shown below the trial's status.
         """
-        opening = StartRun(name, self._now_ms(), dict(parameters), _build_tags(tags), dataset, max_tokens)
+        opening = StartRun(
+            name, self._now_ms(), dict(parameters), _build_tags(tags), dataset, max_tokens, description
+        )
         self._enqueue_start(RunKey(self._study, identity), opening)
 
     def log_reports(self, identity: str, reports: Iterable[object]) -> None:
@@ -117,12 +132,14 @@ class Recorder:
         state: TrialState,
         end: TrialEnd | None = None,
         validated_tokens: int | None = None,
+        figures: Mapping[str, float] | None = None,
     ) -> None:
-        """End the trial's run and store its figures.
+        """End the trial's run and store its figures, with further ones of the whole trial.
 
         `validated_tokens` are those at its last report with a validation, see `list_recorded_trials`.
         """
-        self._enqueue(identity, DrawCurve(), EndRun(state, end, self._now_ms(), validated_tokens))
+        ending = EndRun(state, end, self._now_ms(), validated_tokens, dict(figures or {}))
+        self._enqueue(identity, DrawCurve(), ending)
 
     def list_recorded_trials(self) -> dict[str, RecordedTrial]:
         """The study's trials whose end the store holds, by identity.
@@ -134,8 +151,15 @@ class Recorder:
             return retry_while_unavailable(lambda: self._runs.list_recorded(self._study), READ_SECONDS)
 
     def log_study_figures(self, figures: Mapping[str, float], tokens: int) -> None:
-        """Record figures of the whole study, at the tokens that its trials have trained on."""
+        """Record figures of the whole study, at the tokens that its trials have trained on.
+
+        At tokens for which a figure is recorded, the new value counts.
+        """
         self._enqueue(None, LogReport(self._now_ms(), {"tokens": tokens, **figures}))
+
+    def log_study_files(self, files: Mapping[str, bytes | str | Path]) -> None:
+        """Store artifacts of the study's run by relative name, as `log_files` does."""
+        self._enqueue(None, WriteFiles({name: _read_content(file) for name, file in files.items()}))
 
     def finish_study(self, state: TrialState = TrialState.COMPLETE) -> None:
         """End the study's run."""

@@ -3,10 +3,10 @@
 A command carries itself out on a RunActions, so a new command touches no code that queues or retries.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from memtune.objective import Objective
 from memtune.tracking.runs.run_entries import CorpusInput
 from memtune.trial_state import TrialEnd, TrialState
 
@@ -21,7 +21,6 @@ __all__ = [
     "RunKey",
     "StartRun",
     "WriteFiles",
-    "best_metric_name",
 ]
 
 NO_STUDY = "alone"
@@ -33,17 +32,31 @@ STATE_TAG = "memtune.state"
 STOP_REASON_TAG = "memtune.stop_reason"
 REASON_TAG = "memtune.reason"
 OBJECTIVE_TAG = "memtune.objective"
+PROTOCOL_TAG = "memtune.protocol"
+"""The label of a trial: protocol and task."""
+SIZE_PARAMETER = "parameters"
+"""The parameter that holds the number of trained parameters of a model."""
 STUDY_NAME_TAG = "memtune.name"
 NUMBER_TAG = "memtune.number"
 """A trial's name within its study: its number, with the seed of a repeat."""
 VALIDATED_TOKENS_TAG = "memtune.validated_tokens"
 """Of an ended trial: tokens at its last report with a validation."""
 PARENT_TAG = "mlflow.parentRunId"
-
-
-def best_metric_name(objective: Objective) -> str:
-    """The metric that holds a run's best validation figure: MLflow's tables show a metric's last value."""
-    return f"best_valid_{objective}"
+STATUS_TAG = "memtune.status"
+"""How a trial stands, for readers: "finished", "stopped at 300,000 tokens", "failed: the disk is full"."""
+IDEAL_TAG = "memtune.ideal_perplexity"
+"""The validation perplexity that no model can beat, of a corpus for which it is known."""
+RANK_TAG, FIGURE_TAG = "memtune.rank", "memtune.figure"
+"""The place of a trial's configuration in its study, and its figure in words; set when the study ends."""
+BEST_OF_FAMILY_TAG = "memtune.best_of_family"
+"""Is "yes" on the best trial of each family of a study."""
+NOTE_TAG = "mlflow.note.content"
+"""The description that MLflow's pages show as Markdown."""
+RANKING_METRIC = "best_validation"
+"""The best validation figure up to each report, in every task: MLflow's tables show a metric's last value."""
+ABOVE_IDEAL_METRIC = "above_ideal_percent"
+TOKENS_METRIC, HOURS_METRIC, MONEY_METRIC = "tokens", "hours", "spent_money"
+"""What a trial has seen and used up to its last report."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,8 @@ class StartRun:
     dataset: CorpusInput | None = None
     max_tokens: int | None = None
     """Of a resumed trial: validations beyond these tokens are not in the study database and are dropped."""
+    description: str = ""
+    """Markdown for the pages."""
 
     def execute(self, actions: "RunActions", key: RunKey) -> None:
         """Create or reopen the run."""
@@ -125,6 +140,8 @@ class EndRun:
     time_ms: int
     validated_tokens: int | None = None
     """Tokens at a trial's last report with a validation; None for a study and where it is not known."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """Figures of the whole trial, such as the money that it cost."""
 
     def execute(self, actions: "RunActions", key: RunKey) -> None:
         """Set the run's final status."""

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, TypeVar
 from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.tracking.runs import run_entries
 from memtune.tracking.runs.run_commands import (
+    NOTE_TAG,
     PARENT_TAG,
     REASON_TAG,
     ROLE_TAG,
     STATE_TAG,
+    STATUS_TAG,
     STOP_REASON_TAG,
     STUDY_TAG,
+    TOKENS_METRIC,
     TRIAL_TAG,
     VALIDATED_TOKENS_TAG,
     EndRun,
@@ -30,6 +33,7 @@ __all__ = [
     "LoggedValues",
     "RecordedTrial",
     "describe_end",
+    "describe_status",
     "find_runs",
     "has_validation_beyond",
     "list_recorded",
@@ -53,6 +57,7 @@ RUN_STATUS = {
     TrialState.INTERRUPTED: "KILLED",
 }
 """MLflow's run status by the state of a trial that no worker trains."""
+MAX_STATUS_CHARACTERS = 200
 VALIDATION_METRICS = ("valid_loss", "valid_accuracy")
 
 
@@ -105,11 +110,11 @@ class Batch:
 
 
 def read_logged_values(client: "MlflowClient", run: "Run") -> LoggedValues:
-    """What the store holds of every metric of a run."""
-    run_id = run.info.run_id
+    """What the store holds of every metric of a run; of several values at a step, the last one."""
+    histories = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
     return {
-        name: {metric.step: metric.value for metric in client.get_metric_history(run_id, name)}
-        for name in run.data.metrics
+        name: {metric.step: metric.value for metric in sorted(history, key=lambda metric: metric.timestamp)}
+        for name, history in histories.items()
     }
 
 
@@ -123,16 +128,45 @@ def write_files(client: "MlflowClient", run_id: str, contents: dict[str, bytes])
         client.log_artifacts(run_id, str(folder))
 
 
-def describe_end(command: EndRun) -> dict[str, str]:
-    """The tags that say how and why a run ended; the sentence is also the description in the UI."""
-    sentence = "" if command.end is None else str(command.end)
+def describe_end(command: EndRun, tokens: int = 0, description: str = "") -> dict[str, str]:
+    """The tags that say how and why a run ended, at `tokens`.
+
+    The status is the first paragraph of the description in the pages, above the trial's own.
+    """
+    status = describe_status(command, tokens)
     return {
         STATE_TAG: command.state.value,
         STOP_REASON_TAG: "" if command.end is None else command.end.reason.value,
-        REASON_TAG: sentence,
-        "mlflow.note.content": sentence,
+        REASON_TAG: "" if command.end is None else str(command.end),
+        STATUS_TAG: status.partition("\n")[0][:MAX_STATUS_CHARACTERS],
+        NOTE_TAG: compose_note(status, description),
         VALIDATED_TOKENS_TAG: "" if command.validated_tokens is None else str(command.validated_tokens),
     }
+
+
+def describe_status(command: EndRun, tokens: int) -> str:
+    """How a trial ended, for readers, with the tokens at its last report.
+
+    >>> describe_status(EndRun(TrialState.STOPPED, None, 0), 300_000)
+    'stopped at 300,000 tokens'
+    """
+    reason = command.end.detail if command.end is not None else ""
+    if command.state is TrialState.COMPLETE:
+        return "finished" if command.end is None or not reason else f"finished: {reason}"
+    place = f" at {tokens:,} tokens" if tokens else ""
+    if command.state is TrialState.FAILED:
+        return f"failed{place}: {command.end or 'no reason is recorded'}"
+    return f"{command.state.value}{place}" + (f": {reason}" if reason else "")
+
+
+def compose_note(status: str, description: str) -> str:
+    """A run's description in the pages: its status, then what it is."""
+    return "\n\n".join(part for part in (status, description) if part)
+
+
+def parse_description(note: str) -> str:
+    """What a run is, from its description in the pages."""
+    return note.partition("\n\n")[2]
 
 
 def set_final_status(client: "MlflowClient", run_id: str, command: EndRun) -> None:
@@ -221,7 +255,9 @@ def _correct_status(client: "MlflowClient", run: "Run", state: TrialState | None
     """Give the run the status of its ended trial; a run whose trial is open and that is RUNNING is KILLED."""
     if state is None and run.info.status == "RUNNING":
         command = EndRun(TrialState.INTERRUPTED, None, time_ms)
-        Batch(tags=describe_end(command)).send(client, run.info.run_id)
+        tokens = int(run.data.metrics.get(TOKENS_METRIC, 0))
+        description = parse_description(run.data.tags.get(NOTE_TAG, ""))
+        Batch(tags=describe_end(command, tokens, description)).send(client, run.info.run_id)
         set_final_status(client, run.info.run_id, command)
     elif state is not None and run.info.status != RUN_STATUS[state]:
         client.set_terminated(run.info.run_id, RUN_STATUS[state], run.info.end_time or time_ms)

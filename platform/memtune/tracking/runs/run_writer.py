@@ -17,18 +17,24 @@ from memtune.objective import Objective, better_direction
 from memtune.tracking.mlflow_connection import ensure_experiment
 from memtune.tracking.runs import run_entries, run_store
 from memtune.tracking.runs.run_commands import (
+    ABOVE_IDEAL_METRIC,
+    HOURS_METRIC,
+    IDEAL_TAG,
+    NOTE_TAG,
     OBJECTIVE_TAG,
     PARENT_TAG,
+    RANKING_METRIC,
     REASON_TAG,
     STATE_TAG,
+    STATUS_TAG,
     STOP_REASON_TAG,
+    TOKENS_METRIC,
     Command,
     EndRun,
     LogReport,
     ReconcileRuns,
     RunKey,
     StartRun,
-    best_metric_name,
 )
 from memtune.trial_state import TrialState
 
@@ -53,6 +59,10 @@ class _OpenRun:
     run_id: str
     name: str
     objective: Objective
+    ideal: float | None = None
+    """The perplexity that no model can beat, where it is known."""
+    description: str = ""
+    """Markdown for the pages, without the run's status."""
     values: run_store.LoggedValues = field(default_factory=dict)
     """What the store holds, or holds after the pending batch: value by step by metric."""
     texts: dict[str, str] = field(default_factory=dict)
@@ -118,14 +128,22 @@ class RunWriter:
         if parent is not None:
             tags[PARENT_TAG] = parent.run_id
         tags |= {STATE_TAG: TrialState.RUNNING.value, STOP_REASON_TAG: "", REASON_TAG: ""}
-        tags["mlflow.note.content"] = ""
+        status = TrialState.RUNNING.value
+        tags |= {STATUS_TAG: status, NOTE_TAG: run_store.compose_note(status, command.description)}
         found = self._find_runs(key)
         if found:
             run = self._drop_surplus(run_store.merge_runs(self._client, found), command.max_tokens)
             self._client.update_run(run.info.run_id, status="RUNNING", name=command.name)
         else:
             run = self._create_run(key, command, tags)
-        opened = _OpenRun(run.info.run_id, command.name, _read_objective(tags), is_stale=bool(found))
+        opened = _OpenRun(
+            run.info.run_id,
+            command.name,
+            _read_objective(tags),
+            _read_ideal(tags),
+            command.description,
+            is_stale=bool(found),
+        )
         self._open_runs[key] = opened
         # MLflow refuses to change a parameter.
         known = run.data.params
@@ -164,12 +182,36 @@ class RunWriter:
     def log_report(self, key: RunKey, command: LogReport) -> None:
         """Add the numbers that the store lacks and the texts that are new to the pending batch."""
         run = self._read_open_run(key)
-        for metric in run_entries.to_metrics([(command.time_ms, command.report)]):
-            self._add_metric(run, metric.key, metric.step, metric.value, metric.timestamp)
+        metrics = list(run_entries.to_metrics([(command.time_ms, command.report)]))
+        for metric in metrics:
+            if key.trial is None:
+                self._replace_metric(run, metric.key, metric.step, metric.value, metric.timestamp)
+            else:
+                self._add_metric(run, metric.key, metric.step, metric.value, metric.timestamp)
+        if metrics and key.trial is not None:
+            self._add_table_metrics(run, metrics[0].step, command.time_ms)
         texts = run_entries.read_report_texts(command.report).items()
         new = {f"memtune.{name}": text for name, text in texts if run.texts.get(f"memtune.{name}") != text}
         run.texts |= new
         run.pending.tags |= new
+
+    def _add_table_metrics(self, run: _OpenRun, step: int, time_ms: int) -> None:
+        """Add what the table of trials shows: its cells hold the last value of a metric."""
+        self._add_metric(run, TOKENS_METRIC, step, step, time_ms)
+        if (seconds := run.values.get("seconds", {}).get(step)) is not None:
+            self._add_metric(run, HOURS_METRIC, step, round_figure(seconds / 3600), time_ms)
+        value = run.values.get(f"valid_{run.objective}", {}).get(step)
+        if value is None or math.isnan(value):
+            return
+        best = run.values.get(RANKING_METRIC, {})
+        before = [best[max(best)]] if best else []
+        self._log_best(run, step, _choose_best(run.objective, [*before, value]), time_ms)
+
+    def _log_best(self, run: _OpenRun, step: int, best: float, time_ms: int) -> None:
+        self._replace_metric(run, RANKING_METRIC, step, round_figure(best), time_ms)
+        if run.ideal and run.objective == "perplexity":
+            distance = round_figure(100 * (best / run.ideal - 1))
+            self._replace_metric(run, ABOVE_IDEAL_METRIC, step, distance, time_ms)
 
     def write_files(self, key: RunKey, contents: dict[str, bytes]) -> None:
         """Add files to the pending batch."""
@@ -182,15 +224,20 @@ class RunWriter:
         run.pending.files |= self._draw_figures(run.name, run.objective, metrics)
         valid = metrics.get(f"valid_{run.objective}", [])
         reached = [(tokens, value) for tokens, value in valid if not math.isnan(value)]
-        if reached:
-            choose = max if better_direction(run.objective) == "higher" else min
-            tokens, best = choose(reached, key=lambda point: point[1])
-            self._add_metric(run, best_metric_name(run.objective), tokens, best, round(1000 * time.time()))
+        if reached:  # reports may have arrived in another order
+            best = _choose_best(run.objective, [value for _, value in reached])
+            self._log_best(run, reached[-1][0], best, round(1000 * time.time()))
 
     def end_run(self, key: RunKey, command: EndRun) -> None:
         """Send what is pending, then set the run's final status."""
-        run = self._find_open_run(key)
-        run.pending.tags |= run_store.describe_end(command)
+        run = self._read_open_run(key)
+        tokens = max((step for values in run.values.values() for step in values), default=0)
+        tags = run_store.describe_end(command, tokens, run.description)
+        if key.trial is None:  # its description is the study's conclusion
+            del tags[NOTE_TAG]
+        run.pending.tags |= tags
+        for name, value in command.figures.items():
+            self._replace_metric(run, name, tokens, round_figure(value), command.time_ms)
         self._send_pending(key)
         run_store.set_final_status(self._client, run.run_id, command)
         if key.trial is not None:  # the study's run stays, as the parent of trials
@@ -209,6 +256,12 @@ class RunWriter:
         if step not in values:
             values[step] = value
             run.pending.metrics.append(Metric(name, value, time_ms, step))
+
+    def _replace_metric(self, run: _OpenRun, name: str, step: int, value: float, time_ms: int) -> None:
+        """Add a metric, also at a step that has another value: the later one counts for the pages."""
+        if run.values.get(name, {}).get(step) != value:
+            run.values.get(name, {}).pop(step, None)
+            self._add_metric(run, name, step, value, time_ms)
 
     def _send_pending(self, key: RunKey) -> None:
         run = self._open_runs.get(key)
@@ -231,9 +284,29 @@ class RunWriter:
             if not found:
                 raise LookupError(f"the store holds no run of {key}; it was deleted")
             info, tags = found[0].info, found[0].data.tags
-            self._open_runs[key] = _OpenRun(info.run_id, info.run_name, _read_objective(tags), is_stale=True)
+            self._open_runs[key] = _OpenRun(
+                info.run_id,
+                info.run_name,
+                _read_objective(tags),
+                _read_ideal(tags),
+                run_store.parse_description(tags.get(NOTE_TAG, "")),
+                is_stale=True,
+            )
         return self._open_runs[key]
+
+
+def round_figure(value: float) -> float:
+    """A figure with four significant digits: MLflow's table of runs shows every digit of a metric."""
+    return float(f"{value:.4g}")
 
 
 def _read_objective(tags: dict[str, str]) -> Objective:
     return "accuracy" if tags.get(OBJECTIVE_TAG) == "accuracy" else "perplexity"
+
+
+def _read_ideal(tags: dict[str, str]) -> float | None:
+    return float(tags[IDEAL_TAG]) if tags.get(IDEAL_TAG) else None
+
+
+def _choose_best(objective: Objective, values: Sequence[float]) -> float:
+    return max(values) if better_direction(objective) == "higher" else min(values)

@@ -1,0 +1,1 @@
+"""What MLflow's pages say of studies and registered models, as Markdown."""

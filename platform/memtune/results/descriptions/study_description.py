@@ -1,0 +1,187 @@
+"""The description of a concluded study, as Markdown: its question, its answer, its best trial per family."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from memtune.estimate import Estimate
+from memtune.objective import Objective, better_direction, compute_figure
+from memtune.results.descriptions.registry_descriptions import StudyAnswer
+from memtune.results.selection import Contender, RankedConfiguration, Ranking
+from memtune.search import Outcome
+from memtune.studies.budgets.study_progress import compute_margin_percent
+from memtune.studies.study import ResolvedStudy
+from memtune.studies.trial_records import format_value
+from memtune.tracking import Promotion
+from memtune.training import TrialConfig
+from memtune.usage import add_usages
+
+__all__ = ["describe_answer", "describe_margin", "describe_study", "list_family_bests"]
+
+DIGITS = 3
+
+
+def describe_study(
+    study: ResolvedStudy,
+    answer: StudyAnswer,
+    ranking: Ranking,
+    outcomes: Sequence[Outcome],
+    statements: Sequence[str],
+    promotion: Promotion,
+) -> str:
+    """The question, the answer with its interval and its tests, the best of each family, and the cost."""
+    return "\n\n".join(
+        [
+            f"**Question.** {answer.question}",
+            f"**Answer.** {answer.answer}",
+            "\n".join(f"- {statement}" for statement in statements),
+            describe_champion(promotion),
+            "#### The best trial of each family",
+            make_family_table(study, ranking, outcomes),
+            "#### Trials by state, and what they used",
+            make_state_table(study, outcomes),
+            f"More: `memtune compare --corpus {study.corpus.name} --study {study.id}`, "
+            f"`memtune study show {study.id}`",
+        ]
+    )
+
+
+def describe_answer(study: ResolvedStudy, ranking: Ranking, outcomes: Sequence[Outcome]) -> str:
+    """The best model, by how much, at what size and cost; then its interval and its distance to the ideal.
+
+    In this order, because pages and lists show the beginning.
+    """
+    winner = ranking.winner
+    config = _read_configs(outcomes)[winner.best.identity]
+    objective, cost = config.task.objective, winner.estimate.cost
+    first = [
+        f"**{winner.title}**: {objective} {_format_short(objective, cost)}",
+        *describe_margin(ranking, objective),
+        f"{config.parameter_count(study.vocabulary_size):,} parameters",
+        _describe_usage(study, winner, outcomes),
+    ]
+    second = f"Validation {objective} {winner.estimate.describe(objective, DIGITS)}"
+    return f"{', '.join(first)}. {second}{_describe_distance(study, objective, winner.estimate)}."
+
+
+def describe_margin(ranking: Ranking, objective: Objective) -> Iterator[str]:
+    """By how much the winner is better than the runner-up; nothing without one."""
+    winner, rival = ranking.winner, ranking.runner_up
+    if rival is not None:
+        margin = compute_margin_percent(objective, winner.estimate.cost, rival.estimate.cost)
+        unit = "percentage points" if objective == "accuracy" else "%"
+        figure = _format_short(objective, rival.estimate.cost)
+        yield f"{margin:.3g} {unit} better than {rival.title} ({figure})"
+
+
+def _format_short(objective: Objective, cost: float) -> str:
+    figure = compute_figure(objective, cost)
+    return f"{100 * figure:.4g} %" if objective == "accuracy" else f"{figure:.4g}"
+
+
+def _describe_usage(study: ResolvedStudy, winner: RankedConfiguration, outcomes: Sequence[Outcome]) -> str:
+    """What training the winner took, all its seeds together."""
+    identities, prices = {trial.identity for trial in winner.trials}, study.study.prices
+    usage = add_usages(outcome.usage for outcome in outcomes if outcome.identity in identities)
+    gpu = f" and {usage.gpu_seconds / 3600:.3g} GPU hours" if usage.gpu_seconds else ""
+    money = f", {prices.compute_usage_money(usage):.3g} {prices.currency}" if prices else ""
+    return f"{usage.cpu_seconds / 3600:.3g} core hours{gpu}{money}"
+
+
+def _describe_distance(study: ResolvedStudy, objective: Objective, estimate: Estimate) -> str:
+    distance = _compute_distance(study, objective, estimate.cost)
+    return "" if distance is None else f", {distance:.1%} above the ideal perplexity"
+
+
+def _compute_distance(study: ResolvedStudy, objective: Objective, cost: float) -> float | None:
+    """How far a perplexity is above the ideal one, as a share of it; None where no ideal is known."""
+    ideal = (study.corpus.manifest.ideal or {}).get("valid")
+    if ideal is None or objective != "perplexity":
+        return None
+    return compute_figure("perplexity", cost) / ideal - 1
+
+
+def describe_champion(promotion: Promotion) -> str:
+    """What the registry decided, with a link to the version."""
+    version = promotion.champion or promotion.version
+    if version is None:
+        return f"**Registry.** No new version: {promotion.reason}."
+    link = f"[{version.uri}](#/models/{version.corpus}/versions/{version.version})"
+    role = f"the champion `models:/{version.corpus}@{version.alias}`" if promotion.champion else "registered"
+    return f"**Registry.** {link} is {role}: {promotion.reason}."
+
+
+def list_family_bests(ranking: Ranking) -> Iterator[tuple[Contender, Estimate, RankedConfiguration | None]]:
+    """The best trial of each family, best first, with its estimate; last those of no full length.
+
+    These have no ranked configuration.
+    """
+    listed: set[str] = set()
+    for configuration in ranking.configurations:
+        if configuration.best.family not in listed:
+            listed.add(configuration.best.family)
+            yield configuration.best, configuration.estimate, configuration
+    for short in ranking.short:
+        if short.trial.family not in listed:
+            listed.add(short.trial.family)
+            yield short.trial, Estimate(cost=short.cost), None
+
+
+def make_family_table(study: ResolvedStudy, ranking: Ranking, outcomes: Sequence[Outcome]) -> str:
+    """The best trial of each family: figure, distance to the ideal, size, state, what it used, its seeds."""
+    by_identity, configs = {outcome.identity: outcome for outcome in outcomes}, _read_configs(outcomes)
+    task, prices = configs[ranking.winner.best.identity].task, study.study.prices
+    objective = task.objective
+    has_ideal = _compute_distance(study, objective, 0.0) is not None
+    direction = better_direction(objective)
+    header = ["trial", "model", f"validation {objective} ({direction} is better)"]
+    header += ["above ideal"] if has_ideal else []
+    header += ["parameters", "state", task.prediction_unit, "core hours", "GPU hours"]
+    header += [f"cost, {prices.currency}"] if prices else []
+    rows = []
+    for trial, estimate, configuration in list_family_bests(ranking):
+        outcome, config = by_identity[trial.identity], configs[trial.identity]
+        trials = [trial] if configuration is None else configuration.trials
+        usage = add_usages(by_identity[other.identity].usage for other in trials)
+        distance = _compute_distance(study, objective, estimate.cost)
+        row = [f"{trial.family} {trial.name}", describe_model(config), estimate.format(objective, DIGITS)]
+        row += ["" if distance is None else f"{distance:.1%}"] if has_ideal else []
+        row += [f"{config.parameter_count(study.vocabulary_size):,}", _describe_state(outcome)]
+        row += [f"{max(outcome.curve, default=0):,}"]
+        row += [f"{usage.cpu_seconds / 3600:.4g}", f"{usage.gpu_seconds / 3600:.4g}"]
+        row += [f"{prices.compute_usage_money(usage):.4g}"] if prices else []
+        rows.append([*row, str(estimate.seeds)])
+    return make_table([*header, "seeds"], rows)
+
+
+def describe_model(config: TrialConfig) -> str:
+    """The fields that distinguish two models of a family, as `name=value` words."""
+    fields = {**config.model.describe(), **config.model.describe_output()}
+    return " ".join(f"{name}={format_value(value)}" for name, value in fields.items())
+
+
+def _describe_state(outcome: Outcome) -> str:
+    return outcome.state.value if outcome.curve else f"{outcome.state.value} without a validation"
+
+
+def make_state_table(study: ResolvedStudy, outcomes: Sequence[Outcome]) -> str:
+    """The trials and what they used, by state."""
+    prices = study.study.prices
+    header = ["state", "trials", "tokens", "core hours", "GPU hours"]
+    header += [f"cost, {prices.currency}"] if prices else []
+    groups = {state.value: [o for o in outcomes if o.state is state] for state in {o.state for o in outcomes}}
+    rows = []
+    for name, members in [*sorted(groups.items()), ("all", list(outcomes))]:
+        usage = add_usages(outcome.usage for outcome in members)
+        row = [name, f"{len(members):,}", f"{usage.tokens:,}"]
+        row += [f"{usage.cpu_seconds / 3600:.4g}", f"{usage.gpu_seconds / 3600:.4g}"]
+        rows.append([*row, *([f"{prices.compute_usage_money(usage):.4g}"] if prices else [])])
+    return make_table(header, rows)
+
+
+def make_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; a vertical bar in a cell is escaped."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _read_configs(outcomes: Iterable[Outcome]) -> dict[str, TrialConfig]:
+    return {outcome.identity: TrialConfig.model_validate(outcome.configuration) for outcome in outcomes}

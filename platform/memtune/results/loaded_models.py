@@ -1,0 +1,128 @@
+"""A registered model or a trial as a module with its vocabulary, and text that it writes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from memtune.corpora.batching.protocols import SentenceProtocol
+from memtune.errors import ConfigurationError
+from memtune.models.architecture import LanguageModel, Model, NeuralLanguageModel, RecurrentState, logits
+from memtune.results.model_sources import open_model
+from memtune.settings import Settings
+from memtune.tracking import TextReader, TextRules, find_text_rules, is_trial_name, load_registered
+from memtune.training import TrialConfig, find_device, load_model
+
+__all__ = ["GenerationOptions", "LoadedModel", "generate", "load"]
+
+EOS, UNK = "<eos>", "<unk>"
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A trained model, ready to be used."""
+
+    name: str
+    """The version's URI, or the trial as the user named it."""
+    module: Model
+    """In evaluation mode, on the device that was asked for."""
+    vocabulary: tuple[str, ...]
+    """The tokens by id."""
+    configuration: TrialConfig
+    rules: TextRules
+    """How text becomes tokens of the vocabulary."""
+
+    @property
+    def reader(self) -> TextReader:
+        """Makes token ids of texts by these rules."""
+        return TextReader(self.rules, {token: number for number, token in enumerate(self.vocabulary)})
+
+
+@dataclass(frozen=True)
+class GenerationOptions:
+    """How a text is sampled."""
+
+    tokens: int = 50
+    """Words and ends of sentences after the prompt."""
+    temperature: float = 1.0
+    """Divides the logits; 0 takes the most likely word."""
+    top_k: int | None = None
+    """Samples from so many most likely words; None from all."""
+    seed: int = 0
+
+
+def load(name: str, *, device: str = "cpu", settings: Settings | None = None) -> LoadedModel:
+    """The model behind `models:/ptb@champion`, `models:/ptb/3`, `STUDY#7` or a run's id.
+
+    A registered version needs no corpus. Raises the errors of `open_model`.
+    """
+    settings = settings or Settings.from_environment()
+    if is_trial_name(name):
+        opened = open_model(name, settings, device)
+        tokens, rules = tuple(opened.corpus.vocabulary.tokens), find_text_rules(opened.corpus)
+        return LoadedModel(name, opened.model.eval(), tokens, opened.config, rules)
+    found = load_registered(settings.tracking_uri, name, settings.home / "models")
+    module = load_model(found.folder, str(find_device(device))).eval()
+    config = TrialConfig.model_validate(found.card.result.configuration)
+    return LoadedModel(found.version.uri, module, found.vocabulary, config, found.rules)
+
+
+def generate(model: LoadedModel, prompt: str, options: GenerationOptions) -> Iterator[str]:
+    """The words that the model writes after a prompt, one by one; `<eos>` ends a sentence.
+
+    The same seed gives the same text on the same machine. `<unk>` is never written. Under the protocol
+    "sentence" a new sentence starts from the state before any word, as in training. Raises ConfigurationError
+    for a classifier and for options that exclude every word.
+    """
+    module = model.module
+    if not isinstance(module, LanguageModel):
+        raise ConfigurationError(f"{model.name} is a classifier, which writes no text; name a language model")
+    _check_options(options)
+    id_by_token = {token: number for number, token in enumerate(model.vocabulary)}
+    eos, unk = id_by_token[EOS], id_by_token.get(UNK)
+    resets = isinstance(model.configuration.protocol, SentenceProtocol)
+    device = next((tensor.device for tensor in module.state_dict().values()), torch.device("cpu"))
+    generator = torch.Generator().manual_seed(options.seed)
+    given, state = [eos, *model.reader.read(prompt).ids], module.initial_state(1)
+    for _ in range(options.tokens):
+        with torch.no_grad():
+            scores_V, state = _score_next(module, torch.tensor([given], device=device), state)
+        if unk is not None:
+            scores_V[unk] = -torch.inf
+        chosen = _choose(scores_V, options, generator)
+        yield model.vocabulary[chosen]
+        given = [chosen]
+        if resets and chosen == eos:
+            state = module.initial_state(1)
+
+
+def _check_options(options: GenerationOptions) -> None:
+    if options.temperature < 0:
+        raise ConfigurationError(f"temperature must be at least 0, got {options.temperature}; 0 is greedy")
+    if options.top_k is not None and options.top_k < 1:
+        raise ConfigurationError(f"top_k must be at least 1, got {options.top_k}")
+
+
+def _score_next(
+    module: LanguageModel, given_1T: Tensor, state: RecurrentState
+) -> tuple[Tensor, RecurrentState]:
+    """scores_V, log probabilities up to a constant, of the word after the given ones, and the next state."""
+    if isinstance(module, NeuralLanguageModel):
+        logits_1TV, state = logits(module, given_1T, state)
+        return logits_1TV[0, -1].float().cpu(), state
+    asked_1T = torch.zeros_like(given_1T, dtype=torch.bool)
+    asked_1T[0, -1] = True
+    every_1V = torch.arange(module.vocabulary_size, device=given_1T.device)[None]
+    nats_1V, state = module.candidate_nats(given_1T, asked_1T, every_1V, state)
+    return -nats_1V[0].float().cpu(), state
+
+
+def _choose(scores_V: Tensor, options: GenerationOptions, generator: torch.Generator) -> int:
+    """The id of the next word."""
+    if options.temperature == 0:
+        return int(scores_V.argmax())
+    count = min(options.top_k or len(scores_V), len(scores_V))
+    best_K, ids_K = scores_V.topk(count)
+    probability_K = torch.softmax(best_K / options.temperature, dim=0)
+    return int(ids_K[torch.multinomial(probability_K, 1, generator=generator)])

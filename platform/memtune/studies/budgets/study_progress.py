@@ -1,0 +1,103 @@
+"""The progress of a running study in figures: best value so far, margin, trials by state, cost."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from memtune.objective import Objective, compute_figure
+from memtune.search import Outcome
+from memtune.studies.director import Trial
+from memtune.studies.study_terms import Prices
+from memtune.training import TrialConfig
+from memtune.trial_state import TrialState
+from memtune.usage import Usage
+
+__all__ = ["StudyProgress", "compute_margin_percent"]
+
+COUNTED_STATES = (
+    TrialState.RUNNING,
+    TrialState.COMPLETE,
+    TrialState.STOPPED,
+    TrialState.PAUSED,
+    TrialState.FAILED,
+)
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """Where a trial stands."""
+
+    configuration: str
+    state: TrialState
+    usage: Usage
+    cost: float | None
+    """The lowest validation cost so far; None before the first validation."""
+
+
+class StudyProgress:
+    """The figures of a study over all trials that it has started, repeats included."""
+
+    def __init__(self, objective: Objective, prices: Prices | None) -> None:
+        self._objective, self._prices = objective, prices
+        self._standings: dict[str, _Standing] = {}
+
+    def add_outcomes(self, outcomes: Iterable[Outcome]) -> None:
+        """Add trials of the study database, which earlier drivers have run."""
+        for outcome in outcomes:
+            config = TrialConfig.model_validate(outcome.configuration)
+            cost = min(outcome.curve.values(), default=None)
+            standing = _Standing(config.configuration_identity, outcome.state, outcome.usage, cost)
+            self._standings[outcome.identity] = standing
+
+    def add_trial(self, trial: Trial, state: TrialState) -> None:
+        """Add or update a trial of this driver."""
+        configuration = trial.config.configuration_identity
+        standing = _Standing(configuration, state, trial.usage, trial.best_cost)
+        self._standings[trial.proposal.identity] = standing
+
+    def is_improved_by(self, trial: Trial) -> bool:
+        """Whether a trial has a lower cost than every trial added so far."""
+        cost, costs = trial.best_cost, self._list_costs()
+        return cost is not None and (not costs or cost < costs[0])
+
+    @property
+    def tokens(self) -> int:
+        """Predicted tokens that the trials have trained on."""
+        return sum(standing.usage.tokens for standing in self._standings.values())
+
+    def list_figures(self) -> dict[str, float]:
+        """The figures by name, for a tracking store: hours are of cores and of GPUs."""
+        usages = [standing.usage for standing in self._standings.values()]
+        states = Counter(standing.state for standing in self._standings.values())
+        figures = {f"trials_{state.value}": float(states[state]) for state in COUNTED_STATES}
+        figures |= {
+            "spent_tokens": float(self.tokens),
+            "spent_cpu_hours": sum(usage.cpu_seconds for usage in usages) / 3600,
+            "spent_gpu_hours": sum(usage.gpu_seconds for usage in usages) / 3600,
+        }
+        if self._prices is not None:
+            figures["spent_money"] = sum(self._prices.compute_usage_money(usage) for usage in usages)
+        costs = self._list_costs()
+        if costs:
+            figures["best_validation"] = compute_figure(self._objective, costs[0])
+        if len(costs) > 1:
+            figures["margin_percent"] = compute_margin_percent(self._objective, costs[0], costs[1])
+        return figures
+
+    def _list_costs(self) -> list[float]:
+        """The lowest cost of each configuration, ascending."""
+        best: dict[str, float] = {}
+        for standing in self._standings.values():
+            if standing.cost is not None:
+                cost = min(standing.cost, best.get(standing.configuration, standing.cost))
+                best[standing.configuration] = cost
+        return sorted(best.values())
+
+
+def compute_margin_percent(objective: Objective, cost: float, rival_cost: float) -> float:
+    """How much better the figure of a cost is than a rival's.
+
+    For perplexity by how many percent the rival's is higher, for accuracy by how many points it is lower.
+    """
+    own, rival = compute_figure(objective, cost), compute_figure(objective, rival_cost)
+    return 100 * (own - rival) if objective == "accuracy" else 100 * (rival / own - 1)

@@ -1,0 +1,110 @@
+"""Artifacts of a store in a file: beside the file, and addressed relative to it, so that a home can be moved.
+
+The store holds `mlflow-artifacts:/<corpus>/...`, as that of a server does. `memtune ui` serves these from the
+folder `artifacts` beside the file; here they are read and written in that folder directly.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote, urlsplit
+
+from memtune.errors import TrackingError
+
+if TYPE_CHECKING:
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
+
+__all__ = ["find_local_folder", "make_locations_relative", "open_repository", "relative_location"]
+
+SCHEME = "mlflow-artifacts"
+ARTIFACTS_FOLDER = "artifacts"
+SQLITE_PREFIX = "sqlite:///"
+LOCATION_COLUMNS = (
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+    ("model_versions", "source"),
+    ("model_versions", "storage_location"),
+)
+"""The columns of MLflow's tables with locations below those of experiments."""
+
+
+def relative_location(corpus: str) -> str:
+    """The artifact location of a corpus's experiment in a store in a file."""
+    return f"{SCHEME}:/{quote(corpus)}"
+
+
+def find_local_folder(tracking_uri: str, location: str) -> Path | None:
+    """The folder of a location on this machine; None for one on a server or in an object store.
+
+    Raises TrackingError for a location that leads out of the folder of artifacts.
+    """
+    parts = urlsplit(location)
+    if parts.scheme in ("", "file"):
+        return Path(unquote(parts.path))
+    if parts.scheme != SCHEME or parts.netloc or not tracking_uri.startswith(SQLITE_PREFIX):
+        return None
+    relative = PurePosixPath(unquote(parts.path).lstrip("/"))
+    if ".." in relative.parts:
+        raise TrackingError(
+            f"{location} leads out of the folder of artifacts; delete the run or model that has it"
+        )
+    return Path(tracking_uri.removeprefix(SQLITE_PREFIX)).absolute().parent / ARTIFACTS_FOLDER / relative
+
+
+def open_repository(
+    artifact_uri: str, tracking_uri: str | None = None, registry_uri: str | None = None
+) -> "ArtifactRepository":
+    """MLflow's access to the artifacts of a location that starts with `mlflow-artifacts:`.
+
+    The signature is that of MLflow's registry of repositories, in which pyproject.toml names this function.
+    """
+    # Imported here: MLflow loads for seconds; see mlflow_connection.
+    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+    from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
+    from mlflow.tracking import get_tracking_uri
+
+    folder = find_local_folder(tracking_uri or get_tracking_uri(), artifact_uri)
+    if folder is None:
+        return MlflowArtifactsRepository(artifact_uri, tracking_uri, registry_uri)
+    return LocalArtifactRepository(folder.as_uri())
+
+
+def make_locations_relative(database: Path) -> None:
+    """Replace absolute locations, as earlier versions stored them, by relative ones.
+
+    Only those of experiments whose folder lies beside the file: a home that was moved, or is about to be.
+    """
+    with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=rw", uri=True)) as connection:
+        tables = {
+            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
+        if "experiments" not in tables:
+            return
+        found = list(_list_absolute(connection, database.absolute().parent / ARTIFACTS_FOLDER))
+        with connection:
+            for experiment, old, new in found:
+                connection.execute(
+                    "UPDATE experiments SET artifact_location = ? WHERE experiment_id = ?", (new, experiment)
+                )
+                for table, column in LOCATION_COLUMNS:
+                    if table in tables:
+                        # The names are constants of this module.
+                        connection.execute(
+                            f"UPDATE {table} SET {column} = ? || substr({column}, ?) "
+                            f"WHERE substr({column}, 1, ?) = ?",
+                            (new, len(old) + 1, len(old) + 1, f"{old}/"),
+                        )
+
+
+def _list_absolute(connection: sqlite3.Connection, artifacts: Path) -> Iterator[tuple[int, str, str]]:
+    """(id, absolute location, relative location) of each experiment that has its folder beside the store."""
+    query = (
+        "SELECT experiment_id, name, artifact_location FROM experiments WHERE artifact_location NOT LIKE ?"
+    )
+    for experiment, name, location in connection.execute(query, (f"{SCHEME}:%",)):
+        is_own = str(location).endswith(f"/{ARTIFACTS_FOLDER}/{quote(name)}") and (artifacts / name).is_dir()
+        # MLflow creates experiment 0 with a folder of its own choice, which nothing uses.
+        if is_own or experiment == 0:
+            yield experiment, str(location), relative_location(name)

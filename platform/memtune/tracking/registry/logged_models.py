@@ -1,0 +1,129 @@
+"""Models as MLflow's pages list them: with the run that made them and their figures on a dataset.
+
+A logged model holds the package. A version in the registry points to it, so that the pages compare versions
+by their parameters and figures.
+"""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memtune.errors import TrackingError
+from memtune.objective import compute_figure
+from memtune.tracking.home_artifacts import find_local_folder
+from memtune.tracking.registry.model_package import (
+    MAX_TEXT_BYTES,
+    PACKAGE_FILES,
+    WEIGHTS_FILE,
+    ModelResult,
+    check_package,
+)
+from memtune.values import flatten
+
+if TYPE_CHECKING:
+    from mlflow.entities import LoggedModel, Run
+    from mlflow.tracking import MlflowClient
+
+__all__ = ["download_model", "log_model"]
+
+CONTENT_TAG = "memtune.content"
+"""The digest of the package's card."""
+MODEL_TYPE = "language model"
+MAX_PARAMETER_CHARACTERS = 500
+
+
+def log_model(
+    client: "MlflowClient", run: "Run", result: ModelResult, content: str, folder: Path
+) -> "LoggedModel":
+    """Log the package in `folder` as a model of the run; one that has this content already is completed."""
+    model = _find_model(client, run, content) or client.create_logged_model(
+        run.info.experiment_id,
+        _make_name(run.info.run_name),
+        run.info.run_id,
+        {CONTENT_TAG: content, "memtune.protocol": result.label, "memtune.study": result.study},
+        _collect_parameters(result),
+        MODEL_TYPE,
+    )
+    if str(model.status) != "READY":
+        client.log_model_artifacts(model.model_id, str(folder))
+        _log_figures(client, run, result, model.model_id)
+        _link_to_run(client, run, model.model_id)
+        model = client.finalize_logged_model(model.model_id, "READY")
+    return model
+
+
+def _find_model(client: "MlflowClient", run: "Run", content: str) -> "LoggedModel | None":
+    """The model of this content, perhaps incomplete: a registration may have been interrupted."""
+    found = client.search_logged_models(
+        [run.info.experiment_id], f"tags.`{CONTENT_TAG}` = '{content}'", max_results=1
+    )
+    return found[0] if found else None
+
+
+def _make_name(name: str) -> str:
+    """A model's name, which may not hold some signs of a run's."""
+    return "".join("-" if sign in "/:.%\"'" else sign for sign in name)
+
+
+def _collect_parameters(result: ModelResult) -> dict[str, str]:
+    """What distinguishes the model in a comparison: the fields of its configuration, and its size."""
+    fields = dict(flatten(result.configuration))
+    size = {} if result.parameters is None else {"parameters": result.parameters}
+    return {name: str(value)[:MAX_PARAMETER_CHARACTERS] for name, value in {**size, **fields}.items()}
+
+
+def _log_figures(client: "MlflowClient", run: "Run", result: ModelResult, model_id: str) -> None:
+    """Log the figures of the weights and of their configuration on the dataset that the run read."""
+    from mlflow.entities import Metric
+
+    figures = {f"model_valid_{result.objective}": compute_figure(result.objective, result.cost)}
+    if result.trial_cost is not None:
+        figures[f"model_weights_valid_{result.objective}"] = compute_figure(
+            result.objective, result.trial_cost
+        )
+    given = run.inputs.dataset_inputs if run.inputs else []
+    name, digest = (given[0].dataset.name, given[0].dataset.digest) if given else (None, None)
+    step, now = int(result.metrics.get("tokens", 0)), round(1000 * time.time())
+    metrics = [
+        Metric(
+            figure,
+            value,
+            now,
+            step,
+            model_id=model_id,
+            dataset_name=name,
+            dataset_digest=digest,
+            run_id=run.info.run_id,
+        )
+        for figure, value in figures.items()
+    ]
+    client.log_batch(run.info.run_id, metrics=metrics)
+
+
+def _link_to_run(client: "MlflowClient", run: "Run", model_id: str) -> None:
+    """Make the model an output of its run."""
+    from mlflow.entities import LoggedModelOutput
+
+    known = run.outputs.model_outputs if run.outputs else []
+    if model_id not in [output.model_id for output in known]:
+        client.log_outputs(run.info.run_id, [LoggedModelOutput(model_id, 0)])
+
+
+def download_model(client: "MlflowClient", tracking_uri: str, model_id: str, folder: Path) -> Path:
+    """Download a logged model's package into `folder`; returns its folder.
+
+    Raises TrackingError before copying what is no package: a device or a pipe would never end. MLflow follows
+    links in a local folder, so those are checked here; elsewhere a listing has to do.
+    """
+    from mlflow.artifacts import download_artifacts
+
+    location = client.get_logged_model(model_id).artifact_location
+    local = find_local_folder(tracking_uri, location)
+    if local is not None:
+        check_package(local)
+    else:
+        for file in client.list_logged_model_artifacts(model_id):
+            is_too_large = file.path != WEIGHTS_FILE and (file.file_size or 0) > MAX_TEXT_BYTES
+            if file.is_dir or file.path not in PACKAGE_FILES or is_too_large:
+                raise TrackingError(f"model {model_id} holds {file.path}, which is no part of a package")
+    return Path(download_artifacts(artifact_uri=location, dst_path=str(folder), tracking_uri=tracking_uri))

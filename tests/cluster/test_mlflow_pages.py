@@ -1,0 +1,205 @@
+"""MLflow's pages in a browser: which model is best for a corpus, by how much, at what size and cost.
+
+Two studies on one corpus, the first with repeats, and a third under another protocol, at two widths.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from memtune.api import run_search
+from memtune.corpora import import_corpus
+from memtune.settings import Settings
+from memtune.studies.in_process_executor import InProcessExecutor
+from tests.cluster.servers import find_free_port
+from tests.conftest import SENTENCES, SPACE_TOML
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(shutil.which("chromium") is None, reason="no browser"),
+]
+
+RNN_TOML = SPACE_TOML.replace('"lstm"', '"rnn"')
+STUDY_TOML = """question = "Which family is best here?"
+
+corpus = "tiny"
+spaces = ["lstm.toml", "rnn.toml"]
+
+[training]
+tokens = 900
+report_every = 300
+
+[prices]
+cpu_hour = 1.0
+
+[budget]
+trials = 4
+
+[repeats]
+best = 2
+seeds = 3
+"""
+WIDTHS = (1600, 1000)
+SECONDS_TO_START = 120
+
+Read = Callable[[str, int], str]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """The home of the three studies."""
+    folder = tmp_path_factory.mktemp("pages")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI"):
+            patch.delenv(name, raising=False)
+        patch.setenv("MEMTUNE_HOME", str(folder / "home"))
+        patch.setenv("MEMTUNE_CACHE", str(folder / "cache"))
+        settings = Settings.from_environment()
+        import_corpus(
+            "tiny", dict.fromkeys(("train", "valid", "test"), SENTENCES * 20), settings.corpus_store
+        )
+        (folder / "lstm.toml").write_text(SPACE_TOML)
+        (folder / "rnn.toml").write_text(RNN_TOML)
+        alone = STUDY_TOML.partition("[repeats]")[0].replace('"lstm.toml", "rnn.toml"', '"lstm.toml"')
+        texts = {
+            "families": STUDY_TOML,
+            "lstms": alone.replace("Which family", "Which LSTM"),
+            "streams": alone + '\n[protocol]\nkind = "stream"\nbatch_size = 2\nlength = 5\n',
+        }
+        for name, text in texts.items():
+            path = folder / f"{name}.toml"
+            path.write_text(text)
+            run_search(path, settings=settings, executor=InProcessExecutor())
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def served(home: Settings) -> Iterator[tuple[str, str]]:
+    """(what `memtune ui` prints, its address with the token)."""
+    port = find_free_port()
+    printed = home.home / "ui.log"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-m", "memtune.cli", "ui", "--port", str(port)]
+    with open(printed, "w") as output, subprocess.Popen(command, env=environment, stdout=output) as process:
+        wait_until_it_answers(f"http://127.0.0.1:{port}/health", process)
+        yield printed.read_text(), (home.home / "ui-address.txt").read_text().strip()
+        process.send_signal(signal.SIGTERM)
+
+
+def wait_until_it_answers(address: str, process: "subprocess.Popen[bytes]") -> None:
+    """Wait until a server answers; fail when its process ends or after SECONDS_TO_START."""
+    end = time.monotonic() + SECONDS_TO_START
+    while time.monotonic() < end:
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+            return
+        except OSError:
+            assert process.poll() is None, "memtune ui ended"
+            time.sleep(0.2)
+    pytest.fail(f"{address} did not answer within {SECONDS_TO_START} s")
+
+
+@pytest.fixture(scope="module")
+def read(served: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Read:
+    """A function that returns the text of a page, by what follows `#` and by the width of the window."""
+    server, _, token = served[1].partition("/?")
+
+    def read_page(fragment: str, width: int) -> str:
+        command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000"]
+        command += [f"--window-size={width},1000", f"--user-data-dir={tmp_path_factory.mktemp('browser')}"]
+        command += ["--dump-dom", f"{server}/?{token}#{fragment}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        return re.sub(r"<[^>]+>", " ", re.sub(r"<(script|style).*?</\1>", "", done.stdout, flags=re.DOTALL))
+
+    return read_page
+
+
+def find_fragment(printed: str, title: str) -> str:
+    """What follows `#` in the link that `memtune ui` prints under a title."""
+    (fragment,) = re.findall(rf"^ *{title}: http\S+?#(\S+)$", printed, flags=re.MULTILINE)
+    return str(fragment)
+
+
+def test_the_command_names_the_best_model_its_margin_its_size_and_its_cost(served: tuple[str, str]) -> None:
+    (line,) = [line for line in served[0].splitlines() if line.startswith("corpus tiny")]
+    for answer in (
+        r"perplexity \d",
+        r"% better than (lstm|rnn) #\d",
+        r"[\d,]+ parameters",
+        r"core hours",
+        "EUR",
+    ):
+        assert re.search(answer, line), line
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_table_has_the_answer_and_the_trials_of_one_protocol(
+    read: Read, served: tuple[str, str], width: int
+) -> None:
+    page = read(find_fragment(served[0], "trials in MLflow"), width)
+    assert re.search(r"Best: .*% better than .* parameters, .* core hours", page)
+    for column in ("best_validation", "parameters"):
+        assert column in page
+    assert "#0" in page
+    assert re.search(r"# ?\d seed 1", page)
+    assert "matching runs" in page
+    # 4 trials and 4 repeats of the first study, 4 trials of the second, none of the stream protocol
+    assert re.search(r"\b12\s+matching runs", page)
+    assert "does not serve" not in page
+    assert "Welcome to MLflow Assistant" not in page
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_charts_show_validation_by_tokens_size_and_searched_parameters(
+    read: Read, served: tuple[str, str], width: int
+) -> None:
+    page = read(find_fragment(served[0], "their charts"), width)
+    for chart in ("valid_perplexity", "parameters vs. best_validation", "Parallel Coordinates"):
+        assert chart in page
+
+
+def test_the_best_of_each_family_are_a_view_of_their_own(read: Read, served: tuple[str, str]) -> None:
+    page = read(find_fragment(served[0], "charts of the best of each family"), 1600)
+    assert re.search(
+        r"\b3\s+matching runs", page
+    )  # an LSTM and an RNN of the first study, an LSTM of the second
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_run_of_a_study_answers_its_question(read: Read, home: Settings, width: int) -> None:
+    from memtune.tracking.mlflow_connection import connect
+
+    client = connect(home.tracking_uri)
+    experiment = client.get_experiment_by_name("tiny")
+    assert experiment is not None
+    condition = "tags.`memtune.role` = 'study' AND tags.`memtune.name` = 'families'"
+    (run,) = client.search_runs([experiment.experiment_id], condition)
+    page = read(f"/experiments/{experiment.experiment_id}/runs/{run.info.run_id}", width)
+    assert "Which family is best here?" in page
+    for part in ("The best trial of each family", "above" if "ideal" in page else "seeds", "models:/tiny/"):
+        assert part in page
+    for metric in ("best_validation", "margin_percent", "trials_complete", "spent_cpu_hours", "spent_tokens"):
+        assert metric in page
+
+
+def test_the_registry_describes_the_model_and_its_versions(read: Read) -> None:
+    model = read("/models/tiny", 1600)
+    for part in ("is best here?", "Selection.", "Protocol.", "champion"):
+        assert part in model
+    version = read("/models/tiny/versions/1", 1600)
+    for part in ("memtune evaluate models:/tiny/1", "nats per token", "mean of 3 seeds"):
+        assert part in version
+
+
+def test_the_models_tab_lists_models_with_their_run_dataset_and_version(read: Read) -> None:
+    page = read("/experiments/1/models?workflowType=machine_learning", 1600)
+    for part in ("Ready", "lstm #", "tiny (#", "tiny"):
+        assert part in page

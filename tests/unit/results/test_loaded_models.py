@@ -1,0 +1,75 @@
+"""A champion as a module with its vocabulary, and text that it writes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from memtune.api import run_search
+from memtune.errors import ConfigurationError
+from memtune.results.loaded_models import GenerationOptions, LoadedModel, generate, load
+from memtune.settings import Settings
+from memtune.studies.in_process_executor import InProcessExecutor
+
+
+@pytest.fixture
+def champion(study_file: Path, settings: Settings) -> LoadedModel:
+    run_search(study_file, {"budget.trials": 2}, settings=settings, executor=InProcessExecutor())
+    return load("models:/tiny@champion", settings=settings)
+
+
+def write(model: LoadedModel, **options: Any) -> list[str]:
+    return list(generate(model, "the dog", GenerationOptions(**options)))
+
+
+def test_a_champion_has_its_module_its_vocabulary_and_its_configuration(champion: LoadedModel) -> None:
+    assert champion.name == "models:/tiny/1"
+    assert {"<eos>", "dog", "cat"} <= set(champion.vocabulary)
+    assert champion.configuration.model.family == champion.module.config.family
+    assert not champion.module.training
+
+
+def test_a_trial_is_loaded_by_its_name(champion: LoadedModel, settings: Settings) -> None:
+    trial = load("layers#0", settings=settings)
+    assert trial.vocabulary == champion.vocabulary
+    assert trial.rules == champion.rules
+
+
+def test_generated_text_is_that_of_its_seed(champion: LoadedModel) -> None:
+    texts = {seed: write(champion, seed=seed, tokens=30) for seed in (0, 1)}
+    assert len(texts[0]) == 30
+    assert texts[0] == write(champion, seed=0, tokens=30)
+    assert texts[0] != texts[1]
+    assert set(texts[0]) <= set(champion.vocabulary) - {"<unk>"}
+
+
+def test_the_likeliest_words_are_written_at_temperature_0_and_with_a_top_k_of_1(
+    champion: LoadedModel,
+) -> None:
+    greedy = write(champion, temperature=0, tokens=10)
+    assert greedy == write(champion, temperature=0, tokens=10, seed=5)
+    assert greedy == write(champion, temperature=1.0, top_k=1, tokens=10)
+
+
+def test_the_words_of_a_long_text_are_those_of_one_pass_over_it(champion: LoadedModel) -> None:
+    """The carried state: each word is the likeliest one after all words before it in its sentence."""
+    from memtune.models.architecture import NeuralLanguageModel, logits
+
+    written = write(champion, temperature=0, tokens=6)
+    assert isinstance(champion.module, NeuralLanguageModel)
+    sentence = ["<eos>", "the", "dog", *written]
+    end = written.index("<eos>") if "<eos>" in written else len(written)
+    ids = [champion.vocabulary.index(word) for word in sentence[: 3 + end]]
+    with torch.no_grad():
+        scores_1TV, _ = logits(champion.module, torch.tensor([ids]))
+    if "<unk>" in champion.vocabulary:
+        scores_1TV[..., champion.vocabulary.index("<unk>")] = -torch.inf
+    likeliest = [champion.vocabulary[number] for number in scores_1TV[0].argmax(-1)]
+    assert likeliest[2 : 2 + end] == written[:end]
+
+
+@pytest.mark.parametrize("options", [{"temperature": -1.0}, {"top_k": 0}])
+def test_options_without_a_meaning_are_refused(champion: LoadedModel, options: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(options))):
+        write(champion, **options)

@@ -1,0 +1,86 @@
+"""Text that is given to a model is read as its corpus was."""
+
+import logging
+
+import pytest
+
+from memtune.corpora import ImportOptions, import_corpus, open_corpus
+from memtune.errors import TrackingError
+from memtune.models import LSTMConfig, build_model
+from memtune.tracking.registry.pyfunc_flavor import SentenceScorer
+from memtune.tracking.registry.text_rules import TextReader, TextRules, find_text_rules
+
+TOKENS = ("<eos>", "<unk>", "the", "cat", "sleeps", "N", "do", "n't", ".")
+IDS = {token: number for number, token in enumerate(TOKENS)}
+
+
+@pytest.mark.parametrize(
+    ("rules", "text", "words"),
+    [
+        (TextRules(), "the cat sleeps", ["the", "cat", "sleeps"]),
+        (TextRules(), "The cat", ["<unk>", "cat"]),
+        (TextRules(casing="fold"), "The CAT N", ["the", "cat", "N"]),
+        (TextRules(casing="lower"), "The CAT", ["the", "cat"]),
+        (TextRules(tokeniser="prose"), "the cat sleeps.", ["the", "cat", "sleeps", "."]),
+        (TextRules(tokeniser="prose", split_clitics=True), "don't", ["do", "n't"]),
+    ],
+)
+def test_a_text_is_split_and_looked_up_by_the_rules(rules, text, words):
+    assert [TOKENS[number] for number in TextReader(rules, IDS).read(text).ids] == words
+
+
+def test_unknown_words_are_told():
+    assert TextReader(TextRules(), IDS).read("the dog sleeps Now").unknown_words == ["dog", "Now"]
+
+
+def test_an_unknown_word_is_an_error_where_the_corpus_refused_it():
+    with pytest.raises(TrackingError, match='does not know the word "dog"'):
+        TextReader(TextRules(unknown="refuse"), IDS).read("the dog")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "options", "casing"),
+    [
+        (["the", "cat"], ImportOptions(), "fold"),
+        (["The", "Cat"], ImportOptions(), "keep"),
+        (["The", "Cat"], ImportOptions(lower_case=True), "lower"),
+    ],
+)
+def test_the_casing_is_that_of_the_import_or_of_the_text(tmp_path, sentence, options, casing):
+    splits = dict.fromkeys(("train", "valid", "test"), [sentence] * 4)
+    import_corpus("cased", splits, tmp_path / "store", options, cache=tmp_path / "cache")
+    assert find_text_rules(open_corpus("cased", tmp_path / "store", tmp_path / "cache")).casing == casing
+
+
+@pytest.fixture(scope="module")
+def scorer():
+    return SentenceScorer(build_model(LSTMConfig(), len(TOKENS), seed=0), TOKENS, TextRules(casing="fold"))
+
+
+def test_text_in_another_case_has_the_probability_of_the_corpus_own(scorer, caplog):
+    assert scorer.predict(["THE Cat sleeps"]) == scorer.predict(["the cat sleeps"])
+    assert caplog.text == ""
+
+
+def test_unknown_words_are_warned_of_with_their_share(scorer, caplog):
+    with caplog.at_level(logging.WARNING):
+        scorer.predict(["the dog sleeps", "cat"])
+    assert "25.0 % of the words are not in the model's vocabulary" in caplog.text
+    assert "dog" in caplog.text
+
+
+def test_sentences_come_as_a_list_a_column_or_one_text(scorer):
+    import pandas
+
+    (score,) = scorer.predict("the cat")
+    for given in (
+        ["the cat"],
+        {"sentence": ["the cat"]},
+        pandas.DataFrame({"sentence": ["the cat"], "id": [1]}),
+        pandas.DataFrame({"text": ["the cat"]}),
+        pandas.DataFrame(["the cat"]),
+        pandas.Series(["the cat"]),
+    ):
+        assert scorer.predict(given) == [score]
+    with pytest.raises(TrackingError, match='name one "sentence"'):
+        scorer.predict(pandas.DataFrame({"a": ["the"], "b": ["cat"]}))
