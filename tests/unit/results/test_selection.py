@@ -146,3 +146,19 @@ def test_the_cost_at_a_milestone_is_the_lowest_up_to_the_report_at_or_past_it(
 
 def test_a_diverged_report_does_not_hide_an_earlier_one() -> None:
     assert find_cost_at({300: 5.0, 600: math.inf}, 600) == 5.0
+
+
+def test_of_the_kept_configurations_those_with_all_seeds_compete_first() -> None:
+    repeated = [make_contender(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
+    ranking = rank(
+        *repeated,
+        make_contender("b 0", {900: 3.0}),
+        make_contender("c 0", {300: 2.0}, state=TrialState.STOPPED),
+    )
+    kept = ranking.keep(lambda found: found.family != "c")
+    assert kept is not None
+    assert (list_names(kept), len(kept.fewer_seeds), kept.short) == (["a 0"], 1, ())
+    without_repeats = ranking.keep(lambda found: found.family == "b")
+    assert without_repeats is not None
+    assert (list_names(without_repeats), without_repeats.fewer_seeds) == (["b 0"], ())
+    assert ranking.keep(lambda found: found.family == "c") is None
