@@ -26,7 +26,7 @@ from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.study import ResolvedStudy
 from memtune.studies.study_run import Conclusion
 from memtune.tasks import ItemCosts, open_task
-from memtune.tracking import Promotion, Recorder, record_conclusion
+from memtune.tracking import Promotion, Recorder, list_champions, record_conclusion
 from memtune.training import load_best_model, read_checkpoint
 from memtune.values import Value
 
@@ -78,8 +78,19 @@ def _register_winner(study: ResolvedStudy, ranking: Ranking, answer: StudyAnswer
     # number that is reported everywhere is the mean over seeds, because it is what the configuration gives.
     seeds = [(trial, found.estimate) for found in ranking.configurations for trial in found.trials]
     short = [(found.trial, Estimate(cost=found.cost)) for found in ranking.short]
-    promotions = (_register(study, trial, estimate, answer) for trial, estimate in seeds + short)
-    return next((promotion for promotion in promotions if promotion is not None), None)
+    for trial, estimate in seeds + short:
+        if promotion := _register(study, trial, estimate, answer):
+            return promotion
+        if _is_champion(study, trial):
+            reason = f"it is trial {trial.name}, whose checkpoint is missing"
+            return Promotion(champion=None, reason=reason)
+    return None
+
+
+def _is_champion(study: ResolvedStudy, trial: Contender) -> bool:
+    """Whether the trial's model is a champion already: the registry has its own copy of the weights."""
+    champions = list_champions(study.settings.tracking_uri, study.corpus.name)
+    return (study.id, trial.identity) in {(champion.study, champion.trial) for champion in champions}
 
 
 def _register(

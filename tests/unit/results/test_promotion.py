@@ -9,6 +9,7 @@ import pytest
 from memtune.api import run_search
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.tracking import find_champion
 
 
 def test_a_trial_without_checkpoints_leaves_the_promotion_to_the_next_best(
@@ -24,3 +25,15 @@ def test_a_trial_without_checkpoints_leaves_the_promotion_to_the_next_best(
     assert resumed.promotion.champion is not None
     assert resumed.promotion.champion.trial == second.identity
     assert f"the model of trial #{best.number} cannot be registered" in caplog.text
+
+
+def test_a_champion_stays_when_its_checkpoints_are_missing(study_file: Path, settings: Settings) -> None:
+    """The registry has its own copy of the weights, and the next best model is worse."""
+    first = run_search(study_file, settings=settings, executor=InProcessExecutor())
+    shutil.rmtree(first.resolved.checkpoint_root)
+    more = {"budget.trials": 5}
+    resumed = run_search(study_file, more, settings=settings, resume=True, executor=InProcessExecutor())
+    champion = find_champion(settings.tracking_uri, "tiny")
+    assert champion is not None
+    best = min(resumed.outcomes, key=lambda outcome: min(outcome.curve.values()))
+    assert champion.trial == best.identity
