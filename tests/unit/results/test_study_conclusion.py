@@ -18,6 +18,8 @@ from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.study import load_study, resolve_study
 from memtune.studies.study_run import StudyResult
 from memtune.tracking.mlflow_connection import connect
+from memtune.training import TrialConfig
+from memtune.values import flatten
 from tests.presence import require
 
 RNN_TOML = """
@@ -208,3 +210,42 @@ def test_a_study_whose_limits_no_configuration_meets_takes_the_best_value_and_sa
     assert result.conclusion is not None
     assert "because no configuration is within [champion] max_state = 2" in result.conclusion.statements[0]
     assert len(find_champions("tiny", settings)) == 1
+
+
+def test_the_run_of_a_study_answers_its_question(
+    repeated: StudyResult, settings: Settings, client: MlflowClient
+) -> None:
+    (tags,) = find_runs(client, role="study").values()
+    note = tags["mlflow.note.content"]
+    for part in ("Does a second layer help?", "% better than", "parameters", "core hours", "95 % interval"):
+        assert part in note
+    rows = [line for line in note.splitlines() if line.startswith(("| lstm #", "| rnn #"))]
+    assert len(rows) == 2
+    assert "(#/models/tiny/versions/1)" in note
+    experiment = client.get_experiment_by_name("tiny")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'study'")
+    metrics = run.data.metrics
+    assert metrics["trials_complete"] == 8
+    assert metrics["margin_percent"] > 0
+    assert metrics["spent_tokens"] == sum(o.usage.tokens for o in [*repeated.outcomes, *repeated.repeats])
+    curve = client.get_metric_history(run.info.run_id, "best_validation")
+    values = [metric.value for metric in sorted(curve, key=lambda metric: (metric.step, metric.timestamp))]
+    assert values == sorted(values, reverse=True)
+    assert run.inputs is not None
+    assert [given.dataset.name for given in run.inputs.dataset_inputs] == ["tiny"]
+    names = [file.path for file in client.list_artifacts(run.info.run_id, "figures")]
+    assert names == ["figures/validation_by_parameters.png"]
+
+
+def test_a_trial_has_the_parameters_of_its_model_alone(repeated: StudyResult, client: MlflowClient) -> None:
+    trials = [*repeated.outcomes, *repeated.repeats]
+    configs = {trial.identity: TrialConfig.model_validate(trial.configuration) for trial in trials}
+    experiment = client.get_experiment_by_name("tiny")
+    assert experiment is not None
+    for run in client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'trial'"):
+        config = configs[run.data.tags["memtune.trial"]]
+        fields = set(dict(flatten(config.model_dump(mode="json"))))
+        assert set(run.data.params) == fields | {"parameters", "multiply_adds"}
+        assert run.data.tags["memtune.status"] == "finished"
+        assert "memtune evaluate" in run.data.tags["mlflow.note.content"]

@@ -1,5 +1,7 @@
 """Guards of what memtune uses of MLflow beyond its documented interface."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,52 @@ def test_a_refusal_by_the_database_has_this_code(client):
         raise IntegrityError("INSERT", {}, Exception("UNIQUE constraint failed"))
     del session
     assert caught.value.error_code == compatibility.DATABASE_REFUSAL_CODE
+
+
+def read_scripts():
+    """The scripts of MLflow's pages."""
+    import mlflow
+
+    folder = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
+    return "".join(path.read_text(encoding="utf-8", errors="replace") for path in folder.glob("*.js"))
+
+
+def test_the_pages_read_the_views_that_memtune_writes():
+    """Named views, their columns and charts, and the entry that keeps the assistant's panel closed."""
+    scripts = read_scripts()
+    for part in (
+        '"mlflow.sharedViewState."',
+        "Invalid saved-view envelope",
+        '"deflate;"',
+        '"selectedColumns","columnOrder","columnWidths"',
+        '"compareRunCharts","compareRunSections"',
+        "runDateAndNestInfo",
+        '"mlflow.assistant.fab.autoOpenedOnFirstLoad",version:1',
+    ):
+        assert part in scripts, part
+
+
+def test_the_installed_pages_are_of_a_version_whose_views_are_known(tracking_uri):
+    version = compatibility.read_pages_version(tracking_uri)
+    assert version is not None
+    assert version.startswith(compatibility.KNOWN_VIEW_VERSIONS)
+
+
+def test_a_view_that_is_too_long_for_a_tag_has_no_charts():
+    charts = {"compareRunCharts": [{"uuid": os.urandom(4000).hex()}]}
+    stored = json.loads(compatibility.encode_shared_view("t", {"searchFilter": "x"}, charts, "3.17.2"))
+    assert stored == {"searchFilter": "x"}
+
+
+def test_mlflow_opens_locations_of_a_home_through_memtune(client):
+    from mlflow.store.artifact.artifact_repository_registry import get_registered_artifact_repositories
+
+    from memtune.tracking.home_artifacts import SCHEME, open_repository
+
+    assert get_registered_artifact_repositories()[SCHEME] is open_repository
+
+
+def test_the_tag_of_a_models_versions_has_this_name():
+    from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
+
+    assert compatibility.MODEL_VERSIONS_TAG == MLFLOW_MODEL_VERSIONS
