@@ -178,7 +178,7 @@ def is_pickle(content):
 @pytest.mark.filterwarnings(
     "ignore:.*Any type hint is inferred as AnyType:UserWarning"
 )  # MLflow's own import
-def test_mlflow_itself_loads_a_registered_model(register, tracking_uri, model_folder, monkeypatch):
+def test_mlflow_itself_loads_a_registered_model(register, tracking_uri, model_folder, monkeypatch, tmp_path):
     """Through MLflow's own loader, a sentence gets the log probability that the model gives it."""
     import mlflow.pyfunc
     import pandas
@@ -192,6 +192,9 @@ def test_mlflow_itself_loads_a_registered_model(register, tracking_uri, model_fo
         model: Any = load_model(model_folder)
         nats, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
     assert score == pytest.approx(-float(nats), rel=1e-6)
+    assert loaded.predict(["the dog sleeps"]) == [score]
+    # MLflow's loader has written a file of its own beside those of the package.
+    assert load_registered(tracking_uri, "models:/ptb@champion", tmp_path / "cache").vocabulary
 
 
 def test_a_scorer_is_loaded_only_when_every_file_is_as_registered(

@@ -50,6 +50,8 @@ COVERED_FILES = {
     3: {*MODEL_FILES, VOCABULARY_FILE, MLMODEL_FILE, TEXT_RULES_FILE},
 }
 """The files that a card of each schema version lists, no more and no fewer."""
+MLFLOW_META_FILE = "registered_model_meta"
+"""What MLflow's own loader writes into the folder of a package beside the store; memtune does not read it."""
 PACKAGE_FILES = {*COVERED_FILES[SCHEMA_VERSION], CARD_FILE}
 MAX_TEXT_BYTES = 100_000_000
 """Of the card, MLmodel and a vocabulary of a million tokens; weights may have any size."""
@@ -131,7 +133,9 @@ def check_package(folder: Path) -> ModelCard:
     """
     card = check_files(folder)
     for path in folder.iterdir():
-        if path.name not in PACKAGE_FILES:
+        if path.name == MLFLOW_META_FILE:
+            _require_regular_file(path, MAX_TEXT_BYTES)
+        elif path.name not in PACKAGE_FILES:
             raise TrackingError(f"{path} is no part of a registered model; remove it or register again")
     return card
 
