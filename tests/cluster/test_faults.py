@@ -40,7 +40,7 @@ from tests.cluster.fault_table import RecordFault
 from tests.cluster.poll import poll_until
 from tests.conftest import SENTENCES
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_places")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_locations")]
 
 CHECKPOINT_SECONDS, MAX_SILENCE_SECONDS = 0.5, 8.0
 PAUSE_SECONDS = MAX_SILENCE_SECONDS / 4
