@@ -10,6 +10,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from memtune.corpora import import_corpus
@@ -17,6 +18,10 @@ from memtune.settings import Settings
 
 # Tests send SIGINT, which a shell makes background processes and their children ignore.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The time of one example says little on a machine that other processes use.
+hypothesis.settings.register_profile("memtune", deadline=None)
+hypothesis.settings.load_profile("memtune")
 
 SPACE_TOML = """
 [model]

@@ -9,8 +9,9 @@ they train on a private Ray instance, and the writes are those of the driver alo
 instance outlives the drivers, and its workers store another checkpoint after the kill.
 
 Compared bit for bit: trials, curves and ends in Optuna; metrics, parameters and states in MLflow; weights and
-optimiser states in checkpoints; the registered model; the files that remain. Measurements of time and memory
-are left out, and with `--shared` the checkpoints, which may have more tokens than their trial.
+optimiser states in checkpoints; the registered model; the files that remain. Of the figures that a study's
+run shows while it is open, the last ones are compared. Measurements of time and memory are left out, and with
+`--shared` the checkpoints, which may have more tokens than their trial.
 """
 
 import argparse
@@ -218,8 +219,12 @@ def collect_runs(database: Path) -> dict[str, Any]:
             identity = store.execute(
                 "SELECT value FROM tags WHERE run_uuid = ? AND key = 'memtune.trial'", [run]
             ).fetchone()
+            # A study's run shows the moments that its drivers saw; only what it shows at last is comparable.
             metrics = store.execute(
-                "SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY key, step", [run]
+                "SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY key, step"
+                if identity
+                else "SELECT key, step, value, is_nan FROM latest_metrics WHERE run_uuid = ? ORDER BY key",
+                [run],
             )
             parameters = store.execute("SELECT key, value FROM params WHERE run_uuid = ? ORDER BY key", [run])
             entry = {

@@ -129,7 +129,7 @@ SPLIT = st.lists(st.lists(WORDS, max_size=5), min_size=1, max_size=12).filter(
     min_count=st.integers(1, 2),
     shard_tokens=st.integers(1, 20),
 )
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_ids_equal_those_of_a_reference_implementation(store, cache, texts, min_count, shard_tokens):
     texts["train"] = texts["train"] * min_count
     options = ImportOptions(min_count=min_count, shard_tokens=shard_tokens)

@@ -1,7 +1,7 @@
 import hashlib
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memtune.corpora.importing.example_blocks import make_sentence_blocks
@@ -34,7 +34,6 @@ TEXTS = st.lists(
 ).map("".join)
 
 
-@settings(deadline=None)  # the first call builds tables of all letters
 @given(text=TEXTS)
 @example("a b")
 @example("éb\n")

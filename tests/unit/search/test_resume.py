@@ -80,7 +80,7 @@ def test_a_driver_killed_while_a_sampler_stores_its_state_proposes_the_same(open
 
 
 @pytest.mark.parametrize("space", ["continuous", "four points"])
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(share=st.floats(0.0, 1.0))
 def test_a_driver_killed_at_any_write_ends_with_the_same_trials(open_study, tmp_path, space, share):
     """A kill truncates the journal anywhere, also within a line."""

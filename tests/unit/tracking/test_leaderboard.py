@@ -92,6 +92,18 @@ def test_the_best_validation_so_far_is_a_metric_of_which_the_pages_show_the_last
     assert client.get_run(row.run_id).data.metrics["best_validation"] == 200.0
 
 
+def test_reports_that_are_sent_again_leave_the_best_validation_of_each_step(recorded, client):
+    with Recorder(recorded, "ptb") as recorder:
+        recorder.start_study("s1", "study", {})
+        recorder.start_trial("a", "lstm #0", make_configuration(128), {"family": "lstm"})
+        recorder.log_reports("a", [make_report(100, 300.0), make_report(200, 200.0), make_report(300, 250.0)])
+        recorder.finish_trial("a", TrialState.COMPLETE, STALLED)
+        assert recorder.flush(60)
+    row = next(row for row in read_leaderboard(recorded, "ptb") if row.trial == "a")
+    history = client.get_metric_history(row.run_id, "best_validation")
+    assert [(m.step, m.value) for m in history] == [(100, 300.0), (200, 200.0), (300, 200.0)]
+
+
 def test_trials_by_accuracy_are_ranked_highest_first(tracking_uri):
     tags = {"family": "lstm", "protocol": "sentence, sentiment", "objective": "accuracy"}
     with Recorder(tracking_uri, "sst") as recorder:

@@ -200,12 +200,11 @@ class RunWriter:
         self._add_metric(run, TOKENS_METRIC, step, step, time_ms)
         if (seconds := run.values.get("seconds", {}).get(step)) is not None:
             self._add_metric(run, HOURS_METRIC, step, round_figure(seconds / 3600), time_ms)
-        value = run.values.get(f"valid_{run.objective}", {}).get(step)
-        if value is None or math.isnan(value):
-            return
-        best = run.values.get(RANKING_METRIC, {})
-        before = [best[max(best)]] if best else []
-        self._log_best(run, step, _choose_best(run.objective, [*before, value]), time_ms)
+        valid = run.values.get(f"valid_{run.objective}", {})
+        # A report that is sent again finds later ones in the store, which are no part of its best value.
+        reached = [value for tokens, value in valid.items() if tokens <= step and not math.isnan(value)]
+        if step in valid and reached:
+            self._log_best(run, step, _choose_best(run.objective, reached), time_ms)
 
     def _log_best(self, run: _OpenRun, step: int, best: float, time_ms: int) -> None:
         self._replace_metric(run, RANKING_METRIC, step, round_figure(best), time_ms)

@@ -112,7 +112,7 @@ def random_trees(draw):
 
 
 @given(st.lists(random_trees(), min_size=1, max_size=4))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_tree_is_read_as_written(import_text, drawn):
     text = "".join(
         format_sentence(*((f"w{i}", head + 1, r) for i, (head, r) in enumerate(zip(*tree, strict=True))))
@@ -122,7 +122,7 @@ def test_a_tree_is_read_as_written(import_text, drawn):
 
 
 @given(random_trees())
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_tree_without_punctuation_keeps_the_ancestors_of_its_words(import_text, drawn):
     heads, relations = drawn
     words = [(f"w{i}", head + 1, r) for i, (head, r) in enumerate(zip(heads, relations, strict=True))]

@@ -58,7 +58,7 @@ def list_spans(tree, start=0):
 
 
 @given(st.lists(TREES, min_size=1, max_size=4))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_tree_is_read_as_written(import_text, trees):
     corpus = import_text("sst", "".join(f"{format_tree(tree)}\n" for tree in trees))
     found = [
