@@ -47,7 +47,7 @@ def test_a_file_that_is_not_a_database_is_refused(tmp_path):
 
 def test_a_file_that_is_not_a_journal_is_refused(tmp_path):
     (tmp_path / "study.log").write_text("What is this?\nNo journal.\n")
-    with pytest.raises(StudyError, match="journal of studies .* is damaged"):
+    with pytest.raises(StudyError, match="is damaged"):
         open_study_database(f"journal://{tmp_path}/study.log")
 
 
