@@ -1,6 +1,7 @@
 """Checkpoints are complete or refused by name; models and weights are stored without code."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from memtune.errors import CheckpointError
 from memtune.models import LSTMConfig, RecurrentMemoryConfig, build_model, logits
 from memtune.training import GradientTrainer, load_best_model, load_model, save_model
+from memtune.training.checkpoint import read_checkpoint, read_record
 from memtune.values import digest
 
 FILES = ["model.safetensors", "best.safetensors", "learner.safetensors", "learner.json"]
@@ -96,6 +98,20 @@ def test_a_record_of_another_configuration_is_refused(folder, corpus):
     path.write_text(json.dumps({"digest": digest(content), **content}))
     with pytest.raises(CheckpointError, match="its configuration has identity"):
         GradientTrainer.restore(folder, corpus)
+
+
+def test_a_record_without_a_configuration_is_named(folder):
+    content = json.loads((folder / "learner.json").read_text())
+    del content["digest"], content["record"]["config"]
+    (folder / "learner.json").write_text(json.dumps({"digest": digest(content), **content}))
+    for read in (read_record, read_checkpoint):
+        with pytest.raises(CheckpointError, match=re.escape(f"{folder / 'learner.json'} is not the record")):
+            read(folder)
+
+
+def test_a_checkpoint_creates_the_folders_above_it(trainer, tmp_path):
+    trainer.save(tmp_path / "trials" / "a" / "checkpoint")
+    assert sorted(path.name for path in (tmp_path / "trials" / "a" / "checkpoint").iterdir()) == sorted(FILES)
 
 
 def test_saving_again_replaces_the_checkpoint(folder, corpus):
