@@ -97,7 +97,8 @@ class StudyProgress:
 def compute_margin_percent(objective: Objective, cost: float, rival_cost: float) -> float:
     """How much better the figure of a cost is than a rival's.
 
-    For perplexity by how many percent the rival's is higher, for accuracy by how many points it is lower.
+    For perplexity by how many percent it is lower, as in the paired tests; for accuracy by how many points it
+    is higher.
     """
     own, rival = compute_figure(objective, cost), compute_figure(objective, rival_cost)
-    return 100 * (own - rival) if objective == "accuracy" else 100 * (rival / own - 1)
+    return 100 * (own - rival) if objective == "accuracy" else 100 * (1 - own / rival)
