@@ -51,21 +51,21 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "driver killed": Fault(
         "`kill -9` of the driver, then `--resume`",
-        "no trial lost, doubled or trained twice; rungs, sampler history and budgets as before; no orphan "
+        "no trial lost, duplicated or trained twice; rungs, sampler history and budgets as before; no orphan "
         "process; Optuna and MLflow agree; with one worker, exactly the trials of an uninterrupted run",
     ),
     "node lost": Fault(
-        "a worker node cut off or killed in the middle of a trial; it comes back",
-        "its trials continue elsewhere; a node that returned is used again",
+        "a worker node disconnected or killed in the middle of a trial, and connected again",
+        "its trials continue elsewhere; a node that is connected again is used again",
     ),
     "head lost": Fault("the head node killed and started again", "the study resumes from storage"),
     "server stopped": Fault(
         "MLflow's server or PostgreSQL stopped for a while in the middle of a study",
-        "training never stops; no metric is lost or doubled",
+        "training never stops; no metric is lost or duplicated",
     ),
     "server hangs": Fault(
         "PostgreSQL hangs: its processes are stopped (SIGSTOP), its connections stay open",
-        "treated as an outage: every wait is limited; nothing is lost or doubled",
+        "treated as an outage: every wait is limited; nothing is lost or duplicated",
     ),
     "object store": Fault(
         "the S3 endpoint answers 503, slowly, or closes connections",
@@ -85,11 +85,11 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "clock and pause": Fault(
         "the clock set back; a worker or driver stopped for long (SIGSTOP), then continued",
-        "no result is lost or doubled",
+        "no result is lost or duplicated",
     ),
     "bad configuration": Fault(
         "a configuration that always crashes, hangs, diverges or runs out of memory",
-        "recorded with its reason after bounded tries; the search goes on and avoids it",
+        "recorded with its reason after a bounded number of attempts; the search continues and avoids it",
     ),
 }
 

@@ -123,7 +123,7 @@ def test_a_truncated_checkpoint_is_named_and_the_trial_resumes_from_the_one_befo
         "files damaged",
         1,
         0,
-        "the newest checkpoint of a trial in the middle of a study lost its last byte: the driver pattern it "
+        "the newest checkpoint of a trial in the middle of a study lost its last byte: the driver named it "
         "and the trial resumed from the one before, with the same figures",
     )
 
