@@ -1,5 +1,6 @@
 """The recorder with real MLflow servers that are killed and restarted."""
 
+import itertools
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ from memtune.tracking import Recorder, check_tracking, read_leaderboard, sqlite_
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.mlflow_ui import start_server
 from memtune.trial_state import TrialState
+from tests.cluster.poll import poll_until
 from tests.cluster.servers import find_free_port
 from tests.presence import require
 
@@ -106,52 +108,59 @@ def make_report(tokens):
 
 
 def read_steps(uri, corpus, metric="valid_perplexity"):
-    """The steps of the only trial of the experiment, in the order of the store."""
+    """The steps of the only trial of the experiment, in the store's order; none before it starts."""
     client = connect(uri)
     experiment = client.get_experiment_by_name(corpus)
-    (run,) = client.search_runs([require(experiment).experiment_id], "tags.`memtune.role` = 'trial'")
-    return [m.step for m in client.get_metric_history(run.info.run_id, metric)]
+    if experiment is None:
+        return []
+    runs = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'trial'")
+    assert len(runs) <= 1
+    return [m.step for run in runs for m in client.get_metric_history(run.info.run_id, metric)]
 
 
-def log_steps(recorder, steps, pause):
-    """Report each step, `pause` seconds apart; return the longest time of a call in seconds."""
-    longest = 0.0
-    for step in steps:
-        started = time.perf_counter()
-        recorder.log_reports("t1", [make_report(step)])
-        longest = max(longest, time.perf_counter() - started)
-        time.sleep(pause)
-    return longest
+class Training(threading.Thread):
+    """Reports step after step until `end`."""
+
+    def __init__(self, recorder):
+        super().__init__(daemon=True)  # a failed test does not wait for it
+        self.seconds = []
+        """Of each call of the recorder."""
+        self._recorder, self._is_over = recorder, threading.Event()
+
+    def run(self):
+        for step in itertools.count(1):
+            started = time.perf_counter()
+            self._recorder.log_reports("t1", [make_report(step)])
+            self.seconds.append(time.perf_counter() - started)
+            if self._is_over.wait(0.02):
+                return
+
+    def end(self):
+        self._is_over.set()
+        self.join()
 
 
 def test_a_killed_server_neither_loses_nor_duplicates_a_metric(server, corpus, caplog):
+    def list_warnings():
+        return [record for record in caplog.records if "tracking is unavailable" in record.message]
+
     with Recorder(server.uri, corpus) as recorder:
         recorder.start_trial("t1", "trial", {})
-        longest: list[float] = []
-        steps = range(1, 401)
-        training = threading.Thread(target=lambda: longest.append(log_steps(recorder, steps, 0.02)))
+        training = Training(recorder)
         training.start()
-        while len(read_steps_or_none(server.uri, corpus)) < 20:
-            time.sleep(0.05)
+        poll_until(lambda: len(read_steps(server.uri, corpus)) >= 20, "the first steps")
         server.kill()
-        time.sleep(2)
-        assert training.is_alive()
+        poll_until(list_warnings, "the warning of the outage")
+        during = len(training.seconds)
+        poll_until(lambda: len(training.seconds) >= during + 20, "reports during the outage")
         server.start()
-        training.join()
+        training.end()
         recorder.finish_trial("t1", TrialState.COMPLETE)
         assert recorder.flush(60)
         assert recorder.problems == []
-    assert read_steps(server.uri, corpus) == list(steps)
-    assert len([r for r in caplog.records if "tracking is unavailable" in r.message]) == 1
-    assert longest[0] < 1
-
-
-def read_steps_or_none(uri, corpus):
-    """As `read_steps`; an empty list before the trial exists."""
-    try:
-        return read_steps(uri, corpus)
-    except (AttributeError, ValueError):
-        return []
+    assert read_steps(server.uri, corpus) == list(range(1, len(training.seconds) + 1))
+    assert len(list_warnings()) == 1
+    assert max(training.seconds) < 1
 
 
 def test_a_study_may_start_before_its_server(server, corpus):
