@@ -180,8 +180,9 @@ class StudyRecords:
 
     def close(self, interrupted: bool, cost: StudyCost) -> None:
         """End the study's run with what the study has spent."""
+        # The progress again: a driver may have been killed between the end of the last trial and its record.
         tokens = max(cost.total.tokens, self._progress.tokens)
-        self._recorder.log_study_figures(cost.list_figures(), tokens)
+        self._recorder.log_study_figures({**self._progress.list_figures(), **cost.list_figures()}, tokens)
         self._recorder.finish_study(TrialState.INTERRUPTED if interrupted else TrialState.COMPLETE)
 
 
