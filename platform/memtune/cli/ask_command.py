@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from memtune.cli.terminal import AsJson, Device, SplitName, out
+from memtune.cli.terminal import AsJson, Device, QuestionCorpus, QuestionTask, SplitName, out
 
 if TYPE_CHECKING:
     from memtune.results.question_answers import ModelAnswers
@@ -20,13 +20,8 @@ def ask(
     models: Annotated[
         list[str], typer.Argument(help="models:/NAME@champion, models:/NAME/VERSION, STUDY#7 or a run's id.")
     ],
-    questions: Annotated[
-        str | None,
-        typer.Option(help="Corpus of questions; default: the questions of each model's own corpus."),
-    ] = None,
-    task: Annotated[
-        Literal["completion", "agreement"] | None, typer.Option(help="Default: the kind of the questions.")
-    ] = None,
+    questions: QuestionCorpus = None,
+    task: QuestionTask = None,
     split: SplitName = "valid",
     unknown: Annotated[
         Literal["count", "skip"] | None,

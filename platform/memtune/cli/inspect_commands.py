@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from memtune.cli.option_groups import expand_option_groups
-from memtune.cli.terminal import AsJson, Device, SplitName, out
+from memtune.cli.terminal import AsJson, Device, QuestionCorpus, QuestionTask, SplitName, out
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -298,13 +298,8 @@ def stack_sentence(
 def mistakes(
     models: ModelNames,
     output: OutputOptions,
-    questions: Annotated[
-        str | None,
-        typer.Option(help="Corpus of questions; default: the questions of each model's own corpus."),
-    ] = None,
-    task: Annotated[
-        Literal["completion", "agreement"] | None, typer.Option(help="Default: the kind of the questions.")
-    ] = None,
+    questions: QuestionCorpus = None,
+    task: QuestionTask = None,
     split: SplitName = "valid",
     device: Device = "cpu",
 ) -> None:

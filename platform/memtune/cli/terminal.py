@@ -22,6 +22,8 @@ __all__ = [
     "CorpusStoreOption",
     "Device",
     "LogConsole",
+    "QuestionCorpus",
+    "QuestionTask",
     "SplitName",
     "Yes",
     "err",
@@ -43,6 +45,12 @@ CorpusStoreOption = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 ClusterPath = Annotated[Path, typer.Argument(help="A cluster file, such as cluster.yaml.")]
 SplitName = Annotated[Literal["train", "valid", "test"], typer.Option(help="Split of the corpus.")]
+QuestionCorpus = Annotated[
+    str | None, typer.Option(help="Corpus of questions; default: the questions of each model's own corpus.")
+]
+QuestionTask = Annotated[
+    Literal["completion", "agreement"] | None, typer.Option(help="Default: the kind of the questions.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Device = Annotated[str, typer.Option(help='Device: "cpu", "cuda", "cuda:1".')]
 

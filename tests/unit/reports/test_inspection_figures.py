@@ -141,6 +141,7 @@ def test_figures_without_anything_to_show_are_drawn(tmp_path: Path) -> None:
         )
     ):
         save_figure(figure, tmp_path / f"{place}.svg")
+        assert "</svg>" in (tmp_path / f"{place}.svg").read_text()
 
 
 def test_equal_figures_are_equal_files_of_the_named_format(tmp_path: Path) -> None:
