@@ -16,7 +16,7 @@ from memtune.corpora.batching.treebank import BOUNDARY
 from memtune.results.inspection.attention_layer import find_most_attended
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import TextChoice
-from memtune.results.inspection.memory_reading import read_attention
+from memtune.results.inspection.sentence_readings import read_attention
 from memtune.values import Value
 
 __all__ = ["AttendedPair", "AttendedPairs", "PairDistance", "count_attended_pairs", "count_cooccurrences"]

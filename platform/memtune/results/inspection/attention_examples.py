@@ -9,7 +9,7 @@ from memtune.results.inspection.attention_layer import find_most_attended
 from memtune.results.inspection.attention_samples import AttendedWord, list_attended_words
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import TextChoice
-from memtune.results.inspection.memory_reading import SentenceAttention, read_attention
+from memtune.results.inspection.sentence_readings import SentenceAttention, read_attention
 from memtune.values import Value
 
 __all__ = ["AttentionExample", "NextWord", "find_distant_examples"]

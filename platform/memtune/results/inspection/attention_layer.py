@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memtune.errors import ConfigurationError
-from memtune.results.inspection.memory_reading import SentenceAttention
+from memtune.results.inspection.sentence_readings import SentenceAttention
 
 __all__ = ["find_most_attended", "select_layer"]
 

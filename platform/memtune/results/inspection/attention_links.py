@@ -7,7 +7,7 @@ import numpy as np
 from memtune.errors import CorpusError
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import TextChoice
-from memtune.results.inspection.memory_reading import SentenceAttention, read_attention
+from memtune.results.inspection.sentence_readings import SentenceAttention, read_attention
 from memtune.values import Value
 
 __all__ = ["AttentionLinks", "Link", "SentenceLinks", "find_links"]

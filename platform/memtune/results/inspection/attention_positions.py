@@ -7,7 +7,7 @@ import numpy as np
 from memtune.results.inspection.attention_layer import select_layer
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import TextChoice
-from memtune.results.inspection.memory_reading import NO_WORD, read_attention
+from memtune.results.inspection.sentence_readings import NO_WORD, read_attention
 from memtune.values import Value
 
 __all__ = ["AttentionPositions", "PositionMean", "average_positions"]

@@ -14,7 +14,7 @@ from memtune.errors import CorpusError
 from memtune.results.inspection.attention_layer import select_layer
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import TextChoice, WordTree
-from memtune.results.inspection.memory_reading import SentenceAttention, read_attention
+from memtune.results.inspection.sentence_readings import SentenceAttention, read_attention
 from memtune.values import Value
 
 __all__ = ["ALL", "DependencyAttention", "DistanceMean", "PathAttention", "average_dependencies", "find_path"]

@@ -7,7 +7,7 @@ import torch
 from memtune.errors import CorpusError
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import TextChoice
-from memtune.results.inspection.memory_reading import SentenceStack, read_stack
+from memtune.results.inspection.sentence_readings import SentenceStack, read_stack
 from memtune.values import Value
 
 __all__ = ["ActionProbability", "SentenceStackUse", "StackStep", "describe_stack_use"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import TextChoice
-from memtune.results.inspection.memory_reading import read_stack
+from memtune.results.inspection.sentence_readings import read_stack
 from memtune.values import Value
 
 __all__ = ["ActionCount", "PeakBin", "StackStatistics", "count_stack_actions"]

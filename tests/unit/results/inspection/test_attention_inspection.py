@@ -19,7 +19,7 @@ from memtune.results.inspection.attention_samples import sample_attention
 from memtune.results.inspection.dependency_attention import average_dependencies, find_path
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import TextChoice, WordTree
-from memtune.results.inspection.memory_reading import read_attention
+from memtune.results.inspection.sentence_readings import read_attention
 from memtune.settings import Settings
 from tests.unit.results.inspection.known_models import make_attention_model, make_corpus, predict_words
 
