@@ -15,11 +15,11 @@ from torch import Tensor
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.corpora import grammar
+from memtune.model_checks.oracle_agreement import assert_near, assert_same_gradients
 from memtune.models import ClassFactoredConfig, DependencyRNNConfig, build_model
 from memtune.models.families.dependency_rnn import DependencyRNNLanguageModel
 from memtune.models.outputs.word_classes import zipf_counts
 from tests.golden.tiny_trees import Sentence, make_treebank
-from tests.oracles.agreement import assert_near, assert_same_gradients
 from tests.oracles.dependency_rnn import BOUNDARY, compute_discounted_nats, find_paths
 
 WORDS, CHECKED_WORDS = 10_000, 300

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
+from memtune.model_checks.oracle_agreement import assert_agreement, assert_near
 from memtune.models import (
     LSTMConfig,
     LSTMNConfig,
@@ -24,7 +25,6 @@ from memtune.models import (
 from memtune.models.families.lstmn import LSTMNLayer
 from memtune.training.optimisation.update_step import ModelUpdater
 from memtune.training.trial_config import TrainingConfig
-from tests.oracles.agreement import assert_agreement, assert_near
 from tests.oracles.lstmn import compute_lstmn_logits, run_reference_layer
 
 EMBEDDING, WIDTH, WORDS = 150, 300, 10_000

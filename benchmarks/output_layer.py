@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.side_by_side import compare_times, describe_machine, format_measure, make_refusal
+from memtune.model_checks.oracle_agreement import assert_near
 from memtune.models.outputs.output_layer import chunked_negative_log_likelihood
 from memtune.training.memory_footprint import measure_peak_bytes, measure_resident_bytes, reset_peak_memory
-from tests.oracles.agreement import assert_near
 
 ROWS, WIDTH = 20 * 35, 128
 TIME_MUST, TIME_GOAL = 1.4, 1.9

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
+from memtune.model_checks.oracle_agreement import assert_agreement
 from memtune.models import (
     LSTMConfig,
     NeuralLanguageModel,
@@ -23,7 +24,6 @@ from memtune.models import (
 from memtune.training.optimisation.row_gradients import enable_sparse_gradients
 from memtune.training.optimisation.update_step import ModelUpdater
 from memtune.training.trial_config import TrainingConfig
-from tests.oracles.agreement import assert_agreement
 from tests.oracles.lstm import compute_lstm_logits
 from tests.oracles.recurrent_memory import compute_recurrent_memory_logits
 

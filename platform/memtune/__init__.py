@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from memtune.corpora import describe_corpus, import_corpus, list_corpora, open_corpus, verify_corpus
     from memtune.corpora.grammar import import_grammar
     from memtune.results.comparison import compare, find_champions
+    from memtune.results.insight.study_scaling import extrapolate_study
     from memtune.results.loaded_models import GenerationOptions, generate, load
     from memtune.results.model_evaluation import evaluate_model as evaluate
     from memtune.results.single_trial import train
@@ -38,6 +39,7 @@ __all__ = [
     "describe_corpus",
     "dry_run",
     "evaluate",
+    "extrapolate_study",
     "find_champions",
     "generate",
     "import_corpus",
@@ -62,6 +64,7 @@ _MODULE_BY_NAME = {
     "find_champions": "memtune.results.comparison",
     "compare": "memtune.results.comparison",
     "dry_run": "memtune.studies.study_run",
+    "extrapolate_study": "memtune.results.insight.study_scaling",
     "evaluate": "memtune.results.model_evaluation",
     "generate": "memtune.results.loaded_models",
     "import_grammar": "memtune.corpora.grammar",

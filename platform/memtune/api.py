@@ -1,14 +1,17 @@
 """Studies as one call: the driver with Ray as its executor, the live display, and the registry."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from memtune.errors import MemtuneError
 from memtune.ray_backend.ray_executor import RayExecutor
 from memtune.reports.learning_curves import draw_trial_figures
-from memtune.reports.live_display import LiveDisplay
+from memtune.reports.live.live_display import LiveDisplay
+from memtune.reports.report_page import has_libraries
 from memtune.reports.study_figures import render_leaderboard_png
 from memtune.reports.text_console import TextConsole
 from memtune.results.comparison import compare
@@ -21,6 +24,8 @@ from memtune.studies.study_run import Conclusion, StudyHooks, StudyResult, Trial
 from memtune.tracking import Recorder
 
 __all__ = ["run_search"]
+
+log = logging.getLogger(__name__)
 
 
 def run_search(
@@ -56,6 +61,8 @@ def run_search(
             phase.ideal_perplexity,
             phase.searched_fields,
             phase.names,
+            phase.earlier,
+            phase.find_seconds_left,
         )
 
     hooks = StudyHooks(watch, _conclude, output.print, draw_trial_figures)
@@ -65,10 +72,25 @@ def run_search(
 def _conclude(
     study: ResolvedStudy, recorder: Recorder, outcomes: Sequence[Outcome], repeats: Sequence[Outcome]
 ) -> Conclusion | None:
-    """Conclude the study, and store the figure of its trials with its run."""
+    """Conclude the study, and store the figure of its trials and its report with its run."""
     conclusion = conclude_study(study, recorder, outcomes, repeats)
     if conclusion is not None:
         found = compare(study.corpus.name, study=study.id, settings=study.settings)
         figure = render_leaderboard_png(found.rows, study.corpus.name, found.ideal_perplexity)
         recorder.log_study_files({"figures/validation_by_parameters.png": figure})
+        _record_report(study, recorder)
     return conclusion
+
+
+def _record_report(study: ResolvedStudy, recorder: Recorder) -> None:
+    """Store the report of a study with its run, where the libraries of the extra `report` are installed."""
+    if not has_libraries():
+        return
+    # Imported here: Altair and Vega take seconds, and only a study that ends needs them.
+    from memtune.reports.report_page.study_artifacts import draw_study_artifacts
+
+    try:
+        recorder.log_study_files(draw_study_artifacts(study.id, study.settings))
+    except (MemtuneError, OSError, ValueError) as error:
+        # A chart that cannot be drawn is no reason to lose the end of a study.
+        log.warning("the report of study %s is not recorded: %s", study.id, error)

@@ -13,6 +13,8 @@ __all__ = [
     "ConfigurationError",
     "CorpusError",
     "MemtuneError",
+    "MissingSourceError",
+    "PluginError",
     "SpaceError",
     "StorageError",
     "StudyError",
@@ -57,6 +59,23 @@ class CheckpointError(MemtuneError):
 
 class TrackingError(MemtuneError):
     """The tracking server or its registry cannot be reached or lacks the requested entry."""
+
+
+class PluginError(MemtuneError):
+    """A plug-in cannot be read, loaded or trusted."""
+
+
+class MissingSourceError(PluginError):
+    """Stored data need the source of a plug-in that is not loaded."""
+
+    def __init__(self, noun: str, name: str, digest: str) -> None:
+        """`noun` and `name` are the plug-in's kind and name, `digest` the SHA-256 of its source."""
+        super().__init__(
+            f'the {noun} "{name}" of the source with sha256 {digest[:12]} is not loaded; run the study or '
+            "trial that names its file, install the package that has it, or give --trust-code to a command "
+            "that opens the model"
+        )
+        self.noun, self.name, self.digest = noun, name, digest
 
 
 class TrialError(MemtuneError):

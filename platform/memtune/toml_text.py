@@ -4,16 +4,19 @@ The bound on the depth keeps recursive functions over such a dictionary within P
 Integers have at most 64 bits, as TOML specifies.
 """
 
+import json
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["parse_toml", "read_toml_text"]
+__all__ = ["format_toml", "parse_toml", "read_toml_text"]
 
 MAX_BYTES = 2**20
 MAX_DEPTH = 32
 INTEGERS = range(-(2**63), 2**63)
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 DEEP_KEY = re.compile(
     r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){%d}""" % MAX_DEPTH  # noqa: UP031
 )
@@ -43,6 +46,39 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError(f"it is nested more than {MAX_DEPTH} deep") from None
     _check_bounds(document)
     return document
+
+
+def format_toml(document: Mapping[str, Any]) -> str:
+    """A TOML text of a document of texts, numbers, flags, lists and tables, one field a line.
+
+    Fields of tables have dotted keys; those that are None, and empty tables and lists, are left out.
+
+    >>> format_toml({"corpus": "ptb", "model": {"layers": 1, "width": None}})
+    'corpus = "ptb"\\nmodel.layers = 1\\n'
+    """
+    return "".join(f"{key} = {_format_value(value)}\n" for key, value in _list_fields(document, ()))
+
+
+def _list_fields(table: Mapping[str, Any], parents: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        path = (*parents, name if BARE_KEY.fullmatch(name) else _format_value(name))
+        if isinstance(value, Mapping):
+            yield from _list_fields(value, path)
+        elif value is not None and value != []:
+            yield ".".join(path), value
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return (
+            "{ " + ", ".join(f"{key} = {_format_value(own)}" for key, own in _list_fields(value, ())) + " }"
+        )
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_format_value(item) for item in value)}]"
+    if isinstance(value, float):
+        return repr(value)  # inf and nan are TOML
+    # A JSON text is a TOML text, except for the one control character that only JSON leaves as it is.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _check_bounds(document: dict[str, Any]) -> None:

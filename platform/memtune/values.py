@@ -11,7 +11,7 @@ from pydantic_core import from_json
 
 from memtune.errors import ConfigurationError, did_you_mean
 
-__all__ = ["Value", "digest", "flatten", "parse", "parse_json"]
+__all__ = ["Value", "digest", "flatten", "forget_schemas", "parse", "parse_json"]
 
 T = TypeVar("T")
 
@@ -99,6 +99,11 @@ def _locate_field(kind: Any, path: list[str]) -> tuple[str, list[str], list[str]
 def _generate_json_schema(kind: Any) -> dict[str, Any]:
     """The JSON schema of a type; that of all families takes 0.1 s, and a check repeats one mistake often."""
     return TypeAdapter(kind).json_schema()
+
+
+def forget_schemas() -> None:
+    """Generate the schemas for messages anew: a plug-in has added a member to a union."""
+    _generate_json_schema.cache_clear()
 
 
 def _resolve_schema(schema: Any, node: Any) -> Any:

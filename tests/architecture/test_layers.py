@@ -11,13 +11,13 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "platform" / "memtune"
 LAYERS = [
     {"errors"},
-    {"values", "objective", "gc_pause", "retry", "number_format", "toml_text"},
+    {"values", "objective", "gc_pause", "retry", "number_format", "toml_text", "stop_signals"},
     {"storage", "trial_state", "usage", "estimate"},
-    {"settings"},
+    {"settings", "plugins"},
     {"corpora", "models", "spaces"},
     {"tasks"},
     {"training"},
-    {"search", "tracking"},
+    {"search", "tracking", "model_checks"},
     {"studies"},
     {"ray_backend", "results"},
     {"reports"},
@@ -62,6 +62,25 @@ def test_a_library_is_imported_in_one_package(library: str, package: str) -> Non
         find_package(path) for path in MODULES for name in find_imports(path) if name.split(".")[0] == library
     }
     assert users == {package}
+
+
+def test_no_module_but_that_of_subwords_imports_tokenizers() -> None:
+    users = [
+        path.name for path in MODULES for name in find_imports(path) if name.split(".")[0] == "tokenizers"
+    ]
+    assert users == ["subwords.py"]
+
+
+def test_memtune_and_its_corpora_are_imported_without_tokenizers() -> None:
+    program = (
+        "import sys\n"
+        "sys.modules['tokenizers'] = None\n"
+        "import memtune, memtune.corpora, memtune.tracking, memtune.results.loaded_models\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=SOURCE.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_models_corpora_tasks_and_training_run_where_ray_optuna_and_mlflow_are_missing() -> None:

@@ -1,12 +1,13 @@
 """Kill a study's driver at its writes, resume it, and compare its records with those of an undisturbed run.
 
-    python -m tests.cluster.kill_loop --kills 200 [--ray | --shared]
+    python -m tests.cluster.kill_loop --kills 200 [--between FIRST LAST] [--ray | --shared]
 
 A tiny study with early stopping and repeats runs in a process that a library kills with SIGKILL at a chosen
 write to the home folder (see `kill_points`). The chosen writes are spread over all writes of an undisturbed
-run. Trials train in the driver's own process, so that the writes of checkpoints are among them. With `--ray`
-they train on a private Ray instance, and the writes are those of the driver alone. With `--shared` the
-instance outlives the drivers, and its workers store another checkpoint after the kill.
+run, or over those between two. Trials train in the driver's own process, so that the writes of checkpoints
+are among them. With `--ray` they train on a private Ray instance, and the writes are those of the driver
+alone. With `--shared` the instance outlives the drivers, and its workers store another checkpoint after the
+kill.
 
 Compared bit for bit: trials, curves and ends in Optuna; metrics, parameters and states in MLflow; weights and
 optimiser states in checkpoints; the registered model; the files that remain. Of the figures that a study's
@@ -79,15 +80,21 @@ class KillLoop:
         self._run_forked(self._write_template)
         self._run_forked(lambda: check_tracking(f"sqlite:///{self._template}/home/mlflow.db"))
 
-    def run(self, kills: int, report: Callable[[str], object]) -> Tally:
-        """Run the study undisturbed, then with a kill at each of `kills` writes; compare each."""
+    def run(
+        self, kills: int, report: Callable[[str], object], between: tuple[int, int] | None = None
+    ) -> Tally:
+        """Run the study undisturbed, then with a kill at each of `kills` writes; compare each.
+
+        `between` are the first and the last write to kill at; None is all of them.
+        """
         shutil.copytree(self._template, self._folder)
         self._run_driver(0, resume=False)
         tally = Tally(writes=int(self._folder.with_suffix(".writes").read_text()))
         undisturbed = self._collect()
         for index in range(kills):
             # Spread over all writes, even and odd: the library cuts odd ones in half.
-            kill_at = 1 + index * tally.writes // kills
+            first, last = between or (1, tally.writes)
+            kill_at = first + index * (last - first + 1) // kills
             was_killed, found = self._run_with_kill(kill_at)
             tally.kills += was_killed
             difference = describe_difference(undisturbed, found)
@@ -320,6 +327,7 @@ def main() -> None:
     """Kill and compare; print differences and the number of kills; exit code 1 for a difference."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--between", type=int, nargs=2, metavar=("FIRST", "LAST"), help="default: all writes")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--ray", action="store_true", help="train on a private Ray instance")
     where.add_argument("--shared", action="store_true", help="train on a Ray instance that drivers share")
@@ -330,7 +338,8 @@ def main() -> None:
             sys.exit(run_with_library(sys.argv[1:], folder, None).returncode)
         with start_ray_instance(1) if options.shared else nullcontext() as instance:
             loop = KillLoop(folder, options.ray, instance.environment if instance else None)
-            tally = loop.run(options.kills, lambda line: print(line, flush=True))
+            between = tuple(options.between) if options.between else None
+            tally = loop.run(options.kills, lambda line: print(line, flush=True), between)
     print(f"{tally.kills} kills over {tally.writes} writes, {len(tally.differences)} studies differ")
     sys.exit(bool(tally.differences))
 

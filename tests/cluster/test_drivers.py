@@ -296,3 +296,15 @@ def test_two_studies_at_once_do_not_mix_and_a_clock_set_back_changes_nothing(
         "the clock of a driver was set back by an hour in the middle of its study: every trial and figure is "
         "that of an undisturbed run",
     )
+
+
+def test_a_driver_whose_journals_were_deleted_ends_with_their_name(study_setup: StudySetup) -> None:
+    """Tune replaces an error of its callbacks by a traceback as text, which users must not see."""
+    with run_driver(study_setup.study_file, environment=study_setup.environment) as driver:
+        driver.wait_for_line("running .* 340 tokens")
+        for journal in study_setup.home.glob("proposals.log*"):
+            journal.unlink()
+        code, _, errors = driver.wait_for_exit()
+    assert code == 1
+    assert re.search(rf"error: the study's journal {study_setup.home}/proposals\.log\S* was deleted", errors)
+    assert "Traceback" not in errors

@@ -80,7 +80,7 @@ class ClusterStudy:
 
     def find_trials(self, state: str, since: int = 0) -> set[int]:
         """The trials that the log reported in this state, after line number `since`."""
-        line = re.compile(rf"trial +(\d+)  {state} ")
+        line = re.compile(rf"trial +(\d+)  {state}\b")
         return {int(found[1]) for text in self.job.lines[since:] if (found := line.match(text))}
 
     def read_tokens(self, trial: int) -> int:

@@ -195,5 +195,43 @@ def test_stops_and_pauses_have_reasons(kind):
 
 
 @each_rule
+@given(table=TABLES, steps=STEPS)
+def test_a_stopped_trial_stays_stopped_after_a_restart(kind, table, steps):
+    """A worker that outlives its driver may report once more."""
+    study = Simulation(table, kind)
+    study.run(steps)
+    study.restart()
+    for number, state in study.states.items():
+        if state is TrialState.STOPPED:
+            tokens, value = max(study.curves[number].items())
+            decision = study.rule.decide(number, get_family(number), tokens, value)
+            assert (decision.action, decision.reason) == (Action.STOP, "stopped before")
+
+
+@each_rule
+@given(table=TABLES, steps=STEPS)
+def test_a_paused_trial_that_has_ended_is_not_resumed(kind, table, steps):
+    study = Simulation(table, kind)
+    study.run(steps)
+    paused = [number for number, state in study.states.items() if state is TrialState.PAUSED]
+    for number in paused:
+        study.rule.end(number)
+    while (resumed := study.rule.choose_resumed([], True)) is not None:
+        assert resumed not in paused
+        study.rule.resume(resumed)
+
+
+DESCRIPTIONS = {
+    "none": "no early stopping",
+    "successive_halving": "successive halving after 100",
+    "promotion": "pause and promotion after 100",
+    "pasha": "PASHA after 100",
+    "hyperband": "Hyperband after 100",
+    "constant_budget": "constant budget of 30% with 2 finalists",
+    "extrapolation": "extrapolated learning curves",
+}
+
+
+@each_rule
 def test_a_rule_describes_itself(kind):
-    assert parse(RULES[kind], {"kind": kind, **EXAMPLES[kind]}, "study.toml").describe()
+    assert parse(RULES[kind], {"kind": kind, **EXAMPLES[kind]}, "study.toml").describe() == DESCRIPTIONS[kind]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from memtune.corpora import FORMATS, ImportOptions, TextFile, import_corpus, open_corpus, verify_corpus
-from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.sources.line_reader import LineReader
 from memtune.corpora.importing.text_blocks import SENTENCE_END
 from memtune.errors import CorpusError
 
@@ -35,7 +35,10 @@ def read_sentences(name, reader):
 
 
 LINE_FORMATS = ["text", "ptb", "wikitext"]
-OTHERS = [name for name in FORMATS if name not in LINE_FORMATS]
+BINARY_FORMATS = ["parquet", "arrow"]
+"""The contract of these is in test_record_formats."""
+OTHERS = [name for name in FORMATS if name not in (*LINE_FORMATS, *BINARY_FORMATS, "raw")]
+"""Raw text has no words; test_tokenisation reads it."""
 
 
 @pytest.fixture(params=LINE_FORMATS)
@@ -145,6 +148,36 @@ class Sample:
 
 PAIR = [["a", "café", "opens"], ["it", "opens"]]
 SAMPLES = {
+    "prose": Sample(
+        {"text": "Mr. Cat's dog\nsleeps. The café\nis open!\n\nIt rains.\n\n"},
+        [
+            ["Mr.", "Cat's", "dog", "sleeps", "."],
+            ["The", "café", "is", "open", "!"],
+            ["It", "rains", "."],
+        ],
+        0,
+    ),
+    "jsonl": Sample(
+        {
+            "text": '{"id": 1, "text": "the café sleeps\\nit rains"}\n'
+            '{"text": ["words", "of", "one"]}\n\n{"text": "\\u00e9 is\\tfine "}\n'
+        },
+        [["the", "café", "sleeps"], ["it", "rains"], ["words", "of", "one"], ["é", "is", "fine"]],
+        0,
+        (
+            ('{"text": "a\n', "not JSON"),
+            ('{"content": "a", "id": 1}\n', 'no column "text"; there is content, id: choose one'),
+            ('{"text": 3}\n', '"text" is int, not a text or a list of words'),
+            ('["a"]\n', "list instead of an object with fields"),
+            ("[" * 5_000 + "\n", "brackets nested too deeply"),
+        ),
+    ),
+    "csv": Sample(
+        {"text": 'id,text\n1,the café sleeps\n2,"it ""rains"", and\npours"\n\n'},
+        [["the", "café", "sleeps"], ["it", '"rains",', "and"], ["pours"]],
+        0,
+        (("3,a,b\n", "3 columns instead of 2 as in the header"),),
+    ),
     "conllu": Sample(
         {
             "text": "# text = the café sleeps\n"

@@ -7,9 +7,18 @@ import torch
 
 from memtune.errors import SpaceError
 from memtune.models import MODELS, NeuralLanguageModelConfig, build_model, negative_log_likelihood
-from memtune.spaces import RandomChooser, SizeKind, Space, check_space, load_space, override_space
+from memtune.spaces import (
+    PinnedChooser,
+    RandomChooser,
+    SizeKind,
+    Space,
+    check_space,
+    load_space,
+    override_space,
+)
+from memtune.spaces.space_points import pin_point
 from memtune.training import TrialConfig
-from memtune.values import digest, parse
+from memtune.values import digest, flatten, parse
 from tests.presence import require
 
 FILES = sorted(Path(__file__).parents[2].glob("search_spaces/*.toml"))
@@ -54,6 +63,20 @@ def make_narrow(config: TrialConfig) -> TrialConfig:
 
 def test_every_family_has_a_space():
     assert {config.model.family for file in FILES for config in draw_samples(file)} == set(MODELS)
+
+
+WITHOUT_POINTS = {"feed_forward"}
+"""Benes et al. (2017) quote the feed-forward network's result without its settings."""
+
+
+@every_space
+def test_the_settings_of_papers_are_in_the_space_unchanged(file):
+    space = load_complete_space(file)
+    assert bool(space.paper_points) == (file.stem not in WITHOUT_POINTS)
+    for point in space.paper_points:
+        pinned = pin_point(space, point, file.name)
+        sampled = dict(flatten(space.sample(PinnedChooser(pinned, RandomChooser(0)), measure_size)))
+        assert {field: sampled[field] for field in point} == dict(point)
 
 
 @every_space

@@ -6,13 +6,20 @@ inputs, the same number for each format. The tests of test_importers.py draw a f
 """
 
 import argparse
+import bz2
+import gzip
+import io
+import lzma
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
@@ -30,10 +37,34 @@ from memtune.errors import MemtuneError
 from tests.fuzz.time_limit import limit_time
 
 CONLLU_WORD = "{}\t{}\t_\tNOUN\t_\t_\t{}\t{}\t_\t_\n"
-SEEDS: Mapping[str, Mapping[str, str]] = {
+TABLE = pa.table({"text": ["the cat sees", "the dog\nsleeps", "a cat"], "id": [1, 2, 3]})
+
+
+def write_parquet() -> bytes:
+    """A small table as Parquet."""
+    sink = io.BytesIO()
+    pq.write_table(TABLE, sink, row_group_size=2)
+    return sink.getvalue()
+
+
+def write_arrow() -> bytes:
+    """The same table as an Arrow stream."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, TABLE.schema) as writer:
+        writer.write_table(TABLE)
+    return sink.getvalue()
+
+
+SEEDS: Mapping[str, Mapping[str, str | bytes]] = {
     "text": {"text": "the cat sees the dog\n\nthe dog sleeps\n"},
     "ptb": {"text": "the <unk> sees N dogs\nthe dog sleeps\n"},
     "wikitext": {"text": " = Cats = \n\n the cat @-@ like dog \n"},
+    "prose": {"text": "Mr. J. B. Cat's dog\nsleeps. Go-\non!\n\nIt rains.\n"},
+    "jsonl": {"text": '{"text": "the cat\\nsleeps", "id": 1}\n{"text": ["a", "dog"]}\n{"text": null}\n'},
+    "csv": {"text": 'id,text\n1,the cat\n2,"a ""dog"",\nsleeps"\n'},
+    "raw": {"text": "the  cat\n\nsleeps_here é\n"},
+    "parquet": {"text": write_parquet()},
+    "arrow": {"text": write_arrow()},
     "gutenberg": {
         "text": "By hand\n\n*** START OF THE PROJECT GUTENBERG EBOOK ***\n\n"
         "Mr. J. B. Cat's dog\nsleeps. Go-\non!\n\n"
@@ -80,6 +111,10 @@ SEEDS: Mapping[str, Mapping[str, str]] = {
 OPTIONS: Mapping[str, tuple[Mapping[str, str], ...]] = {
     "gutenberg": ({"final": "drop", "clitics": "split"},),
     "msr-completion": ({"final": "drop", "clitics": "split"}, {"trees": "trees", "punctuation": "drop"}),
+    "prose": ({"paragraphs": "lines", "final": "drop", "clitics": "split"},),
+    "jsonl": ({"content": "prose"},),
+    "csv": ({"content": "prose"},),
+    "parquet": ({"content": "prose"},),
     "linzen-tsv": ({"forms": "forms"},),
     "conllu": ({"punctuation": "drop", "subtypes": "strip"},),
 }
@@ -137,6 +172,8 @@ class Attack:
     divided: bool
     every_word: bool
     vectors: bytes | None
+    tokens: str = "words"
+    normalise: Literal["NFC", "NFKC"] | None = None
 
 
 def cut(data: bytes, place: float) -> int:
@@ -157,6 +194,8 @@ EDITS: tuple[Callable[[bytes, float, float, bytes], bytes], ...] = (
 )
 """Insert, replace, delete, repeat, truncate, change every line end, change every TAB."""
 
+RAW_TOKENS = ("characters", "bytes")
+TOKENS = (*["words"] * 8, *RAW_TOKENS, "bpe:300", "unigram:300")
 PIECES = st.one_of(
     st.sampled_from([fragment.encode() for fragment in FRAGMENTS]),
     st.sampled_from(RAW),
@@ -164,17 +203,30 @@ PIECES = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=8).map(str.encode),
 )
 PLACES = st.floats(0, 1)
+COMPRESSIONS: tuple[Callable[[bytes], bytes], ...] = (
+    gzip.compress,
+    bz2.compress,
+    lzma.compress,
+    lambda data: pa.compress(data, codec="zstd", asbytes=True),
+)
+EARLY_COMPRESSIONS = st.sampled_from((*[bytes] * 28, *COMPRESSIONS))
+LATE_COMPRESSIONS = st.sampled_from((*[bytes] * 12, *COMPRESSIONS))
+
+
+def as_bytes(text: str | bytes) -> bytes:
+    """The content of a seed file."""
+    return text if isinstance(text, bytes) else text.encode()
 
 
 @st.composite
-def mutated_texts(draw: st.DrawFn, text: str) -> bytes:
-    """A valid text after some edits, or sometimes random bytes."""
+def mutated_texts(draw: st.DrawFn, text: str | bytes) -> bytes:
+    """A valid text after some edits, sometimes compressed before or after them, or sometimes random bytes."""
     if draw(st.integers(0, 19)) == 0:
         return draw(st.binary(max_size=200))
-    data = text.encode()
+    data = draw(EARLY_COMPRESSIONS)(as_bytes(text))
     for _ in range(draw(st.sampled_from((0, 0, 1, 1, 2, 4)))):
         data = draw(st.sampled_from(EDITS))(data, draw(PLACES), draw(PLACES), draw(PIECES))
-    return data
+    return draw(LATE_COMPRESSIONS)(data)
 
 
 @st.composite
@@ -190,6 +242,8 @@ def attacks(draw: st.DrawFn, format: str) -> Attack:
         divided=draw(st.integers(0, 4)) == 0,
         every_word=draw(st.booleans()),
         vectors=vectors,
+        tokens=draw(st.sampled_from(RAW_TOKENS if format == "raw" else TOKENS)),
+        normalise=draw(st.sampled_from((None, None, None, "NFC", "NFKC"))),
     )
 
 
@@ -218,7 +272,12 @@ def try_import(attack: Attack, folder: Path) -> bool:
         (folder / "vectors").write_bytes(attack.vectors)
         vectors = VectorFile(folder / "vectors")
     sources = Division(source) if attack.divided else dict.fromkeys(("train", "valid", "test"), source)
-    chosen = ImportOptions(skip_bad=attack.skip_bad, vocabulary="all" if attack.every_word else "train")
+    chosen = ImportOptions(
+        skip_bad=attack.skip_bad,
+        vocabulary="all" if attack.every_word else "train",
+        tokens=attack.tokens,
+        normalise=attack.normalise,
+    )
     store = CorpusStore.open(folder / "store")
     refusal = None
     try:

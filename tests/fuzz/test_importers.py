@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memtune.corpora import FORMATS
-from tests.fuzz.importers import OPTIONS, SEEDS, Attack, fuzz, try_import
+from tests.fuzz.importers import OPTIONS, SEEDS, Attack, as_bytes, fuzz, try_import
 from tests.fuzz.time_limit import limit_time
 
 INPUTS = 200
@@ -24,8 +24,17 @@ def test_every_input_is_imported_or_refused(format: str) -> None:
     [(format, options) for format in FORMATS for options in ({}, *OPTIONS.get(format, ()))],
 )
 def test_the_seed_texts_are_valid(format: str, options: dict[str, str], tmp_path: Path) -> None:
-    files = {name: text.encode() for name, text in SEEDS[format].items()}
-    attack = Attack(format, files, options, skip_bad=False, divided=False, every_word=False, vectors=None)
+    files = {name: as_bytes(text) for name, text in SEEDS[format].items()}
+    attack = Attack(
+        format,
+        files,
+        options,
+        skip_bad=False,
+        divided=False,
+        every_word=False,
+        vectors=None,
+        tokens="characters" if format == "raw" else "words",
+    )
     assert try_import(attack, tmp_path / "fuzz")
 
 

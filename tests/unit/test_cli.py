@@ -57,6 +57,20 @@ def test_every_command_has_help_with_an_example(command: list[str]) -> None:
     assert f"Example: memtune {' '.join(command)}" in " ".join(shown.output.split())
 
 
+def test_h_is_help_in_every_command() -> None:
+    for command in ([], *list_commands()):
+        pages = [CliRunner().invoke(cli.app, [*command, option]) for option in ("-h", "--help")]
+        assert [page.exit_code for page in pages] == [0, 0], command
+        assert pages[0].output == pages[1].output
+
+
+def test_help_in_a_pipe_is_plain_text_as_wide_as_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = run("compare", "-h").stdout
+    assert shown.isascii()
+    assert max(len(line) for line in shown.splitlines()) > 80
+
+
 def test_the_package_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "memtune", "--version"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

@@ -5,6 +5,7 @@ Each command calls a function of the package. Exit codes: 0 success, 1 an error 
 """
 
 import logging
+import os
 import sys
 from typing import Annotated
 
@@ -13,37 +14,64 @@ from rich.text import Text
 
 from memtune.cli import (
     cluster_commands,
-    corpus_commands,
     inspect_commands,
     job_commands,
+    model_commands,
     seed_commands,
     study_commands,
 )
 from memtune.cli.ask_command import ask
+from memtune.cli.corpora import corpus_commands
 from memtune.cli.generate_command import generate
+from memtune.cli.report_command import report
 from memtune.cli.result_commands import best, compare, evaluate, ui
 from memtune.cli.search_command import search
+from memtune.cli.shell_completion import answer_bash
 from memtune.cli.terminal import LogConsole, err, out
-from memtune.cli.train_command import train
+from memtune.cli.train_command import reproduce, train
 from memtune.errors import MemtuneError
 from memtune.reports.text_console import show_control_characters
+from memtune.stop_signals import interrupt_on_stop_signals
 
 __all__ = ["app", "main"]
 
+COMPLETION_VARIABLE = "_MEMTUNE_COMPLETE"
+"""With it, a shell asks for completions; typer derives it from the command's name."""
+CONTEXT_SETTINGS = {
+    "help_option_names": ["-h", "--help"],
+    # Plain help is as wide as the terminal or COLUMNS; click would limit it to 80.
+    "max_content_width": 10_000,
+}
+
 app = typer.Typer(
     name="memtune",
+    context_settings=CONTEXT_SETTINGS,
     help="Search for the best language model with memory for a corpus, on one machine or a cluster.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    # Boxes and colours are for terminals; a pipe gets plain help.
+    rich_markup_mode="markdown" if sys.stdout.isatty() else None,
 )
 app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(inspect_commands.app, name="inspect")
 app.add_typer(job_commands.app, name="jobs")
+app.add_typer(model_commands.app, name="model")
 app.add_typer(seed_commands.app, name="seeds")
 app.add_typer(study_commands.app, name="study")
-for command in (train, search, job_commands.submit, compare, best, evaluate, generate, ask, ui):
+for command in (
+    train,
+    search,
+    job_commands.submit,
+    compare,
+    report,
+    best,
+    evaluate,
+    generate,
+    ask,
+    reproduce,
+    ui,
+):
     app.command()(command)
 app.command("rare-words")(seed_commands.rare_words)
 
@@ -52,13 +80,18 @@ def main() -> None:
     """Run the command line; a MemtuneError ends it with its message and exit code 1."""
     logging.getLogger("memtune").addHandler(LogConsole())
     try:
-        app()
+        with interrupt_on_stop_signals():
+            if os.environ.get(COMPLETION_VARIABLE) == "complete_bash":
+                answer_bash(app)
+            else:
+                app()
     except MemtuneError as error:
         message = show_control_characters(str(error))
         err.print(Text.assemble(("error:", "bold red"), " ", message), soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        err.print("interrupted")
+        if not out.quiet:  # an output that nobody reads any more needs no message
+            err.print("interrupted")
         sys.exit(1)
 
 

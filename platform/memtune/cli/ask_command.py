@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from memtune.cli.terminal import AsJson, Device, QuestionCorpus, QuestionTask, SplitName, out
+from memtune.cli.terminal import (
+    AsJson,
+    Device,
+    ModelNames,
+    QuestionCorpus,
+    QuestionTask,
+    SplitName,
+    TrustCode,
+    out,
+)
 
 if TYPE_CHECKING:
     from memtune.results.question_answers import ModelAnswers
@@ -17,9 +26,7 @@ __all__ = ["ask"]
 
 
 def ask(
-    models: Annotated[
-        list[str], typer.Argument(help="models:/NAME@champion, models:/NAME/VERSION, STUDY#7 or a run's id.")
-    ],
+    models: ModelNames,
     questions: QuestionCorpus = None,
     task: QuestionTask = None,
     split: SplitName = "valid",
@@ -35,6 +42,7 @@ def ask(
         Path | None, typer.Option(help="Folder for one TSV file per model, with one line per question.")
     ] = None,
     device: Device = "cpu",
+    trust_code: TrustCode = False,
     json: AsJson = False,
 ) -> None:
     """Ask language models to complete sentences or to choose verbs, and compare the mistakes of several.
@@ -49,7 +57,7 @@ def ask(
     from memtune.results.question_answers import ask as ask_models
     from memtune.settings import Settings
 
-    model_answers = ask_models(models, questions, task, split, options, device=device)
+    model_answers = ask_models(models, questions, task, split, options, device=device, trust_code=trust_code)
     if answers is not None:
         answers.mkdir(parents=True, exist_ok=True)
         for model in model_answers:

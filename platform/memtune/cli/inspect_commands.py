@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from memtune.cli.option_groups import expand_option_groups
-from memtune.cli.terminal import AsJson, Device, QuestionCorpus, QuestionTask, SplitName, out
+from memtune.cli.shell_completion import complete_corpus, complete_study
+from memtune.cli.terminal import (
+    AsJson,
+    Device,
+    ModelName,
+    ModelNames,
+    QuestionCorpus,
+    QuestionTask,
+    SplitName,
+    TrustCode,
+    out,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,9 +34,6 @@ app = typer.Typer(
     help="What trained models do with their memory: the figures of the papers, with tables and JSON.",
     no_args_is_help=True,
 )
-MODEL_HELP = "models:/NAME@champion, models:/NAME/VERSION, STUDY#7 or a run's id."
-ModelName = Annotated[str, typer.Argument(help=MODEL_HELP)]
-ModelNames = Annotated[list[str], typer.Argument(help=MODEL_HELP)]
 Layer = Annotated[
     int | None, typer.Option(min=1, help="Layer with attention, 1 is the lowest; default: the last.")
 ]
@@ -45,7 +53,11 @@ class TextOptions:
 
     split: SplitName = "valid"
     corpus: Annotated[
-        str | None, typer.Option(help="Another corpus, such as one with trees; default: the model's own.")
+        str | None,
+        typer.Option(
+            help="Another corpus, such as one with trees; default: the model's own.",
+            autocompletion=complete_corpus,
+        ),
     ] = None
     text: Annotated[str | None, typer.Option(help="Words separated by blanks, read in place of a split.")] = (
         None
@@ -54,6 +66,7 @@ class TextOptions:
         int | None, typer.Option(min=1, help="Sentences from the start of the split; default: all.")
     ] = None
     device: Device = "cpu"
+    trust_code: TrustCode = False
 
     def to_choice(self) -> "TextChoice":
         """The choice of the text."""
@@ -106,7 +119,9 @@ def positions(models: ModelNames, text: TextOptions, output: OutputOptions, laye
 
     choice = text.to_choice()
     found = [
-        average_positions(inspect_model(name, "attention", device=text.device), choice, layer)
+        average_positions(
+            inspect_model(name, "attention", device=text.device, trust_code=text.trust_code), choice, layer
+        )
         for name in models
     ]
     output.show(found, lambda: [positions_table(found)], lambda: draw_positions(found))
@@ -131,7 +146,7 @@ def samples(
     from memtune.results.inspection.attention_samples import sample_attention
     from memtune.results.inspection.inspected_model import inspect_model
 
-    inspected = inspect_model(model, "attention", device=text.device)
+    inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
     found = sample_attention(inspected, text.to_choice(), words, seed, layer)
     title = f"{inspected.name}: attention before {len(found)} sampled words"
     output.show(found, lambda: [samples_table(found, title)], lambda: draw_samples(found, title))
@@ -159,7 +174,7 @@ def examples(
     from memtune.results.inspection.attention_examples import find_distant_examples
     from memtune.results.inspection.inspected_model import inspect_model
 
-    inspected = inspect_model(model, "attention", device=text.device)
+    inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
     found = find_distant_examples(inspected, text.to_choice(), count, min_distance, max_rank, layer)
     title = f"{inspected.name}: most attention to a word at least {min_distance} words before"
     output.show(found, lambda: [examples_table(found, title)], lambda: draw_examples(found, title))
@@ -188,7 +203,7 @@ def pairs(
     from memtune.results.inspection.attended_pairs import count_attended_pairs
     from memtune.results.inspection.inspected_model import inspect_model
 
-    inspected = inspect_model(model, "attention", device=text.device)
+    inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
     found = count_attended_pairs(inspected, text.to_choice(), min_distance, window, layer)
     output.show(
         found, lambda: [distances_table(found), pairs_table(found, rows)], lambda: draw_pair_counts(found)
@@ -217,7 +232,7 @@ def relations(
     from memtune.results.inspection.dependency_attention import average_dependencies
     from memtune.results.inspection.inspected_model import inspect_model
 
-    inspected = inspect_model(model, "attention", device=text.device)
+    inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
     found = average_dependencies(inspected, text.to_choice(), max_steps, min_pairs, layer)
     output.show(found, lambda: [dependencies_table(found, rows)], lambda: draw_dependencies(found, rows))
 
@@ -245,7 +260,7 @@ def links(
     from memtune.results.inspection.attention_links import find_links
     from memtune.results.inspection.inspected_model import inspect_model
 
-    inspected = inspect_model(model, "attention", device=text.device)
+    inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
     found = find_links(inspected, text.to_choice(), first)
     (sentence,) = found.sentences
     title = f"{found.model}: {found.family}"
@@ -270,7 +285,8 @@ def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) ->
     from memtune.results.inspection.inspected_model import inspect_model
     from memtune.results.inspection.stack_statistics import count_stack_actions
 
-    found = count_stack_actions(inspect_model(model, "stack", device=text.device), text.to_choice())
+    inspected = inspect_model(model, "stack", device=text.device, trust_code=text.trust_code)
+    found = count_stack_actions(inspected, text.to_choice())
     output.show(found, lambda: [stack_actions_table(found)], lambda: draw_stack_statistics(found))
 
 
@@ -288,7 +304,7 @@ def stack_sentence(
     from memtune.results.inspection.inspected_model import inspect_model
     from memtune.results.inspection.sentence_stacks import describe_stack_use
 
-    inspected = inspect_model(model, "stack", device=text.device)
+    inspected = inspect_model(model, "stack", device=text.device, trust_code=text.trust_code)
     found = describe_stack_use(inspected, text.to_choice(), first)
     output.show(found, lambda: [stack_steps_table(found)], lambda: draw_sentence_stack(found[0]))
 
@@ -302,6 +318,7 @@ def mistakes(
     task: QuestionTask = None,
     split: SplitName = "valid",
     device: Device = "cpu",
+    trust_code: TrustCode = False,
 ) -> None:
     """Questions that the same models get wrong, and McNemar's tests (Yogatama et al. 2018, figure 2).
 
@@ -314,7 +331,7 @@ def mistakes(
 
     if len(models) < 2:
         raise typer.BadParameter("needs two models or more", param_hint="MODELS")
-    found = find_shared_mistakes(ask(models, questions, task, split, device=device))
+    found = find_shared_mistakes(ask(models, questions, task, split, device=device, trust_code=trust_code))
     output.show(found, lambda: [mistakes_table(found), mcnemar_table(found)], lambda: draw_mistakes(found))
 
 
@@ -336,7 +353,12 @@ def accuracy(models: ModelNames, output: OutputOptions) -> None:
 @app.command()
 @expand_option_groups
 def parameter(
-    study: Annotated[str, typer.Argument(help="A study's id, or its name where that names one study only.")],
+    study: Annotated[
+        str,
+        typer.Argument(
+            help="A study's id, or its name where that names one study only.", autocompletion=complete_study
+        ),
+    ],
     name: Annotated[str, typer.Argument(help="A parameter, such as model.phi.")],
     output: OutputOptions,
     style: Annotated[

@@ -1,14 +1,17 @@
 """`memtune compare`, `best`, `evaluate` and `ui`: the results of searches."""
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memtune.cli.terminal import AsJson, Device, SplitName, out, print_pages
+from memtune.cli.shell_completion import complete_corpus, complete_study
+from memtune.cli.terminal import AsJson, Device, ModelName, SplitName, TrustCode, out, print_pages
 from memtune.errors import ConfigurationError, MemtuneError
 
 if TYPE_CHECKING:
+    from memtune.results.model_evaluation import EvaluationResult
     from memtune.tasks import ContinuousCache
 
 
@@ -16,37 +19,72 @@ __all__ = ["best", "compare", "evaluate", "ui"]
 
 
 def compare(
-    corpus: Annotated[str, typer.Option(help="Name of the corpus.")],
+    corpus: Annotated[str, typer.Option(help="Name of the corpus.", autocompletion=complete_corpus)],
     protocol: Annotated[
         str | None, typer.Option(help="One protocol's trials; default: the champion's.")
     ] = None,
-    study: Annotated[str | None, typer.Option(help="One study's trials, by its name or id.")] = None,
+    study: Annotated[
+        str | None,
+        typer.Option(help="One study's trials, by its name or id.", autocompletion=complete_study),
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 20,
     json: AsJson = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Print CSV, with a column for every recorded parameter.")
+    ] = False,
 ) -> None:
     """The trials of a corpus, best first, as a table, a figure and a link into MLflow.
 
+    Several corpora of one text in different tokens, with commas between their names, are compared by the bits
+    per byte of their best trials.
+
     Example: memtune compare --corpus ptb --study ptb_recurrent_memory
+
+    Example: memtune compare --corpus ptb_characters,ptb_bpe
     """
+    if json and csv:
+        raise typer.BadParameter("choose one of --json and --csv")
+    if "," in corpus:
+        _compare_tokenisations(corpus.split(","), protocol, json)
+        return
     # Imported here: MLflow and torch load for seconds, which --help and refused options need not wait for.
     from memtune.results.comparison import compare as compare_trials
 
     found = compare_trials(corpus, protocol, study)
+    rows = found.rows[:top]
     if json:
-        out.print_json(data=[row.model_dump(mode="json") for row in found.rows])
+        out.print_json(data=[row.model_dump(mode="json") for row in rows])
+        return
+    if csv:
+        from memtune.reports.trials.leaderboard_csv import format_leaderboard_csv
+
+        typer.echo(format_leaderboard_csv(rows, found.ideal_perplexity), nl=False)
         return
     from memtune.number_format import format_count
     from memtune.reports.study_figures import write_leaderboard_png
-    from memtune.reports.trial_tables import leaderboard_table
+    from memtune.reports.trials.trial_tables import leaderboard_table
 
     title = f"{corpus}, protocol {found.protocol}, {format_count(len(found.rows), 'trial')}"
-    out.print(leaderboard_table(found.rows[:top], found.ideal_perplexity, title))
+    out.print(leaderboard_table(rows, found.ideal_perplexity, title, is_stacked=out.is_terminal))
     write_leaderboard_png(found.rows, corpus, found.ideal_perplexity, found.figure_path)
     out.print(f"figure: {found.figure_path}", soft_wrap=True)
     print_pages(found.pages)
     out.print(describe_accesses(found.test_accesses))
     for other in found.other_protocols:
         _print_compare_hint(corpus, study, other)
+
+
+def _compare_tokenisations(corpora: list[str], protocol: str | None, json: bool) -> None:
+    """The best trial of each corpus, by bits per byte of the one text that they hold."""
+    from memtune.results.evaluation.tokenisation_comparison import compare_tokenisations
+
+    rows = compare_tokenisations(corpora, protocol)
+    if json:
+        out.print_json(data=[row.model_dump(mode="json") for row in rows])
+        return
+    from memtune.reports.tokenisation_table import tokenisation_table
+
+    out.print(tokenisation_table(rows))
 
 
 def _print_compare_hint(corpus: str, study: str | None, protocol: str) -> None:
@@ -61,7 +99,10 @@ def _print_compare_hint(corpus: str, study: str | None, protocol: str) -> None:
 
 
 def best(
-    corpus: Annotated[str | None, typer.Option(help="One corpus; default: all.")] = None, json: AsJson = False
+    corpus: Annotated[
+        str | None, typer.Option(help="One corpus; default: all.", autocompletion=complete_corpus)
+    ] = None,
+    json: AsJson = False,
 ) -> None:
     """The champions of each corpus, one for each protocol and task, as the registry holds them.
 
@@ -101,11 +142,19 @@ def _describe_origin(study: str) -> str:
 
 
 def evaluate(
-    model: Annotated[
-        str, typer.Argument(help="models:/NAME@champion, models:/NAME/VERSION, STUDY#7 or a run's id.")
-    ],
+    model: ModelName,
     split: SplitName = "valid",
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            help="Another text of the store, in the model's vocabulary.", autocompletion=complete_corpus
+        ),
+    ] = None,
+    words: Annotated[
+        Path | None, typer.Option(help="Parquet file for the log probability of each word, in nats.")
+    ] = None,
     device: Device = "cpu",
+    trust_code: TrustCode = False,
     cache_size: Annotated[
         int | None,
         typer.Option(min=1, help="Add a continuous cache of this many words; default with a cache: 2000."),
@@ -137,10 +186,13 @@ def evaluate(
     require_registered(Settings.from_environment().tracking_uri, model)
     from memtune.results.model_evaluation import evaluate_model
 
-    found = evaluate_model(model, split, device=device, cache=cache)
+    found = evaluate_model(
+        model, split, device=device, cache=cache, corpus=corpus, words=words, trust_code=trust_code
+    )
     if json:
         summary = {
             **found.metrics.model_dump(exclude_none=True),
+            **found.text_figures,
             "split": split,
             "protocol": found.label,
         }
@@ -158,7 +210,18 @@ def evaluate(
         figures = f"accuracy {metrics.accuracy:.4%} of {metrics.tokens:,} examples{tied}"
     else:
         figures = f"{accuracy}perplexity {metrics.perplexity:.6f} over {metrics.tokens:,} tokens"
-    out.print(f"{found.model} on {split}: {figures}, protocol {found.label}{used}{ideal}", soft_wrap=True)
+        figures += _describe_text_figures(found)
+    text = f"{found.corpus} {split}" if found.corpus else split
+    out.print(f"{found.model} on {text}: {figures}, protocol {found.label}{used}{ideal}", soft_wrap=True)
+
+
+def _describe_text_figures(found: "EvaluationResult") -> str:
+    """The figures that compare over tokenisations, in words; nothing where they are not known."""
+    if found.units is None:
+        return ""
+    figures, lost = found.text_figures, found.units.lost
+    text = f", {figures['word_perplexity']:.2f} per word, {figures['bits_per_byte']:.4f} bits per byte"
+    return text + (f", {lost:,} tokens read as <unk>" if lost else "")
 
 
 def _parse_cache(given: dict[str, Any], is_tuned: bool) -> Any:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from memtune.cli.shell_completion import complete_study
 from memtune.cli.terminal import out, print_pages, print_promotion, warn
 from memtune.gc_pause import gc_paused
 from memtune.number_format import format_count
@@ -54,7 +55,10 @@ def search(
     ] = None,
     no_cache: NoCache = False,
     warm_start: Annotated[
-        str | None, typer.Option("--from", help="Try the best configurations of this study first.")
+        str | None,
+        typer.Option(
+            "--from", help="Try the best configurations of this study first.", autocompletion=complete_study
+        ),
     ] = None,
 ) -> None:
     """Run a study: sample, train, stop weak trials early, register the best model.
@@ -86,7 +90,7 @@ def search(
 def _print_result(study: Path, result: "StudyResult") -> None:
     """Print the tables of a run, and how it ended. Raises Exit with code 1 after an interruption."""
     # Imported here: these modules import PyTorch; `search` has loaded it.
-    from memtune.reports.trial_tables import family_table, spread_table
+    from memtune.reports.trials.trial_tables import family_table, spread_table
     from memtune.results.promotion import has_test_split
     from memtune.results.study_conclusion import rank_outcomes
     from memtune.spaces import RandomChooser
@@ -153,7 +157,7 @@ def collect_overrides(
 
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     with gc_paused():
-        from memtune.reports.trial_tables import sample_table
+        from memtune.reports.trials.trial_tables import sample_table
         from memtune.studies.study_run import dry_run
 
     resolved, samples = dry_run(study, overrides)

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from memtune.cli.terminal import SplitName, out
+from memtune.cli.shell_completion import complete_model
+from memtune.cli.terminal import ModelName, SplitName, TrustCode, out
 
 __all__ = ["app", "rare_words"]
 
@@ -42,7 +43,10 @@ def seeds_train(
 
 @app.command("ask")
 def seeds_ask(
-    models: Annotated[list[str], typer.Argument(help="models:/NAME/VERSION, one for each seed.")],
+    models: Annotated[
+        list[str],
+        typer.Argument(help="models:/NAME/VERSION, one for each seed.", autocompletion=complete_model),
+    ],
 ) -> None:
     """Ask registered models the questions of their corpus, and print the accuracy by corpus and family.
 
@@ -56,22 +60,22 @@ def seeds_ask(
 
 
 def rare_words(
-    model: Annotated[
-        str, typer.Argument(help="models:/NAME@champion, models:/NAME/VERSION, STUDY#7 or a run's id.")
-    ],
+    model: ModelName,
     split: SplitName = "valid",
     max_count: Annotated[
         int, typer.Option(min=0, help="Highest count of a rare word in the training text.")
     ] = 5,
+    trust_code: TrustCode = False,
 ) -> None:
-    """Evaluate a registered model with rare words counted as <unk>, to compare with a smaller vocabulary.
+    """Evaluate a registered model with rare words counted as unknown, to compare with a smaller vocabulary.
 
     Example: memtune rare-words models:/ptb@champion --split test --max-count 5
     """
     from memtune.results.rare_words import compute_merged_perplexity
     from memtune.settings import Settings
 
-    perplexity = compute_merged_perplexity(model, split, max_count, Settings.from_environment())
+    settings = Settings.from_environment()
+    perplexity = compute_merged_perplexity(model, split, max_count, settings, trust_code=trust_code)
     out.print(
         f"{model} on {split}: perplexity {perplexity.full:.2f} over {perplexity.vocabulary_size:,} words, "
         f"{perplexity.merged:.2f} with {perplexity.rare_words:,} rare words as <unk>",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memtune.cli.shell_completion import complete_study
 from memtune.cli.terminal import AsJson, Yes, out
 
 if TYPE_CHECKING:
@@ -15,7 +16,12 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Studies: list, show, cost, remove; ask and tell for programs.", no_args_is_help=True)
 StudyFile = Annotated[Path, typer.Argument(help="A study, as a TOML file.")]
-StudyName = Annotated[str, typer.Argument(help="A study's id, or its name where that names one study only.")]
+StudyName = Annotated[
+    str,
+    typer.Argument(
+        help="A study's id, or its name where that names one study only.", autocompletion=complete_study
+    ),
+]
 
 
 @app.command("list")
@@ -133,6 +139,30 @@ def cost(study: StudyName, json: AsJson = False) -> None:
         f"({found.saved_share:.1%})",
         highlight=False,
     )
+
+
+@app.command()
+def scaling(
+    study: StudyName,
+    factor: Annotated[float, typer.Option(min=1, max=1000, help="Of the study's compute.")] = 10.0,
+    figure: Annotated[Path | None, typer.Option(help="Draw it into this file: .svg, .png or .pdf.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Which family wins at a larger budget: loss against size and data of a study over several sizes.
+
+    Example: memtune study scaling grammar_sizes --factor 10 --figure scaling.svg
+    """
+    from memtune.reports.scaling_report import describe_answer, draw_scaling, scaling_table
+    from memtune.results.insight.study_scaling import extrapolate_study
+
+    report = extrapolate_study(study, factor)
+    if json:
+        out.print_json(data=report.model_dump(mode="json"))
+    else:
+        out.print(scaling_table(report))
+        out.print(describe_answer(report), highlight=False, soft_wrap=True)
+    if figure is not None:
+        draw_scaling(report, figure)
 
 
 @app.command()

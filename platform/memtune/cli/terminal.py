@@ -1,7 +1,6 @@
 """The terminal that all commands print to, and the options that several commands share."""
 
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from memtune.cli.shell_completion import complete_corpus, complete_model
 from memtune.reports.text_console import TextConsole, show_control_characters
 
 if TYPE_CHECKING:
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 __all__ = [
     "AsJson",
     "ClusterPath",
+    "CorpusName",
     "CorpusStoreOption",
     "Device",
     "LogConsole",
+    "ModelName",
+    "ModelNames",
     "QuestionCorpus",
     "QuestionTask",
     "SplitName",
+    "TrustCode",
     "Yes",
     "err",
     "out",
@@ -35,8 +39,7 @@ __all__ = [
     "warn",
 ]
 
-PIPED_WIDTH_CHARACTERS = 160
-out = TextConsole(width=None if sys.stdout.isatty() else PIPED_WIDTH_CHARACTERS)
+out = TextConsole()
 err = TextConsole(stderr=True)
 
 CorpusStoreOption = Annotated[
@@ -45,13 +48,25 @@ CorpusStoreOption = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 ClusterPath = Annotated[Path, typer.Argument(help="A cluster file, such as cluster.yaml.")]
 SplitName = Annotated[Literal["train", "valid", "test"], typer.Option(help="Split of the corpus.")]
+MODEL_HELP = "models:/NAME@champion, models:/NAME/VERSION, STUDY#7 or a run's id."
+ModelName = Annotated[str, typer.Argument(help=MODEL_HELP, autocompletion=complete_model)]
+ModelNames = Annotated[list[str], typer.Argument(help=MODEL_HELP, autocompletion=complete_model)]
+CorpusName = Annotated[str, typer.Argument(help="Name of the corpus.", autocompletion=complete_corpus)]
 QuestionCorpus = Annotated[
-    str | None, typer.Option(help="Corpus of questions; default: the questions of each model's own corpus.")
+    str | None,
+    typer.Option(
+        help="Corpus of questions; default: the questions of each model's own corpus.",
+        autocompletion=complete_corpus,
+    ),
 ]
 QuestionTask = Annotated[
     Literal["completion", "agreement"] | None, typer.Option(help="Default: the kind of the questions.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+TrustCode = Annotated[
+    bool,
+    typer.Option("--trust-code", help="Execute the source of a user's family that is stored with the model."),
+]
 Device = Annotated[str, typer.Option(help='Device: "cpu", "cuda", "cuda:1".')]
 
 

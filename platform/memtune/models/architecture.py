@@ -50,6 +50,9 @@ class LanguageModelConfig(Value, ABC):
     family: str
     is_trained_by_gradient: ClassVar[bool]
     """Whether an optimiser trains the model; a model that learns by counting is fitted once instead."""
+    is_loaded: ClassVar[bool] = True
+    """Whether the code of the family is there; False for a stored configuration of a user's family without
+    its source."""
     reads_trees: ClassVar[bool] = False
     """Whether the models read trees of words, so that they are a `TreeReader`."""
     memory_traces: ClassVar[tuple[MemoryTrace, ...]] = ()
@@ -153,6 +156,11 @@ class NeuralLanguageModelConfig(LanguageModelConfig):
         return self
 
     @property
+    def has_exact_gradients(self) -> bool:
+        """Whether the gradient is that of the loss; False where decisions add an estimate of theirs."""
+        return True
+
+    @property
     def hidden_width(self) -> int:
         """Width H of the hidden vectors that the output layer reads.
 
@@ -178,6 +186,15 @@ class NeuralLanguageModelConfig(LanguageModelConfig):
 
     def find_classifier_problem(self) -> str | None:
         """Why a classifier cannot be trained over the hidden states and what to change; None if it can."""
+        return None
+
+    def find_width_scaling_problem(self, base_width: int) -> str | None:
+        """Why muP cannot scale the model from `base_width`, and what to change; None if it can."""
+        if not self.output.has_width_scaling:
+            return f'not output.kind = "{self.output.kind}"; use "softmax"'
+        base = self.model_copy(update={"width": base_width})
+        if getattr(self, "tie_output", False) and base.hidden_width != self.hidden_width:
+            return "not a tied output layer; set tie_output = false"
         return None
 
     @abstractmethod

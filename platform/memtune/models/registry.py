@@ -1,13 +1,14 @@
 """The registry of model families: MODELS maps the name of a family to its configuration class.
 
-A new family is one import and one line of FamilyConfigs. The order of the lines is the order of the families
-in `search_spaces/all_families.toml`, and so of the choices that a sampler draws from; append new families.
+A new built-in family is one import and one line of BUILT_IN. The order of the lines is the order of the
+families in `search_spaces/all_families.toml`, and so of the choices that a sampler draws from; append new
+families. Families of users' files and of packages (entry points `memtune.models`) are added while a process
+runs.
 """
 
-from typing import Annotated, get_args, overload
+from typing import Annotated, overload
 
 import torch
-from pydantic import Field
 
 from memtune.models.architecture import (
     LanguageModel,
@@ -30,35 +31,44 @@ from memtune.models.families.residual_memory import ResidualMemoryConfig
 from memtune.models.families.rnn import RNNConfig
 from memtune.models.families.scrn import SCRNConfig
 from memtune.models.families.stack_lstm import StackLSTMConfig
+from memtune.models.unloaded_family import UnloadedFamilyConfig
+from memtune.plugins import ConfigRegistry
 
 __all__ = ["MODELS", "ModelConfig", "build_model", "list_families"]
 
-FamilyConfigs = (
-    LSTMConfig
-    | RecurrentMemoryConfig
-    | MemoryNetworkConfig
-    | RNNConfig
-    | SCRNConfig
-    | AttentionLSTMConfig
-    | LSTMNConfig
-    | GatedFeedbackLSTMConfig
-    | DepthGatedLSTMConfig
-    | ResidualMemoryConfig
-    | FeedForwardConfig
-    | StackLSTMConfig
-    | AWDLSTMConfig
-    | DependencyRNNConfig
-    | KneserNeyConfig
+BUILT_IN: tuple[type[LanguageModelConfig], ...] = (
+    LSTMConfig,
+    RecurrentMemoryConfig,
+    MemoryNetworkConfig,
+    RNNConfig,
+    SCRNConfig,
+    AttentionLSTMConfig,
+    LSTMNConfig,
+    GatedFeedbackLSTMConfig,
+    DepthGatedLSTMConfig,
+    ResidualMemoryConfig,
+    FeedForwardConfig,
+    StackLSTMConfig,
+    AWDLSTMConfig,
+    DependencyRNNConfig,
+    KneserNeyConfig,
 )
-ModelConfig = Annotated[FamilyConfigs, Field(discriminator="family")]
-MODELS: dict[str, type[LanguageModelConfig]] = {
-    config.model_fields["family"].default: config for config in get_args(FamilyConfigs)
-}
+MODELS: ConfigRegistry[LanguageModelConfig] = ConfigRegistry(
+    "model family",
+    "memtune.models",
+    "family",
+    LanguageModelConfig,  # type: ignore[type-abstract]
+    BUILT_IN,
+    UnloadedFamilyConfig.model_validate,
+)
+ModelConfig = Annotated[LanguageModelConfig, MODELS]
+"""The configuration of a family of the registry, chosen by `family`."""
 
 
 def list_families(*, trained_by_gradient: bool) -> list[str]:
-    """The names of the families of networks, or of those that learn by counting, in the registry's order."""
-    return [name for name, config in MODELS.items() if config.is_trained_by_gradient == trained_by_gradient]
+    """The built-in families of networks, or those that learn by counting, in the registry's order."""
+    families = MODELS.built_in.items()
+    return [name for name, config in families if config.is_trained_by_gradient == trained_by_gradient]
 
 
 @overload

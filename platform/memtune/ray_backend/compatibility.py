@@ -21,6 +21,8 @@ Private instances and Tune:
   among them, which Ray's agent logs. For an environment Ray also starts new workers (seconds for each trial)
   instead of the prestarted ones. There is no fallback: without the two names, Tune is not run, because keys
   might reach a log.
+- `tune.TuneError` replaces an error of a callback and has its traceback as text; the error itself is its
+  `__context__`. Fallback: the TuneError as it is.
 - `_raylet.AuthenticationTokenLoader` reads a token once per process; the next instance has another one.
   Fallback: nothing, and a second instance in one process is refused by Ray.
 - The command line of the autoscaler's process: Ray has no call for the file it was started with. Fallback:
@@ -40,7 +42,7 @@ from typing import Any
 
 import yaml
 
-from memtune.errors import StudyError
+from memtune.errors import MemtuneError, StudyError
 
 __all__ = [
     "ClusterConfigError",
@@ -50,6 +52,7 @@ __all__ = [
     "has_shared_key",
     "iterate_packaged_files",
     "put_shared_key",
+    "raise_callback_errors",
     "read_autoscaling_config",
     "reset_token_cache",
     "use_lean_node",
@@ -227,6 +230,20 @@ def forward_no_variables() -> None:
                 'its logs; install the version that memtune requires: pip install "ray[tune]==2.60.0"'
             )
         variables.clear()
+
+
+@contextmanager
+def raise_callback_errors() -> Iterator[None]:
+    """Raise the MemtuneError of a Tune callback within the block as itself."""
+    # Imported here: Ray's modules load for a second, and only a private instance needs them.
+    from ray.tune import TuneError
+
+    try:
+        yield
+    except TuneError as error:
+        if isinstance(error.__context__, MemtuneError):
+            raise error.__context__ from None
+        raise
 
 
 def reset_token_cache() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from ray import tune
 
 from memtune.ray_backend.cluster_nodes import SlotPlanner
-from memtune.ray_backend.compatibility import forward_no_variables
+from memtune.ray_backend.compatibility import forward_no_variables, raise_callback_errors
 from memtune.ray_backend.stop_notice import StopNotice
 from memtune.ray_backend.trial_actor import TrialActor
 from memtune.ray_backend.tune_adapters import (
@@ -48,6 +48,7 @@ def run_trials(run: TrialRun, folder: Path) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="tune-", dir=folder) as scratch,
         _restore_signal_handler(),
+        raise_callback_errors(),
         StopNotice() as notice,
     ):
         monitor = HeartbeatMonitor(run.resources.max_silence)

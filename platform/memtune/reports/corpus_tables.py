@@ -11,7 +11,8 @@ __all__ = ["corpus_description_table", "corpus_table", "formats_table", "list_fo
 
 def list_format_rows() -> Iterator[tuple[str, str, str, str]]:
     """For each format: name, summary, annotations, and options with their defaults."""
-    for name, format in FORMATS.items():
+    for name in FORMATS.list_names():
+        format = FORMATS[name]
         options = (
             f"{option}={'' if field.default is None else field.default}"
             for option, field in format.options.model_fields.items()
@@ -28,17 +29,27 @@ def formats_table() -> Table:
 
 
 def corpus_table(manifests: Iterable[Manifest]) -> Table:
-    """One row per corpus: tokens per split, vocabulary, kinds of annotations, digest."""
+    """One row per corpus: tokens per split, vocabulary, unit, kinds of annotations, size, digest."""
     table = Table()
     table.add_column("corpus")
     for name in ("train", "valid", "test", "vocabulary"):
         table.add_column(name, justify="right")
+    table.add_column("tokens")
     table.add_column("annotations")
+    table.add_column("size", justify="right")
     table.add_column("digest")
     for manifest in manifests:
         counts = [_format_token_count(manifest, split) for split in ("train", "valid", "test")]
         kinds = ", ".join(manifest.annotations) or "-"
-        table.add_row(manifest.name, *counts, f"{manifest.vocabulary.size:,}", kinds, manifest.digest[:12])
+        table.add_row(
+            manifest.name,
+            *counts,
+            f"{manifest.vocabulary.size:,}",
+            manifest.options.tokens,
+            kinds,
+            f"{manifest.bytes / 1e6:,.1f} MB",
+            manifest.digest[:12],
+        )
     return table
 
 
@@ -58,6 +69,10 @@ def corpus_description_table(description: CorpusDescription) -> Table:
     table.add_row("sentences", *(f"{split.sentences:,}" for split in splits))
     table.add_row("types", *(f"{split.types:,}" for split in splits))
     table.add_row("words out of vocabulary", *(f"{split.oov_rate:.2%}" for split in splits))
+    for unit in ("words", "bytes"):
+        counts = [getattr(split, unit) for split in splits]
+        if manifest.tokeniser and None not in counts:
+            table.add_row(f"{unit} of the text", *(f"{count:,}" for count in counts))
     table.add_row("mean length", *(f"{length.mean:.1f}" for length in lengths))
     table.add_row("95 % are at most", *(f"{length.percentile_95:.0f}" for length in lengths))
     table.add_row("longest", *(f"{length.longest:,}" for length in lengths))

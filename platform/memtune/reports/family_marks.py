@@ -1,28 +1,122 @@
-"""One mark for each family in a figure: a marker and a colour, which are told apart without colours too."""
+"""One mark for each family in a figure: a shape, a colour and a dash, told apart without colours too.
 
-from collections.abc import Iterable
+Every figure takes its marks from here: those of matplotlib as polygons, those of Vega as SVG paths.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["FamilyMark", "assign_marks"]
+__all__ = ["COLOURS", "DARK_COLOURS", "SHAPES", "FamilyMark", "assign_marks"]
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*", "d", "8", "H", "$+$", "$x$", "$o$")
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#555555")
-"""Okabe and Ito (2008): distinguishable for colour-blind readers; without its yellow, which is too pale."""
-LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+Point = tuple[float, float]
+Polygon = tuple[Point, ...]
+"""Corners within the square from -1 to 1, with y upwards."""
+
+COLOURS = ("#0072B2", "#D55E00", "#00875F", "#B8588F", "#2F8FC4", "#A87400", "#555555")
+"""Okabe and Ito (2008), distinguishable for colour-blind readers, without their yellow. The pale ones are
+darkened to a contrast of 3 to 1 with white, as WCAG 2.2 asks of graphics."""
+DARK_COLOURS = ("#4FA3DC", "#FF8A3D", "#2CC295", "#E394C0", "#8FD3FF", "#FFC04D", "#BBBBBB")
+"""The same on a dark page."""
+DASHES: tuple[tuple[int, ...], ...] = ((), (6, 2), (2, 2), (8, 2, 2, 2), (5, 1, 1, 1, 1, 1))
+"""Lengths of strokes and gaps in pixels; none for a line without gaps."""
 
 
 class FamilyMark(NamedTuple):
     """How a family is drawn."""
 
-    marker: str
+    polygon: Polygon
     colour: str
-    line: Any
-    """A style of matplotlib."""
+    dark_colour: str
+    dash: tuple[int, ...]
+
+    @property
+    def marker(self) -> Any:
+        """The shape as a marker of matplotlib."""
+        return [*self.polygon, self.polygon[0]]
+
+    @property
+    def line(self) -> Any:
+        """The dash as a line style of matplotlib."""
+        return (0, self.dash) if self.dash else "-"
+
+    @property
+    def path(self) -> str:
+        """The shape as an SVG path within the square from -1 to 1, as Vega takes it."""
+        corners = " L".join(f"{x:.3g},{-y:.3g}" for x, y in self.polygon)
+        return f"M{corners} Z"
 
 
 def assign_marks(families: Iterable[str]) -> dict[str, FamilyMark]:
-    """A mark for each family, by name; the first eighteen differ in their markers."""
+    """A mark for each family, by name; the first twenty differ in their shapes."""
+    shapes = tuple(SHAPES.values())
     return {
-        family: FamilyMark(*(options[place % len(options)] for options in (MARKERS, COLOURS, LINES)))
+        family: FamilyMark(
+            shapes[place % len(shapes)],
+            COLOURS[place % len(COLOURS)],
+            DARK_COLOURS[place % len(DARK_COLOURS)],
+            DASHES[place % len(DASHES)],
+        )
         for place, family in enumerate(sorted(set(families)))
     }
+
+
+def _make_star(points: int, inner: float, turn: float = 0.0) -> Polygon:
+    """A star with its first point up; `inner` is the radius of the corners between two points."""
+    radii = [1.0 if place % 2 == 0 else inner for place in range(2 * points)]
+    return _place(radii, turn)
+
+
+def _make_regular(corners: int, turn: float = 0.0) -> Polygon:
+    return _place([1.0] * corners, turn)
+
+
+def _place(radii: Sequence[float], turn: float) -> Polygon:
+    """Corners at these radii, evenly around the centre, from the top; `turn` is in turns."""
+    angles = [math.tau * (0.25 + turn + place / len(radii)) for place in range(len(radii))]
+    return tuple((r * math.cos(a), r * math.sin(a)) for r, a in zip(radii, angles, strict=True))
+
+
+def _turn(polygon: Polygon, quarters: int) -> Polygon:
+    """A polygon turned by quarters of a turn."""
+    for _ in range(quarters):
+        polygon = tuple((-y, x) for x, y in polygon)
+    return polygon
+
+
+_TRIANGLE: Polygon = ((0, 1), (-0.95, -0.75), (0.95, -0.75))
+_PLUS: Polygon = tuple(
+    (sign * x, sign * y)
+    for sign in (1, -1)
+    for x, y in ((0.36, 1), (-0.36, 1), (-0.36, 0.36), (-1, 0.36), (-1, -0.36), (-0.36, -0.36))
+)
+_CROSS: Polygon = tuple(((x - y) * 0.72, (x + y) * 0.72) for x, y in _PLUS)
+_HOURGLASS: Polygon = ((-0.85, 1), (0.85, 1), (0.12, 0), (0.85, -1), (-0.85, -1), (-0.12, 0))
+_HALF_DISC: Polygon = tuple((x, 1.1 * y - 0.5) for x, y in _make_regular(24) if y > -0.01)
+_ARROW: Polygon = ((0, 1), (-0.95, 0.05), (-0.38, 0.05), (-0.38, -1), (0.38, -1), (0.38, 0.05), (0.95, 0.05))
+_CHEVRON: Polygon = ((0, 0.8), (-1, -0.2), (-1, -0.9), (0, 0.1), (1, -0.9), (1, -0.2))
+_BAR: Polygon = ((-0.38, 1), (0.38, 1), (0.38, -1), (-0.38, -1))
+
+SHAPES: dict[str, Polygon] = {
+    "disc": tuple((0.9 * x, 0.9 * y) for x, y in _make_regular(24)),
+    "square": ((-0.8, 0.8), (0.8, 0.8), (0.8, -0.8), (-0.8, -0.8)),
+    "triangle up": _TRIANGLE,
+    "diamond": _make_regular(4),
+    "plus": _PLUS,
+    "star": _make_star(5, 0.42),
+    "triangle down": _turn(_TRIANGLE, 2),
+    "cross": _CROSS,
+    "hourglass": _HOURGLASS,
+    "bar": _BAR,
+    "triangle right": _turn(_TRIANGLE, 3),
+    "bow tie": _turn(_HOURGLASS, 1),
+    "arrow up": _ARROW,
+    "four-pointed star": _make_star(4, 0.3),
+    "half disc": _HALF_DISC,
+    "triangle left": _turn(_TRIANGLE, 1),
+    "chevron": _CHEVRON,
+    "wide bar": _turn(_BAR, 1),
+    "arrow down": _turn(_ARROW, 2),
+    "half disc down": _turn(_HALF_DISC, 2),
+}
+"""By name, in the order in which families get them."""

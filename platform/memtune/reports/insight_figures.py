@@ -67,16 +67,18 @@ def draw_curves(detail: StudyDetail) -> "Figure | None":
         mark, is_complete = marks[trial.family], trial.state is TrialState.COMPLETE
         points = [(tokens, compute_figure(objective, cost)) for tokens, cost in trial.curve.items()]
         tokens, figures = zip(*points, strict=True)
-        axes.plot(tokens, figures, mark.line, color=mark.colour, alpha=0.9 if is_complete else 0.35, lw=1)
+        axes.plot(
+            tokens, figures, linestyle=mark.line, color=mark.colour, alpha=0.9 if is_complete else 0.35, lw=1
+        )
         axes.plot(
             tokens[-1],
             figures[-1],
-            mark.marker,
+            marker=mark.marker,
             color=mark.colour,
             markerfacecolor=mark.colour if is_complete else "none",
         )
     for family, mark in marks.items():
-        axes.plot((), (), mark.line, marker=mark.marker, color=mark.colour, label=family)
+        axes.plot((), (), linestyle=mark.line, marker=mark.marker, color=mark.colour, label=family)
     _limit_perplexity(
         axes, objective, [compute_figure(objective, t.cost) for t in trials if t.cost is not None]
     )
@@ -109,7 +111,7 @@ def draw_progress(detail: StudyDetail) -> "Figure | None":
             mark = marks[name]
             label = None if name in shown else name
             shown.add(name)
-            axes.plot(place, value, mark.marker, color=mark.colour, label=label)
+            axes.plot(place, value, marker=mark.marker, ls="", color=mark.colour, label=label)
         _limit_perplexity(axes, objective, figures)
         axes.set_xscale("log")
     _finish(by_tokens, detail, "tokens of all trials", f"{_name_value(objective)}, single seeds")
@@ -159,13 +161,14 @@ def draw_front(detail: StudyDetail) -> "Figure | None":
             axes.plot(
                 [point.values[horizontal] for point in own],
                 [point.values[vertical] for point in own],
-                mark.marker,
+                marker=mark.marker,
+                linestyle="",
                 color=mark.colour,
                 markerfacecolor=mark.colour if is_on_front else "none",
                 alpha=1.0 if is_on_front else 0.7,
                 zorder=3 if is_on_front else 2,
             )
-        axes.plot((), (), mark.marker, color=mark.colour, label=family)
+        axes.plot((), (), marker=mark.marker, ls="", color=mark.colour, label=family)
     joined = sorted((point.values[horizontal], point.values[vertical]) for point in front.front)
     if len(front.objectives) == 2:
         rises = horizontal == "tokens_per_second" or vertical == "tokens_per_second"

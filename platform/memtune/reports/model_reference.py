@@ -6,10 +6,10 @@ family, and search_spaces/all_families.toml, the space over all families of netw
 
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from memtune.models import MODELS, LanguageModelConfig, MaximumEntropyConfig, OutputConfig, list_families
-from memtune.models.outputs.output_config import OutputLayerConfig
+from memtune.models import MODELS, LanguageModelConfig, MaximumEntropyConfig, list_families
+from memtune.models.outputs.output_config import OUTPUTS
 from memtune.studies.study import SOURCE_ROOT
 from memtune.values import Value
 
@@ -53,8 +53,8 @@ def render_models_page() -> str:
         "| family | description | parameters | multiply-adds | methods for analysis |",
         "|---|---|---|---|---|",
     ]
-    rows += [_family_row(family, config) for family, config in MODELS.items()]
-    sections = [_family_section(family, config) for family, config in MODELS.items()]
+    rows += [_family_row(family, config) for family, config in MODELS.built_in.items()]
+    sections = [_family_section(family, config) for family, config in MODELS.built_in.items()]
     return "\n".join(
         [PAGE_HEADER, *rows, "", *sections, *_output_layers_section(), *_ngram_connections_section()]
     )
@@ -97,7 +97,7 @@ def _family_section(family: str, config: type[LanguageModelConfig]) -> str:
 
 def _output_layers_section() -> list[str]:
     """A table of the output layers and a table of their fields."""
-    kinds: tuple[type[OutputLayerConfig], ...] = get_args(get_args(OutputConfig)[0])
+    kinds = OUTPUTS.built_in.values()
     rows = ["| kind | description | parameters | multiply-adds | can be tied |", "|---|---|---|---|---|"]
     fields = ["| kind | field | default | description |", "|---|---|---|---|"]
     for config in kinds:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from memtune.models import NeuralLanguageModelConfig
+from memtune.results.reproduction.published_tables import is_rounded_or_cut_off
 from memtune.results.single_trial import load_trial
 from memtune.studies.study import SOURCE_ROOT
 
@@ -26,11 +27,6 @@ __all__ = [
 TRIALS_FOLDER = SOURCE_ROOT / "jobs" / "trials"
 PENN_TREEBANK, WIKITEXT_2 = 10_000, 33_278
 """Vocabulary sizes of the two corpora, in words."""
-
-
-def is_rounded_or_cut_off(count: int, printed: int, unit: int) -> bool:
-    """Whether `printed`, a multiple of `unit`, is `count` rounded to it (a half upwards) or cut off to it."""
-    return printed in (count // unit * unit, (count + unit // 2) // unit * unit)
 
 
 @dataclass(frozen=True)

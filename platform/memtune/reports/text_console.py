@@ -1,10 +1,13 @@
 """The console that memtune prints to: users' texts appear literally, without markup or escape sequences."""
 
 import json as json_module
+import os
 import re
+import signal
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 __all__ = ["TextConsole", "show_control_characters"]
@@ -13,19 +16,35 @@ CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """C0 and C1 control characters except tab and newline: a terminal would act on them."""
 C1_CHARACTERS = re.compile(r"[\x80-\x9f]")
 """The control characters that JSON does not escape."""
+UNBOUNDED_CHARACTERS = 10_000
+"""Width of an output that is no terminal: a row of a table stays on its line."""
 
 
 class TextConsole(Console):
-    """A rich console that prints plain strings literally.
+    """A rich console that prints plain strings literally, and tables without lines where it is no terminal.
 
     Questions, names and words of corpora come from users and files. rich would read "[red]" in them as a
     style, ":smile:" as an emoji and fail on "[/b]"; a terminal would execute escape sequences. Styles are
     given as `rich.text.Text` or by the `style` argument.
+
+    A file or a pipe gets rows of columns that are separated by spaces, as wide as they are; the variable
+    COLUMNS limits their width.
     """
 
     def __init__(self, **options: Any) -> None:
         """Take the options of rich's Console, without markup, emoji codes and automatic highlighting."""
         super().__init__(markup=False, emoji=False, highlight=False, **options)
+        if not self.is_terminal and "width" not in options and "COLUMNS" not in os.environ:
+            self.width = UNBOUNDED_CHARACTERS
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print objects as rich does; outside of a terminal, tables have no lines."""
+        if not self.is_terminal:
+            for table in objects:
+                if isinstance(table, Table):
+                    table.box, table.pad_edge = None, False
+                    table.expand = False
+        super().print(*objects, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Render a string with its control characters written out."""
@@ -36,6 +55,19 @@ class TextConsole(Console):
         content = data if json is None else json_module.loads(json)
         has_controls = C1_CHARACTERS.search(json_module.dumps(content, ensure_ascii=False)) is not None
         super().print_json(data=content, ensure_ascii=has_controls, **options)
+
+    def on_broken_pipe(self) -> None:
+        """The program that read the output has ended: ask this one to end as a closed terminal does.
+
+        A study then leaves its trials with checkpoints. Without a handler of SIGHUP, raises SystemExit.
+        """
+        self.quiet = True
+        discarded = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(discarded, self.file.fileno())
+        os.close(discarded)
+        if not callable(signal.getsignal(signal.SIGHUP)):
+            raise SystemExit(1)
+        signal.raise_signal(signal.SIGHUP)
 
 
 def show_control_characters(text: str) -> str:

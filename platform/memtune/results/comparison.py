@@ -1,5 +1,6 @@
 """Comparison of a corpus's trials under one protocol, and the champions of all corpora."""
 
+import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,8 @@ class Comparison:
     ideal_perplexity: float | None
     """The validation perplexity no model can beat, where it is known and the trials compare by perplexity."""
     figure_path: Path
-    """The path of the figure, which is not written yet."""
+    """The path of the figure, which is not written yet: one for the corpus, one for each study and for each
+    protocol that was asked for."""
     pages: CorpusPages
     """The same trials in MLflow's pages."""
     other_protocols: tuple[str, ...] = ()
@@ -79,10 +81,15 @@ def compare(
     studies = {row.study for row in kept} if study else set()
     pages = link_corpus(settings.tracking_uri, corpus, chosen, next(iter(studies), None))
     ideal = _read_ideal_perplexity(corpus, settings) if kept[0].objective == "perplexity" else None
-    figure = settings.home / "figures" / f"{corpus}.png"
+    scope = "-".join([corpus, *sorted(studies), *([_make_file_name(chosen)] if protocol else [])])
+    figure = settings.home / "figures" / f"{scope}.png"
     others = tuple(sorted({*labels} - {chosen}))
     accesses = count_test_accesses(settings.tracking_uri, corpus)
     return Comparison(rank_rows(kept), chosen, ideal, figure, pages, others, accesses)
+
+
+def _make_file_name(label: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._]+", "_", label)
 
 
 def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ class LoadedModel:
     rules: TextRules
     """How text becomes tokens of the vocabulary."""
 
-    @property
+    @cached_property
     def reader(self) -> TextReader:
         """Makes token ids of texts by these rules."""
         return TextReader(self.rules, {token: number for number, token in enumerate(self.vocabulary)})
@@ -52,24 +53,31 @@ class GenerationOptions:
     seed: int = 0
 
 
-def load(name: str, *, device: str = "cpu", settings: Settings | None = None) -> LoadedModel:
+def load(
+    name: str, *, device: str = "cpu", settings: Settings | None = None, trust_code: bool = False
+) -> LoadedModel:
     """The model behind `models:/ptb@champion`, `models:/ptb/3`, `STUDY#7` or a run's id.
 
-    A registered version needs no corpus. Raises the errors of `open_model`.
+    A registered version needs no corpus. `trust_code` consents to executing the source of a user's family
+    that is stored with the model. Raises the errors of `open_model`.
     """
     settings = settings or Settings.from_environment()
     if is_trial_name(name):
-        opened = open_model(name, settings, device)
+        opened = open_model(name, settings, device, trust_code=trust_code)
         tokens, rules = tuple(opened.corpus.vocabulary.tokens), find_text_rules(opened.corpus)
         return LoadedModel(name, opened.model.eval(), tokens, opened.config, rules)
     found = load_registered(settings.tracking_uri, name, settings.home / "models")
-    module = load_model(found.folder, str(find_device(device))).eval()
+    module = found.run_with_sources(
+        lambda: load_model(found.folder, str(find_device(device))).eval(), trust_code
+    )
     config = TrialConfig.model_validate(found.card.result.configuration)
     return LoadedModel(found.version.uri, module, found.vocabulary, config, found.rules)
 
 
 def generate(model: LoadedModel, prompt: str, options: GenerationOptions) -> Iterator[str]:
-    """The words that the model writes after a prompt, one by one; `<eos>` ends a sentence.
+    """The tokens that the model writes after a prompt, one by one; `<eos>` ends a sentence.
+
+    `LoadedModel.reader.join` makes a text of them where they are not words.
 
     The same seed gives the same text on the same machine. `<unk>` is never written. Under the protocol
     "sentence" a new sentence starts from the state before any word, as in training. Raises ConfigurationError

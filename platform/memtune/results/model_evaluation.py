@@ -1,12 +1,15 @@
 """Evaluation of registered models and of trials."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from memtune.corpora import Corpus
+from memtune.corpora import Corpus, TextUnits, count_text_units
 from memtune.corpora.batching.protocols import Protocol
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import LanguageModel, Model
+from memtune.results.evaluation.other_texts import read_other_text
+from memtune.results.evaluation.word_log_probabilities import write_word_log_probabilities
 from memtune.results.model_sources import open_model
 from memtune.settings import Settings
 from memtune.tasks import CacheGrid, ContinuousCache, Metrics, tune_cache
@@ -32,6 +35,22 @@ class EvaluationResult:
     """The cache that the model was evaluated with."""
     unit: Literal["tokens", "examples"] = "tokens"
     """What is predicted; a classifier predicts examples, which have no perplexity."""
+    units: TextUnits | None = None
+    """Words and bytes of the text, where every token was predicted once."""
+    corpus: str | None = None
+    """The corpus of the text, where that is not the model's own."""
+
+    @property
+    def text_figures(self) -> dict[str, float]:
+        """The figures that compare over tokenisations: perplexity per word and per byte, bits per byte."""
+        if self.units is None:
+            return {}
+        loss = self.metrics.loss
+        return {
+            "word_perplexity": self.units.compute_word_perplexity(loss),
+            "byte_perplexity": self.units.compute_byte_perplexity(loss),
+            "bits_per_byte": self.units.compute_bits_per_byte(loss),
+        }
 
 
 def evaluate_model(
@@ -40,28 +59,61 @@ def evaluate_model(
     *,
     device: str = "cpu",
     cache: ContinuousCache | CacheGrid | None = None,
+    corpus: str | None = None,
+    words: Path | None = None,
     settings: Settings | None = None,
+    trust_code: bool = False,
 ) -> EvaluationResult:
     """Evaluate a registered version or a trial on a split, under the protocol it was trained with.
+
+    `corpus` names another text of the store, which is read in the model's vocabulary. The log probabilities
+    of the words are written to the Parquet file `words`.
 
     `name` is as in `open_model`: `models:/ptb@champion`, `models:/ptb/3`, `STUDY#7` or a run's id. A network
     may be given a cache, or a grid of which the best cache on the validation split is taken. Each access to
     the test split is recorded, with its figures; those under a cache apart from those without. Raises the
-    errors of `open_model`, and ConfigurationError for a cache on a model without hidden states.
+    errors of `open_model`, which `trust_code` is for, and ConfigurationError for a cache on a model without
+    hidden states.
     """
     settings = settings or Settings.from_environment()
-    opened = open_model(name, settings, device)
-    corpus, config = opened.corpus, opened.config
-    chosen = _choose_cache(cache, opened.model, corpus, config.protocol, device)
+    opened = open_model(name, settings, device, trust_code=trust_code)
+    config = opened.config
+    chosen = _choose_cache(cache, opened.model, opened.corpus, config.protocol, device)
+    if words is not None and chosen is not None:
+        raise ConfigurationError(
+            "the probabilities of words are those without a cache; leave one of them out"
+        )
     opened.record_access(split)
-    metrics = evaluate(opened.model, corpus, config.protocol, split, device, chosen, config.task)
+    text, units = _open_text(opened.corpus, corpus, split, settings)
+    metrics = evaluate(opened.model, text, config.protocol, split, device, chosen, config.task)
+    if words is not None:
+        write_word_log_probabilities(opened.model, text, config.protocol, split, words, device)
+    ideal = text.manifest.ideal.get(split) if text.manifest.ideal and corpus is None else None
+    result = EvaluationResult(
+        opened.name,
+        config.label,
+        split,
+        metrics,
+        ideal,
+        chosen,
+        config.task.prediction_unit,
+        units if units.tokens == metrics.tokens else None,
+        corpus,
+    )
     if split == "test":
-        figures_name = f"{split}_{chosen.label}" if chosen else split
-        figures = metrics.model_dump(exclude_none=True)
+        parts = (split, chosen.label if chosen else None, corpus)
+        figures_name = "_".join(part for part in parts if part)
+        figures = metrics.model_dump(exclude_none=True) | result.text_figures
         record_evaluation(settings.tracking_uri, opened.run_id, figures_name, figures, opened.version)
-    ideal = corpus.manifest.ideal.get(split) if corpus.manifest.ideal else None
-    unit = config.task.prediction_unit
-    return EvaluationResult(opened.name, config.label, split, metrics, ideal, chosen, unit)
+    return result
+
+
+def _open_text(own: Corpus, name: str | None, split: str, settings: Settings) -> tuple[Corpus, TextUnits]:
+    """The text that is read, in the model's vocabulary, and its size."""
+    if name is None or name == own.name:
+        return own, count_text_units(own, split) if split in own.splits else TextUnits(0, 0, 0)
+    other = read_other_text(own, name, split, settings.corpus_store)
+    return other.corpus, other.units
 
 
 def _choose_cache(

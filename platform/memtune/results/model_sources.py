@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import CheckpointError, CorpusError
 from memtune.models.architecture import Model
+from memtune.plugins import SourceStore, run_with_sources
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.tracking import (
@@ -15,7 +16,14 @@ from memtune.tracking import (
     load_registered,
     record_test_access,
 )
-from memtune.training import TrialConfig, find_device, load_best_model, load_model, read_checkpoint
+from memtune.training import (
+    CheckpointRecord,
+    TrialConfig,
+    find_device,
+    load_best_model,
+    load_model,
+    read_checkpoint,
+)
 
 __all__ = ["SINGLE_TRIALS_FOLDER", "TrainedModel", "open_model"]
 
@@ -45,24 +53,27 @@ class TrainedModel:
             record_test_access(self.tracking_uri, self.experiment, self.run_id)
 
 
-def open_model(name: str, settings: Settings, device: str = "cpu") -> TrainedModel:
+def open_model(
+    name: str, settings: Settings, device: str = "cpu", *, trust_code: bool = False
+) -> TrainedModel:
     """The model behind `models:/ptb@champion`, `models:/ptb/3`, `STUDY#7`, `STUDY#7 seed 1` or a run's id.
 
-    A trial has the weights of its best validation report. Raises TrackingError for an unknown name,
-    CheckpointError for a trial without a readable checkpoint, and CorpusError when the store lacks the corpus
-    or holds another text of that name.
+    A trial has the weights of its best validation report. `trust_code` consents to executing the source of a
+    user's family that is stored with the model. Raises TrackingError for an unknown name, PluginError that
+    names the source without that consent, CheckpointError for a trial without a readable checkpoint, and
+    CorpusError when the store lacks the corpus or holds another text of that name.
     """
-    return (
-        _open_trial(name, settings, device) if is_trial_name(name) else _open_version(name, settings, device)
-    )
+    open_any = _open_trial if is_trial_name(name) else _open_version
+    return open_any(name, settings, device, trust_code)
 
 
-def _open_version(name: str, settings: Settings, device: str) -> TrainedModel:
+def _open_version(name: str, settings: Settings, device: str, trust_code: bool) -> TrainedModel:
     found = load_registered(settings.tracking_uri, name, settings.home / "models")
     version = found.version
+    model = found.run_with_sources(lambda: load_model(found.folder, str(find_device(device))), trust_code)
     return TrainedModel(
         version.uri,
-        load_model(found.folder, str(find_device(device))),
+        model,
         TrialConfig.model_validate(found.card.result.configuration),
         _open_training_corpus(name, version.corpus, version.corpus_digest, settings),
         version.run_id,
@@ -72,13 +83,18 @@ def _open_version(name: str, settings: Settings, device: str) -> TrainedModel:
     )
 
 
-def _open_trial(name: str, settings: Settings, device: str) -> TrainedModel:
+def _open_trial(name: str, settings: Settings, device: str, trust_code: bool) -> TrainedModel:
     run = find_trial_run(settings.tracking_uri, name)
     study = SINGLE_TRIALS_FOLDER if run.study == NO_STUDY else run.study
-    root = f"{settings.studies_folder}/{study}/checkpoints"
+    root = f"{settings.studies_folder}/{study}"
+
+    def open_checkpoint() -> tuple[CheckpointRecord, Model]:
+        with Checkpoints(f"{root}/checkpoints", run.trial).open_newest(run.max_tokens) as folder:
+            model = load_best_model(folder)
+            return read_checkpoint(folder).record, model
+
     try:
-        with Checkpoints(root, run.trial).open_newest(run.max_tokens) as folder:
-            record, model = read_checkpoint(folder).record, load_best_model(folder)
+        record, model = run_with_sources(open_checkpoint, SourceStore(root).read, name, trust_code)
     except CheckpointError as error:
         raise CheckpointError(f"{name} cannot be used: {error}") from None
     corpus = _open_training_corpus(name, record.corpus, record.corpus_digest, settings)

@@ -3,6 +3,7 @@
 from memtune.corpora import Corpus
 from memtune.errors import TrackingError
 from memtune.estimate import Estimate
+from memtune.plugins import list_sources
 from memtune.results.descriptions.registry_descriptions import StudyAnswer, describe_promotion
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
@@ -62,6 +63,7 @@ def register_trial_model(
             scratch,
             corpus.vocabulary.tokens,
             rules=find_text_rules(corpus),
+            sources=list_sources(record.config.model_dump(mode="json")),
             as_champion=as_champion,
         )
     describe_promotion(settings.tracking_uri, corpus, promotion, record.config, answer)

@@ -35,6 +35,7 @@ def ask(
     *,
     device: str = "cpu",
     settings: Settings | None = None,
+    trust_code: bool = False,
 ) -> list[ModelAnswers]:
     """The answers of language models, each named as in `open_model`: `models:/ptb@champion`, `STUDY#7`.
 
@@ -47,7 +48,9 @@ def ask(
     model_answers = []
     for model in models:
         try:
-            model_answers.append(_ask_model(model, questions, task, split, options or {}, device, settings))
+            model_answers.append(
+                _ask_model(model, questions, task, split, options or {}, device, settings, trust_code)
+            )
         except MemtuneError as error:
             if len(models) == 1:
                 raise
@@ -63,8 +66,9 @@ def _ask_model(
     options: dict[str, Any],
     device: str,
     settings: Settings,
+    trust_code: bool,
 ) -> ModelAnswers:
-    opened_model = open_model(uri, settings, device)
+    opened_model = open_model(uri, settings, device, trust_code=trust_code)
     corpus, loaded = opened_model.corpus, opened_model.model
     if questions is not None:
         corpus = open_corpus(f"{corpus.name.partition('+')[0]}+{questions}", settings.corpus_store)

@@ -34,13 +34,15 @@ class MergedPerplexity:
     """The number of words that count as `<unk>`."""
 
 
-def compute_merged_perplexity(model: str, split: str, max_count: int, settings: Settings) -> MergedPerplexity:
+def compute_merged_perplexity(
+    model: str, split: str, max_count: int, settings: Settings, *, trust_code: bool = False
+) -> MergedPerplexity:
     """Evaluate a registered model, words that occur at most `max_count` times in training counted as `<unk>`.
 
     Training counts are those of the sentences that the model's protocol keeps. Raises TrackingError for an
     unknown model or one that is not a neural language model of texts, and CorpusError for a missing corpus.
     """
-    opened = open_model(model, settings)
+    opened = open_model(model, settings, trust_code=trust_code)
     protocol, corpus, language_model = opened.config.protocol, opened.corpus, opened.model.eval()
     if not isinstance(protocol, TextProtocol) or not isinstance(language_model, NeuralLanguageModel):
         raise TrackingError(

@@ -7,12 +7,15 @@ from typing import Any
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import StudyError
+from memtune.model_checks.first_check import check_new_families
+from memtune.plugins import SourceStore, list_sources
 from memtune.results.model_sources import SINGLE_TRIALS_FOLDER
 from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.studies.toml_files import read_toml
+from memtune.studies.toml_files import load_listed_models, read_toml
 from memtune.studies.trial_records import (
+    collect_trial_files,
     collect_trial_parameters,
     describe_trial_run,
     make_corpus_input,
@@ -23,7 +26,7 @@ from memtune.training import AnyTrainer, Progress, Report, TrialConfig, new_trai
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Value, parse
 
-__all__ = ["TrainResult", "TrialFile", "load_trial", "train"]
+__all__ = ["TrainResult", "TrialFile", "load_trial", "parse_trial", "train", "train_trial"]
 
 
 class TrialFile(Value):
@@ -52,18 +55,25 @@ class TrainResult:
 def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialFile:
     """The trial in a TOML file, with `overrides` (corpus, seed) in place of its values.
 
-    Raises StudyError when the file cannot be read or holds a study, ConfigurationError when it has an unknown
-    field.
+    The files of its list `models` are executed. Raises StudyError when the file cannot be read or holds a
+    study, PluginError for a file of `models` that cannot be used, ConfigurationError for an unknown field.
     """
     document = read_toml(path)
     if overrides:
         document.update(overrides)
     if "spaces" in document:
         raise StudyError(f"{path} names search spaces, so it is a study; run: memtune search {path}")
-    named: dict[str, Any] = {name: document.pop(name) for name in ("question", "corpus") if name in document}
-    config = parse(TrialConfig, document, str(path))
-    named["trial"] = config
-    return TrialFile.model_validate(parse(TrialFile, named, str(path)))
+    load_listed_models(document, path)
+    document.pop("models", None)
+    return parse_trial(document, str(path))
+
+
+def parse_trial(document: dict[str, Any], where: str) -> TrialFile:
+    """The trial in the content of a file. Raises ConfigurationError, which begins with `where`."""
+    fields = dict(document)
+    named: dict[str, Any] = {name: fields.pop(name) for name in ("question", "corpus") if name in fields}
+    named["trial"] = parse(TrialConfig, fields, where)
+    return TrialFile.model_validate(parse(TrialFile, named, where))
 
 
 def train(
@@ -83,25 +93,46 @@ def train(
     family. Raises a MemtuneError before training when something that the file names is missing.
     """
     path, settings = Path(path), settings or Settings.from_environment()
-    file = load_trial(path, overrides)
+    return train_trial(
+        load_trial(path, overrides),
+        path.stem,
+        device=device,
+        settings=settings,
+        on_progress=on_progress,
+        on_report=on_report,
+        draw_figures=draw_figures,
+    )
+
+
+def train_trial(
+    file: TrialFile,
+    name: str,
+    *,
+    device: str,
+    settings: Settings,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_report: Callable[[Report], None] | None = None,
+    draw_figures: DrawFigures = lambda name, objective, metrics: {},
+    is_offered: bool = True,
+) -> TrainResult:
+    """Train a configuration as `train` does, recorded under `name`; `is_offered` registers it."""
     corpus = open_corpus(file.corpus, settings.corpus_store)
     check_tracking(settings.tracking_uri)
-    checkpoints = Checkpoints(
-        f"{settings.studies_folder}/{SINGLE_TRIALS_FOLDER}/checkpoints", file.trial.identity(corpus.digest)
-    )
+    check_new_families([file.trial])
+    folder = f"{settings.studies_folder}/{SINGLE_TRIALS_FOLDER}"
+    SourceStore(folder).write(list_sources(file.trial.model_dump(mode="json")))
+    checkpoints = Checkpoints(f"{folder}/checkpoints", file.trial.identity(corpus.digest))
     trainer = checkpoints.restore(corpus, device) or new_trainer(file.trial, corpus, device)
     initial_tokens = trainer.tokens
     with Recorder(settings.tracking_uri, corpus.name, draw_figures=draw_figures) as recorder:
-        _start_run(recorder, path.stem, trainer, corpus, settings)
+        _start_run(recorder, name, trainer, corpus, settings)
         _train_and_record(trainer, checkpoints, recorder, on_progress, on_report)
         promotion = None
-        if trainer.best:
-            wait_for_records(recorder, settings)
+        wait_for_records(recorder, settings)
+        if trainer.best and is_offered:
             promotion = register_trial_model(settings, corpus, NO_STUDY, checkpoints)
     test = trainer.config.task.is_evaluable(corpus, trainer.config.protocol, "test")
-    return TrainResult(
-        path.stem, trainer.identity, trainer.curve, trainer.best, initial_tokens, promotion, test
-    )
+    return TrainResult(name, trainer.identity, trainer.curve, trainer.best, initial_tokens, promotion, test)
 
 
 def _start_run(
@@ -116,7 +147,7 @@ def _start_run(
         make_corpus_input(corpus, settings),
         description=describe_trial_run(config, len(corpus.vocabulary), ""),
     )
-    recorder.log_files(trainer.identity, {"configuration.json": config.model_dump_json(indent=1)})
+    recorder.log_files(trainer.identity, collect_trial_files(config))
     recorder.log_reports(trainer.identity, trainer.curve)
 
 

@@ -2,12 +2,8 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from typing import Literal
 
-import numpy as np
 import torch
-from pydantic import ValidationError
 
 from memtune.errors import CheckpointError, CorpusError, StorageError
 from memtune.estimate import Estimate
@@ -18,6 +14,7 @@ from memtune.results.insight.champion_rule import apply_limits, describe_rule
 from memtune.results.insight.contenders import list_contenders
 from memtune.results.paired_tests import compare_items, compare_seeds
 from memtune.results.promotion import register_trial_model, wait_for_records
+from memtune.results.reporting.stored_costs import read_stored_costs, write_stored_costs
 from memtune.results.selection import Contender, RankedConfiguration, Ranking, rank_trials
 from memtune.search import Outcome
 from memtune.storage.folder import Folder
@@ -28,12 +25,9 @@ from memtune.studies.study_run import Conclusion
 from memtune.tasks import ItemCosts, open_task
 from memtune.tracking import Promotion, Recorder, list_champions, record_conclusion
 from memtune.training import load_best_model, read_checkpoint
-from memtune.values import Value
 
 __all__ = ["conclude_study", "rank_outcomes"]
 
-ITEM_COSTS_FILE = "valid_costs.json"
-"""The costs of the validation split's items, beside a trial's checkpoints."""
 DEFAULT_BASELINE = "lstm"
 MAX_TAGGED = 20
 """Configurations whose runs are tagged with their rank: each run takes a request."""
@@ -171,29 +165,14 @@ def _find_rivals(study: ResolvedStudy, ranking: Ranking) -> dict[str, RankedConf
     return {role: rival for role, rival in rivals.items() if rival is not None}
 
 
-class _StoredCosts(Value):
-    """The content of ITEM_COSTS_FILE."""
-
-    unit: Literal["sentences", "questions", "examples"]
-    trial_cost: float
-    """The cost of the weights that the items were evaluated with."""
-    costs: list[float]
-    counts: list[int]
-
-
 def _load_item_costs(study: ResolvedStudy, trial: Contender) -> ItemCosts:
     """The costs of the validation split's items under a trial's best weights, computed once."""
     folder = Folder.open(study.checkpoint_root) / trial.identity
     cost = min(trial.curve.values())
-    with suppress(ValidationError):
-        stored = _StoredCosts.model_validate(folder.read_json(ITEM_COSTS_FILE))
-        if stored.trial_cost == cost:
-            return ItemCosts(stored.unit, np.array(stored.costs), np.array(stored.counts))
+    if stored := read_stored_costs(folder, cost):
+        return stored
     found = _compute_item_costs(study, trial)
-    content = _StoredCosts(
-        unit=found.unit, trial_cost=cost, costs=found.costs_I.tolist(), counts=found.counts_I.tolist()
-    )
-    folder.write_json(ITEM_COSTS_FILE, content.model_dump())
+    write_stored_costs(folder, cost, found)
     return found
 
 

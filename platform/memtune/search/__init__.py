@@ -6,7 +6,14 @@ from memtune.search.objectives import DEFAULT_OBJECTIVES, SIZE_UNITS, ObjectiveN
 from memtune.search.outage_buffer import StorageUnavailableError
 from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.proposals import Proposals
-from memtune.search.samplers import MULTI_OBJECTIVE_KINDS, MultiObjective, SamplerConfig, check_sampler
+from memtune.search.samplers import (
+    MULTI_OBJECTIVE_KINDS,
+    SAMPLERS,
+    MultiObjective,
+    SamplerConfig,
+    SamplerRequest,
+    check_sampler,
+)
 from memtune.search.study_lease import Holder, Lease
 from memtune.search.study_reader import REPEATS_SUFFIX, StoredStudy, StudyReader
 
@@ -15,6 +22,7 @@ __all__ = [
     "MULTI_OBJECTIVE_KINDS",
     "REPEATS_SUFFIX",
     "RULES",
+    "SAMPLERS",
     "SIZE_UNITS",
     "AnyEarlyStopping",
     "EarlyStopping",
@@ -28,6 +36,7 @@ __all__ = [
     "Proposals",
     "Rule",
     "SamplerConfig",
+    "SamplerRequest",
     "StorageUnavailableError",
     "StoredStudy",
     "StudyReader",

@@ -1,5 +1,6 @@
 """Opens a study's database: a sqlite file, a PostgreSQL database, or a journal file."""
 
+import re
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,7 +42,8 @@ def open_study_database(url: str) -> optuna.storages.BaseStorage:
     """
     try:
         if url.startswith(JOURNAL_PREFIX):
-            return _open_journal(Path(url.removeprefix(JOURNAL_PREFIX)))
+            # POSIX gives two leading slashes a meaning of their own; journal:////FILE names /FILE.
+            return _open_journal(Path(re.sub("^//+", "/", url.removeprefix(JOURNAL_PREFIX))))
         if url.startswith(SQLITE_PREFIX):
             _make_parent_folder(Path(url.removeprefix(SQLITE_PREFIX)))
             return _open_database(url, {"connect_args": {"timeout": LOCK_TIMEOUT_SECONDS}})

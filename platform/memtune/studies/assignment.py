@@ -1,11 +1,14 @@
 """The assignment of a trial to a worker, and the worker's trainer: new, or from the newest checkpoint."""
 
 import socket
+from typing import Annotated, Any
 
 import torch
+from pydantic import BeforeValidator
 
 from memtune.corpora import Corpus, open_corpus
-from memtune.errors import CorpusError, StorageError, WorkerError
+from memtune.errors import CorpusError, PluginError, StorageError, WorkerError
+from memtune.plugins import PluginSource, load_sources
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.gpu_share import compute_tensor_fraction
 from memtune.training import AnyTrainer, TrialConfig, measure_available_bytes, new_trainer
@@ -15,12 +18,19 @@ from memtune.values import Value
 __all__ = ["Assignment", "restore_or_create_trainer"]
 
 
+def _dump_config(config: object) -> object:
+    return config.model_dump(mode="json") if isinstance(config, TrialConfig) else config
+
+
 class Assignment(Value):
     """A trial's configuration, and the places of its corpus and checkpoints."""
 
     number: int
     identity: str
-    config: TrialConfig
+    config: Annotated[dict[str, Any], BeforeValidator(_dump_config)]
+    """The trial's configuration as plain values: the worker makes a TrialConfig once it has the sources."""
+    sources: tuple[PluginSource, ...] = ()
+    """The sources of the families and other plug-ins that the configuration needs."""
     corpus: str
     corpus_digest: str
     corpus_store: str
@@ -32,6 +42,14 @@ class Assignment(Value):
     checkpoint_seconds: float = 600.0
     """Seconds between two checkpoints where reports are further apart."""
 
+    def open_config(self) -> TrialConfig:
+        """The trial's configuration, after loading the sources that it needs.
+
+        Raises PluginError for a source that cannot be loaded on this machine.
+        """
+        load_sources(self.sources)
+        return TrialConfig.model_validate(self.config)
+
 
 def restore_or_create_trainer(
     assignment: Assignment, checkpoints: Checkpoints, meter: UsageMeter | None = None
@@ -39,8 +57,9 @@ def restore_or_create_trainer(
     """The trainer of an assignment: from its newest checkpoint, or new.
 
     Raises WorkerError for a fault of this worker: a corpus or a storage that cannot be read from this node or
-    has other content, or a GPU that is not visible. Raises CheckpointError when all checkpoints are damaged
-    or missing. The tensors of a worker with a share of a GPU stay within that share.
+    has other content, a GPU that is not visible, or a user's family that cannot be imported there. Raises
+    CheckpointError when all checkpoints are damaged or missing. The tensors of a worker with a share of a GPU
+    stay within that share.
     """
     try:
         if assignment.device == "cuda" and not torch.cuda.is_available():
@@ -52,11 +71,12 @@ def restore_or_create_trainer(
             fraction = compute_tensor_fraction(assignment.gpus, measure_available_bytes(torch.device("cuda")))
             torch.cuda.set_per_process_memory_fraction(fraction)
         torch.set_num_threads(assignment.threads)
+        config = assignment.open_config()
         corpus = _open_assigned_corpus(assignment)
         found = checkpoints.restore(corpus, assignment.device, meter)
-    except (CorpusError, StorageError, WorkerError) as error:
+    except (CorpusError, PluginError, StorageError, WorkerError) as error:
         raise WorkerError(f"on {socket.gethostname()}: {error}") from error
-    return found or new_trainer(assignment.config, corpus, assignment.device, meter)
+    return found or new_trainer(config, corpus, assignment.device, meter)
 
 
 def _open_assigned_corpus(assignment: Assignment) -> Corpus:

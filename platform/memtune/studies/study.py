@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -13,10 +13,13 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import ConfigurationError, StudyError, did_you_mean
+from memtune.model_checks.first_check import check_new_families
 from memtune.models import MODELS
+from memtune.plugins import PluginSource, SourceStore, find_installed_file, load_plugin_files
 from memtune.search import (
     MULTI_OBJECTIVE_KINDS,
     REPEATS_SUFFIX,
+    SAMPLERS,
     AnyEarlyStopping,
     MultiObjective,
     ObjectiveName,
@@ -47,7 +50,7 @@ from memtune.spaces import (
 from memtune.storage.folder import Folder
 from memtune.studies.gpu_share import compute_gpu_bytes, compute_gpu_share
 from memtune.studies.study_terms import TERMS_FILE, Budget, ChampionLimits, Prices, Repeats, Resources
-from memtune.studies.toml_files import read_toml
+from memtune.studies.toml_files import load_listed_models, read_toml
 from memtune.tasks import AnyTask, open_task
 from memtune.training import (
     MemoryEstimate,
@@ -77,6 +80,8 @@ SOURCE_ROOT = Path(__file__).parents[3]
 
 BUDGET_SAMPLES = 200
 GPU_REQUEST_SAMPLES = 32
+FAMILY_SAMPLES = 32
+"""Samples among which each family of the study is met."""
 
 
 def _flatten_point(point: object) -> object:
@@ -99,6 +104,10 @@ class Study(Value):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     corpus: str
     spaces: tuple[str, ...] = Field(min_length=1)
+    models: tuple[str, ...] = Field(
+        default=(),
+        description="Python files with model families, relative to the study; their spaces stand beside them",
+    )
     task: dict[str, Any] = Field(default_factory=dict)
     model: dict[str, Any] = Field(default_factory=dict)
     protocol: dict[str, Any] = Field(default_factory=dict)
@@ -167,7 +176,7 @@ class Study(Value):
 
         A field that no family of the study has is kept, so that the space's check reports it.
         """
-        own, others = MODELS.get(family or ""), [MODELS[name] for name in families if name in MODELS]
+        own, others = MODELS.get(family or ""), [MODELS[name] for name in families if name and name in MODELS]
         if own is None:
             return self._build_entries(self.model, self.training)
         beside_networks = not own.is_trained_by_gradient and any(
@@ -200,6 +209,8 @@ class ResolvedStudy:
     space: Space
     corpus: Corpus
     settings: Settings
+    sources: tuple[PluginSource, ...] = ()
+    """The sources of the families that are not built in."""
 
     @property
     def trial_tokens(self) -> int:
@@ -286,9 +297,10 @@ class ResolvedStudy:
         return points + other
 
     def store_terms(self) -> None:
-        """Write the study's terms beside its checkpoints, for commands that have no study file."""
+        """Write terms and sources of the study beside its checkpoints, for commands without a study file."""
         folder = Folder.open(f"{self.settings.studies_folder}/{self.id}")
         folder.write_json(TERMS_FILE, self.study.model_dump(mode="json"))
+        SourceStore(str(folder)).write(self.sources)
 
     def make_early_stopping_rule(self) -> Rule:
         """The study's early-stopping rule without trials."""
@@ -303,12 +315,17 @@ class ResolvedStudy:
         """The name and a digest: the same terms on the same corpus are the same study on every machine.
 
         Budgets, prices, resources, repeats and the rule for the champion may change between runs of one study
-        and are left out. The value as only objective is left out too, as in studies of earlier versions.
+        and are left out. The value as only objective is left out too, as in studies of earlier versions. The
+        paths of model files are left out: the space holds the digests of their content.
         """
         changeable = {"budget", "prices", "resources", "repeats", "baseline", "champion", "name", "question"}
-        terms = self.study.model_dump(mode="json", exclude=changeable)
+        terms = self.study.model_dump(mode="json", exclude={*changeable, "models"})
         if self.study.objectives == ("value",):
             del terms["objectives"]
+        if not self.study.sampler.options:
+            del terms["sampler"]["options"]
+        if source := SAMPLERS.get_source(self.study.sampler.kind):
+            terms["sampler"]["source"] = source.digest
         return f"{self.study.name}-{digest(terms, self.space.describe(), self.corpus.digest)[:8]}"
 
     def compute_average_gpus(self, gpu_bytes: int | None) -> float:
@@ -415,8 +432,9 @@ def make_trial_config(sampled: Mapping[str, Any]) -> TrialConfig:
 def load_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
     """The study in a TOML file; `overrides` has values by dotted name that replace the file's.
 
-    Raises StudyError when the file cannot be read and ConfigurationError when a value is not valid; both name
-    the file.
+    The files of `models` are executed: they define the families and rules that the study may name. Raises
+    StudyError when the file cannot be read, PluginError for a file of `models` that cannot be used, and
+    ConfigurationError when a value is not valid; all name the file.
     """
     document = read_toml(path)
     model = document.get("model")
@@ -428,6 +446,7 @@ def load_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
         entries = document.setdefault(section, {}) if section else document
         if isinstance(entries, dict):  # the schema refuses any other value and names it
             entries[key] = value
+    load_listed_models(document, path)
     return Study.model_validate(parse(Study, document, str(path)))
 
 
@@ -437,6 +456,7 @@ def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy
     Spaces are searched beside the study file and in the `search_spaces` folders of the folders above it and
     of the working folder. Raises CorpusError, SpaceError or StudyError.
     """
+    sources = load_plugin_files(study.models, path)
     corpus = open_corpus(study.corpus, settings.corpus_store)
     spaces = check_spaces(path, study, len(corpus.vocabulary))
     families = [space.family for space in spaces if space.family]
@@ -445,12 +465,16 @@ def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy
             f'{path}: baseline = "{study.baseline}" is no family of the study; '
             f"{did_you_mean(study.baseline, families)}"
         )
-    resolved = ResolvedStudy(study, combine_spaces(spaces), corpus, settings)
+    sources = tuple(
+        {source.digest: source for source in (*sources, *_list_family_sources(families))}.values()
+    )
+    resolved = ResolvedStudy(study, combine_spaces(spaces), corpus, settings, sources)
     check_sampler(study.sampler, resolved.space)
     _check_objectives_vary(path, resolved, families)
     resolved.list_initial_points()
     resolved.open_task()
     resolved.check_budget()
+    check_new_families(resolved.sample(RandomChooser(seed)) for seed in range(FAMILY_SAMPLES))
     if problem := study.early_stopping.get_problem(resolved.trial_tokens):
         raise StudyError(f"{path}: {problem}")
     return resolved
@@ -476,11 +500,13 @@ def _check_objectives_vary(path: Path, resolved: ResolvedStudy, families: Collec
 
 def check_spaces(path: Path, study: Study, vocabulary_size: int) -> list[Space]:
     """The checked spaces of a study, with its constants. Raises SpaceError or StudyError."""
-    found = [space for name in study.spaces for space in load_spaces(find_space(name, path))]
+    folders = [(path.parent / name).parent for name in study.models]
+    found = [space for name in study.spaces for space in load_spaces(find_space(name, path, folders))]
     families = {space.family for space in found}
     spaces = [
         override_space(space, study.select_entries(space.family, families), str(path)) for space in found
     ]
+    spaces = [_add_source(space) for space in spaces]
     for space in spaces:
         check_space(
             space,
@@ -491,17 +517,35 @@ def check_spaces(path: Path, study: Study, vocabulary_size: int) -> list[Space]:
     return spaces
 
 
-def find_space(name: str, study: Path) -> Path:
-    """The file of a space named in a study: a path ending in .toml, or a name in a `search_spaces` folder.
+def _add_source(space: Space) -> Space:
+    """The space of a user's family with the digest of its source, which then is part of every trial."""
+    source = MODELS.get_source(space.family) if space.family and space.family in MODELS else None
+    return space if source is None else override_space(space, {"model": {"source": source.digest}})
 
-    Raises StudyError that names the searched folders.
+
+def _list_family_sources(families: Iterable[str]) -> list[PluginSource]:
+    found = [MODELS.get_source(family) for family in families if family in MODELS]
+    return [source for source in found if source is not None]
+
+
+def find_space(name: str, study: Path, model_folders: Iterable[Path] = ()) -> Path:
+    """The file of a space named in a study.
+
+    It is a path ending in .toml, or a name: a file beside a model file of the study (in `model_folders`), in
+    a `search_spaces` folder, or beside the module of an installed family. Raises StudyError that names the
+    searched folders.
     """
     if name.endswith(".toml"):
         return study.parent / name
+    for folder in dict.fromkeys(model_folders):
+        if os.path.isfile(folder / f"{name}.toml") and os.path.isfile(folder / f"{name}.py"):
+            return folder / f"{name}.toml"
     folders = [folder / "search_spaces" for folder in (*study.absolute().parents, Path.cwd(), SOURCE_ROOT)]
     for folder in folders:
         if os.path.isfile(folder / f"{name}.toml"):  # False also for a name that no file can have
             return folder / f"{name}.toml"
+    if (installed := find_installed_file(MODELS, name, f"{name}.toml")) is not None:
+        return installed
     known = {file.stem for folder in folders for file in folder.glob("*.toml")}
     raise StudyError(
         f'{study}: no search space "{name}"; {did_you_mean(name, known)}; searched every folder named '

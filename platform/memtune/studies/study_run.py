@@ -13,6 +13,7 @@ import torch
 
 from memtune.errors import StudyError
 from memtune.number_format import format_count
+from memtune.plugins import list_sources
 from memtune.search import Lease, Outcome, Proposals, Rule
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
@@ -46,6 +47,10 @@ class TrialPhase:
     ideal_perplexity: float | None
     searched_fields: Sequence[str]
     names: TrialNames = field(default_factory=TrialNames)
+    earlier: Sequence[Outcome] = ()
+    """The trials of the phase that earlier drivers have started."""
+    find_seconds_left: Callable[[], float | None] = lambda: None
+    """Returns the seconds that are left of the study's time budget; None without one."""
 
 
 @dataclass(frozen=True)
@@ -316,6 +321,7 @@ class _StudyRun:
         count_spending: Watcher,
     ) -> list[Trial]:
         """Run trials up to the phase's budget; return those left open."""
+        phase = replace(phase, earlier=proposals.list_outcomes(), find_seconds_left=self._find_seconds_left)
         with self._hooks.watch(phase) as display:
             watchers = [display, self._clock.tick, count_spending]
             director = Director(proposals, records, phase.max_trials, rule, watchers)
@@ -328,6 +334,10 @@ class _StudyRun:
             if open_trials or not director.is_finished:
                 self._spent_budget = self._budget.find_spent()
             return open_trials
+
+    def _find_seconds_left(self) -> float | None:
+        budget = self._study.budget.time
+        return None if budget is None else budget - self._clock.spent_seconds
 
     def _make_trial_run(self, director: Director) -> TrialRun:
         return TrialRun(
@@ -368,6 +378,7 @@ class _StudyRun:
             number=trial.proposal.number,
             identity=trial.proposal.identity,
             config=trial.config,
+            sources=list_sources(trial.config.model_dump(mode="json")),
             corpus=resolved.corpus.name,
             corpus_digest=resolved.corpus.digest,
             corpus_store=resolved.settings.corpus_store,

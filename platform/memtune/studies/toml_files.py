@@ -1,13 +1,16 @@
 """TOML files of trials and studies, read before the imports that take seconds."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memtune.errors import StudyError, did_you_mean
 from memtune.toml_text import parse_toml, read_toml_text
 
-__all__ = ["check_document", "read_toml"]
+if TYPE_CHECKING:
+    from memtune.plugins import PluginSource
+
+__all__ = ["check_document", "load_listed_models", "read_toml"]
 
 
 def check_document(path: Path, required_names: Collection[str]) -> None:
@@ -29,3 +32,19 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise StudyError(f"cannot read {path}: {error}") from None
     except ValueError as error:
         raise StudyError(f"{path} is not TOML: {error}") from None
+
+
+def load_listed_models(document: Mapping[str, Any], path: Path) -> "tuple[PluginSource, ...]":
+    """Execute the Python files in the list `models` of a study or a trial, by paths relative to its file.
+
+    Raises StudyError for anything but a list of names, and the errors of `load_plugin_file`.
+    """
+    names = document.get("models", ())
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise StudyError(
+            f'{path}: models must be a list of Python files, such as ["my_memory.py"], got {names!r}'
+        )
+    # Imported here: `check_document` runs before imports that take seconds.
+    from memtune.plugins import load_plugin_files
+
+    return load_plugin_files(names, path)

@@ -9,6 +9,7 @@ from typing import Any
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
 from memtune.number_format import format_count
+from memtune.plugins import list_sources
 from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
@@ -29,6 +30,7 @@ from memtune.values import flatten
 
 __all__ = [
     "StudyRecords",
+    "collect_trial_files",
     "collect_trial_parameters",
     "describe_trial_run",
     "make_corpus_input",
@@ -132,7 +134,7 @@ class StudyRecords:
                 config, len(corpus.vocabulary), f"{self._resolved.id}{name}", self._resolved.searched_fields
             ),
         )
-        self._recorder.log_files(identity, {"configuration.json": config.model_dump_json(indent=1)})
+        self._recorder.log_files(identity, collect_trial_files(config))
 
     def report(self, trial: Trial, reports: Sequence[Report]) -> None:
         """Record new reports, and the study's progress where one of them is the study's best."""
@@ -228,6 +230,15 @@ def make_reports(costs: Mapping[int, float], objective: str) -> list[dict[str, f
         {"tokens": tokens, "valid_loss": cost, "valid_perplexity": math.exp(cost)}
         for tokens, cost in costs.items()
     ]
+
+
+def collect_trial_files(config: TrialConfig) -> dict[str, bytes | str | Path]:
+    """The artifacts of a trial: its configuration, and the source of what is not built in."""
+    configuration = config.model_dump(mode="json")
+    files: dict[str, bytes | str | Path] = {"configuration.json": config.model_dump_json(indent=1)}
+    for source in list_sources(configuration):
+        files |= {f"source/{name}": text for name, text in source.files.items()}
+    return files
 
 
 def collect_trial_parameters(config: TrialConfig, vocabulary_size: int) -> dict[str, Any]:

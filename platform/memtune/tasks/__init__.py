@@ -1,14 +1,13 @@
 """Tasks: each defines its data, its head, its loss, its metrics and its objective."""
 
-from typing import Annotated, get_args
+from typing import Annotated
 
-from pydantic import Field
-
+from memtune.plugins import ConfigRegistry
 from memtune.tasks.agreement import Agreement, AgreementConfig
 from memtune.tasks.completion import Completion, CompletionConfig
 from memtune.tasks.continuous_cache import CacheGrid, ContinuousCache, evaluate_with_cache, tune_cache
 from memtune.tasks.inference import InferenceConfig
-from memtune.tasks.item_costs import ItemCosts
+from memtune.tasks.item_costs import ItemCosts, compute_token_nats
 from memtune.tasks.language_modelling import LanguageModelling, LanguageModellingConfig, perplexity
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig
 from memtune.tasks.sentiment import SentimentConfig
@@ -41,6 +40,7 @@ __all__ = [
     "TaskConfig",
     "TreeLanguageModelling",
     "build_model",
+    "compute_token_nats",
     "evaluate_with_cache",
     "nats_by_sentence",
     "open_task",
@@ -48,14 +48,18 @@ __all__ = [
     "tune_cache",
 ]
 
-QuestionConfigUnion = CompletionConfig | AgreementConfig
-TaskConfigUnion = LanguageModellingConfig | QuestionConfigUnion | SentimentConfig | InferenceConfig
-AnyTaskConfig = Annotated[TaskConfigUnion, Field(discriminator="kind")]
-TASKS: dict[str, type[TaskConfig]] = {
-    config.model_fields["kind"].default: config for config in get_args(TaskConfigUnion)
-}
+QUESTION_CONFIGS: tuple[type[QuestionTaskConfig], ...] = (CompletionConfig, AgreementConfig)
+TASKS: ConfigRegistry[TaskConfig] = ConfigRegistry(
+    "task",
+    "memtune.tasks",
+    "kind",
+    TaskConfig,  # type: ignore[type-abstract]
+    (LanguageModellingConfig, *QUESTION_CONFIGS, SentimentConfig, InferenceConfig),
+)
 """Task kind -> its configuration."""
+AnyTaskConfig = Annotated[TaskConfig, TASKS]
+"""The configuration of a task of the registry, chosen by `kind`."""
 QUESTION_TASKS: dict[str, type[QuestionTaskConfig]] = {
-    config.model_fields["kind"].default: config for config in get_args(QuestionConfigUnion)
+    config.model_fields["kind"].default: config for config in QUESTION_CONFIGS
 }
 """Kind -> configuration of the tasks in which a language model answers questions."""

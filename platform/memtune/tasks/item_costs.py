@@ -14,7 +14,7 @@ from memtune.corpora.batching.protocols import Plan
 from memtune.corpora.batching.treebank import BOUNDARY
 from memtune.models.architecture import LanguageModel, RecurrentState
 
-__all__ = ["ItemCosts", "compute_sentence_costs"]
+__all__ = ["ItemCosts", "compute_sentence_costs", "compute_token_nats"]
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,20 @@ class ItemCosts:
         return float(self.costs_I.sum() / self.counts_I.sum())
 
 
-@torch.inference_mode()
 def compute_sentence_costs(model: LanguageModel, plan: Plan, device: str | torch.device) -> ItemCosts:
     """Nats of each sentence of a plan in the order of the text; `<eos>` is the last word of a sentence."""
+    words_N, nats_N = compute_token_nats(model, plan, device)
+    is_end_N = words_N == BOUNDARY
+    starts_I = np.concatenate(([0], np.flatnonzero(is_end_N)[:-1] + 1))
+    lengths_I = np.diff(np.append(starts_I, len(is_end_N)))
+    return ItemCosts("sentences", np.add.reduceat(nats_N, starts_I), lengths_I)
+
+
+@torch.inference_mode()
+def compute_token_nats(
+    model: LanguageModel, plan: Plan, device: str | torch.device
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The predicted tokens of a plan in the order of the text, (N,), and the nats of each, (N,)."""
     place, training = torch.device(device), model.training
     state: RecurrentState = {}
     words: list[NDArray[np.int64]] = []
@@ -51,7 +62,4 @@ def compute_sentence_costs(model: LanguageModel, plan: Plan, device: str | torch
         words.append(targets_N.cpu().numpy())
         nats.append(nats_N1[:, 0].double().cpu().numpy())
     model.train(training)
-    is_end_N = np.concatenate(words) == BOUNDARY
-    starts_I = np.concatenate(([0], np.flatnonzero(is_end_N)[:-1] + 1))
-    lengths_I = np.diff(np.append(starts_I, len(is_end_N)))
-    return ItemCosts("sentences", np.add.reduceat(np.concatenate(nats), starts_I), lengths_I)
+    return np.concatenate(words), np.concatenate(nats)

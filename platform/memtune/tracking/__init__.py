@@ -3,9 +3,14 @@
 The only package that imports MLflow. It does so on first use.
 """
 
+from memtune.tracking.code_version import read_code_version
 from memtune.tracking.mlflow_connection import check_tracking, is_server, sqlite_uri
 from memtune.tracking.mlflow_ui import ServedPages, serve_pages
-from memtune.tracking.registry.evaluation_records import record_evaluation
+from memtune.tracking.registry.evaluation_records import (
+    RecordedEvaluation,
+    find_evaluation,
+    record_evaluation,
+)
 from memtune.tracking.registry.model_package import ModelCard, ModelResult
 from memtune.tracking.registry.model_registry import Promotion, register_if_better
 from memtune.tracking.registry.model_versions import (
@@ -39,6 +44,7 @@ __all__ = [
     "ModelCard",
     "ModelResult",
     "Promotion",
+    "RecordedEvaluation",
     "Recorder",
     "RegisteredVersion",
     "ServedPages",
@@ -51,6 +57,7 @@ __all__ = [
     "delete_study_runs",
     "describe_registered",
     "find_champion",
+    "find_evaluation",
     "find_text_rules",
     "find_trial_run",
     "find_varying_parameters",
@@ -60,6 +67,7 @@ __all__ = [
     "link_corpus",
     "list_champions",
     "load_registered",
+    "read_code_version",
     "read_leaderboard",
     "record_conclusion",
     "record_evaluation",

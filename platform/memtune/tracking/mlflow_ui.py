@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from memtune.errors import TrackingError
+from memtune.stop_signals import interrupt_on_stop_signals
 from memtune.tracking.compatibility import OLD_IMPORT_WARNINGS, build_server_environment
 from memtune.tracking.mlflow_connection import check_sqlite_file, is_server, sqlite_path
 from memtune.tracking.ui_server import LISTENING_FD_VARIABLE, TOKEN_VARIABLE
@@ -22,6 +21,8 @@ __all__ = ["ServedPages", "serve_pages", "start_server"]
 
 ADDRESS_FILE = "ui-address.txt"
 TOKEN_BYTES = 32
+END_SECONDS = 10.0
+"""Seconds in which the server closes the connections of browsers."""
 
 
 @dataclass(frozen=True)
@@ -50,24 +51,33 @@ class ServedPages:
 def serve_pages(tracking_uri: str, port: int = 5000) -> Iterator[ServedPages]:
     """Serve MLflow's pages over a store in a file on http://127.0.0.1:<port> while the context lasts.
 
-    Every request needs the token. The server ends with the context, also when this process receives SIGTERM.
+    Every request needs the token. The server ends with the context, also when this process receives SIGTERM,
+    or SIGHUP because its terminal was closed.
     Raises TrackingError for a server's URI, for a store that does not exist, and for a port in use.
     """
     database = require_database(tracking_uri)
     token = secrets.token_urlsafe(TOKEN_BYTES)
     server = start_server(tracking_uri, port, token)
-    previous_handler = signal.signal(signal.SIGTERM, _raise_interrupt)
     pages = ServedPages(server, f"http://127.0.0.1:{port}", token, database.parent / ADDRESS_FILE)
     try:
-        _write_private(pages.address_file, pages.address + "\n")
-        yield pages
+        with interrupt_on_stop_signals():
+            _write_private(pages.address_file, pages.address + "\n")
+            yield pages
     finally:
-        signal.signal(signal.SIGTERM, previous_handler)
         with suppress(OSError):
             pages.address_file.unlink()
-        with suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGTERM)
-        server.wait()
+        _end_group(server)
+
+
+def _end_group(server: "subprocess.Popen[bytes]") -> None:
+    """End the server's process group; kill it where it takes longer than `END_SECONDS`."""
+    with suppress(ProcessLookupError):
+        os.killpg(server.pid, signal.SIGTERM)
+        try:
+            server.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+    server.wait()
 
 
 def start_server(tracking_uri: str, port: int, token: str) -> "subprocess.Popen[bytes]":
@@ -122,7 +132,3 @@ def _write_private(path: Path, text: str) -> None:
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
         file.write(text)
-
-
-def _raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
@@ -26,6 +25,7 @@ from memtune.corpora.store.corpus import Corpus
 from memtune.errors import CheckpointError
 from memtune.models.architecture import Model
 from memtune.tasks import build_model
+from memtune.training.devices import describe_environment
 from memtune.training.loop.epoch_batches import Position
 from memtune.training.loop.report_interval import IntervalRecord
 from memtune.training.trial_config import TrialConfig
@@ -77,6 +77,7 @@ class CheckpointRecord(Value):
     curve: tuple[Report, ...]
     scaler: dict[str, float] | None
     versions: dict[str, str]
+    """Of the worker that wrote it, and its machine; earlier checkpoints name torch alone."""
     seconds: float | None = None
     """Seconds of training and evaluation so far; None in schema 1 and for models that count."""
     interval: IntervalRecord | None = None
@@ -130,7 +131,7 @@ def make_record(
         position=position,
         curve=tuple(curve),
         scaler=scaler,
-        versions={"torch": torch.__version__},
+        versions=describe_environment(),
         seconds=seconds,
         interval=interval,
         usage=usage,

@@ -1,10 +1,17 @@
 """The torch device of a name."""
 
+import os
+import platform
+import re
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
 import torch
 
 from memtune.errors import ConfigurationError
 
-__all__ = ["find_device", "has_bfloat16_instructions"]
+__all__ = ["describe_environment", "find_device", "has_bfloat16_instructions"]
 
 
 def find_device(name: str) -> torch.device:
@@ -27,3 +34,31 @@ def has_bfloat16_instructions() -> bool:
     """
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
+
+
+@cache
+def describe_environment() -> dict[str, str]:
+    """The versions and the machine of this process: what a result may depend on beside its configuration."""
+    try:
+        release = version("memtune")
+    except PackageNotFoundError:
+        release = "unreleased"
+    found = {
+        "memtune": release,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": f"{_read_processor_name()}, {os.cpu_count()} cores",
+    }
+    if torch.cuda.is_available():
+        found["GPU"] = torch.cuda.get_device_name()
+    return found
+
+
+def _read_processor_name() -> str:
+    """Such as `Intel(R) Xeon(R) Platinum 8481C CPU`; the architecture where the system does not tell."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()

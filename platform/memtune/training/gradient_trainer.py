@@ -17,7 +17,7 @@ from torch import Tensor
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import CheckpointError
 from memtune.models.architecture import Model
-from memtune.tasks import Metrics, build_model, open_task, perplexity
+from memtune.tasks import Metrics, open_task, perplexity
 from memtune.training import memory_footprint
 from memtune.training.checkpoint import (
     Checkpoint,
@@ -38,6 +38,7 @@ from memtune.training.loop.training_session import TrainingSession
 from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_curve import TrialCurve
+from memtune.training.trial_model import build_trial_model
 from memtune.training.trial_report import Progress, Report
 from memtune.training.weight_files import copy_weights, load_weights
 from memtune.trial_state import StopReason, TrialEnd
@@ -67,11 +68,11 @@ class GradientTrainer:
         self._session = TrainingSession(RandomStates(config.seed, self.device))
         self._kernels = select_backend().kernels if self.device.type == "cpu" else None
         with memory_footprint.explain_memory_errors(config, corpus, self.device):
-            built = build_model(config.task, config.model, len(corpus.vocabulary), config.seed)
+            built, rate_scales = build_trial_model(config, len(corpus.vocabulary))
             self._task.initialise_model(built)
             self.model: Model = built.to(self.device)
             self._loop = TrainingLoop(
-                config.gradient_training, self._task, self.model, config.seed, self.device
+                config.gradient_training, self._task, self.model, config.seed, self.device, rate_scales
             )
         self._budget_tokens = config.gradient_training.tokens or ceil(
             (config.gradient_training.epochs or 0) * self._loop.batches.epoch_tokens

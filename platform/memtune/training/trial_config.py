@@ -42,6 +42,9 @@ class TrainingConfig(Value):
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """Precision of the operands of matrix products in training; sums, loss, softmax, weights and evaluations
     use float32. bfloat16 needs a GPU, or a processor with AMX-BF16 or AVX512-BF16; float16 needs a GPU."""
+    base_width: int | None = Field(None, ge=1)
+    """Width at which the learning rate was found: other widths scale initial values and rates by muP (Yang et
+    al. 2021). None uses the rate as it is. Needs Adam or AdamW, and a softmax that is not tied."""
     compile: bool = False
     """Whether torch.compile compiles the model's body; needs a GPU."""
 
@@ -65,6 +68,8 @@ class TrialConfig(Value):
 
     @model_validator(mode="after")
     def _networks_are_trained(self) -> Self:
+        if not self.model.is_loaded:
+            return self
         is_gradient_trial = self.model.is_trained_by_gradient
         if not is_gradient_trial and self.training is not None:
             raise ValueError(f'family = "{self.model.family}" counts; leave [training] out')
@@ -76,7 +81,7 @@ class TrialConfig(Value):
 
     @model_validator(mode="after")
     def _trees_are_read(self) -> Self:
-        if isinstance(self.protocol, TreeProtocol) and not self.model.reads_trees:
+        if isinstance(self.protocol, TreeProtocol) and self.model.is_loaded and not self.model.reads_trees:
             readers = ", ".join(f'"{family}"' for family, config in MODELS.items() if config.reads_trees)
             raise ValueError(
                 f'protocol.kind = "tree" needs a family that reads trees, not "{self.model.family}"; use '
@@ -92,6 +97,28 @@ class TrialConfig(Value):
                 'set protocol.kind = "sentence"'
             )
         return self
+
+    @model_validator(mode="after")
+    def _width_can_be_scaled(self) -> Self:
+        if self.training is None or self.training.base_width is None or not self.model.is_loaded:
+            return self
+        optimiser = self.training.optimiser
+        if not optimiser.has_width_scaling:
+            raise ValueError(
+                f'training.base_width scales the rates of "adam" and "adamw", not of "{optimiser.kind}"; '
+                "leave it out"
+            )
+        network = self.model.require_network("training.base_width")
+        if problem := network.find_width_scaling_problem(self.training.base_width):
+            raise ValueError(f"training.base_width scales a softmax of its own, {problem}")
+        return self
+
+    @property
+    def base_model(self) -> ModelConfig | None:
+        """The model at the width for which the learning rate was found; None without one."""
+        if self.training is None or self.training.base_width is None:
+            return None
+        return self.model.model_copy(update={"width": self.training.base_width})
 
     @property
     def gradient_training(self) -> TrainingConfig:

@@ -3,13 +3,16 @@
 import io
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from rich.table import Table
 
 from memtune.cli.terminal import out
-from memtune.reports.live_display import LiveDisplay
+from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.text_console import TextConsole, show_control_characters
+from tests.presence import require
 
 TEXT = "Is [/b] [red]good[/red] :smile: {x}?"
 
@@ -65,3 +68,47 @@ def test_json_holds_no_control_character(word: str, is_text: bool) -> None:
     assert re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", printed) is None
     assert json.loads(printed) == [word]
     assert ("ünï" in printed) == (word == "ünï")
+
+
+def print_table(monkeypatch: pytest.MonkeyPatch, columns: str | None) -> str:
+    """A table with a long cell, in a pipe."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    console = TextConsole(file=io.StringIO())
+    table = Table(title="title")
+    table.add_column("first")
+    table.add_column("second", justify="right")
+    table.add_row("word " * 40, "7")
+    console.print(table)
+    return read_output(console)
+
+
+def test_a_pipe_gets_tables_without_lines_and_one_line_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = print_table(monkeypatch, None)
+    assert printed.isascii()
+    assert re.search(r"[\x00-\x09\x0b-\x1f\x7f]", printed) is None
+    assert [line.split()[-1] for line in printed.splitlines()] == ["title", "second", "7"]
+
+
+@pytest.mark.parametrize("columns", ["60", "200"])
+def test_a_pipe_is_as_wide_as_columns_says(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    lines = print_table(monkeypatch, columns).splitlines()
+    assert max(len(line) for line in lines) <= int(columns)
+    assert (len(lines) > 4) == (columns == "60")
+
+
+def test_an_output_that_nobody_reads_asks_the_process_to_end() -> None:
+    program = (
+        "from memtune.cli.terminal import out\n"
+        "from memtune.stop_signals import interrupt_on_stop_signals\n"
+        "import sys\n"
+        "with interrupt_on_stop_signals():\n"
+        "    try:\n"
+        "        for _ in range(100_000): out.print('line')\n"
+        "    except KeyboardInterrupt:\n"
+        "        sys.exit(7)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        require(process.stdout).close()
+        assert process.wait(timeout=120) == 7

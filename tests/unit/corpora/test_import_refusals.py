@@ -44,9 +44,10 @@ def test_a_missing_file_is_reported_before_any_file_is_read(write_texts, store, 
         import_corpus("small", sources, store, cache=cache)
 
 
-def test_a_folder_is_refused_as_a_text(write_texts, store, cache, tmp_path):
-    with pytest.raises(CorpusError, match=r"the valid file .* is a folder"):
-        import_corpus("small", write_texts() | {"valid": TextFile(tmp_path)}, store, cache=cache)
+def test_a_folder_without_files_is_refused_as_a_text(write_texts, store, cache, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CorpusError, match=r"the folder .*empty has no files"):
+        import_corpus("small", write_texts() | {"valid": TextFile(tmp_path / "empty")}, store, cache=cache)
 
 
 def test_an_unknown_format_is_refused_with_the_nearest_name(import_texts):

@@ -1,5 +1,6 @@
 """Sources: files, folders and pipes are read, others are refused with a fix."""
 
+import gzip
 import os
 import socket
 import subprocess
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from memtune.corpora import TextFile, VectorFile, import_corpus, open_corpus
-from memtune.corpora.importing.line_reader import LineReader
-from memtune.corpora.importing.source_file import find_kind, list_folder_files
+from memtune.corpora.importing.sources.line_reader import LineReader
+from memtune.corpora.importing.sources.locations import list_folder_files
+from memtune.corpora.importing.sources.source_file import find_kind
 from memtune.errors import CorpusError
 from tests.presence import require
 
@@ -156,15 +158,15 @@ def test_files_of_a_folder_are_listed_at_every_depth_but_not_behind_links(tmp_pa
 
 
 SIGNATURES = [
-    (b"\x1f\x8b\x08\x00", r'is a gzip file, not UTF-8 text; decompress it first \("gunzip"\)'),
+    (b"\x1f\x8b\x08\x00", "the gzip data are damaged or cut off"),
     (b"PK\x03\x04", "is a zip archive"),
-    (b"PAR1\x15\x04", "is a Parquet file"),
+    (b"PAR1\x15\x04", "is a Parquet file, not UTF-8 text; import it with --format parquet"),
     (b"\x89PNG\r\n\x1a\n", "is a PNG image"),
     (b"%PDF-1.7\n", "is a PDF document"),
     (b"\xff\xfea\0", r'is UTF-16 text, not UTF-8 text; convert it first \("iconv -f UTF-16 -t UTF-8"\)'),
     (b"\xff\xfe\0\0a\0\0\0", "is UTF-32 text"),
     (b"name".ljust(257, b"\0") + b"ustar\0", "is a tar archive"),
-    (b"(\xb5/\xfd\x04\x00", "is a zstd file"),
+    (b"(\xb5/\xfd\x04\x00", "the zstd data are damaged"),
 ]
 
 
@@ -176,19 +178,33 @@ def test_a_binary_file_is_refused_with_its_kind_and_a_conversion(tmp_path, start
         read_text(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"%PDF-1.7\n", "is a PDF document"),
+        (gzip.compress(b"a text\n", mtime=0), "is a gzip file, not UTF-8 text; comp"),
+    ],
+)
+def test_the_content_of_a_compressed_file_is_checked_too(tmp_path, content, message):
+    path = tmp_path / "file"
+    path.write_bytes(gzip.compress(content))
+    with pytest.raises(CorpusError, match=message):
+        read_text(path)
+
+
 def test_binary_data_from_a_pipe_is_refused_with_its_kind(tmp_path):
     path = tmp_path / "fifo"
     os.mkfifo(path)
-    writer = threading.Thread(target=path.write_bytes, args=(b"\x1f\x8b\x08\x00" * 5,))
+    writer = threading.Thread(target=path.write_bytes, args=(b"%PDF-1.7\n" * 5,))
     writer.start()
-    with pytest.raises(CorpusError, match="is a gzip file"):
+    with pytest.raises(CorpusError, match="is a PDF document"):
         read_text(path)
     writer.join(timeout=10)
 
 
 def test_a_book_that_is_binary_is_refused_instead_of_read_as_latin1(tmp_path, store):
     (tmp_path / "books").mkdir()
-    (tmp_path / "books" / "a.txt").write_bytes(b"\x1f\x8b\x08caf\xe9\n")
+    (tmp_path / "books" / "a.txt").write_bytes(b"%PDF-1.7caf\xe9\n")
     source = TextFile(tmp_path / "books", "gutenberg")
-    with pytest.raises(CorpusError, match=r"a\.txt is a gzip file"):
+    with pytest.raises(CorpusError, match=r"a\.txt is a PDF document"):
         import_corpus("books", dict.fromkeys(("train", "valid", "test"), source), store)

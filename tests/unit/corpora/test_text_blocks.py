@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memtune.corpora.importing.example_blocks import make_sentence_blocks
-from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.sources.line_reader import LineReader
 from memtune.corpora.importing.text_blocks import SENTENCE_END, BadLineError, parse_number, split_lines
 from memtune.errors import CorpusError
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from memtune.errors import ConfigurationError
+from memtune.model_checks.oracle_agreement import assert_agreement
 from memtune.models import AdaptiveConfig, AttentionLSTMConfig, LSTMConfig, build_model
 from memtune.values import parse
-from tests.oracles.agreement import assert_agreement
 from tests.oracles.lstm import compute_lstm_logits
 
 WIDTH, WORDS = 8, 29

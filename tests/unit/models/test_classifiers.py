@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional
 
 from memtune.errors import ConfigurationError
+from memtune.model_checks.oracle_agreement import assert_near
 from memtune.models import (
     MODELS,
     AdaptiveConfig,
@@ -20,7 +21,6 @@ from memtune.models import (
 from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, strip_output_layer
 from memtune.models.fused_pairs import PairReadingConfig
 from memtune.models.layers.pooling import Spans, average_spans
-from tests.oracles.agreement import assert_near
 from tests.oracles.classifiers import compute_pair_logits, compute_phrase_logits, compute_reference_fusion
 
 WORDS = 23

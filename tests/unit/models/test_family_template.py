@@ -1,4 +1,4 @@
-"""The templates in docs/templates, from which a new family starts (CONTRIBUTING.md), pass every test."""
+"""The templates of a built-in family, from which a new family starts (CONTRIBUTING.md), pass every test."""
 
 import re
 import sys
@@ -9,16 +9,20 @@ from pathlib import Path
 import pytest
 import torch
 
+from memtune.model_checks.oracle_agreement import assert_agreement
 from memtune.spaces.space_files import read_space
-from tests.oracles.agreement import assert_agreement
 from tests.presence import require
 
-TEMPLATES = Path(__file__).parents[3] / "docs" / "templates"
+ROOT = Path(__file__).parents[3]
+TEMPLATES = ROOT / "docs" / "templates"
+SHARED_TEMPLATES = ROOT / "platform" / "memtune" / "model_checks" / "templates"
+"""Those that `memtune model new` uses too."""
 
 
 def load_template(name: str, as_module: str, monkeypatch):
     """The module of a template, under the name that it has after it is copied."""
-    loader = SourceFileLoader(as_module, str(TEMPLATES / name))
+    folder = TEMPLATES if (TEMPLATES / name).exists() else SHARED_TEMPLATES
+    loader = SourceFileLoader(as_module, str(folder / name))
     module = module_from_spec(require(spec_from_loader(as_module, loader)))
     monkeypatch.setitem(sys.modules, as_module, module)
     loader.exec_module(module)
@@ -54,5 +58,5 @@ def test_the_unit_tests_pass(monkeypatch):
 
 
 def test_the_space_is_one_of_the_family():
-    text = (TEMPLATES / "space.toml.template").read_text()
+    text = (SHARED_TEMPLATES / "space.toml.template").read_text()
     assert read_space(text, "space.toml.template").family == "my_family"

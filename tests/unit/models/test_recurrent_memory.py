@@ -5,10 +5,10 @@ import torch
 from torch.nn import functional
 
 from memtune.errors import ConfigurationError
+from memtune.model_checks.oracle_agreement import assert_near
 from memtune.models import RecurrentMemoryConfig, build_model, logits
 from memtune.training import TrialConfig
 from memtune.values import parse
-from tests.oracles.agreement import assert_near
 from tests.oracles.recurrent_memory import compute_recurrent_memory_attention
 
 WORDS = 23

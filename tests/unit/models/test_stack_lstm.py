@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 import torch
 
+from memtune.model_checks.oracle_agreement import assert_near
 from memtune.models import StackLSTMConfig, build_model, logits, negative_log_likelihood
-from tests.oracles.agreement import assert_near
 from tests.oracles.stack_lstm import (
     compute_stack_lstm_actions,
     compute_stack_lstm_contributions,

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from ray._private import node, worker
 from ray._private.runtime_env import packaging
 from ray.autoscaler._private import util
 from ray.autoscaler._private.command_runner import SSHCommandRunner
+from ray.tune import TuneError
 from ray.tune.execution import class_cache
+from ray.tune.execution.tune_controller import TuneController
 
 from memtune.errors import StudyError
 from memtune.ray_backend.compatibility import (
@@ -20,6 +23,7 @@ from memtune.ray_backend.compatibility import (
     complete_cluster_config,
     forward_no_variables,
     iterate_packaged_files,
+    raise_callback_errors,
     reset_token_cache,
     use_lean_node,
     validate_cluster_config,
@@ -164,6 +168,32 @@ def test_a_version_of_tune_that_forwards_variables_is_refused(monkeypatch: pytes
     monkeypatch.delattr(class_cache, "ENV_VARS_TO_PROPAGATE")
     with pytest.raises(StudyError, match="ENV_VARS_TO_PROPAGATE"):
         forward_no_variables()
+
+
+def test_tune_replaces_an_error_of_a_callback_while_handling_it() -> None:
+    """So the error is the `__context__` of the TuneError."""
+    source = inspect.getsource(TuneController._schedule_trial_task)
+    assert re.search(r"except Exception as e:[^#]*\n +raise TuneError\(traceback.format_exc\(\)\)\n", source)
+
+
+def raise_as_tune(error: Exception) -> None:
+    """Raise the TuneError that Tune makes of an error in a callback."""
+    try:
+        raise error
+    except Exception:
+        raise TuneError("Traceback ...")  # noqa: B904 - Tune names no cause
+
+
+def test_an_error_for_users_in_a_callback_of_tune_is_raised_as_itself() -> None:
+    error = StudyError("the journal was deleted")
+    with pytest.raises(StudyError) as raised, raise_callback_errors():
+        raise_as_tune(error)
+    assert raised.value is error
+
+
+def test_a_bug_in_a_callback_of_tune_keeps_its_traceback() -> None:
+    with pytest.raises(TuneError, match="Traceback"), raise_callback_errors():
+        raise_as_tune(ZeroDivisionError())
 
 
 def test_the_token_cache_can_be_reset() -> None:

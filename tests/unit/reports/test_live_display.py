@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from memtune.models import LSTMConfig, RecurrentMemoryConfig
-from memtune.reports.live_display import LiveDisplay, describe_trial, format_key_parameters
+from memtune.reports.live.live_display import LiveDisplay
+from memtune.reports.trials.trial_descriptions import describe_trial, format_key_parameters
 from memtune.search import Outcome, Proposal
 from memtune.studies.director import Trial
 from memtune.studies.seed_repeats import TrialNames
@@ -47,6 +48,89 @@ def render(trial: Trial, *, terminal: bool, changes: int = 1) -> str:
             display(trial)
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
+
+
+def make_trial(number: int, state: TrialState, *perplexities: float) -> Trial:
+    """A trial that has reported these perplexities, every 300 tokens."""
+    configuration = {"model": {"family": "lstm", "width": 24}, "training": {"tokens": 900}, "seed": number}
+    config = parse(TrialConfig, configuration, "trial")
+    reports = [make_report(300 * (place + 1), value) for place, value in enumerate(perplexities)]
+    return Trial(Proposal(number, {}, configuration, str(number)), config, state, reports)
+
+
+def draw(trials: list[Trial], width: int, height: int) -> list[str]:
+    """The lines of a display of these trials, out of 200, on a terminal."""
+    console = Console(file=StringIO(), force_terminal=True, width=width, height=height, color_system=None)
+    display = LiveDisplay(console, "Does it fit? " * 20, trial_budget=200, ideal=12.5)
+    for trial in trials:
+        display(trial)
+    console.print(display)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(("width", "height"), [(100, 30), (80, 24), (60, 15), (100, 8), (300, 80)])
+@pytest.mark.parametrize("number", [1, 10, 200])
+def test_the_progress_stays_on_the_terminal(width: int, height: int, number: int) -> None:
+    trials = [make_trial(place, TrialState.COMPLETE, 90.0 - place / 10) for place in range(number)]
+    running = [make_trial(1000 + place, TrialState.RUNNING, 50.0) for place in range(number)]
+    lines = draw(trials + running, width, height)
+    assert len(lines) < height
+    assert f"{number} of 200 trials ended, {number} running" in " ".join(lines).replace("  ", " ")
+
+
+def test_the_best_ended_trial_is_shown_however_many_run() -> None:
+    running = [make_trial(place, TrialState.RUNNING, 50.0) for place in range(100)]
+    lines = draw([make_trial(100, TrialState.COMPLETE, 40.0), *running], 100, 24)
+    assert any("complete" in line and "40.00" in line for line in lines)
+    assert any("and 84 more" in line for line in lines)
+
+
+def test_only_configurations_are_cut_on_a_narrow_terminal() -> None:
+    lines = draw([make_trial(0, TrialState.COMPLETE, 123.45)], 60, 24)
+    assert "best so far" in lines[1]
+    (row,) = [line for line in lines if "complete" in line and "123.45" in line]
+    assert row.rstrip().endswith("…")
+
+
+def test_a_failed_trial_is_never_the_best() -> None:
+    lines = draw([make_trial(0, TrialState.FAILED, 10.0), make_trial(1, TrialState.COMPLETE, 40.0)], 100, 24)
+    assert any("best so far 40.00 (#1)" in line for line in lines)
+
+
+def test_trials_of_earlier_runs_count() -> None:
+    console = Console(file=StringIO(), width=160)
+    configuration = {"model": {"family": "lstm", "width": 24}, "training": {"tokens": 900}}
+    earlier = Outcome(3, "", configuration, TrialState.COMPLETE, log(30), {900: log(30)})
+    display = LiveDisplay(console, "Again", trial_budget=5, earlier=[earlier])
+    display(make_trial(4, TrialState.COMPLETE, 40.0))
+    assert isinstance(console.file, StringIO)
+    assert "2 of 5 trials ended, best so far 30.00 (#3)" in console.file.getvalue()
+
+
+def test_the_configuration_is_printed_with_the_first_event_of_a_trial_only() -> None:
+    console = Console(file=StringIO(), width=160)
+    with LiveDisplay(console, "Does it repeat?", trial_budget=4) as display:
+        for perplexities in ([], [50.0], [50.0, 40.0]):
+            display(make_trial(0, TrialState.RUNNING, *perplexities))
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert [("width=24" in line, "best so far" in line) for line in lines] == [
+        (True, False),
+        (False, True),
+        (False, True),
+    ]
+
+
+def test_the_time_left_is_unknown_before_a_trial_has_ended() -> None:
+    assert not any("left" in line for line in draw([make_trial(0, TrialState.RUNNING, 50.0)], 100, 24))
+
+
+def test_a_time_budget_limits_the_time_left() -> None:
+    console = Console(file=StringIO(), force_terminal=True, width=100, height=24, color_system=None)
+    console.print(LiveDisplay(console, "How long?", 4, find_seconds_left=lambda: 65.0))
+    assert isinstance(console.file, StringIO)
+    assert "at most 1m 05s left of the time budget" in console.file.getvalue()
 
 
 def test_without_a_terminal_each_event_is_one_line(trial: Trial) -> None:
@@ -106,5 +190,5 @@ def test_the_reason_of_a_stopped_trial_is_printed(trial: Trial) -> None:
 def test_the_table_on_a_terminal_has_the_ideal_and_the_number_of_ended_trials(trial: Trial) -> None:
     trial.reports.append(make_report(300, 42.5))
     text = render(trial, terminal=True)
-    for part in ("Does it show?", "42.50", "12,345", "0 of 4 trials ended", "ideal perplexity 12.50"):
+    for part in ("Does it show?", "42.50", "12,345", "0 of 4 trials ended", "ideal 12.50"):
         assert part in text

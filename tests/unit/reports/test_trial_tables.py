@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from memtune.reports.trial_tables import family_table, leaderboard_table, sample_table, spread_table
+from memtune.reports.trials.trial_tables import family_table, leaderboard_table, sample_table, spread_table
 from memtune.results.selection import Contender, Ranking, rank_trials
 from memtune.search import Outcome
 from memtune.tracking import LeaderboardRow
@@ -73,6 +73,19 @@ def test_a_differing_parameter_is_shown_although_it_is_not_a_key_parameter() -> 
     assert "tie_output=True" in tied
     alike = render(leaderboard_table([make_row(tie_output=True), make_row(tie_output=True)], None, "title"))
     assert "tie_output" not in alike
+
+
+def test_hours_and_memory_of_a_trial_are_shown() -> None:
+    row = make_row(width=8).model_copy(update={"hours": 1.25, "peak_memory_bytes": 700 * 2**20})
+    for is_stacked in (True, False):
+        text = render(leaderboard_table([row], None, "title", is_stacked=is_stacked))
+        assert "1.25 h" in text
+        assert "700 MiB" in text
+
+
+def test_a_trial_takes_one_line_where_it_is_not_stacked() -> None:
+    text = render(leaderboard_table([make_row(width=8)], None, "title", is_stacked=False))
+    assert sum("lstm #0" in line and "width=8" in line for line in text.splitlines()) == 1
 
 
 def test_a_model_of_another_version_is_shown_with_its_family_alone() -> None:

@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from memtune.api import run_search
 from memtune.cli import app
-from memtune.reports.family_marks import MARKERS, assign_marks
 from memtune.reports.insight_figures import FIGURES, draw_front, write_figures
 from memtune.reports.study_tables import describe_best, family_best_table, front_table, importance_table
 from memtune.results.study_detail import StudyDetail, show_study
@@ -92,13 +91,6 @@ def test_a_study_without_a_validation_has_neither_best_nor_figures(
     assert describe_best(empty.summary) == "no trial has reached a validation"
     assert len(empty.curves()) == len(empty.to_frame()) == 0
     assert front_table(empty).row_count == 0
-
-
-def test_families_have_marks_that_differ_without_colours() -> None:
-    families = [f"family {number}" for number in range(len(MARKERS))]
-    marks = assign_marks(families)
-    assert len({mark.marker for mark in marks.values()}) == len(MARKERS) >= 16
-    assert assign_marks(["rnn", "lstm"]) == assign_marks(["lstm", "rnn", "lstm"])
 
 
 @pytest.mark.skipif(not has_bfloat16_instructions(), reason="this processor has no bfloat16 instructions")

@@ -7,6 +7,7 @@ import pytest
 
 from memtune.errors import StudyError
 from memtune.search import Lease, Proposals
+from memtune.search.compatibility import JournalLock
 from memtune.search.crash_safe_journal import MISSING_LIMIT_SECONDS, CrashSafeJournal
 
 CHANGE = {"op_code": 1}
@@ -90,7 +91,7 @@ def test_a_driver_between_two_reports_finds_that_its_journal_was_deleted(
 
 
 def test_a_driver_whose_lease_file_was_deleted_ends_with_that_error(
-    storage: str, monkeypatch: pytest.MonkeyPatch
+    storage: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("memtune.search.crash_safe_journal.MISSING_LIMIT_SECONDS", 0.0)
 
@@ -102,6 +103,7 @@ def test_a_driver_whose_lease_file_was_deleted_ends_with_that_error(
 
     with pytest.raises(StudyError, match=r"study\.log\.drivers was deleted"):
         lose_lease_file()
+    assert "the lease of study s cannot be released: its file is gone" in caplog.text
 
 
 @pytest.mark.parametrize("line", [b"garbage", b"5", b"[]", b'{"op": 1}', b"\xff\xfe"])
@@ -110,3 +112,8 @@ def test_a_line_that_optuna_did_not_write_is_named(path: Path, line: bytes) -> N
     path.write_bytes(line + b"\n" + path.read_bytes())
     with pytest.raises(StudyError, match=r"study\.log is damaged: .*; restore it"):
         list(CrashSafeJournal(path).read_logs(0))
+
+
+def test_a_journal_is_written_under_a_lock_whose_loss_is_no_error(path: Path) -> None:
+    """Optuna gives an old lock to the next process, and a release by the former holder raises there."""
+    assert isinstance(CrashSafeJournal(path)._lock, JournalLock)

@@ -136,3 +136,9 @@ def test_half_the_size_is_one_step_at_every_size() -> None:
     assert coordinates[2] - coordinates[3] == pytest.approx(1.0)
     assert compute_coordinate("tokens_per_second", 200) < compute_coordinate("tokens_per_second", 100)
     assert compute_coordinate("memory", None) == float("inf")
+
+
+@pytest.mark.parametrize(("quantity", "coordinate"), [(None, float("inf")), (0, 0.0), (1, 0.0), (1.5, 0.585)])
+def test_a_size_below_one_counts_as_one(quantity: float | None, coordinate: float) -> None:
+    """A model without state has no logarithm of its size."""
+    assert compute_coordinate("state", quantity) == pytest.approx(coordinate, abs=1e-3)

@@ -102,6 +102,17 @@ def test_an_outage_over_the_limit_is_permanent(database, buffer, clock):
     assert (early.value.permanent, late.value.permanent) == (False, True)
 
 
+@pytest.mark.parametrize(("seconds", "is_permanent"), [(59.9, False), (60.0, True)])
+def test_an_outage_is_permanent_from_the_limit_on(database, buffer, clock, seconds, is_permanent):
+    database.up = False
+    with pytest.raises(StorageUnavailableError):
+        buffer.try_once(database.check)
+    clock[0] = seconds
+    with pytest.raises(StorageUnavailableError) as raised:
+        buffer.try_once(database.check)
+    assert raised.value.permanent is is_permanent
+
+
 def test_a_retried_read_makes_one_attempt_after_the_limit(database, buffer, clock):
     database.up = False
     with pytest.raises(StorageUnavailableError):

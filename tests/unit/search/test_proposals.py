@@ -344,3 +344,20 @@ def test_a_family_that_is_refused_is_tried_again_a_few_times(open_study):
     assert {proposals.ask().configuration["model"]["family"] for _ in range(3)} == FAMILIES - {"scrn"}
     refused = [outcome.configuration["model"]["family"] for outcome in proposals.list_rejected()]
     assert refused.count("scrn") == 5
+
+
+def test_given_parameters_are_proposed_and_a_repetition_is_refused(open_study):
+    proposals = open_study("four points")
+    given = {"model.layers": 2, "model.composition": "sum"}
+    proposal = proposals.propose(given)
+    assert proposal.parameters == given
+    assert proposals.list_unfinished() == [proposal]
+    with pytest.raises(StudyError, match="the configuration is not started: "):
+        proposals.propose(given)
+
+
+def test_a_proposal_of_given_parameters_is_not_issued_twice(open_study):
+    """`ask` returns stored proposals that no caller has, such as those of an interrupted answer."""
+    proposals = open_study("four points")
+    given = proposals.propose({"model.layers": 1, "model.composition": "gate"})
+    assert proposals.ask().number != given.number

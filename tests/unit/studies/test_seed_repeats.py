@@ -98,6 +98,13 @@ def test_a_repeat_is_named_after_the_trial_that_it_repeats() -> None:
     assert TrialNames().name(0, make_config(16, 1)) == "#0"
 
 
+def test_a_repeat_in_another_precision_is_not_named_after_another_training() -> None:
+    clipped = make_config(8, 0, "bfloat16").model_dump(mode="json")
+    clipped["training"]["clip_norm"] = 1.0
+    names = TrialNames([make_outcome(4, TrialConfig.model_validate(clipped))])
+    assert names.find_original(make_config(8, 1)) is None
+
+
 def test_a_cost_of_zero_is_the_best() -> None:
     outcomes = [make_valued_outcome(1, 0.5), make_valued_outcome(2, 0.0)]
     assert [best.number for best in select_best_outcomes(outcomes, 1)] == [2]

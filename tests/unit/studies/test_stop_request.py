@@ -17,10 +17,7 @@ def _default_hangup() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-
-
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_sets_the_request_and_the_second_raises(number: signal.Signals) -> None:
     request, messages = StopRequest(), list[str]()
     before = signal.getsignal(number)
@@ -32,6 +29,17 @@ def test_the_first_signal_sets_the_request_and_the_second_raises(number: signal.
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
     assert signal.getsignal(number) is before
+
+
+def test_a_closing_terminal_sends_several_hangups_and_the_run_ends_once() -> None:
+    request = StopRequest()
+    with request.catch_signals(lambda message: None):
+        signal.raise_signal(signal.SIGINT)
+        for _ in range(3):
+            signal.raise_signal(signal.SIGHUP)
+        assert request.is_signalled
+    # What follows the trials, such as sending records, is not broken off either.
+    signal.raise_signal(signal.SIGHUP)
 
 
 def test_the_user_is_told_how_to_end_at_once() -> None:

@@ -254,6 +254,16 @@ def test_gpus_that_fit_follow_each_trials_memory(study_file: Path, settings: Set
     assert by_width == {4: 0.125, 4000: 0.5}
 
 
+def test_n_gram_models_request_no_gpu(mixed_study: Path, settings: Settings) -> None:
+    found = resolve(mixed_study, settings, **{"resources.gpus_per_trial": 0.5})
+    requested = {
+        config.model.family: found.compute_gpus(config, None)
+        for config in (found.sample(RandomChooser(seed)) for seed in range(30))
+    }
+    assert requested["kneser_ney"] == 0.0
+    assert set(requested.values()) == {0.0, 0.5}
+
+
 def test_a_trial_too_large_for_a_gpu_is_refused_with_its_size(study_file: Path, settings: Settings) -> None:
     found = resolve(
         study_file, settings, **{"resources.gpus_per_trial": "fit", "resources.gpu_memory": "6GB"}

@@ -1,8 +1,11 @@
 """Guards of what memtune uses of MLflow beyond its documented interface."""
 
+import base64
 import json
 import os
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -31,8 +34,18 @@ def test_mlflow_has_the_other_settings():
     from mlflow import environment_variables
 
     names = compatibility.build_server_environment("sqlite:///x.db", Path("/a"), 5000)
-    public = {name for name in names if name.startswith("MLFLOW_")}
-    assert public <= vars(environment_variables).keys()
+    other = {name for name in names if not name.startswith("_MLFLOW_")} - {"DO_NOT_TRACK"}
+    assert other <= vars(environment_variables).keys()
+
+
+def test_only_pages_of_the_own_server_may_send_requests():
+    environment = compatibility.build_server_environment("sqlite:///x.db", Path("/a"), 5001)
+    hosts, origins = (
+        environment[name].split(",")
+        for name in ("MLFLOW_SERVER_ALLOWED_HOSTS", "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS")
+    )
+    assert hosts == ["127.0.0.1:5001", "localhost:5001"]
+    assert origins == ["http://127.0.0.1:5001", "http://localhost:5001"]
 
 
 def test_mlflows_application_is_where_it_is_imported_from():
@@ -82,6 +95,36 @@ def test_the_pages_read_the_views_that_memtune_writes():
         '"mlflow.assistant.fab.autoOpenedOnFirstLoad",version:1',
     ):
         assert part in scripts, part
+
+
+CHARTS: dict[str, Any] = compatibility.build_charts(
+    "perplexity", "best_validation", "parameters", ["model.width"], "lower"
+)
+
+
+def test_a_view_is_stored_in_the_form_of_mlflows_pages():
+    table = {"searchFilter": "x"}
+    stored = json.loads(compatibility.encode_shared_view("all trials", table, CHARTS, "3.17.2"))
+    state = stored.pop("state").removeprefix("deflate;")
+    assert stored == {"name": "all trials", "createdAt": 0, "updatedAt": 0}
+    assert json.loads(zlib.decompress(base64.b64decode(state))) == {**table, **CHARTS}
+
+
+def test_the_pages_read_every_field_of_charts_and_sections():
+    """A field that the pages do not know would be ignored, such as how many runs a chart has."""
+    scripts = read_scripts()
+    fields = {
+        name for part in ("compareRunCharts", "compareRunSections") for row in CHARTS[part] for name in row
+    }
+    assert [name for name in sorted(fields | CHARTS.keys()) if name not in scripts] == []
+
+
+def test_a_view_opens_with_memtunes_charts_alone():
+    """The sections of MLflow's own charts, one of each metric, are closed."""
+    sections = {section["name"]: section for section in CHARTS["compareRunSections"]}
+    assert [name for name, section in sections.items() if section["display"]] == ["memtune"]
+    assert sections.keys() == {"memtune", "Model metrics", "System metrics"}
+    assert {chart["metricSectionId"] for chart in CHARTS["compareRunCharts"]} == {sections["memtune"]["uuid"]}
 
 
 def test_the_installed_pages_are_of_a_version_whose_views_are_known(tracking_uri):

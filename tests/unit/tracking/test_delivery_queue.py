@@ -1,6 +1,7 @@
 """DeliveryQueue: commands delivered in order by a thread that retries."""
 
 import logging
+import re
 import threading
 import time
 
@@ -56,13 +57,15 @@ def test_a_failed_delivery_is_repeated_from_the_failed_command(queue, receiver):
 
 def test_an_outage_is_logged_once(queue, receiver, caplog):
     receiver.failures = [OSError("unavailable")] * 4
+    started = time.monotonic()
     with caplog.at_level(logging.WARNING, "memtune.tracking"):
         queue.put("a", 1)
         assert queue.flush(10)
-    assert [record.message.startswith("tracking is unavailable") for record in caplog.records] == [
-        True,
-        False,
-    ]
+    first, last = caplog.messages
+    assert first == "tracking is unavailable, entries are kept and retried: unavailable"
+    seconds = re.fullmatch(r"tracking is available again after (\d+) s", last)
+    assert seconds
+    assert int(seconds[1]) <= round(time.monotonic() - started)
 
 
 def test_a_permanently_refused_command_is_dropped_and_the_next_is_delivered(queue, receiver):

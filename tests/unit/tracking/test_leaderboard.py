@@ -131,9 +131,14 @@ def test_a_row_has_what_its_rank_depends_on(tracking_uri):
 
 
 @pytest.mark.parametrize(
-    ("tag", "value"), [("memtune.state", "x"), ("memtune.stop_reason", "x"), ("memtune.study", None)]
+    ("tag", "value", "reason"),
+    [
+        ("memtune.state", "x", "'x' is not a valid TrialState"),
+        ("memtune.stop_reason", "x", "'x' is not a valid StopReason"),
+        ("memtune.study", None, "'memtune.study'"),
+    ],
 )
-def test_a_run_with_tags_of_another_program_is_skipped(recorded, tag, value, caplog):
+def test_a_run_with_tags_of_another_program_is_skipped_with_the_reason(recorded, tag, value, reason, caplog):
     client = connect(recorded)
     foreign = next(row.run_id for row in read_leaderboard(recorded, "ptb") if row.trial == "a")
     if value is None:
@@ -141,7 +146,14 @@ def test_a_run_with_tags_of_another_program_is_skipped(recorded, tag, value, cap
     else:
         client.set_tag(foreign, tag, value)
     assert [row.trial for row in read_leaderboard(recorded, "ptb")] == ["b", "c"]
-    assert f"run {foreign} is skipped" in caplog.text
+    assert f"run {foreign} is skipped: memtune does not write such records: {reason}" in caplog.text
+
+
+def test_a_run_without_the_detail_of_its_end_has_the_reason_alone(recorded):
+    run_id = next(row.run_id for row in read_leaderboard(recorded, "ptb") if row.trial == "a")
+    connect(recorded).delete_tag(run_id, "memtune.reason")
+    row = next(row for row in read_leaderboard(recorded, "ptb") if row.trial == "a")
+    assert row.end == TrialEnd(reason=StopReason.NO_IMPROVEMENT)
 
 
 @pytest.mark.parametrize("tag", ["memtune.study", "memtune.trial"])

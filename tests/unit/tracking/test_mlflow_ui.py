@@ -53,6 +53,20 @@ def test_a_link_opens_a_view_that_the_experiment_holds(recorded, client):
     assert "tags.`memtune.study` = 's1'" in view["searchFilter"]
 
 
+def test_the_view_of_a_study_whose_id_ends_in_another_sign_has_its_own_name(recorded, client):
+    link = link_corpus(recorded, "ptb", study="X ray (X)").trials
+    assert link.endswith("viewStateShareKey=memtune-X-ray-X")
+    assert "tags.`memtune.study` = 'X ray (X)'" in read_view(client, link)["searchFilter"]
+
+
+@pytest.mark.parametrize(("tags", "is_shown"), [({"ideal_perplexity": "20.5"}, True), ({}, False)])
+def test_the_distance_to_the_ideal_is_shown_where_it_is_known(tracking_uri, client, tags, is_shown):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("a", "trial", {}, tags)
+    columns = read_view(client, link_corpus(tracking_uri, "ptb").trials)["selectedColumns"]
+    assert ("metrics.`above_ideal_percent`" in columns) is is_shown
+
+
 def test_a_view_by_accuracy_has_the_highest_first(tracking_uri, client):
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("a", "trial", {}, {"objective": "accuracy"})

@@ -1,16 +1,22 @@
 """Promotion of models in the registry: champions, the best of a family, and concurrent registrations."""
 
 import math
+import time
 
 import pytest
+from mlflow.tracking import MlflowClient
 
 from memtune.errors import TrackingError
 from memtune.tracking import (
+    CorpusInput,
+    Recorder,
     find_champion,
     list_champions,
+    register_if_better,
 )
+from memtune.tracking.registry import logged_models
 from tests.presence import require
-from tests.unit.tracking.registered_models import make_result, read_versions_by_alias
+from tests.unit.tracking.registered_models import VOCABULARY, make_result, read_versions_by_alias
 
 
 def test_the_first_result_becomes_champion(register, tracking_uri):
@@ -98,6 +104,25 @@ def test_the_mean_over_seeds_and_its_interval_are_stored_with_the_version(regist
     assert float(version.tags["valid_perplexity_high"]) == pytest.approx(110)
 
 
+def test_the_figures_of_a_model_are_on_its_corpus_at_its_tokens(tracking_uri, model_folder, client):
+    """The pages compare models by figures that have one dataset."""
+    dataset = CorpusInput(name="ptb", digest="d" * 36, store="store", vocabulary_size=5, splits={})
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_study("s1", "study", {})
+        recorder.start_trial("t1", "trial", {}, dataset=dataset)
+    result = make_result(math.log(100), trial_cost=math.log(95), metrics={"tokens": 700})
+    started_ms = int(1000 * time.time())
+    version = require(register_if_better(tracking_uri, result, model_folder, VOCABULARY).version)
+    figures = {figure.key: figure for figure in client.get_logged_model(version.model_id).metrics}
+    assert {name: figure.value for name, figure in figures.items()} == {
+        "model_valid_perplexity": pytest.approx(100),
+        "model_weights_valid_perplexity": pytest.approx(95),
+    }
+    for figure in figures.values():
+        assert (figure.step, figure.dataset_name, figure.dataset_digest) == (700, "ptb", "d" * 36)
+        assert started_ms <= figure.timestamp <= 1000 * time.time()
+
+
 def test_a_version_of_an_earlier_memtune_is_a_single_seed(register, client, tracking_uri):
     register(5.0)
     for tag in ("seeds", "offered_as"):
@@ -161,6 +186,24 @@ def test_an_interrupted_registration_is_completed_by_the_next_one(register, monk
     assert read_versions_by_alias(client) == {"champion": 1, "best-lstm": 1}
 
 
+def test_a_model_whose_logging_was_interrupted_is_completed_and_one_output_of_its_run(
+    register, monkeypatch, client
+):
+    """The process dies after the run has the model as its output and before the model is ready."""
+
+    def die(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(MlflowClient, "finalize_logged_model", die)
+        with pytest.raises(KeyboardInterrupt):
+            register(5.0)
+    champion = register(5.0).champion
+    outputs = client.get_run(champion.run_id).outputs.model_outputs
+    assert [output.model_id for output in outputs] == [champion.model_id]
+    assert str(client.get_logged_model(champion.model_id).status) == "READY"
+
+
 def test_a_registration_is_retried_after_a_transient_error(register, monkeypatch, client):
     from memtune.tracking.registry import model_registry
 
@@ -190,3 +233,17 @@ def test_champions_are_listed(register, tracking_uri):
     assert list_champions(tracking_uri) == []
     champion = register(5.0).champion
     assert list_champions(tracking_uri) == [champion]
+
+
+def test_an_interrupted_registration_logs_the_figures_of_its_model_once(register, client, monkeypatch):
+    def interrupt(*arguments: object) -> None:
+        raise TrackingError("interrupted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(logged_models, "_link_to_run", interrupt)
+        with pytest.raises(TrackingError, match="interrupted"):
+            register(5.0)
+    decision = register(5.0)
+    run_id = client.get_model_version("ptb", "1").run_id
+    assert decision.champion.version == 1
+    assert len(client.get_metric_history(run_id, "model_valid_perplexity")) == 1

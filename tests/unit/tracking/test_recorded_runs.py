@@ -3,6 +3,7 @@
 from urllib.parse import unquote
 
 import pytest
+from mlflow.tracking import MlflowClient
 
 from memtune.errors import TrackingError
 from memtune.tracking import (
@@ -104,6 +105,15 @@ def test_the_runs_of_one_study_are_deleted_with_those_of_its_trials(recorded, cl
     assert len(left) == 2
     assert delete_study_runs(recorded, "ptb", "s1") == 0
     assert delete_study_runs(recorded, "another", "s2") == 0
+
+
+def test_a_store_that_fails_while_runs_are_deleted_is_named(recorded, monkeypatch):
+    def fail(*arguments):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(MlflowClient, "delete_run", fail)
+    with pytest.raises(TrackingError, match=f"the tracking store {recorded} failed: the disk is full"):
+        delete_study_runs(recorded, "ptb", "s1")
 
 
 def test_each_access_to_a_test_split_counts_once_on_the_run_of_its_model(recorded, client, run_ids):

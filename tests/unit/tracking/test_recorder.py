@@ -7,9 +7,12 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
 from memtune.errors import TrackingError
 from memtune.tracking import CorpusInput, Recorder
+from memtune.tracking.runs.run_store import Batch, compose_note, parse_description
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Value
 
@@ -122,6 +125,44 @@ def test_reports_are_metrics_whose_step_is_the_number_of_tokens(record, find, cl
     assert [(m.step, m.value) for m in history] == [(100, 1e4), (200, 5e3), (300, 1e6 / 300)]
 
 
+def read_history(client, run, metric):
+    return [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, metric)]
+
+
+def test_the_table_of_trials_has_tokens_hours_and_the_distance_to_the_ideal(tracking_uri, find, client):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("t1", "lstm #0", {}, {"ideal_perplexity": "20.0"})
+        recorder.log_reports("t1", [{"tokens": 100, "seconds": 900.0, "valid_perplexity": 30.0}])
+        recorder.log_reports("t1", [{"tokens": 200, "seconds": 1800.0, "valid_perplexity": 25.0}])
+        assert recorder.flush(60)
+    (trial,) = find()
+    assert read_history(client, trial, "tokens") == [(100, 100), (200, 200)]
+    assert read_history(client, trial, "hours") == [(100, 0.25), (200, 0.5)]
+    assert read_history(client, trial, "above_ideal_percent") == [(100, 50.0), (200, 25.0)]
+
+
+def test_the_best_validation_has_the_steps_of_validations_alone(tracking_uri, find, client):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("t1", "lstm #0", {})
+        reports = [{"tokens": tokens, "train_loss": 2.0} for tokens in (100, 200, 300)]
+        reports[1]["valid_perplexity"] = 30.0
+        recorder.log_reports("t1", reports)
+        assert recorder.flush(60)
+    assert read_history(client, find()[0], "best_validation") == [(200, 30.0)]
+
+
+def test_a_refused_batch_is_an_error_although_mlflow_is_set_to_log_in_the_background(client, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ENABLE_ASYNC_LOGGING", "true")
+    with pytest.raises(MlflowException, match="not found"):
+        Batch(tags={"memtune.state": "running"}).send(client, "f" * 32)
+
+
+def test_a_description_of_several_paragraphs_is_kept_below_the_status():
+    description = "An LSTM.\n\nWith 8 units."
+    assert parse_description(compose_note("running", description)) == description
+    assert parse_description("running") == ""
+
+
 def test_missing_values_and_flags_are_no_metrics(tracking_uri, find):
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "alone", {})
@@ -135,6 +176,7 @@ def test_the_corpus_is_the_input_of_the_trial(record, find):
     assert given.dataset.name == "ptb"
     assert DATASET.digest.startswith(given.dataset.digest)
     assert json.loads(given.dataset.source)["digest"] == DATASET.digest
+    assert {tag.key: tag.value for tag in given.tags} == {MLFLOW_DATASET_CONTEXT: "train"}
 
 
 def test_a_finished_trial_has_its_reason(record, find):

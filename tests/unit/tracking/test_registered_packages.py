@@ -81,6 +81,16 @@ def test_only_regular_files_are_read(register, tracking_uri, tmp_path, client, n
         load_registered(tracking_uri, champion.uri, tmp_path / "cache")
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.json", "memtune.json", "MLmodel"])
+def test_a_missing_file_is_named(register, tracking_uri, tmp_path, client, name):
+    champion = register(5.0).champion
+    (find_package(client, tracking_uri, champion) / name).unlink()
+    with pytest.raises(
+        TrackingError, match=rf"{name} is missing from the registered model; register it again"
+    ):
+        load_registered(tracking_uri, champion.uri, tmp_path)
+
+
 def test_a_package_with_an_endless_file_is_not_copied(register, tracking_uri, tmp_path, client):
     champion = register(5.0).champion
     weights = find_package(client, tracking_uri, champion) / "model.safetensors"
@@ -193,6 +203,9 @@ def test_mlflow_itself_loads_a_registered_model(register, tracking_uri, model_fo
         nats, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
     assert score == pytest.approx(-float(nats), rel=1e-6)
     assert loaded.predict(["the dog sleeps"]) == [score]
+    signature = loaded.metadata.signature
+    assert signature.inputs.to_dict() == [{"type": "string", "required": True}]
+    assert signature.outputs.to_dict() == [{"type": "double", "name": "log_probability", "required": True}]
     # MLflow's loader has written a file of its own beside those of the package.
     assert load_registered(tracking_uri, "models:/ptb@champion", tmp_path / "cache").vocabulary
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from memtune.corpora import ImportOptions, import_corpus, open_corpus
+from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus
 from memtune.errors import TrackingError
 from memtune.models import LSTMConfig, build_model
 from memtune.tracking.registry.pyfunc_flavor import SentenceScorer
@@ -34,7 +34,7 @@ def test_unknown_words_are_told():
 
 
 def test_an_unknown_word_is_an_error_where_the_corpus_refused_it():
-    with pytest.raises(TrackingError, match='does not know the word "dog"'):
+    with pytest.raises(TrackingError, match='does not know "dog"'):
         TextReader(TextRules(unknown="refuse"), IDS).read("the dog")
 
 
@@ -50,6 +50,15 @@ def test_the_casing_is_that_of_the_import_or_of_the_text(tmp_path, sentence, opt
     splits = dict.fromkeys(("train", "valid", "test"), [sentence] * 4)
     import_corpus("cased", splits, tmp_path / "store", options, cache=tmp_path / "cache")
     assert find_text_rules(open_corpus("cased", tmp_path / "store", tmp_path / "cache")).casing == casing
+
+
+def test_the_rules_of_a_corpus_without_a_train_split_are_those_of_its_first_split(tmp_path):
+    """A corpus of questions or labels may have a test split alone."""
+    path = tmp_path / "test.txt"
+    path.write_text("(2 (2 the) (2 cat))\n")
+    import_corpus("rated", {"test": TextFile(path, "sst")}, tmp_path / "store", cache=tmp_path / "cache")
+    rules = find_text_rules(open_corpus("rated", tmp_path / "store", tmp_path / "cache"))
+    assert (rules.tokeniser, rules.casing) == ("blanks", "fold")
 
 
 @pytest.fixture(scope="module")

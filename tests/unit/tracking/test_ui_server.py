@@ -65,7 +65,12 @@ def test_a_client_with_the_token_is_answered():
     ],
 )
 def test_a_request_without_the_token_is_refused(credentials):
-    assert request(headers={**OWN, **credentials})[0] == 401
+    status, _, body = request(headers={**OWN, **credentials})
+    assert status == 401
+    assert (
+        "open the address with the token that `memtune ui` prints, or set MLFLOW_TRACKING_TOKEN"
+        in (json.loads(body)["message"])
+    )
 
 
 @pytest.mark.parametrize("path", ["/", "/static-files/x.js", "/get-artifact", "/version", "/health/../api"])

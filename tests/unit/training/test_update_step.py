@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from memtune.model_checks.oracle_agreement import assert_near
 from memtune.models import (
     MODELS,
     LanguageModel,
@@ -13,7 +14,6 @@ from memtune.models import (
 )
 from memtune.training import AdamConfig, SGDConfig, TrainingConfig
 from memtune.training.optimisation.update_step import ModelUpdater
-from tests.oracles.agreement import assert_near
 from tests.presence import require
 
 WORDS, STEPS, RATE = 60, 3, 0.7

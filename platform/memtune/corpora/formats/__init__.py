@@ -9,21 +9,32 @@ from memtune.corpora.formats import (
     gutenberg,
     linzen_tsv,
     msr_completion,
+    plain_prose,
     ptb,
+    raw,
     snli,
     snli_tsv,
     sst,
     text,
     wikitext,
 )
-from memtune.corpora.importing.text_blocks import Format
+from memtune.corpora.formats.records import column_files, csv_rows, json_lines
+from memtune.corpora.importing.sources.line_reader import LineReader
+from memtune.corpora.importing.text_blocks import BadLineError, Block, Format, split_lines
+from memtune.plugins import ObjectRegistry
 
-__all__ = ["FORMATS"]
+__all__ = ["FORMATS", "BadLineError", "Block", "Format", "LineReader", "split_lines"]
 
-FORMATS: Mapping[str, Format] = {
+_BUILT_IN: Mapping[str, Format] = {
     "text": text.FORMAT,
     "ptb": ptb.FORMAT,
     "wikitext": wikitext.FORMAT,
+    "prose": plain_prose.FORMAT,
+    "raw": raw.FORMAT,
+    "jsonl": json_lines.FORMAT,
+    "csv": csv_rows.FORMAT,
+    "parquet": column_files.PARQUET,
+    "arrow": column_files.ARROW,
     "gutenberg": gutenberg.FORMAT,
     "msr-completion": msr_completion.FORMAT,
     "agreement": agreement_lines.FORMAT,
@@ -34,4 +45,7 @@ FORMATS: Mapping[str, Format] = {
     "snli-tsv": snli_tsv.FORMAT,
     "conllu": conllu.FORMAT,
 }
-"""Formats by name."""
+FORMATS: ObjectRegistry[Format] = ObjectRegistry(
+    "text format", "memtune.formats", lambda entry: isinstance(entry, Format), _BUILT_IN
+)
+"""Formats by name; packages add theirs as entry points `memtune.formats`."""

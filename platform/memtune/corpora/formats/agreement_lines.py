@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from memtune.corpora.importing.example_blocks import Example, parse_blocks
-from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.sources.line_reader import LineReader
 from memtune.corpora.importing.text_blocks import BadLineError, Block, Format, parse_number
 from memtune.corpora.store.vocabulary import EOS
 from memtune.errors import CorpusError
@@ -54,7 +54,7 @@ def _read(reader: LineReader, options: AgreementOptions) -> Iterator[Block]:
         verbs = reader.open_companion(gold)
     except CorpusError as error:
         raise CorpusError(
-            f"{reader.path}: its verbs are expected in {gold}, but {error}; name their file with "
+            f"{reader.name}: its verbs are expected in {gold}, but {error}; name their file with "
             "--option gold=FILE"
         ) from None
     table = options.table or reader.path.with_suffix(".tab")
@@ -66,7 +66,7 @@ def _read(reader: LineReader, options: AgreementOptions) -> Iterator[Block]:
 
 def _note_unknown_attractors(reader: LineReader, block: Block) -> None:
     note = (
-        f"{reader.path}: the number of attractors is not known for some questions, which are counted in no "
+        f"{reader.name}: the number of attractors is not known for some questions, which are counted in no "
         "group by attractors; name their table with --option table=FILE"
     )
     unknown = block.annotations["agreement"]["attractors"].to_numpy() == UNKNOWN_ATTRACTORS
@@ -79,11 +79,11 @@ def _pair_lines(reader: LineReader, verbs: LineReader) -> Iterator[tuple[int, tu
     for number, text in reader.read_lines():
         gold = next(golds, None)
         if gold is None:
-            raise CorpusError(f"{verbs.path} ends after {number - 1} lines, but {reader.path} has more")
+            raise CorpusError(f"{verbs.path} ends after {number - 1} lines, but {reader.name} has more")
         if text.strip() or gold[1].strip():
             yield number, (text, gold[1])
     if any(line.strip() for _, line in golds):
-        raise CorpusError(f"{verbs.path} has more lines than {reader.path}")
+        raise CorpusError(f"{verbs.path} has more lines than {reader.name}")
 
 
 def _read_table(text: LineReader, path: Path) -> Iterator[_Rows]:
@@ -93,12 +93,12 @@ def _read_table(text: LineReader, path: Path) -> Iterator[_Rows]:
     names = next(lines, "").split("\t")
     missing = set(_TABLE_COLUMNS) - set(names)
     if missing:
-        raise CorpusError(f"{reader.path}: line 1: a header without {', '.join(sorted(missing))}")
+        raise CorpusError(f"{reader.name}: line 1: a header without {', '.join(sorted(missing))}")
     try:
         rows = (dict(zip(names, row, strict=False)) for row in csv.reader(lines, delimiter="\t"))
         yield from zip(rows, rows, strict=False)
     except csv.Error as error:
-        raise CorpusError(f"{reader.path}: not TAB-separated columns ({error})") from None
+        raise CorpusError(f"{reader.name}: not TAB-separated columns ({error})") from None
 
 
 def _parse_example(rows: Iterator[_Rows] | None, lines: tuple[str, str]) -> Example:

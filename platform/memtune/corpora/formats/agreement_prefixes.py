@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from memtune.corpora.formats.agreement_lines import UNKNOWN_ATTRACTORS
 from memtune.corpora.importing.example_blocks import Example, parse_blocks
-from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.sources.line_reader import LineReader
 from memtune.corpora.importing.text_blocks import BadLineError, Block, Format
 from memtune.values import Value
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from memtune.corpora.importing.example_blocks import Example, parse_blocks
-from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.sources.line_reader import LineReader
 from memtune.corpora.importing.text_blocks import BadLineError, Block, Format, parse_number
 from memtune.errors import CorpusError
 from memtune.values import Value
@@ -67,7 +67,7 @@ def read_parsed_sentences(reader: LineReader) -> Iterator[Example]:
         try:
             yield _parse_example(ConlluOptions(), lines)
         except BadLineError as error:
-            raise CorpusError(f"{reader.path}: line {error.line or number}: {error.reason}") from None
+            raise CorpusError(f"{reader.name}: line {error.line or number}: {error.reason}") from None
 
 
 def drop_punctuation(sentence: Sequence[str], tree: DependencyTree) -> tuple[list[str], DependencyTree]:

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from memtune.corpora.importing.example_blocks import Example, parse_blocks
-from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.sources.line_reader import LineReader
 from memtune.corpora.importing.text_blocks import BadLineError, Block, Format, parse_number
 from memtune.errors import CorpusError
 from memtune.values import Value
@@ -55,7 +55,7 @@ def _read_header(reader: LineReader, required: tuple[str, ...]) -> list[str]:
     names = first.split("\t")
     missing = set(required) - set(names)
     if missing:
-        raise CorpusError(f"{reader.path}: line 1: a header without {', '.join(sorted(missing))}")
+        raise CorpusError(f"{reader.name}: line 1: a header without {', '.join(sorted(missing))}")
     return names
 
 
@@ -68,7 +68,7 @@ def _read_verb_forms(reader: LineReader) -> dict[str, str]:
         forms = line.lower().split()
         if len(forms) != 2:
             raise CorpusError(
-                f"{reader.path}: line {number}: {len(forms)} words; give a singular form, a TAB and a plural "
+                f"{reader.name}: line {number}: {len(forms)} words; give a singular form, a TAB and a plural "
                 "form"
             )
         singular, plural = forms

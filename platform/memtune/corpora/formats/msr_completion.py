@@ -21,10 +21,10 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from memtune.corpora.formats.conllu import drop_punctuation, read_parsed_sentences
+from memtune.corpora.importing.english_words import split_clitics
 from memtune.corpora.importing.example_blocks import Example, parse_blocks
-from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.sources.line_reader import LineReader
 from memtune.corpora.importing.text_blocks import BadLineError, Block, Format, parse_number
-from memtune.corpora.importing.tokenizer import split_clitics
 from memtune.errors import CorpusError
 from memtune.values import Value
 
@@ -70,11 +70,11 @@ def _read(reader: LineReader, options: CompletionOptions) -> Iterator[Block]:
         yield block
     if answers is None:
         reader.notes.append(
-            f"{reader.path} has no answers: models can answer these questions but get no score; name the "
+            f"{reader.name} has no answers: models can answer these questions but get no score; name the "
             "file of answers with --option answers=FILE"
         )
     elif len(answers) > questions:
-        reader.notes.append(f"{path} has answers to {len(answers):,} questions, {reader.path} {questions:,}")
+        reader.notes.append(f"{path} has answers to {len(answers):,} questions, {reader.name} {questions:,}")
 
 
 def _find_answer_file(path: Path) -> Path | None:
@@ -99,7 +99,7 @@ def _read_answers(reader: LineReader) -> dict[str, int]:
         elif line.strip().isdecimal():
             answers[str(number)] = _parse_index(reader, number, line)
         elif line.strip():
-            raise CorpusError(f'{reader.path}: line {number}: neither "12c) ... [word] ..." nor a number')
+            raise CorpusError(f'{reader.name}: line {number}: neither "12c) ... [word] ..." nor a number')
     return answers
 
 
@@ -107,7 +107,7 @@ def _parse_index(reader: LineReader, number: int, line: str) -> int:
     try:
         return parse_number(line, "the answer")
     except BadLineError as error:
-        raise CorpusError(f"{reader.path}: line {number}: {error.reason}") from None
+        raise CorpusError(f"{reader.name}: line {number}: {error.reason}") from None
 
 
 def _group_questions(reader: LineReader) -> Iterator[tuple[int, list[str]]]:

@@ -4,14 +4,14 @@ Bowman et al. (2015), "A large annotated corpus for learning natural language in
 of the binary parse. Pairs without an agreed label (`-`) are left out and counted.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
+from memtune.corpora.formats.records.json_lines import parse_json_line
+from memtune.corpora.importing.english_words import unescape_treebank_word
 from memtune.corpora.importing.example_blocks import Example, parse_blocks
-from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.sources.line_reader import LineReader
 from memtune.corpora.importing.text_blocks import BadLineError, Block, Format
-from memtune.corpora.importing.tokenizer import unescape_treebank_word
 from memtune.corpora.store.annotations import INFERENCE_LABELS
 from memtune.errors import CorpusError
 from memtune.values import Value
@@ -39,7 +39,7 @@ def _read(reader: LineReader, _: Value) -> Iterator[Block]:
     columns = partial(_parse_columns, first[1].split("\t"))
     if not set(_FIELDS) <= set(first[1].split("\t")):
         raise CorpusError(
-            f"{reader.path}: line {first[0]}: neither JSON nor a header with {', '.join(_FIELDS)}"
+            f"{reader.name}: line {first[0]}: neither JSON nor a header with {', '.join(_FIELDS)}"
         )
     return parse_blocks(reader, lines, partial(_parse_example, reader, columns))
 
@@ -63,12 +63,7 @@ def _parse_example(
 
 
 def _parse_json(line: str) -> Mapping[str, str]:
-    try:
-        fields = json.loads(line)
-    except RecursionError:  # json.loads recurses at each open bracket
-        raise BadLineError("not JSON (brackets nested too deeply)") from None
-    except ValueError as error:
-        raise BadLineError(f"not JSON ({error})") from None
+    fields = parse_json_line(line)
     if not isinstance(fields, dict):
         raise BadLineError("not a JSON object")
     return fields

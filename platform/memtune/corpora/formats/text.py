@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pyarrow.compute as pc
 
-from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.sources.line_reader import LineReader
 from memtune.corpora.importing.text_blocks import Block, Format, split_lines
 from memtune.values import Value
 

@@ -18,11 +18,13 @@ from memtune.corpora.store.manifest import (
     Manifest,
     SourceRecord,
     SplitSummary,
+    TokeniserRecord,
     VectorsRecord,
     VocabularyRecord,
 )
 from memtune.corpora.store.shards import ShardWriter, choose_id_type
 from memtune.corpora.store.word_vectors import VectorFile, Vectors
+from memtune.corpora.tokenisation.tokeniser import Tokeniser
 from memtune.errors import CorpusError, StorageError
 from memtune.values import digest
 
@@ -58,6 +60,9 @@ class CorpusWriter:
     sources: Mapping[str, SourceRecord]
     licence: str | None
     ideal: Mapping[str, float] | None
+    tokeniser: Tokeniser | None
+    units: Mapping[str, tuple[int, int]]
+    """Words and bytes of each split's text."""
 
     def write(self, replace: bool) -> tuple[Manifest, bool]:
         """Returns the manifest that is in the store afterwards, and whether the content was already stored.
@@ -114,6 +119,9 @@ class CorpusWriter:
         vectors = self._write_vectors(folder)
         if self.vectors:
             contents["vectors"] = self.vectors[0].digest
+        tokeniser = self._write_tokeniser(folder)
+        if tokeniser:
+            contents["tokeniser"] = [tokeniser.kind, tokeniser.sha256]
         texts = {split: writer.digest.hexdigests for split, writer in writers.items()}
         return Manifest(
             name=self.name,
@@ -122,6 +130,7 @@ class CorpusWriter:
             splits={split: self._summarise_split(split, writer) for split, writer in writers.items()},
             annotations=annotations,
             vectors=vectors,
+            tokeniser=tokeniser,
             sources=dict(self.sources),
             options=self.options,
             licence=self.licence,
@@ -153,6 +162,14 @@ class CorpusWriter:
             source=source,
         )
 
+    def _write_tokeniser(self, folder: str) -> TokeniserRecord | None:
+        if self.tokeniser is None:
+            return None
+        path = f"{folder}/tokeniser.json"
+        with self.store.create_file(self.name, path) as sink:
+            sink.write(self.tokeniser.document.encode())
+        return TokeniserRecord(**describe_file(path, sink).model_dump(), kind=self.tokeniser.kind)
+
     def _summarise_split(self, split: str, writer: ShardWriter) -> SplitSummary:
         counter = self.counters[split]
         counts = counter.counts
@@ -162,5 +179,7 @@ class CorpusWriter:
             types=len(np.unique(self.selection.ids[counts > 0])),
             oov_tokens=int(counts[self.selection.outside_mask].sum()),
             longest=counter.longest_sentence_tokens,
+            words=self.units[split][0],
+            bytes=self.units[split][1],
             shards=tuple(writer.shards),
         )

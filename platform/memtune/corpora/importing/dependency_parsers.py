@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memtune.corpora.formats import FORMATS
-from memtune.corpora.importing.line_reader import LineReader
-from memtune.corpora.importing.source_file import SourceFile
+from memtune.corpora.importing.sources.line_reader import LineReader
+from memtune.corpora.importing.sources.source_file import SourceFile
 from memtune.corpora.importing.text_blocks import TextFile
 from memtune.errors import CorpusError, did_you_mean
 from memtune.values import parse
@@ -71,12 +71,12 @@ def _parse_sentences(parser: Parser, sentences: Iterator[Sequence[str]]) -> Iter
 def _read_sentences(text: TextFile) -> Iterator[list[str]]:
     """Yields the words of each sentence that has at least one word."""
     if text.format not in FORMATS:
-        raise CorpusError(f'no format "{text.format}"; {did_you_mean(text.format, FORMATS)}')
+        raise CorpusError(f'no format "{text.format}"; {did_you_mean(text.format, FORMATS.list_names())}')
     format = FORMATS[text.format]
     options = parse(format.options, dict(text.options), f"format {text.format}")
     with closing(LineReader(SourceFile(text.path, "the text"))) as reader:
         if reader.is_folder and not format.reads_folders:
-            raise CorpusError(f"the text {text.path} is a folder; format {text.format} reads files")
+            raise CorpusError(f"the text {reader.name} is several files; parse them one by one")
         for block in format.read(reader, options):
             words, stops = block.words.to_pylist(), np.cumsum(block.lengths)
             sentences = (

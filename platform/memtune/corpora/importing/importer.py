@@ -1,9 +1,10 @@
 """Import a corpus: text becomes a vocabulary and shards of ids in a store.
 
 The import reads the text once (`source_reader`). It writes the words as numbers (`word_counts`) and the
-annotations as tables (`annotation_tables`) to temporary files. Then it selects the vocabulary
-(`vocabulary_selection`), replaces the numbers by ids, writes the shards, and commits the manifest last
-(`corpus_writer`). Memory grows with the number of distinct words, not with the length of the text.
+annotations as tables (`annotation_tables`) to temporary files. It splits the words into other tokens if that
+is asked for (`tokens`). Then it selects the vocabulary (`vocabulary_selection`), replaces the numbers by ids,
+writes the shards, and commits the manifest last (`corpus_writer`). Memory grows with the number of distinct
+words, not with the length of the text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +14,22 @@ from pathlib import Path
 
 from memtune.corpora.importing.annotation_tables import AnnotationTables
 from memtune.corpora.importing.corpus_writer import CorpusWriter
-from memtune.corpora.importing.line_reader import LineReader
-from memtune.corpora.importing.source_file import FileKind, find_kind
+from memtune.corpora.importing.import_warnings import find_text_warnings
 from memtune.corpora.importing.source_reader import ProgressCallback, Source, SourceReader, check_sources
+from memtune.corpora.importing.sources.line_reader import LineReader
+from memtune.corpora.importing.sources.source_file import FileKind, find_kind
 from memtune.corpora.importing.split_assignment import Division
-from memtune.corpora.importing.vocabulary_selection import VocabularySelection, select_vocabulary
+from memtune.corpora.importing.text_blocks import TextFile
+from memtune.corpora.importing.tokens.token_stage import (
+    check_choice,
+    check_tokens,
+    count_units,
+    has_raw_text,
+    select_tokens,
+    set_raw_units,
+    split_words,
+)
+from memtune.corpora.importing.vocabulary_selection import VocabularySelection
 from memtune.corpora.importing.word_counts import SplitCounter, WordTable
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import (
@@ -31,6 +43,7 @@ from memtune.corpora.store.manifest import (
 from memtune.corpora.store.node_cache import resolve_cache_folder
 from memtune.corpora.store.vocabulary import UNK
 from memtune.corpora.store.word_vectors import VectorFile, Vectors, read_vectors
+from memtune.corpora.tokenisation.token_choice import parse_token_choice
 from memtune.errors import CorpusError
 
 __all__ = ["OOV_WARNING_RATE", "ImportResult", "import_corpus"]
@@ -77,6 +90,9 @@ def import_corpus(
     splits = SPLITS if isinstance(sources, Division) else tuple(split for split in SPLITS if split in sources)
     _check_ideal(name, splits, ideal)
     options = _choose_vocabulary_source(options or ImportOptions(), splits)
+    choice = parse_token_choice(options.tokens)
+    check_choice(choice, options)
+    sources = set_raw_units(sources, choice)
     place.check_writable()
     with ExitStack() as stack:
         table = WordTable()
@@ -88,15 +104,35 @@ def import_corpus(
         reader = SourceReader(tables, options.skip_bad, progress)
         records = _read_sources(reader, sources, counters)
         _check_annotations(name, tables, counters)
-        counts = {split: counter.counts for split, counter in counters.items()}
-        selection = select_vocabulary(table.words, counts, options, tables.question_words)
+        check_tokens(name, choice, tables, vectors)
+        is_raw = has_raw_text(sources)
+        units = count_units(counters, table, options, is_raw)
+        is_generated = ideal is not None or not _has_files(sources)
+        warnings = [] if is_raw else list(find_text_warnings(table.words, counters, options, is_generated))
+        tokens = split_words(table, counters, options, choice, is_raw, stack)
+        selection = select_tokens(tokens, options, choice, tables)
         found = _read_vectors(vectors, selection, options, progress) if vectors else None
         writer = CorpusWriter(
-            place, name, counters, tables, selection, found, options, records, licence, ideal
+            place,
+            name,
+            tokens.counters,
+            tables,
+            selection,
+            found,
+            options,
+            records,
+            licence,
+            ideal,
+            tokens.tokeniser,
+            units,
         )
         with place.lock(name, resolve_cache_folder(cache)):
             manifest, unchanged = writer.write(replace)
-    return ImportResult(manifest, tuple(_collect_warnings(manifest)), unchanged)
+    return ImportResult(manifest, (*_collect_warnings(manifest), *warnings), unchanged)
+
+
+def _has_files(sources: Mapping[str, Source] | Division) -> bool:
+    return isinstance(sources, Division) or any(isinstance(source, TextFile) for source in sources.values())
 
 
 def _read_sources(
@@ -157,7 +193,8 @@ def _collect_warnings(manifest: Manifest) -> Iterator[str]:
         if rate > OOV_WARNING_RATE:
             yield (
                 f"{rate:.1%} of the {split} words are outside the vocabulary and became {UNK}; "
-                "check that language, tokenisation and case are those of the training text"
+                "check that language, tokenisation and case are those of the training text; --tokens "
+                "bpe:8000 has no unknown words"
             )
         training = manifest.sources.get("train")
         if training and not training.division and manifest.sources[split].sha256 == training.sha256:

@@ -1,16 +1,23 @@
 """Reading the sources of an import: words are counted, annotations spooled, bytes hashed."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.importing.annotation_tables import AnnotationTables
+from memtune.corpora.importing.data_sets import DataSet
 from memtune.corpora.importing.example_blocks import Example, make_blocks
-from memtune.corpora.importing.line_reader import LineReader
-from memtune.corpora.importing.source_file import FileKind, find_kind, get_pipe_identity
+from memtune.corpora.importing.sources.line_reader import LineReader
+from memtune.corpora.importing.sources.locations import Location, parse_location
+from memtune.corpora.importing.sources.source_file import (
+    FileKind,
+    find_kind,
+    get_pipe_identity,
+    list_source_files,
+)
 from memtune.corpora.importing.split_assignment import Division, divide_block
 from memtune.corpora.importing.text_blocks import Block, Format, TextFile
 from memtune.corpora.importing.word_counts import SplitCounter
@@ -24,8 +31,9 @@ __all__ = ["ProgressCallback", "Source", "SourceReader", "check_sources"]
 ProgressCallback = Callable[[int, int | None, str], None]
 """Called with bytes read, total bytes (None if unknown) and the split."""
 
-Source = TextFile | Iterable[Sequence[str] | Example]
-"""What a split is read from: a file, or sentences as sequences of words without `<eos>`, annotated or not."""
+Source = TextFile | DataSet | Iterable[Sequence[str] | Example]
+"""What a split is read from: a file, a data set of a program, or sentences as sequences of words without
+`<eos>`, annotated or not."""
 
 
 def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
@@ -34,7 +42,9 @@ def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
         _check_file("train", sources.source)
         return
     annotated = any(
-        not isinstance(source, TextFile) or _find_format(source).annotations for source in sources.values()
+        not isinstance(source, DataSet)
+        and (not isinstance(source, TextFile) or _find_format(source).annotations)
+        for source in sources.values()
     )
     if not sources or set(sources) - set(SPLITS) or (len(sources) < len(SPLITS) and not annotated):
         raise CorpusError(
@@ -51,12 +61,17 @@ def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
 def _check_file(split: str, source: TextFile) -> FileKind:
     _parse_options(source)
     kind = find_kind(source.path, f"the {split} file")
-    if kind is FileKind.FOLDER and not _find_format(source).reads_folders:
-        raise CorpusError(f"the {split} file {source.path} is a folder")
+    if kind in (FileKind.FOLDER, FileKind.PATTERN) and not _reads_whole_folder(source, kind):
+        list_source_files(source.path)
     return kind
 
 
-def _refuse_repeated_pipes(paths: Sequence[Path]) -> None:
+def _reads_whole_folder(source: TextFile, kind: FileKind) -> bool:
+    is_local = isinstance(parse_location(source.path), Path)
+    return kind is FileKind.FOLDER and is_local and _find_format(source).reads_folders
+
+
+def _refuse_repeated_pipes(paths: Sequence[Location]) -> None:
     """Refuses one pipe for two splits: the second read would wait for a writer forever."""
     identities = [get_pipe_identity(path) for path in paths]
     for path, identity in zip(paths, identities, strict=True):
@@ -82,6 +97,8 @@ class SourceReader:
                 for block in self._read_blocks(source, reader, split):
                     self._add_block(block, counter, split)
                 record = _make_record(source, reader)
+        elif isinstance(source, DataSet):
+            record = self._read_data_set(source, counter, split)
         else:
             record = self._read_sentences(source, counter, split)
         counter.merge()
@@ -109,11 +126,32 @@ class SourceReader:
 
     def _read_blocks(self, source: TextFile, reader: LineReader, split: str) -> Iterator[Block]:
         size = reader.size_bytes
-        for block in _find_format(source).read(reader, _parse_options(source)):
-            yield block
+        for file in _open_files(source, reader):
+            for block in _find_format(source).read(file, _parse_options(source)):
+                yield block
+                if self.progress:
+                    self.progress(_count_bytes_read(reader), size, split)
+            file.check_bad_share()
+
+    def _read_data_set(self, source: DataSet, counter: SplitCounter, split: str) -> SourceRecord:
+        content = ContentDigest()
+
+        def texts() -> Iterator[str]:
+            for text in source.read_texts():
+                content.add(f"{text}\n".encode(errors="surrogatepass"))
+                yield text
+
+        for block in source.read_blocks(texts()):
+            self._add_block(block, counter, split)
             if self.progress:
-                self.progress(_count_bytes_read(reader), size, split)
-        reader.check_bad_share()
+                self.progress(content.bytes, None, split)
+        return SourceRecord(
+            name="data set",
+            format="data set",
+            sha256=content.sha256,
+            bytes=content.bytes,
+            options=source.options.model_dump(mode="json"),
+        )
 
     def _read_sentences(
         self, sentences: Iterable[Sequence[str] | Example], counter: SplitCounter, split: str
@@ -122,6 +160,11 @@ class SourceReader:
 
         def examples() -> Iterator[Example]:
             for item in sentences:
+                if isinstance(item, Mapping):
+                    raise CorpusError(
+                        "a record instead of a sentence; name its text: DataSet(data, column=...), or "
+                        "find_splits(data_sets) for several splits"
+                    )
                 example = item if isinstance(item, Example) else Example((item,))
                 for sentence in example.sentences:
                     # make_blocks refuses lone surrogates with a message; the digest has to accept them.
@@ -142,7 +185,7 @@ class SourceReader:
 def _finish_division(division: Division, counters: Mapping[str, SplitCounter]) -> None:
     path = division.source.path
     sentences = sum(counter.sentence_count for counter in counters.values())
-    reason = f"no word in {path}"
+    reason = f"no word in {division.source.path}"
     if any(counter.word_count for counter in counters.values()):
         reason = (
             f"with seed {division.seed} it got none of the {sentences:,} sentences of {path}; give it a "
@@ -154,25 +197,40 @@ def _finish_division(division: Division, counters: Mapping[str, SplitCounter]) -
             raise CorpusError(f"the {split} split is empty: {reason}")
 
 
+def _open_files(source: TextFile, reader: LineReader) -> Iterator[LineReader]:
+    """The readers of a source's files: itself, or one for each file of a folder or pattern."""
+    kind = find_kind(source.path)
+    if not reader.is_folder or _reads_whole_folder(source, kind):
+        yield reader
+        return
+    for path in list_source_files(source.path):
+        companion = reader.open_companion(path)
+        yield companion
+        companion.close()
+
+
 def _make_record(source: TextFile, reader: LineReader) -> SourceRecord:
+    readers = list(_chain_readers(reader))
+    skipped = Counter[str]()
+    for each in readers:
+        skipped.update(each.skipped)
     return SourceRecord(
-        name=str(source.path),
+        name=reader.name,
         format=source.format,
         sha256=_digest_source(reader),
         bytes=_count_bytes_read(reader),
         options=_parse_options(source).model_dump(mode="json"),
         beside=tuple(
-            FileRecord(name=str(other.path), sha256=other.sha256, bytes=other.bytes_read)
-            for other in reader.companions
+            FileRecord(name=other.name, sha256=other.sha256, bytes=other.bytes_read) for other in readers[1:]
         ),
-        skipped=reader.skipped,
-        notes=tuple(reader.notes),
+        skipped=dict(skipped),
+        notes=tuple(note for each in readers for note in each.notes),
     )
 
 
 def _find_format(source: TextFile) -> Format:
     if source.format not in FORMATS:
-        raise CorpusError(f'no format "{source.format}"; {did_you_mean(source.format, FORMATS)}')
+        raise CorpusError(f'no format "{source.format}"; {did_you_mean(source.format, FORMATS.list_names())}')
     return FORMATS[source.format]
 
 
@@ -182,7 +240,10 @@ def _parse_options(source: TextFile) -> Value:
 
 
 def _chain_readers(reader: LineReader) -> Iterator[LineReader]:
-    return chain((reader,), reader.companions)
+    """The reader and those of all files that belong to it."""
+    yield reader
+    for companion in reader.companions:
+        yield from _chain_readers(companion)
 
 
 def _count_bytes_read(reader: LineReader) -> int:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.sources.line_reader import LineReader
+from memtune.corpora.importing.sources.locations import Location
 from memtune.values import Value
 
 __all__ = [
@@ -35,9 +35,12 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file in one of the FORMATS, or a folder for formats that read folders, and options of its format."""
+    """A source in one of the FORMATS, and options of its format.
 
-    path: Path
+    `path` is a file, a pipe, a folder of files, a pattern such as `books/*.txt`, or a URI of pyarrow.fs.
+    """
+
+    path: Location
     format: str = "text"
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -49,11 +52,14 @@ class Block:
     words: the words of all sentences in order (Arrow strings), each sentence closed by SENTENCE_END.
     lengths: number of words of each sentence, SENTENCE_END included. annotations: by kind, rows with the
     columns of ANNOTATION_KINDS[kind].input_schema, whose sentences count from 0 within the block.
+    text_words, text_bytes: what the block's text has where its "words" are characters or bytes.
     """
 
     words: pa.Array
     lengths: npt.NDArray[np.int32]
     annotations: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
+    text_words: int | None = None
+    text_bytes: int | None = None
 
 
 class BadLineError(Exception):
@@ -87,7 +93,7 @@ class Format:
 
     read: yields the blocks of a file, given a value of `options`; raises CorpusError that names the line
     that breaks the format. summary: one line for users. annotations: kinds its blocks may have.
-    reads_folders: whether it also reads folders of files.
+    reads_folders: whether it reads a local folder itself; for the others each file of a folder is read.
     """
 
     read: Callable[[LineReader, Any], Iterator[Block]]

@@ -4,19 +4,22 @@ By default only the training split determines the vocabulary, and the other spli
 `vocabulary = "all"` uses all splits.
 """
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from memtune.corpora.importing.text_blocks import SENTENCE_END
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.corpora.store.vocabulary import EOS, UNK, Vocabulary
 from memtune.errors import CorpusError
 
-__all__ = ["VocabularySelection", "select_vocabulary"]
+__all__ = ["INVISIBLE_PATTERN", "VocabularySelection", "select_vocabulary", "spell_word", "spell_words"]
 
 _QUESTION_WORDS = "questions'"
 """Key beside the split names for the counts of the words in annotation columns; error messages show it."""
@@ -37,6 +40,9 @@ _MOSES_ESCAPES = {
     "&amp;": "&",
 }
 
+INVISIBLE_PATTERN = "[\u00ad\u200b\u2060\ufeff]"
+"""Soft hyphens, zero-width spaces, word joiners and byte order marks."""
+
 
 @dataclass(frozen=True)
 class VocabularySelection:
@@ -56,13 +62,16 @@ def select_vocabulary(
     counts: Mapping[str, npt.NDArray[np.int64]],
     options: ImportOptions,
     question_words: npt.NDArray[np.int32] | None = None,
+    *,
+    keep_all: bool = False,
 ) -> VocabularySelection:
     """Selects the vocabulary from all words and their counts by split; words[0] is the sentence end.
 
     `question_words` are the word numbers in annotation columns; a vocabulary of all splits keeps each of
-    them. With `unknown = "map"` the vocabulary always has `<unk>`, otherwise only if the counted text has it.
-    Raises CorpusError if the text contains `<eos>`, if no word is frequent enough, or if words are outside
-    the vocabulary and `unknown = "refuse"`.
+    them. `keep_all` keeps words that no split has: those of a tokeniser. With `unknown = "map"` the
+    vocabulary always has `<unk>`, otherwise only if the counted text has it. Raises CorpusError if the text
+    contains `<eos>`, if no word is frequent enough, or if words are outside the vocabulary and
+    `unknown = "refuse"`.
     """
     tokens, numbers = _normalise_spelling(words, options)
     totals = {
@@ -76,6 +85,7 @@ def select_vocabulary(
     wanted = counted >= options.min_count
     if options.vocabulary == "all" and _QUESTION_WORDS in totals:
         wanted |= totals[_QUESTION_WORDS] > 0
+    wanted |= keep_all
     kept, has_unknown = _choose_tokens(tokens, counted, wanted, options)
     ids = np.full(len(tokens), -1, np.int32)
     ids[0] = 0
@@ -91,14 +101,39 @@ def select_vocabulary(
     return VocabularySelection(vocabulary, ids[numbers], outside[numbers])
 
 
-def _normalise_spelling(words: pa.Array, options: ImportOptions) -> tuple[pa.Array, npt.NDArray[np.int32]]:
-    """Distinct tokens after unescaping and lower-casing, and the token index of each word, (words,) int32."""
-    if not (options.unescape or options.lower_case):
-        return words, np.arange(len(words), dtype=np.int32)
+def spell_words(words: pa.Array, options: ImportOptions) -> pa.Array:
+    """The words after unescaping, normalisation and lower-casing."""
     if options.unescape:
         for escape, character in _MOSES_ESCAPES.items():
             words = pc.replace_substring(words, escape, character)
-    spelled = (pc.utf8_lower(words) if options.lower_case else words).dictionary_encode()
+    if options.normalise:
+        words = _normalise(words, options.normalise)
+    return pc.utf8_lower(words) if options.lower_case else words
+
+
+def spell_word(word: str, form: Literal["NFC", "NFKC"]) -> str:
+    """A word in a normal form, as an import with `normalise` spells it."""
+    spelled: str = _normalise(pa.array([word]), form)[0].as_py()
+    return spelled
+
+
+def _normalise(words: pa.Array, form: Literal["NFC", "NFKC"]) -> pa.Array:
+    """The words in a normal form; a word that would become empty or hold whitespace stays as it is."""
+    visible = pc.replace_substring_regex(words, INVISIBLE_PATTERN, "").to_pylist()
+    # pyarrow's utf8_normalize (25.0) decomposes for NFC and does not compose again.
+    found = [unicodedata.normalize(form, word) for word in visible]
+    spelled = [
+        new if new.split() == [new] or old == SENTENCE_END else old
+        for old, new in zip(words.to_pylist(), found, strict=True)
+    ]
+    return pa.array(spelled, pa.string())
+
+
+def _normalise_spelling(words: pa.Array, options: ImportOptions) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+    """Distinct tokens after the changes of spelling, and the token index of each word, (words,) int32."""
+    if not (options.unescape or options.lower_case or options.normalise):
+        return words, np.arange(len(words), dtype=np.int32)
+    spelled = spell_words(words, options).dictionary_encode()
     return spelled.dictionary, spelled.indices.to_numpy()
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.importing.spool import create_temporary_file, translate_spool_errors
+from memtune.corpora.importing.sources.spool import create_temporary_file, translate_spool_errors
 from memtune.corpora.importing.text_blocks import SENTENCE_END, Block
 
 __all__ = ["SplitCounter", "WordTable"]
@@ -49,12 +49,18 @@ class WordTable:
 
 
 class SplitCounter:
-    """The words of one split as word numbers in temporary files, and the count of each word."""
+    """The words of one split as word numbers in temporary files, and the count of each word.
+
+    `full_sentence_count` are the sentences with words. `text_words` and `text_bytes` add up those of blocks.
+    """
 
     def __init__(self, table: WordTable) -> None:
         self.token_count = 0
         self.sentence_count = 0
+        self.full_sentence_count = 0
         self.longest_sentence_tokens = 0
+        self.text_words = 0
+        self.text_bytes = 0
         self._table = table
         self._counts = np.zeros(1, np.int64)
         with translate_spool_errors():
@@ -81,6 +87,9 @@ class SplitCounter:
         self._pending.append((encoded.dictionary, np.bincount(codes, minlength=len(encoded.dictionary))))
         self.token_count += len(codes)
         self.sentence_count += len(block.lengths)
+        self.full_sentence_count += int(np.count_nonzero(block.lengths > 1))
+        self.text_words += block.text_words or 0
+        self.text_bytes += block.text_bytes or 0
         self.longest_sentence_tokens = max(self.longest_sentence_tokens, int(block.lengths.max()))
         if sum(words.nbytes for words, _ in self._pending) > _MERGE_THRESHOLD_BYTES:
             self.merge()

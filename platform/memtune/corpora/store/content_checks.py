@@ -18,16 +18,20 @@ from memtune.corpora.store.manifest import (
     Manifest,
     ShardRecord,
     StoredFile,
+    TokeniserRecord,
     VectorsRecord,
 )
 from memtune.corpora.store.shards import ShardArrays, SplitDigest, view_shard
 from memtune.corpora.store.vocabulary import Vocabulary
 from memtune.corpora.store.word_vectors import Vectors
 from memtune.errors import CorpusError
+from memtune.storage.digests import hash_bytes
+from memtune.values import parse_json
 
-__all__ = ["ContentSummary", "find_content_problems"]
+__all__ = ["MAX_TOKENISER_BYTES", "ContentSummary", "find_content_problems"]
 
 Numbers = npt.NDArray[np.integer[Any]]
+MAX_TOKENISER_BYTES = 2**26
 OTHER_COUNTS = "the manifest has other counts of rows or columns"
 
 
@@ -56,6 +60,8 @@ def find_content_problems(
         yield from _check_annotation(manifest, kind, read, lengths, summary)
     if manifest.vectors:
         yield from _check_vectors(manifest, manifest.vectors, read, summary)
+    if manifest.tokeniser:
+        yield from _check_tokeniser(manifest.tokeniser, read, summary)
 
 
 def _check_vocabulary(
@@ -139,6 +145,27 @@ def _check_vectors(
         yield f"{record.path}: a vector has a number that is not finite"
     if summary:
         summary.others["vectors"] = vectors.digest
+
+
+def _check_tokeniser(
+    record: TokeniserRecord, read: Callable[[StoredFile], pa.Buffer], summary: ContentSummary | None
+) -> Iterator[str]:
+    if record.bytes > MAX_TOKENISER_BYTES:
+        yield f"{record.path}: a tokeniser of more than {MAX_TOKENISER_BYTES:,} bytes"
+        return
+    try:
+        content = read(record)
+    except CorpusError as error:
+        yield str(error)
+        return
+    try:
+        document = parse_json(content.to_pybytes())
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        yield f"{record.path}: not the document of a tokeniser"
+    if summary:
+        summary.others["tokeniser"] = [record.kind, hash_bytes(content)]
 
 
 def _find_vocabulary_problems(manifest: Manifest, vocabulary: Vocabulary) -> Iterator[str]:

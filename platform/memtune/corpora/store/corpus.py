@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memtune.corpora.store.annotations import Annotations, map_annotations
+from memtune.corpora.store.arrow_files import map_file
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import Manifest
 from memtune.corpora.store.node_cache import ensure_verified, resolve_cache_folder
@@ -87,7 +88,8 @@ class Corpus:
 
     `annotations` are mapped tables by kind and split, with the columns that ANNOTATION_KINDS says.
     `vectors` belong to the tokens of its vocabulary. `joined` is the corpus of questions when it was opened
-    as "text+questions".
+    as "text+questions". `tokeniser_document` is what makes the tokeniser of its words, None where the tokens
+    are words.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Corpus:
     annotations: Annotations = field(default_factory=dict)
     vectors: Vectors | None = None
     joined: "Corpus | None" = None
+    tokeniser_document: str | None = None
 
     def __getitem__(self, split: str) -> Split:
         if split not in self.splits:
@@ -157,6 +160,11 @@ def _join_questions(name: str, text: Corpus, questions: Corpus) -> Corpus:
         raise CorpusError(
             f"{name}: {questions.name} has no annotations, so it cannot be asked of {text.name}"
         )
+    if text.manifest.tokeniser is not None:
+        raise CorpusError(
+            f"{name}: questions are about words, and the tokens of {text.name} are "
+            f"{text.manifest.tokeniser.kind}; import its text with --tokens words"
+        )
     joined = digest("joined", text.digest, questions.digest)
     return replace(text, name=name, digest=joined, joined=questions)
 
@@ -185,7 +193,22 @@ def _open_manifest(store: CorpusStore, manifest: Manifest, cache: Path) -> Corpu
     annotations = map_annotations(folder, manifest.annotations)
     record = manifest.vectors
     vectors = Vectors.load(folder / record.path, record.width) if record else None
-    return Corpus(manifest.name, manifest.digest, manifest, vocabulary, splits, annotations, vectors)
+    return Corpus(
+        manifest.name,
+        manifest.digest,
+        manifest,
+        vocabulary,
+        splits,
+        annotations,
+        vectors,
+        tokeniser_document=_read_tokeniser(folder, manifest),
+    )
+
+
+def _read_tokeniser(folder: Path, manifest: Manifest) -> str | None:
+    """The document of a corpus's tokeniser, whose file has been verified."""
+    record = manifest.tokeniser
+    return bytes(map_file(folder / record.path)).decode() if record else None
 
 
 def list_corpora(

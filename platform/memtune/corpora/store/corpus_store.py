@@ -102,9 +102,9 @@ class CorpusStore:
                 f"{self.uri}: {name}/{path} is missing; import {name} again with replace"
             ) from None
 
-    def create_folder(self, name: str) -> str:
-        """Create the folder for the files of one import; returns its unique name."""
-        folder = f"data-{uuid4().hex[:16]}"
+    def create_folder(self, name: str, folder: str | None = None) -> str:
+        """Create the folder for the files of one import; returns its name, which is unique unless given."""
+        folder = folder or f"data-{uuid4().hex[:16]}"
         (self._open_corpus(name) / folder).create()
         return folder
 
@@ -118,6 +118,11 @@ class CorpusStore:
         """Put the manifest in place in one step: readers see the corpus before or after, never between."""
         data = manifest.model_dump_json(indent=2).encode()
         self._open_corpus(manifest.name).write_document(MANIFEST_NAME, data)
+
+    def remove(self, manifest: Manifest) -> None:
+        """Delete a corpus, its manifest first. Call it with the lock held."""
+        self._open_corpus(manifest.name).delete_entry(MANIFEST_NAME)
+        self.clean(manifest.name, None, obsolete=manifest.folder)
 
     def clean(self, name: str, keep: Manifest | None, obsolete: str | None = None) -> None:
         """Delete the folder `obsolete` and files of dead imports, but not the corpus of `keep`.

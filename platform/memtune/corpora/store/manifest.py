@@ -21,13 +21,15 @@ __all__ = [
     "SourceRecord",
     "SplitSummary",
     "StoredFile",
+    "TokeniserRecord",
     "VectorsRecord",
     "VocabularyRecord",
     "check_name",
     "parse_manifest",
 ]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+"""3: tokenisers, and the words and bytes of each split."""
 SPLITS = ("train", "valid", "test")
 
 Count = Annotated[int, Field(ge=0, lt=2**48)]
@@ -45,6 +47,10 @@ class ImportOptions(Value):
     vocabulary, `<eos>` and `<unk>` included. `lower_case` maps letter by letter (Unicode's simple
     mapping); `unescape` undoes Moses escapes such as `&apos;`. A word outside the vocabulary becomes
     `<unk>` with `unknown = "map"` and is an error with `unknown = "refuse"`.
+    `normalise` is a Unicode normal form for all words; it also removes zero-width spaces, word joiners, byte
+    order marks and soft hyphens within them. `tokens` says what a token is: words, characters, bytes,
+    subwords that are trained on the training split ("bpe:8000", "unigram:8000"), or those of a
+    tokenizer.json.
     `skip_bad` leaves bad entries out, up to 1 % of a file, instead of stopping at the first.
     `shard_tokens` bounds the tokens of one shard.
     """
@@ -55,6 +61,8 @@ class ImportOptions(Value):
     max_size: int | None = Field(default=None, ge=3)
     lower_case: bool = False
     unescape: bool = False
+    normalise: Literal["NFC", "NFKC"] | None = None
+    tokens: str = "words"
     unknown: Literal["map", "refuse"] = "map"
     skip_bad: bool = False
     shard_tokens: int = Field(default=2**23, ge=1, le=2**24)
@@ -94,6 +102,12 @@ class AnnotationRecord(Value):
     files: dict[str, AnnotationFile]
 
 
+class TokeniserRecord(StoredFile):
+    """The file of a tokeniser that splits words: its document, and what its tokens are."""
+
+    kind: Literal["characters", "bytes", "subwords"]
+
+
 class FileRecord(Value):
     """A source file of an import."""
 
@@ -115,7 +129,9 @@ class SplitSummary(Value):
     """Counts of one split, `<eos>` included everywhere.
 
     `types` are distinct tokens as stored, `oov_tokens` the words that became `<unk>` (a literal `<unk>` in
-    the text is not one of them) and `longest` the tokens of the longest sentence.
+    the text is not one of them) and `longest` the tokens of the longest sentence. `words` and `bytes` are
+    those of the text before its words became `<unk>` or other tokens: UTF-8, a blank between two words, a
+    line feed for each sentence; corpora of earlier versions lack them.
     """
 
     tokens: Count
@@ -123,6 +139,8 @@ class SplitSummary(Value):
     types: Count
     oov_tokens: Count
     longest: Count
+    words: Count | None = None
+    bytes: Count | None = None
     shards: tuple[ShardRecord, ...] = Field(min_length=1)
 
     @property
@@ -151,8 +169,8 @@ class Manifest(Value):
     """The description of a corpus and the digests of its files.
 
     `digest` identifies the content: vocabulary, tokens and sentence boundaries of each split, independent of
-    the division into shards, and annotations and vectors if any. `ideal` is the exact ideal perplexity per
-    split, where it is known.
+    the division into shards, and annotations, vectors and tokeniser if any. `ideal` is the exact ideal
+    perplexity per split, where it is known.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -162,6 +180,8 @@ class Manifest(Value):
     splits: dict[str, SplitSummary]
     annotations: dict[str, AnnotationRecord] = Field(default_factory=dict)
     vectors: VectorsRecord | None = None
+    tokeniser: TokeniserRecord | None = None
+    """Splits words into tokens; None where the tokens are words."""
     sources: dict[str, SourceRecord]
     options: ImportOptions
     licence: str | None = None
@@ -179,7 +199,13 @@ class Manifest(Value):
         """All files except the manifest itself."""
         shards = (shard for split in self.splits.values() for shard in split.shards)
         annotated = (file for annotation in self.annotations.values() for file in annotation.files.values())
-        return (self.vocabulary, *shards, *annotated, *([self.vectors] if self.vectors else []))
+        others = [file for file in (self.vectors, self.tokeniser) if file]
+        return (self.vocabulary, *shards, *annotated, *others)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all these files."""
+        return sum(file.bytes for file in self.files)
 
     @property
     def remarks(self) -> Iterator[str]:

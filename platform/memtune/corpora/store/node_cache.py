@@ -28,7 +28,7 @@ from memtune.values import digest, parse_json
 __all__ = ["ensure_verified", "resolve_cache_folder"]
 
 _CHUNK_BYTES = 2**20
-_CHECKS_VERSION = 2
+_CHECKS_VERSION = 3
 """Raised when a check is added, so that files verified without it are verified again."""
 
 

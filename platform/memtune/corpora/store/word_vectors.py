@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from memtune.corpora.importing.line_reader import LineReader
+from memtune.corpora.importing.sources.line_reader import LineReader
 from memtune.corpora.store.arrow_files import map_file, read_batch
 from memtune.corpora.store.vocabulary import Vocabulary
 from memtune.errors import CorpusError
@@ -113,7 +113,7 @@ def read_vectors(
     reader.check_bad_share()
     if not known_V.any():
         raise CorpusError(
-            f"{reader.path} has no vector for any word of the corpus; check that both use the same case"
+            f"{reader.name} has no vector for any word of the corpus; check that both use the same case"
         )
     return Vectors(values_VE, known_V)
 
@@ -122,7 +122,7 @@ def _read_width(reader: LineReader, line: str) -> int:
     width = line.count(" ")
     if width < 2:
         raise CorpusError(
-            f"{reader.path}: line 1: {width} numbers after the token; every line must have a token and its "
+            f"{reader.name}: line 1: {width} numbers after the token; every line must have a token and its "
             "numbers, and there must be no header"
         )
     return width

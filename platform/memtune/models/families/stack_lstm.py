@@ -71,6 +71,11 @@ class StackLSTMConfig(NeuralLanguageModelConfig):
     initial_range: InitialRange = 0.05
     forget_bias: InputForgetBias = 1.0
 
+    @property
+    @override
+    def has_exact_gradients(self) -> bool:
+        return self.variant != "discrete"
+
     @override
     def find_classifier_problem(self) -> str | None:
         if self.variant != "discrete":

@@ -18,9 +18,11 @@ from memtune.models.outputs.adaptive_softmax import AdaptiveOutput, projected_wi
 from memtune.models.outputs.class_factored import ClassFactoredOutput
 from memtune.models.outputs.output_layer import NoOutput, OutputLayer, SoftmaxOutput, rows_per_chunk
 from memtune.models.outputs.word_classes import ClassMass, class_borders, range_shares, zipf_counts
+from memtune.plugins import ConfigRegistry
 from memtune.values import Value
 
 __all__ = [
+    "OUTPUTS",
     "AdaptiveConfig",
     "ClassFactoredConfig",
     "NoOutputConfig",
@@ -39,6 +41,8 @@ class OutputLayerConfig(Value, ABC):
     kind: str
     can_be_tied: ClassVar[bool]
     """Whether the layer has a row as wide as the hidden vectors for every word."""
+    has_width_scaling: ClassVar[bool] = False
+    """Whether muP is defined for it."""
     can_have_ngram_connections: ClassVar[bool]
     """Whether n-grams of words can be connected to it."""
 
@@ -72,6 +76,7 @@ class SoftmaxConfig(OutputLayerConfig):
     """A linear map to the vocabulary under one softmax."""
 
     kind: Literal["softmax"] = "softmax"
+    has_width_scaling: ClassVar[bool] = True
     can_be_tied: ClassVar[bool] = True
     can_have_ngram_connections: ClassVar[bool] = True
 
@@ -242,6 +247,7 @@ class NoOutputConfig(OutputLayerConfig):
     """No output layer, for a task whose head reads the hidden vectors; it predicts no words."""
 
     kind: Literal["none"] = "none"
+    has_width_scaling: ClassVar[bool] = True
     can_be_tied: ClassVar[bool] = True
     can_have_ngram_connections: ClassVar[bool] = False
 
@@ -264,6 +270,12 @@ class NoOutputConfig(OutputLayerConfig):
         return 0
 
 
-OutputConfig = Annotated[
-    SoftmaxConfig | ClassFactoredConfig | AdaptiveConfig | NoOutputConfig, Field(discriminator="kind")
-]
+OUTPUTS: ConfigRegistry[OutputLayerConfig] = ConfigRegistry(
+    "output layer",
+    "memtune.outputs",
+    "kind",
+    OutputLayerConfig,  # type: ignore[type-abstract]
+    (SoftmaxConfig, ClassFactoredConfig, AdaptiveConfig, NoOutputConfig),
+)
+"""Kind -> the configuration of an output layer."""
+OutputConfig = Annotated[OutputLayerConfig, OUTPUTS]

@@ -1,4 +1,4 @@
-"""The package of a job: memtune's source, the study file and the search spaces that it names.
+"""The package of a job: memtune's source, the study file, and the search spaces and models that it names.
 
 A package has no corpora, no `.git` and no Python environment; nodes read corpora from the store. Paths in a
 package are relative. The study keeps its path below the working folder, so that messages show the path that
@@ -14,6 +14,7 @@ from pydantic import model_validator
 
 import memtune
 from memtune.errors import ClusterError, StudyError
+from memtune.plugins.plugin_source import read_source_text
 from memtune.ray_backend.clusters.rules.upload_rules import MAX_UPLOAD_BYTES
 from memtune.spaces import list_space_files
 from memtune.studies.study import Study, find_space
@@ -27,7 +28,7 @@ MAX_LISTED_FILES = 3
 
 
 class StudyFiles(Value):
-    """A study and its spaces as text, by their paths in the package."""
+    """A study, its spaces and its model files as text, by their paths in the package."""
 
     study: str
     texts: dict[str, str]
@@ -37,17 +38,18 @@ class StudyFiles(Value):
         """Refuse paths outside of the package: every holder of the token can write job metadata."""
         for name in (self.study, *self.texts):
             path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or path.suffix != ".toml":
-                raise ValueError(f"{name!r} is not the path of a TOML file inside the package")
+            is_module = path.suffix == ".py" and path.parts[0] != "platform"  # memtune's own source is there
+            if path.is_absolute() or ".." in path.parts or not (path.suffix == ".toml" or is_module):
+                raise ValueError(f"{name!r} is not the path of a TOML or Python file inside the package")
         if self.study not in self.texts:
             raise ValueError(f"the study {self.study!r} is not among the files")
         return self
 
 
 def collect_study_files(path: Path, study: Study) -> StudyFiles:
-    """The texts of a study file and of every space that it names.
+    """The texts of a study file, of every space that it names and of its model files.
 
-    Raises StudyError or SpaceError for a space that is missing or cannot be packaged.
+    Raises StudyError, SpaceError or PluginError for a file that is missing or cannot be packaged.
     """
     relative_spaces = [
         file
@@ -55,11 +57,18 @@ def collect_study_files(path: Path, study: Study) -> StudyFiles:
         if name.endswith(".toml")
         for file in _find_relative_space_files(name, path)
     ]
-    files = [_normalise_path(file) for file in (path, *relative_spaces)]
+    model_files = [_find_model_file(name, path) for name in study.models]
+    folders = [file.parent for file in model_files]
+    beside_models = [
+        found
+        for name in study.spaces
+        if not name.endswith(".toml") and (found := find_space(name, path, folders)).parent in folders
+    ]
+    files = [_normalise_path(file) for file in (path, *relative_spaces, *model_files, *beside_models)]
     root = _find_root(files)
     packaged = {file.relative_to(root).as_posix(): file for file in files}
     for name in study.spaces:
-        if not name.endswith(".toml"):
+        if not name.endswith(".toml") and find_space(name, path, folders) not in beside_models:
             _add_named_space(list_space_files(find_space(name, path)), packaged)
     texts = {name: file.read_text(encoding="utf-8") for name, file in packaged.items()}
     return StudyFiles(study=files[0].relative_to(root).as_posix(), texts=texts)
@@ -72,6 +81,16 @@ def _find_relative_space_files(name: str, study: Path) -> list[Path]:
             "name it relative to the study file"
         )
     return list_space_files(find_space(name, study))
+
+
+def _find_model_file(name: str, study: Path) -> Path:
+    if Path(name).is_absolute():
+        raise StudyError(
+            f"{study} names the model file {name} by an absolute path, which the cluster does not have; "
+            "name it relative to the study file"
+        )
+    read_source_text(study.parent / name)
+    return study.parent / name
 
 
 def _add_named_space(files: Iterable[Path], paths_in_package: dict[str, Path]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from memtune.corpora import Corpus
+from memtune.errors import MissingSourceError
 from memtune.results.selection import Contender, Ranking
 from memtune.search import Outcome
 from memtune.studies.study_terms import ChampionLimits
@@ -24,7 +25,10 @@ def apply_limits(
 
     def is_within(trial: Contender) -> bool:
         outcome = outcome_by_identity[trial.identity]
-        sizes = compute_sizes(TrialConfig.model_validate(outcome.configuration), corpus)
+        try:
+            sizes = compute_sizes(TrialConfig.model_validate(outcome.configuration), corpus)
+        except MissingSourceError:  # the sizes of a user's family need its source
+            return True
         return limits.are_met(sizes, outcome.usage.tokens_per_second)
 
     return ranking.keep(is_within) or ranking

@@ -1,9 +1,11 @@
 """Every trial of a study as one value, for tables, figures and data frames."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from memtune.corpora import Corpus
+from memtune.errors import MissingSourceError
 from memtune.objective import Objective, compute_figure
 from memtune.results.selection import Ranking
 from memtune.search import Outcome, StoredStudy
@@ -43,7 +45,7 @@ class StudyTrial(Value):
     tokens_per_second: float | None
     """Trained tokens per second of a reserved core; None where nothing was measured."""
     sizes: TrialSizes | None
-    """None where the corpus is not in the store any more."""
+    """None without the corpus in the store, and for a user's family whose source is not loaded."""
     fields: dict[str, Any]
     """The fields of the configuration, by dotted name, in which the study's trials differ."""
 
@@ -83,11 +85,18 @@ def list_study_trials(
             cpu_hours=outcome.usage.cpu_seconds / 3600,
             gpu_hours=outcome.usage.gpu_seconds / 3600,
             tokens_per_second=outcome.usage.tokens_per_second,
-            sizes=None if corpus is None else compute_sizes(config, corpus),
+            sizes=_find_sizes(config, corpus),
             fields={name: fields[name] for name in varying if name in fields},
         )
 
     return tuple(make_trial(outcome) for outcome in trials)
+
+
+def _find_sizes(config: TrialConfig, corpus: Corpus | None) -> TrialSizes | None:
+    """The sizes of a trial; None without its corpus, and without the source of its family."""
+    with suppress(MissingSourceError):
+        return None if corpus is None else compute_sizes(config, corpus)
+    return None
 
 
 def _number_places(ranking: Ranking) -> dict[str, int]:

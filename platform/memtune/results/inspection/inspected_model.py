@@ -68,6 +68,7 @@ def inspect_model(
     *,
     device: str = "cpu",
     settings: Settings | None = None,
+    trust_code: bool = False,
 ) -> InspectedModel:
     """A trained model, named as in `open_model`: `models:/ptb@champion`, `STUDY#7` or a run's id.
 
@@ -75,7 +76,7 @@ def inspect_model(
     does not have the trace.
     """
     settings = settings or Settings.from_environment()
-    opened = open_model(name, settings, device)
+    opened = open_model(name, settings, device, trust_code=trust_code)
     found = InspectedModel(
         opened.name,
         opened.model.eval().require_network(f"the inspection of {name}"),

@@ -12,6 +12,7 @@ from pydantic import Field
 from memtune.corpora import Corpus, open_corpus
 from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import ConfigurationError, CorpusError
+from memtune.results.evaluation.other_texts import make_reader, read_other_text
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.values import Value
 
@@ -61,7 +62,7 @@ def read_sentences(model: InspectedModel, choice: TextChoice) -> Iterator[Inspec
     """
     if choice.text is not None:
         return iter([_encode_text(model, choice)])
-    corpus, ids = _open_corpus(model, choice.corpus)
+    corpus, ids = _open_corpus(model, choice.corpus, choice.split)
     model.record_access(choice.split)
     return islice(_iterate_split(corpus, choice.split, ids), choice.sentences)
 
@@ -74,13 +75,19 @@ def _encode_text(model: InspectedModel, choice: TextChoice) -> InspectedSentence
         raise ConfigurationError(
             f'a text is read in place of corpus "{choice.corpus}"; leave one of them out'
         )
+    if model.corpus.manifest.tokeniser is not None:
+        return InspectedSentence(0, np.array(make_reader(model.corpus).read(choice.text or "").ids, np.int64))
     return InspectedSentence(0, model.corpus.vocabulary.encode(words))
 
 
-def _open_corpus(model: InspectedModel, name: str | None) -> tuple[Corpus, NDArray[np.int64] | None]:
+def _open_corpus(
+    model: InspectedModel, name: str | None, split: str
+) -> tuple[Corpus, NDArray[np.int64] | None]:
     """The corpus that is read, and the model's id of each word of its vocabulary; None for its own corpus."""
     if name is None or name == model.corpus.name:
         return model.corpus, None
+    if model.corpus.manifest.tokeniser is not None:
+        return read_other_text(model.corpus, name, split, model.store).corpus, None
     other = open_corpus(name, model.store)
     ids = replace(model.corpus, joined=other).map_question_ids()
     if UNK in model.corpus.vocabulary:

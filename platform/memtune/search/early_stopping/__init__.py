@@ -1,9 +1,8 @@
 """Early-stopping rules: which trials of a study train on their whole budget. One rule per module."""
 
-from typing import Annotated, get_args
+from typing import Annotated
 
-from pydantic import Field
-
+from memtune.plugins import ConfigRegistry
 from memtune.search.early_stopping.constant_budget import ConstantBudget, ConstantBudgetConfig
 from memtune.search.early_stopping.extrapolation import Extrapolation, ExtrapolationConfig
 from memtune.search.early_stopping.hyperband import Hyperband, HyperbandConfig
@@ -37,17 +36,21 @@ __all__ = [
     "SuccessiveHalvingConfig",
 ]
 
-EarlyStoppingUnion = (
-    NoEarlyStoppingConfig
-    | SuccessiveHalvingConfig
-    | PromotionConfig
-    | PashaConfig
-    | HyperbandConfig
-    | ConstantBudgetConfig
-    | ExtrapolationConfig
+RULES: ConfigRegistry[EarlyStopping] = ConfigRegistry(
+    "early-stopping rule",
+    "memtune.rules",
+    "kind",
+    EarlyStopping,  # type: ignore[type-abstract]
+    (
+        NoEarlyStoppingConfig,
+        SuccessiveHalvingConfig,
+        PromotionConfig,
+        PashaConfig,
+        HyperbandConfig,
+        ConstantBudgetConfig,
+        ExtrapolationConfig,
+    ),
 )
-AnyEarlyStopping = Annotated[EarlyStoppingUnion, Field(discriminator="kind")]
-RULES: dict[str, type[EarlyStopping]] = {
-    config.model_fields["kind"].default: config for config in get_args(EarlyStoppingUnion)
-}
 """Kind in the study file -> the rule's settings."""
+AnyEarlyStopping = Annotated[EarlyStopping, RULES]
+"""The settings of a rule of the registry, chosen by `kind`."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.stats import f as f_distribution
 
-__all__ = ["bound_final_value"]
+__all__ = ["bound_final_value", "fit_exponent"]
 
 EXPONENTS = np.geomspace(0.05, 4.0, 60)
 MIN_REPORTS = 5
@@ -29,7 +29,7 @@ def bound_final_value(curve: Mapping[int, float], trial_tokens: int) -> float | 
     values = np.array([curve[key] for key in sorted(curve)])
     if len(values) < MIN_REPORTS or not np.isfinite(values).all():
         return None
-    fits = np.array([_fit(tokens, values, exponent) for exponent in EXPONENTS])
+    fits = np.array([fit_exponent(tokens, values, exponent) for exponent in EXPONENTS])
     ends, errors = fits[:, 0], fits[:, 1]
     freedom = len(values) - 3
     noise = math.sqrt(max(errors.min() / freedom, (MIN_RELATIVE_NOISE * values[-1]) ** 2))
@@ -39,8 +39,11 @@ def bound_final_value(curve: Mapping[int, float], trial_tokens: int) -> float | 
     return float(ends[plausible].min() - 2 * noise)
 
 
-def _fit(tokens: np.ndarray, values: np.ndarray, exponent: float) -> tuple[float, float]:
-    """(value at the end, sum of squared errors) of the best a + b t^-c with a, b >= 0; t = 1 is the end."""
+def fit_exponent(tokens: np.ndarray, values: np.ndarray, exponent: float) -> tuple[float, float]:
+    """(value at the end, sum of squared errors) of the best a + b t^-c with a, b >= 0.
+
+    `tokens` are relative to the end, which is 1.
+    """
     powers = tokens**-exponent
     deviations = powers - powers.mean()
     slope = max(0.0, float(deviations @ values) / float(deviations @ deviations))

@@ -72,6 +72,8 @@ class Rule(ABC):
 class EarlyStopping(Value, ABC):
     """The settings of a rule in a study file; `kind` names the rule."""
 
+    kind: str
+
     @abstractmethod
     def make_rule(self, trial_tokens: int) -> Rule:
         """The rule of a study whose trials train on at most `trial_tokens`."""

@@ -6,5 +6,14 @@ Optuna's samplers, a Sobol sequence, CMA-ES and a random forest, all behind `Sam
 from memtune.search.samplers.objective_values import MultiObjective
 from memtune.search.samplers.sampler_config import SamplerConfig
 from memtune.search.samplers.sampler_factory import MULTI_OBJECTIVE_KINDS, SamplerFactory, check_sampler
+from memtune.search.samplers.sampler_plugins import SAMPLERS, SamplerRequest
 
-__all__ = ["MULTI_OBJECTIVE_KINDS", "MultiObjective", "SamplerConfig", "SamplerFactory", "check_sampler"]
+__all__ = [
+    "MULTI_OBJECTIVE_KINDS",
+    "SAMPLERS",
+    "MultiObjective",
+    "SamplerConfig",
+    "SamplerFactory",
+    "SamplerRequest",
+    "check_sampler",
+]

@@ -1,18 +1,25 @@
 """The sampler of a study, as its file defines it."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from memtune.errors import did_you_mean
+from memtune.search.samplers.sampler_plugins import SAMPLERS
+from memtune.spaces import Scalar
 from memtune.values import Value
 
 __all__ = ["SamplerConfig"]
+
+BUILT_IN_KINDS = ("tpe", "random", "qmc", "gp", "cmaes", "nsga2", "forest", "grid")
 
 
 class SamplerConfig(Value):
     """How a study samples configurations: initial trials first, then from earlier results."""
 
-    kind: Literal["tpe", "random", "qmc", "gp", "cmaes", "nsga2", "forest", "grid"] = "tpe"
+    kind: str = Field(
+        default="tpe", description=f"{', '.join(BUILT_IN_KINDS)}, or the sampler of an installed package"
+    )
     seed: int = Field(default=0, ge=0, lt=2**31)
     startup: Literal["random", "sobol"] = Field(
         default="random", description="how configurations are drawn before the sampler learns"
@@ -23,3 +30,15 @@ class SamplerConfig(Value):
     stopped_trials: Literal["as_reported", "extrapolated"] = Field(
         default="as_reported", description="the value with which a trial stopped early counts"
     )
+    options: dict[str, Scalar] = Field(
+        default_factory=dict, description="options of the sampler of an installed package"
+    )
+
+    @model_validator(mode="after")
+    def _kind_is_known(self) -> Self:
+        if self.kind not in BUILT_IN_KINDS and SAMPLERS.find(self.kind) is None:
+            known = [*BUILT_IN_KINDS, *SAMPLERS.list_names()]
+            raise ValueError(f'kind: no sampler "{self.kind}"; {did_you_mean(self.kind, known)}')
+        if self.options and self.kind in BUILT_IN_KINDS:
+            raise ValueError(f'kind = "{self.kind}" has no options; leave [sampler.options] out')
+        return self

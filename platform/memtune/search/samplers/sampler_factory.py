@@ -22,6 +22,7 @@ from memtune.search.samplers.restricted_sampler import (
     RestrictedSampler,
 )
 from memtune.search.samplers.sampler_config import SamplerConfig
+from memtune.search.samplers.sampler_plugins import SAMPLERS, SamplerRequest
 from memtune.search.samplers.sobol import SobolSampler
 from memtune.search.samplers.told_values import complete_trials, extrapolate_stopped
 from memtune.spaces import Space
@@ -78,6 +79,9 @@ class SamplerFactory:
             completed = complete_trials(told, self._space, is_absent_drawn=True)
             forest = ForestSampler(self._space, self._features, seed)
             return RestrictedSampler(forest, completed, self._space)
+        if kind in SAMPLERS:
+            own = SAMPLERS[kind](SamplerRequest(seed, self._config.options))
+            return BranchSampler(own, self._attach(told), self._space, self._objective_count)
         if kind == "gp":
             gp, completed = GPSampler(seed=seed, n_startup_trials=1), complete_trials(told, self._space)
             return JointSampler(gp, completed, self._space, startup)

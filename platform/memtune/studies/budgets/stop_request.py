@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from memtune.stop_signals import STOP_SIGNALS, is_ignored, release_closed_terminal
+
 __all__ = ["STOPPING_MESSAGE", "STOP_SECONDS", "StopRequest"]
 
 STOP_SECONDS = 5.0
 """Seconds in which the workers of a run store a checkpoint and end; those that take longer are killed."""
 STOPPING_MESSAGE = "stopping: trials store a checkpoint; press Ctrl-C again to end at once"
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequest:
@@ -36,26 +37,31 @@ class StopRequest:
     def catch_signals(self, notify: Callable[[str], object]) -> Iterator[None]:
         """Let Ctrl-C, SIGTERM and SIGHUP set the request in the block; a second one raises KeyboardInterrupt.
 
-        Does nothing outside the main thread, where Python installs no signal handlers. A signal that the
-        process ignores stays ignored, as under `nohup`; Ctrl-C is always caught.
+        SIGHUP means that the terminal was closed: what is printed from then on is discarded, and another
+        SIGHUP is ignored, also after the block. Does nothing outside the main thread, where Python installs
+        no signal handlers. A signal that the process ignores stays ignored, as under `nohup`; Ctrl-C is
+        always caught.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
         def handle_signal(number: int, frame: FrameType | None) -> None:
-            if self._signalled.is_set():
+            if number == signal.SIGHUP:
+                release_closed_terminal()
+            elif self._signalled.is_set():
                 raise KeyboardInterrupt
             self._signalled.set()
             # In a thread, because the signal may have interrupted code that holds the console's lock.
             threading.Thread(target=notify, args=(STOPPING_MESSAGE,), name="memtune-stopping").start()
 
         previous = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-        caught = [n for n in STOP_SIGNALS if n is signal.SIGINT or previous[n] is not signal.SIG_IGN]
+        caught = [n for n in STOP_SIGNALS if n is signal.SIGINT or not is_ignored(n)]
         for number in caught:
             signal.signal(number, handle_signal)
         try:
             yield
         finally:
             for number in caught:
-                signal.signal(number, previous[number])
+                if number is signal.SIGINT or not is_ignored(number):
+                    signal.signal(number, previous[number])

@@ -4,7 +4,6 @@ A logged model holds the package. A version in the registry points to it, so tha
 by their parameters and figures.
 """
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,7 @@ def log_model(
     )
     if str(model.status) != "READY":
         client.log_model_artifacts(model.model_id, str(folder))
-        _log_figures(client, run, result, model.model_id)
+        _log_figures(client, run, result, model)
         _link_to_run(client, run, model.model_id)
         model = client.finalize_logged_model(model.model_id, "READY")
     return model
@@ -72,8 +71,12 @@ def _collect_parameters(result: ModelResult) -> dict[str, str]:
     return {name: str(value)[:MAX_PARAMETER_CHARACTERS] for name, value in {**size, **fields}.items()}
 
 
-def _log_figures(client: "MlflowClient", run: "Run", result: ModelResult, model_id: str) -> None:
-    """Log the figures of the weights and of their configuration on the dataset that the run read."""
+def _log_figures(client: "MlflowClient", run: "Run", result: ModelResult, model: "LoggedModel") -> None:
+    """Log the figures of the weights and of their configuration on the dataset that the run read.
+
+    They have the time of the model, because a registration that was interrupted logs them again, and MLflow
+    keeps one of two equal metrics of one time.
+    """
     from mlflow.entities import Metric
 
     figures = {f"model_valid_{result.objective}": compute_figure(result.objective, result.cost)}
@@ -83,14 +86,14 @@ def _log_figures(client: "MlflowClient", run: "Run", result: ModelResult, model_
         )
     given = run.inputs.dataset_inputs if run.inputs else []
     name, digest = (given[0].dataset.name, given[0].dataset.digest) if given else (None, None)
-    step, now = int(result.metrics.get("tokens", 0)), round(1000 * time.time())
+    step = int(result.metrics.get("tokens", 0))
     metrics = [
         Metric(
             figure,
             value,
-            now,
+            model.creation_timestamp,
             step,
-            model_id=model_id,
+            model_id=model.model_id,
             dataset_name=name,
             dataset_digest=digest,
             run_id=run.info.run_id,

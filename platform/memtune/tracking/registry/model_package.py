@@ -19,6 +19,7 @@ from pydantic import ValidationError, field_validator
 from memtune.errors import TrackingError
 from memtune.estimate import Estimate
 from memtune.objective import Objective
+from memtune.plugins import PluginSource, parse_sources
 from memtune.storage.digests import hash_file
 from memtune.tracking.registry.text_rules import TextRules
 from memtune.values import Value
@@ -29,25 +30,30 @@ __all__ = [
     "check_files",
     "check_package",
     "read_card",
+    "read_sources",
     "read_text_rules",
     "read_vocabulary",
     "write_package",
 ]
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """2: the card covers MLmodel, which names the code that MLflow runs. Packages of version 1 load through
 memtune, which does not read their MLmodel. 3: text.json; older packages split text at blanks and keep
-case."""
+case. 4: sources.json. A model without sources is of version 3, which earlier versions of memtune read."""
+SCHEMA_VERSION_WITHOUT_SOURCES = 3
 CARD_FILE = "memtune.json"
 VOCABULARY_FILE = "vocabulary.json"
 MLMODEL_FILE = "MLmodel"
 WEIGHTS_FILE = "model.safetensors"
 MODEL_FILES = (WEIGHTS_FILE, "model.json")
 TEXT_RULES_FILE = "text.json"
+SOURCES_FILE = "sources.json"
+"""The source of a user's model family, as text: nothing reads it as code without the user's consent."""
 COVERED_FILES = {
     1: {*MODEL_FILES, VOCABULARY_FILE},
     2: {*MODEL_FILES, VOCABULARY_FILE, MLMODEL_FILE},
     3: {*MODEL_FILES, VOCABULARY_FILE, MLMODEL_FILE, TEXT_RULES_FILE},
+    4: {*MODEL_FILES, VOCABULARY_FILE, MLMODEL_FILE, TEXT_RULES_FILE, SOURCES_FILE},
 }
 """The files that a card of each schema version lists, no more and no fewer."""
 MLFLOW_META_FILE = "registered_model_meta"
@@ -104,10 +110,12 @@ def write_package(
     code: str,
     folder: Path,
     write_mlmodel: Callable[[Path], None],
+    sources: Sequence[PluginSource] = (),
 ) -> ModelCard:
     """Fill `folder` with the model that training saved in `model_folder`, its vocabulary, rules and card.
 
-    `write_mlmodel` writes MLmodel to the path that it is given.
+    `sources` define the families and other plug-ins of its configuration. `write_mlmodel` writes MLmodel to
+    the path that it is given.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in MODEL_FILES:
@@ -120,8 +128,13 @@ def write_package(
     (folder / VOCABULARY_FILE).write_text(json.dumps({"tokens": list(vocabulary)}) + "\n", encoding="utf-8")
     (folder / TEXT_RULES_FILE).write_text(rules.model_dump_json(indent=1) + "\n", encoding="utf-8")
     write_mlmodel(folder / MLMODEL_FILE)
-    files = {name: hash_file(folder / name) for name in sorted(COVERED_FILES[SCHEMA_VERSION])}
-    card = ModelCard(result=result, code=code, files=files)
+    version = SCHEMA_VERSION_WITHOUT_SOURCES
+    if sources:
+        version = SCHEMA_VERSION
+        documents = [source.model_dump(mode="json") for source in sources]
+        (folder / SOURCES_FILE).write_text(json.dumps(documents, indent=1) + "\n", encoding="utf-8")
+    files = {name: hash_file(folder / name) for name in sorted(COVERED_FILES[version])}
+    card = ModelCard(schema_version=version, result=result, code=code, files=files)
     (folder / CARD_FILE).write_text(card.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return card
 
@@ -207,6 +220,12 @@ def read_text_rules(folder: Path) -> TextRules:
         raise TrackingError(
             f"{path} has rules this memtune does not know: {error.errors()[0]['msg']}"
         ) from None
+
+
+def read_sources(folder: Path) -> tuple[PluginSource, ...]:
+    """The sources in a package, as text; none of them is executed. Raises PluginError for another content."""
+    path = folder / SOURCES_FILE
+    return parse_sources(path.read_bytes(), str(path)) if path.exists() else ()
 
 
 def digest_card(folder: Path) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from memtune.errors import TrackingError
 from memtune.estimate import Estimate
+from memtune.plugins import PluginSource
 from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.mlflow_connection import (
@@ -63,6 +64,7 @@ class _Package:
     model_folder: Path
     vocabulary: Sequence[str]
     rules: TextRules
+    sources: Sequence[PluginSource]
 
 
 def register_if_better(
@@ -72,19 +74,20 @@ def register_if_better(
     vocabulary: Sequence[str],
     *,
     rules: TextRules | None = None,
+    sources: Sequence[PluginSource] = (),
     as_champion: bool = True,
     retry_seconds: float = 60.0,
 ) -> Promotion:
     """Register the model that training saved in `model_folder` if it is the best of its label or its family.
 
     The trial's run must be recorded: the model is logged as its output. `rules` say how text becomes tokens
-    of the vocabulary, by default at blanks and in its own case. Without `as_champion` the model competes
-    for its family's alias alone. An unavailable store is retried for `retry_seconds`; a registration that was
-    interrupted is completed. Raises TrackingError when the run or a file is missing or the store stays
-    unavailable.
+    of the vocabulary, by default at blanks and in its own case; `sources` define what is not built in.
+    Without `as_champion` the model competes for its family's alias alone. An unavailable store is retried for
+    `retry_seconds`; a registration that was interrupted is completed. Raises TrackingError when the run or a
+    file is missing or the store stays unavailable.
     """
     client = connect(tracking_uri)
-    package = _Package(result, model_folder, vocabulary, rules or TextRules())
+    package = _Package(result, model_folder, vocabulary, rules or TextRules(), sources)
     with translate_mlflow_errors(tracking_uri):
         return retry_while_unavailable(lambda: _register(client, package, as_champion), retry_seconds)
 
@@ -162,6 +165,7 @@ def _upload(client: "MlflowClient", package: _Package, offered_as: str) -> Regis
             read_code_version(),
             folder,
             lambda path: describe_package(run.info.run_id).save(str(path)),
+            package.sources,
         )
         content = digest_card(folder)
         model = logged_models.log_model(client, run, result, content, folder)

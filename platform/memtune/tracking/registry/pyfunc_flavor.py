@@ -107,14 +107,16 @@ def describe_package(run_id: str) -> "Model":
     return model.add_flavor("python_function", loader_module=__name__)
 
 
-def load_scorer(tracking_uri: str, uri: str, cache: Path) -> SentenceScorer:
+def load_scorer(tracking_uri: str, uri: str, cache: Path, *, trust_code: bool = False) -> SentenceScorer:
     """The scorer of `models:/ptb@champion`, downloaded to `cache` and checked against the registry first.
 
     `mlflow.pyfunc.load_model` gives the same figures, but imports the module that MLmodel names before any
-    file is checked: whoever can write to the store can name another one there. Raises the errors of
-    `load_registered`.
+    file is checked: whoever can write to the store can name another one there. `trust_code` consents to
+    executing the source of a family that is stored with the model. Raises the errors of `load_registered`,
+    and PluginError without that consent.
     """
-    return _make_scorer(load_registered(tracking_uri, uri, cache).folder)
+    found = load_registered(tracking_uri, uri, cache)
+    return found.run_with_sources(lambda: _make_scorer(found.folder), trust_code)
 
 
 def _load_pyfunc(path: str) -> SentenceScorer:

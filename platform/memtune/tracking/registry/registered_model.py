@@ -1,11 +1,13 @@
 """Registered models: downloaded to a cache, verified against the registry, ready to be loaded."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from memtune.errors import TrackingError
+from memtune.plugins import PluginSource, run_with_sources
 from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.tracking.home_artifacts import find_local_folder
 from memtune.tracking.mlflow_connection import connect, translate_mlflow_errors
@@ -19,6 +21,7 @@ from memtune.tracking.registry.model_package import (
     ModelCard,
     check_package,
     digest_card,
+    read_sources,
     read_text_rules,
     read_vocabulary,
 )
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 __all__ = ["DownloadedModel", "load_registered"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,16 @@ class DownloadedModel:
     vocabulary: tuple[str, ...]
     rules: TextRules
     """How text becomes tokens of the vocabulary."""
+    sources: tuple[PluginSource, ...] = ()
+    """The sources of what is not built in; text, which is executed with consent only."""
+
+    def run_with_sources(self, action: Callable[[], T], trust_code: bool) -> T:
+        """The result of an action that builds the model, with the package's sources if the user trusts them.
+
+        Raises PluginError that names the file and its digest without `trust_code`.
+        """
+        by_digest = {source.digest: source for source in self.sources}
+        return run_with_sources(action, by_digest.get, self.version.uri, trust_code)
 
 
 def load_registered(tracking_uri: str, uri: str, cache: Path) -> DownloadedModel:
@@ -56,7 +71,8 @@ def load_registered(tracking_uri: str, uri: str, cache: Path) -> DownloadedModel
         if not folder.is_dir():
             _download(client, tracking_uri, version, folder)
     card = _verify_package(folder, version)
-    return DownloadedModel(folder, version, card, read_vocabulary(folder), read_text_rules(folder))
+    vocabulary, rules = read_vocabulary(folder), read_text_rules(folder)
+    return DownloadedModel(folder, version, card, vocabulary, rules, read_sources(folder))
 
 
 def _verify_package(folder: Path, version: RegisteredVersion) -> ModelCard:

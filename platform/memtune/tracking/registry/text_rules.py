@@ -1,85 +1,130 @@
-"""How a registered model reads text: how words are split, their case, and what an unknown word is."""
+"""How a registered model reads and writes text: its words, their case, unknown words, and their tokens."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from memtune.corpora import Corpus
-from memtune.corpora.importing.tokenizer import split_clitics, tokenise
+from memtune.corpora import Corpus, make_tokeniser, spell_word
+from memtune.corpora.importing.english_words import split_clitics, tokenise
 from memtune.errors import TrackingError
 from memtune.values import Value
 
 __all__ = ["ReadText", "TextReader", "TextRules", "find_text_rules"]
 
 EOS, UNK = "<eos>", "<unk>"
+RAW_FORMAT = "raw"
 MAX_CAPITALISED_SHARE = 0.02
 """The largest share of tokens with a capital letter in a vocabulary of lower-cased text: Penn Treebank's has
 one, the "N" that stands for numbers."""
-PROSE_FORMATS = ("gutenberg",)
+PROSE_FORMATS = ("gutenberg", "prose")
 """Formats of which memtune's own tokeniser makes words."""
 
 
 class TextRules(Value):
     """What the corpus's import did to words, as far as it applies to a text that is given to a model.
 
-    `tokeniser`: words are separated by blanks, or split from prose with its signs. `split_clitics` splits
-    words as the Penn Treebank: `do n't`. `casing`: a word is looked up in lower case ("lower"), as written
-    ("keep"), or as written and then in lower case, for a corpus without capital letters ("fold"). With
-    `unknown = "refuse"` a word that the vocabulary lacks is an error, with "map" it is read as `<unk>`.
+    `tokeniser`: words are separated by blanks, or split from prose with its signs, or a "raw" text is not
+    split into words. `split_clitics` splits words as the Penn Treebank: `do n't`. `casing`: a word is looked
+    up in lower case ("lower"), as written ("keep"), or as written and then in lower case, for a corpus
+    without capital letters ("fold"). With `unknown = "refuse"` a word that the vocabulary lacks is an error,
+    with "map" it is read as `<unk>`. `normalise` is the Unicode normal form of words. `tokens` says what
+    words are split into; `tokeniser_document` makes the tokeniser of subwords.
     """
 
-    tokeniser: Literal["blanks", "prose"] = "blanks"
+    tokeniser: Literal["blanks", "prose", "raw"] = "blanks"
     split_clitics: bool = False
     casing: Literal["keep", "lower", "fold"] = "keep"
     unknown: Literal["map", "refuse"] = "map"
+    normalise: Literal["NFC", "NFKC"] | None = None
+    tokens: Literal["words", "characters", "bytes", "subwords"] = "words"
+    tokeniser_document: str | None = None
 
 
 @dataclass(frozen=True)
 class ReadText:
-    """A text as token ids, without `<eos>`, and the words that the vocabulary lacks."""
+    """A text as token ids, without `<eos>`, and the words, or other tokens, that the vocabulary lacks."""
 
     ids: list[int]
     unknown_words: list[str]
+    word_count: int = 0
 
 
 def find_text_rules(corpus: Corpus) -> TextRules:
     """The rules of a corpus: those of its import, and of its vocabulary where it came in lower case."""
     manifest = corpus.manifest
     source = manifest.sources.get("train") or next(iter(manifest.sources.values()))
-    tokens = [token for token in corpus.vocabulary.tokens if not token.startswith("<")]
-    capitalised = sum(token != token.lower() for token in tokens)
-    if manifest.options.lower_case:
-        casing: Literal["keep", "lower", "fold"] = "lower"
-    else:
-        casing = "fold" if capitalised <= MAX_CAPITALISED_SHARE * len(tokens) else "keep"
+    is_prose = source.format in PROSE_FORMATS or source.options.get("content") == "prose"
     return TextRules(
-        tokeniser="prose" if source.format in PROSE_FORMATS else "blanks",
+        tokeniser="raw" if source.format == RAW_FORMAT else "prose" if is_prose else "blanks",
         split_clitics=source.options.get("clitics") == "split",
-        casing=casing,
+        casing=_find_casing(corpus),
         unknown="map" if UNK in corpus.vocabulary.tokens else "refuse",
+        normalise=manifest.options.normalise,
+        tokens=manifest.tokeniser.kind if manifest.tokeniser else "words",
+        tokeniser_document=corpus.tokeniser_document,
     )
 
 
+def _find_casing(corpus: Corpus) -> Literal["keep", "lower", "fold"]:
+    """The casing of a corpus; one that came without capital letters looks words up in lower case too."""
+    if corpus.manifest.options.lower_case:
+        return "lower"
+    if corpus.manifest.tokeniser and corpus.manifest.tokeniser.kind == "subwords":
+        return "keep"  # bytes of any case are known
+    tokens = [token for token in corpus.vocabulary.tokens if not token.startswith("<")]
+    capitalised = sum(token != token.lower() for token in tokens)
+    # One capital among 50 characters is the "N" of Penn Treebank too.
+    return "fold" if capitalised <= max(1, MAX_CAPITALISED_SHARE * len(tokens)) else "keep"
+
+
 class TextReader:
-    """Makes token ids of texts, by a model's rules and vocabulary."""
+    """Makes token ids of texts, and texts of tokens, by a model's rules and vocabulary."""
 
     def __init__(self, rules: TextRules, id_by_token: Mapping[str, int]) -> None:
+        """Raises CorpusError for a tokeniser that this machine cannot make."""
         self._rules, self._id_by_token = rules, id_by_token
+        self._tokeniser = (
+            None
+            if rules.tokens == "words"
+            else make_tokeniser(rules.tokens, rules.tokeniser_document or "{}")
+        )
 
     def read(self, text: str) -> ReadText:
-        """The ids of a text's words. Raises TrackingError for an unknown word that cannot be replaced."""
+        """The ids of a text's words, or other tokens.
+
+        Raises TrackingError for an unknown one that cannot be replaced.
+        """
+        return self.read_words(self.split(text))
+
+    def read_words(self, words: Sequence[str]) -> ReadText:
+        """The ids of words of one sentence. Raises TrackingError as `read` does."""
         ids: list[int] = []
         unknown: list[str] = []
-        for word in self.split(text):
+        for word in self._tokenise(words):
             found = self._find_id(word)
             if found is None:
                 unknown.append(word)
                 found = self._find_unknown_id(word)
             ids.append(found)
-        return ReadText(ids, unknown)
+        return ReadText(ids, unknown, len(words))
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text of tokens: words with blanks between them, or what the tokeniser joins."""
+        return " ".join(tokens) if self._tokeniser is None else self._tokeniser.join(tokens)
+
+    def _tokenise(self, words: Sequence[str]) -> Sequence[str]:
+        """The tokens of words; a word is one where the vocabulary has words."""
+        if self._rules.normalise:
+            words = [spell_word(word, self._rules.normalise) for word in words]
+        if self._tokeniser is None:
+            return words
+        lower = self._rules.casing == "lower"
+        return self._tokeniser.split([word.lower() if lower else word for word in words])
 
     def split(self, text: str) -> list[str]:
         """The words of a text; its case is kept."""
+        if self._rules.tokeniser == "raw":
+            return [text] if text else []
         words = tokenise(text) if self._rules.tokeniser == "prose" else text.split()
         return (
             [part for word in words for part in split_clitics(word)] if self._rules.split_clitics else words
@@ -94,5 +139,5 @@ class TextReader:
     def _find_unknown_id(self, word: str) -> int:
         replaced = self._id_by_token.get(UNK) if self._rules.unknown == "map" else None
         if replaced is None:
-            raise TrackingError(f'the model does not know the word "{word}" and its vocabulary has no {UNK}')
+            raise TrackingError(f'the model does not know "{word}" and its vocabulary has no {UNK}')
         return replaced

@@ -62,6 +62,10 @@ class LeaderboardRow(Value):
     """Validation cost by tokens, lower is better."""
     planned_tokens: float | None = None
     """The trial's budget in tokens; None for a model that counts and before the first report."""
+    hours: float | None = None
+    """Hours of training and evaluation, over all restarts; None before the first report."""
+    peak_memory_bytes: int | None = None
+    """Peak memory, of the whole process on a CPU, of the tensors on a GPU; None before the first report."""
     test_accesses: int = 0
     """How often the model has read a test split."""
     place: int | None = None
@@ -149,6 +153,8 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
         configuration=tags.get("memtune.configuration", tags[TRIAL_TAG]),
         curve=curve,
         planned_tokens=_read_budget(parameters, tokens, run.data.metrics.get("epoch")),
+        hours=_read_hours(run),
+        peak_memory_bytes=_read_peak_memory(run),
         test_accesses=count_run_accesses(client, run),
     )
 
@@ -171,6 +177,16 @@ def _read_curve(client: "MlflowClient", run: "Run", objective: Objective) -> dic
     history = {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, name)}
     finite = {step: value for step, value in history.items() if value == value}
     return {step: 1 - value for step, value in finite.items()} if objective == "accuracy" else finite
+
+
+def _read_hours(run: "Run") -> float | None:
+    seconds = run.data.metrics.get("seconds")
+    return None if seconds is None else seconds / 3600
+
+
+def _read_peak_memory(run: "Run") -> int | None:
+    peak = run.data.metrics.get("peak_memory_bytes")
+    return None if peak is None or not math.isfinite(peak) else int(peak)
 
 
 def _read_budget(parameters: dict[str, Any], tokens: int, epoch: float | None) -> float | None:

@@ -1,7 +1,7 @@
 """The steps of a trial: batches, loss, learning rate and update, with the state that they change."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -25,8 +25,15 @@ class TrainingLoop:
     """Trains one model on one task, step by step."""
 
     def __init__(
-        self, config: TrainingConfig, task: AnyTask, model: Model, seed: int, device: torch.device
+        self,
+        config: TrainingConfig,
+        task: AnyTask,
+        model: Model,
+        seed: int,
+        device: torch.device,
+        rate_scales: Mapping[str, float] | None = None,
     ) -> None:
+        """`rate_scales` has the factors of the learning rates of parameters by name; the default is 1."""
         self._config = config
         self._task = task
         self._model = model
@@ -34,7 +41,7 @@ class TrainingLoop:
         self._device = device
         self._state: RecurrentState | None = None
         self.batches = EpochBatches(task, seed)
-        self.updater = ModelUpdater(config, model, device)
+        self.updater = ModelUpdater(config, model, device, rate_scales)
         task.on_epoch_start(model, 0)
 
     @property

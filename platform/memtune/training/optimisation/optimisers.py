@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -21,8 +21,15 @@ Epsilon = Annotated[float, Field(gt=0)]
 WeightDecay = Annotated[float, Field(ge=0)]
 
 
+Parameters = Iterable[Parameter] | Iterable[dict[str, Any]]
+"""Parameters, or groups of parameters with the factor of their learning rate."""
+
+
 class OptimiserBase(Value):
     """The answers of every optimiser's configuration to the update step."""
+
+    has_width_scaling: ClassVar[bool] = False
+    """Whether `training.base_width` is defined for it."""
 
     def changes_unread_rows(self) -> bool:
         """Whether a step may change a row of a table whose gradient is zero."""
@@ -41,7 +48,7 @@ class SGDConfig(OptimiserBase):
     momentum: Share = 0.0
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+    def build(self, parameters: Parameters) -> torch.optim.Optimizer:
         """The optimiser of these parameters."""
         return torch.optim.SGD(
             parameters, self.learning_rate, self.momentum, weight_decay=self.weight_decay, fused=True
@@ -59,6 +66,7 @@ class SGDConfig(OptimiserBase):
 class AdamConfig(OptimiserBase):
     """Adam (Kingma and Ba 2015); weight decay is added to the gradient."""
 
+    has_width_scaling: ClassVar[bool] = True
     kind: Literal["adam"] = "adam"
     learning_rate: LearningRate = 1e-3
     beta1: Share = 0.9
@@ -66,7 +74,7 @@ class AdamConfig(OptimiserBase):
     epsilon: Epsilon = 1e-8
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+    def build(self, parameters: Parameters) -> torch.optim.Optimizer:
         """The optimiser of these parameters."""
         betas = (self.beta1, self.beta2)
         return torch.optim.Adam(
@@ -81,6 +89,7 @@ class AdamConfig(OptimiserBase):
 class AdamWConfig(OptimiserBase):
     """AdamW (Loshchilov and Hutter 2019); weight decay is decoupled from the gradient."""
 
+    has_width_scaling: ClassVar[bool] = True
     kind: Literal["adamw"] = "adamw"
     learning_rate: LearningRate = 1e-3
     beta1: Share = 0.9
@@ -88,7 +97,7 @@ class AdamWConfig(OptimiserBase):
     epsilon: Epsilon = 1e-8
     weight_decay: WeightDecay = 0.01
 
-    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+    def build(self, parameters: Parameters) -> torch.optim.Optimizer:
         """The optimiser of these parameters."""
         betas = (self.beta1, self.beta2)
         return torch.optim.AdamW(
@@ -110,7 +119,7 @@ class RMSpropConfig(OptimiserBase):
     momentum: Share = 0.0
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+    def build(self, parameters: Parameters) -> torch.optim.Optimizer:
         """The optimiser of these parameters."""
         return torch.optim.RMSprop(
             parameters,
@@ -139,7 +148,7 @@ class NTASGDConfig(OptimiserBase):
     weight_decay: WeightDecay = 0.0
     interval: int = Field(5, ge=1)
 
-    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
+    def build(self, parameters: Parameters) -> torch.optim.Optimizer:
         """The optimiser of these parameters."""
         return AveragedSGD(parameters, self.learning_rate, weight_decay=self.weight_decay, fused=True)
 

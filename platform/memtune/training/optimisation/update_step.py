@@ -4,8 +4,9 @@ On a CPU the step of plain SGD is one addition for each parameter: it updates on
 tables that were read, and clipping scales the learning rate in place of the gradient.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -29,16 +30,28 @@ __all__ = ["ModelUpdater"]
 class ModelUpdater:
     """Updates one model: backward pass, loss scaling, clipping and the optimiser's step."""
 
-    def __init__(self, config: TrainingConfig, model: Model, device: torch.device) -> None:
+    def __init__(
+        self,
+        config: TrainingConfig,
+        model: Model,
+        device: torch.device,
+        rate_scales: Mapping[str, float] | None = None,
+    ) -> None:
+        """`rate_scales` has the factors of the learning rates of parameters by name; the default is 1."""
         _check_device(config, device)
         self._config = config
         self._device = device
-        self._names = [name for name, _ in model.named_parameters()]
-        self._parameters = list(model.parameters())
+        scales = dict.fromkeys((name for name, _ in model.named_parameters()), 1.0) | dict(rate_scales or {})
+        named = sorted(model.named_parameters(), key=lambda item: scales[item[0]])
+        self._names = [name for name, _ in named]
+        self._parameters = [parameter for _, parameter in named]
         self._is_plain_sgd = device.type == "cpu" and not config.optimiser.changes_unread_rows()
         if self._is_plain_sgd:
             enable_sparse_gradients(model)
-        self._optimiser = config.optimiser.build(self._parameters)
+        groups = groupby(named, lambda item: scales[item[0]])
+        self._optimiser = config.optimiser.build(
+            [{"params": [each for _, each in members], "rate_scale": scale} for scale, members in groups]
+        )
         self._scaler = torch.amp.GradScaler(device.type) if config.precision == "float16" else None
         if config.compile:
             model.compile_body()
@@ -59,7 +72,7 @@ class ModelUpdater:
             loss.backward()  # type: ignore[no-untyped-call]
             return self._step_plain_sgd(learning_rate)
         for group in self._optimiser.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group["rate_scale"]
         if self._scaler is None:
             loss.backward()  # type: ignore[no-untyped-call]
             norm = self._clip()

@@ -7,8 +7,8 @@ from time import process_time
 import pytest
 
 from memtune.corpora import TextFile, import_corpus, open_corpus
-from memtune.corpora.formats.gutenberg import _split_paragraphs
-from memtune.corpora.importing.tokenizer import split_clitics, split_sentences, tokenise
+from memtune.corpora.importing.english_words import split_clitics, split_sentences, tokenise
+from memtune.corpora.importing.prose import split_paragraphs
 from memtune.errors import CorpusError
 from tests.fuzz.time_limit import limit_time
 from tests.unit.corpora.formats.conftest import read_sentences
@@ -173,7 +173,7 @@ def test_small_print_of_published_novels_is_removed(corpora_folder, store, cache
 def test_the_time_for_a_paragraph_is_linear_in_its_lines():
     lines = ["a line of words that goes on with-", "out an end"] * 100_000
     started = process_time()
-    (joined,) = _split_paragraphs(lines)
+    (joined,) = split_paragraphs(lines)
     assert process_time() - started < 5  # a rescan at every line would take hours
     assert joined.count("-out an end a line") == 99_999
 
@@ -209,5 +209,5 @@ def test_a_pipe_among_the_books_is_refused(tmp_path, store):
     books = tmp_path / "books"
     books.mkdir()
     os.mkfifo(books / "a.txt")
-    with pytest.raises(CorpusError, match=r"a\.txt is a pipe in a folder of books"):
+    with pytest.raises(CorpusError, match=r"a\.txt is a pipe among other files"):
         import_corpus("books", dict.fromkeys(("train", "valid", "test"), TextFile(books, "gutenberg")), store)

@@ -99,5 +99,5 @@ def test_a_package_over_the_limit_is_refused_with_its_largest_files(
 
 @pytest.mark.parametrize("path", ["../x.toml", "/etc/x.toml", "a/../../x.toml", "platform/memtune/cli.py"])
 def test_paths_outside_of_the_package_are_refused_in_job_metadata(path: str) -> None:
-    with pytest.raises(ConfigurationError, match="is not the path of a TOML file inside the package"):
+    with pytest.raises(ConfigurationError, match="is not the path of a TOML or Python file inside"):
         parse(StudyFiles, {"study": path, "texts": {path: ""}}, "the metadata of job x")

@@ -1,10 +1,12 @@
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+from scipy.optimize import nnls
 
 from memtune.search.early_stopping import Action, Extrapolation, ExtrapolationConfig
-from memtune.search.early_stopping.power_law import bound_final_value
+from memtune.search.early_stopping.power_law import bound_final_value, fit_exponent
 
 TRIAL_TOKENS = 1000
 REPORTS = range(100, TRIAL_TOKENS + 1, 100)
@@ -31,6 +33,18 @@ def test_the_bound_lies_below_the_end_of_a_power_law_and_near_it(name: str, repo
     bound = bound_final_value(curve, TRIAL_TOKENS)
     assert bound is not None
     assert 0.85 * CURVES[name](TRIAL_TOKENS) < bound <= CURVES[name](TRIAL_TOKENS)
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_the_fit_of_an_exponent_is_that_of_nonnegative_least_squares(name: str):
+    tokens = np.array(REPORTS) / TRIAL_TOKENS
+    values = np.array([CURVES[name](each) for each in REPORTS])
+    for exponent in (0.05, 0.09, 0.3, 1.0, 4.0):
+        powers = tokens**-exponent
+        (level, slope), error = nnls(np.stack([np.ones_like(powers), powers], axis=1), values)
+        end, squared_error = fit_exponent(tokens, values, exponent)
+        assert end == pytest.approx(level + slope, rel=1e-9)
+        assert squared_error == pytest.approx(error**2, rel=1e-6, abs=1e-20)
 
 
 ILL_BEHAVED: dict[str, Curve] = {

@@ -1,3 +1,5 @@
+import pytest
+
 from memtune.search.early_stopping import Action, Pasha, PashaConfig
 from memtune.search.early_stopping.pasha import estimate_epsilon, is_ranking_stable
 
@@ -27,6 +29,12 @@ def test_epsilon_is_a_high_percentile_of_the_differences_of_curves_that_cross_tw
     """The first two cross twice and end 0.5 apart; the third crosses neither of them twice."""
     assert estimate_epsilon(make_curves([1, 2, 1, 2.5], [2, 1, 2, 2.0], [9, 9, 9, 0]).values()) == 0.5
     assert estimate_epsilon(make_curves([1, 2], [2, 1]).values()) == 0.0
+
+
+def test_small_differences_cross_too():
+    assert estimate_epsilon(make_curves([1.1, 1.0, 1.1, 1.05], [1.0, 1.1, 1.0, 1.0]).values()) == (
+        pytest.approx(0.05)
+    )
 
 
 def run(orders: list[list[float]]) -> int:

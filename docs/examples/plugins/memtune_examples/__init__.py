@@ -1,0 +1,1 @@
+"""One plug-in of memtune of each kind. Modules of a package find each other by relative imports."""

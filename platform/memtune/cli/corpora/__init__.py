@@ -1,0 +1,1 @@
+"""`memtune corpus ...`: importing, looking at and changing corpora."""

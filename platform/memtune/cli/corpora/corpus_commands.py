@@ -1,0 +1,214 @@
+"""`memtune corpus ...`: import texts as corpora; list, show and verify corpora."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from memtune.cli.corpora.import_command import (
+    FormatName,
+    FormatOptions,
+    Replace,
+    corpus_import,
+    parse_format_options,
+    print_import,
+)
+from memtune.cli.corpora.store_commands import corpus_export, corpus_remove, corpus_rename, corpus_sample
+from memtune.cli.shell_completion import complete_corpus
+from memtune.cli.terminal import (
+    AsJson,
+    CorpusName,
+    CorpusStoreOption,
+    out,
+    resolve_corpus_store,
+    warn,
+)
+from memtune.errors import CorpusError
+
+if TYPE_CHECKING:
+    from memtune.corpora import (
+        CorpusDescription,
+    )
+
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Import texts as corpora; list, show, verify, export, rename and remove corpora.",
+    no_args_is_help=True,
+)
+app.command("import")(corpus_import)
+for name, command in (
+    ("remove", corpus_remove),
+    ("rename", corpus_rename),
+    ("export", corpus_export),
+    ("sample", corpus_sample),
+):
+    app.command(name)(command)
+
+
+@app.command("formats")
+def corpus_formats() -> None:
+    """List the formats of text that can be imported, with their options.
+
+    Example: memtune corpus formats
+    """
+    from memtune.reports.corpus_tables import formats_table
+
+    out.print(formats_table())
+
+
+def _check_grammar_task(task: str | None) -> str | None:
+    """Returns a task of the grammar or None; raises BadParameter for any other text."""
+    from memtune.corpora.grammar.task_corpora import TASKS
+
+    if task is None or task in TASKS:
+        return task
+    raise typer.BadParameter(
+        f'no task "{task}"; known: {", ".join(TASKS)}; without --task the text is imported, with agreement '
+        "questions and trees"
+    )
+
+
+@app.command("demo")
+def corpus_demo(
+    name: Annotated[str | None, typer.Argument(help="Name; default: grammar, or grammar_TASK.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            callback=_check_grammar_task,
+            metavar="[completion|sentiment|inference]",
+            help="Import data for this task instead of the text, which has trees and agreement questions.",
+        ),
+    ] = None,
+    store: CorpusStoreOption = None,
+    replace: Replace = False,
+) -> None:
+    """Import the embedded corpus: sentences of a grammar, with the exact ideal perplexity.
+
+    The text has trees and agreement questions. With --task, gold data for another task is imported instead.
+
+    Example: memtune corpus demo
+
+    Example: memtune corpus demo --task completion
+    """
+    from memtune.corpora.grammar import import_grammar
+    from memtune.corpora.grammar.task_corpora import import_grammar_task
+
+    if task is None:
+        imported = import_grammar(name or "grammar", resolve_corpus_store(store), replace=replace)
+    else:
+        imported = import_grammar_task(
+            task, name or f"grammar_{task}", resolve_corpus_store(store), replace=replace
+        )
+    print_import(imported)
+
+
+@app.command("questions")
+def corpus_questions(
+    corpus: Annotated[
+        str,
+        typer.Argument(help="The corpus whose sentences become questions.", autocompletion=complete_corpus),
+    ],
+    name: Annotated[str, typer.Argument(help="Name of the corpus of questions; an older one is replaced.")],
+    seed: Annotated[int, typer.Option(help="Seed of the words and of the candidates.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Questions of each split, at most.")] = None,
+    store: CorpusStoreOption = None,
+) -> None:
+    """Make completion questions from the validation and test sentences of a corpus.
+
+    Each question offers a word of the sentence and four others of about the same training frequency.
+
+    Example: memtune corpus questions novels novels_questions
+    """
+    from memtune.corpora.importing.ranking_questions import import_ranking_questions
+
+    counts = import_ranking_questions(corpus, name, resolve_corpus_store(store), seed, limit)
+    out.print(f"{name}: " + ", ".join(f"{count:,} for {split}" for split, count in counts.items()))
+
+
+@app.command("parse")
+def corpus_parse(
+    text: Annotated[Path, typer.Argument(help="Text to parse.")],
+    target: Annotated[Path, typer.Argument(help="CoNLL-U file to write.")],
+    parser: Annotated[
+        Literal["spacy", "stanza"], typer.Option(help="The parser, which you install.")
+    ] = "spacy",
+    model: Annotated[str, typer.Option(help="A spaCy pipeline, or a language of stanza.")] = "en_core_web_sm",
+    format: FormatName = "text",
+    option: FormatOptions = None,
+) -> None:
+    """Parse the sentences of a text with spaCy or stanza, for memtune corpus import --format conllu.
+
+    Example: memtune corpus parse novels.txt novels.conllu --parser stanza --model en
+    """
+    from memtune.corpora import TextFile
+    from memtune.corpora.importing.dependency_parsers import parse_file
+
+    count = parse_file(TextFile(text, format, parse_format_options(option or [])), target, parser, model)
+    out.print(f"{target}: {count:,} sentences", soft_wrap=True)
+
+
+@app.command("list")
+def corpus_list(store: CorpusStoreOption = None, json: AsJson = False) -> None:
+    """List the corpora of a store.
+
+    Example: memtune corpus list --json
+    """
+    from memtune.corpora import list_corpora
+    from memtune.reports.corpus_tables import corpus_table
+
+    manifests = list_corpora(resolve_corpus_store(store), lambda error: warn(str(error)))
+    if json:
+        records = [manifest.model_dump(mode="json") | {"bytes": manifest.bytes} for manifest in manifests]
+        out.print_json(data=records)
+    elif manifests:
+        out.print(corpus_table(manifests))
+    else:
+        out.print(f"no corpora in {resolve_corpus_store(store)}; start with: memtune corpus demo")
+
+
+@app.command("show")
+def corpus_show(
+    name: CorpusName,
+    store: CorpusStoreOption = None,
+    json: AsJson = False,
+) -> None:
+    """Show a corpus: counts, vocabulary, sentence lengths, skipped entries, digest, licence note.
+
+    Example: memtune corpus show ptb
+    """
+    from memtune.corpora import describe_corpus
+
+    description = describe_corpus(name, resolve_corpus_store(store))
+    if json:
+        out.print_json(description.model_dump_json())
+        return
+    for part in (description, description.joined):
+        if part:
+            _print_description(part)
+
+
+@app.command("verify")
+def corpus_verify(name: CorpusName, store: CorpusStoreOption = None) -> None:
+    """Read every byte of a corpus and compare it with its manifest; exit code 1 for any difference.
+
+    Example: memtune corpus verify ptb
+    """
+    from memtune.corpora import verify_corpus
+
+    problems = verify_corpus(name, resolve_corpus_store(store))
+    if problems:
+        raise CorpusError("\n".join([*problems, f'import "{name}" again with --replace']))
+    out.print(f"{name} is intact: every file, count and digest matches its manifest")
+
+
+def _print_description(description: "CorpusDescription") -> None:
+    from memtune.reports.corpus_tables import corpus_description_table
+
+    out.print(corpus_description_table(description))
+    frequent = " ".join(f"{word} ({count:,})" for word, count in description.frequent)
+    out.print(f"most frequent: {frequent}")
+    for remark in description.manifest.remarks:
+        out.print(remark, soft_wrap=True)
+    out.print(f"licence: {description.manifest.licence or 'no note'}")

@@ -1,0 +1,127 @@
+"""`memtune model ...`: the model families, and the checks of a family of your own."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from memtune.cli.terminal import AsJson, out
+from memtune.number_format import format_count
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Model families: list, show, start and check one of your own.", no_args_is_help=True)
+Family = Annotated[str, typer.Argument(help="A family, or a Python file that defines one.")]
+
+
+@app.command("list")
+def list_families(json: AsJson = False) -> None:
+    """List the model families, built in and of installed packages.
+
+    Example: memtune model list
+    """
+    # Imported here: torch takes seconds, and help does not need it.
+    from memtune.model_checks import list_entries
+
+    entries = list_entries()
+    if json:
+        out.print_json(data=[entry.model_dump() for entry in entries])
+        return
+    table = Table()
+    for column in ("family", "description", "from"):
+        table.add_column(column, overflow="fold")
+    for entry in entries:
+        table.add_row(entry.name, Text(entry.problem or entry.title), entry.origin)
+    out.print(table)
+
+
+@app.command()
+def show(
+    family: Family,
+    width: Annotated[int | None, typer.Option(min=1, help="Width; default: that of the family.")] = None,
+    words: Annotated[int, typer.Option(min=2, help="Words of the vocabulary.")] = 10_000,
+    json: AsJson = False,
+) -> None:
+    """Show a family: the source of its equations, its fields, and its sizes at a width.
+
+    Example: memtune model show lstm --width 256
+    """
+    from memtune.model_checks import describe_family, find_family
+
+    found = describe_family(find_family(family), width, words)
+    if json:
+        out.print_json(data=found.model_dump())
+        return
+    out.print(Text(f"{found.name} ({found.origin})", "bold"), soft_wrap=True)
+    out.print(Text(f"{found.title}\n\n{found.equations}\n"), soft_wrap=True)
+    table = Table()
+    for column in ("field", "type", "default", "description"):
+        table.add_column(column, overflow="fold")
+    for field in found.fields:
+        table.add_row(
+            *(Text(str(cell)) for cell in (field.name, field.type, field.default, field.description))
+        )
+    out.print(table)
+    sizes = found.sizes
+    shown = "the defaults" if width is None else f"width {width}"
+    out.print(
+        f"with {shown} and {sizes.words:,} words: {sizes.parameters:,} parameters, {sizes.multiply_adds:,} "
+        f"multiply-adds per token, a state of {format_count(sizes.state, 'number')}",
+        soft_wrap=True,
+    )
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the family, such as my_memory.")],
+    folder: Annotated[Path, typer.Option(help="Where the files are written.")] = Path(),
+) -> None:
+    """Write the files of a new family: a small network that passes every check, to be changed.
+
+    Example: memtune model new my_memory
+    """
+    from memtune.model_checks import write_new_family
+
+    for path in write_new_family(name, folder):
+        out.print(f"wrote {path}", soft_wrap=True, highlight=False)
+    out.print(f"check it with: memtune model check {folder / name}.py", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def check(
+    family: Family,
+    oracle: Annotated[
+        Path | None,
+        typer.Option(help="Its equations once more; default: FILE_oracle.py beside FILE.py, if it is there."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Check a family against the contract of all families; the exit code is 1 if a check fails.
+
+    Example: memtune model check my_memory.py
+    """
+    from memtune.model_checks import check_family, find_family, load_oracle
+
+    name = find_family(family)
+    beside = Path(family).with_name(f"{Path(family).stem}_oracle.py")
+    if oracle is None and family.endswith(".py") and beside.is_file():
+        oracle = beside
+    loaded = None if oracle is None else load_oracle(oracle)
+    failed, verdicts = 0, []
+    for verdict in check_family(name, loaded):
+        failed += verdict.problem is not None
+        verdicts.append({"topic": verdict.topic, "sentence": verdict.sentence, "problem": verdict.problem})
+        if not json:
+            mark = Text("ok  ", "green") if verdict.problem is None else Text("FAIL", "bold red")
+            problem = "" if verdict.problem is None else f" {verdict.problem}"
+            out.print(Text.assemble(mark, f"  {verdict.topic}: {verdict.sentence}{problem}"), soft_wrap=True)
+    if json:
+        out.print_json(data=verdicts)
+    elif loaded is None:
+        out.print("no oracle: the equations themselves were not checked", soft_wrap=True)
+    if failed:
+        if not json:
+            out.print(f"{name}: {format_count(failed, 'check')} of {len(verdicts)} failed", soft_wrap=True)
+        raise typer.Exit(1)

@@ -1,0 +1,85 @@
+"""`memtune report`: a study or a corpus as one HTML file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memtune.cli.terminal import AsJson, out
+from memtune.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from memtune.results.reporting.corpus_report import CorpusReport
+    from memtune.results.reporting.study_report import StudyReport
+
+__all__ = ["report"]
+
+DEFAULT_FILE = Path("report.html")
+
+
+def report(
+    study: Annotated[
+        str | None, typer.Argument(help="A study's id, or its name where that names one study only.")
+    ] = None,
+    corpus: Annotated[str | None, typer.Option(help="All studies of this corpus instead.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--out", help="The HTML file to write; default: report.html.")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Also write the charts into this folder, as SVG and PDF.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """A study, or all studies of a corpus, as one HTML file that needs no network.
+
+    The file answers which model is best, by how much, whether the difference is real, at what size and cost,
+    and how to repeat it. With --json its values are printed, and a file is written for --out alone.
+
+    Example: memtune report ptb_all_families --out ptb.html --figures figures
+    """
+    if (study is None) == (corpus is None):
+        raise typer.BadParameter("needs a STUDY, or --corpus with the name of a corpus")
+    found = _read(study, corpus)
+    if json:
+        out.print_json(data=found.model_dump(mode="json"))
+    target = file or (None if json else DEFAULT_FILE)
+    if target is not None or figures is not None:
+        _write(found, target, figures, is_quiet=json)
+
+
+def _read(study: str | None, corpus: str | None) -> "StudyReport | CorpusReport":
+    # Imported here: torch, Optuna and MLflow load for seconds, which --help need not wait for.
+    from memtune.results.reporting.corpus_report import report_corpus
+    from memtune.results.reporting.study_report import report_study
+
+    return report_corpus(corpus or "") if study is None else report_study(study)
+
+
+def _write(
+    found: "StudyReport | CorpusReport", target: Path | None, figures: Path | None, *, is_quiet: bool
+) -> None:
+    """Write the page and the charts, and name them unless JSON is printed."""
+    from memtune.reports.report_page import check_libraries
+
+    check_libraries()
+    from memtune.reports.report_page.chart_files import write_figures
+    from memtune.reports.report_page.page import render_page
+    from memtune.reports.report_page.page_content import describe_page
+
+    messages = []
+    try:
+        if target is not None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(render_page(found), encoding="utf-8")
+            messages.append(f"report: {target} ({target.stat().st_size / 1e6:.1f} MB)")
+        if figures is not None:
+            written = write_figures(describe_page(found).charts, figures)
+            messages.append(f"figures in {figures}: {', '.join(path.name for path in written) or 'none'}")
+    except OSError as error:
+        raise ConfigurationError(
+            f"{error.filename or target or figures} cannot be written: {error.strerror or error}; choose "
+            "another place with --out or --figures"
+        ) from None
+    if not is_quiet:
+        for message in messages:
+            out.print(message, soft_wrap=True, highlight=False)

@@ -1,0 +1,130 @@
+"""Completion of names in the shell: corpora, studies and models of this home.
+
+`memtune --install-completion` installs it. A key press waits for these functions, so they import nothing that
+takes long: no settings, no MLflow. They read what is stored on this machine; a store on a server, or one that
+is missing or damaged, completes nothing.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, redirect_stdout, suppress
+from io import StringIO
+from pathlib import Path
+
+__all__ = [
+    "answer_bash",
+    "complete_corpus",
+    "complete_model",
+    "complete_paper",
+    "complete_study",
+    "join_words_of_bash",
+]
+
+MANIFEST_FILE, STUDY_FILE = "manifest.json", "study.json"
+ALIASES = "SELECT 'models:/' || name || '@' || alias FROM registered_model_aliases"
+TRIALS = """
+SELECT study.value || '#' || number.value FROM tags AS study JOIN tags AS number USING (run_uuid)
+WHERE study.key = 'memtune.study' AND number.key = 'memtune.number'
+"""
+SQLITE_SCHEME = "sqlite:///"
+WORD_BREAKS = (":", "@", "=")
+"""Characters at which bash splits words, and which names of models have."""
+
+
+def complete_corpus(incomplete: str) -> list[str]:
+    """Names of corpora; of a joined corpus, such as text+questions, the last one."""
+    joined, plus, last = incomplete.rpartition("+")
+    names = _complete(last, lambda: _list_folders("MEMTUNE_STORE", "corpora", MANIFEST_FILE))
+    return [f"{joined}{plus}{name}" for name in names]
+
+
+def complete_study(incomplete: str) -> list[str]:
+    """Ids of studies."""
+    return _complete(incomplete, lambda: _list_folders("MEMTUNE_STUDIES", "studies", STUDY_FILE))
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Registered models by their aliases, and trials of studies."""
+    return _complete(incomplete, lambda: _query_records(ALIASES, TRIALS))
+
+
+def complete_paper(incomplete: str) -> list[str]:
+    """Papers whose tables can be reproduced."""
+    folder = Path(__file__).parents[3] / "jobs" / "papers"
+    return _complete(incomplete, lambda: (path.stem for path in folder.glob("*.toml")))
+
+
+def answer_bash(answer: Callable[[], object]) -> None:
+    """Let `answer` complete the command line of bash, and print what bash puts in place of its last word.
+
+    Bash splits words at characters that names of models have: models:/ptb@champion is five of its words.
+    """
+    words, position = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
+    joined, at, left_out = join_words_of_bash(words, position)
+    os.environ |= {"COMP_WORDS": "\n".join(joined), "COMP_CWORD": str(at)}
+    found = StringIO()
+    with redirect_stdout(found), suppress(SystemExit):
+        answer()
+    for line in found.getvalue().splitlines():
+        print(line[left_out:])
+
+
+def join_words_of_bash(words: list[str], position: int) -> tuple[list[str], int, int]:
+    """The words of a command line, each in one piece.
+
+    Returns the words, the position of the word under the cursor, and the number of its first characters that
+    bash keeps whatever the completion is.
+    """
+    joined, at, left_out = list[str](), 0, 0
+    is_joined = False
+    for place, word in enumerate(words):
+        if word == "=" and joined and joined[-1].startswith("-"):  # the value of an option is another word
+            is_joined, before = False, 0
+            if place == position:
+                joined.append("")
+        elif joined and (word in WORD_BREAKS or is_joined):
+            before = len(joined[-1]) + (len(word) if word in WORD_BREAKS else 0)
+            joined[-1] += word
+            is_joined = word in WORD_BREAKS
+        else:
+            before = 0
+            joined.append(word)
+        if place == position:
+            at, left_out = len(joined) - 1, before
+    return joined, at, left_out
+
+
+def _complete(incomplete: str, list_names: Callable[[], Iterator[str]]) -> list[str]:
+    try:
+        return sorted(name for name in list_names() if name.startswith(incomplete))
+    except (OSError, sqlite3.Error):
+        return []
+
+
+def _find_home() -> Path:
+    """The home of memtune.settings, which this module does not import and which would create it."""
+    return Path(os.environ.get("MEMTUNE_HOME") or ".memtune").expanduser()
+
+
+def _list_folders(variable: str, default: str, file: str) -> Iterator[str]:
+    """The folders of a local store that hold a file."""
+    store = os.environ.get(variable) or str(_find_home() / default)
+    if "://" in store:
+        return
+    for folder in Path(store).expanduser().iterdir():
+        if (folder / file).is_file():
+            yield folder.name
+
+
+def _query_records(*queries: str) -> Iterator[str]:
+    """The answers to queries of MLflow's file, without MLflow."""
+    default = f"{SQLITE_SCHEME}{_find_home().absolute() / 'mlflow.db'}"
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or default
+    path = Path(uri.removeprefix(SQLITE_SCHEME))
+    if not uri.startswith(SQLITE_SCHEME) or not path.is_file():
+        return
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.1)) as database:
+        for query in queries:
+            for (name,) in database.execute(query):
+                yield name

@@ -1,0 +1,1 @@
+"""Formats whose records hold texts in a named field."""

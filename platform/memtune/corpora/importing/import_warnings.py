@@ -1,0 +1,135 @@
+"""Warnings of an import about its text, each with its numbers and a remedy.
+
+They read the distinct words and eight words of each sentence, so that they take no noticeable time.
+"""
+
+import unicodedata
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from memtune.corpora.importing.vocabulary_selection import INVISIBLE_PATTERN
+from memtune.corpora.importing.word_counts import SplitCounter
+from memtune.corpora.store.manifest import ImportOptions
+
+__all__ = ["find_text_warnings"]
+
+Hashes = npt.NDArray[np.uint64]
+
+MAX_TYPE_SHARE = 0.04
+"""Largest vocabulary as a share of the training words. Penn Treebank has 1 %, WikiText-2 2 %, raw prose of
+1.2 million words 9 %."""
+MIN_WARNED_TYPES = 10_000
+"""A smaller vocabulary is not too large, whatever the length of the text."""
+MAX_SIGN_SHARE = 0.05
+"""Largest share of types that end in a sign, as words of prose do that nobody split."""
+MAX_MEAN_WORDS = 500
+"""Longest mean sentence."""
+MAX_SHARED = 0.05
+"""Largest share of validation or test sentences that training has too; Penn Treebank has 2 %."""
+MIN_SHARED_WORDS = 5
+"""Shorter sentences occur in any text again."""
+
+_SAMPLED_WORDS = 8
+_SIGN_END = '[\\p{L}\\p{N}][.,;:!?")\u2019\u201d]+$'
+
+
+def find_text_warnings(
+    words: pa.Array, counters: Mapping[str, SplitCounter], options: ImportOptions, is_generated: bool
+) -> Iterator[str]:
+    """Warnings about a text of words; sentences that a program generates may repeat themselves."""
+    if options.normalise is None:
+        yield from _check_spelling(words, counters)
+    if options.tokens == "words" and "train" in counters:
+        yield from _check_vocabulary(words, counters["train"], options)
+    for split, counter in counters.items():
+        if counter.word_count > MAX_MEAN_WORDS * counter.sentence_count:
+            yield (
+                f"the {split} split has {counter.sentence_count:,} sentences of "
+                f"{counter.word_count / counter.sentence_count:,.0f} words on average; where a line is not "
+                "one sentence, import prose with --format prose, or a text of one line with --format raw"
+            )
+    if "train" in counters and not is_generated:
+        yield from _check_shared_sentences(counters)
+
+
+def _check_spelling(words: pa.Array, counters: Mapping[str, SplitCounter]) -> Iterator[str]:
+    plain = pc.string_is_ascii(words)
+    if pc.all(plain).as_py():
+        return
+    totals = np.sum([counter.counts for counter in counters.values()], axis=0)
+    numbers = np.flatnonzero(~plain.to_numpy(zero_copy_only=False))
+    others = words.take(pa.array(numbers))
+    hidden = pc.match_substring_regex(others, INVISIBLE_PATTERN).to_numpy(zero_copy_only=False)
+    if hidden.any():
+        example = ascii(others[int(np.argmax(hidden))].as_py())
+        yield (
+            f"{int(totals[numbers[hidden]].sum()):,} words of {int(hidden.sum()):,} types hold zero-width "
+            f"characters or soft hyphens, such as {example}; --normalise NFC removes them"
+        )
+    spelled = others.to_pylist()
+    decomposed = np.array([not unicodedata.is_normalized("NFC", word) for word in spelled])
+    if decomposed.any():
+        yield (
+            f"{int(totals[numbers[decomposed]].sum()):,} words of {int(decomposed.sum()):,} types are not in "
+            f"Unicode's composed form, such as {spelled[int(np.argmax(decomposed))]!a}, so equal words may "
+            "have several types; --normalise NFC makes them one"
+        )
+
+
+def _check_vocabulary(words: pa.Array, counter: SplitCounter, options: ImportOptions) -> Iterator[str]:
+    counts = counter.counts[1:]
+    kept = int(np.count_nonzero(counts >= options.min_count))
+    types = min(kept, options.max_size or kept)
+    if types <= max(MIN_WARNED_TYPES, MAX_TYPE_SHARE * counter.word_count):
+        return
+    remedy = (
+        f"--min-count {options.min_count + 1} keeps {np.count_nonzero(counts > options.min_count):,} of them"
+    )
+    found = words[1:].filter(pa.array(counts >= options.min_count))
+    signs = pc.sum(pc.match_substring_regex(found, _SIGN_END)).as_py() or 0
+    if signs > MAX_SIGN_SHARE * kept:
+        remedy = f"{signs:,} end in a sign of punctuation: --format prose splits words and signs; {remedy}"
+    yield (
+        f"{types:,} types for {counter.word_count:,} words of training ({types / counter.word_count:.1%}) "
+        f"leave few examples of each; {remedy}, --tokens bpe:8000 has none that is unknown"
+    )
+
+
+def _check_shared_sentences(counters: Mapping[str, SplitCounter]) -> Iterator[str]:
+    others = {split: _hash_sentences(counter) for split, counter in counters.items() if split != "train"}
+    others = {split: hashes for split, hashes in others.items() if len(hashes)}
+    if not others:
+        return
+    wanted = np.unique(np.concatenate(list(others.values())))
+    found = [block[np.isin(block, wanted)] for block in _iterate_hashes(counters["train"])]
+    shared = np.unique(np.concatenate(found)) if found else wanted[:0]
+    for split, hashes in others.items():
+        count = int(np.isin(hashes, shared).sum())
+        if count > MAX_SHARED * len(hashes):
+            yield (
+                f"{count:,} of the {len(hashes):,} {split} sentences of at least {MIN_SHARED_WORDS} words "
+                f"({count / len(hashes):.1%}) are in training too, so that its figures flatter a model that "
+                "remembers; --split gives equal sentences to one split"
+            )
+
+
+def _hash_sentences(counter: SplitCounter) -> Hashes:
+    return np.concatenate([np.empty(0, np.uint64), *_iterate_hashes(counter)])
+
+
+def _iterate_hashes(counter: SplitCounter) -> Iterator[Hashes]:
+    """A hash of the length and of eight words of each sentence that is not short, block by block."""
+    for codes, numbers, lengths in counter.read_blocks():
+        starts = np.cumsum(lengths, dtype=np.int64) - lengths
+        long_enough = lengths > MIN_SHARED_WORDS
+        starts, words = starts[long_enough], lengths[long_enough].astype(np.int64) - 1
+        hashes = words.astype(np.uint64)
+        for place in range(_SAMPLED_WORDS):
+            chosen = numbers[codes[starts + (words - 1) * place // (_SAMPLED_WORDS - 1)]]
+            hashes = hashes * np.uint64(0x9E3779B97F4A7C15) + chosen.astype(np.uint64)
+            hashes ^= hashes >> np.uint64(29)
+        yield hashes

@@ -1,0 +1,1 @@
+"""What an import reads: files, folders, patterns, pipes and URIs, decompressed, checked and hashed."""

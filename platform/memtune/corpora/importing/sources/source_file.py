@@ -1,0 +1,283 @@
+"""Files, folders, patterns, pipes and URIs that a user names as sources, and their bytes.
+
+A pipe (`-`, /dev/stdin, a FIFO, `<(zcat FILE)`) can be read once only, while some formats read their file
+twice. So a pipe is copied to a temporary file without a name when it is first read. Compressed data are
+decompressed while they are read.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from enum import Enum, auto
+from pathlib import Path
+from typing import IO, Any
+
+from memtune.corpora.importing.sources.compression import find_codec, read_decompressed
+from memtune.corpora.importing.sources.file_signatures import SIGNATURE_BYTES, refuse_binary_signature
+from memtune.corpora.importing.sources.locations import (
+    Location,
+    RemoteFile,
+    find_local_files,
+    is_pattern,
+    list_folder_files,
+    parse_location,
+)
+from memtune.corpora.importing.sources.spool import create_temporary_file, translate_spool_errors
+from memtune.errors import CorpusError
+
+__all__ = ["FileKind", "SourceFile", "find_kind", "get_pipe_identity", "list_source_files"]
+
+_STANDARD_INPUT = Path("-")
+_COPY_BYTES = 2**20
+
+
+class FileKind(Enum):
+    """Kinds of sources."""
+
+    FILE = auto()
+    FOLDER = auto()
+    PATTERN = auto()
+    PIPE = auto()
+
+
+def find_kind(location: Location, role: str = "the file") -> FileKind:
+    """The kind of the source at a location; `-` is the standard input.
+
+    Raises CorpusError for a location that is absent, may not be read, is a device, or has a name outside
+    UTF-8.
+    """
+    place = parse_location(location)
+    if isinstance(place, str):
+        remote = RemoteFile(place)
+        remote.check(role)
+        return FileKind.FOLDER if remote.is_folder else FileKind.FILE
+    _refuse_undecodable_name(place)
+    if is_pattern(place) and not place.exists():
+        find_local_files(place)
+        return FileKind.PATTERN
+    mode = _read_status(place, role).st_mode
+    if stat.S_ISFIFO(mode) or (place == _STANDARD_INPUT and (stat.S_ISREG(mode) or stat.S_ISSOCK(mode))):
+        return FileKind.PIPE
+    if stat.S_ISREG(mode):
+        return FileKind.FILE
+    if stat.S_ISDIR(mode) and place != _STANDARD_INPUT:
+        return FileKind.FOLDER
+    kind = "a socket" if stat.S_ISSOCK(mode) else "a terminal or another device"
+    raise CorpusError(f"{role} {place} is {kind}; give a file, or pipe the text in")
+
+
+def list_source_files(location: Location) -> list[Location]:
+    """The files of a folder that are not hidden, or those that a pattern names, sorted.
+
+    Raises CorpusError for a folder without files and for a pipe among them, which would block until another
+    process writes to it.
+    """
+    place = parse_location(location)
+    if isinstance(place, str):
+        return list(RemoteFile(place).list_files())
+    if place.is_dir():
+        found = list_folder_files(place)
+        files = [
+            path for path in found if not any(part.startswith(".") for part in path.relative_to(place).parts)
+        ]
+    else:
+        files = find_local_files(place)
+    if not files:
+        raise CorpusError(f"the folder {place} has no files")
+    for path in files:
+        if find_kind(path) is FileKind.PIPE:
+            raise CorpusError(f"{path} is a pipe among other files; remove it, or import it by itself")
+    return list(files)
+
+
+def get_pipe_identity(location: Location) -> tuple[int, int]:
+    """Device and inode number, equal for all names of one pipe."""
+    status = _read_status(Path(location), "the file")
+    return status.st_dev, status.st_ino
+
+
+class SourceFile:
+    """A source that the user named; `close` deletes its temporary copy."""
+
+    def __init__(self, location: Location, role: str = "the file") -> None:
+        """Raises CorpusError for a location that cannot be a source."""
+        self.path = parse_location(location)
+        self.kind = find_kind(self.path, role)
+        self.remote = RemoteFile(self.path) if isinstance(self.path, str) else None
+        self._copy: IO[bytes] | None = None
+
+    @property
+    def name(self) -> str:
+        """The location for messages and manifests, without credentials."""
+        return self.remote.name if self.remote else str(self.path)
+
+    @property
+    def local_path(self) -> Path:
+        """The path of a local source; CorpusError for a remote one."""
+        if isinstance(self.path, str):
+            raise CorpusError(f"{self.name} is remote, and this format reads local files; download it first")
+        return self.path
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the source is several files: a folder or a pattern."""
+        return self.kind in (FileKind.FOLDER, FileKind.PATTERN)
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes of the file or of all files; None where they are not known: a pipe, compressed or remote."""
+        if self.kind is FileKind.PIPE or self.remote is not None:
+            return None
+        files = list_source_files(self.path) if self.is_folder else [self.path]
+        paths = [path for path in files if isinstance(path, Path)]
+        if not self.is_folder and self._find_codec(paths[0]):
+            return None
+        return sum(os.stat(file, follow_symlinks=file == self.path).st_size for file in paths)
+
+    def read_chunks(self, chunk_bytes: int) -> Iterator[bytes]:
+        """Yields the decompressed text from its start; may be called several times, also for a pipe.
+
+        Raises OSError, and CorpusError for a binary format.
+        """
+        if self.kind is FileKind.PIPE:
+            self._make_copy(is_text=True)
+            yield from self._read_copy(chunk_bytes)
+        elif self.remote is not None:
+            with closing(self.remote.open()) as stream:
+                yield from self._read_text(_PrefixedStream(stream), chunk_bytes)
+        else:
+            with self.local_path.open("rb") as file:
+                start = file.peek(SIGNATURE_BYTES)
+                if find_codec(start):
+                    yield from self._read_text(_PrefixedStream(file), chunk_bytes)
+                else:
+                    refuse_binary_signature(self.name, start)
+                    yield from iter(lambda: file.read(chunk_bytes), b"")
+
+    def open_binary(self) -> IO[bytes]:
+        """The decompressed content as a file with random access, for formats that are not text.
+
+        A pipe, a remote and a compressed file are copied to a temporary file first. Raises OSError.
+        """
+        if self.kind is FileKind.FILE and self.remote is None and not self._find_codec(self.local_path):
+            return self.local_path.open("rb")
+        self._make_copy(is_text=False)
+        assert self._copy is not None
+        return os.fdopen(os.dup(self._copy.fileno()), "rb")
+
+    def close(self) -> None:
+        """Deletes the temporary copy."""
+        if self._copy is not None:
+            self._copy.close()
+
+    def _find_codec(self, path: Path) -> str | None:
+        with path.open("rb") as file:
+            return find_codec(file.peek(SIGNATURE_BYTES))
+
+    def _read_text(self, stream: "_PrefixedStream", chunk_bytes: int) -> Iterator[bytes]:
+        """Chunks of a stream, decompressed, after its first bytes are checked to be text."""
+        chunks = self._read_decompressed(stream, chunk_bytes)
+        first = next(chunks, b"")
+        refuse_binary_signature(self.name, first[:SIGNATURE_BYTES])
+        if first:
+            yield first
+        yield from chunks
+
+    def _read_decompressed(self, stream: "_PrefixedStream", chunk_bytes: int) -> Iterator[bytes]:
+        codec = find_codec(stream.start)
+        if codec:
+            yield from read_decompressed(self.name, stream, codec, chunk_bytes)
+        else:
+            yield from iter(lambda: stream.read(chunk_bytes), b"")
+
+    def _make_copy(self, is_text: bool) -> None:
+        if self._copy is not None:
+            return
+        with translate_spool_errors():
+            self._copy = create_temporary_file()
+        with closing(self._open_stream()) as stream:
+            prefixed = _PrefixedStream(stream)
+            read = self._read_text if is_text else self._read_decompressed
+            self._copy_chunks(read(prefixed, _COPY_BYTES), self._copy, is_text)
+
+    def _copy_chunks(self, chunks: Iterator[bytes], target: IO[bytes], is_text: bool) -> None:
+        """Raises CorpusError at the first NUL of a text: endless binary data would fill the disk."""
+        copied = 0
+        for chunk in chunks:
+            if is_text and (nul := chunk.find(b"\0")) >= 0:
+                raise CorpusError(
+                    f"{self.name}: byte {copied + nul}: a NUL byte, so the data are binary or UTF-16 "
+                    "and not UTF-8 text"
+                )
+            copied += len(chunk)
+            with translate_spool_errors():
+                target.write(chunk)
+        with translate_spool_errors():
+            target.flush()
+        target.seek(0)
+
+    def _read_copy(self, chunk_bytes: int) -> Iterator[bytes]:
+        assert self._copy is not None
+        offset = 0
+        # Reading at an offset leaves no position that two readers of one copy would share.
+        while chunk := os.pread(self._copy.fileno(), chunk_bytes, offset):
+            offset += len(chunk)
+            yield chunk
+
+    def _open_stream(self) -> Any:
+        if self.remote is not None:
+            return self.remote.open()
+        return open(0, "rb", closefd=False) if self.path == _STANDARD_INPUT else self.local_path.open("rb")
+
+
+class _PrefixedStream:
+    """A binary stream whose first bytes, `start`, have been looked at; pipes cannot go back."""
+
+    closed = False
+
+    def __init__(self, stream: Any) -> None:
+        self.start = b""
+        # A pipe gives what its writer has written so far, which may be less than a signature.
+        while len(self.start) < SIGNATURE_BYTES and (data := stream.read(SIGNATURE_BYTES - len(self.start))):
+            self.start += data
+        self._rest = self.start
+        self._stream = stream
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to `size` bytes; b"" at the end."""
+        if self._rest:
+            data, self._rest = (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
+            return data
+        data = self._stream.read(size)
+        return bytes(data)
+
+    def readable(self) -> bool:
+        """For pyarrow."""
+        return True
+
+    def seekable(self) -> bool:
+        """For lzma."""
+        return False
+
+    def close(self) -> None:
+        """The opener closes the stream."""
+
+
+def _refuse_undecodable_name(path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise CorpusError(
+            f"the name of {shown} is not UTF-8, so a manifest cannot hold it; rename the file"
+        ) from None
+
+
+def _read_status(path: Path, role: str) -> os.stat_result:
+    try:
+        return os.fstat(0) if path == _STANDARD_INPUT else path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise CorpusError(f"{role} {path} does not exist") from None
+    except (OSError, ValueError) as error:  # ValueError for a NUL in the path
+        raise CorpusError(f"cannot read {role} {path}: {getattr(error, 'strerror', None) or error}") from None

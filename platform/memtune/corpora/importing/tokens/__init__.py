@@ -1,0 +1,1 @@
+"""From counted words to the tokens of a corpus."""

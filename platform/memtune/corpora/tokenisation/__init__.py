@@ -1,0 +1,1 @@
+"""Tokens other than words: characters, bytes, and the subwords of Hugging Face `tokenizers`."""

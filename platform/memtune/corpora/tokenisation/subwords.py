@@ -1,0 +1,126 @@
+"""Subwords by Hugging Face `tokenizers`: byte-pair encoding, unigram models, and tokenizer.json files.
+
+A trained tokeniser works on the bytes of words, each with the blank before it: every text has tokens, none
+is unknown, and joining gives the words back. Sennrich et al. (2016), "Neural Machine Translation of Rare
+Words with Subword Units"; Kudo (2018), "Subword Regularization".
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from memtune.corpora.store.vocabulary import EOS, UNK
+from memtune.corpora.tokenisation.tokeniser import Tokeniser
+from memtune.errors import CorpusError
+
+__all__ = ["SubwordTokeniser", "train_subwords"]
+
+_SCORE_DIGITS = 6
+_STEP = 0.0001
+
+
+class SubwordTokeniser(Tokeniser):
+    """The tokeniser of a tokenizer.json. Its token for unknown words, if any, is `<unk>`."""
+
+    kind = "subwords"
+
+    def __init__(self, document: str) -> None:
+        """Raises CorpusError for a document that `tokenizers` cannot read."""
+        self.document = document
+        with _translate_errors("is not a tokenizer.json that this version of tokenizers reads"):
+            self._tokenizer = Tokenizer.from_str(document)
+            self._tokenizer.no_padding()
+            self._tokenizer.no_truncation()
+        unknown = getattr(self._tokenizer.model, "unk_token", None)
+        by_id = {number: token for token, number in self._tokenizer.get_vocab(True).items()}
+        if not by_id:
+            raise CorpusError("the tokeniser has no tokens")
+        self._names = [_name(by_id.get(number, ""), unknown) for number in range(max(by_id) + 1)]
+        self._ids = {name: number for number, name in enumerate(self._names)}
+
+    @property
+    def tokens(self) -> list[str]:
+        """The tokens by the tokeniser's own ids."""
+        return list(self._names)
+
+    def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokeniser's own ids of each text. Raises CorpusError."""
+        with _translate_errors("cannot split this text"):
+            encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [each.ids for each in encoded]
+
+    def split(self, words: Sequence[str]) -> list[str]:
+        """The subwords of a sentence of words."""
+        (ids,) = self.encode_texts([" ".join(words)])
+        return [self._names[number] for number in ids]
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text of subwords, without a blank at its start."""
+        known = [self._ids[token] for token in tokens if token in self._ids]
+        with _translate_errors("cannot join tokens"):
+            text = self._tokenizer.decode(known, skip_special_tokens=False)
+        return str(text).removeprefix(" ")
+
+
+def train_subwords(kind: Literal["bpe", "unigram"], size: int, texts: Iterable[str]) -> SubwordTokeniser:
+    """Train a tokeniser with up to `size` tokens, 256 of them bytes; the same texts give the same one."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    model, new_trainer = (
+        (models.BPE(), trainers.BpeTrainer) if kind == "bpe" else (models.Unigram(), trainers.UnigramTrainer)
+    )
+    trainer = new_trainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    with _translate_errors("cannot be trained on this text"):
+        tokenizer.train_from_iterator(texts, trainer=trainer)
+    document = tokenizer.to_str()
+    return SubwordTokeniser(document if kind == "bpe" else _order_scores(document))
+
+
+def _order_scores(document: str) -> str:
+    """A unigram model whose scores do not depend on the order of a hash table (tokenizers 0.22 and 0.23).
+
+    Bytes that training keeps for the alphabet only get scores that fall by 0.0001 in a random order there;
+    here the order is that of the characters. Sums of logarithms differ in their last digits.
+    """
+    content = json.loads(document)
+    scores = dict(content["model"]["vocab"])
+    alphabet = sorted((token for token in scores if len(token) == 1), key=lambda token: -scores[token])
+    start = len(alphabet) - 1
+    while start and abs(scores[alphabet[start - 1]] - scores[alphabet[start]] - _STEP) < _STEP / 1000:
+        start -= 1
+    steps = [scores[token] for token in alphabet[start:]]
+    scores.update(zip(sorted(alphabet[start:]), steps, strict=True))
+    rounded = ((token, round(score, _SCORE_DIGITS)) for token, score in scores.items())
+    content["model"]["vocab"] = sorted(rounded, key=lambda item: (-item[1], item[0]))
+    return json.dumps(content, ensure_ascii=False)
+
+
+def _name(token: str, unknown: str | None) -> str:
+    """The token's name in a vocabulary, where `<eos>` and `<unk>` have a meaning of their own."""
+    if token == unknown and unknown is not None:
+        return UNK
+    return f"\\{token}" if token in (EOS, UNK) else token
+
+
+@contextmanager
+def _translate_errors(problem: str) -> Iterator[None]:
+    """Raises CorpusError for any error of `tokenizers`, whose panics in Rust are no Exceptions."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, CorpusError) or not (
+            isinstance(error, Exception) or type(error).__name__ == "PanicException"
+        ):
+            raise
+        reason = " ".join(str(error).splitlines()[:1])[:200]
+        raise CorpusError(f"the tokeniser {problem}: {reason}") from None

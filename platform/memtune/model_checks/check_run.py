@@ -1,0 +1,153 @@
+"""The contract over one family: its examples, its oracle, and its speed, one verdict per line."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from memtune.errors import ConfigurationError, MemtuneError, PluginError, did_you_mean
+from memtune.model_checks.family_contract import CHECKS
+from memtune.model_checks.lstm_comparison import compare_with_lstm
+from memtune.model_checks.oracle_agreement import assert_agreement
+from memtune.model_checks.oracle_cases import EXAMPLE_SIZE, OracleCase
+from memtune.model_checks.oracle_files import OracleFile
+from memtune.models import MODELS, LanguageModelConfig, NeuralLanguageModelConfig
+from memtune.plugins import load_plugin_file
+from memtune.values import parse
+
+__all__ = ["Verdict", "check_family", "find_family", "list_examples"]
+
+FLOAT64_TOLERANCE = 1e-9
+"""The order of sums changes results by 1e-12 in long texts; an error in an equation by more than 1e-4."""
+FLOAT32_TOLERANCE = 1e-5
+"""A hundred times the rounding error of float32, because rounding errors accumulate along a text."""
+COMPARED_WIDTH, COMPARED_WORDS = 128, 10_000
+MAX_MESSAGE_CHARACTERS = 300
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of one check."""
+
+    topic: str
+    sentence: str
+    problem: str | None = None
+    """Why it does not hold, with the configuration; None where it holds."""
+
+    def __str__(self) -> str:
+        """The topic, for the names of tests."""
+        return self.topic
+
+
+def find_family(name: str) -> str:
+    """The family of a Python file, after loading it, or of its name. Raises PluginError.
+
+    A file with several families gives the first; the others are checked by name in the same process.
+    """
+    if not (name.endswith(".py") or "/" in name):
+        if name not in MODELS:
+            raise PluginError(
+                f'no model family "{name}"; {did_you_mean(name, MODELS.list_names())}; a file ends in .py'
+            )
+        return name
+    source = load_plugin_file(name)
+    found = [family for family in MODELS if MODELS.get_source(family) == source]
+    if not found:
+        raise PluginError(f"{name} defines no model family")
+    return found[0]
+
+
+def list_examples(
+    config: type[LanguageModelConfig], given: Sequence[Mapping[str, Any]] = ()
+) -> list[NeuralLanguageModelConfig]:
+    """The configurations to check: the given fields, or one small model. Raises ConfigurationError."""
+    small = {name: value for name, value in EXAMPLE_SIZE.items() if name in config.model_fields}
+    made = [
+        parse(config, {**small, **fields}, f"example {number}")
+        for number, fields in enumerate(given or [{}], 1)
+    ]
+    return [example.require_network("memtune model check") for example in made]
+
+
+def check_family(family: str, oracle: OracleFile | None = None) -> Iterator[Verdict]:
+    """Run the contract over a family; each verdict comes when it is known.
+
+    Raises ConfigurationError for an example that is not valid, and for a family that learns by counting.
+    """
+    examples = list_examples(MODELS[family], oracle.examples if oracle else ())
+    if oracle is not None:
+        yield from _check_oracle(examples, oracle)
+    for check in CHECKS:
+        yield _judge(check.topic, check.sentence, check.run, examples)
+    yield _compare_speed(MODELS[family], examples[0])
+
+
+def _check_oracle(examples: Sequence[NeuralLanguageModelConfig], oracle: OracleFile) -> Iterator[Verdict]:
+    sentences: dict[str, Callable[[OracleCase], None]] = {
+        "Logits, loss and every gradient are those of the equations.": _compare_texts,
+        "The state carried over a cut is that of the equations over the whole text.": _compare_cuts,
+        "float32 gives the results of the equations up to rounding.": _compare_single_precision,
+    }
+    for sentence, compare in sentences.items():
+        yield _judge(
+            "oracle",
+            sentence,
+            lambda config, compare=compare: compare(_make_case(config, oracle)),  # type: ignore[misc]
+            examples,
+        )
+
+
+def _make_case(config: NeuralLanguageModelConfig, oracle: OracleFile) -> OracleCase:
+    """A case in evaluation: an oracle without the model's code does not know the masks of dropout."""
+    return OracleCase(config=config, logits=oracle.compute_logits, is_training=False)
+
+
+def _compare_texts(case: OracleCase) -> None:
+    for length in case.lengths:
+        model = case.build(torch.float64)
+        assert_agreement(model, case.get_oracle(model), case.draw_text(length), FLOAT64_TOLERANCE)
+
+
+def _compare_cuts(case: OracleCase) -> None:
+    for carried_from in case.cuts:
+        model, words_BT = case.build(torch.float64), case.draw_text(case.cut_length)
+        assert_agreement(model, case.get_oracle(model), words_BT, FLOAT64_TOLERANCE, carried_from)
+
+
+def _compare_single_precision(case: OracleCase) -> None:
+    for length in case.float32_lengths:
+        model = case.build(torch.float32)
+        assert_agreement(model, case.get_oracle(model), case.draw_text(length), FLOAT32_TOLERANCE)
+
+
+def _judge(
+    topic: str,
+    sentence: str,
+    run: Callable[[NeuralLanguageModelConfig], None],
+    examples: Sequence[NeuralLanguageModelConfig],
+) -> Verdict:
+    for example in examples:
+        try:
+            run(example)
+        except MemtuneError as error:
+            return Verdict(topic, sentence, f"{example.describe()}: {error}")
+        except Exception as error:
+            text = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            return Verdict(topic, sentence, f"{example.describe()}: {_join_lines(text)}")
+    return Verdict(topic, sentence)
+
+
+def _join_lines(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[:MAX_MESSAGE_CHARACTERS]}..."
+
+
+def _compare_speed(config: type[LanguageModelConfig], example: NeuralLanguageModelConfig) -> Verdict:
+    """The speed and the memory; a figure, which no limit judges."""
+    try:
+        wide = config.model_validate({"width": COMPARED_WIDTH} if "width" in config.model_fields else {})
+        figures = compare_with_lstm(wide.require_network("the comparison"), COMPARED_WORDS)
+    except ConfigurationError as error:
+        return Verdict("speed and memory", "A training step can be measured.", str(error))
+    return Verdict("speed and memory", f"{figures}.")

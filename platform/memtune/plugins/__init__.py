@@ -1,0 +1,31 @@
+"""Plug-ins: model families, output layers, tasks, text formats, samplers and rules of users and of packages.
+
+A plug-in is a Python file that a study or a trial names, or an entry point of an installed package. One
+`PluginRegistry` per kind holds the built-in entries and those of plug-ins. The digest of a plug-in's source
+is part of every configuration that uses it. Source that comes from storage is executed only with consent.
+"""
+
+from memtune.plugins.config_registry import ConfigRegistry
+from memtune.plugins.object_registry import ObjectRegistry
+from memtune.plugins.plugin_files import load_plugin_file, load_plugin_files
+from memtune.plugins.plugin_registry import PluginRegistry, find_installed_file, isolate_registries
+from memtune.plugins.plugin_source import PluginSource
+from memtune.plugins.source_modules import list_sources, load_source
+from memtune.plugins.source_store import SourceStore, load_sources, parse_sources, run_with_sources
+
+__all__ = [
+    "ConfigRegistry",
+    "ObjectRegistry",
+    "PluginRegistry",
+    "PluginSource",
+    "SourceStore",
+    "find_installed_file",
+    "isolate_registries",
+    "list_sources",
+    "load_plugin_file",
+    "load_plugin_files",
+    "load_source",
+    "load_sources",
+    "parse_sources",
+    "run_with_sources",
+]

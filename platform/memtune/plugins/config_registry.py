@@ -1,0 +1,194 @@
+"""A registry of configuration classes, and the type of a field that holds one of them.
+
+`Annotated[LanguageModelConfig, MODELS]` validates a table by the class that its field `family` names, with
+the messages of a discriminated union. The class of a plug-in has the digest of its source in one more field,
+`source`, so that the identity of a trial changes with the source.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any, Generic, Literal, TypeVar, cast
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, create_model
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import PydanticKnownError, SchemaValidator, core_schema
+from typing_extensions import override
+
+from memtune.errors import MissingSourceError, PluginError
+from memtune.plugins.plugin_registry import PluginRegistry
+from memtune.plugins.plugin_source import PluginSource
+from memtune.plugins.source_modules import SOURCE_FIELD, remember_source
+from memtune.values import Value, forget_schemas
+
+__all__ = ["ConfigRegistry"]
+
+ConfigT = TypeVar("ConfigT", bound=Value)
+NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]*")
+DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
+
+
+class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
+    """Configuration classes by the default of their field `tag`, such as `family`.
+
+    `make_placeholder` makes a value of stored data whose source is not loaded; without it such data raise
+    MissingSourceError.
+    """
+
+    def __init__(
+        self,
+        noun: str,
+        group: str,
+        tag: str,
+        base: type[ConfigT],
+        built_in: Iterable[type[ConfigT]],
+        make_placeholder: Callable[[Mapping[str, Any]], ConfigT] | None = None,
+    ) -> None:
+        super().__init__(noun, group, {str(config.model_fields[tag].default): config for config in built_in})
+        self.tag, self.base = tag, base
+        self._make_placeholder = make_placeholder
+        self._class_by_source: dict[tuple[str, str], type[ConfigT]] = {}
+        self._validators: dict[type[ConfigT], SchemaValidator] = {}
+
+    @override
+    def find_entries(self, module: ModuleType) -> Mapping[str, object]:
+        """The classes that the module, or its package, defines and that have a default name."""
+        root = module.__name__.partition(".")[0]
+        classes = [
+            value
+            for value in vars(module).values()
+            if isinstance(value, type)
+            and issubclass(value, self.base)
+            and value.__module__.partition(".")[0] == root
+        ]
+        return {
+            str(value.model_fields[self.tag].default): value
+            for value in classes
+            if self.tag in value.model_fields and not value.model_fields[self.tag].is_required()
+        }
+
+    @override
+    def adapt(self, name: str, entry: object, source: PluginSource) -> type[ConfigT]:
+        """The class with the digest of its source.
+
+        Raises PluginError for another object, a missing method and an unsuitable name.
+        """
+        if not (isinstance(entry, type) and issubclass(entry, self.base)):
+            raise PluginError(f"{source} has {entry!r}, which is no configuration of a {self.noun}")
+        own = entry.model_fields[self.tag].default if self.tag in entry.model_fields else None
+        if own != name or not NAME_PATTERN.fullmatch(name):
+            raise PluginError(
+                f"{source}: {entry.__name__} needs a name of small letters, digits and underscores, such as "
+                f'{self.tag}: Literal["my_name"] = "my_name"; it has {own!r}'
+                + (f', its entry point "{name}"' if own != name else "")
+            )
+        if inspect.isabstract(entry):
+            missing = ", ".join(sorted(entry.__abstractmethods__))
+            raise PluginError(f"{source}: {entry.__name__} lacks the methods {missing}")
+        remember_source(source)
+        return self._class_by_source.get((name, source.digest)) or self._attach_source(name, entry, source)
+
+    @override
+    def add(self, name: str, entry: type[ConfigT], source: PluginSource) -> None:
+        super().add(name, entry, source)
+        self._class_by_source[name, source.digest] = entry
+        forget_schemas()
+
+    @override
+    def restore_state(self, state: tuple[dict[str, type[ConfigT]], dict[str, PluginSource]]) -> None:
+        super().restore_state(state)
+        kept = {source.digest for source in state[1].values()}
+        self._class_by_source = {
+            key: config for key, config in self._class_by_source.items() if key[1] in kept
+        }
+        forget_schemas()
+
+    def _attach_source(self, name: str, entry: type[ConfigT], source: PluginSource) -> type[ConfigT]:
+        fields: Any = {
+            SOURCE_FIELD: (
+                Literal[source.digest],
+                Field(default=source.digest, description="SHA-256 of the source that defines the class"),
+            )
+        }
+        return create_model(
+            entry.__name__, __base__=entry, __module__=entry.__module__, __doc__=entry.__doc__, **fields
+        )
+
+    def __get_pydantic_core_schema__(
+        self, source_type: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """The schema of a field: pydantic calls it for `Annotated[Base, registry]`."""
+        return core_schema.no_info_plain_validator_function(self._validate)
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The JSON schema of a union of the entries there are now."""
+        choices: dict[Any, core_schema.CoreSchema] = {
+            name: config.__pydantic_core_schema__ for name, config in self.items()
+        }
+        return handler(core_schema.tagged_union_schema(choices, discriminator=self.tag))
+
+    def _validate(self, data: Any) -> ConfigT:
+        if isinstance(data, self.base):
+            return self._accept_instance(data)
+        if not isinstance(data, Mapping):
+            raise PydanticKnownError("dict_type")
+        if self.tag not in data:
+            raise PydanticKnownError("union_tag_not_found", {"discriminator": f"'{self.tag}'"})
+        name, digest = data[self.tag], data.get(SOURCE_FIELD)
+        config = self._find_class(name, digest)
+        if config is None and isinstance(name, str) and name not in self.built_in and _is_digest(digest):
+            return self._handle_missing_source(name, str(digest), data)
+        if config is None:
+            context = {
+                "discriminator": f"'{self.tag}'",
+                "tag": str(name),
+                "expected_tags": ", ".join(f"'{known}'" for known in self.list_names()),
+            }
+            raise PydanticKnownError("union_tag_invalid", context)
+        return cast(ConfigT, self._get_validator(name, config).validate_python(data))
+
+    def _accept_instance(self, config: ConfigT) -> ConfigT:
+        """A value of a registered class; one of a plug-in's class without its source gets the source."""
+        name = getattr(config, self.tag)
+        known = self._find_class(name, getattr(config, SOURCE_FIELD, None))
+        if known is None and getattr(config, SOURCE_FIELD, None) is not None:
+            return config  # a placeholder
+        if known is not None and isinstance(config, known):
+            return config
+        if known is not None and type(config) in known.__mro__:
+            return known.model_validate(config.model_dump())
+        raise ValueError(
+            f'{type(config).__name__} is not the registered {self.noun} "{name}"; name its file in models = '
+            "[...], or load it with memtune.plugins.load_plugin_file"
+        )
+
+    def _find_class(self, name: Any, digest: Any) -> type[ConfigT] | None:
+        if not isinstance(name, str):
+            return None
+        if not isinstance(digest, str) or name in self.built_in:
+            return self.find(name)
+        known = self._class_by_source.get((name, digest))
+        if known is None and self.find(name) is not None:  # the package of the name is imported now
+            known = self._class_by_source.get((name, digest))
+        return known
+
+    def _handle_missing_source(self, name: str, digest: str, data: Mapping[str, Any]) -> ConfigT:
+        if self._make_placeholder is not None:
+            return self._make_placeholder(data)
+        raise MissingSourceError(self.noun, name, digest)
+
+    def _get_validator(self, name: str, config: type[ConfigT]) -> SchemaValidator:
+        """A union of one member: the places of its errors hold the name of the member, as for all unions."""
+        if config not in self._validators:
+            choices = {name: config.__pydantic_core_schema__}
+            self._validators[config] = SchemaValidator(
+                core_schema.tagged_union_schema(choices, discriminator=lambda data: name)
+            )
+        return self._validators[config]
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and DIGEST_PATTERN.fullmatch(value) is not None

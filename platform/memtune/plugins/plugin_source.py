@@ -1,0 +1,76 @@
+"""The source of a plug-in as a value: its files as text, and the digest that identifies it."""
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from memtune.errors import PluginError, StorageError
+from memtune.storage.digests import hash_bytes
+from memtune.storage.regular_files import open_regular_file
+from memtune.values import Value, digest
+
+__all__ = ["MAX_SOURCE_BYTES", "PluginSource", "read_source_text"]
+
+MAX_SOURCE_BYTES = 2**20
+"""Of all files of one plug-in; a family has some thousand lines at most, and every trial carries it."""
+SHOWN_DIGITS = 12
+
+
+class PluginSource(Value):
+    """Python source that travels with a study, a trial and a registered model."""
+
+    name: str = Field(max_length=200)
+    """As the user knows it: the name of a file, or a distribution with its version."""
+    module: str = Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", max_length=200)
+    """The dotted module, among the files, that defines the plug-in's entries."""
+    files: Mapping[str, str] = Field(min_length=1, max_length=200)
+    """Texts by path: one module, or all modules of one package."""
+
+    @model_validator(mode="after")
+    def _paths_are_modules(self) -> Self:
+        """Refuse paths that name no module: who can write to a store can write this value."""
+        for name in self.files:
+            path = PurePosixPath(name)
+            if path.suffix != ".py" or not all(part.isidentifier() for part in path.with_suffix("").parts):
+                raise ValueError(f"{name!r} is not the path of a Python module")
+        if sum(len(text.encode(errors="surrogatepass")) for text in self.files.values()) > MAX_SOURCE_BYTES:
+            raise ValueError(f"the source of {self.name!r} has more than {MAX_SOURCE_BYTES:,} bytes")
+        return self
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the source, hexadecimal; of one file that of its bytes, as `sha256sum` prints it."""
+        if len(self.files) == 1:
+            (text,) = self.files.values()
+            return hash_bytes(text.encode(errors="surrogatepass"))
+        return digest(self.module, dict(self.files))
+
+    def __str__(self) -> str:
+        """The name and the first digits of the digest, for messages."""
+        return f"{self.name} (sha256 {self.digest[:SHOWN_DIGITS]})"
+
+
+def read_source_text(path: Path) -> str:
+    """The text of a Python file. Raises PluginError for anything but a small regular file of UTF-8."""
+    if path.suffix != ".py":
+        raise PluginError(f"{path} is not a Python file; its name ends in .py")
+    if path.is_dir():
+        raise PluginError(f"{path} is a folder; name the Python file that defines the family")
+    try:
+        with open_regular_file(path, path.resolve().parent) as file:
+            data = file.read(MAX_SOURCE_BYTES + 1)
+    except FileNotFoundError:
+        raise PluginError(f"no file {path}; name it relative to the file that lists it") from None
+    except (OSError, StorageError) as error:
+        raise PluginError(f"cannot read {path}: {error}") from None
+    if len(data) > MAX_SOURCE_BYTES:
+        raise PluginError(
+            f"{path} has more than {MAX_SOURCE_BYTES:,} bytes, and every trial carries it; keep data in a "
+            "corpus, not in the source"
+        )
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PluginError(f"{path} is not UTF-8: {error}; save it as UTF-8") from None

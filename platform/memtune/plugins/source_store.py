@@ -1,0 +1,98 @@
+"""Sources in storage, by digest, and the consent without which none of them is executed."""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from memtune.errors import MissingSourceError, PluginError
+from memtune.plugins.plugin_registry import register_module
+from memtune.plugins.plugin_source import PluginSource
+from memtune.plugins.source_modules import list_loaded_digests, load_source
+from memtune.storage.folder import Folder
+
+__all__ = ["SOURCES_FOLDER", "SourceStore", "load_sources", "parse_sources", "run_with_sources"]
+
+SOURCES_FOLDER = "sources"
+"""The folder, below that of a study, with the sources of its plug-ins."""
+MAX_SOURCES = 20
+"""Of one configuration: a model, its output layer and a task have one each."""
+
+T = TypeVar("T")
+_SOURCES: TypeAdapter[tuple[PluginSource, ...]] = TypeAdapter(tuple[PluginSource, ...])
+
+
+class SourceStore:
+    """The sources of a study's plug-ins, each in a file named after its digest."""
+
+    def __init__(self, study_folder: str) -> None:
+        self._folder = Folder.open(f"{study_folder}/{SOURCES_FOLDER}")
+
+    def write(self, sources: Iterable[PluginSource]) -> None:
+        """Store sources; one that is there already is written again with the same content."""
+        for source in sources:
+            self._folder.write_json(f"{source.digest}.json", source.model_dump(mode="json"))
+
+    def read(self, digest: str) -> PluginSource | None:
+        """The source of a digest, or None. Raises PluginError for a file of another content."""
+        document = self._folder.read_json(f"{digest}.json")
+        if document is None:
+            return None
+        where = f"{self._folder}/{digest}.json"
+        try:
+            source = PluginSource.model_validate(document)
+        except ValidationError as error:
+            raise PluginError(f"{where} is not a source: {error.errors()[0]['msg']}") from None
+        if source.digest != digest:
+            raise PluginError(f"{where} has digest {source.digest}; it was altered")
+        return source
+
+
+def parse_sources(data: bytes, where: str) -> tuple[PluginSource, ...]:
+    """The sources in a JSON document. Raises PluginError for any other content."""
+    try:
+        return _SOURCES.validate_json(data)
+    except ValidationError as error:
+        raise PluginError(f"{where} does not hold sources: {error.errors()[0]['msg']}") from None
+
+
+def load_sources(sources: Iterable[PluginSource]) -> None:
+    """Execute sources that the user trusts, and register what they define. Raises PluginError.
+
+    A source that this process has already loaded, perhaps as an installed package, is not executed again.
+    """
+    loaded = list_loaded_digests()
+    for source in [source for source in sources if source.digest not in loaded]:
+        register_module(load_source(source), source)
+
+
+def run_with_sources(
+    action: Callable[[], T],
+    find_source: Callable[[str], PluginSource | None],
+    where: str,
+    trust_code: bool,
+) -> T:
+    """The result of `action`, with the sources that it lacks loaded from storage, if the user trusts them.
+
+    Raises PluginError that names the file and its digest where the user has not consented, and where storage
+    lacks a source.
+    """
+    for _ in range(MAX_SOURCES):
+        try:
+            return action()
+        except MissingSourceError as error:
+            source = find_source(error.digest)
+            if source is None or source.digest != error.digest:
+                raise PluginError(f"{where}: {error}") from None
+            if not trust_code:
+                raise PluginError(_ask_for_consent(where, source, error)) from None
+            load_sources([source])
+    raise PluginError(f"{where} needs more than {MAX_SOURCES} sources")
+
+
+def _ask_for_consent(where: str, source: PluginSource, error: MissingSourceError) -> str:
+    return (
+        f'{where} has the {error.noun} "{error.name}" of {source.name}, sha256 {source.digest}, which was '
+        "stored with it. Opening it executes that file with all your rights on this machine. If you know the "
+        "file and trust who wrote it, repeat with --trust-code (trust_code=True in Python)"
+    )

@@ -1,0 +1,1 @@
+"""The display of a running study."""

@@ -1,0 +1,265 @@
+"""A running study: a table with its progress on a terminal, one line per event elsewhere."""
+
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from types import TracebackType
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from memtune.number_format import format_count
+from memtune.objective import format_figure
+from memtune.reports.live.remaining_time import PaceMeter, format_duration
+from memtune.reports.text_console import show_control_characters
+from memtune.reports.trials.trial_descriptions import describe_trial, format_searched_fields
+from memtune.search import Outcome
+from memtune.studies.director import Trial
+from memtune.studies.seed_repeats import TrialNames
+from memtune.tasks import LanguageModellingConfig, TaskConfig
+from memtune.training import TrialConfig
+from memtune.trial_state import TrialState
+
+__all__ = ["LiveDisplay"]
+
+MAX_ROWS = 20
+TITLE_AND_HEADER_LINES = 3
+NARROW_CHARACTERS = 90
+"""On narrower terminals the table leaves out the speed, so that the configurations have room."""
+COLOURS = {
+    TrialState.RUNNING: "cyan",
+    TrialState.COMPLETE: "green",
+    TrialState.STOPPED: "yellow",
+    TrialState.PAUSED: "blue",
+    TrialState.FAILED: "red",
+    TrialState.INTERRUPTED: "magenta",
+    TrialState.WAITING: "dim",
+}
+
+ENDED = (TrialState.COMPLETE, TrialState.STOPPED, TrialState.FAILED)
+
+
+class LiveDisplay:
+    """A display of trials: a context manager that is called with each trial that changed."""
+
+    def __init__(
+        self,
+        console: Console,
+        title: str,
+        trial_budget: int,
+        ideal: float | None = None,
+        searched_fields: Collection[str] = (),
+        names: TrialNames | None = None,
+        earlier: Sequence[Outcome] = (),
+        find_seconds_left: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """`ideal` is the lowest validation perplexity that a model can reach; `searched_fields` has
+        the dotted names of the fields that distinguish trials besides their key parameters. `earlier` are
+        the trials of earlier runs of the study. `find_seconds_left` returns what is left of the study's time
+        budget, None without one."""
+        self._console, self._title, self._trial_budget, self._ideal = console, title, trial_budget, ideal
+        self._searched_fields = searched_fields
+        self._names = names or TrialNames()
+        self._earlier = {outcome.number: outcome for outcome in earlier if outcome.state in ENDED}
+        self._find_seconds_left = find_seconds_left
+        self._pace_meter = PaceMeter(earlier)
+        self._trials: dict[int, Trial] = {}
+        self._printed_states: dict[int, tuple[str, int]] = {}
+        self._printed_remarks: dict[int, int] = {}
+        self._start_seconds = time.monotonic()
+        self._live = Live(self, console=console, refresh_per_second=2) if console.is_terminal else None
+
+    def __enter__(self) -> "LiveDisplay":
+        """Start the live table on a terminal."""
+        if self._live:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop updating; the last table stays on the terminal."""
+        if self._live:
+            self._live.stop()
+
+    def __call__(self, trial: Trial) -> None:
+        """Show a trial's new state."""
+        self._trials[trial.proposal.number] = trial
+        self._pace_meter.watch(trial)
+        self._print_remarks(trial)
+        if not self._live:
+            self._print_change(trial)
+
+    def _print_remarks(self, trial: Trial) -> None:
+        """Print each new remark on a line of its own, above the table where there is one."""
+        number = trial.proposal.number
+        for remark in trial.remarks[self._printed_remarks.get(number, 0) :]:
+            self._print_line(f"trial {self._get_name(trial):>3}  {remark}")
+        self._printed_remarks[number] = len(trial.remarks)
+
+    def _print_change(self, trial: Trial) -> None:
+        """Print a line for a trial's news; the first one has its configuration, the last one the progress."""
+        number, now = trial.proposal.number, (str(trial.state), trial.tokens)
+        before = self._printed_states.get(number)
+        if before == now:
+            return
+        self._printed_states[number] = now
+        self._print_line(self._format_line(trial, with_configuration=before is None))
+        if trial.state in ENDED:
+            self._print_line("; ".join(self._list_progress()))
+
+    def _print_line(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _format_line(self, trial: Trial, *, with_configuration: bool) -> str:
+        parts = [f"trial {self._get_name(trial):>3}", f"{trial.state:11s}"]
+        if with_configuration:
+            parts.append(describe_trial(trial.config, self._searched_fields))
+        if trial.reports:
+            figure = f"best so far {_format_figure(trial)} validation {trial.config.task.objective}"
+            parts.append(f"{trial.tokens:,} {trial.config.task.prediction_unit}, {figure}")
+        if trial.end and trial.state in (TrialState.STOPPED, TrialState.PAUSED, TrialState.FAILED):
+            parts.append(str(trial.end))
+        return "  ".join(parts).rstrip()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Title, table and progress. The table has as many rows as leave the progress on the terminal."""
+        progress = Text("\n".join(self._list_progress()))
+        progress_lines = len(console.render_lines(progress, options))
+        # One line stays free for the cursor.
+        rows = (
+            console.height - TITLE_AND_HEADER_LINES - progress_lines - 1 if console.is_terminal else MAX_ROWS
+        )
+        yield Text(show_control_characters(self._title), style="italic", no_wrap=True, overflow="ellipsis")
+        yield self._make_table(max(1, min(rows, MAX_ROWS)), is_narrow=options.max_width < NARROW_CHARACTERS)
+        yield progress
+
+    def _make_table(self, max_rows: int, *, is_narrow: bool) -> Table:
+        """One line per trial: running trials first, then the best of the others."""
+        task = self._find_task()
+        # Expanded with one flexible column: where there is little room, only configurations are cut.
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True)
+        for name, justify in [
+            ("trial", "right"),
+            ("state", "left"),
+            (task.prediction_unit, "right"),
+            *([] if is_narrow else [(f"{task.prediction_unit}/s", "right")]),
+            ("best so far", "right"),
+        ]:
+            table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column("configuration", no_wrap=True, overflow="ellipsis", ratio=1)
+        best = self._find_best_trial()
+        shown = self._select_trials(max_rows)
+        for trial in shown:
+            table.add_row(
+                *self._format_row(trial, is_narrow=is_narrow), style="bold" if trial is best else None
+            )
+        if hidden := len(self._trials) - len(shown):
+            table.add_row("", "", "", *([] if is_narrow else [""]), "", f"and {hidden} more", style="dim")
+        return table
+
+    def _select_trials(self, max_rows: int) -> list[Trial]:
+        """The running trials by number and the others by value, with the best of these in any case."""
+        running = self._list_running()
+        others = sorted((t for t in self._list_trials() if t not in running), key=_cost_or_infinity)
+        if len(running) + len(others) <= max_rows:
+            return running + others
+        places = max(1, max_rows - 1)  # the last row tells how many are hidden
+        kept = running[: places - 1] if others else running[:places]
+        return kept + others[: places - len(kept)]
+
+    def _format_row(self, trial: Trial, *, is_narrow: bool) -> list[str | Text]:
+        speed = f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else ""
+        state = Text(trial.state, COLOURS[trial.state])
+        tokens = f"{trial.tokens:,}" if trial.reports else ""
+        told = format_searched_fields(trial.config, self._searched_fields)
+        return [
+            self._get_name(trial),
+            state,
+            tokens,
+            *([] if is_narrow else [speed]),
+            _format_figure(trial),
+            told,
+        ]
+
+    def _get_name(self, trial: Trial) -> str:
+        return self._names.name(trial.proposal.number, trial.config).removeprefix("#")
+
+    def _find_task(self) -> TaskConfig:
+        trials = self._list_trials()
+        return trials[0].config.task if trials else LanguageModellingConfig()
+
+    def _list_trials(self) -> list[Trial]:
+        """The trials by number, copied: a thread draws the display while the driver adds trials."""
+        return [trial for _, trial in sorted(self._trials.copy().items())]
+
+    def _list_running(self) -> list[Trial]:
+        return [trial for trial in self._list_trials() if trial.state is TrialState.RUNNING]
+
+    def _find_best_trial(self) -> Trial | None:
+        """The trial of this run with the lowest cost; None before the first validation. A trial that failed
+        has no result."""
+        validated = [trial for trial in self._list_trials() if _cost_or_infinity(trial) < math.inf]
+        return min(validated, key=_cost_or_infinity, default=None)
+
+    def _list_progress(self) -> list[str]:
+        """The progress as two lines: trials and the best value, then times."""
+        trials = self._list_trials()
+        ended = sum(trial.state in ENDED for trial in trials) + len(self._list_earlier())
+        counts = [f"{ended} of {format_count(self._trial_budget, 'trial')} ended"]
+        for state in (TrialState.RUNNING, TrialState.PAUSED):
+            if number := sum(trial.state is state for trial in trials):
+                counts.append(f"{number} {state.value}")
+        best = self._describe_best()
+        ideal = f"ideal {self._ideal:.2f}" if self._ideal else ""
+        elapsed = format_duration(time.monotonic() - self._start_seconds)
+        times = [elapsed, self._describe_time_left(ended)]
+        return [", ".join(filter(None, [*counts, best, ideal])), ", ".join(filter(None, times))]
+
+    def _list_earlier(self) -> list[Outcome]:
+        """The ended trials of earlier runs."""
+        return [outcome for number, outcome in self._earlier.items() if number not in self._trials]
+
+    def _describe_best(self) -> str:
+        """The best value of all runs of the study and the trial that has it; empty before there is one."""
+        found = [
+            (min(outcome.curve.values()), self._names.name(outcome.number, config), config)
+            for outcome in self._list_earlier()
+            if outcome.curve and outcome.state is not TrialState.FAILED
+            for config in [TrialConfig.model_validate(outcome.configuration)]
+        ]
+        if (own := self._find_best_trial()) is not None and own.best_cost is not None:
+            found.append((own.best_cost, self._names.name(own.proposal.number, own.config), own.config))
+        if not found:
+            return ""
+        cost, name, config = min(found, key=lambda item: item[0])
+        return f"best so far {format_figure(config.task.objective, cost, 2)} ({name})"
+
+    def _describe_time_left(self, ended: int) -> str:
+        """The time that the study still takes with what it is computed from; empty while that is unknown."""
+        running = self._list_running()
+        paused = sum(trial.state is TrialState.PAUSED for trial in self._list_trials())
+        unstarted = max(0, self._trial_budget - ended - len(running) - paused)
+        pace = self._pace_meter.estimate(unstarted, running) if unstarted or running else None
+        budget = self._find_seconds_left()
+        if budget is not None and (pace is None or budget < pace.seconds_left):
+            return f"at most {format_duration(max(0.0, budget))} left of the time budget"
+        if pace is None:
+            return ""
+        unit = self._find_task().prediction_unit
+        return (
+            f"about {format_duration(pace.seconds_left)} left at {pace.tokens_per_second:,.0f} {unit}/s and "
+            f"{pace.tokens_per_trial:,.0f} {unit} per trial"
+        )
+
+
+def _format_figure(trial: Trial) -> str:
+    return "" if trial.best_cost is None else format_figure(trial.config.task.objective, trial.best_cost, 2)
+
+
+def _cost_or_infinity(trial: Trial) -> float:
+    """The cost that orders trials; a failed trial is the last, whatever it reached before."""
+    return math.inf if trial.best_cost is None or trial.state is TrialState.FAILED else trial.best_cost

@@ -1,0 +1,232 @@
+"""What the charts of a report share: marks, scales, axes, and the data that they draw."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import altair as alt
+
+from memtune.objective import Objective, better_direction
+from memtune.reports.family_marks import COLOURS, assign_marks
+
+__all__ = [
+    "HOLLOW_SIZE",
+    "INK",
+    "LIGHT_COLOURS",
+    "MARK_SIZE",
+    "MAX_DRAWN_FACTOR",
+    "MUTED",
+    "SEED_SIZE",
+    "FamilyScales",
+    "Row",
+    "StudyChart",
+    "choose_labels",
+    "choose_scale",
+    "choose_ticks",
+    "divide",
+    "draw_ideal",
+    "figure_format",
+    "is_drawable",
+    "make_config",
+    "name_value",
+    "resolve_colours",
+    "rows_of",
+]
+
+INK, MUTED, RULE, PAPER = "var(--ink)", "var(--muted)", "var(--rule)", "var(--paper)"
+"""Colours of the page as CSS variables, so that charts follow its theme without being drawn again."""
+LIGHT_COLOURS = {
+    INK: "#1a1d21",
+    MUTED: "#59616b",
+    RULE: "#dfe3e8",
+    PAPER: "#ffffff",
+    **{f"var(--mark-{place})": colour for place, colour in enumerate(COLOURS)},
+}
+
+Row = dict[str, Any]
+
+MARK_SIZE, SEED_SIZE, HOLLOW_SIZE = 90, 26, 60
+"""Areas of marks in square pixels."""
+LOGARITHMIC_RATIO = 3.0
+"""From this ratio of the largest to the smallest value on, an axis is logarithmic."""
+MARGIN = 0.04
+"""Room at both ends of an axis, as a share of it."""
+TICKS_PER_DECADE = ((1.0,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(n / 2 for n in range(2, 20)))
+MIN_TICKS, MAX_TICKS = 3, 7
+STEPS, MAX_PARTS = (0.1, 0.2, 0.5, 1, 2, 5), 7
+"""Of a linear axis: factors of a power of ten, and the parts into which they divide it at most."""
+MAX_DRAWABLE = 1e12
+MAX_DRAWN_FACTOR = 4.0
+"""Perplexities above this multiple of the best are beyond an axis: bad trials, and first reports."""
+IDEAL_DASH = [4, 3]
+HIDDEN = "hidden"
+"""The parameter of a chart that lists the families that the reader has switched off."""
+
+
+@dataclass(frozen=True)
+class StudyChart:
+    """A chart with its place in the report."""
+
+    name: str
+    """Of its file and of its element."""
+    title: str
+    caption: str
+    """How to read it."""
+    chart: Any
+    """An Altair chart whose data are named."""
+    tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    """The data by name."""
+    height: int = 300
+    is_wide: bool = False
+    """Whether it takes the whole width of a page."""
+
+    def to_spec(self, width: int | str) -> dict[str, Any]:
+        """The Vega-Lite specification; a width in pixels, or "container"."""
+        sized = self.chart.properties(width=width, height=self.height)
+        if width == "container":
+            sized = sized.properties(autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
+        # Checking the schema takes most of the time of a report; the tests check it.
+        spec: dict[str, Any] = sized.to_dict(validate=False)
+        tables = {name: list(rows) for name, rows in self.tables.items()}
+        return {**spec, "description": f"{self.title}. {self.caption}", "datasets": tables}
+
+
+class FamilyScales:
+    """The shapes, colours and dashes of families, the same in every chart of a report."""
+
+    def __init__(self, families: Iterable[str]) -> None:
+        self._marks = assign_marks(families)
+        self._families = list(self._marks)
+
+    def colour(self) -> alt.Color:
+        """The colour of `family`; the range is that of the configuration, so that it follows the theme."""
+        return alt.Color("family:N", scale=alt.Scale(domain=self._families))
+
+    def shape(self) -> alt.Shape:
+        """The shape of `family`."""
+        paths = [mark.path for mark in self._marks.values()]
+        scale = alt.Scale(domain=self._families, range=paths)
+        return alt.Shape("family:N", scale=scale)
+
+    def dash(self) -> alt.StrokeDash:
+        """The dash of `family`."""
+        dashes = [list(mark.dash) or [1, 0] for mark in self._marks.values()]
+        return alt.StrokeDash("family:N", scale=alt.Scale(domain=self._families, range=dashes), legend=None)
+
+    def filter(self, chart: alt.Chart) -> alt.Chart:
+        """The chart without the families that the reader has switched off."""
+        return chart.transform_filter(f"indexof({HIDDEN}, datum.family) < 0")
+
+    def layer(self, *charts: alt.Chart) -> Any:
+        """The charts above each other, with the parameter of `filter`."""
+        return alt.layer(*charts).add_params(alt.param(name=HIDDEN, value=[]))
+
+
+def rows_of(name: str) -> alt.Chart:
+    """A chart of the table of this name."""
+    return alt.Chart(alt.NamedData(name=name))
+
+
+def choose_scale(
+    values: Iterable[float], *, is_logarithmic: bool | None = None
+) -> tuple[alt.Scale, list[float]]:
+    """A scale over the values, and its ticks: logarithmic where they span a factor of three.
+
+    Values must be finite; those at or below 0 make the scale linear.
+    """
+    found = list(values)
+    low, high = min(found), max(found)
+    if is_logarithmic is None:
+        is_logarithmic = low > 0 and high >= LOGARITHMIC_RATIO * low
+    if not is_logarithmic:
+        room = (high - low) * MARGIN or abs(high) * MARGIN or 1.0
+        domain = [low - room, high + room]
+        return alt.Scale(domain=domain, zero=False, nice=False), divide(*domain)
+    room = (high / low) ** MARGIN
+    domain = [low / room, high * room]
+    return alt.Scale(type="log", domain=domain, nice=False), choose_ticks(*domain)
+
+
+def choose_ticks(low: float, high: float) -> list[float]:
+    """Round numbers on a logarithmic axis, few enough that their labels do not overlap."""
+    found: list[float] = []
+    for steps in TICKS_PER_DECADE:
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [step * 10.0**decade for decade in decades for step in steps]
+        inside = [tick for tick in ticks if low <= tick <= high]
+        if found and len(inside) > MAX_TICKS:
+            return found
+        found = inside[:: max(1, -(-len(inside) // MAX_TICKS))]
+        if len(found) >= MIN_TICKS:
+            return found
+    return found
+
+
+def divide(low: float, high: float) -> list[float]:
+    """Three to six round numbers between two others."""
+    decade = 10.0 ** math.floor(math.log10(high - low))
+    step = next(step for factor in STEPS if (high - low) / (step := factor * decade) < MAX_PARTS)
+    return [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def is_drawable(value: float | None) -> bool:
+    """Whether an axis can show a value: a diverged trial has an infinite perplexity."""
+    return value is not None and math.isfinite(value) and abs(value) < MAX_DRAWABLE
+
+
+def draw_ideal(ideal: float | None, along: alt.X | alt.Y) -> list[alt.Chart]:
+    """A dashed line at the ideal figure, where it is known, of the table "ideal"; `along` is its axis."""
+    if not ideal:
+        return []
+    rule = rows_of("ideal").mark_rule(strokeDash=IDEAL_DASH, color=MUTED, clip=True)
+    return [rule.encode(along, tooltip=[alt.Tooltip("figure:Q", title="ideal", format=".4~g")])]
+
+
+def choose_labels(quantity: str) -> str:
+    """The expression of Vega for the labels of an axis: "20k" for counts, plain numbers for hours."""
+    return "format(datum.value, '.3~g')" if quantity.endswith("hours") else "format(datum.value, '.3~s')"
+
+
+def figure_format(objective: Objective) -> str:
+    """The format of D3 of a perplexity or an accuracy on an axis."""
+    return ".3~%" if objective == "accuracy" else ",.4~g"
+
+
+def name_value(objective: Objective) -> str:
+    """The title of an axis of the objective."""
+    return f"validation {objective} ({better_direction(objective)} is better)"
+
+
+def make_config(*, has_legend: bool) -> dict[str, Any]:
+    """The configuration of every chart: fonts, axes without frames, and colours as CSS variables."""
+    text = {"labelColor": MUTED, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11}
+    axis = {
+        **text,
+        "domainColor": RULE,
+        "tickColor": RULE,
+        "gridColor": RULE,
+        "titleFontWeight": "normal",
+        "labelLimit": 150,
+        "labelOverlap": True,
+    }
+    legend = {**text, "title": None, "orient": "right", "labelLimit": 180, "symbolSize": MARK_SIZE}
+    return {
+        "background": PAPER,
+        "font": "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif",
+        "range": {"category": [f"var(--mark-{place})" for place in range(len(COLOURS))]},
+        "view": {"stroke": None},
+        "axis": axis,
+        "legend": legend if has_legend else {"disable": True},
+        "text": {"color": INK, "fontSize": 11},
+    }
+
+
+def resolve_colours(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The specification with the colours of a light page in place of CSS variables, for files."""
+    text = json.dumps(spec)
+    for name, colour in LIGHT_COLOURS.items():
+        text = text.replace(f'"{name}"', f'"{colour}"')
+    resolved: dict[str, Any] = json.loads(text)
+    return resolved

@@ -1,0 +1,176 @@
+"""Charts over training: every learning curve, and the best so far against tokens and hours."""
+
+from collections.abc import Iterator
+
+import altair as alt
+
+from memtune.objective import Objective, compute_figure
+from memtune.reports.report_page.chart_parts import (
+    HOLLOW_SIZE,
+    MAX_DRAWN_FACTOR,
+    MUTED,
+    FamilyScales,
+    Row,
+    StudyChart,
+    choose_labels,
+    choose_scale,
+    divide,
+    draw_ideal,
+    figure_format,
+    is_drawable,
+    name_value,
+    rows_of,
+)
+from memtune.results.insight.study_trials import StudyTrial
+from memtune.results.study_detail import StudyDetail
+from memtune.trial_state import TrialState
+
+__all__ = ["draw_learning_curves", "draw_progress"]
+
+
+def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: FamilyScales) -> StudyChart | None:
+    """Validation against tokens: a line for each trial and each seed, hollow ends where a trial was stopped.
+
+    A model that counts is a horizontal line: it reads the text once. None before the first validation.
+    """
+    objective = detail.summary.objective
+    rows = [row for trial in detail.trials for row in _list_reports(trial, objective)]
+    trained = [row for row in rows if not row["counted"]]
+    if not trained:
+        return None
+    vertical, ticks = _scale_figures([row["figure"] for row in rows], ideal, objective)
+    end = max(row["tokens"] for row in trained)
+    x = alt.X(
+        "tokens:Q", scale=alt.Scale(domain=[0, end * 1.03], nice=False), title="tokens of a trial"
+    ).axis(labelExpr=choose_labels("tokens"), values=divide(0, end), grid=False)
+    y = alt.Y("figure:Q", scale=vertical, title=name_value(objective)).axis(
+        format=figure_format(objective), values=ticks
+    )
+    tooltip = [
+        alt.Tooltip("name:N", title="trial"),
+        alt.Tooltip("state:N"),
+        alt.Tooltip("tokens:Q", format=","),
+        alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
+    ]
+    lines = (
+        rows_of("reports")
+        .mark_line(clip=True)
+        .encode(
+            x=x,
+            y=y,
+            color=scales.colour(),
+            strokeDash=scales.dash(),
+            detail="name:N",
+            opacity=alt.condition("datum.complete", alt.value(0.9), alt.value(0.4)),
+            strokeWidth=alt.condition("datum.complete", alt.value(1.6), alt.value(1)),
+        )
+    )
+    ends = {"x": x, "y": y, "color": scales.colour(), "shape": scales.shape(), "tooltip": tooltip}
+    complete = rows_of("reports").transform_filter("datum.last && datum.complete")
+    short = rows_of("reports").transform_filter("datum.last && !datum.complete")
+    layers = [
+        lines,
+        short.mark_point(filled=False, size=HOLLOW_SIZE, clip=True).encode(**ends),
+        complete.mark_point(filled=True, size=HOLLOW_SIZE, opacity=1, clip=True).encode(**ends),
+        rows_of("counted")
+        .mark_rule(strokeWidth=1.4, clip=True)
+        .encode(y=y, color=scales.colour(), strokeDash=scales.dash(), tooltip=tooltip),
+    ]
+    counted = [row for row in rows if row["counted"]]
+    tables: dict[str, list[Row]] = {"reports": trained, "counted": counted, "ideal": [{"figure": ideal}]}
+    return StudyChart(
+        name="learning_curves",
+        title="Learning curves of all trials and seeds",
+        caption=_describe_curves(ideal, bool(counted)),
+        chart=scales.layer(*draw_ideal(ideal, y), *(scales.filter(layer) for layer in layers)),
+        tables=tables,
+        height=380,
+        is_wide=True,
+    )
+
+
+def _list_reports(trial: StudyTrial, objective: Objective) -> Iterator[Row]:
+    points = [(tokens, compute_figure(objective, cost)) for tokens, cost in sorted(trial.curve.items())]
+    drawn = [(tokens, figure) for tokens, figure in points if is_drawable(figure)]
+    is_counted = trial.sizes is not None and not trial.sizes.parameters
+    for place, (tokens, figure) in enumerate(drawn, start=1):
+        yield {
+            "name": trial.name,
+            "family": trial.family,
+            "state": trial.state.value,
+            "tokens": tokens,
+            "figure": figure,
+            "complete": trial.state is TrialState.COMPLETE,
+            "last": place == len(drawn),
+            "counted": is_counted,
+        }
+
+
+def _describe_curves(ideal: float | None, has_counted: bool) -> str:
+    text = "Filled ends have trained to full length; hollow, pale ones were stopped, paused or failed."
+    if ideal:
+        text += " The dashed line is the ideal."
+    if has_counted:
+        text += " Horizontal lines are models that count: they read the text once."
+    return f"{text} Values above {MAX_DRAWN_FACTOR:g} times the best are beyond the axis."
+
+
+def _scale_figures(
+    figures: list[float], ideal: float | None, objective: Objective
+) -> tuple[alt.Scale, list[float]]:
+    if objective == "accuracy":
+        return choose_scale(figures, is_logarithmic=False)
+    shown = [figure for figure in figures if figure <= MAX_DRAWN_FACTOR * min(figures)]
+    return choose_scale([*shown, *([ideal] if ideal else [])])
+
+
+def draw_progress(detail: StudyDetail, ideal: float | None, scales: FamilyScales) -> Iterator[StudyChart]:
+    """The lowest validation so far against the tokens and the core hours of all trials."""
+    objective = detail.summary.objective
+    family = {trial.number: trial.family for trial in detail.trials}
+    searched = [trial for trial in detail.trials if not trial.is_repeat]
+    rows: list[Row] = [
+        {
+            "name": point.name,
+            "family": family[point.number],
+            "tokens": point.tokens,
+            "core_hours": point.core_hours,
+            "figure": compute_figure(objective, point.cost),
+        }
+        for point in detail.progress
+        if is_drawable(compute_figure(objective, point.cost))
+    ]
+    if not rows:
+        return
+    ends = {
+        "tokens": sum(trial.tokens for trial in searched),
+        "core_hours": sum(trial.cpu_hours for trial in searched),
+    }
+    steps = [*rows, {**rows[-1], **ends}]
+    vertical, ticks = _scale_figures([row["figure"] for row in rows], ideal, objective)
+    y = alt.Y("figure:Q", scale=vertical, title=name_value(objective)).axis(
+        format=figure_format(objective), values=ticks
+    )
+    for quantity, unit in (("tokens", "tokens of all trials"), ("core_hours", "core hours of all trials")):
+        if not ends[quantity]:
+            continue
+        scale = alt.Scale(domain=[0, ends[quantity] * 1.03], nice=False)
+        x = alt.X(f"{quantity}:Q", scale=scale, title=unit)
+        x = x.axis(labelExpr=choose_labels(quantity), values=divide(0, ends[quantity]), grid=False)
+        line = rows_of("steps").mark_line(interpolate="step-after", color=MUTED, clip=True)
+        marks = rows_of("improvements").mark_point(filled=True, size=HOLLOW_SIZE, opacity=1, clip=True)
+        tooltip = [
+            alt.Tooltip("name:N", title="trial"),
+            alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
+            alt.Tooltip(f"{quantity}:Q", title=unit, format=",.4~g"),
+        ]
+        encoded = marks.encode(x=x, y=y, color=scales.colour(), shape=scales.shape(), tooltip=tooltip)
+        layers = [*draw_ideal(ideal, y), line.encode(x=x, y=y), scales.filter(encoded)]
+        yield StudyChart(
+            name=f"best_so_far_by_{quantity}",
+            title=f"Best so far against {unit}",
+            caption="The lowest validation of the search after each improvement, of single seeds at any "
+            "number of tokens, in the order of trial numbers.",
+            chart=scales.layer(*layers),
+            tables={"steps": steps, "improvements": rows, "ideal": [{"figure": ideal}]},
+        )

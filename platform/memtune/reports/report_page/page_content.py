@@ -1,0 +1,140 @@
+"""What the pages of reports show, prepared for their templates: sections, tables, sentences."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from memtune.reports.report_page.chart_parts import StudyChart
+from memtune.reports.report_page.parameter_axes import format_level, name_fields
+from memtune.reports.report_page.study_charts import (
+    ChartSection,
+    list_corpus_sections,
+    list_families,
+    list_sections,
+)
+from memtune.results.insight.study_trials import StudyTrial
+from memtune.results.reporting.corpus_report import CorpusReport
+from memtune.results.reporting.provenance import Command
+from memtune.results.reporting.study_leaderboard import StudyLeaderboard
+from memtune.results.reporting.study_report import StudyReport
+from memtune.trial_state import TrialState
+
+__all__ = ["PageContent", "describe_page"]
+
+
+@dataclass(frozen=True)
+class PageContent:
+    """What a page shows beside the values of its report."""
+
+    title: str
+    families: tuple[str, ...]
+    sections: dict[str, ChartSection]
+    """By their key."""
+    settings: dict[str, str]
+    """What distinguishes each configuration, by the identity of its best trial."""
+    equality_of: tuple[tuple[str, ...], ...]
+    """For each leaderboard: whether configurations compare at equal tokens and sizes, in sentences."""
+    commands: tuple[Command, ...]
+    """What repeats or opens the results."""
+    open_trials: int = 0
+    """Trials of a study that have not ended."""
+
+    @property
+    def charts(self) -> list[StudyChart]:
+        """All charts in the order of the page."""
+        return [chart for section in self.sections.values() for chart in section.charts]
+
+
+def describe_page(report: StudyReport | CorpusReport) -> PageContent:
+    """The content of the page of a study or of a corpus."""
+    return _describe_study(report) if isinstance(report, StudyReport) else _describe_corpus(report)
+
+
+def _describe_study(report: StudyReport) -> PageContent:
+    return PageContent(
+        title=report.detail.summary.question or f"Study {report.detail.summary.name}",
+        families=tuple(list_families(report)),
+        sections={section.key: section for section in list_sections(report)},
+        settings=_describe_settings(report),
+        equality_of=(describe_equality(report.leaderboard),),
+        commands=report.provenance.commands,
+        open_trials=report.detail.summary.trials.get(TrialState.RUNNING, 0),
+    )
+
+
+def _describe_corpus(report: CorpusReport) -> PageContent:
+    studies = [study for label in report.labels for study in label.studies]
+    return PageContent(
+        title=f"Which model is best for {report.corpus}?",
+        families=tuple(sorted({family for study in studies for family in list_families(study)})),
+        sections={section.key: section for section in list_corpus_sections(report)},
+        settings={
+            identity: text for study in studies for identity, text in _describe_settings(study).items()
+        },
+        equality_of=tuple(describe_equality(label.leaderboard) for label in report.labels),
+        commands=tuple(_list_commands(report)),
+    )
+
+
+def _describe_settings(report: StudyReport) -> dict[str, str]:
+    """The fields in which the trials of a configuration's family differ, as `name value` words."""
+    trials = report.detail.trials
+    varying = {family: _find_varying(trials, family) for family in list_families(report)}
+    short = name_fields(sorted({name for names in varying.values() for name in names}))
+    return {
+        trial.identity: ", ".join(
+            f"{short[name]} {format_level(trial.fields[name])}"
+            for name in varying[trial.family]
+            if trial.fields.get(name) is not None
+        )
+        for trial in trials
+    }
+
+
+def _find_varying(trials: Sequence[StudyTrial], family: str) -> list[str]:
+    own = [trial.fields for trial in trials if trial.family == family]
+    names = dict.fromkeys(name for fields in own for name in fields)
+    return [
+        name
+        for name in names
+        if len({str(fields.get(name)) for fields in own}) > 1
+        and not any(isinstance(fields.get(name), list) for fields in own)
+    ]
+
+
+def describe_equality(leaderboard: StudyLeaderboard) -> tuple[str, ...]:
+    """Sentences that say at which equal or unequal amounts the configurations compare."""
+    entries = [entry for entry in leaderboard.entries if not entry.is_counted]
+    counted = [entry for entry in leaderboard.entries if entry.is_counted]
+    if not entries:
+        return ()
+    found = []
+    tokens, early = max(entry.tokens for entry in entries), leaderboard.ended_by_themselves
+    found.append(f"Equal budgets: every trained configuration has seen {tokens:,} tokens.")
+    if early:
+        names = ", ".join(f"{entry.name} after {entry.tokens:,} tokens" for entry in early)
+        found[0] = f"Equal budgets of {tokens:,} tokens. Ended by themselves before: {names}."
+    if counted:
+        families = ", ".join(sorted({entry.family for entry in counted}))
+        found.append(f"Models that count ({families}) have read {counted[0].tokens:,} tokens once.")
+    sizes = [
+        found.describe() for found in leaderboard.trade_offs if found.quantity in ("parameters", "state")
+    ]
+    if sizes:
+        found.append(f"Sizes: {'; '.join(sizes)}.")
+    return tuple(found)
+
+
+def _list_commands(report: CorpusReport) -> Iterator[Command]:
+    corpus = shlex.quote(report.corpus)
+    for label in report.labels:
+        if label.champion:
+            name = f"models:/{label.champion.corpus}@{label.champion.alias}"
+            command = f"memtune evaluate {shlex.quote(name)}"
+            yield Command(purpose=f"evaluate the champion of {label.label}", command=command)
+    yield Command(purpose="compare all trials", command=f"memtune compare --corpus {corpus}")
+    for label in report.labels:
+        for study in label.studies:
+            command = f"memtune report {shlex.quote(study.detail.summary.id)} --out report.html"
+            yield Command(purpose=f"report of {study.detail.summary.name}", command=command)
+    yield Command(purpose="write this report", command=f"memtune report --corpus {corpus} --out report.html")

@@ -1,0 +1,277 @@
+"""Charts of searched parameters: importance, a slice for each, and parallel coordinates over all."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import altair as alt
+
+from memtune.objective import compute_figure
+from memtune.reports.report_page.chart_parts import (
+    HOLLOW_SIZE,
+    FamilyScales,
+    Row,
+    StudyChart,
+    choose_scale,
+    figure_format,
+    is_drawable,
+    name_value,
+    rows_of,
+)
+from memtune.reports.report_page.parameter_axes import (
+    ABSENT_PLACE,
+    ParameterAxis,
+    format_level,
+    make_axis,
+    name_fields,
+    read_field,
+)
+from memtune.results.insight.study_trials import StudyTrial
+from memtune.results.study_detail import StudyDetail
+from memtune.trial_state import TrialState
+
+__all__ = ["draw_importance", "draw_parallel_coordinates", "draw_slices"]
+
+MAX_BARS, MAX_SLICES, MAX_AXES = 15, 6, 8
+MIN_IMPORTANCE = 0.005
+BAR_PIXELS, AXIS_PIXELS = 40, 52
+TOP_SHARE = 0.2
+"""Of the finished trials, those whose lines are strong."""
+FAMILY = "model.family"
+PLACES = alt.Scale(domain=[ABSENT_PLACE - 0.06, 1.06], nice=False, zero=False)
+
+
+def draw_importance(detail: StudyDetail) -> StudyChart | None:
+    """The share of each parameter of a family or branch; None below ten trials with a value."""
+    found = [p for p in detail.importance if p.importance >= MIN_IMPORTANCE][:MAX_BARS]
+    if not found:
+        return None
+    rows = [
+        {
+            "parameter": parameter.label,
+            "importance": parameter.importance,
+            "text": f"{parameter.importance:.0%} ({parameter.trials} trials)",
+        }
+        for parameter in found
+    ]
+    y = alt.Y("parameter:N", sort=None, title=None).axis(None)
+    domain = [0, 1.25 * found[0].importance]
+    x = alt.X("importance:Q", scale=alt.Scale(domain=domain, nice=False), title="share of importance")
+    bars = (
+        rows_of("importance")
+        .mark_bar(height=7, yOffset=8, cornerRadiusEnd=2)
+        .encode(x=x.axis(format="%", tickCount=4), y=y, color=alt.value("var(--mark-0)"))
+    )
+    # Labels above the bars, because names of parameters are longer than a phone's margin.
+    labels = (
+        rows_of("importance")
+        .mark_text(align="left", baseline="bottom")
+        .encode(x=alt.value(0), y=y, text="parameter:N")
+    )
+    shares = rows_of("importance").mark_text(align="left", dx=4, dy=8).encode(x=x, y=y, text="text:N")
+    return StudyChart(
+        name="importance",
+        title="Importance of parameters",
+        caption="How much the values of a parameter in the best trials differ from those in all trials "
+        "(conditional PED-ANOVA); in brackets the branch that has the parameter. The shares add up to 100 %.",
+        chart=alt.layer(bars, labels, shares),
+        tables={"importance": rows},
+        height=BAR_PIXELS * len(rows),
+    )
+
+
+def draw_slices(detail: StudyDetail, scales: FamilyScales) -> Iterator[StudyChart]:
+    """The figure against each of the most important parameters, with a place for trials without it."""
+    trials = _list_valued(detail)
+    for axis in _choose_axes(detail, trials)[:MAX_SLICES]:
+        if axis.field != FAMILY:
+            yield _draw_slice(detail, trials, axis, scales)
+
+
+def _draw_slice(
+    detail: StudyDetail, trials: Sequence[StudyTrial], axis: ParameterAxis, scales: FamilyScales
+) -> StudyChart:
+    objective = detail.summary.objective
+    rows = [_describe_trial(detail, trial, axis) for trial in trials]
+    best = min(row["figure"] for row in rows)
+    shown = [row["figure"] for row in rows if objective == "accuracy" or row["figure"] <= 4 * best]
+    vertical, ticks = choose_scale(shown)
+    y = alt.Y("figure:Q", scale=vertical, title=name_value(objective)).axis(
+        format=figure_format(objective), values=ticks
+    )
+    x = alt.X("place:Q", scale=PLACES, title=axis.label).axis(
+        labels=False, ticks=False, grid=False, titleY=28
+    )
+    encoded = {
+        "x": x,
+        "y": y,
+        "color": scales.colour(),
+        "shape": scales.shape(),
+        "tooltip": [
+            alt.Tooltip("name:N", title="trial"),
+            alt.Tooltip("value:N", title=axis.label),
+            alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
+            alt.Tooltip("state:N"),
+        ],
+    }
+    complete = rows_of("trials").transform_filter("datum.complete")
+    short = rows_of("trials").transform_filter("!datum.complete")
+    layers = [
+        short.mark_point(filled=False, size=HOLLOW_SIZE, opacity=0.6, clip=True).encode(**encoded),
+        complete.mark_point(filled=True, size=HOLLOW_SIZE, opacity=0.9, clip=True).encode(**encoded),
+    ]
+    labels = (
+        rows_of("ticks").mark_text(baseline="top", dy=6).encode(x=x, y=alt.value("height"), text="text:N")
+    )
+    return StudyChart(
+        name=f"slice_{axis.field}",
+        title=axis.label,
+        caption=f"{axis.field}. Hollow marks ended early, at fewer tokens than the filled ones.",
+        chart=scales.layer(*(scales.filter(layer) for layer in layers), labels),
+        tables={"trials": rows, "ticks": _list_ticks(axis)},
+        height=200,
+    )
+
+
+def _describe_trial(detail: StudyDetail, trial: StudyTrial, axis: ParameterAxis) -> Row:
+    value = read_field(trial.fields, trial.family, axis.field)
+    return {
+        "name": trial.name,
+        "family": trial.family,
+        "place": axis.find_place(value),
+        "value": "absent" if value is None else format_level(value),
+        "figure": compute_figure(detail.summary.objective, trial.cost or 0.0),
+        "state": trial.state.value,
+        "complete": trial.state is TrialState.COMPLETE,
+    }
+
+
+def _list_ticks(axis: ParameterAxis) -> list[Row]:
+    return [{"place": place, "text": text} for place, text in axis.ticks]
+
+
+def draw_parallel_coordinates(detail: StudyDetail, scales: FamilyScales) -> StudyChart | None:
+    """A line for each trial over the parameters, one below the other; None with fewer than two of them."""
+    trials, objective = _list_valued(detail), detail.summary.objective
+    axes = _choose_axes(detail, trials)[:MAX_AXES]
+    figures = [format_level(compute_figure(objective, trial.cost or 0.0)) for trial in trials]
+    last = make_axis("", f"validation {objective}", [float(text) for text in figures])
+    if len(axes) < 2 or last is None:
+        return None
+    top = _find_top(trials)
+    rows: list[Row] = []
+    for trial, figure in zip(trials, figures, strict=True):
+        places = [
+            (axis, axis.find_place(read_field(trial.fields, trial.family, axis.field))) for axis in axes
+        ]
+        for order, (axis, place) in enumerate([*places, (last, last.find_place(float(figure)))]):
+            value = read_field(trial.fields, trial.family, axis.field) if axis is not last else figure
+            rows.append(
+                {
+                    "name": trial.name,
+                    "family": trial.family,
+                    "axis": axis.label,
+                    "order": order,
+                    "place": place,
+                    "value": "absent" if value is None else format_level(value),
+                    "figure": figure,
+                    "top": trial.identity in top,
+                }
+            )
+    return _join_axes(rows, [*axes, last], scales)
+
+
+def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: FamilyScales) -> StudyChart:
+    labels = [axis.label for axis in axes]
+    ticks = [{**tick, "axis": axis.label} for axis in axes for tick in _list_ticks(axis)]
+    x = alt.X("place:Q", scale=PLACES, title=None).axis(None)
+    y = alt.Y("axis:N", sort=labels, title=None).axis(domain=False, ticks=False, grid=True)
+    tooltip = [
+        alt.Tooltip("name:N", title="trial"),
+        alt.Tooltip("axis:N", title="parameter"),
+        alt.Tooltip("value:N"),
+        alt.Tooltip("figure:N", title="figure"),
+    ]
+    lines = (
+        rows_of("trials")
+        .mark_line()
+        .encode(
+            x=x,
+            y=y,
+            order="order:Q",
+            detail="name:N",
+            color=scales.colour(),
+            strokeDash=scales.dash(),
+            opacity=alt.condition("datum.top", alt.value(0.95), alt.value(0.22)),
+            strokeWidth=alt.condition("datum.top", alt.value(1.8), alt.value(1)),
+        )
+    )
+    marks = (
+        rows_of("trials")
+        .mark_point(filled=True, size=30)
+        .encode(
+            x=x,
+            y=y,
+            color=scales.colour(),
+            shape=scales.shape(),
+            tooltip=tooltip,
+            opacity=alt.condition("datum.top", alt.value(1), alt.value(0.35)),
+        )
+    )
+    texts = rows_of("ticks").mark_text(baseline="top", dy=9).encode(x=x, y=y, text="text:N")
+    return StudyChart(
+        name="parallel_coordinates",
+        title="Parallel coordinates",
+        caption=f"Each trial is a line from its family to its figure. The best {TOP_SHARE:.0%} of the trials "
+        'are strong. Trials whose model does not have a parameter pass through "absent".',
+        chart=scales.layer(scales.filter(lines), scales.filter(marks), texts),
+        tables={"trials": rows, "ticks": ticks},
+        height=AXIS_PIXELS * len(axes),
+        is_wide=True,
+    )
+
+
+def _list_valued(detail: StudyDetail) -> list[StudyTrial]:
+    """The trials of the search with a value that an axis can show."""
+    objective = detail.summary.objective
+    return [
+        trial
+        for trial in detail.trials
+        if not trial.is_repeat
+        and trial.cost is not None
+        and is_drawable(compute_figure(objective, trial.cost))
+    ]
+
+
+def _find_top(trials: Sequence[StudyTrial]) -> set[str]:
+    """The best of the finished trials; at least one where one has finished."""
+    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+    ordered = sorted(complete, key=lambda trial: trial.cost or 0.0)
+    return {trial.identity for trial in ordered[: max(1, round(TOP_SHARE * len(ordered)))]}
+
+
+def _choose_axes(detail: StudyDetail, trials: Sequence[StudyTrial]) -> list[ParameterAxis]:
+    """The parameters in which trials differ, the family first and then the most important."""
+    importance = defaultdict[str, float](float)
+    for parameter in detail.importance:
+        importance[parameter.field] += parameter.importance
+    names = {name for trial in trials for name in trial.fields if _is_searched(name, trials)}
+    # A field that is 0 or absent in every trial but one family's says less than one that many have.
+    having = {name: sum(trial.fields.get(name) is not None for trial in trials) for name in names}
+    ordered = sorted(names, key=lambda name: (-importance[name], -having[name], name))
+    labels = name_fields([FAMILY, *ordered])
+    found = (
+        make_axis(name, labels[name], [read_field(trial.fields, trial.family, name) for trial in trials])
+        for name in [FAMILY, *ordered]
+    )
+    return [axis for axis in found if axis is not None]
+
+
+def _is_searched(name: str, trials: Sequence[StudyTrial]) -> bool:
+    """Whether two trials of a family differ in a field; families may differ in what none of them searches."""
+    levels = defaultdict[str, set[str]](set)
+    for trial in trials:
+        value = trial.fields.get(name)
+        if isinstance(value, list):
+            return False
+        levels[trial.family].add(format_level(value))
+    return any(len(own) > 1 for own in levels.values())

@@ -1,0 +1,129 @@
+"""The table and the figure of families at a larger budget."""
+
+from pathlib import Path
+
+from rich.table import Table
+
+from memtune.objective import compute_figure
+from memtune.reports.family_marks import assign_marks
+from memtune.reports.inspection.figure_files import save_figure
+from memtune.results.insight.scaling_laws import Prediction, ScalingReport
+
+__all__ = ["describe_answer", "draw_scaling", "scaling_table"]
+
+SURE_SHARE = 0.95
+UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+def scaling_table(report: ScalingReport) -> Table:
+    """One row per family, best at the larger budget first."""
+    table = Table(title="Families by compute", title_justify="left")
+    table.add_column("family")
+    names = [
+        "now",
+        f"at {report.factor:g} times the compute",
+        "parameters",
+        "tokens",
+        "best in",
+        "irreducible",
+        "a (size)",
+        "b (data)",
+        "backtest",
+    ]
+    for name in names:
+        table.add_column(name, justify="right")
+    for each in report.families:
+        table.add_row(
+            each.family,
+            format_prediction(each.present),
+            format_prediction(each.larger),
+            _format_rounded(each.larger.parameters),
+            _format_rounded(each.larger.tokens),
+            f"{each.best_share:.0%}",
+            f"{compute_figure('perplexity', each.irreducible):.1f}",
+            f"{each.size_exponent:.2f}",
+            f"{each.data_exponent:.2f}",
+            "-" if each.backtest_error is None else f"{each.backtest_error:+.1%}",
+        )
+    table.caption = (
+        "validation perplexity with 95 % intervals at each family's best size; best in: share of bootstrap "
+        "draws; backtest: error in nats of predictions from a third of the compute"
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def format_prediction(prediction: Prediction) -> str:
+    """Perplexity with its interval."""
+    cost, low, high = (
+        compute_figure("perplexity", each) for each in (prediction.cost, prediction.low, prediction.high)
+    )
+    return f"{cost:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def _format_rounded(number: float) -> str:
+    """Three significant digits with a unit, such as 3.97M."""
+    scale, unit = next((each for each in UNITS if number >= each[0]), UNITS[-1])
+    return f"{number / scale:.3g}{unit}"
+
+
+def describe_answer(report: ScalingReport) -> str:
+    """Which family wins at the larger budget, and how sure that is, in a sentence."""
+    best = report.families[0]
+    present = min(report.families, key=lambda each: each.present.cost)
+    now = "is best as now" if present.family == best.family else f"is best, now {present.family}"
+    sure = "" if best.best_share >= SURE_SHARE else "; the intervals do not separate the families"
+    return (
+        f"at {report.factor:g} times the compute {best.family} {now}: perplexity "
+        f"{format_prediction(best.larger)}, best in {best.best_share:.0%} of the draws{sure}"
+    )
+
+
+def draw_scaling(report: ScalingReport, file: Path) -> None:
+    """Perplexity against compute, with reports as marks and predictions as lines with their intervals.
+
+    Raises ConfigurationError for another file than .svg, .png or .pdf, and StorageError where it cannot be
+    written.
+    """
+    # Imported here: matplotlib takes about 1 s, and tables do not need it.
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter, ScalarFormatter
+
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    axes = figure.subplots()
+    marks = assign_marks(each.family for each in report.families)
+    for each in report.families:
+        mark = marks[each.family]
+        computes = [prediction.compute for prediction in each.predictions]
+        lines = [
+            [compute_figure("perplexity", getattr(prediction, name)) for prediction in each.predictions]
+            for name in ("cost", "low", "high")
+        ]
+        axes.plot(computes, lines[0], linestyle=mark.line, color=mark.colour)
+        axes.fill_between(computes, lines[1], lines[2], color=mark.colour, alpha=0.15, lw=0)
+        axes.plot(
+            [compute for compute, _ in each.reports],
+            [compute_figure("perplexity", cost) for _, cost in each.reports],
+            linestyle="",
+            marker=mark.marker,
+            color=mark.colour,
+            ms=4,
+            alpha=0.5,
+        )
+        axes.plot((), (), linestyle=mark.line, marker=mark.marker, color=mark.colour, label=each.family)
+    axes.axvline(report.compute, color="#555555", lw=0.8, ls=":")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="multiply-adds of the forward passes of a training",
+        ylabel="validation perplexity (lower is better)",
+        title="marks: reports; lines: predictions at the best size; dotted: the study's compute",
+    )
+    axes.title.set_fontsize(9)
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_minor_formatter(ScalarFormatter())
+    axes.yaxis.set_tick_params(which="minor", labelsize=7)
+    axes.grid(visible=True, which="both", alpha=0.2)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8)
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    save_figure(figure, file)

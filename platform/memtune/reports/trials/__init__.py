@@ -1,0 +1,1 @@
+"""Trials in words, as tables and as CSV."""

@@ -1,0 +1,256 @@
+"""Tables of trials: the leaderboard of a corpus, the spread over seeds, samples of a space."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from pydantic import ValidationError
+from rich import box
+from rich.table import Table
+
+from memtune.models import MODELS
+from memtune.number_format import format_count
+from memtune.objective import Objective, format_figure
+from memtune.reports.trials.trial_descriptions import describe_trial, format_fields, format_key_parameters
+from memtune.results.selection import Contender, Ranking
+from memtune.search import Outcome
+from memtune.tasks import TASKS, LanguageModellingConfig, TaskConfig
+from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
+from memtune.training import TrialConfig
+from memtune.trial_state import StopReason
+
+__all__ = ["family_table", "leaderboard_table", "sample_table", "spread_table"]
+
+DIGITS = 3
+MODEL_PREFIX, TRAINING_PREFIX = "model.", "training."
+CONFIGURATION_PREFIXES = (MODEL_PREFIX, "task.", "protocol.", TRAINING_PREFIX)
+BUDGET_FIELDS = ("training.tokens", "training.epochs", "training.report_every")
+"""Fields that belong to the study's budget; the table has a column of tokens instead."""
+
+
+def leaderboard_table(
+    rows: Sequence[LeaderboardRow], ideal: float | None, title: str, *, is_stacked: bool = True
+) -> Table:
+    """One row per trial, best first: validation perplexity per token (lower is better), or accuracy (higher
+    is better). With a known ideal, a column has the relative distance of the perplexity from it.
+
+    A configuration of several seeds has its mean with the 95 % interval in the row of its best seed. Trials
+    without a place did not reach full length or lack seeds; their rows say so.
+
+    A row shows the key parameters of the trial's family and the other fields in which these trials differ.
+    Trials of several studies have different budgets, so their rows name the study. With
+    `is_stacked`, a trial takes several short lines, for a terminal; otherwise one.
+    """
+    caption = f"ideal perplexity {ideal:.3f}" if ideal else None
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    table.box, table.show_edge, table.pad_edge = box.SIMPLE_HEAD, False, False
+    separator = "\n" if is_stacked else "  "
+    table.add_column("", justify="right")
+    table.add_column("trial", overflow="fold", ratio=1)
+    has_several_studies = len({row.study for row in rows}) > 1
+    objective = rows[0].objective if rows else "perplexity"
+    units = {_recorded_task(row).prediction_unit for row in rows}
+    unit = "examples" if units == {"examples"} else "tokens"
+    sizes = ("parameters", "memory", unit, "hours")
+    for name in (*_stack(sizes, is_stacked), objective, *(("above",) if ideal else ())):
+        table.add_column(name, justify="right")
+    table.add_column("state")
+    differing = [
+        name
+        for name in find_varying_parameters(rows)
+        if name.startswith(CONFIGURATION_PREFIXES) and _is_distinguishing(name, rows)
+    ]
+    for row in rows:
+        trial = separator.join(
+            [
+                row.name,
+                *([row.study if row.study != NO_STUDY else "no study"] if has_several_studies else []),
+                _describe_model(row, differing),
+            ]
+        )
+        table.add_row(
+            "" if row.place is None else str(row.place),
+            trial,
+            *_stack(_size_cells(row), is_stacked),
+            *_figure_cells(row, ideal),
+            _describe_state(row),
+            style="bold" if row.place == 1 else None,
+        )
+    return table
+
+
+def _stack(cells: Sequence[str], is_stacked: bool) -> list[str]:
+    """Cells in pairs, each pair as two lines of one cell; the cells as they are if not `is_stacked`."""
+    pairs = zip(cells[::2], cells[1::2], strict=True)
+    return ["\n".join(pair) for pair in pairs] if is_stacked else list(cells)
+
+
+def _size_cells(row: LeaderboardRow) -> list[str]:
+    """Parameters, memory, tokens and hours."""
+    count = "" if row.parameter_count is None else f"{row.parameter_count:,}"
+    memory = "" if row.peak_memory_bytes is None else f"{row.peak_memory_bytes / 2**20:,.0f} MiB"
+    return [count, memory, f"{row.tokens:,}", "" if row.hours is None else f"{row.hours:.3g} h"]
+
+
+def _figure_cells(row: LeaderboardRow, ideal: float | None) -> list[str]:
+    figure = row.ranked_figure
+    figures = ["" if figure is None else _format_row_figure(row, figure)]
+    if ideal:
+        figures.append("" if figure is None else f"{figure / ideal - 1:.1%}")
+    return figures
+
+
+def _format_row_figure(row: LeaderboardRow, figure: float) -> str:
+    if row.estimate is not None:
+        return row.estimate.format(row.objective, DIGITS)
+    return f"{100 * figure:.2f} %" if row.objective == "accuracy" else f"{figure:.{DIGITS}f}"
+
+
+def _recorded_task(row: LeaderboardRow) -> type[TaskConfig]:
+    """The class of the task in a trial's record."""
+    return TASKS.get(str(row.parameters.get("task.kind")), LanguageModellingConfig)
+
+
+def _describe_state(row: LeaderboardRow) -> str:
+    """The trial's state, the reason of its end unless that is its budget or early stopping, and its notes."""
+    unnamed = (None, StopReason.BUDGET, StopReason.EARLY_STOPPING)
+    state = row.state if (row.end and row.end.reason) in unnamed else f"{row.state}: {row.end}"
+    lines = [state, *([row.note] if row.note else [])]
+    if row.test_accesses:
+        lines.append(f"test split read {format_count(row.test_accesses, 'time')}")
+    return "\n".join(lines)
+
+
+def _is_distinguishing(name: str, rows: Sequence[LeaderboardRow]) -> bool:
+    """Whether trials differ in a field: its values differ, or only some trials of one family have it.
+
+    A field that another family does not have is no difference.
+    """
+    if name in BUDGET_FIELDS:
+        return False
+    having = [row for row in rows if _has_field(row, name)]
+    families = {row.family for row in having}
+    is_common = all(_has_field(row, name) for row in rows if row.family in families)
+    return not is_common or len({str(row.parameters[name]) for row in having}) > 1
+
+
+def _has_field(row: LeaderboardRow, name: str) -> bool:
+    """Whether the trial's family has the field.
+
+    In a study of several families, a trial also records fields that only other families have.
+    """
+    family = MODELS.get(row.family)
+    if name not in row.parameters or family is None:
+        return False
+    if name.startswith(MODEL_PREFIX):
+        return name.split(".")[1] in family.model_fields
+    return not (name.startswith(TRAINING_PREFIX) and not family.is_trained_by_gradient)
+
+
+def _describe_model(row: LeaderboardRow, differing: Collection[str]) -> str:
+    """The key parameters of a recorded model, as its family describes them, and the differing fields."""
+    family = MODELS.get(row.family)
+    if family is None:
+        return row.family
+    recorded = {
+        name.removeprefix(MODEL_PREFIX): value
+        for name, value in row.parameters.items()
+        if name.startswith(MODEL_PREFIX)
+    }
+    fields = {name: value for name, value in recorded.items() if name in family.model_fields}
+    try:
+        config = family.model_validate(fields)
+    except ValidationError:  # recorded by another version, or not by memtune
+        return row.family
+    described = {MODEL_PREFIX + name for name in ("family", *config.describe())}
+    others = [
+        name
+        for name in row.parameters
+        if name in differing and _has_field(row, name) and name not in described
+    ]
+    return " ".join(
+        [format_key_parameters(config), *format_fields((name, row.parameters[name]) for name in others)]
+    )
+
+
+def family_table(
+    ranking: Ranking,
+    outcomes: Sequence[Outcome],
+    vocabulary_size: int,
+    title: str,
+    searched_fields: Collection[str] = (),
+) -> Table:
+    """The best configuration of each family, best first, with the searched fields: the answer of a study.
+
+    A family without a configuration of full length comes last, with its value at the last common milestone.
+    `outcomes` are those that the ranking was made of.
+    """
+    table = Table(title=title, title_justify="left")
+    task = _find_task(outcomes)
+    table.add_column("best", justify="right")
+    table.add_column("configuration", overflow="fold")
+    for name in ("parameters", task.prediction_unit, f"validation {task.objective}", "seeds", "trials"):
+        table.add_column(name, justify="right", overflow="fold")
+    outcome_by_identity = {outcome.identity: outcome for outcome in outcomes}
+    for best, figure, seeds in _list_family_bests(ranking, task.objective):
+        outcome = outcome_by_identity[best.identity]
+        config = TrialConfig.model_validate(outcome.configuration)
+        cells = [describe_trial(config, searched_fields), f"{config.parameter_count(vocabulary_size):,}"]
+        trials = sum(bool(other.curve) and other.family == best.family for other in outcomes)
+        table.add_row(best.name, *cells, f"{max(outcome.curve):,}", figure, seeds, str(trials))
+    return table
+
+
+def _list_family_bests(ranking: Ranking, objective: Objective) -> Iterator[tuple[Contender, str, str]]:
+    """The best trial of each family, its figure, and its number of seeds."""
+    listed: set[str] = set()
+    for configuration in ranking.configurations:
+        best, estimate = configuration.best, configuration.estimate
+        if best.family not in listed:
+            listed.add(best.family)
+            yield best, estimate.format(objective, DIGITS), str(estimate.seeds)
+    for short in ranking.short:
+        if short.trial.family not in listed:
+            listed.add(short.trial.family)
+            yield short.trial, f"ended early: {short.describe(objective, DIGITS)}", "1"
+
+
+def _find_task(outcomes: Sequence[Outcome]) -> TaskConfig:
+    """The task of a study's trials."""
+    configurations = (outcome.configuration for outcome in outcomes)
+    return next(
+        (TrialConfig.model_validate(config).task for config in configurations), LanguageModellingConfig()
+    )
+
+
+def spread_table(
+    ranking: Ranking, outcomes: Sequence[Outcome], searched_fields: Collection[str] = ()
+) -> Table:
+    """One row per repeated configuration, best first: mean with interval, and the figure of each seed."""
+    objective = _find_task(outcomes).objective
+    table = Table(title=f"the best configurations under other seeds: validation {objective}")
+    for name in ("trial", "configuration", "seeds", "mean [95 % interval]", "per seed"):
+        table.add_column(name, justify="left" if name == "configuration" else "right", overflow="fold")
+    configuration_by_identity = {outcome.identity: outcome.configuration for outcome in outcomes}
+    for found in ranking.configurations:
+        if found.estimate.seeds > 1:
+            config = TrialConfig.model_validate(configuration_by_identity[found.best.identity])
+            seeds = sorted(found.cost_by_seed.items())
+            table.add_row(
+                found.best.name.partition(" ")[0],
+                describe_trial(config, searched_fields),
+                str(found.estimate.seeds),
+                found.estimate.format(objective, DIGITS),
+                ", ".join(f"{seed}: {format_figure(objective, cost, 3)}" for seed, cost in seeds),
+            )
+    return table
+
+
+def sample_table(
+    samples: Iterable[TrialConfig], vocabulary_size: int, searched_fields: Collection[str] = ()
+) -> Table:
+    """One row per sampled configuration, with the parameter count for this vocabulary size."""
+    table = Table(title="five configurations of the space")
+    table.add_column("configuration", overflow="fold")
+    table.add_column("parameters", justify="right")
+    for config in samples:
+        table.add_row(describe_trial(config, searched_fields), f"{config.parameter_count(vocabulary_size):,}")
+    return table

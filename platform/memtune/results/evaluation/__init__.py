@@ -1,0 +1,1 @@
+"""Evaluation beyond a corpus's own tokens: words, bytes, other texts, and corpora of other tokens."""

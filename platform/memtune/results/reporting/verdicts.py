@@ -1,0 +1,167 @@
+"""The answer of a study: its best configuration, by how much, and whether the difference is real."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from memtune.errors import CorpusError, StorageError
+from memtune.number_format import format_count
+from memtune.objective import Objective, compute_figure, format_figure
+from memtune.results.paired_tests import MIN_PAIRED_SEEDS, PairedTest, compare_items, compare_seeds
+from memtune.results.reporting.stored_costs import read_stored_costs
+from memtune.results.selection import Contender, RankedConfiguration, Ranking
+from memtune.storage.folder import Folder
+from memtune.studies.budgets.study_progress import compute_margin_percent
+from memtune.values import Value
+
+__all__ = ["Rivalry", "Verdict", "judge_winner"]
+
+DIGITS = 2
+Certainty = Literal["significant", "not significant", "not tested"]
+
+
+class Rivalry(Value):
+    """The winner against another configuration."""
+
+    name: str
+    family: str
+    role: Literal["runner-up", "best of its family"]
+    figure: float
+    margin: float
+    """By how much the winner is better: per cent of perplexity, or points of accuracy."""
+    by_seeds: PairedTest | None
+    """None below three equal seeds."""
+    by_items: PairedTest | None
+    """None where the costs of the items of both were not stored when the study ended."""
+    certainty: Certainty
+    """By the test over seeds."""
+    seeds: int
+    """Equal seeds of both."""
+
+    def describe_test(self, objective: Objective) -> str:
+        """Whether the difference is real, in words."""
+        if self.by_seeds:
+            answer = "yes" if self.certainty == "significant" else "not shown"
+            return f"{answer}: {self.by_seeds.describe(objective)}"
+        text = f"not tested: {format_count(self.seeds, 'equal seed')} of {MIN_PAIRED_SEEDS} needed"
+        if self.by_items:
+            text += f"; of the two trained models: {self.by_items.describe(objective)}"
+        return text
+
+
+class Verdict(Value):
+    """The answer to a study's question."""
+
+    winner: str
+    headline: str
+    """The best configuration, by how much, and whether the difference is real, in one sentence."""
+    is_settled: bool
+    """Whether the winner is significantly better than the runner-up over seeds."""
+    advice: str
+    """What would settle an open question; empty where it is settled."""
+    rivals: tuple[Rivalry, ...]
+    """The runner-up first, then the best configuration of each other family."""
+
+
+def judge_winner(ranking: Ranking, objective: Objective, checkpoint_root: str) -> Verdict:
+    """The verdict on a ranking within the limits of the study's rule."""
+    rivals = tuple(
+        _compare(ranking.winner, rival, role, objective, checkpoint_root)
+        for role, rival in _find_rivals(ranking)
+    )
+    runner_up = rivals[0] if rivals and rivals[0].role == "runner-up" else None
+    is_settled = runner_up is not None and runner_up.certainty == "significant"
+    return Verdict(
+        winner=ranking.winner.title,
+        headline=_write_headline(ranking, runner_up, objective),
+        is_settled=is_settled,
+        advice=_advise(ranking, runner_up),
+        rivals=rivals,
+    )
+
+
+def _find_rivals(
+    ranking: Ranking,
+) -> Iterator[tuple[Literal["runner-up", "best of its family"], RankedConfiguration]]:
+    shown = {ranking.winner.best.family}
+    if ranking.runner_up:
+        shown.add(ranking.runner_up.best.family)
+        yield "runner-up", ranking.runner_up
+    for found in ranking.configurations:
+        if found.best.family not in shown:
+            shown.add(found.best.family)
+            yield "best of its family", found
+
+
+def _compare(
+    winner: RankedConfiguration,
+    rival: RankedConfiguration,
+    role: Literal["runner-up", "best of its family"],
+    objective: Objective,
+    checkpoint_root: str,
+) -> Rivalry:
+    by_seeds = compare_seeds(winner.cost_by_seed, rival.cost_by_seed)
+    certainty: Certainty = "not tested"
+    if by_seeds:
+        certainty = "significant" if by_seeds.is_significant else "not significant"
+    return Rivalry(
+        name=rival.title,
+        family=rival.best.family,
+        role=role,
+        figure=compute_figure(objective, rival.estimate.cost),
+        margin=compute_margin_percent(objective, winner.estimate.cost, rival.estimate.cost),
+        by_seeds=by_seeds,
+        by_items=_compare_stored_items(winner.best, rival.best, checkpoint_root),
+        certainty=certainty,
+        seeds=len(winner.cost_by_seed.keys() & rival.cost_by_seed.keys()),
+    )
+
+
+def _compare_stored_items(first: Contender, second: Contender, checkpoint_root: str) -> PairedTest | None:
+    """The bootstrap over the stored costs of both; None where one has none: no model is evaluated here."""
+    try:
+        root = Folder.open(checkpoint_root)
+        own, other = (
+            read_stored_costs(root / trial.identity, min(trial.curve.values())) for trial in (first, second)
+        )
+        return None if own is None or other is None else compare_items(own, other)
+    except (StorageError, CorpusError):
+        return None
+
+
+def _write_headline(ranking: Ranking, runner_up: Rivalry | None, objective: Objective) -> str:
+    winner = ranking.winner
+    figure = format_figure(objective, winner.estimate.cost, DIGITS)
+    text = f"{winner.title} is best with a validation {objective} of {figure}"
+    if bounds := winner.estimate.compute_interval(objective):
+        scale, unit = (100, " %") if objective == "accuracy" else (1, "")
+        low, high = (f"{scale * bound:.{DIGITS}f}{unit}" for bound in bounds)
+        text += f" (95 % interval {low} to {high} over {winner.estimate.seeds} seeds)"
+    if runner_up is None:
+        return f"{text}; no other configuration has full length, so nothing compares with it."
+    return f"{text}, {_MARGIN[runner_up.certainty].format(margin=_describe_margin(runner_up, objective))}."
+
+
+_MARGIN = {
+    "significant": "{margin}, and the difference is significant",
+    "not significant": "{margin}, but the difference is not significant: seeds alone can explain it",
+    "not tested": "{margin}; too few seeds tell whether the difference is real",
+}
+
+
+def _describe_margin(rivalry: Rivalry, objective: Objective) -> str:
+    unit = "percentage points" if objective == "accuracy" else "%"
+    return f"{rivalry.margin:.3g} {unit} better than {rivalry.name}"
+
+
+def _advise(ranking: Ranking, runner_up: Rivalry | None) -> str:
+    if runner_up is None or runner_up.certainty == "significant":
+        return ""
+    if runner_up.certainty == "not tested":
+        return (
+            f"To find out, add [repeats] with best = 2 and seeds = {MIN_PAIRED_SEEDS} or more to the study's "
+            "file and run it with --resume."
+        )
+    seeds = 2 * ranking.winner.estimate.seeds
+    return (
+        f"To find out, raise seeds under [repeats] to {seeds} in the study's file and run it with --resume."
+    )

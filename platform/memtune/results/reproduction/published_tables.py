@@ -1,0 +1,186 @@
+"""The tables of papers as data: `jobs/papers/PAPER.toml`.
+
+A table has a corpus, base settings and rows; a row has published values and the settings of its trial.
+Settings are values by dotted name, such as `"training.epochs" = 15`. A row's settings replace those of its
+trial file, which replace those of the table, and a scale's settings replace all of them.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from memtune.errors import ConfigurationError, did_you_mean
+from memtune.results.single_trial import TrialFile, parse_trial
+from memtune.studies.study import SOURCE_ROOT
+from memtune.studies.toml_files import read_toml
+from memtune.values import Value, parse
+
+__all__ = [
+    "PAPERS_FOLDER",
+    "Paper",
+    "PublishedRow",
+    "PublishedTable",
+    "Scale",
+    "ScaleName",
+    "has_printed_size",
+    "is_rounded_or_cut_off",
+    "load_paper",
+    "select_tables",
+]
+
+PAPERS_FOLDER, TRIALS_FOLDER = SOURCE_ROOT / "jobs" / "papers", SOURCE_ROOT / "jobs" / "trials"
+ScaleName = Literal["paper", "cpu", "tiny"]
+UNITS = {"k": 1_000, "M": 1_000_000}
+
+
+class PublishedRow(Value):
+    """One model of a table with its published values."""
+
+    name: str
+    trial: str | None = None
+    """A file of jobs/trials, without its suffix."""
+    changes: dict[str, Any] = Field(default_factory=dict)
+    valid: float | None = None
+    """Published validation value: a perplexity, or an accuracy in per cent."""
+    test: float | None = None
+    """Published test value."""
+    parameters: str | None = None
+    """Published number of parameters, such as 2.3M or 330k."""
+    reason: str = ""
+    """What is known of the difference at the scale of the paper."""
+
+
+class Scale(Value):
+    """How much smaller than the paper's the trainings of a table are."""
+
+    tokens: int | None = Field(None, gt=0)
+    """Predicted tokens, or examples, of each trial, in place of the paper's epochs."""
+    epochs: float | None = Field(None, gt=0)
+    width: int | None = Field(None, gt=0)
+    """Units of every layer and of the embeddings."""
+    changes: dict[str, Any] = Field(default_factory=dict)
+    row_changes: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Settings of single rows, by the row's name."""
+    rows: tuple[str, ...] | None = None
+    """The rows that are trained; None for all."""
+    note: str = ""
+    """How the trainings depart from the paper."""
+
+
+class PublishedTable(Value):
+    """One table of a paper, or the part of it on one corpus."""
+
+    name: str
+    title: str
+    corpus: str
+    import_command: str
+    """The command that imports the corpus."""
+    text_source: str
+    """The public source of the text."""
+    counts_words: bool = True
+    """Whether the published numbers of parameters include those of the words."""
+    base: dict[str, Any] = Field(default_factory=dict)
+    scales: dict[ScaleName, Scale]
+    rows: tuple[PublishedRow, ...]
+
+    def covers(self, row: PublishedRow, scale: ScaleName) -> bool:
+        """Whether a scale trains a row."""
+        chosen = self.scales.get(scale)
+        return chosen is not None and (chosen.rows is None or row.name in chosen.rows)
+
+    def make_trial(self, row: PublishedRow, scale: ScaleName, corpus: str | None = None) -> TrialFile:
+        """The trial of a row, on `corpus` in place of the table's where it is given.
+
+        Raises ConfigurationError that names table and row where the settings make no trial.
+        """
+        where = f"table {self.name}, row {row.name}"
+        document: dict[str, Any] = {}
+        _set_values(document, self.base)
+        if row.trial is not None:
+            document |= read_toml(TRIALS_FOLDER / f"{row.trial}.toml")
+        _set_values(document, row.changes)
+        _apply_scale(document, self.scales[scale], row.name)
+        document |= {"corpus": corpus or self.corpus, "question": f"{where}: is the published value reached?"}
+        return parse_trial(document, where)
+
+    def count_parameters(self, row: PublishedRow, vocabulary_size: int) -> int:
+        """The parameters of a row's model at the scale of the paper, as the paper counts them."""
+        trial = self.make_trial(row, "paper").trial
+        return trial.parameter_count(vocabulary_size if self.counts_words else 0)
+
+
+class Paper(Value):
+    """A paper's tables."""
+
+    title: str
+    tables: tuple[PublishedTable, ...]
+
+
+def load_paper(name: str, folder: Path = PAPERS_FOLDER) -> Paper:
+    """The tables of a paper. Raises ConfigurationError for an unknown name and for other content."""
+    known = sorted(path.stem for path in folder.glob("*.toml"))
+    if name not in known:
+        raise ConfigurationError(f'no tables of a paper "{name}"; {did_you_mean(name, known)}')
+    path = folder / f"{name}.toml"
+    paper: Paper = parse(Paper, read_toml(path), str(path))
+    return paper
+
+
+def select_tables(paper: Paper, number: str | None) -> list[PublishedTable]:
+    """The tables of a number, such as 2 for 2-de and 2-it, or the one of a full name; all without a number.
+
+    Raises ConfigurationError where there is none.
+    """
+    chosen = [t for t in paper.tables if number in (None, t.name, t.name.partition("-")[0])]
+    if not chosen:
+        names = [table.name for table in paper.tables]
+        raise ConfigurationError(f'no table "{number}"; the tables are {", ".join(names)}')
+    return chosen
+
+
+def has_printed_size(count: int, printed: str) -> bool:
+    """Whether a number of parameters, rounded or cut off to the printed digits, is the printed one, such as
+    2.3M.
+
+    A number in thousands that ends in 0 counts as printed to the ten thousand: papers print two digits.
+    """
+    digits, unit = printed[:-1], UNITS[printed[-1]]
+    decimals = len(digits.partition(".")[2])
+    step = unit // 10**decimals * (10 if unit == UNITS["k"] and digits.endswith("0") else 1)
+    return is_rounded_or_cut_off(count, round(float(digits) * unit), step)
+
+
+def is_rounded_or_cut_off(count: int, printed: int, unit: int) -> bool:
+    """Whether `printed`, a multiple of `unit`, is `count` rounded to it (a half upwards) or cut off to it."""
+    return printed in (count // unit * unit, (count + unit // 2) // unit * unit)
+
+
+def _set_values(document: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Set values by dotted name; a value replaces everything below its name."""
+    for name, value in values.items():
+        *parents, last = name.split(".")
+        place = document
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+
+
+def _apply_scale(document: dict[str, Any], scale: Scale, row: str) -> None:
+    """Make a trial smaller. A counting model has no training, and no width."""
+    model, training = document.get("model", {}), document.get("training")
+    if model.get("family") == "kneser_ney":
+        document.pop("training", None)
+        return
+    if scale.width is not None:
+        model["width"] = scale.width
+        if "embedding_width" in model:
+            model["embedding_width"] = scale.width
+    if training is not None and scale.tokens is not None:
+        training.pop("epochs", None)
+        training |= {"tokens": scale.tokens, "report_every": scale.tokens}
+    if training is not None and scale.epochs is not None:
+        training["epochs"] = scale.epochs
+    _set_values(document, scale.changes)
+    _set_values(document, scale.row_changes.get(row, {}))

@@ -1,0 +1,202 @@
+"""The rows of a paper's table, trained under its protocol, with the difference from the published values."""
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from memtune.corpora import Corpus, open_corpus
+from memtune.errors import CorpusError, MemtuneError
+from memtune.objective import Objective, compute_figure
+from memtune.results.model_evaluation import evaluate_model
+from memtune.results.reproduction.published_tables import (
+    PublishedRow,
+    PublishedTable,
+    ScaleName,
+    has_printed_size,
+)
+from memtune.results.single_trial import TrainResult, TrialFile, train_trial
+from memtune.settings import Settings
+from memtune.tracking import DrawFigures, find_evaluation
+from memtune.training import Progress
+from memtune.values import Value
+
+__all__ = ["ReproducedRow", "reproduce_table"]
+
+CLOSE_PERCENT, CLOSE_POINTS = 2.0, 1.0
+"""Differences of perplexity, relative, and of accuracy, in points, that other seeds make as well."""
+
+
+class ReproducedRow(Value):
+    """A row of a table: published values and ours. Figures are perplexities, or accuracies in per cent."""
+
+    table: str
+    name: str
+    objective: Objective
+    state: Literal["trained", "not run", "failed"]
+    published_valid: float | None
+    published_test: float | None
+    published_parameters: str | None
+    valid: float | None = None
+    test: float | None = None
+    difference: float | None = None
+    """Ours against the published value, of the test split where both are known: per cent of a perplexity,
+    points of an accuracy."""
+    parameters: int | None = None
+    """Of the model that was trained."""
+    has_published_size: bool | None = None
+    """Whether the model of the paper's scale has the published number of parameters; None without one."""
+    tokens: int | None = None
+    tokens_per_second: float | None = None
+    cpu_hours: float | None = None
+    run_id: str | None = None
+    reason: str = ""
+    """Why the values differ, or why the row was not run."""
+
+
+def reproduce_table(
+    table: PublishedTable,
+    scale: ScaleName,
+    settings: Settings,
+    *,
+    corpus: str | None = None,
+    device: str = "cpu",
+    name: str = "table",
+    on_progress: Callable[[PublishedRow, Progress], None] = lambda row, progress: None,
+    draw_figures: DrawFigures = lambda name, objective, metrics: {},
+) -> Iterator[ReproducedRow]:
+    """Train the rows that a scale covers, one after the other, and yield every row of the table.
+
+    A row that is trained already is not trained again, and its test split is not read again; an interrupted
+    one continues. Models of the scale "tiny" are not offered to the registry. `corpus` replaces the table's
+    corpus. Trials are recorded under `name` and the row's number. Raises CorpusError that names the import
+    command where the corpus is missing.
+    """
+    opened = _open_corpus(table, corpus, settings)
+    for number, row in enumerate(table.rows):
+        size = _check_size(table, row, len(opened.vocabulary))
+        file = table.make_trial(row, scale if scale in table.scales else "paper", corpus)
+        found = ReproducedRow(
+            table=table.name,
+            name=row.name,
+            objective=file.trial.task.objective,
+            state="not run",
+            published_valid=row.valid,
+            published_test=row.test,
+            published_parameters=row.parameters,
+            has_published_size=size,
+            reason=f"not in the rows of scale {scale}",
+        )
+        if table.covers(row, scale):
+            label = f"{name}_{number}_{scale}" if row.trial is None else f"{row.trial}_{scale}"
+            found = _train_row(
+                found, table, row, scale, file, label, settings, device, on_progress, draw_figures
+            )
+        yield found
+
+
+def _open_corpus(table: PublishedTable, corpus: str | None, settings: Settings) -> Corpus:
+    try:
+        return open_corpus(corpus or table.corpus, settings.corpus_store)
+    except CorpusError as error:
+        raise CorpusError(
+            f"table {table.name} needs the corpus {corpus or table.corpus}: {error}; "
+            f"text: {table.text_source}; import it with: {table.import_command}"
+        ) from None
+
+
+def _check_size(table: PublishedTable, row: PublishedRow, vocabulary_size: int) -> bool | None:
+    """Whether our model at the scale of the paper has the published size."""
+    if row.parameters is None:
+        return None
+    return has_printed_size(table.count_parameters(row, vocabulary_size), row.parameters)
+
+
+def _train_row(
+    found: ReproducedRow,
+    table: PublishedTable,
+    row: PublishedRow,
+    scale: ScaleName,
+    file: TrialFile,
+    label: str,
+    settings: Settings,
+    device: str,
+    on_progress: Callable[[PublishedRow, Progress], None],
+    draw_figures: DrawFigures,
+) -> ReproducedRow:
+    """Train a row and read its test split; a failure of the row is its state."""
+    corpus = open_corpus(file.corpus, settings.corpus_store)
+    try:
+        trained = train_trial(
+            file,
+            label,
+            device=device,
+            settings=settings,
+            on_progress=lambda progress: on_progress(row, progress),
+            draw_figures=draw_figures,
+            is_offered=scale != "tiny",
+        )
+    except MemtuneError as error:
+        return found.model_copy(update={"state": "failed", "reason": str(error)})
+    if trained.best is None or trained.best.cost is None:
+        reason = f"no finite validation: {trained.curve[-1].end}"
+        return found.model_copy(update={"state": "failed", "reason": reason})
+    valid = _scale_figure(found.objective, compute_figure(found.objective, trained.best.cost))
+    run_id, test = _read_test(corpus.name, trained, found.objective, settings, device)
+    last = trained.curve[-1]
+    compared = (test, row.test) if test is not None and row.test is not None else (valid, row.valid)
+    difference = _compute_difference(found.objective, *compared)
+    return found.model_copy(
+        update={
+            "state": "trained",
+            "valid": valid,
+            "test": test,
+            "difference": difference,
+            "parameters": file.trial.parameter_count(len(corpus.vocabulary)),
+            "tokens": last.tokens,
+            "tokens_per_second": last.tokens_per_second,
+            "cpu_hours": last.cpu_seconds / 3600,
+            "run_id": run_id,
+            "reason": _explain(found.objective, difference, row, table.scales[scale].note, scale),
+        }
+    )
+
+
+def _read_test(
+    experiment: str, trained: TrainResult, objective: Objective, settings: Settings, device: str
+) -> tuple[str | None, float | None]:
+    """The run of a trial and its test figure, from the records where it was read before."""
+    recorded = find_evaluation(settings.tracking_uri, experiment, trained.identity)
+    if recorded is None:
+        return None, None
+    if objective in recorded.figures:
+        return recorded.run_id, _scale_figure(objective, recorded.figures[objective])
+    if not trained.has_test_split:
+        return recorded.run_id, None
+    metrics = evaluate_model(recorded.run_id, "test", device=device, settings=settings).metrics
+    return recorded.run_id, _scale_figure(objective, compute_figure(objective, metrics.cost(objective)))
+
+
+def _scale_figure(objective: Objective, figure: float) -> float:
+    """Accuracies in per cent, as papers print them."""
+    return 100 * figure if objective == "accuracy" else figure
+
+
+def _compute_difference(objective: Objective, ours: float | None, published: float | None) -> float | None:
+    if ours is None or published is None:
+        return None
+    return ours - published if objective == "accuracy" else 100 * (ours / published - 1)
+
+
+def _explain(
+    objective: Objective, difference: float | None, row: PublishedRow, note: str, scale: ScaleName
+) -> str:
+    """Why ours differs: what the scale departs in, or what is known of the row."""
+    if scale == "tiny":
+        return note
+    if difference is None:
+        return "; ".join(filter(None, ["no published value", note]))
+    is_accuracy = objective == "accuracy"
+    if abs(difference) <= (CLOSE_POINTS if is_accuracy else CLOSE_PERCENT):
+        return "reproduced"
+    if (difference > 0) == is_accuracy and not row.reason:
+        return "; ".join(filter(None, ["better than published", note]))
+    return "; ".join(filter(None, [row.reason, note])) or "not explained"

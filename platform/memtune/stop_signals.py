@@ -1,0 +1,68 @@
+"""The signals that ask a process to end, and the terminal that is gone when one of them arrives."""
+
+import errno
+import os
+import signal
+import termios
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["STOP_SIGNALS", "interrupt_on_stop_signals", "is_ignored", "release_closed_terminal"]
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+OUTPUTS = (1, 2)
+
+
+@contextmanager
+def interrupt_on_stop_signals() -> Iterator[None]:
+    """In the block, SIGTERM and the SIGHUP of a closed terminal raise KeyboardInterrupt, like Ctrl-C.
+
+    A signal that the process ignores stays ignored, as under `nohup`. Does nothing outside the main thread,
+    where Python installs no signal handlers.
+    """
+    caught = [number for number in STOP_SIGNALS if number != signal.SIGINT and not is_ignored(number)]
+    if threading.current_thread() is not threading.main_thread():
+        caught = []
+    previous = {number: signal.signal(number, _raise_interrupt) for number in caught}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            # A handler that has replaced this one since then stays, such as the one that ignores SIGHUP.
+            if signal.getsignal(number) is _raise_interrupt:
+                signal.signal(number, handler)
+
+
+def is_ignored(number: int) -> bool:
+    """Whether the process ignores a signal."""
+    return signal.getsignal(number) is signal.SIG_IGN
+
+
+def release_closed_terminal() -> None:
+    """After SIGHUP: ignore another one, and discard what is still printed to a terminal that is closed.
+
+    A closing terminal sends SIGHUP more than once, from its shell and from the kernel; the second must not
+    break off what the first started. Printing to it would fail with EIO wherever progress is reported.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for output in OUTPUTS:
+        if _is_closed_terminal(output):
+            discarded = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(discarded, output)
+            os.close(discarded)
+
+
+def _is_closed_terminal(descriptor: int) -> bool:
+    try:
+        termios.tcgetattr(descriptor)
+    except termios.error as error:
+        return bool(error.args[0] == errno.EIO)
+    return False
+
+
+def _raise_interrupt(number: int, frame: FrameType | None) -> None:
+    if number == signal.SIGHUP:
+        release_closed_terminal()
+    raise KeyboardInterrupt

@@ -1,0 +1,147 @@
+"""`memtune model`: list, show, new and check, as a user types them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from memtune import cli
+from memtune.models import MODELS
+from memtune.plugins import isolate_registries
+from memtune.studies.study import load_study
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working folder."""
+    monkeypatch.chdir(tmp_path)
+    with isolate_registries():
+        yield tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, ["model", *arguments])
+
+
+def read_verdicts(*arguments: str) -> dict[str, str | None]:
+    """The problem of each topic, None where it holds."""
+    return {row["topic"]: row["problem"] for row in json.loads(run("check", "--json", *arguments).stdout)}
+
+
+def change(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def test_list_has_every_built_in_family_with_its_description() -> None:
+    rows = json.loads(run("list", "--json").stdout)
+    assert [row["name"] for row in rows if row["origin"] == "built in"] == list(MODELS.built_in)
+    assert all(row["title"] for row in rows)
+
+
+def test_show_gives_fields_equations_and_sizes_at_a_width() -> None:
+    shown = json.loads(run("show", "rnn", "--width", "16", "--words", "100", "--json").stdout)
+    fields = {field["name"]: field for field in shown["fields"]}
+    assert fields["width"]["type"] == "int"
+    assert fields["layers"]["default"] == 1
+    assert "h_t = f(W x_t + R h_{t-1} + b)" in shown["equations"]
+    assert shown["sizes"]["parameters"] == 100 * 16 + 16 * (2 * 16 + 2) + 100 * 17
+    assert "16 numbers" in run("show", "rnn", "--width", "16").stdout
+
+
+def test_show_of_an_unknown_family_suggests_one() -> None:
+    assert 'did you mean "lstm"' in str(run("show", "lstmm").exception)
+
+
+def test_new_writes_a_family_that_passes_every_check_with_its_oracle(folder: Path) -> None:
+    assert run("new", "my_memory").exit_code == 0
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "my_memory.py",
+        "my_memory.toml",
+        "my_memory_oracle.py",
+        "my_memory_study.toml",
+        "test_my_memory.py",
+    }
+    verdicts = read_verdicts("my_memory.py")
+    assert {topic for topic, problem in verdicts.items() if problem} == set()
+    assert {"oracle", "finite differences", "speed and memory"} <= verdicts.keys()
+    assert load_study(folder / "my_memory_study.toml").models == ("my_memory.py",)
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("lstm", 'a model family "lstm" already'),
+        ("../x", "small letters, digits and underscores"),
+        ("My", "small letters"),
+    ],
+)
+def test_new_refuses_an_unsuitable_name(name: str, named: str, folder: Path) -> None:
+    assert named in str(run("new", name).exception)
+    assert not list(folder.iterdir())
+
+
+def test_new_overwrites_nothing(folder: Path) -> None:
+    (folder / "my_memory.toml").write_text("mine")
+    assert "my_memory.toml exists" in str(run("new", "my_memory").exception)
+    assert [path.name for path in folder.iterdir()] == ["my_memory.toml"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "topics"),
+    [
+        ("torch.stack(contexts, dim=1)).tanh()", "torch.stack(contexts, dim=1)).sigmoid()", {"oracle"}),
+        (
+            "torch.stack(contexts, dim=1)",
+            "torch.stack(contexts, dim=1).flip(1)",
+            {"causality", "carried state"},
+        ),
+        (', {"context": context_BH}', ', {"context": context_BH * 0}', {"carried state"}),
+        ("return self.width\n", "return self.width + 1\n", {"state formula"}),
+        ("+ self.width**2 + output", "+ self.width**3 + output", {"parameter formula"}),
+        (
+            "self.embedding(tokens_BT).unbind",
+            "self.embedding(tokens_BT.flip(0)).unbind",
+            {"batch independence"},
+        ),
+        ("self.hidden(torch", "self.hidden.requires_grad_(False)(torch", {"gradients"}),
+        (").tanh()", ").detach().requires_grad_().tanh()", {"finite differences", "gradients"}),
+        (").tanh()", ").tanh() + torch.randn(1).double()", {"determinism"}),
+        (").tanh()", ").double().tanh()", {"single precision"}),
+    ],
+    ids=lambda value: ",".join(sorted(value)) if isinstance(value, set) else "",
+)
+def test_an_error_in_the_family_fails_the_check_of_its_topic(
+    old: str, new: str, topics: set[str], folder: Path
+) -> None:
+    run("new", "my_memory")
+    change(folder / "my_memory.py", old, new)
+    done = run("check", "my_memory.py", "--json")
+    assert done.exit_code == 1
+    assert topics <= {row["topic"] for row in json.loads(done.stdout) if row["problem"]}
+
+
+def test_an_error_in_the_oracle_fails_and_without_an_oracle_it_is_said(folder: Path) -> None:
+    run("new", "my_memory")
+    change(folder / "my_memory_oracle.py", "torch.tanh(W @ s)", "torch.sin(W @ s)")
+    failed = run("check", "my_memory.py")
+    assert failed.exit_code == 1
+    assert "FAIL  oracle: Logits, loss and every gradient" in failed.stdout
+    (folder / "my_memory_oracle.py").unlink()
+    done = run("check", "my_memory.py")
+    assert done.exit_code == 0
+    assert "no oracle: the equations themselves were not checked" in done.stdout
+
+
+def test_a_built_in_family_takes_the_same_path() -> None:
+    done = run("check", "rnn")
+    assert done.exit_code == 0
+    assert all(line.startswith(("ok", "no oracle")) for line in done.stdout.splitlines())
+
+
+def test_a_family_that_counts_is_refused_with_the_reason() -> None:
+    assert "learns by counting" in str(run("check", "kneser_ney").exception)

@@ -1,0 +1,84 @@
+"""Warnings of imports: each has its numbers and a remedy, and a clean text has none."""
+
+import re
+
+import numpy as np
+import pytest
+
+from memtune.errors import CorpusError
+
+
+def write_sentences(words: list[str], length: int) -> str:
+    return "".join(" ".join(words[place : place + length]) + "\n" for place in range(0, len(words), length))
+
+
+@pytest.fixture
+def find_warnings(import_texts):
+    def run(*texts, **options):
+        return "\n".join(import_texts(*texts, **options).warnings)
+
+    return run
+
+
+def test_a_clean_text_has_no_warning(find_warnings):
+    assert find_warnings() == ""
+
+
+@pytest.mark.parametrize(
+    ("sign", "advice"), [(",", r"10,500 end in a sign .*: --format prose"), ("", "keeps 0 of")]
+)
+def test_a_vocabulary_that_is_too_large_is_told_with_its_share(find_warnings, sign, advice):
+    words = [f"w{number}{sign}" for number in range(10_500)]
+    told = find_warnings(write_sentences(words, 10), "w1 w2\n", "w1 w2\n", unknown="map")
+    assert "10,500 types for 10,500 words of training (100.0%) leave few examples of each" in told
+    assert "--min-count 2" in told
+    assert "--tokens bpe:8000" in told
+
+    assert re.search(advice, told)
+
+
+@pytest.mark.parametrize("options", [{"max_size": 5000}, {"tokens": "characters"}])
+def test_a_limited_vocabulary_is_not_too_large(find_warnings, options):
+    words = [f"w{number}" for number in range(10_500)]
+    assert "types for" not in find_warnings(write_sentences(words, 10), "w1 w2\n", "w1 w2\n", **options)
+
+
+def test_sentences_of_two_splits_are_counted(find_warnings):
+    random = np.random.default_rng(0)
+    lines = [" ".join(f"w{number}" for number in random.integers(0, 50, 12)) + "\n" for _ in range(400)]
+    told = find_warnings("".join(lines[:300]), "".join(lines[280:380]), "".join(lines[380:]))
+    assert "20 of the 100 valid sentences of at least 5 words (20.0%) are in training too" in told
+    assert "test sentences" not in told
+
+
+def test_short_sentences_may_occur_again(find_warnings):
+    assert "in training too" not in find_warnings("the cat\n" * 20, "the cat\n", "the cat\n")
+
+
+def test_a_text_that_is_one_sentence_is_told_with_a_format(find_warnings):
+    told = find_warnings("the cat " * 600 + "\n")
+    assert "the train split has 1 sentences of 1,200 words on average" in told
+    assert "--format prose" in told
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (
+            "c\u200bat",
+            r"2 words of 1 types hold zero-width characters .* such as 'c\\u200bat'; --norm",
+        ),
+        ("cafe\u0301", r"2 words of 1 types are not in Unicode's composed form, such as 'cafe\\u0301'"),
+    ],
+)
+def test_spellings_that_look_alike_are_told_until_they_are_normalised(find_warnings, word, message):
+
+    text = f"the {word} sleeps\n"
+    assert re.search(message, find_warnings(text, "the cat\n", text))
+    assert "types" not in find_warnings(text, text, text, normalise="NFC", name="other")
+
+
+def test_carriage_returns_as_line_ends_are_refused_with_a_command(import_texts):
+
+    with pytest.raises(CorpusError, match=r"a carriage return within a line; .*tr '\\r' '\\n' < FILE > NEW"):
+        import_texts("the cat\rthe dog\r")

@@ -1,0 +1,217 @@
+"""Characters, bytes and subwords: customary counts, round trips, and what a corpus stores of them."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus, verify_corpus
+from memtune.corpora.importing.vocabulary_selection import spell_word
+from memtune.corpora.tokenisation.subwords import SubwordTokeniser, train_subwords
+from memtune.corpora.tokenisation.token_choice import parse_token_choice
+from memtune.corpora.tokenisation.tokeniser import ByteTokeniser, CharacterTokeniser, make_tokeniser
+from memtune.errors import CorpusError
+from tests.unit.corpora.conftest import TRAIN, read_store_files
+
+SENTENCES = st.lists(
+    st.text(st.characters(exclude_categories=["Cs", "Zs", "Zl", "Zp", "Cc"]), min_size=1, max_size=9),
+    max_size=6,
+)
+TEXT = ["the cat sees the dog", "the dog sleeps", "a cat sleeps", "the cats see dogs"] * 5
+
+
+@pytest.fixture(scope="module", params=["characters", "bytes", "bpe", "unigram"])
+def tokeniser(request):
+    if request.param in ("bpe", "unigram"):
+        return train_subwords(request.param, 300, TEXT)
+    return CharacterTokeniser() if request.param == "characters" else ByteTokeniser()
+
+
+@given(words=SENTENCES)
+@settings(max_examples=100, deadline=None)
+def test_joining_the_tokens_of_a_sentence_gives_the_sentence(tokeniser, words):
+    assert tokeniser.join(tokeniser.split(words)) == " ".join(words)
+
+
+@given(words=SENTENCES)
+@settings(max_examples=30, deadline=None)
+def test_a_tokeniser_made_from_its_document_is_the_same(tokeniser, words):
+    same = make_tokeniser(tokeniser.kind, tokeniser.document)
+    assert same.split(words) == tokeniser.split(words)
+    assert same.document == tokeniser.document
+
+
+def test_a_blank_is_an_underscore_and_an_underscore_is_escaped():
+    assert CharacterTokeniser().split(["a_b", "é"]) == ["a", "\\_", "b", "_", "é"]
+    assert ByteTokeniser().split(["a_b", "é"]) == ["a", "\\_", "b", "_", "<0xC3>", "<0xA9>"]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_training_twice_gives_the_same_tokeniser(kind):
+    assert train_subwords(kind, 300, TEXT).document == train_subwords(kind, 300, iter(TEXT)).document
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["word", "bpe", "bpe:", "bpe:299", "bpe:9999999", "wordpiece:8000", "unigram:1e4", "tokenizer.txt"],
+)
+def test_an_unknown_choice_of_tokens_is_refused(text):
+    with pytest.raises(CorpusError, match=r"--tokens .*(is none of words, char|the size must be from 300)"):
+        parse_token_choice(text)
+
+
+def read_tokens(store, cache, split="test"):
+    corpus = open_corpus("small", store, cache)
+    return corpus.vocabulary.decode(corpus[split].read_tokens(0, corpus[split].token_count))
+
+
+def test_characters_have_the_customary_counts(import_texts, store, cache):
+    manifest = import_texts(test=" the cat \nté\n", tokens="characters").manifest
+    assert read_tokens(store, cache) == [*"the_cat", "<eos>", "t", "<unk>", "<eos>"]
+    summary = manifest.splits["test"]
+    assert (summary.tokens, summary.sentences, summary.oov_tokens) == (11, 2, 1)
+    assert (summary.words, summary.bytes) == (3, 12)
+    assert verify_corpus("small", store) == []
+
+
+def test_characters_without_unknown_ones_need_no_token_for_them(import_texts, store, cache):
+    import_texts(tokens="characters")
+    assert set(open_corpus("small", store, cache).vocabulary.tokens) == {"<eos>", "_", *"thecatsdoglp"}
+
+
+@pytest.mark.parametrize("tokens", ["characters", "bytes", "bpe:300", "unigram:300"])
+def test_a_corpus_of_other_tokens_has_its_text(import_texts, store, cache, tokens):
+    manifest = import_texts(tokens=tokens).manifest
+    corpus = open_corpus("small", store, cache)
+    assert corpus.tokeniser_document is not None
+    tokeniser = make_tokeniser(manifest.tokeniser.kind, corpus.tokeniser_document)
+    sentences = " ".join(read_tokens(store, cache, "valid")).split(" <eos>")
+    joined = [tokeniser.join(sentence.split()) for sentence in sentences[:-1]]
+    assert joined == ["the cat sleeps", "a dog sees a cat"]
+    assert verify_corpus("small", store) == []
+
+
+def test_the_size_of_trained_subwords_is_that_of_the_vocabulary(import_texts, store, cache):
+    trained = train_subwords("bpe", 300, TRAIN.splitlines())
+    assert import_texts(tokens="bpe:300").manifest.vocabulary.size == 1 + len(trained.tokens)
+    assert open_corpus("small", store, cache).manifest.splits["valid"].oov_tokens == 0
+
+
+def test_the_tokeniser_is_part_of_the_digest(import_texts):
+    digests = {
+        tokens: import_texts(tokens=tokens, name=re.sub(r"\W", "-", tokens)).manifest.digest
+        for tokens in ("words", "characters", "bytes", "bpe:300", "unigram:300")
+    }
+    assert len(set(digests.values())) == len(digests)
+
+
+def test_an_altered_tokeniser_is_found(import_texts, store, cache):
+    manifest = import_texts(tokens="bpe:300").manifest
+    path = store.local_path / "small" / manifest.tokeniser.path
+    path.write_bytes(path.read_bytes().replace(b"1.0", b"2.0"))
+    assert any("tokeniser.json has another SHA-256" in problem for problem in verify_corpus("small", store))
+    with pytest.raises(CorpusError, match=r"tokeniser\.json has another SHA-256"):
+        open_corpus("small", store, cache)
+
+
+def write_tokenizer(path, **parts):
+    """A tokenizer.json as others make it: lower case, and an unknown token of its own."""
+    words = {"[UNK]": 0, "the": 1, "cat": 2, "sleeps": 3, "<eos>": 4}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    path.write_text(tokenizer.to_str())
+    return path
+
+
+def test_a_tokenizer_file_splits_the_text(import_texts, store, cache, tmp_path):
+    path = write_tokenizer(tmp_path / "tokenizer.json")
+    manifest = import_texts(test="THE cat barks\n", tokens=str(path)).manifest
+    assert read_tokens(store, cache) == ["the", "cat", "<unk>", "<eos>"]
+    assert manifest.options.tokens == str(path)
+    assert verify_corpus("small", store) == []
+
+
+@pytest.mark.parametrize("document", ["", "{}", "[]", '{"model": {"type": "BPE"}}', "\0", "[" * 9_000])
+def test_a_file_that_is_no_tokeniser_is_refused_and_leaves_nothing(import_texts, store, tmp_path, document):
+    (tmp_path / "tokenizer.json").write_text(document)
+    with pytest.raises(CorpusError):
+        import_texts(tokens=str(tmp_path / "tokenizer.json"))
+    assert not store.local_path.exists() or read_store_files(store.local_path) == {}
+
+
+def test_limits_of_the_vocabulary_are_refused_beside_a_tokeniser(import_texts):
+    with pytest.raises(CorpusError, match=r"--tokens bpe:300 determines the vocabulary; leave --min-count"):
+        import_texts(tokens="bpe:300", min_count=2)
+
+
+def test_annotations_stay_with_words(tmp_path, store, cache):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("a cat\tit sleeps\t1\n")
+    sources = dict.fromkeys(("train", "valid", "test"), TextFile(path, "snli-tsv"))
+    with pytest.raises(CorpusError, match="annotations and vectors belong to words"):
+        import_corpus("pairs", sources, store, ImportOptions(tokens="characters"), cache=cache)
+
+
+def test_spelling_is_changed_before_words_are_split(import_texts, store, cache):
+    import_texts(test="THE c\u200bat\n", tokens="characters", lower_case=True, normalise="NFC")
+    assert read_tokens(store, cache) == [*"the_cat", "<eos>"]
+
+
+@pytest.mark.parametrize(
+    ("word", "form", "spelled"),
+    [
+        ("e\u0301", "NFC", "é"),
+        ("\ufb01n", "NFKC", "fin"),
+        ("a\u200bb\u00adc", "NFC", "abc"),
+        ("\u200b", "NFC", "\u200b"),
+        ("\u00a8", "NFKC", "\u00a8"),
+    ],
+)
+def test_a_normal_form_leaves_words_words(word, form, spelled):
+    assert spell_word(word, form) == spelled
+
+
+RAW = "a  b\n\nc_d\té\n"
+
+
+@pytest.mark.parametrize("tokens", ["characters", "bytes"])
+def test_raw_text_keeps_every_character(import_texts, store, cache, tokens):
+    manifest = import_texts(RAW, RAW, RAW, kind="raw", tokens=tokens).manifest
+    end = ["é"] if tokens == "characters" else ["<0xC3>", "<0xA9>"]
+    tab = "\t" if tokens == "characters" else "<0x09>"
+    expected = ["a", "_", "_", "b", "<eos>", "<eos>", "c", "\\_", "d", tab, *end, "<eos>"]
+    assert read_tokens(store, cache) == expected
+    assert (manifest.splits["test"].words, manifest.splits["test"].bytes) == (4, len(RAW.encode()))
+    assert verify_corpus("small", store) == []
+
+
+def test_one_huge_line_is_read(import_texts, store, cache, monkeypatch):
+    monkeypatch.setattr("memtune.corpora.formats.raw._MAX_LINE_TOKENS", 1 << 22)
+    line = "anarchism originated as " * 400_000
+    manifest = import_texts(line, line[:1000], line[:1000], kind="raw", tokens="characters").manifest
+    assert manifest.splits["train"].tokens == len(line) + 3
+    assert manifest.splits["test"].tokens == 1001
+    assert manifest.vocabulary.size == 1 + len(set(line))
+
+
+@pytest.mark.parametrize("tokens", ["words", "bpe:300"])
+def test_raw_text_is_refused_without_characters_or_bytes(import_texts, tokens):
+    with pytest.raises(CorpusError, match="format raw needs --tokens characters or --tokens bytes"):
+        import_texts(kind="raw", tokens=tokens)
+
+
+def test_a_raw_text_with_a_nul_is_read_as_bytes_only(import_texts):
+    with pytest.raises(CorpusError, match="a NUL, so the data are binary"):
+        import_texts("a\0b\n", kind="raw", tokens="characters")
+
+
+def test_a_subword_tokeniser_hides_padding_and_special_tokens():
+    document = json.loads(train_subwords("bpe", 300, TEXT).document)
+    document["truncation"] = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    words = ["the", "cat", "sleeps", "here"]
+    cut = SubwordTokeniser(json.dumps(document))
+    assert cut.join(cut.split(words)) == " ".join(words)

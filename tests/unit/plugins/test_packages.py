@@ -1,0 +1,208 @@
+"""Plug-ins of an installed package: docs/examples/plugins, installed with pip into a folder of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.plugins.user_files import ROOT
+
+PACKAGE = ROOT / "docs" / "examples" / "plugins"
+PREPARE = """
+import json, os, sys
+from pathlib import Path
+from memtune.settings import Settings
+settings = Settings.from_environment()
+"""
+SPACE_TOML = """
+[model]
+family = "FAMILY"
+width = { choice = [4, 8] }
+output = { kind = "low_rank", rank = 2 }
+
+[training.optimiser]
+kind = "sgd"
+learning_rate = { float = [0.1, 1.0], log = true }
+"""
+STUDY_TOML = """question = "Do plug-ins of every kind work together?"
+
+corpus = "columns"
+spaces = ["lstm.toml", "own.toml"]
+
+[task]
+kind = "smoothed_language_modelling"
+smoothing = 0.2
+
+[training]
+tokens = 600
+report_every = 200
+
+[sampler]
+kind = "wide_tpe"
+startup_trials = 2
+options = { candidates = 7 }
+
+[early_stopping]
+kind = "median"
+min_trials = 1
+
+[budget]
+trials = 6
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder into which pip installed the package, offline."""
+    folder = tmp_path_factory.mktemp("installed")
+    source = tmp_path_factory.mktemp("source") / "plugins"
+    subprocess.run(["cp", "-r", str(PACKAGE), str(source)], check=True)
+    options = ["--no-index", "--no-deps", "--no-build-isolation", "--quiet", "--target", str(folder)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, str(source)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def run(program: str, home: Path, *packages: Path) -> Any:
+    """The JSON that a program prints in a process of its own, with some packages installed."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MEMTUNE_")}
+    paths = [*map(str, packages), str(ROOT / "platform")]
+    environment |= {"PYTHONPATH": os.pathsep.join(paths), "MEMTUNE_HOME": str(home / "home")}
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARE + program],
+        env=environment,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def home(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a corpus in the package's format and a study with its other plug-ins, which has run."""
+    home = tmp_path_factory.mktemp("user")
+    lines = ["1\tthe dog sees a cat\tx", "2\ta cat sleeps\ty", "3\tthe cat and the dog eat\tz"]
+    (home / "text.tsv").write_text("".join(f"{line}\n" for line in lines * 20))
+    for name, family in {"lstm.toml": "lstm", "own.toml": "decaying_mean"}.items():
+        (home / name).write_text(SPACE_TOML.replace("FAMILY", family))
+    (home / "study.toml").write_text(STUDY_TOML)
+    run(
+        """
+from memtune import import_corpus
+from memtune.api import run_search
+from memtune.corpora import TextFile
+from memtune.studies.in_process_executor import InProcessExecutor
+text = TextFile(Path("text.tsv"), "second_column")
+import_corpus("columns", {"train": text, "valid": text, "test": text}, settings.corpus_store)
+run_search("study.toml", settings=settings, executor=InProcessExecutor())
+print("null")
+""",
+        home,
+        installed,
+    )
+    return home
+
+
+def test_the_examples_of_every_kind_work_in_one_study(home: Path, installed: Path) -> None:
+    found = run(
+        """
+from memtune.search import StudyReader
+(name,) = [s for s in StudyReader(settings.study_database).list_ids()]
+stored = StudyReader(settings.study_database).read(name)
+from memtune.corpora import open_corpus
+print(json.dumps({
+    "families": sorted({o.family for o in stored.outcomes}),
+    "outputs": sorted({o.configuration["model"]["output"]["kind"] for o in stored.outcomes}),
+    "tasks": sorted({o.configuration["task"]["kind"] for o in stored.outcomes}),
+    "stops": [str(o.end) for o in stored.outcomes if o.end and "median" in str(o.end)],
+    "words": sorted(open_corpus("columns", settings.corpus_store).vocabulary.tokens),
+}))
+""",
+        home,
+        installed,
+    )
+    assert found["families"] == ["decaying_mean", "lstm"]
+    assert found["outputs"] == ["low_rank"]
+    assert found["tasks"] == ["smoothed_language_modelling"]
+    assert found["stops"]
+    assert {"sleeps", "eat"} < set(found["words"])
+    assert not {"1", "x"} & set(found["words"])
+
+
+EVALUATE = """
+from memtune.errors import MemtuneError
+from memtune.results.model_evaluation import evaluate_model
+try:
+    found = evaluate_model("models:/columns@champion", settings=settings, trust_code=TRUST)
+    print(json.dumps(found.metrics.perplexity))
+except MemtuneError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def test_a_model_needs_the_package_or_consent_to_the_source_that_it_carries(
+    home: Path, installed: Path
+) -> None:
+    perplexity = run(EVALUATE.replace("TRUST", "False"), home, installed)
+    assert isinstance(perplexity, float)
+    refusal = run(EVALUATE.replace("TRUST", "False"), home)
+    assert "memtune-examples 1.0" in refusal
+    assert "--trust-code" in refusal
+    assert run(EVALUATE.replace("TRUST", "True"), home) == perplexity
+
+
+def test_another_version_of_the_package_is_another_source(
+    home: Path, installed: Path, tmp_path: Path
+) -> None:
+    subprocess.run(["cp", "-r", f"{installed}/.", str(tmp_path)], check=True)
+    with (tmp_path / "memtune_examples" / "low_rank.py").open("a") as file:
+        file.write("# changed\n")
+    assert "--trust-code" in run(EVALUATE.replace("TRUST", "False"), home, tmp_path)
+
+
+LIST = """
+from memtune.model_checks import list_entries
+from memtune.models import MODELS
+names = [name for name in MODELS]
+print(json.dumps([names, [[e.name, e.origin, e.problem] for e in list_entries()],
+                  "memtune_examples" in sys.modules]))
+"""
+
+
+def test_families_of_packages_are_listed_and_found_with_their_space(home: Path, installed: Path) -> None:
+    before, entries, _ = run(LIST, home, installed)
+    assert "decaying_mean" not in before
+    assert any(name == "decaying_mean" and "memtune-examples 1.0" in origin for name, origin, _ in entries)
+    space = run(
+        """
+from memtune.studies.study import find_space
+print(json.dumps(find_space("decaying_mean", Path("study.toml")).name))
+""",
+        home,
+        installed,
+    )
+    assert space == "decaying_mean.toml"
+
+
+def test_a_package_that_cannot_be_imported_is_named_and_hides_no_other_family(
+    home: Path, installed: Path, tmp_path: Path
+) -> None:
+    subprocess.run(["cp", "-r", f"{installed}/.", str(tmp_path)], check=True)
+    (tmp_path / "memtune_examples" / "decaying_mean.py").write_text("import nothing_there\n")
+    _, entries, _ = run(LIST, home, tmp_path)
+    problems = {name: problem for name, _, problem in entries if problem}
+    assert list(problems) == ["decaying_mean"]
+    assert "memtune-examples 1.0" in problems["decaying_mean"]
+    assert "No module named 'nothing_there'" in problems["decaying_mean"]

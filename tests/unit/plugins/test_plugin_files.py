@@ -1,0 +1,155 @@
+"""Files of users: what they may hold, and the message for everything else."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtune.errors import ConfigurationError, PluginError
+from memtune.models import MODELS, build_model
+from memtune.plugins import load_plugin_file
+from memtune.training import TrialConfig
+from memtune.values import parse
+from tests.unit.plugins.user_files import write_family
+
+TRIAL = {"model": {"family": "my_memory", "width": 4}, "training": {"tokens": 900}}
+
+
+def test_a_file_adds_its_family_with_the_digest_of_its_bytes(family_file: Path) -> None:
+    source = load_plugin_file(family_file)
+    config: Any = parse(TrialConfig, TRIAL, "trial").model
+    assert config.source == source.digest == hashlib.sha256(family_file.read_bytes()).hexdigest()
+    assert sum(p.numel() for p in build_model(config, 11, 0).parameters()) == config.parameter_count(11)
+
+
+def test_a_changed_file_is_another_trial_and_an_unchanged_one_the_same(family_file: Path) -> None:
+    identities = []
+    for comment in ("", "", "\n# another comment\n"):
+        family_file.write_text(family_file.read_text() + comment)
+        load_plugin_file(family_file)
+        identities.append(parse(TrialConfig, TRIAL, "trial").identity("corpus"))
+    assert identities[0] == identities[1] != identities[2]
+
+
+def test_a_stored_configuration_of_an_earlier_version_keeps_its_class(family_file: Path) -> None:
+    load_plugin_file(family_file)
+    old = parse(TrialConfig, TRIAL, "trial")
+    family_file.write_text(family_file.read_text() + "\n# changed\n")
+    load_plugin_file(family_file)
+    assert TrialConfig.model_validate(old.model_dump()) == old
+    assert MODELS["my_memory"] is not type(old.model)
+
+
+def test_the_same_text_is_executed_once(tmp_path: Path) -> None:
+    marker = tmp_path / "executed"
+    file = write_family(tmp_path / "my_memory.py", marker=marker)
+    load_plugin_file(file)
+    marker.unlink()
+    load_plugin_file(file)
+    assert not marker.exists()
+
+
+def test_an_unknown_field_of_a_users_family_has_the_message_of_a_built_in_one(family_file: Path) -> None:
+    load_plugin_file(family_file)
+    wrong = {**TRIAL, "model": {"family": "my_memory", "aplha": 0.5}}
+    with pytest.raises(ConfigurationError, match=r'"model.aplha" \(my_memory\); did you mean "alpha"'):
+        parse(TrialConfig, wrong, "trial")
+
+
+def test_a_value_of_the_users_own_class_gets_its_source(family_file: Path) -> None:
+    source = load_plugin_file(family_file)
+    own_class: Any = MODELS["my_memory"].__mro__[1]
+    trial = TrialConfig.model_validate({**TRIAL, "model": own_class(width=4)})
+    assert trial.model.model_dump()["source"] == source.digest
+    assert trial == TrialConfig.model_validate(TRIAL)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("def broken(:\n", r"bad\.py \(sha256 \w{12}\) cannot be loaded: line 1: invalid syntax"),
+        ("\n\n1 / 0\n", "line 3: ZeroDivisionError: division by zero"),
+        ("import a_module_that_nobody_has\n", "line 1: ModuleNotFoundError: No module named 'a_module"),
+        ("raise SystemExit(0)\n", "line 1: SystemExit: 0"),
+        ("x = 1\n", r"bad\.py defines no model family: no class derived from NeuralLanguageModelConfig"),
+        ("", "defines no model family"),
+        ("# " + "x" * 10_000_000, r"more than 1,048,576 bytes, and every trial carries it"),
+        (
+            "from memtune.models import LSTMConfig\nclass Mine(LSTMConfig):\n    pass\n",
+            'defines the model family "lstm", which is built in; rename it',
+        ),
+        (
+            "from typing import Literal\nfrom memtune.models import NeuralLanguageModelConfig\n"
+            'class Mine(NeuralLanguageModelConfig):\n    family: Literal["mine"] = "mine"\n',
+            "Mine lacks the methods build, describe, multiply_adds, parameter_count, state_size",
+        ),
+        (
+            "from typing import Literal\nfrom memtune.models import LSTMConfig\n"
+            'class Mine(LSTMConfig):\n    family: Literal["../x"] = "../x"\n',
+            "needs a name of small letters, digits and underscores",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_its_problem(text: str, named: str, tmp_path: Path) -> None:
+    file, before = tmp_path / "bad.py", dict(MODELS)
+    file.write_text(text)
+    with pytest.raises(PluginError, match=named):
+        load_plugin_file(file)
+    assert dict(MODELS) == before
+
+
+def test_a_corrected_file_is_loaded_after_a_failure(tmp_path: Path) -> None:
+    file = tmp_path / "my_memory.py"
+    file.write_text("import a_module_that_nobody_has\n")
+    for _ in range(2):
+        with pytest.raises(PluginError, match="a_module_that_nobody_has"):
+            load_plugin_file(file)
+    load_plugin_file(write_family(file))
+    assert "my_memory" in MODELS
+
+
+def test_what_is_no_python_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00")
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "my-memory.py").write_text("x = 1\n")
+    for name, named in {
+        "missing.py": "no file .*missing.py; name it relative to the file that lists it",
+        "folder.py": "is a folder; name the Python file",
+        "binary.py": "is not UTF-8",
+        "pipe.py": "is not a regular file",
+        "notes.txt": "is not a Python file; its name ends in .py",
+        "my-memory.py": "letters, digits and underscores in its name",
+    }.items():
+        with pytest.raises(PluginError, match=named):
+            load_plugin_file(tmp_path / name)
+
+
+def test_a_file_beside_it_that_workers_do_not_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "neighbour_of_my_memory.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = write_family(tmp_path / "my_memory.py", before="import neighbour_of_my_memory\n")
+    with pytest.raises(PluginError, match=r"imports neighbour_of_my_memory\.py beside it, which workers"):
+        load_plugin_file(file)
+
+
+def test_importing_memtune_and_its_models_reads_no_entry_points() -> None:
+    program = (
+        "import importlib.metadata as m\n"
+        "read = m.entry_points\n"
+        "def check(**options):\n"
+        "    assert 'memtune' not in options['group'], options\n"
+        "    return read(**options)\n"
+        "m.entry_points = check\n"
+        "import memtune, memtune.models\n"
+        "from memtune.training import TrialConfig\n"
+        "TrialConfig.model_validate({'model': {'family': 'lstm'}, 'training': {'tokens': 9}})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

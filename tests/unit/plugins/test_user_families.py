@@ -1,0 +1,244 @@
+"""A user's family in a study: beside the LSTM, on workers, in the records, and in the registry."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memtune.api import run_search
+from memtune.errors import MissingSourceError, PluginError, StudyError
+from memtune.models import MODELS
+from memtune.plugins import isolate_registries
+from memtune.ray_backend.jobs.job_package import collect_study_files, write_package
+from memtune.results.loaded_models import load
+from memtune.results.model_evaluation import evaluate_model
+from memtune.results.single_trial import train
+from memtune.results.study_detail import show_study
+from memtune.settings import Settings
+from memtune.studies.assignment import Assignment
+from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.study import load_study, resolve_study
+from memtune.studies.trial_worker import TrialWorker
+from memtune.tracking.mlflow_connection import connect
+from memtune.tracking.registry.pyfunc_flavor import load_scorer
+from memtune.training import TrialConfig
+from tests.unit.plugins.user_files import write_family, write_study
+
+FAMILY = "models:/tiny@best-my_memory"
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    return write_study(tmp_path, marker=tmp_path / "executed")
+
+
+@pytest.fixture
+def searched(study: Path, settings: Settings, tmp_path: Path) -> str:
+    """The id of a study that ran in a process of its own: nothing of it is loaded, its file is gone."""
+    with isolate_registries():
+        result = run_search(study, settings=settings, executor=InProcessExecutor())
+    (tmp_path / "executed").unlink()
+    (tmp_path / "my_memory.py").unlink()
+    assert "my_memory" not in MODELS
+    return result.resolved.id
+
+
+def test_a_users_family_competes_with_the_built_in_ones(study: Path, settings: Settings) -> None:
+    result = run_search(study, settings=settings, executor=InProcessExecutor())
+    assert {outcome.family for outcome in result.outcomes} == {"lstm", "my_memory"}
+    own = [o.configuration["model"] for o in result.outcomes if o.family == "my_memory"]
+    (source,) = result.resolved.sources
+    assert all(model["source"] == source.digest for model in own)
+
+
+def test_the_source_decides_which_study_it_is(study: Path, settings: Settings) -> None:
+    first = resolve_study(study, load_study(study), settings).id
+    other = study.with_name("copy.toml")
+    other.write_text(study.read_text().replace("my_memory.py", "./my_memory.py"))
+    assert resolve_study(other, load_study(other, {"name": "memories"}), settings).id == first
+    write_family(study.with_name("my_memory.py"), before="# changed\n")
+    assert resolve_study(study, load_study(study), settings).id != first
+
+
+def test_a_study_is_resumed_with_its_family(study: Path, settings: Settings) -> None:
+    with isolate_registries():
+        run_search(study, settings=settings, executor=InProcessExecutor())
+    result = run_search(
+        study, {"budget.trials": 5}, settings=settings, executor=InProcessExecutor(), resume=True
+    )
+    assert len(result.outcomes) == 5
+
+
+def test_the_source_is_an_artifact_and_its_digest_a_parameter_of_the_run(
+    study: Path, settings: Settings
+) -> None:
+    result = run_search(study, settings=settings, executor=InProcessExecutor())
+    client = connect(settings.tracking_uri)
+    experiment = client.get_experiment_by_name("tiny")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id], "params.`model.family` = 'my_memory'")
+    assert runs
+    (source,) = result.resolved.sources
+    for run in runs:
+        assert run.data.params["model.source"] == source.digest
+        assert "source/my_memory.py" in [f.path for f in client.list_artifacts(run.info.run_id, "source")]
+
+
+@pytest.mark.parametrize("open_any", [evaluate_model, load], ids=lambda function: function.__name__)
+def test_a_registered_model_needs_consent_before_its_source_is_executed(
+    open_any: Callable[..., object], searched: str, settings: Settings, tmp_path: Path
+) -> None:
+    with pytest.raises(PluginError, match=r"my_memory\.py, sha256 \w{64}, .* repeat with --trust-code"):
+        open_any(FAMILY, settings=settings)
+    assert not (tmp_path / "executed").exists()
+    assert open_any(FAMILY, settings=settings, trust_code=True)
+    assert (tmp_path / "executed").exists()
+
+
+def test_a_scorer_needs_consent_too(searched: str, settings: Settings, tmp_path: Path) -> None:
+    cache = settings.home / "models"
+    with pytest.raises(PluginError, match="trust_code=True"):
+        load_scorer(settings.tracking_uri, FAMILY, cache)
+    assert not (tmp_path / "executed").exists()
+    (figure,) = load_scorer(settings.tracking_uri, FAMILY, cache, trust_code=True).predict("a cat")
+    assert figure < 0
+
+
+def test_a_trial_needs_consent_and_its_table_does_not(
+    searched: str, settings: Settings, tmp_path: Path
+) -> None:
+    detail = show_study(searched, settings)
+    number = next(trial.number for trial in detail.trials if trial.family == "my_memory")
+    assert all(trial.sizes is None for trial in detail.trials if trial.family == "my_memory")
+    with pytest.raises(PluginError, match=r"my_memory\.py"):
+        evaluate_model(f"{searched}#{number}", settings=settings)
+    assert not (tmp_path / "executed").exists()
+    assert evaluate_model(f"{searched}#{number}", settings=settings, trust_code=True)
+
+
+def test_the_models_of_built_in_families_need_no_consent(searched: str, settings: Settings) -> None:
+    assert evaluate_model("models:/tiny@best-lstm", settings=settings)
+
+
+def test_an_altered_source_is_refused_with_consent(searched: str, settings: Settings, tmp_path: Path) -> None:
+    (stored,) = (settings.home / "studies" / searched / "sources").iterdir()
+    document = json.loads(stored.read_text())
+    document["files"]["my_memory.py"] += "\n# altered\n"
+    stored.write_text(json.dumps(document))
+    number = next(t.number for t in show_study(searched, settings).trials if t.family == "my_memory")
+    with pytest.raises(PluginError, match="it was altered"):
+        evaluate_model(f"{searched}#{number}", settings=settings, trust_code=True)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_configuration_without_its_source_keeps_its_identity(study: Path, settings: Settings) -> None:
+    with isolate_registries():
+        resolved = resolve_study(study, load_study(study), settings)
+        source = resolved.sources[0].digest
+        config = TrialConfig.model_validate(
+            {"model": {"family": "my_memory", "source": source}, "training": {"tokens": 9}}
+        )
+        identity, stored = config.identity("corpus"), config.model_dump(mode="json")
+    read = TrialConfig.model_validate(stored)
+    assert read.identity("corpus") == identity
+    with pytest.raises(MissingSourceError, match="not loaded"):
+        read.parameter_count(9)
+
+
+def make_assignment(study: Path, settings: Settings) -> str:
+    """The assignment of a trial of the user's family as the driver sends it."""
+    with isolate_registries():
+        resolved = resolve_study(study, load_study(study), settings)
+        config = TrialConfig.model_validate(
+            {"model": {"family": "my_memory", "width": 4}, "training": {"tokens": 90}}
+        )
+        return Assignment(
+            number=0,
+            identity=config.identity(resolved.corpus.digest),
+            config=config,
+            sources=resolved.sources,
+            corpus="tiny",
+            corpus_digest=resolved.corpus.digest,
+            corpus_store=settings.corpus_store,
+            checkpoint_root=resolved.checkpoint_root,
+        ).model_dump_json()
+
+
+def test_a_worker_without_the_file_trains_from_the_assignment(
+    study: Path, settings: Settings, tmp_path: Path
+) -> None:
+    assignment = make_assignment(study, settings)
+    (tmp_path / "my_memory.py").unlink()
+    report = TrialWorker(Assignment.model_validate_json(assignment)).step()
+    assert (report.error, report.worker_fault) == (None, None)
+    assert report.is_finished
+
+
+def test_an_import_that_fails_on_a_worker_is_the_workers_fault(
+    study: Path, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trial stays open, and the study stops with the name of the module."""
+    (tmp_path / "library").mkdir()
+    (tmp_path / "library" / "library_of_the_driver.py").write_text("x = 1\n")
+    write_family(tmp_path / "my_memory.py", before="import library_of_the_driver\n")
+    with monkeypatch.context() as driver:
+        driver.syspath_prepend(str(tmp_path / "library"))
+        assignment = make_assignment(study, settings)
+    monkeypatch.delitem(__import__("sys").modules, "library_of_the_driver")
+    report = TrialWorker(Assignment.model_validate_json(assignment)).step()
+    assert report.worker_fault is not None
+    assert "my_memory.py" in report.worker_fault
+    assert "No module named 'library_of_the_driver'" in report.worker_fault
+
+
+def test_one_trial_of_a_users_family_is_trained_and_registered(
+    family_file: Path, settings: Settings, tmp_path: Path
+) -> None:
+    trial = tmp_path / "trial.toml"
+    trial.write_text(
+        'corpus = "tiny"\nmodels = ["my_memory.py"]\n[model]\nfamily = "my_memory"\nwidth = 4\n'
+        "[training]\ntokens = 900\n"
+    )
+    with isolate_registries():
+        trained = train(trial, settings=settings)
+    assert trained.promotion is not None
+    with pytest.raises(PluginError, match="--trust-code"):
+        evaluate_model("models:/tiny@champion", settings=settings)
+    assert evaluate_model("models:/tiny@champion", settings=settings, trust_code=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "named"),
+    [
+        ("state_size(self) -> int:\n        return self.width", "", "Error"),
+        ("+ self.width**2 + output", "+ output", "it has .* parameters, and parameter_count gives"),
+        ("return hidden_BTH, {", "return hidden_BTH[:, :1], {", "its logits have shape"),
+        ("config.alpha * context_BH", "config.beta * context_BH", "AttributeError"),
+    ],
+)
+def test_a_family_that_does_not_work_stops_the_study_before_it_starts(
+    wrong: str, right: str, named: str, study: Path, settings: Settings
+) -> None:
+    file = study.with_name("my_memory.py")
+    file.write_text(file.read_text().replace(wrong, right or wrong.replace("self.width", "self.wdth")))
+    with pytest.raises((PluginError, AttributeError), match=named):
+        resolve_study(study, load_study(study), settings)
+
+
+@pytest.mark.parametrize("models", ['"my_memory.py"', "[1]", "{ a = 1 }"])
+def test_models_must_be_a_list_of_names(models: str, study: Path) -> None:
+    study.write_text(study.read_text().replace('["my_memory.py"]', models))
+    with pytest.raises(StudyError, match="models must be a list of Python files"):
+        load_study(study)
+
+
+def test_a_submitted_study_takes_its_model_file_and_the_space_beside_it(
+    study: Path, settings: Settings, tmp_path: Path
+) -> None:
+    files = collect_study_files(study, load_study(study))
+    assert set(files.texts) == {"memories.toml", "space.toml", "my_memory.py", "my_memory.toml"}
+    write_package(files, tmp_path / "package")
+    packaged = tmp_path / "package" / files.study
+    here = resolve_study(study, load_study(study), settings).id
+    assert resolve_study(packaged, load_study(packaged), settings).id == here

@@ -1,0 +1,307 @@
+"""The report of a study is one page that answers its question, needs nothing else, and takes no orders."""
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from memtune.api import run_search
+from memtune.cli import app
+from memtune.reports.report_page import check_libraries
+from memtune.reports.report_page.chart_parts import LIGHT_COLOURS, make_config, resolve_colours
+from memtune.reports.report_page.page import digest_script, embed_json, render_page
+from memtune.reports.report_page.page_content import describe_page
+from memtune.results.reporting.corpus_report import report_corpus
+from memtune.results.reporting.study_report import StudyReport, report_study
+from memtune.settings import Settings
+from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.tracking.mlflow_connection import connect
+from memtune.trial_state import TrialState
+from tests.reported_study import HOSTILE_QUESTION, run_reported_study
+
+MAX_BYTES = 3_000_000
+VOID = {"meta", "link", "img", "br", "input", "hr", "path"}
+runner = CliRunner()
+
+
+class Page(HTMLParser):
+    """The elements and the texts of a page, as a browser's parser sees them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag):
+        if tag in self._open:
+            while self._open.pop() != tag:
+                pass
+
+    def handle_data(self, data):
+        for tag in set(self._open):
+            self.texts[tag][-1] += data
+
+    def list(self, tag: str) -> list[str]:
+        return [" ".join(text.split()) for text in self.texts.get(tag, ())]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    with run_reported_study(tmp_path_factory.mktemp("report")) as settings:
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def report(home: Settings) -> StudyReport:
+    return report_study("families", home)
+
+
+@pytest.fixture(scope="module")
+def html(report: StudyReport) -> str:
+    return render_page(report)
+
+
+@pytest.fixture(scope="module")
+def page(html: str) -> Page:
+    return Page(html)
+
+
+def test_the_page_opens_with_the_question_and_its_answer(page: Page, report: StudyReport) -> None:
+    assert report.verdict is not None
+    assert page.list("h1") == [" ".join(HOSTILE_QUESTION.split())]
+    assert page.list("h2")[:2] == ["Answer", "Leaderboard"]
+    assert report.verdict.headline in page.list("p")
+    names = page.list("dt")
+    for fact in ("best configuration", "validation perplexity", "parameters", "training"):
+        assert fact in names
+    assert any(name.startswith("margin to") for name in names)
+
+
+def test_the_leaderboard_has_every_configuration_of_full_length(page: Page, report: StudyReport) -> None:
+    cells = page.list("th")
+    for entry in report.leaderboard.entries:
+        assert any(cell.startswith(entry.name) for cell in cells)
+        assert f"{entry.figure:,.2f}" in page.list("td")
+    assert report.leaderboard.entries
+
+
+def test_texts_of_users_are_texts_on_the_page(page: Page, html: str) -> None:
+    assert [attrs for tag, attrs in page.elements if tag == "img"] == []
+    assert len([tag for tag, _ in page.elements if tag == "script"]) == 4
+    assert "49" not in page.list("h1")[0]
+    assert html.count("alert(1)</script>") == 0
+    values = json.loads(re.findall(r'id="values">(.*?)</script>', html, re.DOTALL)[0])
+    assert values["detail"]["summary"]["question"] == HOSTILE_QUESTION
+
+
+def test_the_page_asks_for_nothing_and_runs_only_its_own_scripts(page: Page, html: str) -> None:
+    for tag, attrs in page.elements:
+        assert not {"src", "srcset", "data"} & attrs.keys(), tag
+        assert not any(name.startswith("on") for name in attrs), tag
+        if tag == "a":
+            assert (attrs["href"] or "").startswith("#")
+    (policy,) = [attrs["content"] or "" for _, attrs in page.elements if "http-equiv" in attrs]
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    scripts = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    assert len(scripts) == 2
+    for script in scripts:
+        assert f"'sha256-{digest_script(script)}'" in policy
+
+
+def test_every_chart_has_a_place_and_every_place_a_chart(page: Page, report: StudyReport, html: str) -> None:
+    places = [attrs["data-chart"] for _, attrs in page.elements if "data-chart" in attrs]
+    charts = json.loads(re.findall(r'id="charts">(.*?)</script>', html, re.DOTALL)[0])["charts"]
+    assert places == list(charts) == [chart.name for chart in describe_page(report).charts]
+    expected = {
+        "leaderboard",
+        "learning_curves",
+        "best_so_far_by_tokens",
+        "parallel_coordinates",
+        "importance",
+    }
+    assert expected <= charts.keys()
+
+
+def test_charts_follow_the_schema_of_vega_lite(report: StudyReport) -> None:
+    for chart in describe_page(report).charts:
+        chart.chart.to_dict(validate=True)
+
+
+def test_the_run_of_the_study_has_the_report_and_its_figures(home: Settings, report: StudyReport) -> None:
+    client = connect(home.tracking_uri)
+    experiment = client.get_experiment_by_name("tiny")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'study'")
+    names = [file.path for file in client.list_artifacts(run.info.run_id)]
+    assert "report.html" in names
+    figures = {file.path for file in client.list_artifacts(run.info.run_id, "figures")}
+    assert {f"figures/{chart.name}.svg" for chart in describe_page(report).charts} <= figures
+
+
+def test_links_within_the_page_have_a_target(page: Page) -> None:
+    targets = {attrs["id"] for _, attrs in page.elements if "id" in attrs}
+    links = {(attrs["href"] or "")[1:] for tag, attrs in page.elements if tag == "a"}
+    assert links <= targets
+    identifiers = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_the_page_is_small(html: str) -> None:
+    assert len(html.encode()) < MAX_BYTES
+
+
+def test_learning_curves_have_every_seed_and_mark_what_ended_early(report: StudyReport) -> None:
+    charts = {chart.name: chart for chart in describe_page(report).charts}
+    rows = charts["learning_curves"].tables["reports"]
+    trials = report.detail.trials
+    assert {row["name"] for row in rows} == {trial.name for trial in trials}
+    assert any(trial.is_repeat for trial in trials)
+    stopped = {trial.name for trial in trials if trial.state is TrialState.STOPPED}
+    assert {row["name"] for row in rows if not row["complete"]} == stopped != set()
+
+
+def test_the_leaderboard_chart_has_a_dot_for_every_seed(report: StudyReport) -> None:
+    charts = {chart.name: chart for chart in describe_page(report).charts}
+    seeds = [seed for entry in report.leaderboard.entries for seed in entry.seeds]
+    drawn = charts["leaderboard"].tables["seeds"]
+    assert sorted(row["figure"] for row in drawn) == sorted(seed.figure for seed in seeds)
+    assert [row["name"] for row in charts["leaderboard"].tables["means"] if row["best"]] == [
+        report.detail.best.name if report.detail.best else ""
+    ]
+
+
+def test_a_parameter_that_a_family_lacks_has_a_place_for_absent_values(report: StudyReport) -> None:
+    charts = {chart.name: chart for chart in describe_page(report).charts}
+    rows = [row for row in charts["parallel_coordinates"].tables["trials"] if row["axis"] == "activation"]
+    assert {row["value"] for row in rows if row["family"] == "lstm"} == {"absent"}
+    assert "absent" not in {row["value"] for row in rows if row["family"] == "rnn"}
+
+
+def test_values_that_are_no_json_become_null_and_signs_of_markup_are_escaped() -> None:
+    text = str(embed_json({"a": float("inf"), "b": [float("nan"), "</script>&\u2028"]}))
+    assert json.loads(text) == {"a": None, "b": [None, "</script>&\u2028"]}
+    assert not set("<>&\u2028") & set(text)
+
+
+def test_files_have_colours_in_place_of_the_variables_of_a_page() -> None:
+    resolved = json.dumps(resolve_colours(make_config(has_legend=True)))
+    assert "var(" not in resolved
+    assert LIGHT_COLOURS["var(--ink)"] in resolved
+
+
+def test_the_report_of_a_corpus_has_its_champion_and_its_studies(home: Settings) -> None:
+    found = report_corpus("tiny", home)
+    (label,) = found.labels
+    assert label.champion is not None
+    page = Page(render_page(found))
+    assert page.list("h1") == ["Which model is best for tiny?"]
+    assert any("models:/tiny@champion" in text for text in page.list("p"))
+    assert " ".join(HOSTILE_QUESTION.split()) in " ".join(page.list("td"))
+    assert [entry.figure for entry in label.leaderboard.entries] == [
+        entry.figure for entry in label.studies[0].leaderboard.entries
+    ]
+
+
+def test_the_command_writes_the_page_the_figures_and_the_values(
+    home: Settings, report: StudyReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target, figures = tmp_path / "new" / "families.html", tmp_path / "figures"
+    done = runner.invoke(app, ["report", "families", "--out", str(target), "--figures", str(figures)])
+    assert done.exit_code == 0, done.output
+    assert target.read_text().startswith("<!doctype html>")
+    names = {chart.name for chart in describe_page(report).charts}
+    assert {path.name for path in figures.iterdir()} == {
+        f"{name}.{end}" for name in names for end in ("svg", "pdf")
+    }
+    assert (figures / "leaderboard.pdf").read_bytes().startswith(b"%PDF")
+    printed = runner.invoke(app, ["report", "families", "--json"])
+    values = json.loads(printed.output)
+    assert values["verdict"]["headline"] == (report.verdict and report.verdict.headline)
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], 'no one study "nothing"'),
+        (["--corpus", "nothing"], 'no study has run on corpus "nothing"'),
+        (["families", "--out", "/proc/nothing/report.html"], "cannot be written"),
+        (["families", "--figures", "/proc/nothing"], "cannot be written"),
+    ],
+)
+def test_what_cannot_be_reported_is_named(
+    home: Settings, arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = runner.invoke(app, ["report", *arguments])
+    assert done.exit_code == 1
+    assert message in str(done.exception)
+
+
+@pytest.mark.parametrize("arguments", [[], ["families", "--corpus", "tiny"]])
+def test_a_report_is_of_a_study_or_of_a_corpus(arguments: list[str]) -> None:
+    assert runner.invoke(app, ["report", *arguments]).exit_code == 2
+
+
+def test_a_missing_library_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memtune.reports.report_page.find_spec", lambda name: None if name == "altair" else 1)
+    with pytest.raises(Exception, match=r"altair, not installed here; .* pip install 'memtune\[report\]'"):
+        check_libraries()
+
+
+def test_a_study_of_one_trial_and_one_whose_corpus_is_gone_have_a_report(
+    study_file: Path, settings: Settings
+) -> None:
+    study_file.write_text(study_file.read_text().replace("trials = 4", "trials = 1"))
+    run_search(study_file, settings=settings, executor=InProcessExecutor())
+    page = Page(render_page(report_study("layers", settings)))
+    assert any("no other configuration has full length" in text for text in page.list("p"))
+    (Path(settings.corpus_store) / "tiny").rename(Path(settings.corpus_store) / "other")
+    lost = report_study("layers", settings)
+    assert lost.provenance.corpus_digest is None
+    assert "the corpus is not in the store any more" in " ".join(Page(render_page(lost)).list("td"))
+
+
+def test_a_study_that_still_runs_says_that_the_answer_may_change(report: StudyReport) -> None:
+    summary = report.detail.summary.model_copy(update={"trials": {TrialState.RUNNING: 2}})
+    running = report.model_copy(update={"detail": report.detail.model_copy(update={"summary": summary})})
+    assert "2 trials are still open: the answer may change." in Page(render_page(running)).list("span")
+    assert not any("still open" in text for text in Page(render_page(report)).list("span"))
+
+
+def test_a_study_without_a_validation_says_so(report: StudyReport) -> None:
+    empty = report.model_copy(
+        update={
+            "detail": report.detail.model_copy(
+                update={
+                    "summary": report.detail.summary.model_copy(update={"best": None}),
+                    "families": (),
+                    "progress": (),
+                    "importance": (),
+                    "front": None,
+                    "trials": (),
+                }
+            ),
+            "verdict": None,
+            "leaderboard": report.leaderboard.model_copy(
+                update={"tokens": None, "entries": (), "short": (), "trade_offs": ()}
+            ),
+        }
+    )
+    page = Page(render_page(empty))
+    assert any("there is no answer" in text for text in page.list("p"))
+    assert describe_page(empty).charts == []

@@ -1,0 +1,88 @@
+"""A leaderboard says whether configurations compare at equal amounts, and joins studies of one length."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from memtune.estimate import Estimate
+from memtune.results.reporting.study_leaderboard import (
+    LeaderboardEntry,
+    SeedResult,
+    StudyLeaderboard,
+    compare_quantities,
+    join_leaderboards,
+)
+from memtune.training import TrialSizes
+
+
+def make_entry(
+    number: int, cost: float, parameters: int, *, is_counted: bool = False, identity: str = ""
+) -> LeaderboardEntry:
+    seed = SeedResult(name=f"lstm #{number}", seed=0, cost=cost, figure=cost, cpu_hours=0.5)
+    return LeaderboardEntry(
+        place=number + 1,
+        number=number,
+        name=f"lstm #{number}",
+        family="lstm",
+        model="",
+        estimate=Estimate(cost=cost),
+        figure=cost,
+        interval=None,
+        above_ideal=None,
+        seeds=(seed,),
+        sizes=TrialSizes(parameters=parameters, multiply_adds=1, state=8, memory=None),
+        tokens=1000,
+        cpu_hours=0.5,
+        gpu_hours=0.0,
+        money=None,
+        note="",
+        identity=identity or str(number),
+        is_counted=is_counted,
+    )
+
+
+def make_leaderboard(entries: Sequence[LeaderboardEntry], tokens: int = 1000) -> StudyLeaderboard:
+    return StudyLeaderboard(tokens=tokens, entries=tuple(entries), short=(), trade_offs=())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "sentence", "is_equal"),
+    [
+        ((1000, 1090), "equal parameters: 1,000 to 1,090", True),
+        ((1000, 1000), "equal parameters: 1,000", True),
+        ((1000, 2000), "parameters from 1,000 to 2,000, a factor of 2", False),
+    ],
+)
+def test_sizes_within_ten_per_cent_are_equal(sizes: tuple[int, int], sentence: str, is_equal: bool) -> None:
+    found = compare_quantities([make_entry(n, 4.0 + n, size) for n, size in enumerate(sizes)])
+    trade_off = next(own for own in found if own.quantity == "parameters")
+    assert trade_off.describe() == sentence
+    assert trade_off.is_equal == is_equal
+
+
+def test_the_front_has_what_no_other_beats_in_figure_and_size() -> None:
+    entries = [make_entry(0, 4.0, 3000), make_entry(1, 4.1, 1000), make_entry(2, 4.2, 2000)]
+    trade_off = next(own for own in compare_quantities(entries) if own.quantity == "parameters")
+    assert trade_off.front == (0, 1)
+
+
+def test_a_model_that_counts_has_no_trade_off() -> None:
+    entries = [make_entry(0, 4.0, 3000), make_entry(1, 3.9, 1000, is_counted=True)]
+    assert list(compare_quantities(entries)) == []
+
+
+def test_studies_of_a_smaller_budget_are_listed_apart() -> None:
+    long = make_leaderboard([make_entry(0, 4.0, 10), make_entry(1, 4.2, 10)])
+    short = make_leaderboard(
+        [make_entry(0, 3.0, 10, identity="a"), make_entry(1, 3.1, 10, identity="b")], 500
+    )
+    joined, apart = join_leaderboards([("short", short), ("long", long)])
+    assert [entry.name for entry in joined.entries] == ["long: lstm #0", "long: lstm #1"]
+    assert [entry.name for entry in apart] == ["short: lstm #0"]
+    assert joined.tokens == 1000
+
+
+def test_a_trial_that_two_studies_share_is_listed_once() -> None:
+    one, other = make_leaderboard([make_entry(0, 4.0, 10)]), make_leaderboard([make_entry(0, 4.0, 10)])
+    joined, _ = join_leaderboards([("one", one), ("other", other)])
+    assert len(joined.entries) == 1
