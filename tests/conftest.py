@@ -7,6 +7,8 @@ import os
 import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tables are as wide as their rows, whatever the width of the terminal that started the tests.
+os.environ.pop("COLUMNS", None)
 
 from pathlib import Path
 

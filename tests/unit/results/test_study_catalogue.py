@@ -167,7 +167,7 @@ def test_the_commands_print_what_the_functions_return(study: ResolvedStudy, sett
         ("show", "layers", "--why", "2"): "12.182",
         ("cost", "layers"): "saved 600 of 3,600 tokens",
     }.items():
-        assert words in runner.invoke(app, ["study", *command], env={"COLUMNS": "200"}).output
+        assert words in runner.invoke(app, ["study", *command]).output
 
 
 @pytest.mark.parametrize(
