@@ -31,16 +31,14 @@ class SearchTask:
 OpenSearch = Callable[[SearchTask], AbstractContextManager[Search]]
 
 
-def use_memtune(rule: str = "successive_halving", **settings: Any) -> OpenSearch:
+def use_memtune(rule: str = "hyperband", **settings: Any) -> OpenSearch:
     """memtune with an early-stopping rule; settings of the sampler start with "sampler_"."""
     sampler = _select(settings, "sampler_")
     stopping = {name: value for name, value in settings.items() if not name.startswith("sampler_")}
 
     @contextmanager
     def open_search(task: SearchTask) -> Iterator[Search]:
-        needs_grace = "grace" in RULES[rule].model_fields
-        grace = {"grace": task.report_tokens[0]} if needs_grace else {}
-        config = RULES[rule].model_validate({"kind": rule, **grace, **stopping})
+        config = RULES[rule].model_validate({"kind": rule, **stopping}).fill_defaults(task.report_tokens[0])
         with tempfile.TemporaryDirectory(prefix="memtune-replay-") as folder:
             proposals = _open_proposals(folder, task, SamplerConfig(seed=task.seed, **sampler))
             yield _open_director_search(proposals, config, task)
@@ -96,17 +94,22 @@ METHODS: dict[str, OpenSearch] = {
     "Ray Tune, factor 4": use_ray_tune(4),
     "Syne Tune ASHA, stopping": use_syne_tune("asha-stopping"),
     "Syne Tune ASHA, promotion": use_syne_tune("asha-promotion"),
-    "memtune": use_memtune(),
-    "memtune, shared rungs": use_memtune(per_family=False),
-    "memtune, shared rungs, no cap": use_memtune(per_family=False, max_survivors=UNCAPPED),
-    "memtune, no cap": use_memtune(max_survivors=UNCAPPED),
-    "memtune, promotion": use_memtune("promotion"),
-    "memtune, Sobol 20, extrapolated": use_memtune(**SOBOL, **EXTRAPOLATED),
-    "memtune, constant budget": use_memtune("constant_budget"),
-    "memtune, hyperband": use_memtune("hyperband"),
-    "memtune, pasha": use_memtune("pasha"),
-    "memtune, extrapolation": use_memtune("extrapolation"),
-    "memtune, no early stopping": use_memtune("none"),
-    "memtune, forest": use_memtune(sampler_kind="forest"),
+    "memtune: TPE, Hyperband": use_memtune(),
+    "TPE, Hyperband, Sobol 20": use_memtune(**SOBOL),
+    "TPE, Hyperband, Sobol 20, extrapolated": use_memtune(**SOBOL, **EXTRAPOLATED),
+    "TPE, Hyperband, extrapolated": use_memtune(**EXTRAPOLATED),
+    "TPE, Hyperband, no cap": use_memtune(max_survivors=UNCAPPED),
+    "TPE, Hyperband, shared rungs": use_memtune(per_family=False),
+    "TPE, successive halving": use_memtune("successive_halving"),
+    "TPE, promotion": use_memtune("promotion"),
+    "TPE, PASHA": use_memtune("pasha"),
+    "TPE, extrapolation": use_memtune("extrapolation"),
+    "TPE, constant budget": use_memtune("constant_budget"),
+    "TPE, no early stopping": use_memtune("none"),
+    "random, Hyperband": use_memtune(sampler_kind="random"),
+    "Sobol, Hyperband": use_memtune(sampler_kind="qmc"),
+    "GP, Hyperband": use_memtune(sampler_kind="gp"),
+    "CMA-ES, Hyperband": use_memtune(sampler_kind="cmaes"),
+    "forest, Hyperband": use_memtune(sampler_kind="forest"),
     "Syne Tune MOBSTER": use_syne_tune("mobster-stopping"),
 }

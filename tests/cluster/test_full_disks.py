@@ -94,7 +94,7 @@ def test_a_full_cache_and_a_damaged_corpus_are_named_and_no_trial_is_blamed(
         len(damaged_files),
         0,
         "a byte of a shard altered, then the manifest truncated, while the study ran: the study stopped and "
-        "pattern the file, no trial failed, and after the repair it ended like an undisturbed one",
+        "named the file, no trial failed, and after the repair it ended like an undisturbed one",
     )
 
 

@@ -169,7 +169,7 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     study_config, sample = resolved.study, samples[0]
     size = resolved.space.size()
     points = "infinitely many configurations" if size is None else format_count(size, "configuration")
-    early_stopping = study_config.early_stopping.describe()
+    early_stopping = resolved.early_stopping.describe()
     out.print(f"study {resolved.id}: {study_config.question}", highlight=False)
     spaces = ", ".join(study_config.spaces)
     out.print(f"corpus {study_config.corpus}, {sample.label}, spaces {spaces}", highlight=False)

@@ -12,12 +12,13 @@ from memtune.gc_pause import gc_paused
 # Ray imports this module in every prestarted worker: the pause shortens the time to its first trial.
 with gc_paused():
     from ray import tune
+    from ray.tune.execution.placement_groups import PlacementGroupFactory
 
     from memtune.ray_backend.stop_notice import StopWatcher
     from memtune.studies.assignment import Assignment
     from memtune.studies.trial_worker import TrialWorker
 
-__all__ = ["TrialActor"]
+__all__ = ["TrialActor", "request_resources"]
 
 NODE_TYPE_VARIABLE = "RAY_NODE_TYPE_NAME"
 """Set by Ray's cluster launcher: the name under `available_node_types` of the cluster file."""
@@ -67,3 +68,13 @@ class TrialActor(tune.Trainable):
 
     def load_checkpoint(self, checkpoint: object) -> None:
         """Load nothing: the first step finds the trial's newest checkpoint."""
+
+
+def request_resources(config: dict[str, Any]) -> PlacementGroupFactory:
+    """The resources that a trial requests from Ray: its cores, and whole GPUs or a share of one.
+
+    Ray's workers load it with the actor's class, so it stands in a module that they have imported.
+    """
+    assignment = Assignment.model_validate_json(config["assignment"])
+    gpus = {"GPU": assignment.gpus} if assignment.gpus else {}
+    return PlacementGroupFactory([{"CPU": assignment.threads, **gpus}])

@@ -11,7 +11,6 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.tune.execution.placement_groups import PlacementGroupFactory
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
@@ -32,7 +31,6 @@ __all__ = [
     "DirectedSearcher",
     "DirectorHandle",
     "RunStopper",
-    "request_resources",
 ]
 
 MAX_RETRIES = 2
@@ -280,10 +278,3 @@ def forward_report(director: Director, trial: Any, report: WorkerReport) -> bool
 def get_trial_number(trial: Any) -> int:
     """The study's number of a Tune trial."""
     return Assignment.model_validate_json(trial.config["assignment"]).number
-
-
-def request_resources(config: dict[str, Any]) -> PlacementGroupFactory:
-    """The resources that a trial requests from Ray: its cores, and whole GPUs or a share of one."""
-    assignment = Assignment.model_validate_json(config["assignment"])
-    gpus = {"GPU": assignment.gpus} if assignment.gpus else {}
-    return PlacementGroupFactory([{"CPU": assignment.threads, **gpus}])

@@ -14,7 +14,7 @@ from ray import tune
 from memtune.ray_backend.cluster_nodes import SlotPlanner
 from memtune.ray_backend.compatibility import forward_no_variables, raise_callback_errors
 from memtune.ray_backend.stop_notice import StopNotice
-from memtune.ray_backend.trial_actor import TrialActor
+from memtune.ray_backend.trial_actor import TrialActor, request_resources
 from memtune.ray_backend.tune_adapters import (
     MAX_RETRIES,
     DirectedCallback,
@@ -22,7 +22,6 @@ from memtune.ray_backend.tune_adapters import (
     DirectedSearcher,
     DirectorHandle,
     RunStopper,
-    request_resources,
 )
 from memtune.studies.executor import TrialRun
 from memtune.studies.heartbeat_monitor import HeartbeatMonitor

@@ -13,7 +13,6 @@ from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution
-from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 
 from memtune.search.compatibility import RestrictedStudy, suppress_optuna_messages
@@ -64,6 +63,9 @@ def rank_parameters(trials: Sequence[FrozenTrial]) -> list[ParameterImportance]:
     valued = [trial for trial in extrapolate_stopped(select_started(trials)) if _has_value(trial)]
     if len(valued) < MIN_IMPORTANCE_TRIALS:
         return []
+    # Imported here: it imports scikit-learn, which takes a second, and only a study that ends needs it.
+    from optuna.importance import PedAnovaImportanceEvaluator
+
     evaluator = PedAnovaImportanceEvaluator(
         target_quantile=max(MIN_BEST_SHARE, MIN_BEST_TRIALS / len(valued))
     )

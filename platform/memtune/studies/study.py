@@ -30,7 +30,7 @@ from memtune.search import (
     check_sampler,
     compute_coordinate,
 )
-from memtune.search.early_stopping import NoEarlyStoppingConfig
+from memtune.search.early_stopping import EarlyStopping, NoEarlyStoppingConfig
 from memtune.search.warm_start import list_warm_start_points
 from memtune.settings import Settings
 from memtune.spaces import (
@@ -214,13 +214,23 @@ class ResolvedStudy:
 
     @property
     def trial_tokens(self) -> int:
-        """The training budget of one trial in predicted tokens; models that count read the text once."""
-        samples = (self.sample(RandomChooser(seed)) for seed in range(BUDGET_SAMPLES))
-        trained = (sample.training for sample in samples if sample.training is not None)
-        training = next(trained, TrainingConfig(epochs=1))
+        """The training budget of one trial in predicted tokens."""
+        training = self._find_training()
         if training.tokens:
             return training.tokens
         return math.ceil((training.epochs or 0) * self.open_task().epoch_tokens)
+
+    @property
+    def early_stopping(self) -> EarlyStopping:
+        """The settings of early stopping, with defaults that depend on the trials."""
+        first_report = self._find_training().report_every or self.open_task().epoch_tokens
+        return self.study.early_stopping.fill_defaults(first_report)
+
+    def _find_training(self) -> TrainingConfig:
+        """The training of one trial; models that count read the text once."""
+        samples = (self.sample(RandomChooser(seed)) for seed in range(BUDGET_SAMPLES))
+        trained = (sample.training for sample in samples if sample.training is not None)
+        return next(trained, TrainingConfig(epochs=1))
 
     def list_within_limits(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """The outcomes within the limits of [champion]; all where none is."""
@@ -304,7 +314,7 @@ class ResolvedStudy:
 
     def make_early_stopping_rule(self) -> Rule:
         """The study's early-stopping rule without trials."""
-        return self.study.early_stopping.make_rule(self.trial_tokens)
+        return self.early_stopping.make_rule(self.trial_tokens)
 
     def sample(self, chooser: Chooser) -> TrialConfig:
         """The trial that a chooser draws from the space."""
@@ -475,7 +485,7 @@ def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy
     resolved.open_task()
     resolved.check_budget()
     check_new_families(resolved.sample(RandomChooser(seed)) for seed in range(FAMILY_SAMPLES))
-    if problem := study.early_stopping.get_problem(resolved.trial_tokens):
+    if problem := resolved.early_stopping.get_problem(resolved.trial_tokens):
         raise StudyError(f"{path}: {problem}")
     return resolved
 

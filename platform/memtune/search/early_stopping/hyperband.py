@@ -32,7 +32,7 @@ class HyperbandConfig(RungConfig):
 
     def describe(self) -> str:
         """The rule in a few words."""
-        return f"Hyperband after {self.grace:,}"
+        return self.describe_start("Hyperband")
 
 
 class Hyperband(Rule):
@@ -41,7 +41,7 @@ class Hyperband(Rule):
     def __init__(self, config: HyperbandConfig, trial_tokens: int) -> None:
         self._brackets: list[SuccessiveHalving] = []
         settings = config.model_dump(exclude={"kind", "grace"})
-        grace = config.grace
+        grace = config.first_rung
         while not self._brackets or len(self._brackets[-1].rungs):
             bracket = SuccessiveHalvingConfig(**settings, grace=grace)
             self._brackets.append(SuccessiveHalving(bracket, trial_tokens))

@@ -39,7 +39,7 @@ class PashaConfig(RungConfig):
 
     def describe(self) -> str:
         """The rule in a few words."""
-        return f"PASHA after {self.grace:,}"
+        return self.describe_start("PASHA")
 
 
 class Pasha(Rule):

@@ -32,7 +32,7 @@ class PromotionConfig(RungConfig):
 
     def describe(self) -> str:
         """The rule in a few words."""
-        return f"pause and promotion after {self.grace:,}"
+        return self.describe_start("pause and promotion")
 
 
 class Promotion(Rule):

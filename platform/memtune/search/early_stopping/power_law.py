@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from scipy.stats import f as f_distribution
+from scipy.special import fdtri
 
 __all__ = ["bound_final_value", "fit_exponent"]
 
@@ -35,7 +35,7 @@ def bound_final_value(curve: Mapping[int, float], trial_tokens: int) -> float | 
     noise = math.sqrt(max(errors.min() / freedom, (MIN_RELATIVE_NOISE * values[-1]) ** 2))
     if math.sqrt(errors.min() / freedom) > MAX_RELATIVE_RESIDUAL * abs(values[-1]):
         return None
-    plausible = errors - errors.min() <= noise**2 * f_distribution.ppf(CONFIDENCE, 1, freedom)
+    plausible = errors - errors.min() <= noise**2 * fdtri(1, freedom, CONFIDENCE)
     return float(ends[plausible].min() - 2 * noise)
 
 

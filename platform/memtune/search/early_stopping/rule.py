@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from memtune.search.outcomes import Outcome
 from memtune.values import Value
@@ -81,6 +81,10 @@ class EarlyStopping(Value, ABC):
     @abstractmethod
     def describe(self) -> str:
         """The rule in a few words."""
+
+    def fill_defaults(self, first_report: int) -> Self:
+        """The settings with what the study leaves out, for trials that report after `first_report` tokens."""
+        return self
 
     def get_problem(self, trial_tokens: int) -> str | None:
         """Why the rule has no effect on trials of `trial_tokens`, or None."""

@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator
+from typing import Self
 
 from pydantic import Field
 
@@ -17,21 +18,34 @@ MIN_FAMILY_SURVIVORS = 2
 
 
 class RungConfig(EarlyStopping):
-    """First rung after `grace` tokens, each next one `factor` times as far.
+    """First rung after `grace` tokens (default: at the first report), each next one `factor` times as far.
 
     A trial passes a rung if it is among the best 1/factor of the trials that have reached it and among the
     best `max_survivors` of them. With `per_family` it is compared with the trials of its own family and of
     families that are better at full length, and the families share `max_survivors`.
     """
 
-    grace: int = Field(ge=1)
+    grace: int | None = Field(default=None, ge=1)
     factor: int = Field(default=3, ge=2)
     max_survivors: int = Field(default=4, ge=1)
     per_family: bool = True
 
+    @property
+    def first_rung(self) -> int:
+        """Tokens of the first rung; without `grace`, every first report reaches it."""
+        return self.grace or 1
+
+    def fill_defaults(self, first_report: int) -> Self:
+        """The settings with a rung at the first report where the study names none."""
+        return self if self.grace else self.model_copy(update={"grace": first_report})
+
+    def describe_start(self, name: str) -> str:
+        """A rule's name with its first rung."""
+        return f"{name} after {self.grace:,}" if self.grace else f"{name} from the first report"
+
     def get_problem(self, trial_tokens: int) -> str | None:
         """Why no trial would reach a rung, or None."""
-        if self.grace < trial_tokens:
+        if self.grace is None or self.grace < trial_tokens:
             return None
         return (
             f"early stopping would stop no trial, because early_stopping.grace = {self.grace:,} and a trial "
@@ -83,7 +97,7 @@ class Rungs:
         self._config = config
         self._rungs: list[Rung] = []
         self._full_length = Rung(trial_tokens)
-        tokens = config.grace
+        tokens = config.first_rung
         while tokens < trial_tokens:
             self._rungs.append(Rung(tokens))
             tokens *= config.factor

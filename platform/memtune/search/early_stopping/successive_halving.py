@@ -36,7 +36,7 @@ class SuccessiveHalvingConfig(RungConfig):
 
     def describe(self) -> str:
         """The rule in a few words."""
-        return f"successive halving after {self.grace:,}"
+        return self.describe_start("successive halving")
 
 
 class SuccessiveHalving(Rule):

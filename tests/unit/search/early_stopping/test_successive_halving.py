@@ -181,7 +181,15 @@ def test_a_stopped_trial_stays_stopped_after_a_replay():
     assert not is_continued(rule, 0, 300, 0.5)
 
 
-@pytest.mark.parametrize("wrong", [{"grace": 0}, {"factor": 1}, {"max_survivors": 0}, {}])
+@pytest.mark.parametrize("wrong", [{"grace": 0}, {"factor": 1}, {"max_survivors": 0}])
 def test_settings_without_an_effect_are_refused(wrong):
     with pytest.raises(ConfigurationError):
-        parse(SuccessiveHalvingConfig, {"grace": 10, **wrong} if wrong else {}, "study.toml")
+        parse(SuccessiveHalvingConfig, {"grace": 10, **wrong}, "study.toml")
+
+
+def test_without_grace_the_first_rung_is_at_the_first_report():
+    config = SuccessiveHalvingConfig()
+    assert config.describe() == "successive halving from the first report"
+    assert config.fill_defaults(250) == SuccessiveHalvingConfig(grace=250)
+    assert SuccessiveHalvingConfig(grace=400).fill_defaults(250).grace == 400
+    assert [*read_rungs(config.fill_defaults(250).make_rule(2700))] == [250, 750, 2250]
