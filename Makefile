@@ -5,7 +5,6 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-STUDY  := jobs/studies/demo.toml
 BENCHED := docs/results/benchmarks_cpu_$(shell date +%F).md
 
 .PHONY: help install demo test lint types bench lock clean
@@ -31,9 +30,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/memtune corpus demo --replace
-	$(BIN)/memtune search $(STUDY)
-	$(BIN)/memtune compare --corpus grammar
+	$(BIN)/memtune demo
 	@echo
 	@echo "Every trial is in MLflow:  $(BIN)/memtune ui"
 

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from memtune.errors import MemtuneError
+from memtune.library import FileKind, find_file
 from memtune.ray_backend.ray_executor import RayExecutor
 from memtune.reports.learning_curves import draw_trial_figures
 from memtune.reports.live.live_display import LiveDisplay
@@ -41,6 +42,8 @@ def run_search(
 ) -> StudyResult:
     """Run a study, or resume it, and register its best model.
 
+    `path` is a TOML file, or the name of a packaged study.
+
     With `reuse`, configurations that another study of the same home has trained are not trained again.
     `overrides` replace fields of the study's file by dotted name. `address` is a Ray
     cluster's; without it (and without RAY_ADDRESS) a private Ray instance runs on this machine. `executor`
@@ -49,7 +52,7 @@ def run_search(
     Raises a MemtuneError before anything starts when the study cannot run; StudyError when it has begun and
     `resume` is not set, or when another driver runs it.
     """
-    path, settings = Path(path), settings or Settings.from_environment()
+    path, settings = find_file(FileKind.STUDY, Path(path)), settings or Settings.from_environment()
     resolved = check_study(path, load_study(path, overrides), settings, address)
     output = console or TextConsole(quiet=True)
 

@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[2] / "platform" / "memtune"
 LAYERS = [
     {"errors"},
     {"values", "objective", "gc_pause", "retry", "number_format", "toml_text", "stop_signals"},
-    {"storage", "trial_state", "usage", "estimate"},
+    {"storage", "trial_state", "usage", "estimate", "library"},
     {"settings", "plugins"},
     {"corpora", "models", "spaces"},
     {"tasks"},

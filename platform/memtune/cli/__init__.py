@@ -25,7 +25,7 @@ from memtune.cli.corpora import corpus_commands
 from memtune.cli.generate_command import generate
 from memtune.cli.report_command import report
 from memtune.cli.result_commands import best, compare, evaluate, ui
-from memtune.cli.search_command import search
+from memtune.cli.search_command import demo, search
 from memtune.cli.shell_completion import answer_bash
 from memtune.cli.terminal import LogConsole, err, out
 from memtune.cli.train_command import reproduce, train
@@ -60,6 +60,7 @@ app.add_typer(model_commands.app, name="model")
 app.add_typer(seed_commands.app, name="seeds")
 app.add_typer(study_commands.app, name="study")
 for command in (
+    demo,
     train,
     search,
     job_commands.submit,

@@ -2,12 +2,11 @@
 
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memtune.cli.search_command import GpusPerTrial, NoCache, TimeBudget, Trials, collect_overrides
+from memtune.cli.search_command import GpusPerTrial, NoCache, StudyFile, TimeBudget, Trials, collect_overrides
 from memtune.cli.terminal import AsJson, out, warn
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ JobId = Annotated[str, typer.Argument(help="The id of a job, listed by `memtune 
 
 
 def submit(
-    study: Annotated[Path, typer.Argument(help="A study, as a TOML file.")],
+    study: StudyFile,
     address: Address = None,
     trials: Trials = None,
     gpus_per_trial: GpusPerTrial = None,

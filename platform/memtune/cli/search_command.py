@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from memtune.cli.shell_completion import complete_study
+from memtune.cli.corpora.corpus_commands import corpus_demo
+from memtune.cli.result_commands import compare
+from memtune.cli.shell_completion import complete_study, complete_study_file
 from memtune.cli.terminal import out, print_pages, print_promotion, warn
 from memtune.gc_pause import gc_paused
 from memtune.number_format import format_count
@@ -13,8 +15,26 @@ from memtune.number_format import format_count
 if TYPE_CHECKING:
     from memtune.studies.study_run import StudyResult
 
-__all__ = ["GpusPerTrial", "NoCache", "TimeBudget", "Trials", "collect_overrides", "search"]
+__all__ = [
+    "GpusPerTrial",
+    "NoCache",
+    "StudyFile",
+    "TimeBudget",
+    "Trials",
+    "collect_overrides",
+    "demo",
+    "search",
+]
 
+DEMO = "demo"
+"""The packaged study on the embedded corpus."""
+
+StudyFile = Annotated[
+    Path,
+    typer.Argument(
+        help="A study, as a TOML file, or the name of a packaged one.", autocompletion=complete_study_file
+    ),
+]
 Trials = Annotated[int | None, typer.Option(min=1, help="Total number of trials.")]
 
 
@@ -41,7 +61,7 @@ TimeBudget = Annotated[str | None, typer.Option(help="Time for the study, such a
 
 
 def search(
-    study: Annotated[Path, typer.Argument(help="A study, as a TOML file.")],
+    study: StudyFile,
     trials: Trials = None,
     gpus_per_trial: GpusPerTrial = None,
     time_budget: TimeBudget = None,
@@ -67,6 +87,7 @@ def search(
     """
     # Imported here: the API imports PyTorch, Ray and MLflow, which takes seconds. Help and errors in the
     # study file do not wait for them.
+    from memtune.library import FileKind, find_file
     from memtune.studies.toml_files import check_document
 
     overrides = collect_overrides(trials, time_budget, gpus_per_trial)
@@ -74,17 +95,31 @@ def search(
         raise typer.BadParameter(
             "needs --dry-run; to print the results of a search as JSON: memtune compare --json"
         )
-    check_document(study, ("question", "corpus"))
+    file = find_file(FileKind.STUDY, study)
+    check_document(file, ("question", "corpus"))
     if warm_start is not None:
         overrides["warm_start"] = _find_study_id(warm_start)
     if dry_run:
-        _dry_run(study, overrides, json)
+        _dry_run(file, overrides, json)
         return
     with gc_paused():
         from memtune.api import run_search
 
-    result = run_search(study, overrides, resume=resume, reuse=not no_cache, address=address, console=out)
+    result = run_search(file, overrides, resume=resume, reuse=not no_cache, address=address, console=out)
     _print_result(study, result)
+
+
+def demo(trials: Trials = None) -> None:
+    """Import the embedded corpus, run the study `demo` on it here, and show the leaderboard.
+
+    It takes minutes and needs neither files nor a network. `memtune study new demo` copies the study; in that
+    folder, this command runs the copy.
+
+    Example: memtune demo
+    """
+    corpus_demo()
+    search(Path(DEMO), trials=trials)
+    compare("grammar", study=DEMO)
 
 
 def _print_result(study: Path, result: "StudyResult") -> None:

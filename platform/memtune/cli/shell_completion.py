@@ -1,4 +1,4 @@
-"""Completion of names in the shell: corpora, studies and models of this home.
+"""Completion of names in the shell: corpora, studies and models of this home, and packaged files.
 
 `memtune --install-completion` installs it. A key press waits for these functions, so they import nothing that
 takes long: no settings, no MLflow. They read what is stored on this machine; a store on a server, or one that
@@ -12,12 +12,17 @@ from contextlib import closing, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 
+from memtune.library import FileKind, list_packaged
+
 __all__ = [
     "answer_bash",
     "complete_corpus",
     "complete_model",
+    "complete_packaged_study",
     "complete_paper",
     "complete_study",
+    "complete_study_file",
+    "complete_trial_file",
     "join_words_of_bash",
 ]
 
@@ -51,8 +56,22 @@ def complete_model(incomplete: str) -> list[str]:
 
 def complete_paper(incomplete: str) -> list[str]:
     """Papers whose tables can be reproduced."""
-    folder = Path(__file__).parents[3] / "jobs" / "papers"
-    return _complete(incomplete, lambda: (path.stem for path in folder.glob("*.toml")))
+    return _complete(incomplete, lambda: iter(list_packaged(FileKind.PAPER)))
+
+
+def complete_packaged_study(incomplete: str) -> list[str]:
+    """Packaged studies."""
+    return _complete(incomplete, lambda: iter(list_packaged(FileKind.STUDY)))
+
+
+def complete_study_file(incomplete: str) -> list[str]:
+    """TOML files, and packaged studies."""
+    return _complete(incomplete, lambda: _list_files(incomplete, FileKind.STUDY))
+
+
+def complete_trial_file(incomplete: str) -> list[str]:
+    """TOML files, and packaged trials."""
+    return _complete(incomplete, lambda: _list_files(incomplete, FileKind.TRIAL))
 
 
 def answer_bash(answer: Callable[[], object]) -> None:
@@ -115,6 +134,17 @@ def _list_folders(variable: str, default: str, file: str) -> Iterator[str]:
     for folder in Path(store).expanduser().iterdir():
         if (folder / file).is_file():
             yield folder.name
+
+
+def _list_files(incomplete: str, kind: FileKind) -> Iterator[str]:
+    """The packaged names of a kind, and the TOML files and folders at the begun path."""
+    yield from list_packaged(kind)
+    begun, slash, _ = incomplete.rpartition("/")
+    for path in Path(f"{begun}{slash}" or ".").expanduser().iterdir():
+        if path.is_dir() and not path.name.startswith("."):
+            yield f"{begun}{slash}{path.name}/"
+        elif path.suffix == ".toml":
+            yield f"{begun}{slash}{path.name}"
 
 
 def _query_records(*queries: str) -> Iterator[str]:

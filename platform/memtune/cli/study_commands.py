@@ -1,12 +1,14 @@
-"""`memtune study list`, `show`, `cost`, `remove`, `ask` and `tell`: the studies of a home."""
+"""`memtune study ...`: copies of packaged studies, and the studies of a home."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memtune.cli.shell_completion import complete_study
+from memtune.cli.search_command import StudyFile
+from memtune.cli.shell_completion import complete_packaged_study, complete_study
 from memtune.cli.terminal import AsJson, Yes, out
+from memtune.library import FileKind, copy_packaged, find_file, find_packaged, list_packaged, read_question
 
 if TYPE_CHECKING:
     from memtune.results.study_detail import StudyDetail
@@ -14,14 +16,40 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Studies: list, show, cost, remove; ask and tell for programs.", no_args_is_help=True)
-StudyFile = Annotated[Path, typer.Argument(help="A study, as a TOML file.")]
+app = typer.Typer(
+    help="Studies: new, list, show, cost, remove; ask and tell for programs.", no_args_is_help=True
+)
 StudyName = Annotated[
     str,
     typer.Argument(
         help="A study's id, or its name where that names one study only.", autocompletion=complete_study
     ),
 ]
+
+
+@app.command()
+def new(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A packaged study; default: list them.", autocompletion=complete_packaged_study),
+    ] = None,
+    path: Annotated[
+        Path | None, typer.Argument(help="The new file, or its folder; default: NAME.toml here.")
+    ] = None,
+) -> None:
+    """Copy a packaged study into a file of your own, to change it.
+
+    Example: memtune study new demo my_study.toml
+    """
+    if name is None:
+        for known in list_packaged(FileKind.STUDY):
+            question = read_question(find_packaged(FileKind.STUDY, known))
+            out.print(f"{known}: {question}", highlight=False, soft_wrap=True)
+        return
+    copy = copy_packaged(FileKind.STUDY, name, path)
+    out.print(
+        f"wrote {copy}; check it with: memtune search {copy} --dry-run", highlight=False, soft_wrap=True
+    )
 
 
 @app.command("list")
@@ -253,4 +281,5 @@ def _resolve(study: Path) -> "ResolvedStudy":
     from memtune.settings import Settings
     from memtune.studies.study import load_study, resolve_study
 
-    return resolve_study(study, load_study(study), Settings.from_environment())
+    file = find_file(FileKind.STUDY, study)
+    return resolve_study(file, load_study(file), Settings.from_environment())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.progress import TextColumn
 
-from memtune.cli.shell_completion import complete_corpus, complete_paper
+from memtune.cli.shell_completion import complete_corpus, complete_paper, complete_trial_file
 from memtune.cli.terminal import AsJson, Device, out, print_promotion, progress_bar, warn
 from memtune.errors import CorpusError, MemtuneError
 from memtune.gc_pause import gc_paused
@@ -22,7 +22,13 @@ __all__ = ["reproduce", "train"]
 
 
 def train(
-    file: Annotated[Path, typer.Argument(help="A trial: corpus, model, protocol, training as TOML.")],
+    trial: Annotated[
+        Path,
+        typer.Argument(
+            help="A trial: corpus, model, protocol, training as TOML; or the name of a packaged one.",
+            autocompletion=complete_trial_file,
+        ),
+    ],
     corpus: Annotated[
         str | None,
         typer.Option(help="Train on this corpus instead of the file's.", autocompletion=complete_corpus),
@@ -36,8 +42,10 @@ def train(
     Example: memtune train jobs/trials/tran2016_ptb_rm.toml --seed 1
     """
     # Imported here: torch loads for seconds, which --help and refused options need not wait for.
+    from memtune.library import FileKind, find_file
     from memtune.studies.toml_files import check_document
 
+    file = find_file(FileKind.TRIAL, trial)
     check_document(file, () if corpus else ("corpus",))
     with gc_paused():
         import torch

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from memtune.library import LIBRARY_ROOT
 from memtune.models import MODELS, LanguageModelConfig, MaximumEntropyConfig, list_families
 from memtune.models.outputs.output_config import OUTPUTS
-from memtune.studies.study import SOURCE_ROOT
 from memtune.values import Value
 
 __all__ = ["DERIVED_FILES", "render_all_families_space", "render_models_page"]
@@ -153,4 +153,4 @@ def write_derived_files(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    write_derived_files(SOURCE_ROOT)
+    write_derived_files(LIBRARY_ROOT)

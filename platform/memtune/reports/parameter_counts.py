@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from memtune.library import FileKind
 from memtune.models import NeuralLanguageModelConfig
 from memtune.results.reproduction.published_tables import is_rounded_or_cut_off
 from memtune.results.single_trial import load_trial
-from memtune.studies.study import SOURCE_ROOT
 
 __all__ = [
     "PUBLISHED_COUNTS",
@@ -24,7 +24,7 @@ __all__ = [
     "render_parameter_counts_page",
 ]
 
-TRIALS_FOLDER = SOURCE_ROOT / "jobs" / "trials"
+TRIALS_FOLDER = FileKind.TRIAL.folder
 PENN_TREEBANK, WIKITEXT_2 = 10_000, 33_278
 """Vocabulary sizes of the two corpora, in words."""
 

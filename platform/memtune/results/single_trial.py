@@ -7,6 +7,7 @@ from typing import Any
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import StudyError
+from memtune.library import FileKind, find_file
 from memtune.model_checks.first_check import check_new_families
 from memtune.plugins import SourceStore, list_sources
 from memtune.results.model_sources import SINGLE_TRIALS_FOLDER
@@ -86,13 +87,15 @@ def train(
     on_report: Callable[[Report], None] | None = None,
     draw_figures: DrawFigures = lambda name, objective, metrics: {},
 ) -> TrainResult:
-    """Train the configuration in `path`, from its last checkpoint when there is one.
+    """Train a configuration, from its last checkpoint when there is one.
+
+    `path` is a TOML file, or the name of a packaged trial.
 
     `on_progress` is called a few times a second, `on_report` at each milestone; `draw_figures` draws the
     figures that are recorded at the end. The model is registered when it is the best of its label or of its
     family. Raises a MemtuneError before training when something that the file names is missing.
     """
-    path, settings = Path(path), settings or Settings.from_environment()
+    path, settings = find_file(FileKind.TRIAL, Path(path)), settings or Settings.from_environment()
     return train_trial(
         load_trial(path, overrides),
         path.stem,

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import ConfigurationError, StudyError, did_you_mean
+from memtune.library import FileKind
 from memtune.model_checks.first_check import check_new_families
 from memtune.models import MODELS
 from memtune.plugins import PluginSource, SourceStore, find_installed_file, load_plugin_files
@@ -74,9 +75,6 @@ __all__ = [
     "load_study",
     "resolve_study",
 ]
-
-SOURCE_ROOT = Path(__file__).parents[3]
-"""The source tree of memtune, whose search_spaces every study can use."""
 
 BUDGET_SAMPLES = 200
 GPU_REQUEST_SAMPLES = 32
@@ -463,8 +461,8 @@ def load_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
 def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy:
     """Open and check everything that a study names.
 
-    Spaces are searched beside the study file and in the `search_spaces` folders of the folders above it and
-    of the working folder. Raises CorpusError, SpaceError or StudyError.
+    Spaces are searched beside the study file, in the `search_spaces` folders of the folders above it and of
+    the working folder, and among the packaged ones. Raises CorpusError, SpaceError or StudyError.
     """
     sources = load_plugin_files(study.models, path)
     corpus = open_corpus(study.corpus, settings.corpus_store)
@@ -542,15 +540,17 @@ def find_space(name: str, study: Path, model_folders: Iterable[Path] = ()) -> Pa
     """The file of a space named in a study.
 
     It is a path ending in .toml, or a name: a file beside a model file of the study (in `model_folders`), in
-    a `search_spaces` folder, or beside the module of an installed family. Raises StudyError that names the
-    searched folders.
+    a `search_spaces` folder of the user, a packaged one, or one beside the module of an installed family.
+    Raises StudyError that names the searched folders.
     """
     if name.endswith(".toml"):
         return study.parent / name
     for folder in dict.fromkeys(model_folders):
         if os.path.isfile(folder / f"{name}.toml") and os.path.isfile(folder / f"{name}.py"):
             return folder / f"{name}.toml"
-    folders = [folder / "search_spaces" for folder in (*study.absolute().parents, Path.cwd(), SOURCE_ROOT)]
+    packaged = FileKind.SPACE.folder
+    above = [folder / "search_spaces" for folder in (*study.absolute().parents, Path.cwd())]
+    folders = [*(folder for folder in above if folder != packaged), packaged]
     for folder in folders:
         if os.path.isfile(folder / f"{name}.toml"):  # False also for a name that no file can have
             return folder / f"{name}.toml"
@@ -559,5 +559,5 @@ def find_space(name: str, study: Path, model_folders: Iterable[Path] = ()) -> Pa
     known = {file.stem for folder in folders for file in folder.glob("*.toml")}
     raise StudyError(
         f'{study}: no search space "{name}"; {did_you_mean(name, known)}; searched every folder named '
-        f"search_spaces above {study}, above the working folder and in {SOURCE_ROOT}; a path ends in .toml"
+        f"search_spaces above {study}, that of the working folder, and {packaged}; a path ends in .toml"
     )

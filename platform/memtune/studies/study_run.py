@@ -12,6 +12,7 @@ from typing import Any, Self
 import torch
 
 from memtune.errors import StudyError
+from memtune.library import FileKind, find_file, format_argument
 from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Outcome, Proposals, Rule
@@ -106,7 +107,7 @@ def dry_run(
 
     Raises what `run_study` raises before it starts trials.
     """
-    path, settings = Path(path), settings or Settings.from_environment()
+    path, settings = find_file(FileKind.STUDY, Path(path)), settings or Settings.from_environment()
     resolved = check_study(path, load_study(path, overrides), settings)
     check_tracking(settings.tracking_uri)
     first = resolved.study.seed
@@ -274,8 +275,8 @@ class _StudyRun:
             self._hooks.notify(f"no trial starts: {spent}")
         elif outcomes and not resume and (open_trials or len(outcomes) < max_trials):
             raise StudyError(
-                f"study {self._resolved.id} has begun: {ended}; continue with: memtune search {self._path} "
-                "--resume"
+                f"study {self._resolved.id} has begun: {ended}; continue with: memtune search "
+                f"{format_argument(self._path)} --resume"
             )
 
     def _run_trials(self, proposals: Proposals, records: StudyRecords) -> list[Trial]:

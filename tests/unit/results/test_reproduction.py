@@ -2,10 +2,10 @@
 
 import pytest
 
-from memtune.errors import ConfigurationError, CorpusError
+from memtune.errors import ConfigurationError, CorpusError, StudyError
+from memtune.library import FileKind, list_packaged
 from memtune.results.reproduction import table_run
 from memtune.results.reproduction.published_tables import (
-    PAPERS_FOLDER,
     PublishedRow,
     PublishedTable,
     Scale,
@@ -19,7 +19,7 @@ from memtune.tracking import find_champion
 from memtune.values import parse
 from tests.unit.results.reproduction_corpus import import_small_corpora
 
-PAPERS = sorted(path.stem for path in PAPERS_FOLDER.glob("*.toml"))
+PAPERS = list_packaged(FileKind.PAPER)
 TABLES = [(paper, table) for paper in PAPERS for table in load_paper(paper).tables]
 
 SHOWN = {
@@ -164,7 +164,7 @@ def test_a_number_selects_all_parts_of_a_table(number: str | None, names: int) -
 
 
 def test_an_unknown_paper_or_table_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="tran2016"):
+    with pytest.raises(StudyError, match='no packaged tables of a paper "tran2015"; did you mean "tran2016"'):
         load_paper("tran2015")
     with pytest.raises(ConfigurationError, match='no table "9"; the tables are 1, 2-fine, 2-binary, 3'):
         select_tables(load_paper("cheng2016"), "9")

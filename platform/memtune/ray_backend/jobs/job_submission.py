@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memtune.errors import ClusterError, ConfigurationError, CorpusError, StorageError
+from memtune.library import FileKind, find_file
 from memtune.ray_backend.jobs.job_environment import (
     HOME_ON_HEAD,
     build_job_environment,
@@ -92,7 +93,7 @@ def prepare_submission(
     Raises the errors of `search` for a study that cannot run, and ConfigurationError for a password in a
     setting.
     """
-    path, options = Path(path), _build_options(overrides or {}, reuse)
+    path, options = find_file(FileKind.STUDY, Path(path)), _build_options(overrides or {}, reuse)
     study = load_study(path, options.overrides)
     variables = build_job_environment(environment)
     notes = [*_check_study_locally(path, study, variables), *_note_locations(environment)]

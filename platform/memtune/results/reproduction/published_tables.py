@@ -11,14 +11,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from memtune.errors import ConfigurationError, did_you_mean
+from memtune.errors import ConfigurationError
+from memtune.library import FileKind, find_file, find_packaged
 from memtune.results.single_trial import TrialFile, parse_trial
-from memtune.studies.study import SOURCE_ROOT
 from memtune.studies.toml_files import read_toml
 from memtune.values import Value, parse
 
 __all__ = [
-    "PAPERS_FOLDER",
     "Paper",
     "PublishedRow",
     "PublishedTable",
@@ -30,7 +29,6 @@ __all__ = [
     "select_tables",
 ]
 
-PAPERS_FOLDER, TRIALS_FOLDER = SOURCE_ROOT / "jobs" / "papers", SOURCE_ROOT / "jobs" / "trials"
 ScaleName = Literal["paper", "cpu", "tiny"]
 UNITS = {"k": 1_000, "M": 1_000_000}
 
@@ -40,7 +38,7 @@ class PublishedRow(Value):
 
     name: str
     trial: str | None = None
-    """A file of jobs/trials, without its suffix."""
+    """A packaged file of jobs/trials, without its suffix."""
     changes: dict[str, Any] = Field(default_factory=dict)
     valid: float | None = None
     """Published validation value: a perplexity, or an accuracy in per cent."""
@@ -99,7 +97,7 @@ class PublishedTable(Value):
         document: dict[str, Any] = {}
         _set_values(document, self.base)
         if row.trial is not None:
-            document |= read_toml(TRIALS_FOLDER / f"{row.trial}.toml")
+            document |= read_toml(find_packaged(FileKind.TRIAL, row.trial))
         _set_values(document, row.changes)
         _apply_scale(document, self.scales[scale], row.name)
         document |= {"corpus": corpus or self.corpus, "question": f"{where}: is the published value reached?"}
@@ -118,12 +116,12 @@ class Paper(Value):
     tables: tuple[PublishedTable, ...]
 
 
-def load_paper(name: str, folder: Path = PAPERS_FOLDER) -> Paper:
-    """The tables of a paper. Raises ConfigurationError for an unknown name and for other content."""
-    known = sorted(path.stem for path in folder.glob("*.toml"))
-    if name not in known:
-        raise ConfigurationError(f'no tables of a paper "{name}"; {did_you_mean(name, known)}')
-    path = folder / f"{name}.toml"
+def load_paper(name: str) -> Paper:
+    """The tables of a paper, from the user's file or the packaged one.
+
+    Raises StudyError for an unknown name, and ConfigurationError for other content.
+    """
+    path = find_file(FileKind.PAPER, Path(name))
     paper: Paper = parse(Paper, read_toml(path), str(path))
     return paper
 

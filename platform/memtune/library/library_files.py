@@ -1,0 +1,117 @@
+"""Names of packaged files and the search for them. Completion of names imports this, so it imports little."""
+
+import os
+import tomllib
+from enum import Enum
+from pathlib import Path
+
+from memtune.errors import StudyError, did_you_mean
+
+__all__ = [
+    "LIBRARY_ROOT",
+    "FileKind",
+    "copy_packaged",
+    "find_file",
+    "find_packaged",
+    "format_argument",
+    "list_packaged",
+    "read_question",
+]
+
+_INSTALLED_ROOT = Path(__file__).parent / "files"
+LIBRARY_ROOT = _INSTALLED_ROOT if _INSTALLED_ROOT.is_dir() else Path(__file__).parents[3]
+"""The folder that has the folders of the library: of the installed package, or the source tree."""
+
+
+class FileKind(Enum):
+    """A kind of packaged file, with its folder below LIBRARY_ROOT."""
+
+    SPACE = "search_spaces"
+    STUDY = "jobs/studies"
+    TRIAL = "jobs/trials"
+    PAPER = "jobs/papers"
+
+    @property
+    def noun(self) -> str:
+        """The kind in messages."""
+        return {"SPACE": "search space", "PAPER": "tables of a paper"}.get(self.name, self.name.lower())
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the packaged files."""
+        return LIBRARY_ROOT / self.value
+
+
+def list_packaged(kind: FileKind) -> list[str]:
+    """The names of the packaged files of a kind, sorted."""
+    return sorted(path.stem for path in kind.folder.glob("*.toml"))
+
+
+def find_packaged(kind: FileKind, name: str) -> Path:
+    """The packaged file of a name. Raises StudyError that suggests the nearest name."""
+    known = list_packaged(kind)
+    if name not in known:
+        raise StudyError(f'no packaged {kind.noun} "{name}"; {did_you_mean(name, known)}')
+    return kind.folder / f"{name}.toml"
+
+
+def find_file(kind: FileKind, given: Path) -> Path:
+    """The file that a user names: by its path, or a file NAME.toml of the working folder, or a packaged NAME.
+
+    Raises StudyError for a folder, and for a name that no file has. A path without a file is returned as it
+    is, because its reader reports it.
+    """
+    known = list_packaged(kind)
+    if _is_name(given) and not given.is_file():
+        beside = Path(f"{given}.toml")
+        if beside.is_file():
+            return beside
+        if given.name in known:
+            return kind.folder / beside
+    if given.is_dir():
+        raise StudyError(f"{given} is a folder; name one {kind.noun} in it{_list_files(given)}")
+    if given.is_file() or not _is_name(given):
+        return given
+    names = {*known, *(path.stem for path in Path().glob("*.toml"))}
+    raise StudyError(
+        f'no file {given} and no packaged {kind.noun} "{given.name}"; {did_you_mean(given.name, names)}'
+    )
+
+
+def format_argument(path: Path) -> str:
+    """A file in a command: the name of a file that is installed with memtune, else the path."""
+    is_packaged = path.is_relative_to(_INSTALLED_ROOT)
+    return path.stem if is_packaged else str(path)
+
+
+def read_question(path: Path) -> str:
+    """The question in a packaged file; "" where it has none."""
+    return str(tomllib.loads(path.read_text(encoding="utf-8")).get("question", ""))
+
+
+def copy_packaged(kind: FileKind, name: str, target: Path | None = None) -> Path:
+    """Copy a packaged file to a path, into a folder, or into the working folder; returns the new file.
+
+    Raises StudyError for an unknown name, an existing file, and a place that cannot be written.
+    """
+    source = find_packaged(kind, name)
+    new = source.name if target is None else target / source.name if target.is_dir() else target
+    path = Path(new)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(source.read_text(encoding="utf-8"))
+    except FileExistsError:
+        raise StudyError(f"{path} exists and is not overwritten; name another path") from None
+    except OSError as error:
+        raise StudyError(f"cannot write {path}: {os.strerror(error.errno or 0)}") from None
+    return path
+
+
+def _is_name(given: Path) -> bool:
+    """Whether a path could be the name of a packaged file: one part, without a suffix."""
+    return len(given.parts) == 1 and given.suffix != ".toml"
+
+
+def _list_files(folder: Path) -> str:
+    names = sorted(path.name for path in folder.glob("*.toml"))
+    return f": {', '.join(names)}" if names else "; it has no TOML file"
