@@ -12,10 +12,7 @@ from memtune.library import FileKind, find_file
 from memtune.ray_backend.ray_executor import RayExecutor
 from memtune.reports.learning_curves import draw_trial_figures
 from memtune.reports.live.live_display import LiveDisplay
-from memtune.reports.report_page import has_libraries
-from memtune.reports.study_figures import render_leaderboard_png
 from memtune.reports.text_console import TextConsole
-from memtune.results.comparison import compare
 from memtune.results.study_conclusion import conclude_study
 from memtune.search import Outcome
 from memtune.settings import Settings
@@ -27,6 +24,9 @@ from memtune.tracking import Recorder
 __all__ = ["run_search"]
 
 log = logging.getLogger(__name__)
+
+REPORT_FILE = "report.html"
+"""Among the artifacts of a study's run."""
 
 
 def run_search(
@@ -75,25 +75,20 @@ def run_search(
 def _conclude(
     study: ResolvedStudy, recorder: Recorder, outcomes: Sequence[Outcome], repeats: Sequence[Outcome]
 ) -> Conclusion | None:
-    """Conclude the study, and store the figure of its trials and its report with its run."""
+    """Conclude the study, and store its report with its run."""
     conclusion = conclude_study(study, recorder, outcomes, repeats)
     if conclusion is not None:
-        found = compare(study.corpus.name, study=study.id, settings=study.settings)
-        figure = render_leaderboard_png(found.rows, study.corpus.name, found.ideal_perplexity)
-        recorder.log_study_files({"figures/validation_by_parameters.png": figure})
         _record_report(study, recorder)
     return conclusion
 
 
 def _record_report(study: ResolvedStudy, recorder: Recorder) -> None:
-    """Store the report of a study with its run, where the libraries of the extra `report` are installed."""
-    if not has_libraries():
-        return
-    # Imported here: Altair and Vega take seconds, and only a study that ends needs them.
-    from memtune.reports.report_page.study_artifacts import draw_study_artifacts
+    # Imported here: Altair loads for half a second, and only a study that ends needs it.
+    from memtune.reports.report_page.page import render_page
+    from memtune.results.reporting.study_report import report_study
 
     try:
-        recorder.log_study_files(draw_study_artifacts(study.id, study.settings))
+        recorder.log_study_files({REPORT_FILE: render_page(report_study(study.id, study.settings))})
     except (MemtuneError, OSError, ValueError) as error:
         # A chart that cannot be drawn is no reason to lose the end of a study.
         log.warning("the report of study %s is not recorded: %s", study.id, error)

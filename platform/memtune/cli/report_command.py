@@ -26,7 +26,7 @@ def report(
         Path | None, typer.Option("--out", help="The HTML file to write; default: report.html.")
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option(help="Also write the charts into this folder, as SVG and PDF.")
+        Path | None, typer.Option(help="Also write the charts into this folder, as SVG, PNG and PDF.")
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -59,9 +59,6 @@ def _write(
     found: "StudyReport | CorpusReport", target: Path | None, figures: Path | None, *, is_quiet: bool
 ) -> None:
     """Write the page and the charts, and name them unless JSON is printed."""
-    from memtune.reports.report_page import check_libraries
-
-    check_libraries()
     from memtune.reports.report_page.chart_files import write_figures
     from memtune.reports.report_page.page import render_page
     from memtune.reports.report_page.page_content import describe_page
@@ -72,14 +69,15 @@ def _write(
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(render_page(found), encoding="utf-8")
             messages.append(f"report: {target} ({target.stat().st_size / 1e6:.1f} MB)")
-        if figures is not None:
-            written = write_figures(describe_page(found).charts, figures)
-            messages.append(f"figures in {figures}: {', '.join(path.name for path in written) or 'none'}")
     except OSError as error:
         raise ConfigurationError(
-            f"{error.filename or target or figures} cannot be written: {error.strerror or error}; choose "
-            "another place with --out or --figures"
+            f"{error.filename or target} cannot be written: {error.strerror or error}; choose another place "
+            "with --out"
         ) from None
+    if figures is not None:
+        content = describe_page(found)
+        written = write_figures(content.charts, content.subject, figures)
+        messages.append(f"figures in {figures}: {', '.join(path.name for path in written) or 'none'}")
     if not is_quiet:
         for message in messages:
             out.print(message, soft_wrap=True, highlight=False)

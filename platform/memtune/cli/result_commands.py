@@ -61,13 +61,15 @@ def compare(
         typer.echo(format_leaderboard_csv(rows, found.ideal_perplexity), nl=False)
         return
     from memtune.number_format import format_count
-    from memtune.reports.study_figures import write_leaderboard_png
+    from memtune.reports.report_page.chart_files import write_figure
+    from memtune.reports.report_page.trade_off_charts import draw_trials
     from memtune.reports.trials.trial_tables import leaderboard_table
 
     title = f"{corpus}, protocol {found.protocol}, {format_count(len(found.rows), 'trial')}"
     out.print(leaderboard_table(rows, found.ideal_perplexity, title, is_stacked=out.is_terminal))
-    write_leaderboard_png(found.rows, corpus, found.ideal_perplexity, found.figure_path)
-    out.print(f"figure: {found.figure_path}", soft_wrap=True)
+    if chart := draw_trials(found.rows, found.ideal_perplexity):
+        write_figure(chart, corpus, found.figure_path)
+        out.print(f"figure: {found.figure_path}", soft_wrap=True)
     print_pages(found.pages)
     out.print(describe_accesses(found.test_accesses))
     for other in found.other_protocols:

@@ -78,7 +78,7 @@ def show(
         int | None, typer.Option(min=0, help="Explain why this trial was stopped, paused or failed.")
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option(help="Write the figures into this folder, as SVG and PNG.")
+        Path | None, typer.Option(help="Write the charts of `memtune report` into this folder.")
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -97,7 +97,7 @@ def show(
     else:
         _print_detail(detail)
     if figures is not None:
-        _write_figures(detail, figures, json)
+        _write_figures(detail.summary.id, figures, json)
 
 
 def _print_detail(detail: "StudyDetail") -> None:
@@ -123,12 +123,17 @@ def _print_detail(detail: "StudyDetail") -> None:
             out.print(table)
 
 
-def _write_figures(detail: "StudyDetail", folder: Path, json: bool) -> None:
-    from memtune.reports.insight_figures import write_figures
+def _write_figures(study: str, folder: Path, json: bool) -> None:
+    # Imported here: Altair loads for half a second, and tables do not need it.
+    from memtune.reports.report_page.chart_files import write_figures
+    from memtune.reports.report_page.page_content import describe_page
+    from memtune.results.reporting.study_report import report_study
 
-    written = write_figures(detail, folder)
+    content = describe_page(report_study(study))
+    write_figures(content.charts, content.subject, folder)
     if not json:
-        out.print(f"figures in {folder}: {', '.join(written)}", highlight=False, soft_wrap=True)
+        names = ", ".join(chart.name for chart in content.charts) or "none"
+        out.print(f"figures in {folder}: {names}", highlight=False, soft_wrap=True)
 
 
 def _print_reason(study: str, number: int, json: bool) -> None:

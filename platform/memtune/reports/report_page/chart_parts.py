@@ -27,6 +27,7 @@ __all__ = [
     "choose_ticks",
     "divide",
     "draw_ideal",
+    "draw_ring",
     "figure_format",
     "is_drawable",
     "make_config",
@@ -47,7 +48,7 @@ LIGHT_COLOURS = {
 
 Row = dict[str, Any]
 
-MARK_SIZE, SEED_SIZE, HOLLOW_SIZE = 90, 26, 60
+MARK_SIZE, SEED_SIZE, HOLLOW_SIZE, RING_SIZE = 90, 26, 60, 260
 """Areas of marks in square pixels."""
 LOGARITHMIC_RATIO = 3.0
 """From this ratio of the largest to the smallest value on, an axis is logarithmic."""
@@ -90,7 +91,10 @@ class StudyChart:
         # Checking the schema takes most of the time of a report; the tests check it.
         spec: dict[str, Any] = sized.to_dict(validate=False)
         tables = {name: list(rows) for name, rows in self.tables.items()}
-        return {**spec, "description": f"{self.title}. {self.caption}", "datasets": tables}
+        # Altair would copy every layer to add the parameter.
+        params = [*spec.get("params", ()), {"name": HIDDEN, "value": []}]
+        description = f"{self.title}. {self.caption}"
+        return {**spec, "description": description, "params": params, "datasets": tables}
 
 
 class FamilyScales:
@@ -113,15 +117,11 @@ class FamilyScales:
     def dash(self) -> alt.StrokeDash:
         """The dash of `family`."""
         dashes = [list(mark.dash) or [1, 0] for mark in self._marks.values()]
-        return alt.StrokeDash("family:N", scale=alt.Scale(domain=self._families, range=dashes), legend=None)
+        return alt.StrokeDash("family:N", scale=alt.Scale(domain=self._families, range=dashes))
 
     def filter(self, chart: alt.Chart) -> alt.Chart:
         """The chart without the families that the reader has switched off."""
         return chart.transform_filter(f"indexof({HIDDEN}, datum.family) < 0")
-
-    def layer(self, *charts: alt.Chart) -> Any:
-        """The charts above each other, with the parameter of `filter`."""
-        return alt.layer(*charts).add_params(alt.param(name=HIDDEN, value=[]))
 
 
 def rows_of(name: str) -> alt.Chart:
@@ -184,6 +184,13 @@ def draw_ideal(ideal: float | None, along: alt.X | alt.Y) -> list[alt.Chart]:
     return [rule.encode(along, tooltip=[alt.Tooltip("figure:Q", title="ideal", format=".4~g")])]
 
 
+def draw_ring(table: str, x: alt.X, y: alt.Y) -> Any:
+    """A ring around the study's best configuration."""
+    best = rows_of(table).transform_filter("datum.best")
+    ring = best.mark_point(shape="circle", size=RING_SIZE, filled=False, color=INK, strokeWidth=1.4)
+    return ring.encode(x=x, y=y)
+
+
 def choose_labels(quantity: str) -> str:
     """The expression of Vega for the labels of an axis: "20k" for counts, plain numbers for hours."""
     return "format(datum.value, '.3~g')" if quantity.endswith("hours") else "format(datum.value, '.3~s')"
@@ -211,7 +218,14 @@ def make_config(*, has_legend: bool) -> dict[str, Any]:
         "labelLimit": 150,
         "labelOverlap": True,
     }
-    legend = {**text, "title": None, "orient": "right", "labelLimit": 180, "symbolSize": MARK_SIZE}
+    legend = {
+        **text,
+        "title": None,
+        "orient": "right",
+        "labelLimit": 180,
+        "symbolSize": MARK_SIZE,
+        "symbolOpacity": 1,
+    }
     return {
         "background": PAPER,
         "font": "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif",

@@ -82,7 +82,7 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: Famil
         name="learning_curves",
         title="Learning curves of all trials and seeds",
         caption=_describe_curves(ideal, bool(counted)),
-        chart=scales.layer(*draw_ideal(ideal, y), *(scales.filter(layer) for layer in layers)),
+        chart=alt.layer(*draw_ideal(ideal, y), *(scales.filter(layer) for layer in layers)),
         tables=tables,
         height=380,
         is_wide=True,
@@ -171,6 +171,6 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: FamilyScales
             title=f"Best so far against {unit}",
             caption="The lowest validation of the search after each improvement, of single seeds at any "
             "number of tokens, in the order of trial numbers.",
-            chart=scales.layer(*layers),
+            chart=alt.layer(*layers),
             tables={"steps": steps, "improvements": rows, "ideal": [{"figure": ideal}]},
         )

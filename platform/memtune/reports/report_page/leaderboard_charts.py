@@ -1,38 +1,33 @@
-"""Charts of configurations of full length: every seed as a dot, and the figure against what a model takes."""
+"""The chart of the leaderboard: the configurations of full length, every seed as a dot."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from collections.abc import Sequence
 
 import altair as alt
 
 from memtune.objective import Objective
 from memtune.reports.report_page.chart_parts import (
-    INK,
     MARK_SIZE,
     MAX_DRAWN_FACTOR,
-    MUTED,
     SEED_SIZE,
     FamilyScales,
     Row,
     StudyChart,
-    choose_labels,
     choose_scale,
     draw_ideal,
+    draw_ring,
     figure_format,
     is_drawable,
     name_value,
     rows_of,
 )
-from memtune.results.reporting.study_leaderboard import LeaderboardEntry, StudyLeaderboard, TradeOff
+from memtune.results.reporting.study_leaderboard import LeaderboardEntry, StudyLeaderboard
 
-__all__ = ["draw_seeds", "draw_trade_offs"]
+__all__ = ["choose_ideal", "draw_seeds", "select_drawn"]
 
 MAX_ROWS = 20
 MAX_IDEAL_FACTOR = 1.6
 """From this multiple of the ideal on, it is beyond the axis."""
-ROW_PIXELS, STRIP_PIXELS = 22, 24
-RING_SIZE = 260
+ROW_PIXELS = 22
 JITTERLESS_OPACITY = 0.75
 
 
@@ -43,10 +38,10 @@ def draw_seeds(
 
     `best` is the number of the study's best configuration. None without a configuration of full length.
     """
-    entries = _select_drawn(leaderboard.entries, objective)[:MAX_ROWS]
+    entries = select_drawn(leaderboard.entries, objective)[:MAX_ROWS]
     if not entries:
         return None
-    shown_ideal = _choose_ideal(ideal, entries)
+    shown_ideal = choose_ideal(ideal, entries)
     names = [entry.name for entry in entries]
     seeds = [
         {"name": entry.name, "family": entry.family, "seed": seed.seed, "figure": seed.figure}
@@ -90,13 +85,13 @@ def draw_seeds(
     counted = rows_of("means").transform_filter("datum.counted").mark_point(filled=False, size=MARK_SIZE)
     marks = [trained.encode(**encoded, opacity=alt.value(1)), counted.encode(**encoded, opacity=alt.value(1))]
     layers = [*draw_ideal(shown_ideal, x), *(scales.filter(own) for own in (interval, dots, *marks))]
-    layers.append(scales.filter(_draw_ring("means", x, y)))
+    layers.append(scales.filter(draw_ring("means", x, y)))
     return StudyChart(
         name="leaderboard",
         title="Configurations of full length, every seed a dot",
         caption="The mark is the mean over seeds, the bar its 95 % interval, the ring the study's best. A "
         f"row without a bar has one seed.{_describe_edges(leaderboard.entries, entries, ideal, objective)}",
-        chart=scales.layer(*layers),
+        chart=alt.layer(*layers),
         tables={"seeds": seeds, "means": means, "ideal": [{"figure": ideal}]},
         height=ROW_PIXELS * len(entries),
         is_wide=True,
@@ -118,7 +113,7 @@ def _describe_mean(entry: LeaderboardEntry, best: int) -> Row:
     }
 
 
-def _select_drawn(entries: Sequence[LeaderboardEntry], objective: Objective) -> list[LeaderboardEntry]:
+def select_drawn(entries: Sequence[LeaderboardEntry], objective: Objective) -> list[LeaderboardEntry]:
     """The configurations that are near enough to the best one for an axis that shows differences."""
     drawable = [entry for entry in entries if is_drawable(entry.figure)]
     if not drawable or objective == "accuracy":
@@ -127,7 +122,7 @@ def _select_drawn(entries: Sequence[LeaderboardEntry], objective: Objective) -> 
     return [entry for entry in drawable if entry.figure <= limit]
 
 
-def _choose_ideal(ideal: float | None, entries: Sequence[LeaderboardEntry]) -> float | None:
+def choose_ideal(ideal: float | None, entries: Sequence[LeaderboardEntry]) -> float | None:
     """The ideal where it is so near that an axis with it still shows differences."""
     best = min(entry.figure for entry in entries)
     return ideal if ideal is not None and best <= MAX_IDEAL_FACTOR * ideal else None
@@ -142,7 +137,7 @@ def _describe_edges(
     """What a chart leaves out."""
     text = ""
     if ideal is not None:
-        is_near = _choose_ideal(ideal, drawn) is not None
+        is_near = choose_ideal(ideal, drawn) is not None
         text = " The dashed line is the ideal" if is_near else f" The ideal, {ideal:.4g}, is beyond the axis"
         text += ": no model can be better on this text."
     if counted := next((entry for entry in drawn if entry.is_counted), None):
@@ -151,155 +146,3 @@ def _describe_edges(
         far = " or are worse than the best by a factor of four" if objective == "perplexity" else ""
         text += f" {hidden} more come after the first {MAX_ROWS}{far}: the table has them."
     return text
-
-
-def draw_trade_offs(
-    leaderboard: StudyLeaderboard, objective: Objective, ideal: float | None, best: int, scales: FamilyScales
-) -> Iterator[StudyChart]:
-    """The figure against each quantity; strips by family where all configurations have the same amount."""
-    for trade_off in leaderboard.trade_offs:
-        trained = [entry for entry in leaderboard.entries if not entry.is_counted]
-        near = _select_drawn(trained, objective)
-        measured = [(entry, amount) for entry in near if (amount := entry.measure(trade_off.quantity))]
-        if len(measured) < 2:
-            continue
-        rows = [_describe_point(entry, amount, trade_off, best) for entry, amount in measured]
-        seeds = [
-            {"name": entry.name, "family": entry.family, "amount": amount, "figure": seed.figure}
-            for entry, amount in measured
-            for seed in entry.seeds
-            # The mark of a configuration with one seed is that seed.
-            if is_drawable(seed.figure) and len(entry.seeds) > 1
-        ]
-        draw = _draw_strips if trade_off.is_equal else _draw_points
-        missing = len(near) - len(measured)
-        shown_ideal = _choose_ideal(ideal, near)
-        chart = draw(trade_off, rows, seeds, objective, shown_ideal, scales)
-        none = f" {missing} configurations without {trade_off.unit} are left out." if missing else ""
-        yield replace(chart, caption=f"{chart.caption}{none}")
-
-
-def _describe_point(entry: LeaderboardEntry, amount: float, trade_off: TradeOff, best: int) -> Row:
-    return {
-        "name": entry.name,
-        "family": entry.family,
-        "amount": amount,
-        "figure": entry.figure,
-        "seeds": len(entry.seeds),
-        "best": entry.number == best,
-        "front": entry.number in trade_off.front,
-    }
-
-
-def _draw_points(
-    trade_off: TradeOff,
-    rows: list[Row],
-    seeds: list[Row],
-    objective: Objective,
-    ideal: float | None,
-    scales: FamilyScales,
-) -> StudyChart:
-    horizontal, ticks = choose_scale(row["amount"] for row in rows)
-    figures = [row["figure"] for row in [*rows, *seeds]]
-    vertical, figure_ticks = choose_scale([*figures, *([ideal] if ideal else [])])
-    x = alt.X("amount:Q", scale=horizontal, title=trade_off.unit)
-    x = x.axis(labelExpr=choose_labels(trade_off.quantity), values=ticks, grid=False)
-    y = alt.Y("figure:Q", scale=vertical, title=name_value(objective)).axis(
-        format=figure_format(objective), values=figure_ticks
-    )
-    front = (
-        rows_of("front")
-        .mark_line(interpolate=_choose_steps(trade_off), color=MUTED, strokeWidth=1.2)
-        .encode(x=x, y=y)
-    )
-    dots = rows_of("seeds").mark_circle(size=SEED_SIZE, opacity=0.5).encode(x=x, y=y, color=scales.colour())
-    encoded = {
-        "x": x,
-        "y": y,
-        "color": scales.colour(),
-        "shape": scales.shape(),
-        "tooltip": _list_tooltips(trade_off, objective),
-    }
-    hollow = rows_of("points").transform_filter("!datum.front").mark_point(size=MARK_SIZE, filled=False)
-    marked = rows_of("points").transform_filter("datum.front")
-    marked = marked.mark_point(size=MARK_SIZE, filled=True, opacity=1)
-    layers = [
-        *draw_ideal(ideal, y),
-        front,
-        *(scales.filter(own) for own in (dots, hollow.encode(**encoded), marked.encode(**encoded))),
-        scales.filter(_draw_ring("points", x, y)),
-    ]
-    joined = sorted((row for row in rows if row["front"]), key=lambda row: row["amount"])
-    return StudyChart(
-        name=f"validation_by_{trade_off.quantity}",
-        title=f"Against {trade_off.unit}",
-        caption=f"Over {trade_off.describe()}. Filled marks are on the Pareto front, which the line joins: "
-        "no other configuration is better in both. The ring is the study's best.",
-        chart=scales.layer(*layers),
-        tables={"points": rows, "seeds": seeds, "front": joined, "ideal": [{"figure": ideal}]},
-    )
-
-
-def _choose_steps(trade_off: TradeOff) -> Literal["step-before", "step-after"]:
-    """How a front continues from a point: up to the next worse amount its figure stays attainable."""
-    return "step-before" if trade_off.quantity == "tokens_per_second" else "step-after"
-
-
-def _draw_strips(
-    trade_off: TradeOff,
-    rows: list[Row],
-    seeds: list[Row],
-    objective: Objective,
-    ideal: float | None,
-    scales: FamilyScales,
-) -> StudyChart:
-    bests: dict[str, float] = {}
-    for row in rows:  # the leaderboard's order, so the first of a family is its best
-        bests.setdefault(row["family"], row["figure"])
-    figures = [row["figure"] for row in [*rows, *seeds]]
-    scale, ticks = choose_scale([*figures, *([ideal] if ideal else [])])
-    x = alt.X("figure:Q", scale=scale, title=name_value(objective)).axis(
-        format=figure_format(objective), values=ticks
-    )
-    y = alt.Y("family:N", sort=list(bests), title=None).axis(domain=False, ticks=False, grid=True)
-    dots = rows_of("seeds").mark_circle(size=SEED_SIZE, opacity=0.5).encode(x=x, y=y, color=scales.colour())
-    marks = (
-        rows_of("points")
-        .mark_point(filled=True, size=MARK_SIZE, opacity=0.85)
-        .encode(
-            x=x,
-            y=y,
-            color=scales.colour(),
-            shape=scales.shape(),
-            tooltip=_list_tooltips(trade_off, objective),
-        )
-    )
-    layers = [
-        *draw_ideal(ideal, x),
-        *(scales.filter(own) for own in (dots, marks, _draw_ring("points", x, y))),
-    ]
-    return StudyChart(
-        name=f"validation_by_{trade_off.quantity}",
-        title=f"At equal {trade_off.unit}",
-        caption=f"All have {trade_off.describe()}: a strip for each family, the best family first. Marks are "
-        "means over seeds, dots single seeds, the ring the study's best.",
-        chart=scales.layer(*layers),
-        tables={"points": rows, "seeds": seeds, "ideal": [{"figure": ideal}]},
-        height=STRIP_PIXELS * max(3, len(bests)),
-    )
-
-
-def _list_tooltips(trade_off: TradeOff, objective: Objective) -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("name:N", title="configuration"),
-        alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
-        alt.Tooltip("amount:Q", title=trade_off.unit, format=",.4~g"),
-        alt.Tooltip("seeds:Q"),
-    ]
-
-
-def _draw_ring(table: str, x: alt.X, y: alt.Y) -> Any:
-    """A ring around the study's best configuration."""
-    best = rows_of(table).transform_filter("datum.best")
-    ring = best.mark_point(shape="circle", size=RING_SIZE, filled=False, color=INK, strokeWidth=1.4)
-    return ring.encode(x=x, y=y)

@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import vl_convert
 from markupsafe import Markup
 
 from memtune.objective import Objective
 from memtune.reports.family_marks import COLOURS, DARK_COLOURS, FamilyMark, assign_marks
 from memtune.reports.report_page.chart_parts import make_config
-from memtune.reports.report_page.page_content import (
-    describe_page,
-)
+from memtune.reports.report_page.page_content import describe_page
+from memtune.reports.report_page.vega_bundle import load_vega
 from memtune.results.reporting.corpus_report import CorpusReport
 from memtune.results.reporting.study_report import StudyReport
 from memtune.storage.digests import hash_bytes
@@ -29,7 +27,6 @@ from memtune.storage.digests import hash_bytes
 __all__ = ["embed_json", "render_page"]
 
 FOLDER = Path(__file__).parent
-VEGA_SNIPPET = "window.vegaEmbed = vegaEmbed;"
 NON_JSON = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 """Characters that could end a script element or begin another one, as JSON writes them within a text."""
 
@@ -39,7 +36,7 @@ def render_page(report: StudyReport | CorpusReport) -> str:
     template = "study_page.html.jinja" if isinstance(report, StudyReport) else "corpus_page.html.jinja"
     content = describe_page(report)
     charts = {chart.name: chart.to_spec("container") for chart in content.charts}
-    vega, script = _load_vega(), (FOLDER / "report_page.js").read_text()
+    vega, script = load_vega(), (FOLDER / "report_page.js").read_text()
     return (
         _open_templates()
         .get_template(template)
@@ -79,14 +76,6 @@ def _drop_infinite(data: Any) -> Any:
 def digest_script(text: str) -> str:
     """The digest of a script as a Content-Security-Policy names it."""
     return base64.b64encode(bytes.fromhex(hash_bytes(text.encode()))).decode()
-
-
-@cache
-def _load_vega() -> str:
-    """The JavaScript of Vega, Vega-Lite and Vega-Embed, which vl-convert bundles in about 2 s."""
-    bundle = str(vl_convert.javascript_bundle(VEGA_SNIPPET))
-    # An HTML parser ends a script at this text wherever it stands; within a JavaScript text both are equal.
-    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 @cache

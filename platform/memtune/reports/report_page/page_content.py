@@ -27,6 +27,8 @@ class PageContent:
     """What a page shows beside the values of its report."""
 
     title: str
+    subject: str
+    """The name of the study or the corpus."""
     families: tuple[str, ...]
     sections: dict[str, ChartSection]
     """By their key."""
@@ -53,6 +55,7 @@ def describe_page(report: StudyReport | CorpusReport) -> PageContent:
 def _describe_study(report: StudyReport) -> PageContent:
     return PageContent(
         title=report.detail.summary.question or f"Study {report.detail.summary.name}",
+        subject=report.detail.summary.name,
         families=tuple(list_families(report)),
         sections={section.key: section for section in list_sections(report)},
         settings=_describe_settings(report),
@@ -66,6 +69,7 @@ def _describe_corpus(report: CorpusReport) -> PageContent:
     studies = [study for label in report.labels for study in label.studies]
     return PageContent(
         title=f"Which model is best for {report.corpus}?",
+        subject=report.corpus,
         families=tuple(sorted({family for study in studies for family in list_families(study)})),
         sections={section.key: section for section in list_corpus_sections(report)},
         settings={

@@ -126,7 +126,7 @@ def _draw_slice(
         name=f"slice_{axis.field}",
         title=axis.label,
         caption=f"{axis.field}. Hollow marks ended early, at fewer tokens than the filled ones.",
-        chart=scales.layer(*(scales.filter(layer) for layer in layers), labels),
+        chart=alt.layer(*(scales.filter(layer) for layer in layers), labels),
         tables={"trials": rows, "ticks": _list_ticks(axis)},
         height=200,
     )
@@ -223,7 +223,7 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: FamilySca
         title="Parallel coordinates",
         caption=f"Each trial is a line from its family to its figure. The best {TOP_SHARE:.0%} of the trials "
         'are strong. Trials whose model does not have a parameter pass through "absent".',
-        chart=scales.layer(scales.filter(lines), scales.filter(marks), texts),
+        chart=alt.layer(scales.filter(lines), scales.filter(marks), texts),
         tables={"trials": rows, "ticks": ticks},
         height=AXIS_PIXELS * len(axes),
         is_wide=True,

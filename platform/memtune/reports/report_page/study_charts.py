@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from memtune.reports.report_page.chart_parts import FamilyScales, StudyChart
 from memtune.reports.report_page.curve_charts import draw_learning_curves, draw_progress
-from memtune.reports.report_page.leaderboard_charts import draw_seeds, draw_trade_offs
+from memtune.reports.report_page.leaderboard_charts import draw_seeds
 from memtune.reports.report_page.parameter_charts import (
     draw_importance,
     draw_parallel_coordinates,
     draw_slices,
 )
+from memtune.reports.report_page.trade_off_charts import draw_hypervolume, draw_trade_offs
 from memtune.results.reporting.corpus_report import CorpusReport
 from memtune.results.reporting.study_report import StudyReport
 
@@ -43,7 +44,7 @@ def list_sections(report: StudyReport) -> list[ChartSection]:
         (
             "trade-offs",
             "At what size and cost",
-            list(draw_trade_offs(leaderboard, objective, ideal, best, scales)),
+            [*draw_trade_offs(leaderboard, objective, ideal, best, scales), draw_hypervolume(detail)],
         ),
         ("curves", "Learning curves", [draw_learning_curves(detail, ideal, scales)]),
         ("progress", "Best so far", list(draw_progress(detail, ideal, scales))),

@@ -9,7 +9,7 @@ from memtune.objective import Objective, compute_figure
 from memtune.results.descriptions.study_description import describe_model
 from memtune.results.insight.pareto import find_front
 from memtune.results.selection import Contender, RankedConfiguration, Ranking
-from memtune.search import Outcome, compute_coordinate
+from memtune.search import SIZE_UNITS, Outcome, compute_coordinate
 from memtune.studies.study_terms import Prices
 from memtune.training import TrialConfig, TrialSizes, compute_sizes
 from memtune.trial_state import TrialState
@@ -26,17 +26,16 @@ __all__ = [
     "compare_quantities",
     "join_leaderboards",
     "make_leaderboard",
+    "make_trade_off",
 ]
 
 EQUAL_RATIO, EQUAL_SIZES_RATIO = 1.05, 1.1
 """Budgets and sizes whose largest is at most this multiple of the smallest are equal: a size that is solved
 for a width misses its target by some per cent, because the width is an integer."""
 TRADE_OFFS: Mapping[str, str] = {
-    "parameters": "parameters",
-    "state": "numbers of state",
+    **{str(size): unit for size, unit in SIZE_UNITS.items()},
     "cpu_hours": "core hours per seed",
     "gpu_hours": "GPU hours per seed",
-    "tokens_per_second": "tokens per second and core",
 }
 """The quantities that are compared with the figure, and their units."""
 
@@ -90,10 +89,10 @@ class LeaderboardEntry(Value):
     def measure(self, quantity: str) -> float | None:
         """The amount of a quantity of TRADE_OFFS; None where it is not known, or nothing."""
         seeds = len(self.seeds)
-        if quantity in ("parameters", "state"):
-            return (getattr(self.sizes, quantity) or None) if self.sizes else None
         if quantity == "tokens_per_second":
             return self.tokens * seeds / (3600 * self.cpu_hours) if self.cpu_hours else None
+        if quantity in SIZE_UNITS:
+            return (getattr(self.sizes, quantity) or None) if self.sizes else None
         return getattr(self, quantity) / seeds or None
 
 
@@ -304,26 +303,29 @@ class _EntryMaker:
 
 def compare_quantities(entries: Sequence[LeaderboardEntry]) -> Iterator[TradeOff]:
     """The quantities that two configurations have."""
-    for quantity, unit in TRADE_OFFS.items():
-        amounts = {entry.number: entry.measure(quantity) for entry in entries}
+    for quantity in TRADE_OFFS:
         # A model that counts has read the whole text: its amounts are of another budget.
         measured = [
-            (entry, amount) for entry in entries if not entry.is_counted and (amount := amounts[entry.number])
+            (entry.number, entry.estimate.cost, amount)
+            for entry in entries
+            if not entry.is_counted and (amount := entry.measure(quantity))
         ]
-        if len(measured) < 2:
-            continue
-        lowest, highest = (choose(amount for _, amount in measured) for choose in (min, max))
-        coordinates = [
-            (entry.estimate.cost, _find_coordinate(quantity, amount)) for entry, amount in measured
-        ]
-        yield TradeOff(
-            quantity=quantity,
-            unit=unit,
-            is_equal=highest <= EQUAL_SIZES_RATIO * lowest,
-            lowest=lowest,
-            highest=highest,
-            front=tuple(measured[place][0].number for place in find_front(coordinates)),
-        )
+        if len(measured) >= 2:
+            yield make_trade_off(quantity, measured)
+
+
+def make_trade_off(quantity: str, measured: Sequence[tuple[int, float, float]]) -> TradeOff:
+    """The trade-off of a quantity of TRADE_OFFS over (number, cost, amount) of each configuration."""
+    amounts = [amount for _, _, amount in measured]
+    coordinates = [(cost, _find_coordinate(quantity, amount)) for _, cost, amount in measured]
+    return TradeOff(
+        quantity=quantity,
+        unit=TRADE_OFFS[quantity],
+        is_equal=max(amounts) <= EQUAL_SIZES_RATIO * min(amounts),
+        lowest=min(amounts),
+        highest=max(amounts),
+        front=tuple(measured[place][0] for place in find_front(coordinates)),
+    )
 
 
 def _find_coordinate(quantity: str, amount: float) -> float:

@@ -1,0 +1,326 @@
+"""Charts of a figure against what a model takes: size, state, computation, memory and time."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import altair as alt
+
+from memtune.objective import Objective
+from memtune.reports.report_page.chart_parts import (
+    MARK_SIZE,
+    MAX_DRAWN_FACTOR,
+    MUTED,
+    SEED_SIZE,
+    FamilyScales,
+    Row,
+    StudyChart,
+    choose_labels,
+    choose_scale,
+    divide,
+    draw_ideal,
+    draw_ring,
+    figure_format,
+    is_drawable,
+    name_value,
+    rows_of,
+)
+from memtune.reports.report_page.leaderboard_charts import choose_ideal, select_drawn
+from memtune.reports.study_tables import describe_reference
+from memtune.results.reporting.study_leaderboard import (
+    LeaderboardEntry,
+    StudyLeaderboard,
+    TradeOff,
+    make_trade_off,
+)
+from memtune.results.study_detail import StudyDetail
+from memtune.search import SIZE_UNITS
+from memtune.tracking import LeaderboardRow
+from memtune.trial_state import TrialState
+
+__all__ = ["draw_hypervolume", "draw_trade_offs", "draw_trials"]
+
+STRIP_PIXELS = 24
+OTHER_SIZE, OTHER_OPACITY = 30, 0.55
+"""Marks of trials that do not compare: smaller and paler than those of configurations."""
+
+
+@dataclass(frozen=True)
+class _Points:
+    """What a chart draws; every row has `name`, `family`, `amount` and `figure`."""
+
+    rows: list[Row]
+    """Configurations of full length, the best first, with `seeds`, `best` and `front`."""
+    seeds: list[Row]
+    ideal: float | None
+    others: list[Row] = field(default_factory=list)
+    """Trials of another number of tokens."""
+    counted: list[Row] = field(default_factory=list)
+    """The best model of each family that learns by counting, which has no amount."""
+
+    @property
+    def figures(self) -> list[float]:
+        """All figures; an axis leaves out those that are far above the best."""
+        rows = [*self.rows, *self.seeds, *self.others, *self.counted]
+        return [*(row["figure"] for row in rows), *([self.ideal] if self.ideal else [])]
+
+    @property
+    def tables(self) -> dict[str, list[Row]]:
+        """The data of the chart by name."""
+        front = sorted((row for row in self.rows if row["front"]), key=lambda row: row["amount"])
+        return {
+            "points": self.rows,
+            "seeds": self.seeds,
+            "others": self.others,
+            "counted": self.counted,
+            "front": front,
+            "ideal": [{"figure": self.ideal}],
+        }
+
+
+def draw_trade_offs(
+    leaderboard: StudyLeaderboard, objective: Objective, ideal: float | None, best: int, scales: FamilyScales
+) -> Iterator[StudyChart]:
+    """The figure against each quantity; strips by family where all configurations have the same amount."""
+    for trade_off in leaderboard.trade_offs:
+        trained = [entry for entry in leaderboard.entries if not entry.is_counted]
+        near = select_drawn(trained, objective)
+        measured = [(entry, amount) for entry in near if (amount := entry.measure(trade_off.quantity))]
+        if len(measured) < 2:
+            continue
+        rows = [_describe_entry(entry, amount, trade_off, best) for entry, amount in measured]
+        seeds = [
+            {"name": entry.name, "family": entry.family, "amount": amount, "figure": seed.figure}
+            for entry, amount in measured
+            for seed in entry.seeds
+            # The mark of a configuration with one seed is that seed.
+            if is_drawable(seed.figure) and len(entry.seeds) > 1
+        ]
+        chart = _draw(trade_off, _Points(rows, seeds, choose_ideal(ideal, near)), objective, scales)
+        missing = len(near) - len(measured)
+        none = f" {missing} configurations without {trade_off.unit} are left out." if missing else ""
+        yield replace(chart, caption=f"{chart.caption}{none}")
+
+
+def _describe_entry(entry: LeaderboardEntry, amount: float, trade_off: TradeOff, best: int) -> Row:
+    return {
+        "name": entry.name,
+        "family": entry.family,
+        "amount": amount,
+        "figure": entry.figure,
+        "seeds": len(entry.seeds),
+        "best": entry.number == best,
+        "front": entry.number in trade_off.front,
+    }
+
+
+def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyChart | None:
+    """All validated trials of one label of a corpus by parameters, as `memtune compare` ranks them.
+
+    Configurations of full length are marks; trials of another number of tokens are small and pale. None
+    without a trained model.
+    """
+    trained = [row for row in rows if row.parameter_count and is_drawable(row.ranked_figure)]
+    if not trained:
+        return None
+    objective = trained[0].objective
+    full = [row for row in trained if row.estimate is not None]
+    trade_off = make_trade_off(
+        "parameters",
+        [
+            (number, row.estimate.cost if row.estimate else row.cost, row.parameter_count or 0)
+            for number, row in enumerate(full or trained)
+        ],
+    )
+    repeated = {row.configuration for row in full if row.estimate and row.estimate.seeds > 1}
+    seeds = [row for row in trained if row.configuration in repeated and row.state is TrialState.COMPLETE]
+    known = {row.run_id for row in [*full, *seeds]}
+    points = _Points(
+        [_describe_full(row, number in trade_off.front) for number, row in enumerate(full)],
+        [_describe_row(row, row.figure) for row in seeds],
+        ideal,
+        [_describe_row(row, row.ranked_figure) for row in trained if row.run_id not in known],
+        list(_describe_counted(rows)),
+    )
+    chart = _draw(trade_off, points, objective, FamilyScales(row.family for row in rows))
+    text = chart.caption if full else f"Over {trade_off.describe()}."
+    if points.others:
+        text += " Small pale marks have another number of tokens and do not compare."
+    if points.counted:
+        text += " Lines with names are models that count: they have no parameters."
+    if ideal:
+        text += " The dashed grey line is the ideal."
+    return replace(chart, caption=text)
+
+
+def _describe_row(row: LeaderboardRow, figure: float | None) -> Row:
+    return {
+        "name": f"{row.study}: {row.name}",
+        "family": row.family,
+        "amount": row.parameter_count,
+        "figure": figure,
+    }
+
+
+def _describe_full(row: LeaderboardRow, is_on_front: bool) -> Row:
+    return {
+        **_describe_row(row, row.ranked_figure),
+        "seeds": row.estimate.seeds if row.estimate else 1,
+        "best": row.place == 1,
+        "front": is_on_front,
+    }
+
+
+def _describe_counted(rows: Sequence[LeaderboardRow]) -> Iterator[Row]:
+    """The best trial of each family whose models have no parameters."""
+    counted = [row for row in rows if not row.parameter_count and is_drawable(row.ranked_figure)]
+    for family in dict.fromkeys(row.family for row in counted):
+        best = min((row for row in counted if row.family == family), key=lambda row: row.cost)
+        yield {
+            **_describe_row(best, best.ranked_figure),
+            "label": f"{family} {best.ranked_figure:.4g}",
+        }
+
+
+def _draw(trade_off: TradeOff, points: _Points, objective: Objective, scales: FamilyScales) -> StudyChart:
+    draw = _draw_strips if trade_off.is_equal else _draw_points
+    return draw(trade_off, points, objective, scales)
+
+
+def _scale_figures(points: _Points, objective: Objective) -> tuple[alt.Scale, list[float]]:
+    figures = points.figures
+    if objective == "perplexity":
+        figures = [figure for figure in figures if figure <= MAX_DRAWN_FACTOR * min(figures)]
+    return choose_scale(figures)
+
+
+def _draw_points(
+    trade_off: TradeOff, points: _Points, objective: Objective, scales: FamilyScales
+) -> StudyChart:
+    horizontal, ticks = choose_scale(row["amount"] for row in [*points.rows, *points.others])
+    vertical, figure_ticks = _scale_figures(points, objective)
+    x = alt.X("amount:Q", scale=horizontal, title=trade_off.unit)
+    x = x.axis(labelExpr=choose_labels(trade_off.quantity), values=ticks, grid=False)
+    y = alt.Y("figure:Q", scale=vertical, title=name_value(objective)).axis(
+        format=figure_format(objective), values=figure_ticks
+    )
+    front = (
+        rows_of("front")
+        .mark_line(interpolate=_choose_steps(trade_off), color=MUTED, strokeWidth=1.2)
+        .encode(x=x, y=y)
+    )
+    encoded = _encode_marks(x, y, trade_off, objective, scales)
+    hollow = rows_of("points").transform_filter("!datum.front").mark_point(size=MARK_SIZE, filled=False)
+    marked = rows_of("points").transform_filter("datum.front")
+    marked = marked.mark_point(size=MARK_SIZE, filled=True, opacity=1)
+    layers = [
+        *draw_ideal(points.ideal, y),
+        front,
+        *_draw_background(points, encoded, scales),
+        *_draw_counted(points, y, scales, x=alt.value("width"), align="right", dx=-4, dy=-6),
+        *(scales.filter(own) for own in (hollow.encode(**encoded), marked.encode(**encoded))),
+        scales.filter(draw_ring("points", x, y)),
+    ]
+    return StudyChart(
+        name=f"validation_by_{trade_off.quantity}",
+        title=f"Against {trade_off.unit}",
+        caption=f"Over {trade_off.describe()}. Filled marks are on the Pareto front, which the line joins: "
+        "no other configuration is better in both. The ring is the best configuration.",
+        chart=alt.layer(*layers),
+        tables=points.tables,
+    )
+
+
+def _draw_strips(
+    trade_off: TradeOff, points: _Points, objective: Objective, scales: FamilyScales
+) -> StudyChart:
+    # The leaderboard's order, so the first of a family is its best.
+    families = list(dict.fromkeys(row["family"] for row in [*points.rows, *points.others]))
+    scale, ticks = _scale_figures(points, objective)
+    x = alt.X("figure:Q", scale=scale, title=name_value(objective)).axis(
+        format=figure_format(objective), values=ticks
+    )
+    y = alt.Y("family:N", sort=families, title=None).axis(domain=False, ticks=False, grid=True)
+    encoded = _encode_marks(x, y, trade_off, objective, scales)
+    marks = rows_of("points").mark_point(filled=True, size=MARK_SIZE, opacity=0.85, clip=True)
+    layers = [
+        *draw_ideal(points.ideal, x),
+        *_draw_background(points, encoded, scales),
+        *_draw_counted(points, x, scales, y=alt.value(0), align="center", dx=0, dy=-8),
+        *(scales.filter(own) for own in (marks.encode(**encoded), draw_ring("points", x, y))),
+    ]
+    return StudyChart(
+        name=f"validation_by_{trade_off.quantity}",
+        title=f"At equal {trade_off.unit}",
+        caption=f"All have {trade_off.describe()}: a strip for each family, the best family first. Marks are "
+        "means over seeds, dots single seeds, the ring the best configuration.",
+        chart=alt.layer(*layers),
+        tables=points.tables,
+        height=STRIP_PIXELS * max(3, len(families)),
+    )
+
+
+def _draw_background(points: _Points, encoded: dict[str, Any], scales: FamilyScales) -> Iterator[alt.Chart]:
+    """Seeds as dots, and trials that do not compare as small marks."""
+    dots = rows_of("seeds").mark_circle(size=SEED_SIZE, opacity=0.5, clip=True)
+    yield scales.filter(dots.encode(x=encoded["x"], y=encoded["y"], color=scales.colour()))
+    if points.others:
+        others = rows_of("others").mark_point(size=OTHER_SIZE, filled=False, opacity=OTHER_OPACITY, clip=True)
+        yield scales.filter(others.encode(**encoded))
+
+
+def _draw_counted(
+    points: _Points,
+    along: alt.X | alt.Y,
+    scales: FamilyScales,
+    align: Literal["center", "right"],
+    dx: int,
+    dy: int,
+    **place: Any,
+) -> Iterator[alt.Chart]:
+    """Models that count as lines at their figure, which `along` encodes, with their names at `place`."""
+    if not points.counted:
+        return
+    lines = rows_of("counted").mark_rule(strokeWidth=1.4, clip=True)
+    yield scales.filter(lines.encode(along, color=scales.colour(), strokeDash=scales.dash()))
+    names = rows_of("counted").mark_text(align=align, dx=dx, dy=dy, color=MUTED)
+    yield scales.filter(names.encode(along, text="label:N", **place))
+
+
+def _encode_marks(
+    x: alt.X, y: alt.Y, trade_off: TradeOff, objective: Objective, scales: FamilyScales
+) -> dict[str, Any]:
+    tooltip = [
+        alt.Tooltip("name:N", title="configuration"),
+        alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
+        alt.Tooltip("amount:Q", title=trade_off.unit, format=",.4~g"),
+        alt.Tooltip("seeds:Q"),
+    ]
+    return {"x": x, "y": y, "color": scales.colour(), "shape": scales.shape(), "tooltip": tooltip}
+
+
+def _choose_steps(trade_off: TradeOff) -> Literal["step-before", "step-after"]:
+    """How a front continues from a point: up to the next worse amount its figure stays attainable."""
+    return "step-before" if trade_off.quantity == "tokens_per_second" else "step-after"
+
+
+def draw_hypervolume(detail: StudyDetail) -> StudyChart | None:
+    """The hypervolume against the tokens of all trials; None before it is above 0."""
+    front = detail.front
+    if front is None or not front.hypervolume or not front.hypervolume[-1].volume:
+        return None
+    rows: list[Row] = [{"tokens": point.tokens, "volume": point.volume} for point in front.hypervolume]
+    end = rows[-1]["tokens"]
+    x = alt.X("tokens:Q", scale=alt.Scale(domain=[0, end * 1.03], nice=False), title="tokens of all trials")
+    x = x.axis(labelExpr=choose_labels("tokens"), values=divide(0, end), grid=False)
+    y = alt.Y("volume:Q", title="hypervolume (higher is better)").axis(tickCount=5)
+    names = (detail.summary.objective if name == "value" else SIZE_UNITS[name] for name in front.objectives)
+    line = rows_of("volumes").mark_line(interpolate="step-after", color=MUTED)
+    return StudyChart(
+        name="hypervolume",
+        title="Hypervolume",
+        caption=f"What the Pareto front of {' and '.join(names)} dominates, measured from "
+        f"{describe_reference(detail)}, after each trial of full length.",
+        chart=line.encode(x=x, y=y, tooltip=[alt.Tooltip("tokens:Q", format=","), "volume:Q"]),
+        tables={"volumes": rows},
+    )

@@ -1,0 +1,135 @@
+"""Charts as files: the figure of a corpus's trials, the formats, and the script of pages."""
+
+import math
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from memtune.errors import StorageError
+from memtune.estimate import Estimate
+from memtune.reports.report_page import vega_bundle
+from memtune.reports.report_page.chart_files import draw_svg, write_figure
+from memtune.reports.report_page.chart_parts import StudyChart
+from memtune.reports.report_page.trade_off_charts import draw_trials
+from memtune.tracking import LeaderboardRow
+from memtune.trial_state import StopReason, TrialEnd, TrialState
+
+SIGNATURES = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<svg"}
+
+
+def make_row(
+    figure: float, family: str = "lstmn", parameters: int = 70_000, *, place: int | None = None
+) -> LeaderboardRow:
+    """A trial; one with a place is of full length, another one was stopped."""
+    return LeaderboardRow(
+        name=f"{family} #{figure}",
+        family=family,
+        study="s",
+        trial="t",
+        run_id=f"{family}-{figure}",
+        state=TrialState.STOPPED if place is None else TrialState.COMPLETE,
+        end=TrialEnd(reason=StopReason.BUDGET),
+        protocol="sentence",
+        corpus_digest="d",
+        parameters={"model.family": family},
+        parameter_count=parameters,
+        tokens=1000,
+        objective="perplexity",
+        figure=figure,
+        configuration=f"{family}-{figure}",
+        place=place,
+        estimate=None if place is None else Estimate(cost=math.log(figure)),
+    )
+
+
+def draw(*rows: LeaderboardRow, ideal: float | None = None) -> StudyChart:
+    chart = draw_trials(rows, ideal)
+    assert chart is not None
+    return chart
+
+
+def test_the_best_has_a_ring_and_what_no_other_beats_is_on_the_front() -> None:
+    chart = draw(
+        make_row(50.0, place=1, parameters=900_000),
+        make_row(60.0, "rnn", 90_000, place=2),
+        make_row(70.0, "rnn", 200_000, place=3),
+    )
+    assert {round(row["figure"]) for row in chart.tables["points"] if row["best"]} == {50}
+    assert {round(row["figure"]) for row in chart.tables["front"]} == {50, 60}
+
+
+def test_a_trial_of_another_number_of_tokens_is_marked_apart() -> None:
+    chart = draw(make_row(50.0, place=1), make_row(40.0, "rnn", 140_000))
+    assert [row["figure"] for row in chart.tables["points"]] == [pytest.approx(50.0)]
+    assert [row["figure"] for row in chart.tables["others"]] == [40.0]
+    assert "another number of tokens" in chart.caption
+
+
+def test_families_of_equal_size_are_strips_and_others_are_not() -> None:
+    equal = draw(make_row(50.0, place=1), make_row(60.0, "lstm", 71_000, place=2))
+    assert equal.title == "At equal parameters"
+    assert [text for text in read_texts(draw_svg(equal, "ptb")) if text in ("lstm", "lstmn")][:2] == [
+        "lstmn",
+        "lstm",
+    ]
+    unequal = draw(make_row(50.0, place=1), make_row(60.0, "lstm", 140_000, place=2))
+    assert unequal.title == "Against parameters"
+
+
+def test_a_model_that_counts_is_a_line_with_its_name() -> None:
+    counted = make_row(55.0, "kneser_ney", place=2).model_copy(update={"parameter_count": None})
+    picture = draw_svg(draw(make_row(50.0, place=1), counted), "ptb")
+    assert "kneser_ney 55" in read_texts(picture)
+
+
+def test_a_file_names_its_subject_and_explains_its_signs() -> None:
+    texts = read_texts(draw_svg(draw(make_row(50.0, place=1), make_row(60.0, "rnn", 9_000, place=2)), "ptb"))
+    assert "ptb: against parameters" in texts
+    assert any("Pareto front" in text for text in texts)
+    assert {"lstmn", "rnn"} <= set(texts)
+
+
+def read_texts(picture: str) -> list[str]:
+    elements = ET.fromstring(picture).iter()
+    return [" ".join(element.itertext()) for element in elements if element.tag.endswith("text")]
+
+
+def test_without_a_trained_model_there_is_no_figure() -> None:
+    assert draw_trials([], None) is None
+    assert draw_trials([make_row(math.inf)], None) is None
+
+
+@pytest.mark.parametrize("suffix", SIGNATURES)
+def test_the_suffix_chooses_the_format(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / "new" / f"ptb{suffix}"
+    write_figure(draw(make_row(50.0, place=1)), "ptb", path)
+    assert path.read_bytes().startswith(SIGNATURES[suffix])
+
+
+def test_a_figure_that_cannot_be_written_is_named() -> None:
+    with pytest.raises(StorageError, match=r"/proc/nothing/ptb.svg cannot be written"):
+        write_figure(draw(make_row(50.0, place=1)), "ptb", Path("/proc/nothing/ptb.svg"))
+
+
+def test_the_script_of_pages_is_bundled_once_per_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path))
+    bundled = iter(["a </script> b"])
+    monkeypatch.setattr("vl_convert.javascript_bundle", lambda _: next(bundled))
+    load = vega_bundle.load_vega.__wrapped__
+    assert load() == load() == "a <\\/script> b"
+
+
+def test_a_script_that_others_may_have_written_is_bundled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path))
+    bundled = iter(["first", "second"])
+    monkeypatch.setattr("vl_convert.javascript_bundle", lambda _: next(bundled))
+    load = vega_bundle.load_vega.__wrapped__
+    load()
+    (file,) = tmp_path.rglob("*.js")
+    file.chmod(0o666)
+    assert load() == "second"
