@@ -1,4 +1,4 @@
-"""Hostile search spaces, studies and checkpoints.
+"""Hostile search spaces, studies, checkpoints and packages of registered models.
 
     python -m tests.fuzz.training --inputs 100000
 
@@ -26,12 +26,31 @@ from hypothesis import strategies as st
 from memtune.corpora import Corpus
 from memtune.errors import MemtuneError
 from memtune.spaces import RandomChooser, SizeKind, Space, override_space, read_space
+from memtune.storage.digests import hash_file
 from memtune.studies.study import check_spaces, load_study, make_trial_config
-from memtune.training import GradientTrainer, TrialConfig, load_best_model, read_checkpoint
+from memtune.tracking.registry.model_package import (
+    CARD_FILE,
+    check_package,
+    read_sources,
+    read_text_rules,
+    read_vocabulary,
+    write_package,
+)
+from memtune.tracking.registry.pyfunc_flavor import describe_package
+from memtune.tracking.registry.text_rules import TextRules
+from memtune.training import (
+    GradientTrainer,
+    TrialConfig,
+    load_best_model,
+    load_model,
+    read_checkpoint,
+    save_model,
+)
 from memtune.training.checkpoint import RECORD_FILE, read_record
 from memtune.values import digest
 from tests.fuzz.time_limit import limit_time
 from tests.golden.tiny_corpus import make_tiny_corpus
+from tests.unit.tracking.registered_models import make_result
 from tests.unit.training.conftest import make_small_trial
 
 __all__ = ["TARGETS", "run_inputs"]
@@ -89,6 +108,19 @@ class Target:
         trainer.advance()
         trainer.train_for(0)
         trainer.save(folder / "original")
+        self._write_package(trainer)
+
+    def _write_package(self, trainer: GradientTrainer) -> None:
+        save_model(trainer.model, self.folder / "model")
+        write_package(
+            self.folder / "model",
+            self.corpus.vocabulary.tokens,
+            TextRules(),
+            make_result(5.0),
+            "0.1.0",
+            self.folder / "package",
+            lambda path: describe_package("run").save(str(path)),
+        )
 
     def read_space(self, text: str) -> None:
         """Read a space and use everything of it: values, sizes, and samples as trials of a study's budget."""
@@ -109,16 +141,32 @@ class Target:
 
     def read_checkpoint(self, alterations: list[tuple[int, str, int, Any, bool]]) -> None:
         """Read an altered checkpoint in every way, and resume from it."""
+        folder = self._copy_altered("original", alterations, _seal)
+        readers = (read_record, read_checkpoint, load_best_model, self._restore)
+        _try_each([partial(reader, folder) for reader in readers])
+
+    def read_package(self, alterations: list[tuple[int, str, int, Any, bool]]) -> None:
+        """Read an altered package of a registered model as a download of it is read, and load the model."""
+        folder = self._copy_altered("package", alterations, _seal_package)
+        check_package(folder)
+        read_vocabulary(folder), read_text_rules(folder), read_sources(folder)
+        load_model(folder)
+
+    def _copy_altered(
+        self,
+        original: str,
+        alterations: list[tuple[int, str, int, Any, bool]],
+        seal: Callable[[Path], None],
+    ) -> Path:
         folder = self.folder / "altered"
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(self.folder / "original", folder)
+        shutil.copytree(self.folder / original, folder)
         for file, kind, number, value, is_sealed in alterations:
             _alter(sorted(folder.iterdir())[file % len(sorted(folder.iterdir()))], kind, number, value)
             if is_sealed:
                 with suppress(OSError, ValueError, KeyError, TypeError, RecursionError, AttributeError):
-                    _seal(folder)
-        readers = (read_record, read_checkpoint, load_best_model, self._restore)
-        _try_each([partial(reader, folder) for reader in readers])
+                    seal(folder)
+        return folder
 
     def _restore(self, folder: Path) -> GradientTrainer:
         return GradientTrainer.restore(folder, self.corpus)
@@ -130,7 +178,7 @@ ALTERATION_KINDS = [
 ]
 ALTERATIONS = st.lists(
     st.tuples(
-        st.integers(0, 3),
+        st.integers(0, 5),
         st.sampled_from(ALTERATION_KINDS),
         st.integers(0, 10**6),
         JSON_VALUES,
@@ -143,6 +191,7 @@ TARGETS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Target, Any], None]]]
     "spaces": (SPACES, Target.read_space),
     "studies": (STUDIES, Target.read_study),
     "checkpoints": (ALTERATIONS, Target.read_checkpoint),
+    "packages": (ALTERATIONS, Target.read_package),
 }
 
 
@@ -170,7 +219,7 @@ def _measure_size(sampled: Any, kind: SizeKind) -> int:
 def _alter(path: Path, kind: str, number: int, value: Any) -> None:
     content = path.read_bytes() if _is_small(path) else b"{}"
     if kind == "value":
-        if path.name == RECORD_FILE:
+        if path.suffix == ".json":
             _replace_value(path, content, number, value)
         return
     shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -198,7 +247,7 @@ def _alter(path: Path, kind: str, number: int, value: Any) -> None:
 
 
 def _replace_value(path: Path, content: bytes, number: int, value: Any) -> None:
-    """Replace one value of the record, chosen by number; its digests no longer agree."""
+    """Replace one value of a document, chosen by number; the digests no longer agree."""
     with suppress(ValueError, RecursionError):
         document = json.loads(content)
         places = list(_iterate_places(document))
@@ -234,6 +283,18 @@ def _seal(folder: Path) -> None:
     path.write_text(json.dumps(sealed))
 
 
+def _seal_package(folder: Path) -> None:
+    """Make the digests of an altered package agree with its files again."""
+    path = folder / CARD_FILE
+    if not _is_small(path):
+        return
+    card = json.loads(path.read_bytes())
+    for name in card["files"]:
+        if _is_small(folder / name):
+            card["files"][name] = hash_file(folder / name)
+    path.write_text(json.dumps(card))
+
+
 def run_inputs(target: str, inputs: int, seed: int, folder: Path) -> tuple[int, int]:
     """(inputs, accepted inputs) of a target under a fixed seed.
 
@@ -264,7 +325,7 @@ def run_inputs(target: str, inputs: int, seed: int, folder: Path) -> tuple[int, 
 
 def main() -> None:
     """Run inputs of every target, or of those named."""
-    parser = argparse.ArgumentParser(description="Hostile search spaces, studies and checkpoints")
+    parser = argparse.ArgumentParser(description="Hostile spaces, studies, checkpoints and packages")
     parser.add_argument("targets", nargs="*", default=list(TARGETS), help=f"default: {' '.join(TARGETS)}")
     parser.add_argument("--inputs", type=int, default=1000, help="for each target")
     parser.add_argument("--seed", type=int, default=0)

@@ -18,6 +18,7 @@ from memtune.tracking import (
     list_champions,
     load_registered,
 )
+from memtune.tracking.registry.model_package import check_package, read_vocabulary
 from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from memtune.training import load_model
 from tests.unit.tracking.registered_models import (
@@ -255,3 +256,18 @@ def test_a_version_of_another_program_does_not_affect_versions_of_memtune(
     assert register(4.9).champion.version == 3
     with pytest.raises(TrackingError, match="not registered by memtune"):
         load_registered(tracking_uri, "models:/ptb/2", tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[", "[]", '{"tokens": 5}', '{"tokens": [["the"]]}', "[" * 100_000])
+def test_a_vocabulary_of_another_form_is_refused(tmp_path, content):
+    (tmp_path / "vocabulary.json").write_text(content)
+    with pytest.raises(TrackingError, match="is not a vocabulary"):
+        read_vocabulary(tmp_path)
+
+
+def test_weights_without_a_header_are_refused_without_reading_them(register, tracking_uri, client):
+    path = find_package(client, tracking_uri, register(5.0).champion) / "model.safetensors"
+    with path.open("wb") as file:
+        file.truncate(2**42)  # a sparse file: hashing it would take hours
+    with pytest.raises(TrackingError, match=r"model\.safetensors was altered"):
+        check_package(path.parent)

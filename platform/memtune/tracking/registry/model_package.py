@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError, field_validator
+from safetensors import SafetensorError, safe_open
 
 from memtune.errors import TrackingError
 from memtune.estimate import Estimate
@@ -159,9 +160,21 @@ def check_files(folder: Path) -> ModelCard:
     for name, expected in card.files.items():
         path = folder / name
         _require_regular_file(path, None if name == WEIGHTS_FILE else MAX_TEXT_BYTES)
-        if hash_file(path) != expected:
+        if (name == WEIGHTS_FILE and not _is_whole(path)) or hash_file(path) != expected:
             raise TrackingError(f"{path} was altered since it was registered; register the model again")
     return card
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the header of a file of weights describes exactly the bytes that follow.
+
+    It reads only the header: hashing a file of zeros of any size could take hours.
+    """
+    try:
+        with safe_open(path, "numpy"):
+            return True
+    except (SafetensorError, OSError, MemoryError):  # MemoryError: too large to map
+        return False
 
 
 def read_card(folder: Path) -> ModelCard:
@@ -201,9 +214,19 @@ def _require_regular_file(path: Path, max_bytes: int | None) -> None:
         )
 
 
+class VocabularyDocument(Value):
+    """The content of vocabulary.json."""
+
+    tokens: tuple[str, ...]
+
+
 def read_vocabulary(folder: Path) -> tuple[str, ...]:
-    """The tokens of a package by id."""
-    return tuple(json.loads((folder / VOCABULARY_FILE).read_bytes())["tokens"])
+    """The tokens of a package by id. Raises TrackingError for another content."""
+    path = folder / VOCABULARY_FILE
+    try:
+        return VocabularyDocument.model_validate_json(path.read_bytes()).tokens
+    except ValidationError as error:
+        raise TrackingError(f"{path} is not a vocabulary: {error.errors()[0]['msg']}") from None
 
 
 def read_text_rules(folder: Path) -> TextRules:
