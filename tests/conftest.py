@@ -4,7 +4,10 @@ Tests run in parallel, one per core: torch uses one thread in each test and in i
 """
 
 import os
+import shutil
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tables are as wide as their rows, whatever the width of the terminal that started the tests.
@@ -54,21 +57,56 @@ SENTENCES = [
 ]
 
 
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+@contextmanager
+def open_home(folder: Path) -> Iterator[Settings]:
+    """The settings of a home below `folder`, which is that of the block's environment."""
     locations = ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI")
-    for name in (*locations, "RAY_ADDRESS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("MEMTUNE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path / "cache"))
-    found = Settings.from_environment()
-    import_corpus("tiny", dict.fromkeys(("train", "valid", "test"), SENTENCES * 20), found.corpus_store)
-    return found
+    with pytest.MonkeyPatch.context() as patch:
+        for name in (*locations, "RAY_ADDRESS"):
+            patch.delenv(name, raising=False)
+        patch.setenv("MEMTUNE_HOME", str(folder / "home"))
+        patch.setenv("MEMTUNE_CACHE", str(folder / "cache"))
+        yield Settings.from_environment()
+
+
+def import_tiny_corpus(settings: Settings) -> None:
+    """The corpus "tiny": the same sentences in each split."""
+    import_corpus("tiny", dict.fromkeys(("train", "valid", "test"), SENTENCES * 20), settings.corpus_store)
+
+
+def write_study(folder: Path) -> Path:
+    """The file of the study "layers" over four trials."""
+    (folder / "space.toml").write_text(SPACE_TOML)
+    path = folder / "layers.toml"
+    path.write_text(STUDY_TOML)
+    return path
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[Settings]:
+    with open_home(tmp_path) as found:
+        import_tiny_corpus(found)
+        yield found
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with MLflow's empty tables, whose creation takes seconds."""
+    from memtune.tracking.mlflow_connection import connect, sqlite_uri
+
+    folder = tmp_path_factory.mktemp("store")
+    connect(sqlite_uri(folder))
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def prepared_store(settings: Settings, empty_store: Path) -> None:
+    """MLflow's tables exist in the home before the test."""
+    database = Path(settings.tracking_uri.removeprefix("sqlite:///"))
+    database.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(empty_store, database)
 
 
 @pytest.fixture
 def study_file(tmp_path: Path) -> Path:
-    (tmp_path / "space.toml").write_text(SPACE_TOML)
-    path = tmp_path / "layers.toml"
-    path.write_text(STUDY_TOML)
-    return path
+    return write_study(tmp_path)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from memtune.api import run_search
-from memtune.corpora import import_corpus
+from memtune.results.reporting.study_report import StudyReport, report_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
-from tests.conftest import SENTENCES, SPACE_TOML
+from tests.conftest import SPACE_TOML, import_tiny_corpus, open_home
 
 HOSTILE_QUESTION = "Is </script><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7 * 7 }} best?"
 """What a study file may contain: it must reach the page as text."""
@@ -46,16 +46,23 @@ seeds = 3
 @contextmanager
 def run_reported_study(folder: Path) -> Iterator[Settings]:
     """Run the study "families" on the corpus "tiny"; its home is that of the block's environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI"):
-            patch.delenv(name, raising=False)
-        patch.setenv("MEMTUNE_HOME", str(folder / "home"))
-        patch.setenv("MEMTUNE_CACHE", str(folder / "cache"))
-        settings = Settings.from_environment()
-        texts = dict.fromkeys(("train", "valid", "test"), SENTENCES * 20)
-        import_corpus("tiny", texts, settings.corpus_store)
+    with open_home(folder) as settings:
+        import_tiny_corpus(settings)
         (folder / "lstm.toml").write_text(SPACE_TOML)
         (folder / "rnn.toml").write_text(RNN_TOML)
         (folder / "families.toml").write_text(STUDY_TOML)
         run_search(folder / "families.toml", settings=settings, executor=InProcessExecutor())
         yield settings
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """The home of the study, trained once for a module that imports this fixture."""
+    with run_reported_study(tmp_path_factory.mktemp("report")) as settings:
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def report(home: Settings) -> StudyReport:
+    """The report of the study."""
+    return report_study("families", home)

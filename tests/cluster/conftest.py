@@ -23,6 +23,9 @@ from tests.cluster.servers import (
     make_secrets,
 )
 from tests.cluster.study_setup import StudySetup
+from tests.reported_study import home, report
+
+__all__ = ["home", "report"]
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,9 @@ import pytest
 from memtune.reports.report_page.page import render_page
 from memtune.reports.report_page.page_content import describe_page
 from memtune.results.reporting.corpus_report import report_corpus
-from memtune.results.reporting.study_report import StudyReport, report_study
+from memtune.results.reporting.study_report import StudyReport
 from memtune.settings import Settings
-from tests.reported_study import HOSTILE_QUESTION, run_reported_study
+from tests.reported_study import HOSTILE_QUESTION
 
 pytestmark = [
     pytest.mark.cluster,
@@ -40,17 +40,6 @@ PROBE = """
 </script>"""
 
 Browse = Callable[..., "tuple[str, str]"]
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    with run_reported_study(tmp_path_factory.mktemp("report")) as settings:
-        yield settings
-
-
-@pytest.fixture(scope="module")
-def report(home: Settings) -> StudyReport:
-    return report_study("families", home)
 
 
 @pytest.fixture(scope="module")

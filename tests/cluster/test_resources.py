@@ -17,10 +17,10 @@ from memtune.studies.assignment import Assignment
 from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.director import Director, Trial
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.studies.study_run import make_assignment
 from memtune.studies.study_terms import Resources
 from memtune.trial_state import TrialState
 from tests.cluster.ray_head import RayHead
-from tests.unit.studies.assignments import make_assignment
 
 pytestmark = pytest.mark.cluster
 
@@ -79,7 +79,8 @@ def test_trials_are_packed_on_gpus_by_their_memory(
     )
 
     def assign(trial: Trial) -> Assignment:
-        return make_assignment(resolved, trial, resolved.compute_gpus(trial.config, memory))
+        # This machine has no GPU: the worker of a share of one trains on a core.
+        return make_assignment(resolved, trial, memory).model_copy(update={"device": "cpu"})
 
     run = TrialRun(director, assign, Resources(), resolved.compute_average_gpus(memory), StopRequest())
     run_trials(run, tmp_path)

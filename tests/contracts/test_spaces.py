@@ -1,5 +1,6 @@
 """The contract of every file in search_spaces/; the tests find new files themselves."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def measure_size(configuration, kind: SizeKind) -> int:
     return parse(TrialConfig, configuration, "measured").measure_size(kind, WORDS)
 
 
+@cache
 def draw_samples(file: Path) -> list[TrialConfig]:
     space, chooser = load_complete_space(file), RandomChooser(0)
     drawn = [space.sample(chooser, measure_size) for _ in range(SAMPLES)]

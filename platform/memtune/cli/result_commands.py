@@ -177,7 +177,6 @@ def evaluate(
 
     Example: memtune evaluate models:/ptb@champion --split test --tune-cache
     """
-    from memtune.number_format import format_count
     from memtune.settings import Settings
     from memtune.tracking import require_registered
 
@@ -192,29 +191,45 @@ def evaluate(
         model, split, device=device, cache=cache, corpus=corpus, words=words, trust_code=trust_code
     )
     if json:
-        summary = {
-            **found.metrics.model_dump(exclude_none=True),
-            **found.text_figures,
-            "split": split,
-            "protocol": found.label,
-        }
-        with_cache = {"ideal": found.ideal_perplexity, "cache": found.cache and found.cache.model_dump()}
-        out.print_json(data={**summary, "model": found.model, **with_cache})
+        out.print_json(data=_summarise_evaluation(found, split))
         return
+    out.print(_describe_evaluation(found, split), soft_wrap=True)
+
+
+def _summarise_evaluation(found: "EvaluationResult", split: str) -> dict[str, Any]:
+    """The figures of an evaluation by name, as JSON has them."""
+    return {
+        **found.metrics.model_dump(exclude_none=True),
+        **found.text_figures,
+        "split": split,
+        "protocol": found.label,
+        "model": found.model,
+        "ideal": found.ideal_perplexity,
+        "cache": found.cache and found.cache.model_dump(),
+    }
+
+
+def _describe_evaluation(found: "EvaluationResult", split: str) -> str:
+    """The figures of an evaluation in one sentence."""
     ideal = f", ideal {found.ideal_perplexity:.4f}" if found.ideal_perplexity else ""
     used = f", {_describe_cache(found.cache)}" if found.cache else ""
+    text = f"{found.corpus} {split}" if found.corpus else split
+    return f"{found.model} on {text}: {_describe_figures(found)}, protocol {found.label}{used}{ideal}"
+
+
+def _describe_figures(found: "EvaluationResult") -> str:
+    """The accuracy of examples or questions, and the perplexity of a text."""
+    from memtune.number_format import format_count
+
     metrics = found.metrics
     tied = f" ({format_count(metrics.ties, 'tie')})" if metrics.ties else ""
-    accuracy = (
-        f"accuracy {metrics.accuracy:.4%} of {metrics.questions:,}{tied}, " if metrics.questions else ""
-    )
     if found.unit == "examples":
-        figures = f"accuracy {metrics.accuracy:.4%} of {metrics.tokens:,} examples{tied}"
-    else:
-        figures = f"{accuracy}perplexity {metrics.perplexity:.6f} over {metrics.tokens:,} tokens"
-        figures += _describe_text_figures(found)
-    text = f"{found.corpus} {split}" if found.corpus else split
-    out.print(f"{found.model} on {text}: {figures}, protocol {found.label}{used}{ideal}", soft_wrap=True)
+        return f"accuracy {metrics.accuracy:.4%} of {metrics.tokens:,} examples{tied}"
+    perplexity = f"perplexity {metrics.perplexity:.6f} over {metrics.tokens:,} tokens"
+    figures = perplexity + _describe_text_figures(found)
+    if not metrics.questions:
+        return figures
+    return f"accuracy {metrics.accuracy:.4%} of {metrics.questions:,}{tied}, {figures}"
 
 
 def _describe_text_figures(found: "EvaluationResult") -> str:

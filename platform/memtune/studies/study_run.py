@@ -33,7 +33,16 @@ from memtune.tracking import DrawFigures, Promotion, Recorder, check_tracking
 from memtune.training import TrialConfig
 from memtune.values import parse
 
-__all__ = ["Conclusion", "StudyHooks", "StudyResult", "TrialPhase", "check_study", "dry_run", "run_study"]
+__all__ = [
+    "Conclusion",
+    "StudyHooks",
+    "StudyResult",
+    "TrialPhase",
+    "check_study",
+    "dry_run",
+    "make_assignment",
+    "run_study",
+]
 
 DRY_RUN_SAMPLES = 5
 FLUSH_SECONDS = 60.0
@@ -375,17 +384,22 @@ class _StudyRun:
         resolved = self._resolved
         if self._cache and (source := self._cache.reuse(trial.config, resolved.checkpoint_root)):
             self._records.mark_reused(trial, source)
-        return Assignment(
-            number=trial.proposal.number,
-            identity=trial.proposal.identity,
-            config=trial.config,
-            sources=list_sources(trial.config.model_dump(mode="json")),
-            corpus=resolved.corpus.name,
-            corpus_digest=resolved.corpus.digest,
-            corpus_store=resolved.settings.corpus_store,
-            checkpoint_root=resolved.checkpoint_root,
-            device=resolved.select_device(trial.config),
-            threads=resolved.study.resources.cpus_per_trial,
-            gpus=resolved.compute_gpus(trial.config, self._gpu_bytes),
-            checkpoint_seconds=resolved.study.resources.checkpoint_every,
-        )
+        return make_assignment(resolved, trial, self._gpu_bytes)
+
+
+def make_assignment(resolved: ResolvedStudy, trial: Trial, gpu_bytes: int | None = None) -> Assignment:
+    """What a worker needs to run a trial; `gpu_bytes` is the memory of one GPU where trials are packed."""
+    return Assignment(
+        number=trial.proposal.number,
+        identity=trial.proposal.identity,
+        config=trial.config,
+        sources=list_sources(trial.config.model_dump(mode="json")),
+        corpus=resolved.corpus.name,
+        corpus_digest=resolved.corpus.digest,
+        corpus_store=resolved.settings.corpus_store,
+        checkpoint_root=resolved.checkpoint_root,
+        device=resolved.select_device(trial.config),
+        threads=resolved.study.resources.cpus_per_trial,
+        gpus=resolved.compute_gpus(trial.config, gpu_bytes),
+        checkpoint_seconds=resolved.study.resources.checkpoint_every,
+    )

@@ -26,6 +26,7 @@ from memtune.training import TrialConfig
 from tests.unit.plugins.user_files import write_family, write_study
 
 FAMILY = "models:/tiny@best-my_memory"
+pytestmark = pytest.mark.usefixtures("prepared_store")
 
 
 @pytest.fixture
@@ -146,7 +147,7 @@ def test_a_configuration_without_its_source_keeps_its_identity(study: Path, sett
         read.parameter_count(9)
 
 
-def make_assignment(study: Path, settings: Settings) -> str:
+def write_assignment(study: Path, settings: Settings) -> str:
     """The assignment of a trial of the user's family as the driver sends it."""
     with isolate_registries():
         resolved = resolve_study(study, load_study(study), settings)
@@ -168,7 +169,7 @@ def make_assignment(study: Path, settings: Settings) -> str:
 def test_a_worker_without_the_file_trains_from_the_assignment(
     study: Path, settings: Settings, tmp_path: Path
 ) -> None:
-    assignment = make_assignment(study, settings)
+    assignment = write_assignment(study, settings)
     (tmp_path / "my_memory.py").unlink()
     report = TrialWorker(Assignment.model_validate_json(assignment)).step()
     assert (report.error, report.worker_fault) == (None, None)
@@ -184,7 +185,7 @@ def test_an_import_that_fails_on_a_worker_is_the_workers_fault(
     write_family(tmp_path / "my_memory.py", before="import library_of_the_driver\n")
     with monkeypatch.context() as driver:
         driver.syspath_prepend(str(tmp_path / "library"))
-        assignment = make_assignment(study, settings)
+        assignment = write_assignment(study, settings)
     monkeypatch.delitem(__import__("sys").modules, "library_of_the_driver")
     report = TrialWorker(Assignment.model_validate_json(assignment)).step()
     assert report.worker_fault is not None

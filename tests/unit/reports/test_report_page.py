@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import TrialState
-from tests.reported_study import HOSTILE_QUESTION, run_reported_study
+from tests.reported_study import HOSTILE_QUESTION
 
 MAX_BYTES = 3_000_000
 VOID = {"meta", "link", "img", "br", "input", "hr", "path"}
@@ -54,17 +53,6 @@ class Page(HTMLParser):
 
     def list(self, tag: str) -> list[str]:
         return [" ".join(text.split()) for text in self.texts.get(tag, ())]
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    with run_reported_study(tmp_path_factory.mktemp("report")) as settings:
-        yield settings
-
-
-@pytest.fixture(scope="module")
-def report(home: Settings) -> StudyReport:
-    return report_study("families", home)
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +243,7 @@ def test_a_report_is_of_a_study_or_of_a_corpus(arguments: list[str]) -> None:
     assert runner.invoke(app, ["report", *arguments]).exit_code == 2
 
 
+@pytest.mark.usefixtures("prepared_store")
 def test_a_study_of_one_trial_and_one_whose_corpus_is_gone_have_a_report(
     study_file: Path, settings: Settings
 ) -> None:

@@ -1,6 +1,6 @@
 """A champion as a module with its vocabulary, and text that it writes."""
 
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,12 +11,23 @@ from memtune.errors import ConfigurationError
 from memtune.results.loaded_models import GenerationOptions, LoadedModel, generate, load
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
+from tests.conftest import import_tiny_corpus, open_home, write_study
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """A home with a study of two trials."""
+    folder = tmp_path_factory.mktemp("loaded")
+    with open_home(folder) as settings:
+        import_tiny_corpus(settings)
+        file = write_study(folder)
+        run_search(file, {"budget.trials": 2}, settings=settings, executor=InProcessExecutor())
+        yield settings
 
 
 @pytest.fixture
-def champion(study_file: Path, settings: Settings) -> LoadedModel:
-    run_search(study_file, {"budget.trials": 2}, settings=settings, executor=InProcessExecutor())
-    return load("models:/tiny@champion", settings=settings)
+def champion(home: Settings) -> LoadedModel:
+    return load("models:/tiny@champion", settings=home)
 
 
 def write(model: LoadedModel, **options: Any) -> list[str]:
@@ -30,8 +41,8 @@ def test_a_champion_has_its_module_its_vocabulary_and_its_configuration(champion
     assert not champion.module.training
 
 
-def test_a_trial_is_loaded_by_its_name(champion: LoadedModel, settings: Settings) -> None:
-    trial = load("layers#0", settings=settings)
+def test_a_trial_is_loaded_by_its_name(champion: LoadedModel, home: Settings) -> None:
+    trial = load("layers#0", settings=home)
     assert trial.vocabulary == champion.vocabulary
     assert trial.rules == champion.rules
 

@@ -1,7 +1,7 @@
 """A home is a folder that can be moved: nothing in it holds its path."""
 
 import shutil
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from mlflow.tracking._tracking_service import utils as tracking_service_utils
@@ -13,29 +13,39 @@ from memtune.results.model_evaluation import evaluate_model
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.tracking import link_corpora
+from tests.conftest import import_tiny_corpus, open_home, write_study
 
 
-@pytest.fixture
-def moved(study_file: Path, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """The settings of a home that was moved after a study of three of its four trials."""
-    run_search(study_file, {"budget.trials": 3}, settings=settings, executor=InProcessExecutor())
-    shutil.move(settings.home, tmp_path / "elsewhere" / "home")
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """The settings of a home with a study of three of its four trials, before it is moved."""
+    folder = tmp_path_factory.mktemp("moved")
+    with open_home(folder) as settings:
+        import_tiny_corpus(settings)
+        run_search(write_study(folder), {"budget.trials": 3}, settings=settings, executor=InProcessExecutor())
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def moved(original: Settings) -> Iterator[Settings]:
+    """The settings of the home at its new place."""
+    place = original.home.parent / "elsewhere" / "home"
+    shutil.move(original.home, place)
     # As in a new process: MLflow remembers the folder of each run.
     tracking_service_utils._artifact_repos_cache.clear()
-    monkeypatch.setenv("MEMTUNE_HOME", str(tmp_path / "elsewhere" / "home"))
-    return Settings.from_environment()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MEMTUNE_HOME", str(place))
+        yield Settings.from_environment()
 
 
-def test_a_moved_home_evaluates_compares_links_and_resumes(
-    moved: Settings, settings: Settings, study_file: Path
-) -> None:
+def test_a_moved_home_evaluates_compares_links_and_resumes(moved: Settings, original: Settings) -> None:
     assert compare("tiny", settings=moved).rows[0].place == 1
     assert [pages.corpus for pages in link_corpora(moved.tracking_uri)] == ["tiny"]
     assert evaluate_model("models:/tiny@champion", settings=moved).metrics.tokens
     assert evaluate_model("layers#0", settings=moved).metrics.tokens
     assert load("models:/tiny@champion", settings=moved).vocabulary
     resumed = run_search(
-        study_file,
+        original.home.parent / "layers.toml",
         {"budget.trials": 4},
         settings=moved,
         executor=InProcessExecutor(),
@@ -43,11 +53,11 @@ def test_a_moved_home_evaluates_compares_links_and_resumes(
     )
     assert len(resumed.outcomes) == 4
     assert len(compare("tiny", settings=moved).rows) == 4
-    assert not settings.home.exists()
+    assert not original.home.exists()
 
 
-def test_no_file_of_a_home_holds_the_path_of_the_home(moved: Settings, settings: Settings) -> None:
-    old = str(settings.home).encode()
+def test_no_file_of_a_home_holds_the_path_of_the_home(moved: Settings, original: Settings) -> None:
+    old = str(original.home).encode()
     holding = [
         str(path.relative_to(moved.home))
         for path in moved.home.rglob("*")

@@ -1,6 +1,7 @@
 """A study ends with a ranking over seeds, tests of its winner, and the same number in every record of it."""
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from memtune.studies.study_run import StudyResult
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import TrialConfig
 from memtune.values import flatten
+from tests.conftest import import_tiny_corpus, open_home, write_study
 from tests.presence import require
 
 RNN_TOML = """
@@ -41,18 +43,27 @@ kind = "none"
 """
 
 
-@pytest.fixture
-def repeated(study_file: Path, settings: Settings) -> StudyResult:
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    folder = tmp_path_factory.mktemp("repeated")
+    with open_home(folder) as settings:
+        import_tiny_corpus(settings)
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def repeated(home: Settings) -> StudyResult:
     """A study of two families whose best two configurations were trained under three seeds."""
-    study_file.with_name("rnn.toml").write_text(RNN_TOML)
-    text = study_file.read_text().replace('["space.toml"]', '["space.toml", "rnn.toml"]')
-    study_file.write_text(text + REPEATS)
-    return run_search(study_file, settings=settings, executor=InProcessExecutor())
+    file = write_study(home.home.parent)
+    file.with_name("rnn.toml").write_text(RNN_TOML)
+    text = file.read_text().replace('["space.toml"]', '["space.toml", "rnn.toml"]')
+    file.write_text(text + REPEATS)
+    return run_search(file, settings=home, executor=InProcessExecutor())
 
 
 @pytest.fixture
-def client(settings: Settings) -> MlflowClient:
-    return connect(settings.tracking_uri)
+def client(home: Settings) -> MlflowClient:
+    return connect(home.tracking_uri)
 
 
 def find_runs(client: MlflowClient, **tags: str) -> dict[str, dict[str, str]]:
@@ -64,24 +75,24 @@ def find_runs(client: MlflowClient, **tags: str) -> dict[str, dict[str, str]]:
 
 
 def test_the_mean_over_seeds_is_the_same_number_everywhere(
-    repeated: StudyResult, settings: Settings, client: MlflowClient
+    repeated: StudyResult, home: Settings, client: MlflowClient
 ) -> None:
     ranking = rank_outcomes(repeated.resolved, repeated.outcomes, repeated.repeats)
     assert ranking is not None
     winner = ranking.winner
     mean = math.exp(sum(winner.costs) / 3)
-    (champion,) = find_champions("tiny", settings)
+    (champion,) = find_champions("tiny", home)
     assert champion.figure == pytest.approx(mean)
     assert champion.trial == winner.best.identity
     figure = winner.estimate.describe("perplexity", 3)
     assert "mean of 3 seeds, 95 % interval" in figure
     assert champion.summary == f"validation perplexity {figure}"
-    detail = show_study("layers", settings)
-    for shown in (list_studies(settings)[0].best, detail.best, detail.families[0]):
+    detail = show_study("layers", home)
+    for shown in (list_studies(home)[0].best, detail.best, detail.families[0]):
         assert shown is not None
         assert shown.estimate == winner.estimate
         assert shown.interval == winner.estimate.compute_interval("perplexity")
-    row = compare("tiny", settings=settings).rows[0]
+    row = compare("tiny", settings=home).rows[0]
     assert (row.place, row.trial) == (1, winner.best.identity)
     assert row.ranked_figure == pytest.approx(mean)
     (tags,) = find_runs(client, role="study").values()
@@ -89,7 +100,7 @@ def test_the_mean_over_seeds_is_the_same_number_everywhere(
     best = find_runs(client, role="trial", rank="1")
     assert len(best) == 3
     assert {tags["memtune.figure"] for tags in best.values()} == {figure}
-    weights = evaluate_model("models:/tiny@champion", settings=settings)
+    weights = evaluate_model("models:/tiny@champion", settings=home)
     assert champion.trial_cost == pytest.approx(weights.metrics.loss, rel=1e-6)
     assert weights.metrics.loss == pytest.approx(min(winner.costs), rel=1e-6)
 
@@ -115,40 +126,44 @@ def test_a_repeat_has_the_name_of_the_trial_that_it_repeats(
 
 
 def test_every_trial_can_be_evaluated_and_each_access_to_the_test_split_is_counted(
-    repeated: StudyResult, settings: Settings
+    repeated: StudyResult, home: Settings
 ) -> None:
     repeat = repeated.repeats[0]
-    row = next(row for row in compare("tiny", settings=settings).rows if row.trial == repeat.identity)
+    row = next(row for row in compare("tiny", settings=home).rows if row.trial == repeat.identity)
     number = row.name.partition("#")[2]
     for name in (f"{row.study}#{number}", f"layers#{number}", row.run_id):
-        valid = evaluate_model(name, settings=settings)
+        valid = evaluate_model(name, settings=home)
         assert valid.metrics.loss == pytest.approx(min(repeat.curve.values()), rel=1e-6)
-    assert compare("tiny", settings=settings).test_accesses == 0
-    evaluate_model(row.run_id, "test", settings=settings)
-    evaluate_model(f"layers#{number}", "test", settings=settings)
-    evaluate_model("models:/tiny@champion", "test", settings=settings)
-    found = compare("tiny", settings=settings)
+    assert compare("tiny", settings=home).test_accesses == 0
+    evaluate_model(row.run_id, "test", settings=home)
+    evaluate_model(f"layers#{number}", "test", settings=home)
+    evaluate_model("models:/tiny@champion", "test", settings=home)
+    found = compare("tiny", settings=home)
     assert found.test_accesses == 3
     (again,) = [other for other in found.rows if other.run_id == row.run_id]
     assert again.test_accesses >= 2
     with pytest.raises(TrackingError, match="no such trial"):
-        evaluate_model("layers#99", settings=settings)
+        evaluate_model("layers#99", settings=home)
 
 
-def test_the_best_of_each_family_is_registered(repeated: StudyResult, settings: Settings) -> None:
+def test_the_best_of_each_family_is_registered(repeated: StudyResult, home: Settings) -> None:
     for family in ("lstm", "rnn"):
-        found = evaluate_model(f"models:/tiny@best-{family}", settings=settings)
+        found = evaluate_model(f"models:/tiny@best-{family}", settings=home)
         assert found.metrics.tokens
 
 
-def test_a_trial_without_a_checkpoint_is_named(repeated: StudyResult, settings: Settings) -> None:
-    import shutil
+def test_a_trial_without_a_checkpoint_is_named(repeated: StudyResult, home: Settings) -> None:
+    """The checkpoints are elsewhere during this test alone: the other tests read the same study."""
+    checkpoints = Path(repeated.resolved.checkpoint_root.removeprefix("file://"))
+    elsewhere = checkpoints.rename(checkpoints.with_name("elsewhere"))
+    try:
+        with pytest.raises(CheckpointError, match="layers#0 cannot be used"):
+            evaluate_model("layers#0", settings=home)
+    finally:
+        elsewhere.rename(checkpoints)
 
-    shutil.rmtree(repeated.resolved.checkpoint_root.removeprefix("file://"))
-    with pytest.raises(CheckpointError, match="layers#0 cannot be used"):
-        evaluate_model("layers#0", settings=settings)
 
-
+@pytest.mark.usefixtures("prepared_store")
 def test_the_conclusion_of_a_study_without_repeats_names_the_single_seed(
     study_file: Path, settings: Settings
 ) -> None:
@@ -178,6 +193,7 @@ max_state = 12
 """
 
 
+@pytest.mark.usefixtures("prepared_store")
 def test_the_best_value_within_the_limits_of_a_study_is_its_best(
     study_file: Path, settings: Settings
 ) -> None:
@@ -202,6 +218,7 @@ def test_the_best_value_within_the_limits_of_a_study_is_its_best(
     assert champion.trial in {trial.identity for trial in detail.trials if trial.number == detail.best.number}
 
 
+@pytest.mark.usefixtures("prepared_store")
 def test_a_study_whose_limits_no_configuration_meets_takes_the_best_value_and_says_so(
     study_file: Path, settings: Settings
 ) -> None:
@@ -213,7 +230,7 @@ def test_a_study_whose_limits_no_configuration_meets_takes_the_best_value_and_sa
 
 
 def test_the_run_of_a_study_answers_its_question(
-    repeated: StudyResult, settings: Settings, client: MlflowClient
+    repeated: StudyResult, home: Settings, client: MlflowClient
 ) -> None:
     (tags,) = find_runs(client, role="study").values()
     note = tags["mlflow.note.content"]

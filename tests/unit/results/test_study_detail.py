@@ -1,5 +1,6 @@
 """A study in detail as data frames, tables and figures."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from memtune.results.study_detail import StudyDetail, show_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.training.devices import has_bfloat16_instructions
+from tests.conftest import import_tiny_corpus, open_home, write_study
 
 RNN_TOML = """
 [model]
@@ -26,14 +28,18 @@ REPEATS = "\n[repeats]\nbest = 2\nseeds = 2\n"
 runner = CliRunner()
 
 
-@pytest.fixture
-def detail(study_file: Path, settings: Settings) -> StudyDetail:
-    """A study of two families with twelve trials and two repeats."""
-    study_file.with_name("rnn.toml").write_text(RNN_TOML)
-    text = study_file.read_text().replace('["space.toml"]', '["space.toml", "rnn.toml"]')
-    study_file.write_text(text.replace("trials = 4", "trials = 12") + REPEATS)
-    run_search(study_file, settings=settings, executor=InProcessExecutor())
-    return show_study("layers", settings)
+@pytest.fixture(scope="module")
+def detail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StudyDetail]:
+    """A study of two families with twelve trials and two repeats, in a home of its own."""
+    folder = tmp_path_factory.mktemp("detail")
+    with open_home(folder) as settings:
+        import_tiny_corpus(settings)
+        file = write_study(folder)
+        file.with_name("rnn.toml").write_text(RNN_TOML)
+        text = file.read_text().replace('["space.toml"]', '["space.toml", "rnn.toml"]')
+        file.write_text(text.replace("trials = 4", "trials = 12") + REPEATS)
+        run_search(file, settings=settings, executor=InProcessExecutor())
+        yield show_study("layers", settings)
 
 
 def test_a_study_is_two_data_frames_three_tables_and_the_charts_of_its_report(
@@ -83,6 +89,7 @@ def test_a_study_without_a_validation_has_no_best(detail: StudyDetail) -> None:
 
 
 @pytest.mark.skipif(not has_bfloat16_instructions(), reason="this processor has no bfloat16 instructions")
+@pytest.mark.usefixtures("prepared_store")
 def test_a_study_that_searches_in_bfloat16_is_decided_by_its_repeats_in_float32(
     study_file: Path, settings: Settings
 ) -> None:

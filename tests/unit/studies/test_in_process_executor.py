@@ -16,6 +16,8 @@ from memtune.studies.trial_worker import TrialWorker, WorkerReport
 from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import TrialState
 
+pytestmark = pytest.mark.usefixtures("prepared_store")
+
 LONG_REPORTS = {"training.report_every": 900, "resources.checkpoint_every": "0.0001s"}
 """One report per trial, and a checkpoint after every batch."""
 

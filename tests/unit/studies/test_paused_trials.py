@@ -14,9 +14,9 @@ from memtune.settings import Settings
 from memtune.studies.director import Director, Trial
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.studies.study_run import make_assignment
 from memtune.studies.trial_worker import TrialWorker
 from memtune.trial_state import StopReason, TrialState
-from tests.unit.studies.assignments import make_assignment
 from tests.unit.studies.test_director import MemoryRecords, make_report, start_trial
 
 RULES = {
@@ -179,6 +179,7 @@ def test_a_halt_resumes_no_paused_trial(open_resolved: Callable[..., ResolvedStu
     assert director.take_next_trial() is None
 
 
+@pytest.mark.usefixtures("prepared_store")
 def test_paused_trials_are_shown_with_the_rules_reason_everywhere(
     open_resolved: Callable[..., ResolvedStudy], study_file: Path, settings: Settings
 ) -> None:

@@ -16,6 +16,8 @@ from memtune.tracking import read_leaderboard
 from memtune.tracking.mlflow_connection import connect
 from tests.unit.studies.test_interrupted_studies import read_curves, relocate
 
+pytestmark = pytest.mark.usefixtures("prepared_store")
+
 HALVING: dict[str, Any] = {"early_stopping": {"kind": "successive_halving", "grace": 300, "factor": 2}}
 
 

@@ -15,32 +15,21 @@ from memtune.settings import Settings
 from memtune.studies.director import Director, Trial
 from memtune.studies.result_cache import Source
 from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.studies.study_run import make_assignment
 from memtune.studies.trial_records import StudyRecords
 from memtune.studies.trial_worker import TrialWorker, WorkerReport
 from memtune.tracking import Recorder
-from memtune.tracking.mlflow_connection import connect, sqlite_uri
+from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.runs.run_commands import VALIDATED_TOKENS_TAG
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from tests.presence import require
-from tests.unit.studies.assignments import make_assignment
 
 TIME_SPENT = TrialEnd(reason=StopReason.TIME_BUDGET, detail="the study's time budget was spent")
 
 
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with MLflow's empty tables, whose creation takes seconds."""
-    folder = tmp_path_factory.mktemp("store")
-    connect(sqlite_uri(folder))
-    return folder / "mlflow.db"
-
-
 @pytest.fixture
-def resolved(study_file: Path, settings: Settings, empty_store: Path) -> ResolvedStudy:
-    database = Path(settings.tracking_uri.removeprefix("sqlite:///"))
-    database.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(empty_store, database)
+def resolved(study_file: Path, settings: Settings, prepared_store: None) -> ResolvedStudy:
     return resolve_study(study_file, load_study(study_file), settings)
 
 

@@ -9,7 +9,8 @@ of single reports that the residuals show, at least that of seeds, and fitted ag
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import OptimizeResult, least_squares
@@ -49,7 +50,13 @@ class Curves:
 
     def select(self, mask: np.ndarray) -> "Curves":
         """The entries of a mask."""
-        return Curves(*(each[mask] for each in vars(self).values()))
+        return Curves(*(getattr(self, each.name)[mask] for each in fields(self)))
+
+    @cached_property
+    def multiply_adds_line(self) -> tuple[float, float]:
+        """(slope, level) of the logarithm of multiply-adds per token over that of the parameters."""
+        slope, level = np.polyfit(np.log(self.parameters), np.log(self.compute / self.tokens), 1)
+        return float(slope), float(level)
 
 
 class Prediction(Value):
@@ -270,7 +277,7 @@ def _predict(law: np.ndarray, curves: Curves, compute: float) -> tuple[float, fl
 
     Multiply-adds per token follow the parameters as a power of the sizes that were trained.
     """
-    slope, level = np.polyfit(np.log(curves.parameters), np.log(curves.compute / curves.tokens), 1)
+    slope, level = curves.multiply_adds_line
     largest = curves.parameters.max() * max(1.0, compute / curves.compute.max())
     parameters = np.geomspace(curves.parameters.min(), largest, SIZES_PER_BUDGET)
     tokens = compute / np.exp(level + slope * np.log(parameters))
