@@ -23,6 +23,7 @@ from memtune.cli import (
 from memtune.cli.ask_command import ask
 from memtune.cli.corpora import corpus_commands
 from memtune.cli.generate_command import generate
+from memtune.cli.reference.schema_command import schema
 from memtune.cli.report_command import report
 from memtune.cli.result_commands import best, compare, evaluate, ui
 from memtune.cli.search_command import demo, search
@@ -71,6 +72,7 @@ for command in (
     generate,
     ask,
     reproduce,
+    schema,
     ui,
 ):
     app.command()(command)

@@ -1,7 +1,8 @@
-"""The files that are derived from the registry of model families; a test compares them with the code.
+"""The files that are derived from the code; a test compares them with it.
 
 `python -m memtune.reports.model_reference` writes docs/models.md, with paper, size, cost and fields of every
-family, and search_spaces/all_families.toml, the space over all families of networks.
+family, docs/reference.md, with the fields of studies, trials and spaces, and search_spaces/all_families.toml,
+the space over all families of networks.
 """
 
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 from memtune.library import LIBRARY_ROOT
 from memtune.models import MODELS, LanguageModelConfig, MaximumEntropyConfig, list_families
 from memtune.models.outputs.output_config import OUTPUTS
+from memtune.reports.reference.field_reference import render_reference_page
 from memtune.values import Value
 
 __all__ = ["DERIVED_FILES", "render_all_families_space", "render_models_page"]
@@ -140,6 +142,7 @@ spaces = [
 
 DERIVED_FILES = {
     "docs/models.md": render_models_page,
+    "docs/reference.md": render_reference_page,
     "search_spaces/all_families.toml": render_all_families_space,
 }
 """The function that renders each derived file, by the path of the file below the root of the repository."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import torch
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import ConfigurationError, StudyError, did_you_mean
@@ -87,7 +87,11 @@ def _flatten_point(point: object) -> object:
     return dict(flatten(point)) if isinstance(point, Mapping) else point
 
 
-Point = Annotated[dict[str, str | bool | int | float], BeforeValidator(_flatten_point)]
+Point = Annotated[
+    dict[str, str | bool | int | float],
+    BeforeValidator(_flatten_point),
+    WithJsonSchema({"type": "object"}),
+]
 """Values by dotted field."""
 
 
@@ -99,19 +103,29 @@ class Study(Value):
     """
 
     question: str
+    """The question that the study answers, in one sentence; tables and reports show it."""
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the study; default: the name of its file."""
     corpus: str
+    """Name of a corpus of the store; "text+questions" joins the text of one with the questions of another."""
     spaces: tuple[str, ...] = Field(min_length=1)
+    """Search spaces, by name or as paths that end in .toml."""
     models: tuple[str, ...] = Field(
         default=(),
         description="Python files with model families, relative to the study; their spaces stand beside them",
     )
     task: dict[str, Any] = Field(default_factory=dict)
+    """Values, or parameters, that replace those of all spaces: of the task."""
     model: dict[str, Any] = Field(default_factory=dict)
+    """The same for the model; a field that only some families have applies to those."""
     protocol: dict[str, Any] = Field(default_factory=dict)
+    """The same for the protocol."""
     training: dict[str, Any] = Field(default_factory=dict)
+    """The same for the training."""
     seed: int = 0
+    """Seed of each trial: of its initialisation, the order of its data and dropout."""
     sampler: SamplerConfig = SamplerConfig()
+    """How configurations are sampled."""
     objectives: tuple[ObjectiveName, ...] = Field(
         default=("value",), description="what the sampler makes good: the value, and sizes of the models"
     )
@@ -123,10 +137,15 @@ class Study(Value):
         description="id of a study in the same storage, whose best configurations are tried first",
     )
     early_stopping: AnyEarlyStopping = NoEarlyStoppingConfig()
+    """Which trials end early."""
     budget: Budget = Budget()
+    """What ends the study."""
     prices: Prices | None = None
+    """Prices of cores and GPUs, for budget.money and for tables."""
     resources: Resources = Resources()
+    """Resources of one trial."""
     repeats: Repeats = Repeats()
+    """Repeats of the best configurations under other seeds."""
     baseline: str | None = None
     """The family whose best trial the winner is tested against; default: lstm where the study has it."""
     champion: ChampionLimits = Field(

@@ -4,7 +4,7 @@ import math
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from memtune.search import ObjectiveName
 from memtune.storage.folder import Folder
@@ -45,7 +45,18 @@ def parse_duration(text: object) -> object:
 
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """An infinite price times nothing used is not a number, so amounts and prices are finite."""
-Duration = Annotated[PositiveNumber, BeforeValidator(parse_duration)]
+Duration = Annotated[
+    PositiveNumber,
+    BeforeValidator(parse_duration),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*[smhd]\s*$"},
+            ]
+        }
+    ),
+]
 BYTES_PER_UNIT = {"GB": 10**9, "GiB": 2**30, "MB": 10**6, "MiB": 2**20}
 
 
@@ -62,7 +73,19 @@ def parse_size(text: object) -> object:
     return int(size)
 
 
-ByteSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
+ByteSize = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    Field(gt=0),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(GB|GiB|MB|MiB)\s*$"},
+            ]
+        }
+    ),
+]
 GpuShare = Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["fit"]
 
 
@@ -100,6 +123,7 @@ class Prices(Price):
     """Prices of all nodes, and other prices for some types of nodes."""
 
     currency: str = "EUR"
+    """Name of the currency in tables."""
     node_types: dict[str, Price] = Field(
         default_factory=dict, description="by the name under `available_node_types` of the cluster file"
     )
@@ -114,7 +138,7 @@ class Prices(Price):
 class ChampionLimits(Value):
     """The rule by which a study chooses its best configuration: the best value within these limits."""
 
-    max_parameters: int | None = Field(default=None, ge=1)
+    max_parameters: int | None = Field(default=None, ge=1, description="trained parameters")
     max_multiply_adds: int | None = Field(default=None, ge=1, description="per token")
     max_state: int | None = Field(default=None, ge=1, description="numbers carried from word to word")
     max_memory: ByteSize | None = Field(default=None, description="estimated bytes in training")

@@ -41,6 +41,7 @@ class InferenceConfig(TaskConfig, PairReadingConfig):
 
     kind: Literal["inference"] = "inference"
     objective: Literal["accuracy"] = "accuracy"
+    """The figure that compares trials of the task."""
     prediction_unit = "examples"
     classifier_layers: int = Field(
         2,

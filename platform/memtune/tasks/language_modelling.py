@@ -60,6 +60,7 @@ class LanguageModellingConfig(TextTaskConfig):
 
     kind: Literal["language_modelling"] = "language_modelling"
     objective: Literal["perplexity"] = "perplexity"
+    """The figure that compares trials of the task."""
 
     @property
     @override

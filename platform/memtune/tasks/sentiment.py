@@ -47,6 +47,7 @@ class SentimentConfig(TaskConfig):
 
     kind: Literal["sentiment"] = "sentiment"
     objective: Literal["accuracy"] = "accuracy"
+    """The figure that compares trials of the task."""
     prediction_unit = "examples"
     classes: Literal[5, 2] = Field(5, description="Five classes, or positive against negative")
     phrases: Literal["root", "all"] = Field(

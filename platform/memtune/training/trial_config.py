@@ -24,13 +24,16 @@ class TrainingConfig(Value):
     """Training of one trial."""
 
     optimiser: OptimiserConfig = SGDConfig()
+    """The optimiser and its learning rate."""
     schedule: Schedule = ConstantSchedule()
+    """How the learning rate changes during the training."""
     clip_norm: float | None = Field(5.0, gt=0)
     """Largest norm of the gradient over all parameters; None does not clip."""
     loss_reduction: Literal["tokens", "sentences"] = "sentences"
     """Reduction of the loss: "tokens" is the mean over the batch's tokens; "sentences" is the mean over its
-    rows of the sum over time, as in Zaremba et al. (2014) and the code of Tran et al. (2016). Learning rates
-    depend on it: with rows of 35 tokens the gradient of "sentences" is 35 times larger."""
+    rows of the sum over time, as in Zaremba et al. (2014) and the code of Tran et al. (2016). With rows of
+    35 tokens the gradient of "sentences" is 35 times larger, so a rate of plain SGD that suits "tokens" is
+    divided by about 35 for "sentences". Adam and RMSprop cancel the factor, but `clip_norm` does not."""
     epochs: float | None = Field(None, gt=0, le=MAX_EPOCHS)
     """Budget in passes over the training split; exactly one of `epochs` and `tokens` is given."""
     tokens: int | None = Field(None, gt=0, lt=2**63)
@@ -59,8 +62,12 @@ class TrialConfig(Value):
     """One trial."""
 
     model: ModelConfig
+    """The network, or the model that counts; docs/models.md lists the fields of each family."""
     task: AnyTaskConfig = LanguageModellingConfig()
+    """What is predicted and which figure compares trials."""
     protocol: Protocol = SentenceProtocol()
+    """How the text is cut into batches and where the state is reset; results compare only under one
+    protocol."""
     training: TrainingConfig | None = None
     """Training of a network; None for a model that counts."""
     seed: int = Field(0, ge=0, lt=2**63)

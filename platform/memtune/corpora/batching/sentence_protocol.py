@@ -41,9 +41,13 @@ class SentenceProtocol(Value):
     carries_state: ClassVar[bool] = False
     """Whether the state after a sentence is the state before the next one."""
     batch_size: int = Field(20, ge=1)
+    """Sentences of a training batch, at most; it changes training, not the perplexity of an evaluation."""
     variant: Literal["complete", "tran2016"] = "complete"
+    """Which sentences are kept: all, or with "tran2016" those of Tran et al. (2016), as above."""
     min_length: int = Field(10, ge=2)
+    """Words and boundary of the shortest sentence that "tran2016" keeps."""
     max_length: int = Field(80, ge=2)
+    """Words and boundary of the longest sentence that "tran2016" keeps."""
 
     @model_validator(mode="after")
     def _lengths_make_sense(self) -> Self:

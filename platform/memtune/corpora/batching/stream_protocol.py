@@ -47,9 +47,13 @@ class StreamProtocol(Value):
     carries_state: ClassVar[bool] = True
     """Whether the state after a sentence is the state before the next one."""
     batch_size: int = Field(20, ge=1)
+    """Rows of text that a training batch reads in parallel."""
     length: int = Field(35, ge=1)
+    """Tokens per row of a training batch, over which gradients are propagated."""
     random_lengths: bool = False
+    """Whether each training batch draws its own length around `length`."""
     shuffled_windows: bool = False
+    """Whether a row of a training batch predicts one word from the `length` words before it."""
 
     @model_validator(mode="after")
     def _one_way_to_cut(self) -> Self:

@@ -30,6 +30,7 @@ class TreeProtocol(Value):
     carries_state: ClassVar[bool] = False
     """Whether the state after a sentence is the state before the next one."""
     batch_size: int = Field(20, ge=1)
+    """Sentences of a training batch."""
     count_unknown: bool = True
     """Whether predictions of `<unk>` count in an evaluation; in training they always count."""
 

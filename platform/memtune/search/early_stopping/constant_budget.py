@@ -25,7 +25,9 @@ class ConstantBudgetConfig(EarlyStopping):
 
     kind: Literal["constant_budget"] = "constant_budget"
     share: float = Field(default=0.2, gt=0, lt=1)
+    """Share of its tokens after which each trial pauses."""
     finalists: int = Field(default=3, ge=1)
+    """Number of trials that train to the end."""
 
     def make_rule(self, trial_tokens: int) -> "ConstantBudget":
         """The rule with its pause within `trial_tokens`."""

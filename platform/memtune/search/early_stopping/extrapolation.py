@@ -27,7 +27,9 @@ class ExtrapolationConfig(EarlyStopping):
 
     kind: Literal["extrapolation"] = "extrapolation"
     grace: int = Field(default=1, ge=1)
+    """Predicted tokens of a trial before which it is not stopped."""
     max_survivors: int = Field(default=4, ge=1)
+    """Number of best trials of which a trial must be able to become one."""
 
     def make_rule(self, trial_tokens: int) -> "Extrapolation":
         """The rule for curves that end at `trial_tokens`."""

@@ -26,9 +26,13 @@ class RungConfig(EarlyStopping):
     """
 
     grace: int | None = Field(default=None, ge=1)
+    """Predicted tokens of the first rung; None: those of the first report."""
     factor: int = Field(default=3, ge=2)
+    """Factor between two rungs, and the reciprocal of the share of trials that continue."""
     max_survivors: int = Field(default=4, ge=1)
+    """Number of trials that continue at a rung, at most."""
     per_family: bool = True
+    """Whether a trial is compared with trials of its own family and of better families only."""
 
     @property
     def first_rung(self) -> int:

@@ -21,6 +21,7 @@ class SamplerConfig(Value):
         default="tpe", description=f"{', '.join(BUILT_IN_KINDS)}, or the sampler of an installed package"
     )
     seed: int = Field(default=0, ge=0, lt=2**31)
+    """Seed of the sampler; with one trial at a time, the same seed tries the same configurations."""
     startup: Literal["random", "sobol"] = Field(
         default="random", description="how configurations are drawn before the sampler learns"
     )

@@ -14,11 +14,17 @@ from memtune.values import Value
 
 __all__ = ["AdamConfig", "AdamWConfig", "NTASGDConfig", "OptimiserConfig", "RMSpropConfig", "SGDConfig"]
 
-LearningRate = Annotated[float, Field(gt=0)]
+LearningRate = Annotated[
+    float,
+    Field(
+        gt=0,
+        description="Rate before the schedule; training.loss_reduction changes which rates are suitable.",
+    ),
+]
 Share = Annotated[float, Field(ge=0, lt=1)]
 """Of a running mean that a step keeps."""
-Epsilon = Annotated[float, Field(gt=0)]
-WeightDecay = Annotated[float, Field(ge=0)]
+Epsilon = Annotated[float, Field(gt=0, description="Number added to the divisor of a step.")]
+WeightDecay = Annotated[float, Field(ge=0, description="Strength with which weights decay towards 0.")]
 
 
 Parameters = Iterable[Parameter] | Iterable[dict[str, Any]]
@@ -46,6 +52,7 @@ class SGDConfig(OptimiserBase):
     kind: Literal["sgd"] = "sgd"
     learning_rate: LearningRate = 1.0
     momentum: Share = 0.0
+    """Share of the last step's direction that is kept; 0 keeps none."""
     weight_decay: WeightDecay = 0.0
 
     def build(self, parameters: Parameters) -> torch.optim.Optimizer:
@@ -70,7 +77,9 @@ class AdamConfig(OptimiserBase):
     kind: Literal["adam"] = "adam"
     learning_rate: LearningRate = 1e-3
     beta1: Share = 0.9
+    """Decay of the running mean of gradients."""
     beta2: Share = 0.999
+    """Decay of the running mean of squared gradients."""
     epsilon: Epsilon = 1e-8
     weight_decay: WeightDecay = 0.0
 
@@ -93,7 +102,9 @@ class AdamWConfig(OptimiserBase):
     kind: Literal["adamw"] = "adamw"
     learning_rate: LearningRate = 1e-3
     beta1: Share = 0.9
+    """Decay of the running mean of gradients."""
     beta2: Share = 0.999
+    """Decay of the running mean of squared gradients."""
     epsilon: Epsilon = 1e-8
     weight_decay: WeightDecay = 0.01
 
@@ -115,8 +126,10 @@ class RMSpropConfig(OptimiserBase):
     kind: Literal["rmsprop"] = "rmsprop"
     learning_rate: LearningRate = 1e-3
     smoothing: Share = 0.99
+    """Decay of the running mean of squared gradients."""
     epsilon: Epsilon = 1e-8
     momentum: Share = 0.0
+    """Share of the last step's direction that is kept; 0 keeps none."""
     weight_decay: WeightDecay = 0.0
 
     def build(self, parameters: Parameters) -> torch.optim.Optimizer:
@@ -147,6 +160,7 @@ class NTASGDConfig(OptimiserBase):
     learning_rate: LearningRate = 30.0
     weight_decay: WeightDecay = 0.0
     interval: int = Field(5, ge=1)
+    """Number of the last reports that the newest one is not compared with."""
 
     def build(self, parameters: Parameters) -> torch.optim.Optimizer:
         """The optimiser of these parameters."""

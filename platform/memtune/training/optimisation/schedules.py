@@ -55,7 +55,9 @@ class StepSchedule(Value):
 
     kind: Literal["step"] = "step"
     factor: float = Field(0.5, gt=0, le=1)
+    """Factor of the rate for each epoch after `hold_epochs`."""
     hold_epochs: int = Field(4, ge=0)
+    """Epochs at the full rate."""
 
     def scale(self, position: SchedulePosition) -> float:
         """factor to the power of the number of epochs after `hold_epochs`, the current one included."""
@@ -67,6 +69,7 @@ class PlateauSchedule(Value):
 
     kind: Literal["plateau"] = "plateau"
     factor: float = Field(0.5, gt=0, lt=1)
+    """Factor of the rate for each report without an improvement."""
 
     def scale(self, position: SchedulePosition) -> float:
         """factor to the power of the number of reports without improvement."""
@@ -82,6 +85,7 @@ class InverseSchedule(Value):
 
     kind: Literal["inverse"] = "inverse"
     decay: float = Field(gt=0)
+    """Growth of the divisor per step."""
 
     def scale(self, position: SchedulePosition) -> float:
         """1 / (1 + decay * updates)."""

@@ -1,0 +1,1 @@
+"""`memtune schema`: the fields of the files that users write."""

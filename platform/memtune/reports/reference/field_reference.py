@@ -1,0 +1,234 @@
+"""The page docs/reference.md: every field of studies, trials and spaces, from their JSON Schemas."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from memtune.reports.reference.json_schemas import PARAMETER, PARAMETER_KINDS, make_schema
+
+__all__ = ["FIELD_UNITS", "list_numeric_fields", "render_reference_page"]
+
+TOKENS, EXAMPLE_TOKENS = "predicted tokens", "predicted tokens, or examples of a classifier"
+FIELD_UNITS: Mapping[str, str] = {
+    "base_width": "units",
+    "batch_size": "sentences, or rows of a stream",
+    "best": "configurations",
+    "beta1": "1",
+    "beta2": "1",
+    "checkpoint_every": "seconds",
+    "classes": "classes",
+    "classifier_layers": "layers",
+    "clip_norm": "1",
+    "cpu_hour": "currency per core and hour",
+    "cpu_hours": "core hours",
+    "cpus_per_trial": "cores",
+    "decay": "1 per step",
+    "dropout": "1",
+    "epochs": "epochs",
+    "epsilon": "1",
+    "factor": "1",
+    "finalists": "trials",
+    "first_epoch_scale": "1",
+    "gpu_hour": "currency per GPU and hour",
+    "gpu_hours": "GPU hours",
+    "gpu_memory": "bytes",
+    "gpus_per_trial": "GPUs",
+    "grace": EXAMPLE_TOKENS,
+    "hold_epochs": "epochs",
+    "interval": "reports",
+    "learning_rate": "1",
+    "length": "tokens",
+    "max_concurrent": "trials",
+    "max_length": "tokens",
+    "max_memory": "bytes",
+    "max_multiply_adds": "multiply-adds per token",
+    "max_parameters": "parameters",
+    "max_silence": "seconds",
+    "max_state": "numbers",
+    "max_survivors": "trials",
+    "min_length": "tokens",
+    "min_parameters": "parameters",
+    "min_tokens_per_second": "tokens per second and core",
+    "momentum": "1",
+    "money": "currency of [prices]",
+    "no_improvement": "trials",
+    "patience": "reports",
+    "report_every": EXAMPLE_TOKENS,
+    "seed": "1",
+    "seeds": "seeds",
+    "share": "1",
+    "smoothing": "1",
+    "startup_trials": "trials",
+    "target": "perplexity, or per cent",
+    "time": "seconds",
+    "tokens": EXAMPLE_TOKENS,
+    "trials": "trials",
+    "weight_decay": "1",
+}
+"""The unit of each number, by the name of its field; "1" for a pure number."""
+PAGE_HEADER = """# Reference of fields
+
+Every field of a [study](#study), a [trial](#trial) and a [search space](#search-spaces), with its default. A
+field without a default is required. A unit of 1 is a pure number. Durations are numbers of seconds or texts
+such as "90s", "15m", "2h" or "1d"; sizes are numbers of bytes or texts such as "24GB" or "80GiB". The
+families of models and their fields are in [models.md](models.md). The command
+`python -m memtune.reports.model_reference` writes this page from the code.
+
+Editors complete and check these fields with the JSON Schema that `memtune schema study`, `trial`, `space` or
+`paper` prints. Editors that use Taplo, such as Visual Studio Code with "Even Better TOML", find it by the
+first line of a TOML file. After `memtune schema study > study.schema.json`, that line is:
+
+```
+#:schema ./study.schema.json
+```
+"""
+SPACES_HEADER = """## Search spaces
+
+A space is a TOML file with the tables of a [trial](#trial), in which any value may be a parameter, such as
+`width = { int = [32, 256], log = true }`. A table with `one_of` is a branch: its sub-tables are the options,
+and `one_of` names the field that holds the name of the chosen one, such as `one_of = "kind"` above
+`[training.optimiser.sgd]` and `[training.optimiser.adam]`. A study may write parameters and branches into its
+own tables `task`, `model`, `protocol` and `training`.
+"""
+STUDY_TABLES = ("Budget", "Prices", "Price", "Resources", "Repeats", "ChampionLimits", "SamplerConfig")
+TITLES = {
+    "Budget": "budget",
+    "Prices": "prices",
+    "Price": "prices.node_types",
+    "Resources": "resources",
+    "Repeats": "repeats",
+    "ChampionLimits": "champion",
+    "SamplerConfig": "sampler",
+    "TrainingConfig": "training",
+}
+"""The table of a TOML file in which a configuration stands, by its class."""
+
+
+def render_reference_page() -> str:
+    """The page as Markdown."""
+    study, trial, space = make_schema("study"), make_schema("trial"), make_schema("space")
+    parts = [PAGE_HEADER, _render_section("Study", study, study)]
+    parts += [_render_section(TITLES[name], study["$defs"][name], study) for name in STUDY_TABLES]
+    parts += _render_union("early_stopping", study["properties"]["early_stopping"], study)
+    parts += [_render_section("Trial", trial, trial)]
+    training = trial["$defs"]["TrainingConfig"]
+    parts += [_render_section("training", training, trial)]
+    for name in ("optimiser", "schedule"):
+        parts += _render_union(f"training.{name}", training["properties"][name], trial)
+    for name in ("protocol", "task"):
+        parts += _render_union(name, trial["properties"][name], trial)
+    return "\n".join([*parts, SPACES_HEADER, *_render_space_fields(space)])
+
+
+def list_numeric_fields() -> set[str]:
+    """The names of the fields on the page that hold numbers."""
+    study, trial = make_schema("study"), make_schema("trial")
+    tables = [study, trial, *(study["$defs"][name] for name in STUDY_TABLES)]
+    tables += [member for field in _list_unions(study, trial) for member in field]
+    tables.append(trial["$defs"]["TrainingConfig"])
+    return {
+        name for table in tables for name, field in table.get("properties", {}).items() if _is_numeric(field)
+    }
+
+
+def _list_unions(study: dict[str, Any], trial: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
+    training = trial["$defs"]["TrainingConfig"]["properties"]
+    yield _list_members(study["properties"]["early_stopping"], study)
+    for field in (
+        training["optimiser"],
+        training["schedule"],
+        trial["properties"]["protocol"],
+        trial["properties"]["task"],
+    ):
+        yield _list_members(field, trial)
+
+
+def _list_members(field: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, Any]]:
+    return [schema["$defs"][option["$ref"].rpartition("/")[2]] for option in field["oneOf"]]
+
+
+def _is_numeric(field: dict[str, Any]) -> bool:
+    types = [option.get("type") for option in field.get("anyOf", [field])]
+    return any(kind in ("integer", "number") for kind in types)
+
+
+def _render_union(name: str, field: dict[str, Any], schema: dict[str, Any]) -> list[str]:
+    """A section for each member of a union."""
+    tag = field["discriminator"]["propertyName"]
+    return [
+        _render_section(f'{name}: {tag} = "{member["properties"][tag]["const"]}"', member, schema, tag)
+        for member in _list_members(field, schema)
+    ]
+
+
+def _render_section(title: str, table: dict[str, Any], schema: dict[str, Any], without: str = "") -> str:
+    """A heading, the description of a table, and its fields but `without`, which the heading names."""
+    rows = [
+        _render_row(name, field, name in table.get("required", ()))
+        for name, field in table["properties"].items()
+        if name != without
+    ]
+    about = table.get("description", "")
+    header = ["| field | type | default | unit | meaning |", "|---|---|---|---|---|"]
+    return "\n".join([f"## {title}\n", f"{about}\n", *([*header, *rows, ""] if rows else [])])
+
+
+def _render_row(name: str, field: dict[str, Any], is_required: bool) -> str:
+    default = "required" if is_required else _format_default(field)
+    unit = FIELD_UNITS.get(name, "") if _is_numeric(field) else ""
+    meaning = _capitalise(field.get("description", ""))
+    cells = (f"`{name}`", format_type(field), default, unit, meaning)
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+def _capitalise(text: str) -> str:
+    return text[:1].upper() + text[1:].removesuffix(".")
+
+
+def _format_default(field: dict[str, Any]) -> str:
+    default = field.get("default")
+    if default is None:
+        return "none"
+    if isinstance(default, dict):
+        kind = default.get("kind")
+        return f'`kind = "{kind}"`' if kind else "as below"
+    return f"`{json.dumps(default)}`"
+
+
+def format_type(field: dict[str, Any]) -> str:
+    """The type of a field in words, such as `integer from 1`."""
+    options = [option for option in field.get("anyOf", ()) if option.get("type") != "null"]
+    if options:
+        values = [option for option in options if option.get("$ref") != PARAMETER]
+        names = dict.fromkeys(format_type(option) for option in values)
+        return "table" if "table" in names else " or ".join(names)
+    if "const" in field:
+        return f"`{json.dumps(field['const'])}`"
+    if "enum" in field:
+        return ", ".join(f"`{json.dumps(value)}`" for value in field["enum"])
+    kind = field.get("type")
+    if kind == "array":
+        return f"list of {format_type(field.get('items', {}))}"
+    words = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false"}
+    return f"{words[kind]}{_format_bounds(field)}" if kind in words else "table"
+
+
+def _format_bounds(field: dict[str, Any]) -> str:
+    """The bounds of a number that a user meets; those of 64 bits and the like are left out."""
+    bounds = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
+    return "".join(
+        f" {word} {field[name]:g}" for name, word in bounds.items() if name in field and field[name] < 1e9
+    )
+
+
+def _render_space_fields(space: dict[str, Any]) -> list[str]:
+    rows = ["| field of a file | type | meaning |", "|---|---|---|"]
+    for name in ("question", "spaces", "points"):
+        field = space["properties"][name]
+        rows.append(f"| `{name}` | {format_type(field)} | {_capitalise(field['description'])} |")
+    rows += ["", "| parameter | field | meaning |", "|---|---|---|"]
+    for kind, fields in PARAMETER_KINDS.items():
+        rows += [
+            f"| `{kind}` | `{name}` | {_capitalise(field['description'])} |" for name, field in fields.items()
+        ]
+    return [*rows, ""]

@@ -1,0 +1,205 @@
+"""JSON Schema of studies, trials, search spaces and papers' tables, for completion and checks in editors.
+
+In a study and in a space every value of a trial may be a parameter, such as `{ int = [1, 4] }`, and every
+table a branch; `_open_to_search` adds both to the schema of a trial.
+"""
+
+from typing import Any, Literal, get_args
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+from typing_extensions import override
+
+from memtune.reports.reference.field_docstrings import describe_field
+from memtune.results.reproduction.published_tables import Paper
+from memtune.studies.study import Study
+from memtune.training import TrialConfig
+
+__all__ = ["PARAMETER", "PARAMETER_KINDS", "SCHEMA_KINDS", "SchemaKind", "make_schema"]
+
+SchemaKind = Literal["study", "trial", "space", "paper"]
+SCHEMA_KINDS: tuple[SchemaKind, ...] = get_args(SchemaKind)
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+PARAMETER, BRANCH = "#/$defs/Parameter", "#/$defs/Branch"
+TRIAL_TABLES = ("task", "model", "protocol", "training")
+"""Tables of a trial that a study replaces and a space samples."""
+STEP = {"type": "number", "exclusiveMinimum": 0, "description": "distance of the values; not with log"}
+LOG = {"type": "boolean", "default": False, "description": "whether equal ratios are equally likely"}
+PARAMETER_KINDS: dict[str, dict[str, Any]] = {
+    "int": {
+        "int": {
+            "type": "array",
+            "items": {"type": "integer"},
+            "minItems": 2,
+            "maxItems": 2,
+            "description": "lowest and highest value, both included",
+        },
+        "step": STEP,
+        "log": LOG,
+    },
+    "float": {
+        "float": {
+            "type": "array",
+            "items": {"type": "number"},
+            "minItems": 2,
+            "maxItems": 2,
+            "description": "lowest and highest value",
+        },
+        "step": STEP,
+        "log": LOG,
+    },
+    "choice": {
+        "choice": {
+            "type": "array",
+            "items": {"type": ["string", "number", "boolean"]},
+            "minItems": 1,
+            "description": "values that differ: texts, numbers or true and false",
+        }
+    },
+    **{
+        f"fit_{size}": {
+            f"fit_{size}": {
+                "type": "integer",
+                "minimum": 1,
+                "description": f"the field is solved so that every model has this number of {noun}",
+            }
+        }
+        for size, noun in (
+            ("parameters", "trained parameters"),
+            ("multiply_adds", "multiply-adds per token"),
+            ("state", "numbers carried from word to word"),
+        )
+    },
+}
+"""The fields of a parameter, by the field that names its kind."""
+
+
+def make_schema(kind: SchemaKind) -> dict[str, Any]:
+    """The JSON Schema of a kind of file."""
+    makers = {"study": _make_study_schema, "trial": _make_trial_schema, "space": _make_space_schema}
+    schema = makers[kind]() if kind in makers else _generate(Paper)
+    return {"$schema": DIALECT, "title": f"memtune {kind}", **schema}
+
+
+class _DescribedSchema(GenerateJsonSchema):
+    """Describes fields by the docstrings below them."""
+
+    @override
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        found = super().model_schema(schema)
+        for name, field in found.get("properties", {}).items():
+            field.pop("title", None)
+            if description := describe_field(schema["cls"], name):
+                field["description"] = description
+            elif "const" in field:
+                field["description"] = "chooses this table"
+        found.pop("title", None)
+        return found
+
+
+def _generate(config: Any) -> dict[str, Any]:
+    schema: dict[str, Any] = TypeAdapter(config).json_schema(schema_generator=_DescribedSchema)
+    return schema
+
+
+def _make_study_schema() -> dict[str, Any]:
+    schema, trial = _generate(Study), _open_to_search(_generate(TrialConfig))
+    schema["required"].remove("name")  # the name of the file
+    for name in TRIAL_TABLES:
+        meaning = schema["properties"][name]["description"]
+        schema["properties"][name] = {**trial["properties"][name], "description": meaning}
+        schema["properties"][name].pop("default", None)  # that of the spaces
+    schema["$defs"] |= trial["$defs"]
+    return schema
+
+
+def _make_trial_schema() -> dict[str, Any]:
+    schema, study = _generate(TrialConfig), _generate(Study)
+    _require_tags(schema)
+    named = {name: study["properties"][name] for name in ("question", "corpus", "models")}
+    schema["properties"] = {**named, **schema["properties"]}
+    schema["required"] = ["corpus", *schema["required"]]
+    return schema
+
+
+def _make_space_schema() -> dict[str, Any]:
+    schema, study = _open_to_search(_generate(TrialConfig)), _generate(Study)
+    schema["description"] = "The configurations among which a study searches."
+    schema["properties"] = {
+        "question": study["properties"]["question"],
+        "spaces": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "files of this folder, without suffix, whose spaces this file combines",
+        },
+        "points": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "settings of papers, as values by dotted field",
+        },
+        **schema["properties"],
+    }
+    return schema
+
+
+def _require_tags(schema: dict[str, Any]) -> None:
+    """Require `kind` or `family` in the members of unions; a validator ignores `discriminator`."""
+    for node in _walk(schema):
+        if "discriminator" not in node:
+            continue
+        tag = node["discriminator"]["propertyName"]
+        for reference in node["discriminator"]["mapping"].values():
+            member = schema["$defs"][reference.rpartition("/")[2]]
+            member["required"] = sorted({*member.get("required", ()), tag})
+
+
+def _open_to_search(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a trial in which every field may be left out or sampled, and every table be a branch."""
+    for node in _walk(schema):
+        node.pop("required", None)
+        if "oneOf" in node:  # tables without `kind` are parts of several members
+            node["anyOf"] = [*node.pop("oneOf"), {"$ref": BRANCH}]
+            node.pop("discriminator", None)
+    for config in (schema, *schema["$defs"].values()):
+        for name, field in config.get("properties", {}).items():
+            if config is not schema or name == "seed":
+                config["properties"][name] = _add_parameter(field)
+    schema["$defs"] |= {"Parameter": _make_parameter_schema(), "Branch": _make_branch_schema()}
+    return schema
+
+
+def _add_parameter(field: dict[str, Any]) -> dict[str, Any]:
+    """A field that may be a parameter, with its description and its default."""
+    about: dict[str, Any] = {name: field.pop(name) for name in ("description", "default") if name in field}
+    options = field.get("anyOf", [field])
+    return {"anyOf": [*options, {"$ref": PARAMETER}], **about}
+
+
+def _make_parameter_schema() -> dict[str, Any]:
+    kinds = [
+        {"type": "object", "properties": fields, "required": [kind], "additionalProperties": False}
+        for kind, fields in PARAMETER_KINDS.items()
+    ]
+    return {"description": "A value that a study samples or solves.", "oneOf": kinds}
+
+
+def _make_branch_schema() -> dict[str, Any]:
+    return {
+        "description": "One of several tables.",
+        "type": "object",
+        "properties": {
+            "one_of": {"type": "string", "description": 'the field that names the table, such as "kind"'}
+        },
+        "required": ["one_of"],
+        "additionalProperties": {"type": "object"},
+    }
+
+
+def _walk(node: Any) -> list[dict[str, Any]]:
+    """All tables of a schema; those that describe a default are not part of it."""
+    if isinstance(node, list):
+        return [found for item in node for found in _walk(item)]
+    if not isinstance(node, dict):
+        return []
+    return [node, *(found for name, item in node.items() if name != "default" for found in _walk(item))]

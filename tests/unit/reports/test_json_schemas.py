@@ -1,0 +1,87 @@
+"""The JSON Schemas accept every packaged file, and refuse what memtune refuses."""
+
+import json
+import tomllib
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from typer.testing import CliRunner
+
+from memtune.cli import app
+from memtune.library import FileKind, find_packaged, list_packaged
+from memtune.reports.reference.field_reference import FIELD_UNITS, list_numeric_fields, render_reference_page
+from memtune.reports.reference.json_schemas import SCHEMA_KINDS, SchemaKind, make_schema
+
+FILES: list[tuple[SchemaKind, str]] = [
+    (kind, name) for kind in SCHEMA_KINDS for name in list_packaged(FileKind[kind.upper()])
+]
+VALIDATORS = {kind: Draft202012Validator(make_schema(kind)) for kind in SCHEMA_KINDS}
+STUDY = 'question = "?"\ncorpus = "ptb"\nspaces = ["lstm"]\n'
+
+
+def list_errors(kind: SchemaKind, text: str) -> list[Any]:
+    return list(VALIDATORS[kind].iter_errors(tomllib.loads(text)))
+
+
+def test_every_field_of_the_reference_has_a_meaning_and_every_number_a_unit() -> None:
+    rows = [line.split(" | ") for line in render_reference_page().splitlines() if line.startswith("| `")]
+    assert len(rows) > 100
+    assert [row for row in rows if not row[-1].strip(" |")] == []
+    assert list_numeric_fields() == set(FIELD_UNITS)
+
+
+@pytest.mark.parametrize("kind", SCHEMA_KINDS)
+def test_the_command_prints_the_schema(kind: SchemaKind) -> None:
+    done = CliRunner().invoke(app, ["schema", kind])
+    assert json.loads(done.stdout) == make_schema(kind)
+
+
+def test_a_docstring_below_a_field_describes_it() -> None:
+    schema = make_schema("trial")
+    reduction = schema["$defs"]["TrainingConfig"]["properties"]["loss_reduction"]
+    assert "divided by about 35" in reduction["description"]
+
+
+@pytest.mark.parametrize("kind", SCHEMA_KINDS)
+def test_a_schema_is_valid_json_schema(kind: SchemaKind) -> None:
+    Draft202012Validator.check_schema(make_schema(kind))
+
+
+@pytest.mark.parametrize(("kind", "name"), FILES)
+def test_a_packaged_file_is_valid_under_its_schema(kind: SchemaKind, name: str) -> None:
+    assert list_errors(kind, find_packaged(FileKind[kind.upper()], name).read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("study", f"{STUDY}\n[budgets]\ntrials = 3"),
+        ("study", f"{STUDY}\n[budget]\ntrials = 0"),
+        ("study", f'{STUDY}\n[budget]\ntime = "15 minutes"'),
+        ("study", f"{STUDY}\n[training]\nlearning_rate = 0.1"),
+        ("study", f"{STUDY}\n[training]\ntokens = {{ uniform = [1, 2] }}"),
+        ("study", 'question = "?"\ncorpus = "ptb"\nspaces = "lstm"'),
+        ("study", 'question = "?"\nspaces = ["lstm"]'),
+        ("trial", 'corpus = "ptb"\n[model]\nwidth = 8'),
+        ("trial", 'corpus = "ptb"\n[model]\nfamily = "lstm"\nwidth = { int = [1, 2] }'),
+        ("space", "[model]\nwidth = { int = [1, 2], choice = [3] }"),
+        ("space", '[model]\none_of = "family"\nwidth = 3'),
+        ("paper", 'title = "x"'),
+    ],
+)
+def test_a_mistake_is_found_by_the_schema(kind: SchemaKind, text: str) -> None:
+    assert list_errors(kind, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{STUDY}\n[budget]\ntime = "15m"\n[resources]\ngpu_memory = "24GB"\ngpus_per_trial = "fit"',
+        f"{STUDY}\n[training]\ntokens = {{ int = [1, 2], log = true }}",
+        f'{STUDY}\n[training.optimiser]\none_of = "kind"\n[training.optimiser.adam]\nlearning_rate = 0.1',
+        f'{STUDY}\npoints = "papers"',
+    ],
+)
+def test_what_a_study_may_hold_is_valid(text: str) -> None:
+    assert list_errors("study", text) == []
