@@ -67,7 +67,8 @@ def test_a_restricted_study_says_how_many_objectives_it_has_as_a_study_does(coun
 def test_the_public_names_give_the_restricted_trials_too() -> None:
     restricted = RestrictedStudy(optuna.create_study(), [trial := create_trial(value=1.0)])
     assert restricted.trials == restricted.get_trials() == [trial]
-    assert restricted.get_trials(states=(optuna.trial.TrialState.FAIL,)) == []
+    for read in (restricted.get_trials, restricted._get_trials):
+        assert read(states=(optuna.trial.TrialState.FAIL,)) == []
     assert restricted.direction is optuna.study.StudyDirection.MINIMIZE
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from statistics import mean, median
 
+import numpy as np
 import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -13,8 +14,10 @@ from memtune.search import Proposals, SamplerConfig, check_sampler
 from memtune.search.compatibility import suppress_optuna_messages
 from memtune.search.samplers import SamplerFactory
 from memtune.search.samplers.cmaes import EvolutionStrategy
+from memtune.search.samplers.cube_sampler import CubeSampler
 from memtune.search.samplers.forest import FieldFeatures
 from memtune.search.samplers.joint_space import JointSpace
+from memtune.search.samplers.sobol import SobolSampler
 from memtune.search.samplers.told_values import complete_trials, extrapolate_stopped
 from memtune.spaces import RandomChooser, Scalar, combine_spaces, read_space
 from tests.presence import require
@@ -160,7 +163,10 @@ def test_a_grid_proposes_each_point_once_and_no_other(read_optuna_trials, storag
     ("space", "message"),
     [
         (SPACE, "model.width, optimiser.learning_rate, optimiser.learning_rate have a continuous range"),
-        ("[model]\nwidth = { int = [1, 100_001] }\n", "100,001 points, more than 100,000"),
+        (
+            "[model]\nwidth = { int = [1, 100_001] }\n",
+            '100,001 points, more than 100,000; fix some fields, or choose kind = "qmc"',
+        ),
     ],
 )
 def test_a_grid_needs_a_finite_space(space, message):
@@ -303,3 +309,61 @@ def test_the_evolution_strategy_finds_the_optimum_of_an_ill_conditioned_function
         state = strategy.update(state, sorted(points, key=compute_ellipsoid))
     assert compute_ellipsoid(state.mean) < 1e-6
     assert state.generation == 60
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_generation_follows_the_equations_of_the_tutorial(n: int) -> None:
+    """Hansen (2016), "The CMA Evolution Strategy: A Tutorial", table 1, for the first generation."""
+    strategy = EvolutionStrategy(n)
+    state = strategy.start([0.5] * n)
+    points = [strategy.sample(state, seed) for seed in range(strategy.population)]
+    found = strategy.update(state, points)
+
+    weights = np.log((strategy.population + 1) / 2) - np.log(1 + np.arange(strategy.population // 2))
+    weights /= weights.sum()
+    mass = 1 / (weights**2).sum()
+    step_rate = (mass + 2) / (n + mass + 5)
+    damping = 1 + 2 * max(0, np.sqrt((mass - 1) / (n + 1)) - 1) + step_rate
+    one_rate = 2 / ((n + 1.3) ** 2 + mass)
+    mean_rate = min(1 - one_rate, 2 * (mass - 2 + 1 / mass) / ((n + 2) ** 2 + mass))
+    path_rate = (4 + mass / n) / (n + 4 + 2 * mass / n)
+    steps = (np.array(points)[: len(weights)] - 0.5) / state.step_size
+    length = np.sqrt(step_rate * (2 - step_rate) * mass) * np.linalg.norm(weights @ steps)
+    expected = np.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2))
+    assert found.step_size == pytest.approx(
+        state.step_size * np.exp(step_rate / damping * (length / expected - 1))
+    )
+    assert length / np.sqrt(1 - (1 - step_rate) ** 2) < (1.4 + 2 / (n + 1)) * expected
+    path = np.sqrt(path_rate * (2 - path_rate) * mass) * (weights @ steps)
+    adapted = (1 - one_rate - mean_rate) * np.eye(n) + one_rate * np.outer(path, path)
+    adapted += mean_rate * (steps.T * weights) @ steps
+    assert np.array(found.covariance) == pytest.approx(adapted)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: CubeSampler(make_joint(), 7), lambda: SobolSampler(make_joint(), 7, index=3)]
+)
+def test_a_parameter_outside_of_the_joint_space_follows_from_the_seed(make):
+    study, distribution = optuna.create_study(), optuna.distributions.FloatDistribution(0.0, 1.0)
+    trial = create_trial(state=TrialState.RUNNING)
+    first, again = (make().sample_independent(study, trial, "other", distribution) for _ in range(2))
+    assert first == again
+
+
+def test_what_a_sampler_learns_of_stopped_trials_follows_from_the_setting():
+    """Stopped trials are the best ones when they are extrapolated by what the complete ones gained."""
+    proposed: dict[str, list[dict]] = {}
+    for setting in ("as_reported", "extrapolated"):
+        space, study = read_space(SPACE, "space.toml"), optuna.create_study()
+        factory = SamplerFactory(SamplerConfig(stopped_trials=setting), space, startup_trials=6)
+        found: list[dict] = []
+        proposed[setting] = found
+        for number in range(12):
+            study.sampler = factory.make_sampler(number, study.get_trials(deepcopy=False))
+            trial = study.ask()
+            found.append(space.sample(trial))
+            cost, is_stopped = compute_cost(found[-1]), number % 3 == 0
+            trial.report(cost if is_stopped else cost + 5, 100)
+            study.tell(trial, None if is_stopped else cost, state=PRUNED if is_stopped else COMPLETE)
+    assert proposed["as_reported"][:6] == proposed["extrapolated"][:6]
+    assert proposed["as_reported"] != proposed["extrapolated"]

@@ -106,3 +106,14 @@ def test_a_database_that_stays_incomplete_is_an_error_after_the_timeout(tmp_path
         connection.execute("create table version_info (wrong text)")
     with pytest.raises(StorageError, match="cannot be opened: no such column"):
         open_study_database(f"sqlite:///{tmp_path}/study.db")
+
+
+def test_an_error_of_a_complete_database_is_raised_at_once(tmp_path, monkeypatch):
+    """The schema's revision is stored, so no other driver is creating tables; a pause of NaN is an error."""
+    monkeypatch.setattr("memtune.search.study_database.CREATE_TABLES_RETRY_SECONDS", float("nan"))
+    with closing(sqlite3.connect(tmp_path / "study.db")) as connection, connection:
+        connection.execute("create table version_info (wrong text)")
+        connection.execute("create table alembic_version (version_num text)")
+        connection.execute("insert into alembic_version values ('v3.2.0.a')")
+    with pytest.raises(StorageError, match="cannot be opened: no such column"):
+        open_study_database(f"sqlite:///{tmp_path}/study.db")

@@ -68,3 +68,14 @@ def test_a_damaged_corpus_is_a_worker_error_until_it_is_repaired(
         count_restored_tokens(assignment)
     path.write_bytes(whole)
     assert count_restored_tokens(assignment) == 0
+
+
+def test_a_worker_without_a_gpu_names_the_fix(
+    assignment: Assignment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    needy = assignment.model_copy(update={"device": "cuda", "gpus": 1.0})
+    with pytest.raises(
+        WorkerError, match="needs a GPU and its worker sees none; check the GPU driver on that"
+    ):
+        count_restored_tokens(needy)

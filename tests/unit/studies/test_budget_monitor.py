@@ -28,6 +28,7 @@ EACH_BUDGET = {
     "gpu_hours": (0.5, Usage(nodes={"": NodeSeconds(gpu=REPORT_SECONDS)})),
     "money": (5.0, Usage(nodes={"fast": NodeSeconds(cpu=REPORT_SECONDS / 10, gpu=REPORT_SECONDS / 10)})),
 }
+UNITS = {"tokens": "tokens", "cpu_hours": "core hours", "gpu_hours": "GPU hours", "money": PRICES.currency}
 
 
 def open_monitor(proposals: Proposals, budget: Budget) -> BudgetMonitor:
@@ -82,6 +83,7 @@ def test_an_amount_ends_the_study_after_the_report_that_reaches_it(
     spent = monitor.find_spent()
     assert spent is not None
     assert spent.name == name
+    assert str(spent.detail).endswith(f" {UNITS[name]}")
     fewest = {"tokens": 4, "cpu_hours": 3, "gpu_hours": 3, "money": 6}[name]
     assert reports == fewest, "one report fewer is below the limit"
 

@@ -7,6 +7,8 @@ import stat
 import urllib.error
 import urllib.request
 import zlib
+from pathlib import Path
+from typing import Any, cast
 from urllib.parse import parse_qs, unquote
 
 import pytest
@@ -21,7 +23,7 @@ from memtune.tracking import (
     serve_pages,
     sqlite_uri,
 )
-from memtune.tracking.mlflow_ui import _write_private, start_server
+from memtune.tracking.mlflow_ui import ServedPages, _end_group, _write_private, start_server
 
 TOKEN = "t" * 43
 
@@ -192,3 +194,19 @@ def test_a_link_in_place_of_the_file_with_the_address_is_replaced(tmp_path):
     _write_private(tmp_path / "link", "secret")
     assert not target.exists()
     assert (tmp_path / "link").read_text() == "secret"
+
+
+def test_the_server_ignores_warnings_of_old_imports_beside_the_users_filters(recorded, monkeypatch):
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore::EncodingWarning")
+    server = start_server(recorded, 0, TOKEN)
+    try:
+        variables = Path(f"/proc/{server.pid}/environ").read_bytes().split(b"\0")
+    finally:
+        _end_group(server)
+    assert any(each.startswith(b"PYTHONWARNINGS=ignore::EncodingWarning,ignore:") for each in variables)
+
+
+def test_a_link_with_the_token_opens_the_same_page():
+    pages = ServedPages(cast(Any, None), "http://127.0.0.1:5001", TOKEN, Path("address"))
+    link = "http://127.0.0.1:5001/#/experiments/1"
+    assert pages.add_token(link) == f"http://127.0.0.1:5001/?token={TOKEN}#/experiments/1"
