@@ -1,7 +1,12 @@
 """Papers' tables: their rows make trials, train at scale tiny, and are compared with the published values."""
 
-import pytest
+import shlex
 
+import pytest
+import typer
+
+from memtune.cli import app
+from memtune.corpora.formats import FORMATS
 from memtune.errors import ConfigurationError, CorpusError, StudyError
 from memtune.library import FileKind, list_packaged
 from memtune.results.reproduction import table_run
@@ -61,6 +66,19 @@ def test_the_rows_of_the_papers_that_have_trial_files_are_those_files() -> None:
         (row,) = [row for row in table.rows if row.name == name]
         from_file = PublishedRow(name=name, trial=file)
         assert table.make_trial(row, "paper").trial == table.make_trial(from_file, "paper").trial
+
+
+@pytest.mark.parametrize(("paper", "table"), TABLES, ids=lambda value: getattr(value, "name", value))
+def test_the_commands_that_import_a_text_are_complete(paper: str, table: PublishedTable) -> None:
+    imported = set()
+    for words in map(shlex.split, table.import_command.split("; ")):
+        if words[:2] != ["memtune", "corpus"]:
+            continue
+        command = typer.main.get_command(app).commands["corpus"].commands[words[2]]
+        given = command.make_context(words[2], words[3:]).params
+        assert given.get("format", "text") in FORMATS
+        imported |= {given["name"]} if words[2] == "import" else set()
+    assert imported == set(table.corpus.split("+"))
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ class CompletionOptions(Value):
     """`answers` is a file. `final` keeps or drops a sign that ends the sentence.
 
     `clitics = "split"` splits words as in the Penn Treebank: `girl 's`, `do n't`. `trees` is a CoNLL-U file
-    of all candidates in their order, with the same words. `punctuation = "drop"` then leaves out words with
-    the relation `punct`.
+    of all candidates in their order, with the same words, or a folder with one for each file of questions:
+    valid.conllu for valid.txt. `punctuation = "drop"` then leaves out words with the relation `punct`.
     """
 
     answers: Path | None = None
@@ -62,7 +62,7 @@ def _read(reader: LineReader, options: CompletionOptions) -> Iterator[Block]:
     answers = _read_answers(reader.open_companion(path, "the file of answers")) if path else None
     example = partial(_parse_example, options, answers)
     if options.trees:
-        trees = reader.open_companion(options.trees, "the file of trees")
+        trees = reader.open_companion(_find_tree_file(reader.path, options.trees), "the file of trees")
         example = partial(_attach_trees, options, read_parsed_sentences(trees), example)
     questions = 0
     for block in parse_blocks(reader, _group_questions(reader), example):
@@ -87,6 +87,10 @@ def _find_answer_file(path: Path) -> Path | None:
         ),
         None,
     )
+
+
+def _find_tree_file(questions: Path, trees: Path) -> Path:
+    return trees / f"{questions.stem}.conllu" if trees.is_dir() else trees
 
 
 def _read_answers(reader: LineReader) -> dict[str, int]:

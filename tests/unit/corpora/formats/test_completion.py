@@ -130,6 +130,21 @@ def test_candidates_can_have_trees(import_text, tmp_path):
     assert [row["heads"] for row in corpus.annotations["trees"]["train"].to_pylist()] == [[1, -1, 1, 1]] * 2
 
 
+def test_each_file_of_questions_has_its_own_trees_in_a_folder(store, tmp_path):
+    (tmp_path / "trees").mkdir()
+    sources = {}
+    for split, verb in (("valid", "go"), ("test", "went")):
+        (tmp_path / f"{split}.txt").write_text(ASKED.replace("go", verb))
+        trees = format_trees((verb, "there"), (verb, "then"))
+        (tmp_path / "trees" / f"{split}.conllu").write_text(trees)
+        sources[split] = TextFile(
+            tmp_path / f"{split}.txt", "msr-completion", {"trees": str(tmp_path / "trees")}
+        )
+    import_corpus("asked", sources, store, cache=tmp_path / "cache")
+    corpus = open_corpus("asked", store, tmp_path / "cache")
+    assert [len(corpus.annotations["trees"][split]) for split in sources] == [2, 2]
+
+
 def test_punctuation_marked_by_trees_can_be_dropped(import_text, tmp_path):
     beside = {"trees.conllu": format_trees(("go", "there"), ("go", "then"))}
     trees = {"trees": tmp_path / "trees.conllu", "punctuation": "drop"}
