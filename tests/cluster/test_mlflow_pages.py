@@ -1,8 +1,10 @@
 """MLflow's pages in a browser: which model is best for a corpus, by how much, at what size and cost.
 
-Two studies on one corpus, the first with repeats, and a third under another protocol, at two widths.
+Two studies on one corpus, the first with 30 trials and repeats, and a third under another protocol, at two
+widths.
 """
 
+import json
 import os
 import re
 import shutil
@@ -12,6 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from urllib.parse import quote
 
 import pytest
 
@@ -70,7 +73,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         (folder / "rnn.toml").write_text(RNN_TOML)
         alone = STUDY_TOML.partition("[repeats]")[0].replace('"lstm.toml", "rnn.toml"', '"lstm.toml"')
         texts = {
-            "families": STUDY_TOML,
+            "families": STUDY_TOML.replace("trials = 4", "trials = 30"),
             "lstms": alone.replace("Which family", "Which LSTM"),
             "streams": alone + '\n[protocol]\nkind = "stream"\nbatch_size = 2\nlength = 5\n',
         }
@@ -146,13 +149,13 @@ def test_the_table_has_the_answer_and_the_trials_of_one_protocol(
 ) -> None:
     page = read(find_fragment(served[0], "trials in MLflow"), width)
     assert re.search(r"Best: .*% better than .* parameters, .* core hours", page)
-    for column in ("best_validation", "parameters"):
+    for column in ("best_validation", "parameters", "memtune.status", "tokens", "hours", "spent_money"):
         assert column in page
-    assert "#0" in page
-    assert re.search(r"# ?\d seed 1", page)
-    assert "matching runs" in page
-    # 4 trials and 4 repeats of the first study, 4 trials of the second, none of the stream protocol
-    assert re.search(r"\b12\s+matching runs", page)
+    # The rows that fit the window.
+    assert len(set(re.findall(r"\b(?:lstm|rnn) #\d+", page))) >= 5
+    assert "finished" in page
+    # 30 trials and 4 repeats of the first study, 4 trials of the second, none of the stream protocol
+    assert re.search(r"\b38\s+matching runs", page)
     assert "does not serve" not in page
     assert "Welcome to MLflow Assistant" not in page
 
@@ -197,6 +200,21 @@ def test_the_registry_describes_the_model_and_its_versions(read: Read) -> None:
     version = read("/models/tiny/versions/1", 1600)
     for part in ("memtune evaluate models:/tiny/1", "nats per token", "mean of 3 seeds"):
         assert part in version
+
+
+def test_two_versions_are_compared_by_parameters_and_metrics(read: Read, home: Settings) -> None:
+    from memtune.tracking.mlflow_connection import connect
+
+    client = connect(home.tracking_uri)
+    versions = {number: client.get_model_version("tiny", number) for number in ("1", "2")}
+    runs = json.dumps({number: version.run_id for number, version in versions.items()})
+    page = read(f"/compare-model-versions?name={quote(json.dumps('tiny'))}&runs={quote(runs)}", 1600)
+    assert "Comparing 2 Versions" in page
+    for version in versions.values():
+        run = client.get_run(version.run_id or "")
+        assert run.info.run_name in page
+        assert f"{run.data.metrics['best_validation']:.4g}" in page
+        assert run.data.params["training.optimiser.learning_rate"] in page
 
 
 def test_the_models_tab_lists_models_with_their_run_dataset_and_version(read: Read) -> None:

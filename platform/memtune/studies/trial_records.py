@@ -163,9 +163,9 @@ class StudyRecords:
             self._delete_leftovers(trial.proposal.identity)
 
     def _price(self, usage: Usage) -> dict[str, float]:
-        """The money that a trial cost, where the study has prices."""
+        """The money that a trial cost, in the digits that fit a table, where the study has prices."""
         prices = self._resolved.study.prices
-        return {} if prices is None else {MONEY_METRIC: prices.compute_usage_money(usage)}
+        return {} if prices is None else {MONEY_METRIC: float(f"{prices.compute_usage_money(usage):.3g}")}
 
     def _delete_leftovers(self, identity: str) -> None:
         try:

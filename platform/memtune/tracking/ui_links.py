@@ -39,23 +39,26 @@ __all__ = ["LOCAL_PAGES_URL", "CorpusPages", "comparison_link", "link_corpora", 
 
 LOCAL_PAGES_URL = "http://127.0.0.1:5000"
 MODELS_COLUMN = "attributes.`Models`"
-NAME_COLUMN = "tags.`mlflow.runName`"
+NAME_COLUMN = "attributes.`Run Name`"
 CREATED_COLUMN = "runDateAndNestInfo"
 COLUMN_PIXELS = {
-    NAME_COLUMN: 185,
-    CREATED_COLUMN: 70,
-    f"metrics.`{RANKING_METRIC}`": 120,
-    f"metrics.`{ABOVE_IDEAL_METRIC}`": 150,
-    f"params.`{SIZE_PARAMETER}`": 90,
-    f"tags.`{STATUS_TAG}`": 160,
-    f"tags.`{RANK_TAG}`": 120,
+    CREATED_COLUMN: 28,
+    f"metrics.`{RANKING_METRIC}`": 60,
+    f"metrics.`{ABOVE_IDEAL_METRIC}`": 60,
+    f"params.`{SIZE_PARAMETER}`": 82,
+    f"tags.`{STATUS_TAG}`": 72,
     f"metrics.`{TOKENS_METRIC}`": 80,
-    f"metrics.`{HOURS_METRIC}`": 95,
-    f"metrics.`{MONEY_METRIC}`": 105,
-    f"tags.`{STUDY_TAG}`": 150,
-    MODELS_COLUMN: 130,
+    f"metrics.`{HOURS_METRIC}`": 70,
+    f"metrics.`{MONEY_METRIC}`": 90,
+    f"tags.`{RANK_TAG}`": 120,
+    f"tags.`{STUDY_TAG}`": 190,
+    MODELS_COLUMN: 150,
 }
-"""The widths of columns: the answer fits a window of 1,000 pixels."""
+ANSWER_PIXELS = 706
+"""Of the name and everything up to the cost: a window of 1,000 pixels shows the first digits of the cost."""
+MAX_NAME_PIXELS = 240
+DETAIL_COLUMNS = (f"tags.`{RANK_TAG}`", f"tags.`{STUDY_TAG}`", MODELS_COLUMN)
+"""Columns that need a wider window."""
 CHARTED_PREFIXES = ("model.", "training.")
 UNCHARTED = ("training.tokens", "training.epochs", "training.report_every")
 MAX_CHARTED_PARAMETERS = 7
@@ -159,7 +162,9 @@ def link_corpora(tracking_uri: str, pages_url: str | None = None) -> list[Corpus
 def build_table(view: _View, conditions: Mapping[str, str]) -> dict[str, object]:
     """The table of trials without their study's run, the best first: its filter, its order, its columns."""
     columns = list_columns(view)
-    widths = {column: COLUMN_PIXELS[column] for column in [NAME_COLUMN, CREATED_COLUMN, *columns]}
+    widths = {column: COLUMN_PIXELS[column] for column in [CREATED_COLUMN, *columns]}
+    others = [pixels for column, pixels in widths.items() if column not in DETAIL_COLUMNS]
+    widths[NAME_COLUMN] = min(MAX_NAME_PIXELS, ANSWER_PIXELS - sum(others))
     return {
         "searchFilter": " AND ".join(f"tags.`{tag}` = '{value}'" for tag, value in conditions.items()),
         "orderByKey": f"metrics.`{RANKING_METRIC}`",
@@ -178,10 +183,8 @@ def list_columns(view: _View) -> list[str]:
         *(f"metrics.`{name}`" for name in metrics),
         f"params.`{SIZE_PARAMETER}`",
         f"tags.`{STATUS_TAG}`",
-        f"tags.`{RANK_TAG}`",
         *(f"metrics.`{name}`" for name in used),
-        f"tags.`{STUDY_TAG}`",
-        MODELS_COLUMN,
+        *DETAIL_COLUMNS,
     ]
 
 

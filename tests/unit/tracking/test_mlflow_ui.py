@@ -24,6 +24,7 @@ from memtune.tracking import (
     sqlite_uri,
 )
 from memtune.tracking.mlflow_ui import ServedPages, _end_group, _write_private, start_server
+from memtune.trial_state import TrialState
 
 TOKEN = "t" * 43
 
@@ -67,6 +68,19 @@ def test_the_distance_to_the_ideal_is_shown_where_it_is_known(tracking_uri, clie
         recorder.start_trial("a", "trial", {}, tags)
     columns = read_view(client, link_corpus(tracking_uri, "ptb").trials)["selectedColumns"]
     assert ("metrics.`above_ideal_percent`" in columns) is is_shown
+
+
+@pytest.mark.parametrize("ideal", [{"ideal_perplexity": "20.5"}, {}])
+def test_a_window_of_1000_pixels_shows_every_column_up_to_the_cost(tracking_uri, client, ideal):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("a", "trial", {}, ideal)
+        recorder.finish_trial("a", TrialState.COMPLETE, figures={"spent_money": 0.5})
+    view = read_view(client, link_corpus(tracking_uri, "ptb").trials)
+    widths, cost = view["columnWidths"], view["columnOrder"].index("metrics.`spent_money`")
+    before = view["columnOrder"][:cost]
+    # The table has 746 pixels, its first column 73, and the cost needs 40 with the space before it.
+    assert sum(widths[column] for column in before) <= 746 - 73 - 40
+    assert 130 <= widths["attributes.`Run Name`"] <= 240
 
 
 def test_a_view_by_accuracy_has_the_highest_first(tracking_uri, client):

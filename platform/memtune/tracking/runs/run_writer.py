@@ -199,7 +199,7 @@ class RunWriter:
         """Add what the table of trials shows: its cells hold the last value of a metric."""
         self._add_metric(run, TOKENS_METRIC, step, step, time_ms)
         if (seconds := run.values.get("seconds", {}).get(step)) is not None:
-            self._add_metric(run, HOURS_METRIC, step, round_figure(seconds / 3600), time_ms)
+            self._add_metric(run, HOURS_METRIC, step, round_figure(seconds / 3600, 3), time_ms)
         valid = run.values.get(f"valid_{run.objective}", {})
         # A report that is sent again finds later ones in the store, which are no part of its best value.
         reached = [value for tokens, value in valid.items() if tokens <= step and not math.isnan(value)]
@@ -294,9 +294,9 @@ class RunWriter:
         return self._open_runs[key]
 
 
-def round_figure(value: float) -> float:
-    """A figure with four significant digits: MLflow's table of runs shows every digit of a metric."""
-    return float(f"{value:.4g}")
+def round_figure(value: float, digits: int = 4) -> float:
+    """A figure with few significant digits: MLflow's table of runs shows every digit of a metric."""
+    return float(f"{value:.{digits}g}")
 
 
 def _read_objective(tags: dict[str, str]) -> Objective:

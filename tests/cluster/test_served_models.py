@@ -1,0 +1,125 @@
+"""A champion behind MLflow's own commands: `mlflow models predict` and `mlflow models serve`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memtune.api import run_search
+from memtune.corpora import import_corpus
+from memtune.settings import Settings
+from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.tracking.registry.pyfunc_flavor import load_scorer
+from tests.cluster.poll import TIMEOUT_SECONDS, poll_until
+from tests.cluster.servers import find_free_port
+from tests.conftest import SENTENCES, SPACE_TOML, STUDY_TOML
+
+pytestmark = pytest.mark.cluster
+
+MODEL = "models:/tiny@champion"
+TEXTS = ["the dog sees a cat", "a cat sleeps"]
+AS_LIST = json.dumps({"inputs": TEXTS})
+AS_COLUMN = json.dumps({"dataframe_split": {"columns": ["sentence"], "data": [[text] for text in TEXTS]}})
+AS_CSV = "\n".join(["sentence", *TEXTS]) + "\n"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    folder = tmp_path_factory.mktemp("served")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI"):
+            patch.delenv(name, raising=False)
+        patch.setenv("MEMTUNE_HOME", str(folder / "home"))
+        patch.setenv("MEMTUNE_CACHE", str(folder / "cache"))
+        settings = Settings.from_environment()
+        texts = dict.fromkeys(("train", "valid", "test"), SENTENCES * 20)
+        import_corpus("tiny", texts, settings.corpus_store)
+        (folder / "space.toml").write_text(SPACE_TOML)
+        (folder / "layers.toml").write_text(STUDY_TOML.replace("trials = 4", "trials = 1"))
+        run_search(folder / "layers.toml", settings=settings, executor=InProcessExecutor())
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def expected(home: Settings, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """What memtune itself gives."""
+    return load_scorer(home.tracking_uri, MODEL, tmp_path_factory.mktemp("models")).predict(TEXTS)
+
+
+def make_environment(home: Settings) -> dict[str, str]:
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return {**os.environ, "MLFLOW_TRACKING_URI": home.tracking_uri, "PYTHONPATH": paths}
+
+
+@pytest.mark.parametrize(("kind", "content"), [("json", AS_LIST), ("csv", AS_CSV)])
+def test_predict_reads_sentences_as_a_list_and_as_a_column(
+    home: Settings, expected: list[float], tmp_path: Path, kind: str, content: str
+) -> None:
+    file = tmp_path / f"sentences.{kind}"
+    file.write_text(content)
+    command = [sys.executable, "-m", "mlflow", "models", "predict", "-m", MODEL, "--env-manager", "local"]
+    done = subprocess.run(
+        [*command, "--content-type", kind, "-i", str(file)],
+        env=make_environment(home),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=TIMEOUT_SECONDS,
+    )
+    assert json.loads(done.stdout)["predictions"] == pytest.approx(expected)
+
+
+@pytest.fixture(scope="module")
+def address(home: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A running `mlflow models serve`; it ends with SIGTERM to its own process."""
+    found = f"http://127.0.0.1:{find_free_port()}"
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", MODEL, "--env-manager", "local"]
+    # uvicorn, which serves the model, is a program beside this interpreter.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    log = tmp_path_factory.mktemp("log") / "serve.log"
+    with (
+        open(log, "w") as output,
+        subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", found.rpartition(":")[2]],
+            env={**make_environment(home), "PATH": path},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        ) as process,
+    ):
+        try:
+            poll_until(lambda: is_ready(found, process, log), "an answer to /ping")
+            yield found
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(TIMEOUT_SECONDS)
+
+
+def is_ready(address: str, process: "subprocess.Popen[bytes]", log: Path) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/ping", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        assert process.poll() is None, log.read_text()
+        return False
+
+
+def ask(address: str, content: str, content_type: str) -> list[float]:
+    request = urllib.request.Request(
+        f"{address}/invocations", content.encode(), {"Content-Type": content_type}
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read())["predictions"]
+
+
+def test_a_served_model_reads_sentences_as_a_list_and_as_a_column(
+    address: str, expected: list[float]
+) -> None:
+    assert ask(address, AS_LIST, "application/json") == pytest.approx(expected)
+    assert ask(address, AS_COLUMN, "application/json") == pytest.approx(expected)
+    assert ask(address, AS_CSV, "text/csv") == pytest.approx(expected)
