@@ -1,6 +1,7 @@
 """Papers' tables: their rows make trials, train at scale tiny, and are compared with the published values."""
 
 import shlex
+from typing import Any
 
 import pytest
 import typer
@@ -70,11 +71,12 @@ def test_the_rows_of_the_papers_that_have_trial_files_are_those_files() -> None:
 
 @pytest.mark.parametrize(("paper", "table"), TABLES, ids=lambda value: getattr(value, "name", value))
 def test_the_commands_that_import_a_text_are_complete(paper: str, table: PublishedTable) -> None:
+    commands: Any = typer.main.get_command(app)
     imported = set()
     for words in map(shlex.split, table.import_command.split("; ")):
         if words[:2] != ["memtune", "corpus"]:
             continue
-        command = typer.main.get_command(app).commands["corpus"].commands[words[2]]
+        command = commands.commands["corpus"].commands[words[2]]
         given = command.make_context(words[2], words[3:]).params
         assert given.get("format", "text") in FORMATS
         imported |= {given["name"]} if words[2] == "import" else set()
