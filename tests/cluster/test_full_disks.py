@@ -99,8 +99,8 @@ def test_a_full_cache_and_a_damaged_corpus_are_named_and_no_trial_is_blamed(
 
 
 def fill_cache(mount_disk: MountDisk, copy: Path) -> Disk:
-    """A full disk with the contents of the cache, except the records of verified corpora."""
-    shutil.copytree(resolve_cache_folder(), copy, ignore=shutil.ignore_patterns("verified"))
+    """A full disk with what workers read from the cache, except the records of verified corpora."""
+    shutil.copytree(resolve_cache_folder(), copy, ignore=shutil.ignore_patterns("verified", "vega"))
     disk = mount_disk(resolve_cache_folder(), 256)
     shutil.copytree(copy, disk.folder, dirs_exist_ok=True)
     disk.fill()

@@ -165,8 +165,9 @@ def _lock_sqlite_file(tracking_uri: str) -> AbstractContextManager[object]:
 def _configure_mlflow(tracking_uri: str) -> None:
     for name, value in _ENVIRONMENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
-    for name in ("mlflow.store.db.utils", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    # MLflow logs a database's error with its SQL and a traceback, and raises it too, which memtune reports.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     path = sqlite_path(tracking_uri)
     if path is not None:
         try:
