@@ -11,11 +11,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["format_toml", "parse_toml", "read_toml_text"]
+__all__ = ["find_line", "format_toml", "locate_field", "parse_toml", "read_toml_text"]
 
 MAX_BYTES = 2**20
 MAX_DEPTH = 32
 INTEGERS = range(-(2**63), 2**63)
+KEY_PATTERN = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+PATH_PATTERN = rf"{KEY_PATTERN}(?:\s*\.\s*{KEY_PATTERN})*"
+HEADER_LINE = re.compile(rf"\s*\[\s*({PATH_PATTERN})\s*\]")
+FIELD_LINE = re.compile(rf"\s*({PATH_PATTERN})\s*=")
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 DEEP_KEY = re.compile(
     r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){%d}""" % MAX_DEPTH  # noqa: UP031
@@ -46,6 +50,45 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError(f"it is nested more than {MAX_DEPTH} deep") from None
     _check_bounds(document)
     return document
+
+
+def locate_field(path: str | Path, name: str) -> str:
+    """A file and the line of a field of it, by its dotted name; the file alone where it has no such line.
+
+    >>> locate_field("missing.toml", "budget.trials")
+    'missing.toml'
+    """
+    try:
+        line = find_line(read_toml_text(Path(path)), name)
+    except (OSError, ValueError):
+        line = None
+    return str(path) if line is None else f"{path}, line {line}"
+
+
+def find_line(text: str, name: str) -> int | None:
+    """The line, from 1, of a field by its dotted name, or of the nearest table around it.
+
+    tomllib tells no positions. A line within a text of several lines may be taken for a field.
+
+    >>> find_line("seed = 1\\n[training]\\noptimiser = { kind = 5 }", "training.optimiser.kind")
+    3
+    """
+    wanted, table = name.split("."), list[str]()
+    found, found_depth = None, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := HEADER_LINE.match(line):
+            path = table = _split_keys(header[1])
+        elif field := FIELD_LINE.match(line):
+            path = [*table, *_split_keys(field[1])]
+        else:
+            continue
+        if len(path) > found_depth and path == wanted[: len(path)]:
+            found, found_depth = number, len(path)
+    return found
+
+
+def _split_keys(path: str) -> list[str]:
+    return [key.strip("\"'") for key in re.findall(KEY_PATTERN, path)]
 
 
 def format_toml(document: Mapping[str, Any]) -> str:

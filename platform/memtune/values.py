@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -11,9 +11,13 @@ from pydantic_core import from_json
 
 from memtune.errors import ConfigurationError, did_you_mean
 
-__all__ = ["Value", "digest", "flatten", "forget_schemas", "parse", "parse_json"]
+__all__ = ["Place", "Value", "digest", "flatten", "forget_schemas", "parse", "parse_json"]
 
 T = TypeVar("T")
+Place = str | Callable[[str], str]
+"""Where data come from, in messages; a function returns it for a field by its dotted name."""
+SCALAR_ERRORS = ("int_type", "float_type", "string_type", "bool_type", "literal_error")
+"""Pydantic's errors for a list or a table in place of one value."""
 
 MAX_SHOWN_CHARACTERS = 200
 """Largest length of an invalid value in an error message."""
@@ -25,7 +29,7 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
-def parse(schema: Any, data: object, where: str) -> Any:
+def parse(schema: Any, data: object, where: Place) -> Any:
     """`data` validated as `schema`, a Value or a union of Values.
 
     Raises ConfigurationError with one line per problem: `where`, the dotted name and the problem. The line of
@@ -34,8 +38,17 @@ def parse(schema: Any, data: object, where: str) -> Any:
     try:
         return TypeAdapter(schema).validate_python(data)
     except ValidationError as error:
-        problems = [_format_problem(schema, data, problem) for problem in error.errors(include_url=False)]
-        raise ConfigurationError("\n".join(f"{where}: {problem}" for problem in problems)) from None
+        problems = error.errors(include_url=False)
+        lines = [
+            f"{_find_place(where, schema, each)}: {_format_problem(schema, data, each)}" for each in problems
+        ]
+        raise ConfigurationError("\n".join(lines)) from None
+
+
+def _find_place(where: Place, schema: Any, problem: Any) -> str:
+    if isinstance(where, str):
+        return where
+    return where(_locate_field(schema, [str(part) for part in problem["loc"]])[0])
 
 
 def parse_json(data: bytes | str) -> Any:
@@ -53,7 +66,9 @@ def _format_problem(schema: Any, data: object, problem: Any) -> str:
     name, tags, siblings = _locate_field(schema, [str(part) for part in problem["loc"]])
     members = f" ({', '.join(tags)})" if tags else ""
     if problem["type"] == "extra_forbidden":
-        return f'unknown name "{name}"{members}; {did_you_mean(name.rpartition(".")[2], siblings)}'
+        deeper = _find_deeper_fields(schema, [str(part) for part in problem["loc"]])
+        near = f'did you mean "{deeper[0]}"?' if deeper else did_you_mean(name.rpartition(".")[2], siblings)
+        return f'unknown name "{name}"{members}; {near}'
     if problem["type"] == "missing":
         return f"{name}{members} is missing"
     if problem["type"] == "union_tag_invalid":
@@ -63,7 +78,46 @@ def _format_problem(schema: Any, data: object, problem: Any) -> str:
         return f'{place}: no "{problem["ctx"]["tag"]}"; {did_you_mean(problem["ctx"]["tag"], kinds)}'
     message = str(problem["msg"]).removeprefix("Value error, ")
     got = "" if problem["type"] == "value_error" else f", got {_abbreviate(problem['input'])}"
+    if problem["type"] in ("tuple_type", "list_type") and isinstance(problem["input"], str):
+        message, got = f'must be a list; write ["{_abbreviate(problem["input"])[1:-1]}"]', ""
+    elif problem["type"] in SCALAR_ERRORS:
+        got += _suggest_parameter(problem["input"])
     return f"{name}{members}: {message}{got}" if name else f"{message}{got}"
+
+
+def _suggest_parameter(value: object) -> str:
+    """How a study or a space samples a field that holds a list or a table in place of one value."""
+    if isinstance(value, list):
+        return f"; to sample one of them, a study or a space has {{ choice = {_abbreviate(value)} }}"
+    if isinstance(value, Mapping):
+        kinds = "{ int = [1, 4] }, { float = [0.1, 0.5] } or { choice = [1, 2] }"
+        return f"; a parameter of a study or a space is {kinds}"
+    return ""
+
+
+def _find_deeper_fields(kind: Any, path: list[str]) -> list[str]:
+    """The dotted names of fields of this name in the tables beside it."""
+    schema = _generate_json_schema(kind)
+    tags: set[str] = set()
+    node: Any = schema
+    for part in path[:-1]:
+        node = _resolve_schema(schema, node)
+        mapping = node.get("discriminator", {}).get("mapping", {})
+        tags |= {part} & set(mapping)
+        node = {"$ref": mapping[part]} if part in mapping else node.get("properties", {}).get(part, {})
+    names = [part for part in path[:-1] if part not in tags]
+    return [
+        ".".join((*names, table, path[-1]))
+        for table, field in _resolve_schema(schema, node).get("properties", {}).items()
+        if path[-1] in _list_fields_of_tables(schema, field)
+    ]
+
+
+def _list_fields_of_tables(schema: Any, field: Any) -> set[str]:
+    """The fields of the table that a field holds, or of all tables of its union."""
+    node = _resolve_schema(schema, field)
+    members = [_resolve_schema(schema, member) for member in node.get("oneOf", [node])]
+    return {name for member in members for name in member.get("properties", {})}
 
 
 def _abbreviate(value: object) -> str:

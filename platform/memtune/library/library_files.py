@@ -58,8 +58,7 @@ def find_packaged(kind: FileKind, name: str) -> Path:
 def find_file(kind: FileKind, given: Path) -> Path:
     """The file that a user names: by its path, or a file NAME.toml of the working folder, or a packaged NAME.
 
-    Raises StudyError for a folder, and for a name that no file has. A path without a file is returned as it
-    is, because its reader reports it.
+    Raises StudyError for a folder, and for a missing file with the nearest one of the kind.
     """
     known = list_packaged(kind)
     if _is_name(given) and not given.is_file():
@@ -69,13 +68,24 @@ def find_file(kind: FileKind, given: Path) -> Path:
         if given.name in known:
             return kind.folder / beside
     if given.is_dir():
-        raise StudyError(f"{given} is a folder; name one {kind.noun} in it{_list_files(given)}")
-    if given.is_file() or not _is_name(given):
+        raise StudyError(f"{given} is a folder; name one {kind.noun} in it{_format_files(kind, given)}")
+    if given.exists():
         return given
-    names = {*known, *(path.stem for path in Path().glob("*.toml"))}
+    if not _is_name(given):
+        raise StudyError(f"no file {given}; {_suggest_file(kind, given)}")
+    names = {*known, *(path.stem for path in _list_files(kind, Path()))}
     raise StudyError(
         f'no file {given} and no packaged {kind.noun} "{given.name}"; {did_you_mean(given.name, names)}'
     )
+
+
+def _suggest_file(kind: FileKind, given: Path) -> str:
+    """The nearest file of a kind in the folder of a missing one, or the packaged file of its name."""
+    if given.stem in list_packaged(kind) and given.suffix == ".toml":
+        return f'the packaged {kind.noun} of this name is "{given.stem}", without a path'
+    if not given.parent.is_dir():
+        return f"there is no folder {given.parent}"
+    return did_you_mean(given.name, (path.name for path in _list_files(kind, given.parent)))
 
 
 def format_argument(path: Path) -> str:
@@ -112,6 +122,23 @@ def _is_name(given: Path) -> bool:
     return len(given.parts) == 1 and given.suffix != ".toml"
 
 
-def _list_files(folder: Path) -> str:
-    names = sorted(path.name for path in folder.glob("*.toml"))
-    return f": {', '.join(names)}" if names else "; it has no TOML file"
+def _format_files(kind: FileKind, folder: Path) -> str:
+    names = [path.name for path in _list_files(kind, folder)]
+    return f": {', '.join(names)}" if names else "; it has none"
+
+
+def _list_files(kind: FileKind, folder: Path) -> list[Path]:
+    """The TOML files of a kind in a folder; one that cannot be read is of every kind."""
+    return [path for path in sorted(folder.glob("*.toml")) if _find_kind(path) in (kind, None)]
+
+
+def _find_kind(path: Path) -> FileKind | None:
+    try:
+        fields = tomllib.loads(path.read_text(encoding="utf-8")).keys()
+    except (OSError, ValueError):
+        return None
+    if "tables" in fields:
+        return FileKind.PAPER
+    if "corpus" not in fields:
+        return FileKind.SPACE
+    return FileKind.STUDY if "spaces" in fields else FileKind.TRIAL

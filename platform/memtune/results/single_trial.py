@@ -22,10 +22,11 @@ from memtune.studies.trial_records import (
     make_corpus_input,
     make_trial_tags,
 )
+from memtune.toml_text import locate_field
 from memtune.tracking import NO_STUDY, DrawFigures, Promotion, Recorder, check_tracking
 from memtune.training import AnyTrainer, Progress, Report, TrialConfig, new_trainer
 from memtune.trial_state import StopReason, TrialEnd, TrialState
-from memtune.values import Value, parse
+from memtune.values import Place, Value, parse
 
 __all__ = ["TrainResult", "TrialFile", "load_trial", "parse_trial", "train", "train_trial"]
 
@@ -66,10 +67,10 @@ def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialF
         raise StudyError(f"{path} names search spaces, so it is a study; run: memtune search {path}")
     load_listed_models(document, path)
     document.pop("models", None)
-    return parse_trial(document, str(path))
+    return parse_trial(document, lambda name: locate_field(path, name))
 
 
-def parse_trial(document: dict[str, Any], where: str) -> TrialFile:
+def parse_trial(document: dict[str, Any], where: Place) -> TrialFile:
     """The trial in the content of a file. Raises ConfigurationError, which begins with `where`."""
     fields = dict(document)
     named: dict[str, Any] = {name: fields.pop(name) for name in ("question", "corpus") if name in fields}

@@ -23,7 +23,7 @@ from memtune.spaces.parameters import (
 from memtune.spaces.space import Space, combine_spaces
 from memtune.spaces.space_points import pin_point
 from memtune.spaces.space_tree import Branch, Group, Node, count_fitted, join_name
-from memtune.toml_text import parse_toml, read_toml_text
+from memtune.toml_text import locate_field, parse_toml, read_toml_text
 from memtune.values import flatten
 
 __all__ = ["list_space_files", "load_space", "load_spaces", "read_space", "read_tree"]
@@ -35,6 +35,16 @@ LEAF_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "choice": (),
     **dict.fromkeys(FITS, ()),
 }
+FOREIGN_KINDS = {
+    "uniform": "float = [0.0, 0.5]",
+    "loguniform": "float = [1e-4, 1e-2], log = true",
+    "log_uniform": "float = [1e-4, 1e-2], log = true",
+    "randint": "int = [1, 4]",
+    "int_uniform": "int = [1, 4]",
+    "categorical": "choice = [1, 2]",
+    "values": "choice = [1, 2]",
+}
+"""What to write for the kinds of other libraries; no configuration has fields of these names."""
 BRANCH_KEY = "one_of"
 QUESTION_KEY = "question"
 POINTS_KEY = "points"
@@ -191,7 +201,8 @@ class _TableReader:
                 )
             if name != kind and name not in LEAF_OPTIONS[kind]:
                 near = did_you_mean(name, (kind, *LEAF_OPTIONS[kind]))
-                raise SpaceError(f'{self._source}: [{place}] unknown name "{name}" beside {kind}; {near}')
+                file = locate_field(self._source, place)
+                raise SpaceError(f'{file}: [{place}] unknown name "{name}" beside {kind}; {near}')
         if kind == "choice":
             return self._read_categorical(table["choice"], place)
         if kind in FITS:
@@ -252,18 +263,20 @@ class _TableReader:
 
     def _check_misspelt_kind(self, table: Mapping[str, Any], place: str) -> None:
         """Raise SpaceError for { flaot = [0, 1] }, which would otherwise be a group with a constant list."""
+        for name in FOREIGN_KINDS.keys() & table.keys():
+            file, kind = locate_field(self._source, place), FOREIGN_KINDS[name]
+            raise SpaceError(f'{file}: [{place}] no kind "{name}" of parameter; write {{ {kind} }}')
         names = [name for name, value in table.items() if isinstance(value, list)]
         if (
             len(names) == 1
             and set(table) <= {names[0], "step", "log"}
             and get_close_matches(names[0], LEAF_OPTIONS)
         ):
-            raise SpaceError(
-                f'{self._source}: [{place}] unknown kind "{names[0]}"; {did_you_mean(names[0], LEAF_OPTIONS)}'
-            )
+            file, near = locate_field(self._source, place), did_you_mean(names[0], LEAF_OPTIONS)
+            raise SpaceError(f'{file}: [{place}] unknown kind "{names[0]}"; {near}')
 
     def _make_error(self, place: str, problem: str, got: Any) -> SpaceError:
-        return SpaceError(f"{self._source}: [{place}] {problem}, got {got!r}")
+        return SpaceError(f"{locate_field(self._source, place)}: [{place}] {problem}, got {got!r}")
 
 
 def _is_integer(value: Any) -> bool:

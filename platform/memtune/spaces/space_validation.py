@@ -7,7 +7,7 @@ from memtune.errors import ConfigurationError, SpaceError
 from memtune.spaces.choosers import PinnedChooser, RandomChooser, Scalar
 from memtune.spaces.parameters import Categorical
 from memtune.spaces.space import MeasureSize, Space
-from memtune.values import parse
+from memtune.values import Place, parse
 
 __all__ = ["check_space"]
 
@@ -18,7 +18,7 @@ SAMPLES_PER_VALUE = 20
 def check_space(
     space: Space,
     schema: Any,
-    where: str | None = None,
+    where: Place | None = None,
     measure_size: MeasureSize | None = None,
 ) -> None:
     """Raise SpaceError unless each end of every range and each choice is valid in at least one sample.
@@ -34,7 +34,8 @@ def check_space(
         if not invalid.isdisjoint(parameter.conditions.items()):
             continue
         for value in parameter.leaf.test_values():
-            place = f"{source}: [{parameter.field}] = {value!r}"
+            file = source if isinstance(source, str) else source(parameter.field)
+            place = f"{file}: [{parameter.field}] = {value!r}"
             pinned = {**parameter.conditions, parameter.name: value}
             if value_problems := _find_problems(space, schema, place, pinned, measure_size):
                 problems += value_problems
@@ -46,7 +47,7 @@ def check_space(
 
 
 def _find_problems(
-    space: Space, schema: Any, where: str, pinned: Mapping[str, Scalar], measure_size: MeasureSize | None
+    space: Space, schema: Any, where: Place, pinned: Mapping[str, Scalar], measure_size: MeasureSize | None
 ) -> list[str]:
     """The errors of the first sample with the pinned values; empty if another sample is valid."""
     first: list[str] = []

@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -53,6 +54,7 @@ from memtune.studies.gpu_share import compute_gpu_bytes, compute_gpu_share
 from memtune.studies.study_terms import TERMS_FILE, Budget, ChampionLimits, Prices, Repeats, Resources
 from memtune.studies.toml_files import load_listed_models, read_toml
 from memtune.tasks import AnyTask, open_task
+from memtune.toml_text import locate_field
 from memtune.training import (
     MemoryEstimate,
     TrainingConfig,
@@ -76,6 +78,8 @@ __all__ = [
     "resolve_study",
 ]
 
+CHANGEABLE_TERMS = {"budget", "prices", "resources", "repeats", "baseline", "champion", "name", "question"}
+"""Terms that may differ between the runs of one study."""
 BUDGET_SAMPLES = 200
 GPU_REQUEST_SAMPLES = 32
 FAMILY_SAMPLES = 32
@@ -232,7 +236,7 @@ class ResolvedStudy:
     @property
     def trial_tokens(self) -> int:
         """The training budget of one trial in predicted tokens."""
-        training = self._find_training()
+        training = self.find_training()
         if training.tokens:
             return training.tokens
         return math.ceil((training.epochs or 0) * self.open_task().epoch_tokens)
@@ -240,10 +244,10 @@ class ResolvedStudy:
     @property
     def early_stopping(self) -> EarlyStopping:
         """The settings of early stopping, with defaults that depend on the trials."""
-        first_report = self._find_training().report_every or self.open_task().epoch_tokens
+        first_report = self.find_training().report_every or self.open_task().epoch_tokens
         return self.study.early_stopping.fill_defaults(first_report)
 
-    def _find_training(self) -> TrainingConfig:
+    def find_training(self) -> TrainingConfig:
         """The training of one trial; models that count read the text once."""
         samples = (self.sample(RandomChooser(seed)) for seed in range(BUDGET_SAMPLES))
         trained = (sample.training for sample in samples if sample.training is not None)
@@ -338,6 +342,16 @@ class ResolvedStudy:
         return make_trial_config(self.space.sample(chooser, self.measure_size))
 
     @property
+    def terms(self) -> dict[str, Any]:
+        """The terms of the study file that all drivers of one study share."""
+        terms = self.study.model_dump(mode="json", exclude={*CHANGEABLE_TERMS, "models"})
+        if self.study.objectives == ("value",):
+            del terms["objectives"]
+        if not self.study.sampler.options:
+            del terms["sampler"]["options"]
+        return terms
+
+    @property
     def id(self) -> str:
         """The name and a digest: the same terms on the same corpus are the same study on every machine.
 
@@ -345,12 +359,7 @@ class ResolvedStudy:
         and are left out. The value as only objective is left out too, as in studies of earlier versions. The
         paths of model files are left out: the space holds the digests of their content.
         """
-        changeable = {"budget", "prices", "resources", "repeats", "baseline", "champion", "name", "question"}
-        terms = self.study.model_dump(mode="json", exclude={*changeable, "models"})
-        if self.study.objectives == ("value",):
-            del terms["objectives"]
-        if not self.study.sampler.options:
-            del terms["sampler"]["options"]
+        terms = self.terms
         if source := SAMPLERS.get_source(self.study.sampler.kind):
             terms["sampler"]["source"] = source.digest
         return f"{self.study.name}-{digest(terms, self.space.describe(), self.corpus.digest)[:8]}"
@@ -474,7 +483,7 @@ def load_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
         if isinstance(entries, dict):  # the schema refuses any other value and names it
             entries[key] = value
     load_listed_models(document, path)
-    return Study.model_validate(parse(Study, document, str(path)))
+    return Study.model_validate(parse(Study, document, lambda name: locate_field(path, name)))
 
 
 def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy:
@@ -498,6 +507,7 @@ def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy
     resolved = ResolvedStudy(study, combine_spaces(spaces), corpus, settings, sources)
     check_sampler(study.sampler, resolved.space)
     _check_objectives_vary(path, resolved, families)
+    _check_reports(path, resolved)
     resolved.list_initial_points()
     resolved.open_task()
     resolved.check_budget()
@@ -505,6 +515,23 @@ def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy
     if problem := resolved.early_stopping.get_problem(resolved.trial_tokens):
         raise StudyError(f"{path}: {problem}")
     return resolved
+
+
+def _check_reports(path: Path, resolved: ResolvedStudy) -> None:
+    """Raise StudyError where a trial ends before its first report, or early stopping sees only its end."""
+    tokens, every = resolved.trial_tokens, resolved.find_training().report_every
+    place = locate_field(path, "training.report_every")
+    if every is not None and every > tokens:
+        raise StudyError(
+            f"{place}: training.report_every = {every:,} is above the {tokens:,} tokens of a trial; make it "
+            "smaller, or raise training.tokens"
+        )
+    stopping = resolved.study.early_stopping.kind
+    if stopping != "none" and (every or resolved.open_task().epoch_tokens) >= tokens:
+        raise StudyError(
+            f"{place}: a trial reports only at its end, after {tokens:,} tokens, so early_stopping.kind = "
+            f'"{stopping}" would stop none; set training.report_every to {max(1, tokens // 4)}, for instance'
+        )
 
 
 def _check_objectives_vary(path: Path, resolved: ResolvedStudy, families: Collection[str]) -> None:
@@ -538,10 +565,18 @@ def check_spaces(path: Path, study: Study, vocabulary_size: int) -> list[Space]:
         check_space(
             space,
             TrialConfig,
-            f"{path} over {space.source}",
+            partial(_locate_entry, path, space.source),
             lambda sampled, kind: make_trial_config(sampled).measure_size(kind, vocabulary_size),
         )
     return spaces
+
+
+def _locate_entry(study: Path, space: str, name: str) -> str:
+    """The line of a study that sets a field, else that of its space, else both files."""
+    for file in (str(study), space):
+        if (place := locate_field(file, name)) != file:
+            return place if file == space else f"{place}, over {space}"
+    return f"{study} over {space}"
 
 
 def _add_source(space: Space) -> Space:

@@ -28,6 +28,7 @@ from memtune.studies.executor import Executor, TrialRun
 from memtune.studies.result_cache import ResultCache
 from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_best_outcomes
 from memtune.studies.study import ResolvedStudy, Study, load_study, resolve_study
+from memtune.studies.study_terms import describe_changed_terms
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import DrawFigures, Promotion, Recorder, check_tracking
 from memtune.training import TrialConfig
@@ -271,10 +272,7 @@ class _StudyRun:
             parse(TrialConfig, outcome.configuration, f"study {self._resolved.id}, trial {outcome.number}")
         open_trials = len(proposals.list_unfinished())
         if resume and not outcomes:
-            raise StudyError(
-                f"no study {self._resolved.id} has begun: {self._path} with other terms (space, corpus, "
-                "training, sampler, early_stopping) is another study; start it without --resume"
-            )
+            raise StudyError(self._explain_missing_study())
         paused_trials = len(proposals.list_paused())
         ended = f"{len(outcomes) - open_trials - paused_trials} of {format_count(max_trials, 'trial')} ended"
         ended += f", {paused_trials} paused" if paused_trials else ""
@@ -287,6 +285,14 @@ class _StudyRun:
                 f"study {self._resolved.id} has begun: {ended}; continue with: memtune search "
                 f"{format_argument(self._path)} --resume"
             )
+
+    def _explain_missing_study(self) -> str:
+        resolved = self._resolved
+        changes = describe_changed_terms(resolved.settings.studies_folder, self._study.name, resolved.terms)
+        reason = (
+            f": {changes}; undo the change to resume that study, or start it" if changes else "; start it"
+        )
+        return f"no study {resolved.id} of {self._path} has begun{reason} without --resume"
 
     def _run_trials(self, proposals: Proposals, records: StudyRecords) -> list[Trial]:
         """Run the study's trials; return those left open."""

@@ -1,8 +1,10 @@
 """The terms of a study that may change between its runs: budget, prices, resources, repeats, champion."""
 
+import json
 import math
 import re
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
@@ -10,7 +12,7 @@ from memtune.search import ObjectiveName
 from memtune.storage.folder import Folder
 from memtune.training import TrialSizes
 from memtune.usage import NodeSeconds, Usage
-from memtune.values import Value, parse
+from memtune.values import Value, flatten, parse
 
 __all__ = [
     "TERMS_FILE",
@@ -22,6 +24,7 @@ __all__ = [
     "Repeats",
     "Resources",
     "StoredTerms",
+    "describe_changed_terms",
     "read_stored_terms",
 ]
 
@@ -210,6 +213,29 @@ class StoredTerms(Value):
     prices: Prices | None = None
     objectives: tuple[ObjectiveName, ...] = ("value",)
     champion: ChampionLimits = ChampionLimits()
+
+
+def describe_changed_terms(studies_folder: str, name: str, terms: Mapping[str, Any]) -> str:
+    """How `terms` differ from those of the most similar stored study of a name; "" where there is none."""
+    folder = Folder.open(studies_folder)
+    stored = [study for study in folder.list_names() if study.rpartition("-")[0] == name]
+    compared = [
+        (_list_changes((folder / study).read_json(TERMS_FILE) or {}, terms), study) for study in stored
+    ]
+    if not compared:
+        return ""
+    changes, study = min(compared, key=lambda each: (len(each[0]), each[1]))
+    listed = ", ".join(changes) or "the content of its search spaces, its model files or its corpus"
+    return f"changed since study {study}: {listed}"
+
+
+def _list_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    old, new = (dict(flatten(terms)) for terms in (before, now))
+    return [
+        f"{name} from {json.dumps(old.get(name))} to {json.dumps(new.get(name))}"
+        for name in sorted({*new, *(name for name in old if name.partition(".")[0] in now)})
+        if old.get(name) != new.get(name)
+    ]
 
 
 def read_stored_terms(studies_folder: str, study: str) -> StoredTerms:

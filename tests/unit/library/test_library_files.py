@@ -61,7 +61,7 @@ def test_an_unknown_name_and_a_missing_folder_are_reported(folder: Path) -> None
         copy_packaged(FileKind.STUDY, "demmo")
     with pytest.raises(StudyError, match=r"cannot write missing/x\.toml: No such file or directory"):
         copy_packaged(FileKind.STUDY, "demo", Path("missing/x.toml"))
-    (folder / "layers.toml").write_text("")
+    (folder / "layers.toml").write_text('corpus = "tiny"\nspaces = ["lstm"]\n')
     with pytest.raises(
         StudyError, match='no file layer and no packaged study "layer"; did you mean "layers"'
     ):
@@ -70,10 +70,11 @@ def test_an_unknown_name_and_a_missing_folder_are_reported(folder: Path) -> None
 
 def test_a_folder_in_place_of_a_file_is_answered_with_its_files(folder: Path) -> None:
     (folder / "mine").mkdir()
-    with pytest.raises(StudyError, match="mine is a folder; name one study in it; it has no TOML file"):
+    with pytest.raises(StudyError, match="mine is a folder; name one study in it; it has none"):
         find_file(FileKind.STUDY, Path("mine"))
-    (folder / "mine" / "layers.toml").write_text("")
-    with pytest.raises(StudyError, match=r"mine is a folder; name one study in it: layers\.toml"):
+    (folder / "mine" / "layers.toml").write_text('corpus = "tiny"\nspaces = ["lstm"]\n')
+    (folder / "mine" / "space.toml").write_text("[model]")
+    with pytest.raises(StudyError, match=r"mine is a folder; name one study in it: layers\.toml$"):
         find_file(FileKind.STUDY, folder / "mine")
 
 

@@ -1,0 +1,161 @@
+"""Each common mistake in a study is answered with its line and its fix."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from memtune.errors import MemtuneError
+from memtune.library import FileKind, find_file
+from memtune.results.single_trial import load_trial
+from memtune.settings import Settings
+from memtune.studies.study import load_study, resolve_study
+from memtune.studies.study_terms import describe_changed_terms
+from memtune.toml_text import find_line
+
+STUDY = """question = "Does a second layer help?"
+corpus = "tiny"
+spaces = ["space.toml"]
+
+[model]
+layers = 1
+
+[training]
+tokens = 900
+report_every = 300
+optimiser = { kind = "sgd", learning_rate = 1.0 }
+
+[early_stopping]
+kind = "successive_halving"
+
+[budget]
+trials = 4
+"""
+MISTAKES = {
+    "a text for a list": ('["space.toml"]', '"lstm"', 'line 3: spaces: must be a list; write ["lstm"]'),
+    "a list for a value": (
+        "layers = 1",
+        "layers = [1, 2]",
+        "line 6, over {space}: model.layers (lstm): Input should be a valid integer, got [1, 2]; to sample "
+        "one of them, a study or a space has { choice = [1, 2] }",
+    ),
+    "a kind of another library": (
+        "layers = 1",
+        "layers = { uniform = [1, 2] }",
+        'line 6: [model.layers] no kind "uniform" of parameter; write { float = [0.0, 0.5] }',
+    ),
+    "a table for a value": (
+        "layers = 1",
+        "layers = { between = [1, 2] }",
+        "line 6, over {space}: model.layers (lstm): Input should be a valid integer, got {'between': [1, 2]}"
+        "; a parameter of a study or a space is { int = [1, 4] }",
+    ),
+    "a rate beside the optimiser": (
+        "optimiser = { kind",
+        "learning_rate = 0.1\noptimiser = { kind",
+        'line 11, over {space}: unknown name "training.learning_rate"; did you mean '
+        '"training.optimiser.learning_rate"?',
+    ),
+    "a term outside its table": (
+        'question = "',
+        'trials = 4\nquestion = "',
+        'line 1: unknown name "trials"; did you mean "budget.trials"?',
+    ),
+    "reports after the end": (
+        "report_every = 300",
+        "report_every = 1000",
+        "line 10: training.report_every = 1,000 is above the 900 tokens of a trial; make it smaller, or "
+        "raise training.tokens",
+    ),
+    "early stopping without a report before the end": (
+        "report_every = 300",
+        "report_every = 900",
+        "line 10: a trial reports only at its end, after 900 tokens, so early_stopping.kind = "
+        '"successive_halving" would stop none; set training.report_every to 225, for instance',
+    ),
+    "a misspelt term": (
+        "trials = 4",
+        "trails = 4",
+        'line 17: unknown name "budget.trails"; did you mean "trials"?',
+    ),
+    "a range with one bound": (
+        "layers = 1",
+        "layers = { int = [1] }",
+        "line 6: [model.layers] int must be two finite bounds such as [1, 20], got [1]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("right", "wrong", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_common_mistake_is_answered_with_its_line_and_its_fix(
+    study_file: Path, settings: Settings, right: str, wrong: str, message: str
+) -> None:
+    study_file.write_text(STUDY)
+    resolve_study(study_file, load_study(study_file), settings)
+    assert right in STUDY
+    study_file.write_text(STUDY.replace(right, wrong, 1))
+    expected = message.replace("{space}", str(study_file.parent / "space.toml"))
+    with pytest.raises(MemtuneError, match=re.escape(f"{study_file}, {expected}")):
+        resolve_study(study_file, load_study(study_file), settings)
+
+
+def test_a_mistake_in_a_space_is_answered_with_the_line_of_the_space(
+    study_file: Path, settings: Settings
+) -> None:
+    space = study_file.parent / "space.toml"
+    space.write_text(space.read_text().replace("choice = [4, 8]", "choice = [0, 8]"))
+    with pytest.raises(MemtuneError, match=rf"^{re.escape(str(space))}, line 4: \[model.width\] = 0"):
+        resolve_study(study_file, load_study(study_file), settings)
+
+
+def test_a_mistake_in_a_trial_is_answered_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "trial.toml"
+    file.write_text('corpus = "tiny"\n[model]\nfamily = "lstm"\nwidth = [4, 8]\n[training]\ntokens = 9\n')
+    with pytest.raises(
+        MemtuneError, match=r"trial\.toml, line 4: model\.width \(lstm\): Input should be a valid"
+    ):
+        load_trial(file)
+
+
+def test_a_misspelt_file_is_answered_with_the_nearest_file_of_its_kind(study_file: Path) -> None:
+    (study_file.parent / "layer.toml").write_text('corpus = "tiny"\n[model]\nfamily = "lstm"\n')
+    with pytest.raises(MemtuneError, match=r'no file .*/layerz\.toml; did you mean "layers\.toml"\?'):
+        find_file(FileKind.STUDY, study_file.parent / "layerz.toml")
+    with pytest.raises(MemtuneError, match=r'no file .*/layerz\.toml; did you mean "layer\.toml"\?'):
+        find_file(FileKind.TRIAL, study_file.parent / "layerz.toml")
+    with pytest.raises(MemtuneError, match=r'the packaged study of this name is "demo", without a path'):
+        find_file(FileKind.STUDY, study_file.parent / "demo.toml")
+    with pytest.raises(MemtuneError, match="there is no folder missing"):
+        find_file(FileKind.STUDY, Path("missing/layers.toml"))
+
+
+def test_changed_terms_of_a_study_are_named(study_file: Path, settings: Settings) -> None:
+    begun = resolve_study(study_file, load_study(study_file), settings)
+    folder = settings.studies_folder
+    assert describe_changed_terms(folder, "layers", begun.terms) == ""
+    begun.store_terms()
+    now = resolve_study(study_file, load_study(study_file, {"training.tokens": 1200, "seed": 1}), settings)
+    assert describe_changed_terms(folder, "layers", now.terms) == (
+        f"changed since study {begun.id}: seed from 0 to 1, training.tokens from 900 to 1200"
+    )
+    assert describe_changed_terms(folder, "layers", begun.terms).endswith(
+        ": the content of its search spaces, its model files or its corpus"
+    )
+    assert describe_changed_terms(folder, "other", begun.terms) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("seed", 1),
+        ("model.width", 3),
+        ("model.output.kind", 4),
+        ("training.optimiser.learning_rate", 6),
+        ("training.tokens", None),
+        ("budget", None),
+    ],
+)
+def test_a_field_is_found_by_its_line_or_that_of_the_table_around_it(name: str, line: int | None) -> None:
+    model = '[model]\nwidth = 4\noutput = { kind = "softmax" }'
+    text = f'seed = 1\n{model}\n[training.optimiser]\n"learning_rate" = 1.0\n'
+    assert find_line(text, name) == line
