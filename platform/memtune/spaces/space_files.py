@@ -36,13 +36,13 @@ LEAF_OPTIONS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(FITS, ()),
 }
 FOREIGN_KINDS = {
-    "uniform": "float = [0.0, 0.5]",
-    "loguniform": "float = [1e-4, 1e-2], log = true",
-    "log_uniform": "float = [1e-4, 1e-2], log = true",
-    "randint": "int = [1, 4]",
-    "int_uniform": "int = [1, 4]",
-    "categorical": "choice = [1, 2]",
-    "values": "choice = [1, 2]",
+    "uniform": "{ float = [0.0, 0.5] } or { int = [1, 4] }",
+    "loguniform": "{ float = [1e-4, 1e-2], log = true }",
+    "log_uniform": "{ float = [1e-4, 1e-2], log = true }",
+    "randint": "{ int = [1, 4] }",
+    "int_uniform": "{ int = [1, 4] }",
+    "categorical": "{ choice = [1, 2] }",
+    "values": "{ choice = [1, 2] }",
 }
 """What to write for the kinds of other libraries; no configuration has fields of these names."""
 BRANCH_KEY = "one_of"
@@ -265,7 +265,7 @@ class _TableReader:
         """Raise SpaceError for { flaot = [0, 1] }, which would otherwise be a group with a constant list."""
         for name in FOREIGN_KINDS.keys() & table.keys():
             file, kind = locate_field(self._source, place), FOREIGN_KINDS[name]
-            raise SpaceError(f'{file}: [{place}] no kind "{name}" of parameter; write {{ {kind} }}')
+            raise SpaceError(f'{file}: [{place}] no kind "{name}" of parameter; write {kind}')
         names = [name for name, value in table.items() if isinstance(value, list)]
         if (
             len(names) == 1

@@ -42,7 +42,8 @@ MISTAKES = {
     "a kind of another library": (
         "layers = 1",
         "layers = { uniform = [1, 2] }",
-        'line 6: [model.layers] no kind "uniform" of parameter; write { float = [0.0, 0.5] }',
+        'line 6: [model.layers] no kind "uniform" of parameter; write { float = [0.0, 0.5] } or '
+        "{ int = [1, 4] }",
     ),
     "a table for a value": (
         "layers = 1",
