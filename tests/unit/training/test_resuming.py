@@ -13,6 +13,7 @@ import torch
 
 import memtune
 from memtune.training import GradientTrainer, NTASGDConfig
+from memtune.training.optimisation.matmul_backend import select_backend, store_backend
 from tests.presence import require
 from tests.unit.training.conftest import LSTM, MEMORY, SENTENCE, STREAM
 
@@ -151,6 +152,8 @@ def test_a_trial_killed_during_training_resumes_with_the_same_bits(
         config.identity(corpus.digest): config
         for config in (_make_trial(make_trial, case) for case in CASES[:4])
     }
+    cache = tmp_path / "node"
+    store_backend(select_backend(), cache)  # the child must not measure the kernels again: the results can differ
     arguments = [corpus_folder / "store", corpus_folder / "cache", torch.get_num_threads(), tmp_path]
     root = Path(__file__).parents[3]
     child = subprocess.Popen(
@@ -158,7 +161,7 @@ def test_a_trial_killed_during_training_resumes_with_the_same_bits(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(memtune.__file__).parents[1])},
+        env=os.environ | {"PYTHONPATH": str(Path(memtune.__file__).parents[1]), "MEMTUNE_CACHE": str(cache)},
         cwd=root,
     )
     with child:

@@ -24,7 +24,7 @@ from torch import Tensor
 from memtune.corpora.store.node_cache import resolve_cache_folder
 from memtune.values import Value, digest
 
-__all__ = ["MatmulBackend", "probe_backends", "select_backend"]
+__all__ = ["MatmulBackend", "probe_backends", "select_backend", "store_backend"]
 
 MAX_RELATIVE_ERROR = 1e-5
 """Largest relative error of a product, by norm: float32 gives up to 1e-6 here, bfloat16 2e-3."""
@@ -50,7 +50,7 @@ class MatmulBackend(Value):
 def select_backend() -> MatmulBackend:
     """Select this node's kernels in this process; measures them if the node's cache has no result."""
     folder = resolve_cache_folder()
-    backend = _load_cached_backend(folder) or _store_first_backend(probe_backends(), folder)
+    backend = _load_cached_backend(folder) or store_backend(probe_backends(), folder)
     if backend.kernels == "onednn":
         _set_matmul_precision("bf16")
     return backend
@@ -127,8 +127,8 @@ def _load_cached_backend(folder: Path) -> MatmulBackend | None:
     return None
 
 
-def _store_first_backend(backend: MatmulBackend, folder: Path) -> MatmulBackend:
-    """Store the result unless another process has stored one, and return the stored result.
+def store_backend(backend: MatmulBackend, folder: Path) -> MatmulBackend:
+    """Store the result in the cache `folder` unless another process has stored one, and return the stored result.
 
     Without a writable cache each process uses its own result.
     """
