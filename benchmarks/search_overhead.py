@@ -35,7 +35,7 @@ from memtune.corpora.grammar import import_grammar
 from memtune.ray_backend.ray_connection import connect_ray
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
-from memtune.studies.study import load_study, resolve_study
+from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.tracking import read_leaderboard
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import new_trainer

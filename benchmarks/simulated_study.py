@@ -27,8 +27,9 @@ from benchmarks.side_by_side import format_measure
 from memtune.corpora.grammar import import_grammar
 from memtune.reports.learning_curves import draw_trial_figures
 from memtune.settings import Settings
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import load_study
 from memtune.studies.director import Director, Trial
-from memtune.studies.study import ResolvedStudy, load_study
 from memtune.studies.study_run import check_study
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import Recorder, read_leaderboard

@@ -21,7 +21,8 @@ from benchmarks.tables.landscape import Landscape
 from benchmarks.tables.methods import METHODS, SearchTask
 from benchmarks.tables.simulation import Observation, Simulation
 from memtune.spaces import Space, combine_spaces
-from memtune.studies.study import Study, check_spaces
+from memtune.studies.definition.study import Study
+from memtune.studies.definition.study_loader import check_spaces
 
 __all__ = ["GOALS", "Run", "compute_ert", "estimate_ratio", "open_landscape", "run_all"]
 

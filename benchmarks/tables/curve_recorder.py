@@ -28,7 +28,8 @@ import torch
 from benchmarks.tables.curve_table import Curve, CurveTable, write_table
 from memtune.settings import Settings
 from memtune.spaces import PinnedChooser, RandomChooser, Scalar
-from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.training import TrialConfig, new_trainer
 from memtune.values import digest
 

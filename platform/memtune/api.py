@@ -16,8 +16,9 @@ from memtune.reports.text_console import TextConsole
 from memtune.results.study_conclusion import conclude_study
 from memtune.search import Outcome
 from memtune.settings import Settings
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import load_study
 from memtune.studies.executor import Executor
-from memtune.studies.study import ResolvedStudy, load_study
 from memtune.studies.study_run import Conclusion, StudyHooks, StudyResult, TrialPhase, check_study, run_study
 from memtune.tracking import Recorder
 

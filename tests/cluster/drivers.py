@@ -16,7 +16,8 @@ from threading import Thread
 
 from memtune.search import Outcome, Proposals
 from memtune.settings import Settings
-from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import load_study, resolve_study
 from tests.cluster.poll import TIMEOUT_SECONDS
 
 __all__ = [

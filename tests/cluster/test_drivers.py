@@ -14,20 +14,10 @@ from memtune.results.comparison import compare, find_champions
 from memtune.search import Outcome
 from memtune.studies.checkpoint_store import parse_tokens
 from memtune.trial_state import TrialState
-from tests.cluster.drivers import (
-    Driver,
-    list_session_processes,
-    read_outcomes,
-    run_driver,
-)
+from tests.cluster.drivers import Driver, list_session_processes, read_outcomes, run_driver
 from tests.cluster.fault_table import RecordFault
 from tests.cluster.poll import poll_until
-from tests.cluster.study_setup import (
-    CHECKPOINT_INTERVAL_TOKENS,
-    STUDY_TOML,
-    StudySetup,
-    describe_outcomes,
-)
+from tests.cluster.study_setup import CHECKPOINT_INTERVAL_TOKENS, STUDY_TOML, StudySetup, describe_outcomes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_locations")]
 

@@ -27,7 +27,8 @@ from memtune.corpora import Corpus
 from memtune.errors import MemtuneError
 from memtune.spaces import RandomChooser, SizeKind, Space, override_space, read_space
 from memtune.storage.digests import hash_file
-from memtune.studies.study import check_spaces, load_study, make_trial_config
+from memtune.studies.definition.resolved_study import make_trial_config
+from memtune.studies.definition.study_loader import check_spaces, load_study
 from memtune.tracking.registry.model_package import (
     CARD_FILE,
     check_package,

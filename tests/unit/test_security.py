@@ -13,7 +13,8 @@ from memtune.errors import CheckpointError, ConfigurationError, CorpusError, Mem
 from memtune.results.model_evaluation import evaluate_model
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.training import GradientTrainer, TrialConfig
 from memtune.values import digest, parse
 

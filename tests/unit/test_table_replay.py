@@ -33,8 +33,8 @@ from memtune.search import Proposals, SamplerConfig
 from memtune.search.early_stopping import SuccessiveHalvingConfig
 from memtune.spaces import Space, combine_spaces, read_space
 from memtune.studies.budgets.stop_request import StopRequest
+from memtune.studies.definition.study_terms import Resources
 from memtune.studies.executor import TrialRun
-from memtune.studies.study_terms import Resources
 from memtune.trial_state import TrialState
 from memtune.values import digest
 

@@ -6,7 +6,7 @@ import pytest
 
 from memtune.errors import SpaceError, StudyError
 from memtune.spaces import load_space, read_space
-from memtune.studies.toml_files import read_toml
+from memtune.studies.definition.toml_files import read_toml
 from memtune.toml_text import parse_toml
 
 OUTSIDE = {

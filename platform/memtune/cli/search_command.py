@@ -88,7 +88,7 @@ def search(
     # Imported here: the API imports PyTorch, Ray and MLflow, which takes seconds. Help and errors in the
     # study file do not wait for them.
     from memtune.library import FileKind, find_file
-    from memtune.studies.toml_files import check_document
+    from memtune.studies.definition.toml_files import check_document
 
     overrides = collect_overrides(trials, time_budget, gpus_per_trial)
     if json and not dry_run:

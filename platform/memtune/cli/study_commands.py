@@ -12,7 +12,7 @@ from memtune.library import FileKind, copy_packaged, find_file, find_packaged, l
 
 if TYPE_CHECKING:
     from memtune.results.study_detail import StudyDetail
-    from memtune.studies.study import ResolvedStudy
+    from memtune.studies.definition.resolved_study import ResolvedStudy
 
 __all__ = ["app"]
 
@@ -238,7 +238,7 @@ def ask(
     Example: memtune study ask jobs/studies/demo.toml --json
     """
     from memtune.results.ask_tell import open_ask_tell
-    from memtune.studies.toml_files import read_toml
+    from memtune.studies.definition.toml_files import read_toml
 
     given = None if configuration is None else read_toml(configuration)
     with open_ask_tell(_resolve(study)) as session:
@@ -284,7 +284,7 @@ def tell(
 
 def _resolve(study: Path) -> "ResolvedStudy":
     from memtune.settings import Settings
-    from memtune.studies.study import load_study, resolve_study
+    from memtune.studies.definition.study_loader import load_study, resolve_study
 
     file = find_file(FileKind.STUDY, study)
     return resolve_study(file, load_study(file), Settings.from_environment())

@@ -43,7 +43,7 @@ def train(
     """
     # Imported here: torch loads for seconds, which --help and refused options need not wait for.
     from memtune.library import FileKind, find_file
-    from memtune.studies.toml_files import check_document
+    from memtune.studies.definition.toml_files import check_document
 
     file = find_file(FileKind.TRIAL, trial)
     check_document(file, () if corpus else ("corpus",))

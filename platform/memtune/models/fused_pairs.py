@@ -26,12 +26,7 @@ from typing_extensions import override
 
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import NeuralLanguageModelConfig
-from memtune.models.classifiers import (
-    Classifier,
-    ClassifierConfig,
-    PairClassifier,
-    strip_output_layer,
-)
+from memtune.models.classifiers import Classifier, ClassifierConfig, PairClassifier, strip_output_layer
 from memtune.models.families.lstmn import LSTMNConfig, LSTMNLanguageModel, LSTMNLayer
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.pooling import Spans, average_spans

@@ -17,8 +17,8 @@ from memtune.search import Lease, Outcome, Proposal, Proposals
 from memtune.spaces import Scalar, pin_point
 from memtune.studies.budgets.budget_monitor import BudgetMonitor
 from memtune.studies.budgets.study_clock import StudyClock
+from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.director import Director, Records
-from memtune.studies.study import ResolvedStudy
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import Recorder, check_tracking
 from memtune.training import Report

@@ -9,21 +9,9 @@ from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.studies.study import ResolvedStudy
-from memtune.tracking import (
-    ModelResult,
-    Promotion,
-    Recorder,
-    find_text_rules,
-    register_if_better,
-)
-from memtune.training import (
-    CheckpointRecord,
-    find_best_report,
-    load_best_model,
-    read_checkpoint,
-    save_model,
-)
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.tracking import ModelResult, Promotion, Recorder, find_text_rules, register_if_better
+from memtune.training import CheckpointRecord, find_best_report, load_best_model, read_checkpoint, save_model
 
 __all__ = [
     "has_test_split",

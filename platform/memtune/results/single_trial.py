@@ -14,7 +14,7 @@ from memtune.results.model_sources import SINGLE_TRIALS_FOLDER
 from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.studies.toml_files import load_listed_models, read_toml
+from memtune.studies.definition.toml_files import load_listed_models, read_toml
 from memtune.studies.trial_records import (
     collect_trial_files,
     collect_trial_parameters,

@@ -19,8 +19,8 @@ from memtune.search import Lease, Outcome, StoredStudy, StudyReader
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
+from memtune.studies.definition.study_terms import ChampionLimits, read_stored_terms
 from memtune.studies.seed_repeats import TrialNames
-from memtune.studies.study_terms import ChampionLimits, read_stored_terms
 from memtune.tasks import open_task
 from memtune.tracking import delete_study_runs
 from memtune.training import TrialConfig

@@ -20,7 +20,7 @@ from memtune.search import Outcome
 from memtune.storage.folder import Folder
 from memtune.studies.budgets.study_progress import compute_margin_percent
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.studies.study import ResolvedStudy
+from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.study_run import Conclusion
 from memtune.tasks import ItemCosts, open_task
 from memtune.tracking import Promotion, Recorder, list_champions, record_conclusion

@@ -21,7 +21,7 @@ from memtune.results.study_catalogue import (
 )
 from memtune.search import DEFAULT_OBJECTIVES, Outcome, ParameterImportance, StudyReader
 from memtune.settings import Settings
-from memtune.studies.study_terms import read_stored_terms
+from memtune.studies.definition.study_terms import read_stored_terms
 from memtune.trial_state import TrialState
 from memtune.values import Value
 

@@ -14,13 +14,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from optuna.exceptions import StorageInternalError
-from sqlalchemy.exc import (
-    DBAPIError,
-    InterfaceError,
-    OperationalError,
-    PendingRollbackError,
-    SQLAlchemyError,
-)
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, PendingRollbackError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from memtune.errors import StorageError

@@ -1,1 +1,1 @@
-"""Studies as values, and the driver that runs them. Imports neither Ray nor MLflow."""
+"""The driver of a study, and in `definition` the study as a value. Imports neither Ray nor MLflow."""

@@ -10,7 +10,7 @@ from memtune.corpora import Corpus, open_corpus
 from memtune.errors import CorpusError, PluginError, StorageError, WorkerError
 from memtune.plugins import PluginSource, load_sources
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.studies.gpu_share import compute_tensor_fraction
+from memtune.studies.definition.gpu_share import compute_tensor_fraction
 from memtune.training import AnyTrainer, TrialConfig, measure_available_bytes, new_trainer
 from memtune.usage import UsageMeter
 from memtune.values import Value

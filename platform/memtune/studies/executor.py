@@ -10,8 +10,8 @@ from typing import Protocol
 
 from memtune.studies.assignment import Assignment
 from memtune.studies.budgets.stop_request import StopRequest
+from memtune.studies.definition.study_terms import Resources
 from memtune.studies.director import Director, Trial
-from memtune.studies.study_terms import Resources
 
 __all__ = ["Executor", "TrialRun"]
 

@@ -23,12 +23,14 @@ from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget
 from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.budgets.study_clock import StudyClock
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study import Study
+from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.definition.study_terms import describe_changed_terms
 from memtune.studies.director import Director, Trial, Watcher
 from memtune.studies.executor import Executor, TrialRun
 from memtune.studies.result_cache import ResultCache
 from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_best_outcomes
-from memtune.studies.study import ResolvedStudy, Study, load_study, resolve_study
-from memtune.studies.study_terms import describe_changed_terms
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import DrawFigures, Promotion, Recorder, check_tracking
 from memtune.training import TrialConfig

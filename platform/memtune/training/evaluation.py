@@ -8,13 +8,7 @@ from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import CheckpointError, ConfigurationError
 from memtune.models.architecture import LanguageModel, Model
-from memtune.tasks import (
-    ContinuousCache,
-    LanguageModellingConfig,
-    Metrics,
-    TaskConfig,
-    evaluate_with_cache,
-)
+from memtune.tasks import ContinuousCache, LanguageModellingConfig, Metrics, TaskConfig, evaluate_with_cache
 from memtune.training.weight_files import load_model
 
 __all__ = ["evaluate"]

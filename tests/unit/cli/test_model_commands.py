@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from memtune import cli
 from memtune.models import MODELS
 from memtune.plugins import isolate_registries
-from memtune.studies.study import load_study
+from memtune.studies.definition.study_loader import load_study
 
 
 @pytest.fixture(autouse=True)

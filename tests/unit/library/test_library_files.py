@@ -7,7 +7,7 @@ import pytest
 from memtune.cli.shell_completion import complete_packaged_study, complete_study_file, complete_trial_file
 from memtune.errors import StudyError
 from memtune.library import FileKind, copy_packaged, find_file, find_packaged, list_packaged
-from memtune.studies.study import find_space
+from memtune.studies.definition.study_loader import find_space
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,10 +6,7 @@ import torch
 
 from memtune.model_checks.oracle_agreement import assert_near
 from memtune.models import StackLSTMConfig, build_model, logits, negative_log_likelihood
-from tests.oracles.stack_lstm import (
-    compute_stack_lstm_actions,
-    compute_stack_lstm_contributions,
-)
+from tests.oracles.stack_lstm import compute_stack_lstm_actions, compute_stack_lstm_contributions
 
 WORDS = 23
 READINGS = [*product(["multipop"], ["renormalise", "stay"], ["word", "hidden"])]

@@ -187,7 +187,7 @@ def test_families_of_packages_are_listed_and_found_with_their_space(home: Path, 
     assert any(name == "decaying_mean" and "memtune-examples 1.0" in origin for name, origin, _ in entries)
     space = run(
         """
-from memtune.studies.study import find_space
+from memtune.studies.definition.study_loader import find_space
 print(json.dumps(find_space("decaying_mean", Path("study.toml")).name))
 """,
         home,

@@ -17,8 +17,8 @@ from memtune.results.single_trial import train
 from memtune.results.study_detail import show_study
 from memtune.settings import Settings
 from memtune.studies.assignment import Assignment
+from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.in_process_executor import InProcessExecutor
-from memtune.studies.study import load_study, resolve_study
 from memtune.studies.trial_worker import TrialWorker
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.registry.pyfunc_flavor import load_scorer

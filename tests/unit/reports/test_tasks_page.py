@@ -7,7 +7,8 @@ from pathlib import Path
 from memtune.corpora import open_corpus
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser, combine_spaces
-from memtune.studies.study import ResolvedStudy, check_spaces, load_study
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import check_spaces, load_study
 from memtune.tasks import TASKS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text(encoding="utf-8")

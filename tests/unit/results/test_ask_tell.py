@@ -11,7 +11,8 @@ from memtune.results.ask_tell import AskTell, open_ask_tell
 from memtune.results.study_catalogue import list_studies
 from memtune.search import Outcome
 from memtune.settings import Settings
-from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.tracking import Recorder
 from memtune.trial_state import StopReason, TrialState
 

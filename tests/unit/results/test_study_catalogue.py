@@ -15,8 +15,9 @@ from memtune.results.study_detail import explain_end, show_study
 from memtune.search import Lease, StudyReader
 from memtune.search.early_stopping.successive_halving import SuccessiveHalvingConfig
 from memtune.settings import Settings
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.director import Director
-from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
 from tests.unit.studies.test_director import MemoryRecords, make_report

@@ -15,8 +15,8 @@ from memtune.results.study_catalogue import list_studies
 from memtune.results.study_conclusion import rank_outcomes
 from memtune.results.study_detail import show_study
 from memtune.settings import Settings
+from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.in_process_executor import InProcessExecutor
-from memtune.studies.study import load_study, resolve_study
 from memtune.studies.study_run import StudyResult
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import TrialConfig

@@ -9,7 +9,8 @@ from memtune.search import Outcome
 from memtune.search.warm_start import select_best_points
 from memtune.settings import Settings
 from memtune.spaces import combine_spaces, read_space
-from memtune.studies.study import ResolvedStudy, load_study, resolve_study
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.trial_state import TrialState
 from tests.presence import require
 

@@ -7,7 +7,7 @@ import pytest
 
 from memtune.search import Proposals
 from memtune.settings import Settings
-from memtune.studies.study import load_study, resolve_study
+from memtune.studies.definition.study_loader import load_study, resolve_study
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from memtune.search.early_stopping import PromotionConfig
 from memtune.settings import Settings
 from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget, count_trials_since_best
 from memtune.studies.budgets.study_clock import StudyClock
+from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.definition.study_terms import Budget, Price, Prices
 from memtune.studies.director import Director, Trial
-from memtune.studies.study import load_study, resolve_study
-from memtune.studies.study_terms import Budget, Price, Prices
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
 from tests.unit.studies.test_director import MemoryRecords, make_report

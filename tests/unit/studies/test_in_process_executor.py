@@ -10,8 +10,8 @@ from memtune.errors import CorpusError, StudyError
 from memtune.search import Lease, study_lease
 from memtune.settings import Settings
 from memtune.studies import assignment, director, trial_worker
+from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.in_process_executor import InProcessExecutor
-from memtune.studies.study import load_study, resolve_study
 from memtune.studies.trial_worker import TrialWorker, WorkerReport
 from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import TrialState

@@ -11,9 +11,10 @@ from memtune.api import run_search
 from memtune.results.comparison import compare
 from memtune.search import Outcome, Proposals
 from memtune.settings import Settings
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.director import Director, Trial
 from memtune.studies.in_process_executor import InProcessExecutor
-from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.studies.study_run import make_assignment
 from memtune.studies.trial_worker import TrialWorker
 from memtune.trial_state import StopReason, TrialState

@@ -6,8 +6,8 @@ import pytest
 
 from memtune.search import Outcome, Proposal
 from memtune.studies.budgets.study_progress import StudyProgress, compute_margin_percent
+from memtune.studies.definition.study_terms import Prices
 from memtune.studies.director import Trial
-from memtune.studies.study_terms import Prices
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage

@@ -12,9 +12,10 @@ from mlflow.tracking import MlflowClient
 from memtune.search import Outcome, Proposals
 from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.settings import Settings
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.director import Director, Trial
 from memtune.studies.result_cache import Source
-from memtune.studies.study import ResolvedStudy, load_study, resolve_study
 from memtune.studies.study_run import make_assignment
 from memtune.studies.trial_records import StudyRecords
 from memtune.studies.trial_worker import TrialWorker, WorkerReport

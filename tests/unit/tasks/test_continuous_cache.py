@@ -7,13 +7,7 @@ import torch
 
 from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
 from memtune.errors import ConfigurationError
-from memtune.models import (
-    FeedForwardConfig,
-    KneserNeyConfig,
-    LSTMConfig,
-    RecurrentMemoryConfig,
-    build_model,
-)
+from memtune.models import FeedForwardConfig, KneserNeyConfig, LSTMConfig, RecurrentMemoryConfig, build_model
 from memtune.tasks import (
     CacheGrid,
     ContinuousCache,

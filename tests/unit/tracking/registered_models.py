@@ -1,8 +1,6 @@
 """Models that tests register, and what the registry has of them."""
 
-from memtune.tracking import (
-    ModelResult,
-)
+from memtune.tracking import ModelResult
 from memtune.tracking.home_artifacts import find_local_folder
 
 __all__ = ["VOCABULARY", "find_package", "make_result", "read_versions_by_alias"]

@@ -7,13 +7,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from memtune.errors import TrackingError
-from memtune.tracking import (
-    CorpusInput,
-    Recorder,
-    find_champion,
-    list_champions,
-    register_if_better,
-)
+from memtune.tracking import CorpusInput, Recorder, find_champion, list_champions, register_if_better
 from memtune.tracking.registry import logged_models
 from tests.presence import require
 from tests.unit.tracking.registered_models import VOCABULARY, make_result, read_versions_by_alias

@@ -13,19 +13,11 @@ import torch
 
 from memtune.errors import TrackingError
 from memtune.models.architecture import negative_log_likelihood
-from memtune.tracking import (
-    find_champion,
-    list_champions,
-    load_registered,
-)
+from memtune.tracking import find_champion, list_champions, load_registered
 from memtune.tracking.registry.model_package import check_package, read_vocabulary
 from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from memtune.training import load_model
-from tests.unit.tracking.registered_models import (
-    VOCABULARY,
-    find_package,
-    make_result,
-)
+from tests.unit.tracking.registered_models import VOCABULARY, find_package, make_result
 
 
 @pytest.mark.parametrize("uri", ["models:/ptb@champion", "models:/ptb/1"])

@@ -153,7 +153,7 @@ def test_a_trial_killed_during_training_resumes_with_the_same_bits(
         for config in (_make_trial(make_trial, case) for case in CASES[:4])
     }
     cache = tmp_path / "node"
-    store_backend(select_backend(), cache)  # the child must not measure the kernels again: the results can differ
+    store_backend(select_backend(), cache)  # a second measurement may differ
     arguments = [corpus_folder / "store", corpus_folder / "cache", torch.get_num_threads(), tmp_path]
     root = Path(__file__).parents[3]
     child = subprocess.Popen(

@@ -15,14 +15,7 @@ from memtune.cli.corpora.import_command import (
 )
 from memtune.cli.corpora.store_commands import corpus_export, corpus_remove, corpus_rename, corpus_sample
 from memtune.cli.shell_completion import complete_corpus
-from memtune.cli.terminal import (
-    AsJson,
-    CorpusName,
-    CorpusStoreOption,
-    out,
-    resolve_corpus_store,
-    warn,
-)
+from memtune.cli.terminal import AsJson, CorpusName, CorpusStoreOption, out, resolve_corpus_store, warn
 from memtune.errors import CorpusError
 
 if TYPE_CHECKING:

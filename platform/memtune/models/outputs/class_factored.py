@@ -22,12 +22,7 @@ from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from memtune.models.outputs.hashed_ngrams import Slices, locate_slice_entries
-from memtune.models.outputs.output_layer import (
-    OutputLayer,
-    SoftmaxOutput,
-    find_product_type,
-    select_leaves,
-)
+from memtune.models.outputs.output_layer import OutputLayer, SoftmaxOutput, find_product_type, select_leaves
 from memtune.models.outputs.word_classes import ClassMass, class_borders, zipf_counts
 
 __all__ = ["ClassFactoredOutput"]

@@ -17,7 +17,8 @@ from memtune.errors import ClusterError, StudyError
 from memtune.plugins.plugin_source import read_source_text
 from memtune.ray_backend.clusters.rules.upload_rules import MAX_UPLOAD_BYTES
 from memtune.spaces import list_space_files
-from memtune.studies.study import Study, find_space
+from memtune.studies.definition.study import Study
+from memtune.studies.definition.study_loader import find_space
 from memtune.values import Value
 
 __all__ = ["SOURCE_FOLDER", "StudyFiles", "collect_study_files", "write_package"]

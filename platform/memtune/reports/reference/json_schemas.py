@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from memtune.reports.reference.field_docstrings import describe_field
 from memtune.results.reproduction.published_tables import Paper
-from memtune.studies.study import Study
+from memtune.studies.definition.study import Study
 from memtune.training import TrialConfig
 
 __all__ = ["PARAMETER", "PARAMETER_KINDS", "SCHEMA_KINDS", "SchemaKind", "make_schema"]

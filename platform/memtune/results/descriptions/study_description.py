@@ -8,7 +8,7 @@ from memtune.results.descriptions.registry_descriptions import StudyAnswer
 from memtune.results.selection import Contender, RankedConfiguration, Ranking
 from memtune.search import Outcome
 from memtune.studies.budgets.study_progress import compute_margin_percent
-from memtune.studies.study import ResolvedStudy
+from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.trial_records import format_value
 from memtune.tracking import Promotion
 from memtune.training import TrialConfig

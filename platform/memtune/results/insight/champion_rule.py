@@ -6,7 +6,7 @@ from memtune.corpora import Corpus
 from memtune.errors import MissingSourceError
 from memtune.results.selection import Contender, Ranking
 from memtune.search import Outcome
-from memtune.studies.study_terms import ChampionLimits
+from memtune.studies.definition.study_terms import ChampionLimits
 from memtune.training import TrialConfig, compute_sizes
 
 __all__ = ["apply_limits", "describe_rule"]

@@ -5,7 +5,7 @@ from memtune.results.insight.scaling_laws import ScalingReport, compare_scaling
 from memtune.results.insight.study_trials import list_study_trials
 from memtune.results.study_catalogue import find_study, get_objective, number_trials, open_study_corpus
 from memtune.settings import Settings
-from memtune.studies.study_terms import read_stored_terms
+from memtune.studies.definition.study_terms import read_stored_terms
 from memtune.training import TrialConfig
 
 __all__ = ["extrapolate_study"]

@@ -14,7 +14,7 @@ from memtune.results.study_catalogue import find_study, get_objective, number_tr
 from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.spaces import Scalar
-from memtune.studies.study_terms import read_stored_terms
+from memtune.studies.definition.study_terms import read_stored_terms
 from memtune.values import Value, flatten
 
 __all__ = ["ParameterCurves", "ParameterTrial", "collect_parameter_curves"]

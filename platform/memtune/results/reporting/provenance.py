@@ -10,7 +10,7 @@ from memtune.results.selection import Contender, Ranking
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.studies.study_terms import TERMS_FILE
+from memtune.studies.definition.study_terms import TERMS_FILE
 from memtune.toml_text import format_toml
 from memtune.tracking import RegisteredVersion, count_test_accesses, list_champions, read_code_version
 from memtune.training import CheckpointRecord

@@ -10,7 +10,7 @@ from memtune.results.descriptions.study_description import describe_model
 from memtune.results.insight.pareto import find_front
 from memtune.results.selection import Contender, RankedConfiguration, Ranking
 from memtune.search import SIZE_UNITS, Outcome, compute_coordinate
-from memtune.studies.study_terms import Prices
+from memtune.studies.definition.study_terms import Prices
 from memtune.training import TrialConfig, TrialSizes, compute_sizes
 from memtune.trial_state import TrialState
 from memtune.usage import add_usages

@@ -18,7 +18,7 @@ from memtune.results.study_catalogue import (
 from memtune.results.study_detail import StudyDetail, show_study
 from memtune.settings import Settings
 from memtune.studies.budgets.study_cost import StudyCost
-from memtune.studies.study_terms import read_stored_terms
+from memtune.studies.definition.study_terms import read_stored_terms
 from memtune.training import TrialConfig
 from memtune.values import Value
 

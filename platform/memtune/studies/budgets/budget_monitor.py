@@ -8,8 +8,8 @@ from functools import partial
 from memtune.objective import Objective, format_figure
 from memtune.search import Outcome
 from memtune.studies.budgets.study_clock import StudyClock
+from memtune.studies.definition.study_terms import Budget, Prices
 from memtune.studies.director import Trial
-from memtune.studies.study_terms import Budget, Prices
 from memtune.trial_state import TrialState
 from memtune.usage import Usage, add_usages
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from memtune.search import Outcome
-from memtune.studies.study_terms import Prices
+from memtune.studies.definition.study_terms import Prices
 from memtune.trial_state import StopReason
 from memtune.usage import Usage, add_usages
 from memtune.values import Value

@@ -128,7 +128,7 @@ def _load_cached_backend(folder: Path) -> MatmulBackend | None:
 
 
 def store_backend(backend: MatmulBackend, folder: Path) -> MatmulBackend:
-    """Store the result in the cache `folder` unless another process has stored one, and return the stored result.
+    """Store the result in a cache unless another process has stored one; returns the stored result.
 
     Without a writable cache each process uses its own result.
     """

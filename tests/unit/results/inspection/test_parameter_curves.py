@@ -13,8 +13,8 @@ from memtune.results.single_trial import train
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
+from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.director import Director
-from memtune.studies.study import load_study, resolve_study
 from memtune.training import GradientTrainer, TrialConfig
 from tests.unit.studies.test_director import MemoryRecords, make_report
 

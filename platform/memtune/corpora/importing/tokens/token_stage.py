@@ -16,11 +16,7 @@ from memtune.corpora.importing.tokens.token_spools import (
     count_text_bytes,
     split_into_tokens,
 )
-from memtune.corpora.importing.vocabulary_selection import (
-    VocabularySelection,
-    select_vocabulary,
-    spell_words,
-)
+from memtune.corpora.importing.vocabulary_selection import VocabularySelection, select_vocabulary, spell_words
 from memtune.corpora.importing.word_counts import SplitCounter, WordTable
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.corpora.store.word_vectors import VectorFile

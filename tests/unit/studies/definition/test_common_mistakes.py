@@ -9,8 +9,8 @@ from memtune.errors import MemtuneError
 from memtune.library import FileKind, find_file
 from memtune.results.single_trial import load_trial
 from memtune.settings import Settings
-from memtune.studies.study import load_study, resolve_study
-from memtune.studies.study_terms import describe_changed_terms
+from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.definition.study_terms import describe_changed_terms
 from memtune.toml_text import find_line
 
 STUDY = """question = "Does a second layer help?"

@@ -6,8 +6,9 @@ import pytest
 
 from memtune.errors import ConfigurationError, StudyError
 from memtune.settings import Settings
-from memtune.studies.study import ResolvedStudy, load_study, resolve_study
-from memtune.studies.study_terms import ChampionLimits
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.definition.study_terms import ChampionLimits
 from memtune.training import TrialSizes
 
 SIZES = TrialSizes(parameters=1000, multiply_adds=900, state=16, memory=50_000)

@@ -8,8 +8,9 @@ from memtune.api import run_search
 from memtune.errors import ConfigurationError, CorpusError, SpaceError, StudyError
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
-from memtune.studies.study import ResolvedStudy, load_study, resolve_study
-from memtune.studies.toml_files import check_document
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.definition.toml_files import check_document
 from tests.presence import require
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtune.studies.gpu_share import compute_gpu_bytes, compute_gpu_share, compute_tensor_fraction
+from memtune.studies.definition.gpu_share import compute_gpu_bytes, compute_gpu_share, compute_tensor_fraction
 
 GIB = 2**30
 estimates = st.integers(min_value=2**20, max_value=200 * GIB)

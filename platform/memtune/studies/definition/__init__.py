@@ -1,0 +1,1 @@
+"""Studies as values: what their files may say, and the checks before a trial starts."""

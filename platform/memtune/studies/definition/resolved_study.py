@@ -1,0 +1,291 @@
+"""A study with its open corpus and its checked space, and what follows from them about its trials."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from memtune.corpora import Corpus
+from memtune.errors import ConfigurationError, StudyError
+from memtune.plugins import PluginSource, SourceStore
+from memtune.search import (
+    REPEATS_SUFFIX,
+    SAMPLERS,
+    MultiObjective,
+    Outcome,
+    Proposals,
+    Rule,
+    SamplerConfig,
+    compute_coordinate,
+)
+from memtune.search.early_stopping import EarlyStopping
+from memtune.search.warm_start import list_warm_start_points
+from memtune.settings import Settings
+from memtune.spaces import Chooser, RandomChooser, Scalar, SizeKind, Space, adapt_point, pin_point
+from memtune.storage.folder import Folder
+from memtune.studies.definition.gpu_share import compute_gpu_bytes, compute_gpu_share
+from memtune.studies.definition.study import Study
+from memtune.studies.definition.study_terms import TERMS_FILE
+from memtune.tasks import AnyTask, open_task
+from memtune.training import (
+    MemoryEstimate,
+    TrainingConfig,
+    TrialConfig,
+    compute_sizes,
+    estimate_memory,
+    find_longest_row,
+    measure_available_bytes,
+)
+from memtune.values import digest, parse
+
+__all__ = ["ResolvedStudy", "make_trial_config"]
+
+CHANGEABLE_TERMS = {"budget", "prices", "resources", "repeats", "baseline", "champion", "name", "question"}
+"""Terms that may differ between the runs of one study."""
+BUDGET_SAMPLES = 200
+GPU_REQUEST_SAMPLES = 32
+
+
+@dataclass(frozen=True)
+class ResolvedStudy:
+    """A study with its open corpus and its checked space."""
+
+    study: Study
+    space: Space
+    corpus: Corpus
+    settings: Settings
+    sources: tuple[PluginSource, ...] = ()
+    """The sources of the families that are not built in."""
+
+    @property
+    def trial_tokens(self) -> int:
+        """The training budget of one trial in predicted tokens."""
+        training = self.find_training()
+        if training.tokens:
+            return training.tokens
+        return math.ceil((training.epochs or 0) * self.open_task().epoch_tokens)
+
+    @property
+    def early_stopping(self) -> EarlyStopping:
+        """The settings of early stopping, with defaults that depend on the trials."""
+        first_report = self.find_training().report_every or self.open_task().epoch_tokens
+        return self.study.early_stopping.fill_defaults(first_report)
+
+    def find_training(self) -> TrainingConfig:
+        """The training of one trial; models that count read the text once."""
+        samples = (self.sample(RandomChooser(seed)) for seed in range(BUDGET_SAMPLES))
+        trained = (sample.training for sample in samples if sample.training is not None)
+        return next(trained, TrainingConfig(epochs=1))
+
+    def list_within_limits(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The outcomes within the limits of [champion]; all where none is."""
+        limits = self.study.champion
+        within = [
+            outcome
+            for outcome in outcomes
+            if limits.are_met(
+                compute_sizes(make_trial_config(outcome.configuration), self.corpus),
+                outcome.usage.tokens_per_second,
+            )
+        ]
+        return within or list(outcomes)
+
+    def open_task(self) -> AnyTask:
+        """The study's task on its corpus. Raises CorpusError or ConfigurationError where it lacks data."""
+        sample = self.sample(RandomChooser(self.study.seed))
+        return open_task(sample.task, self.corpus, sample.protocol)
+
+    def open_proposals(
+        self, guard: Callable[[], None] = lambda: None, repeats: Space | None = None
+    ) -> Proposals:
+        """The trials of the study in its storage, or those of its repeats, which are a separate Optuna study.
+
+        `guard` is called before every write.
+        """
+        name, space, sampler = self.id, self.space, self.study.sampler
+        if repeats is not None:
+            name, space, sampler = f"{self.id}{REPEATS_SUFFIX}", repeats, SamplerConfig(kind="random")
+        return Proposals(
+            self.settings.study_database,
+            name,
+            space,
+            sampler,
+            self.identify,
+            self.get_refusal_reason,
+            self.measure_size,
+            guard,
+            self.list_initial_points() if repeats is None else (),
+            self._make_multi_objective() if repeats is None else None,
+        )
+
+    def _make_multi_objective(self) -> MultiObjective | None:
+        """The objectives for samplers; None for the value alone."""
+        count = len(self.study.objectives)
+        return MultiObjective(count, self.compute_objectives) if count > 1 else None
+
+    def compute_objectives(self, outcome: Outcome) -> list[float]:
+        """The objectives of a complete trial, lower is better (`compute_coordinate`)."""
+        sizes = compute_sizes(make_trial_config(outcome.configuration), self.corpus)
+        quantities = {
+            **sizes.model_dump(),
+            "value": outcome.value,
+            "tokens_per_second": outcome.usage.tokens_per_second,
+        }
+        return [compute_coordinate(name, quantities[name]) for name in self.study.objectives]
+
+    def list_initial_points(self) -> list[dict[str, Scalar]]:
+        """The parameters, by name, of the configurations that are tried first.
+
+        Raises SpaceError for a point outside of the space, and StudyError for a study to start from that is
+        unknown or does not fit. Settings of papers and of other studies take the nearest values inside.
+        """
+        if self.study.points == "papers":
+            points = [adapt_point(self.space, point) for point in self.space.paper_points]
+        else:
+            points = [
+                pin_point(self.space, point, f"study {self.study.name}: point {number}")
+                for number, point in enumerate(self.study.points, 1)
+            ]
+        if self.study.warm_start is None:
+            return points
+        other = list_warm_start_points(self.settings.study_database, self.study.warm_start, self.space)
+        return points + other
+
+    def store_terms(self) -> None:
+        """Write terms and sources of the study beside its checkpoints, for commands without a study file."""
+        folder = Folder.open(f"{self.settings.studies_folder}/{self.id}")
+        folder.write_json(TERMS_FILE, self.study.model_dump(mode="json"))
+        SourceStore(str(folder)).write(self.sources)
+
+    def make_early_stopping_rule(self) -> Rule:
+        """The study's early-stopping rule without trials."""
+        return self.early_stopping.make_rule(self.trial_tokens)
+
+    def sample(self, chooser: Chooser) -> TrialConfig:
+        """The trial that a chooser draws from the space."""
+        return make_trial_config(self.space.sample(chooser, self.measure_size))
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """The terms of the study file that all drivers of one study share."""
+        terms = self.study.model_dump(mode="json", exclude={*CHANGEABLE_TERMS, "models"})
+        if self.study.objectives == ("value",):
+            del terms["objectives"]
+        if not self.study.sampler.options:
+            del terms["sampler"]["options"]
+        return terms
+
+    @property
+    def id(self) -> str:
+        """The name and a digest: the same terms on the same corpus are the same study on every machine.
+
+        Budgets, prices, resources, repeats and the rule for the champion may change between runs of one study
+        and are left out. The value as only objective is left out too, as in studies of earlier versions. The
+        paths of model files are left out: the space holds the digests of their content.
+        """
+        terms = self.terms
+        if source := SAMPLERS.get_source(self.study.sampler.kind):
+            terms["sampler"]["source"] = source.digest
+        return f"{self.study.name}-{digest(terms, self.space.describe(), self.corpus.digest)[:8]}"
+
+    def compute_average_gpus(self, gpu_bytes: int | None) -> float:
+        """The GPUs that the trials of the space request on average."""
+        samples = [self.sample(RandomChooser(seed)) for seed in range(GPU_REQUEST_SAMPLES)]
+        return sum(self.compute_gpus(sample, gpu_bytes) for sample in samples) / len(samples)
+
+    @property
+    def searched_fields(self) -> tuple[str, ...]:
+        """The dotted fields that the study's trials may differ in, in the order of its spaces."""
+        return tuple(dict.fromkeys(parameter.field for parameter in self.space.parameters()))
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of words that a model of this study predicts."""
+        return len(self.corpus.vocabulary)
+
+    @property
+    def checkpoint_root(self) -> str:
+        """The folder of the checkpoints of the study's trials."""
+        return f"{self.settings.studies_folder}/{self.id}/checkpoints"
+
+    def select_device(self, config: TrialConfig) -> str:
+        """The device of a trial; models that count need no GPU."""
+        uses_gpu = self.study.resources.gpus_per_trial and config.model.is_trained_by_gradient
+        return "cuda" if uses_gpu else "cpu"
+
+    def compute_gpus(self, config: TrialConfig, gpu_bytes: int | None) -> float:
+        """The GPUs that a trial requests; with "fit" from its memory and that of one GPU."""
+        requested = self.study.resources.gpus_per_trial
+        if self.select_device(config) == "cpu":
+            return 0.0
+        if requested != "fit":
+            return requested
+        assert gpu_bytes is not None, "gpus_per_trial = fit needs the memory of a GPU"
+        return compute_gpu_share(self._estimate_memory(config).total, gpu_bytes) or 1.0
+
+    def identify(self, configuration: Mapping[str, Any]) -> str:
+        """The identity of a sampled configuration on this corpus."""
+        return make_trial_config(configuration).identity(self.corpus.digest)
+
+    def count_parameters(self, configuration: Mapping[str, Any]) -> int:
+        """The number of parameters of a configuration's model on this corpus."""
+        return make_trial_config(configuration).parameter_count(self.vocabulary_size)
+
+    def measure_size(self, configuration: Mapping[str, Any], kind: SizeKind) -> int:
+        """A size of a configuration's model on this corpus."""
+        return make_trial_config(configuration).measure_size(kind, self.vocabulary_size)
+
+    def get_refusal_reason(self, configuration: Mapping[str, Any]) -> str | None:
+        """Why a configuration must not start, or None.
+
+        Its parameters or its memory are out of bounds, or the task does not support its model.
+        """
+        try:
+            parameters = self.count_parameters(configuration)
+        except ConfigurationError as error:
+            return str(error)
+        if not make_trial_config(configuration).model.is_trained_by_gradient:
+            return None
+        budget = self.study.budget
+        if parameters > (budget.max_parameters or math.inf):
+            return f"{parameters:,} parameters are more than max_parameters = {budget.max_parameters:,}"
+        if parameters < (budget.min_parameters or 0):
+            return f"{parameters:,} parameters are fewer than min_parameters = {budget.min_parameters:,}"
+        return self._get_memory_refusal_reason(make_trial_config(configuration))
+
+    def check_budget(self) -> None:
+        """Raise StudyError when none of 200 sampled configurations may start."""
+        for seed in range(BUDGET_SAMPLES):
+            reason = self.get_refusal_reason(self.sample(RandomChooser(seed)).model_dump(mode="json"))
+            if reason is None:
+                return
+        raise StudyError(
+            f"study {self.study.name}: none of {BUDGET_SAMPLES} sampled configurations may be started, for "
+            f"instance because {reason}; change the budget or the space"
+        )
+
+    def _get_memory_refusal_reason(self, config: TrialConfig) -> str | None:
+        """Why the trial does not fit the memory of this machine, or of the study's GPUs; or None."""
+        needed = self._estimate_memory(config)
+        if self.select_device(config) == "cuda":
+            memory = self.study.resources.gpu_memory
+            if memory is None or compute_gpu_share(needed.total, memory) is not None:
+                return None
+            gpu_mib, available_mib = compute_gpu_bytes(needed.total) / 2**20, memory / 2**20
+            return f"it would take {needed}, and {gpu_mib:,.0f} MiB of a GPU, which has {available_mib:,.0f}"
+        available = measure_available_bytes(torch.device("cpu"))
+        if needed.total <= available:
+            return None
+        return f"it would take {needed} of the {available / 2**20:,.0f} MiB there are"
+
+    def _estimate_memory(self, config: TrialConfig) -> MemoryEstimate:
+        return estimate_memory(
+            config, self.vocabulary_size, find_longest_row(config.protocol, self.corpus["train"])
+        )
+
+
+def make_trial_config(sampled: Mapping[str, Any]) -> TrialConfig:
+    """The trial of a sampled configuration. Raises ConfigurationError where its fields exclude each other."""
+    return TrialConfig.model_validate(parse(TrialConfig, sampled, "sampled configuration"))

@@ -1,0 +1,151 @@
+"""A study as its file defines it: a question, spaces, a budget and the terms of its trials."""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from memtune.models import MODELS
+from memtune.search import MULTI_OBJECTIVE_KINDS, AnyEarlyStopping, ObjectiveName, SamplerConfig
+from memtune.search.early_stopping import NoEarlyStoppingConfig
+from memtune.studies.definition.study_terms import Budget, ChampionLimits, Prices, Repeats, Resources
+from memtune.values import Value, flatten
+
+__all__ = ["Point", "Study"]
+
+
+def _flatten_point(point: object) -> object:
+    """A point written with dotted keys, which TOML nests, by dotted field."""
+    return dict(flatten(point)) if isinstance(point, Mapping) else point
+
+
+Point = Annotated[
+    dict[str, str | bool | int | float],
+    BeforeValidator(_flatten_point),
+    WithJsonSchema({"type": "object"}),
+]
+"""Values by dotted field."""
+
+
+class Study(Value):
+    """A question, the spaces to search, and the terms under which trials are compared.
+
+    `task`, `model`, `protocol` and `training` hold constants for every trial, which override the entries of
+    the spaces. A field that only some of the study's families have (a width, a training) applies to those.
+    """
+
+    question: str
+    """The question that the study answers, in one sentence; tables and reports show it."""
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the study; default: the name of its file."""
+    corpus: str
+    """Name of a corpus of the store; "text+questions" joins the text of one with the questions of another."""
+    spaces: tuple[str, ...] = Field(min_length=1)
+    """Search spaces, by name or as paths that end in .toml."""
+    models: tuple[str, ...] = Field(
+        default=(),
+        description="Python files with model families, relative to the study; their spaces stand beside them",
+    )
+    task: dict[str, Any] = Field(default_factory=dict)
+    """Values, or parameters, that replace those of all spaces: of the task."""
+    model: dict[str, Any] = Field(default_factory=dict)
+    """The same for the model; a field that only some families have applies to those."""
+    protocol: dict[str, Any] = Field(default_factory=dict)
+    """The same for the protocol."""
+    training: dict[str, Any] = Field(default_factory=dict)
+    """The same for the training."""
+    seed: int = 0
+    """Seed of each trial: of its initialisation, the order of its data and dropout."""
+    sampler: SamplerConfig = SamplerConfig()
+    """How configurations are sampled."""
+    objectives: tuple[ObjectiveName, ...] = Field(
+        default=("value",), description="what the sampler makes good: the value, and sizes of the models"
+    )
+    points: Literal["papers"] | tuple[Point, ...] = Field(
+        default=(), description="configurations to try first, as values by dotted field"
+    )
+    warm_start: str | None = Field(
+        default=None,
+        description="id of a study in the same storage, whose best configurations are tried first",
+    )
+    early_stopping: AnyEarlyStopping = NoEarlyStoppingConfig()
+    """Which trials end early."""
+    budget: Budget = Budget()
+    """What ends the study."""
+    prices: Prices | None = None
+    """Prices of cores and GPUs, for budget.money and for tables."""
+    resources: Resources = Resources()
+    """Resources of one trial."""
+    repeats: Repeats = Repeats()
+    """Repeats of the best configurations under other seeds."""
+    baseline: str | None = None
+    """The family whose best trial the winner is tested against; default: lstm where the study has it."""
+    champion: ChampionLimits = Field(
+        default=ChampionLimits(), description="limits within which the best value is the study's best"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_halving(cls, document: Any) -> Any:
+        if isinstance(document, Mapping) and "halving" in document:
+            raise ValueError('[halving] is now [early_stopping] with kind = "successive_halving"')
+        return document
+
+    @model_validator(mode="after")
+    def _check_prices(self) -> Self:
+        if self.budget.money is not None and self.prices is None:
+            raise ValueError(
+                "budget.money needs [prices], such as cpu_hour = 0.04 and gpu_hour = 1.2 in currency per hour"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_objectives(self) -> Self:
+        named = f"objectives = {json.dumps(self.objectives)}"
+        if "value" not in self.objectives or len(set(self.objectives)) < len(self.objectives):
+            raise ValueError(
+                f'{named} must name "value" and each objective once; write ["value", "parameters"]'
+            )
+        if len(self.objectives) == 1:
+            return self
+        if self.sampler.kind not in MULTI_OBJECTIVE_KINDS:
+            kinds = ", ".join(f'"{kind}"' for kind in MULTI_OBJECTIVE_KINDS)
+            raise ValueError(
+                f'sampler.kind = "{self.sampler.kind}" has one objective; with {named} choose one of {kinds}'
+            )
+        if self.early_stopping.kind != "none":
+            raise ValueError(
+                f'early_stopping.kind = "{self.early_stopping.kind}" compares trials by their value alone '
+                f"and would stop the small models of the front; with {named} leave [early_stopping] out"
+            )
+        return self
+
+    def select_entries(self, family: str | None, families: Collection[str | None]) -> dict[str, Any]:
+        """The study's constants that apply to a family's space.
+
+        A field that no family of the study has is kept, so that the space's check reports it.
+        """
+        own, others = MODELS.get(family or ""), [MODELS[name] for name in families if name and name in MODELS]
+        if own is None:
+            return self._build_entries(self.model, self.training)
+        beside_networks = not own.is_trained_by_gradient and any(
+            other.is_trained_by_gradient for other in others
+        )
+        elsewhere = {name for other in others for name in other.model_fields}
+        model = {
+            name: value
+            for name, value in self.model.items()
+            if name in own.model_fields or not (beside_networks or name in elsewhere)
+        }
+        return self._build_entries(model, {} if beside_networks else self.training)
+
+    def _build_entries(self, model: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
+        laid: dict[str, Any] = {
+            "task": self.task,
+            "model": model,
+            "protocol": self.protocol,
+            "training": training,
+        }
+        laid["seed"] = self.seed
+        return {name: value for name, value in laid.items() if value != {}}
