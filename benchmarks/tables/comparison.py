@@ -111,7 +111,8 @@ def run_method(path: Path, method: str, seed: int, max_trainings: int) -> Run:
         WORKERS,
         max_trainings * trial_tokens,
     )
-    with METHODS[method](SearchTask(landscape.space, landscape.report_tokens, seed)) as search:
+    task = SearchTask(landscape.space, landscape.report_tokens, seed, max_trainings)
+    with METHODS[method](task) as search:
         observations = simulation.run(search)
     return summarise(method, seed, observations, landscape.best_cost, trial_tokens)
 

@@ -1,5 +1,6 @@
 """The searches that are compared, by name."""
 
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -10,7 +11,7 @@ from benchmarks.tables.memtune_search import open_director
 from benchmarks.tables.simulation import DirectorSearch, Search
 from benchmarks.tables.syne_tune_search import SyneTuneSearch
 from memtune.search import EarlyStopping, Proposals, SamplerConfig
-from memtune.search.early_stopping import RULES
+from memtune.search.early_stopping import RULES, ConstantBudgetConfig
 from memtune.spaces import Space
 from memtune.values import digest
 
@@ -21,24 +22,36 @@ MAX_TRIALS = 10**6
 
 @dataclass(frozen=True)
 class SearchTask:
-    """What a method searches: a space, the reports of a trial, and the seed of the search."""
+    """What a method searches: a space, the reports of a trial, the seed and the budget of the search."""
 
     space: Space
     report_tokens: tuple[int, ...]
     seed: int
+    max_trainings: int
+    """Budget of the search in full trainings."""
+
+    @property
+    def trial_tokens(self) -> int:
+        """Tokens of a full training."""
+        return self.report_tokens[-1]
 
 
 OpenSearch = Callable[[SearchTask], AbstractContextManager[Search]]
 
 
-def use_memtune(rule: str = "hyperband", **settings: Any) -> OpenSearch:
-    """memtune with an early-stopping rule; settings of the sampler start with "sampler_"."""
+def use_memtune(rule: str = "hyperband", first_rung: float | None = None, **settings: Any) -> OpenSearch:
+    """memtune with an early-stopping rule; settings of the sampler start with "sampler_".
+
+    `first_rung` is a share of a trial's tokens; None: the default of the rule.
+    """
     sampler = _select(settings, "sampler_")
     stopping = {name: value for name, value in settings.items() if not name.startswith("sampler_")}
 
     @contextmanager
     def open_search(task: SearchTask) -> Iterator[Search]:
-        config = RULES[rule].model_validate({"kind": rule, **stopping}).fill_defaults(task.report_tokens[0])
+        grace = {} if first_rung is None else {"grace": math.ceil(first_rung * task.trial_tokens)}
+        config = RULES[rule].model_validate({"kind": rule, **grace, **stopping})
+        config = config.fill_defaults(task.report_tokens[0])
         with tempfile.TemporaryDirectory(prefix="memtune-replay-") as folder:
             proposals = _open_proposals(folder, task, SamplerConfig(seed=task.seed, **sampler))
             yield _open_director_search(proposals, config, task)
@@ -62,8 +75,17 @@ def _open_proposals(folder: str, task: SearchTask, sampler: SamplerConfig) -> Pr
 
 
 def _open_director_search(proposals: Proposals, rule: EarlyStopping, task: SearchTask) -> DirectorSearch:
-    director = open_director(proposals, rule, task.report_tokens[-1], MAX_TRIALS)
+    director = open_director(proposals, rule, task.trial_tokens, _count_trials(rule, task))
     return DirectorSearch(director, task.report_tokens)
+
+
+def _count_trials(rule: EarlyStopping, task: SearchTask) -> int:
+    """The budget of trials: more than the tokens allow, but for a rule whose finalists wait for its end."""
+    if not isinstance(rule, ConstantBudgetConfig):
+        return MAX_TRIALS
+    reported = (tokens / task.trial_tokens for tokens in task.report_tokens)
+    share = next(share for share in reported if share >= rule.share)
+    return int((task.max_trainings - rule.finalists * (1 - share)) / share)
 
 
 def use_ray_tune(factor: int) -> OpenSearch:
@@ -85,6 +107,7 @@ def use_syne_tune(method: str) -> OpenSearch:
 
 
 UNCAPPED = 10**6
+QUARTER: dict[str, Any] = {"first_rung": 0.25, "factor": 2, "max_survivors": UNCAPPED}
 SOBOL: dict[str, Any] = {"sampler_startup": "sobol", "sampler_startup_trials": 20}
 EXTRAPOLATED: dict[str, Any] = {"sampler_stopped_trials": "extrapolated"}
 METHODS: dict[str, OpenSearch] = {
@@ -101,6 +124,14 @@ METHODS: dict[str, OpenSearch] = {
     "TPE, Hyperband, no cap": use_memtune(max_survivors=UNCAPPED),
     "TPE, Hyperband, shared rungs": use_memtune(per_family=False),
     "TPE, successive halving": use_memtune("successive_halving"),
+    "TPE, halving from a quarter": use_memtune("successive_halving", **QUARTER),
+    "TPE, halving from a quarter, cap 4": use_memtune("successive_halving", **QUARTER | {"max_survivors": 4}),
+    "TPE, halving from a quarter, shared rungs": use_memtune(
+        "successive_halving", **QUARTER, per_family=False
+    ),
+    "TPE, halving from a quarter, Sobol 20": use_memtune("successive_halving", **QUARTER, **SOBOL),
+    "TPE, halving from a sixth": use_memtune("successive_halving", **QUARTER | {"first_rung": 1 / 6}),
+    "TPE, promotion from a quarter": use_memtune("promotion", **QUARTER),
     "TPE, promotion": use_memtune("promotion"),
     "TPE, PASHA": use_memtune("pasha"),
     "TPE, extrapolation": use_memtune("extrapolation"),

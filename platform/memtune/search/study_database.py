@@ -1,5 +1,6 @@
 """Opens a study's database: a sqlite file, a PostgreSQL database, or a journal file."""
 
+import math
 import re
 import weakref
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from memtune.search.compatibility import add_read_cache
 from memtune.search.crash_safe_journal import CrashSafeJournal
 from memtune.search.outage_buffer import describe_cause
 
-__all__ = ["JOURNAL_PREFIX", "open_study_database", "redact_url"]
+__all__ = ["JOURNAL_PREFIX", "find_max_tokens", "open_study_database", "redact_url"]
 
 SQLITE_PREFIX = "sqlite:///"
 POSTGRESQL_PREFIX = "postgresql"
@@ -61,6 +62,14 @@ def open_study_database(url: str) -> optuna.storages.BaseStorage:
         f"no kind of storage known in {redact_url(url)!r}; "
         "use sqlite:///FILE, postgresql://USER@HOST/DATABASE or journal:///FILE"
     )
+
+
+def find_max_tokens(url: str) -> float:
+    """The largest number of tokens that a report in this storage can have.
+
+    Optuna's column for it is an INTEGER, which has 32 bits in PostgreSQL and 64 in sqlite.
+    """
+    return 2**31 - 1 if url.startswith(POSTGRESQL_PREFIX) else math.inf
 
 
 def redact_url(url: str) -> str:

@@ -14,6 +14,7 @@ from memtune.model_checks.first_check import check_new_families
 from memtune.models import MODELS
 from memtune.plugins import PluginSource, find_installed_file, load_plugin_files
 from memtune.search import check_sampler
+from memtune.search.study_database import find_max_tokens, redact_url
 from memtune.settings import Settings
 from memtune.spaces import (
     FittedSize,
@@ -80,6 +81,7 @@ def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy
     check_sampler(study.sampler, resolved.space)
     _check_objectives_vary(path, resolved, families)
     _check_reports(path, resolved)
+    _check_database(path, resolved)
     resolved.list_initial_points()
     resolved.open_task()
     resolved.check_budget()
@@ -103,6 +105,17 @@ def _check_reports(path: Path, resolved: ResolvedStudy) -> None:
         raise StudyError(
             f"{place}: a trial reports only at its end, after {tokens:,} tokens, so early_stopping.kind = "
             f'"{stopping}" would stop none; set training.report_every to {max(1, tokens // 4)}, for instance'
+        )
+
+
+def _check_database(path: Path, resolved: ResolvedStudy) -> None:
+    """Raise StudyError where the study's database cannot hold a trial's reports."""
+    tokens, database = resolved.trial_tokens, resolved.settings.study_database
+    if tokens > (limit := find_max_tokens(database)):
+        raise StudyError(
+            f"{locate_field(path, 'training.tokens')}: a trial has {tokens:,} tokens, and "
+            f"{redact_url(database)} stores reports up to {limit:,} tokens; lower training.tokens, or set "
+            "MEMTUNE_PROPOSALS to a journal such as journal:///shared/studies.log"
         )
 
 

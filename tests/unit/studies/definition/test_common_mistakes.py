@@ -100,6 +100,22 @@ def test_a_common_mistake_is_answered_with_its_line_and_its_fix(
         resolve_study(study_file, load_study(study_file), settings)
 
 
+def test_more_tokens_than_the_database_can_store_are_refused_before_anything_starts(
+    study_file: Path, settings: Settings
+) -> None:
+    study_file.write_text(STUDY.replace("tokens = 900", "tokens = 3_000_000_000"))
+    resolve_study(study_file, load_study(study_file), settings)
+    database = "postgresql://memtune:secret@10.0.0.5/optuna"
+    in_postgresql = settings.model_copy(update={"study_database": database})
+    message = (
+        f"{study_file}, line 9: a trial has 3,000,000,000 tokens, and "
+        "postgresql://memtune:***@10.0.0.5/optuna stores reports up to 2,147,483,647 tokens; lower "
+        "training.tokens, or set MEMTUNE_PROPOSALS to a journal"
+    )
+    with pytest.raises(MemtuneError, match=re.escape(message)):
+        resolve_study(study_file, load_study(study_file), in_postgresql)
+
+
 def test_a_mistake_in_a_space_is_answered_with_the_line_of_the_space(
     study_file: Path, settings: Settings
 ) -> None:
