@@ -19,11 +19,10 @@ from urllib.parse import quote
 import pytest
 
 from memtune.api import run_search
-from memtune.corpora import import_corpus
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from tests.cluster.servers import find_free_port
-from tests.conftest import SENTENCES, SPACE_TOML
+from tests.conftest import SPACE_TOML, import_tiny_corpus, open_home
 
 pytestmark = [
     pytest.mark.cluster,
@@ -60,15 +59,8 @@ Read = Callable[[str, int], str]
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """The home of the three studies."""
     folder = tmp_path_factory.mktemp("pages")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI"):
-            patch.delenv(name, raising=False)
-        patch.setenv("MEMTUNE_HOME", str(folder / "home"))
-        patch.setenv("MEMTUNE_CACHE", str(folder / "cache"))
-        settings = Settings.from_environment()
-        import_corpus(
-            "tiny", dict.fromkeys(("train", "valid", "test"), SENTENCES * 20), settings.corpus_store
-        )
+    with open_home(folder) as settings:
+        import_tiny_corpus(settings)
         (folder / "lstm.toml").write_text(SPACE_TOML)
         (folder / "rnn.toml").write_text(RNN_TOML)
         alone = STUDY_TOML.partition("[repeats]")[0].replace('"lstm.toml", "rnn.toml"', '"lstm.toml"')

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from memtune.api import run_search
-from memtune.corpora import import_corpus
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from tests.cluster.poll import TIMEOUT_SECONDS, poll_until
 from tests.cluster.servers import find_free_port
-from tests.conftest import SENTENCES, SPACE_TOML, STUDY_TOML
+from tests.conftest import import_tiny_corpus, open_home, write_study
 
 pytestmark = pytest.mark.cluster
 
@@ -32,17 +31,9 @@ AS_CSV = "\n".join(["sentence", *TEXTS]) + "\n"
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     folder = tmp_path_factory.mktemp("served")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI"):
-            patch.delenv(name, raising=False)
-        patch.setenv("MEMTUNE_HOME", str(folder / "home"))
-        patch.setenv("MEMTUNE_CACHE", str(folder / "cache"))
-        settings = Settings.from_environment()
-        texts = dict.fromkeys(("train", "valid", "test"), SENTENCES * 20)
-        import_corpus("tiny", texts, settings.corpus_store)
-        (folder / "space.toml").write_text(SPACE_TOML)
-        (folder / "layers.toml").write_text(STUDY_TOML.replace("trials = 4", "trials = 1"))
-        run_search(folder / "layers.toml", settings=settings, executor=InProcessExecutor())
+    with open_home(folder) as settings:
+        import_tiny_corpus(settings)
+        run_search(write_study(folder), {"budget.trials": 1}, settings=settings, executor=InProcessExecutor())
         yield settings
 
 

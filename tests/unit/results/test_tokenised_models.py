@@ -15,7 +15,7 @@ from memtune.cli import app
 from memtune.corpora import ImportOptions, TextFile, import_corpus
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
-from tests.conftest import SENTENCES, SPACE_TOML, STUDY_TOML
+from tests.conftest import SENTENCES, SPACE_TOML, STUDY_TOML, open_home
 
 TOKENS = {"words": "words", "letters": "characters", "pieces": "bpe:300"}
 """The choice of tokens by corpus; all three hold the same text."""
@@ -27,12 +27,7 @@ runner = CliRunner()
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """A home with a champion of each corpus."""
     folder = tmp_path_factory.mktemp("tokenised")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI"):
-            patch.delenv(name, raising=False)
-        patch.setenv("MEMTUNE_HOME", str(folder / "home"))
-        patch.setenv("MEMTUNE_CACHE", str(folder / "cache"))
-        settings = Settings.from_environment()
+    with open_home(folder) as settings:
         text = folder / "text.txt"
         text.write_text("\n".join(map(" ".join, SENTENCES * 20)) + "\n")
         (folder / "space.toml").write_text(SPACE_TOML)
