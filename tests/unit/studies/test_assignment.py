@@ -12,6 +12,7 @@ from memtune.settings import Settings
 from memtune.studies.assignment import Assignment, restore_or_create_trainer
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.training import TrialConfig
+from memtune.usage import NodeSeconds, UsageMeter
 
 CONFIG = {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900}}
 
@@ -79,3 +80,16 @@ def test_a_worker_without_a_gpu_names_the_fix(
         WorkerError, match="needs a GPU and its worker sees none; check the GPU driver on that"
     ):
         count_restored_tokens(needy)
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_trainer_counts_the_time_of_its_worker(assignment: Assignment, is_restored: bool) -> None:
+    checkpoints = Checkpoints(assignment.checkpoint_root, assignment.identity)
+    if is_restored:
+        earlier = restore_or_create_trainer(assignment, checkpoints)
+        earlier.advance()
+        checkpoints.save(earlier)
+    meter = UsageMeter(gpus=0.5, node_type="large", clock=iter((0.0, 10.0)).__next__)
+    trainer = restore_or_create_trainer(assignment, checkpoints, meter)
+    assert (trainer.tokens > 0) == is_restored
+    assert trainer.usage.nodes["large"] == NodeSeconds(cpu=10.0, gpu=5.0)

@@ -132,6 +132,20 @@ def test_a_paused_trial_is_resumed_before_a_new_one_is_asked_for(
     assert proposals.list_outcomes()[0].curve == {300: 1.0, 400: 0.9}
 
 
+@pytest.mark.parametrize("trials", [1, 3])
+def test_the_best_paused_trial_is_resumed_when_no_other_can_start(
+    open_resolved: Callable[..., ResolvedStudy], study_file: Path, trials: int
+) -> None:
+    """The budget of trials is spent, or it is not and the space has no other configuration."""
+    (study_file.parent / "space.toml").write_text('[model]\nfamily = "lstm"\nwidth = 4\n')
+    director, _, _ = open_director(open_resolved("study", trials=trials))
+    only = start_trial(director)
+    assert not director.on_reports(only, [make_report(300, 1.0)])
+    director.on_ended(only)
+    assert start_trial(director) == only
+    assert director.on_reports(only, [make_report(300, 1.0), make_report(400, 0.9)])
+
+
 def test_a_trial_whose_worker_has_not_ended_is_not_resumed(
     open_resolved: Callable[..., ResolvedStudy],
 ) -> None:

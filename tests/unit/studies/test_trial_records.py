@@ -1,5 +1,7 @@
 """The study database and the tracking store hold the same curves, also after a driver was killed."""
 
+import json
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,23 +9,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
 from memtune.search import Outcome, Proposals
 from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.settings import Settings
+from memtune.studies.budgets.study_cost import CostRow, StudyCost
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.director import Director, Trial
 from memtune.studies.result_cache import Source
+from memtune.studies.seed_repeats import TrialNames, make_repeat_space
 from memtune.studies.study_run import make_assignment
-from memtune.studies.trial_records import StudyRecords
+from memtune.studies.trial_records import (
+    StudyRecords,
+    collect_trial_parameters,
+    describe_open_study,
+    describe_trial_run,
+    format_value,
+)
 from memtune.studies.trial_worker import TrialWorker, WorkerReport
 from memtune.tracking import Recorder
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.runs.run_commands import VALIDATED_TOKENS_TAG
-from memtune.training import Report
+from memtune.training import Report, TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
+from memtune.usage import NodeSeconds, Usage
 from tests.presence import require
 
 TIME_SPENT = TrialEnd(reason=StopReason.TIME_BUDGET, detail="the study's time budget was spent")
@@ -250,3 +262,225 @@ def test_a_reused_result_is_a_tag_and_a_remark_of_its_run(
     path = client.download_artifacts(run.info.run_id, "remarks.txt", str(tmp_path))
     remarks = "checkpoint 7 is skipped\nreuses the training of other#3 (repeat)\n"
     assert Path(path).read_text() == remarks
+
+
+@pytest.mark.parametrize(
+    ("remarks", "state", "is_deleted"),
+    [
+        (["checkpoint 7 is skipped"], TrialState.COMPLETE, True),
+        (["checkpoint 7 is skipped"], TrialState.INTERRUPTED, False),
+        ([], TrialState.COMPLETE, False),
+    ],
+)
+def test_files_of_killed_workers_are_deleted_at_the_end_of_a_restored_trial_alone(
+    resolved: ResolvedStudy,
+    open_proposals: Callable[[], Proposals],
+    remarks: list[str],
+    state: TrialState,
+    is_deleted: bool,
+) -> None:
+    """An interrupted trial may still have a worker, and one that was never restored lost none."""
+    with open_records(resolved) as (_, records):
+        trial = start(Director(open_proposals(), records, max_trials=1))
+        folder = Path(resolved.checkpoint_root, trial.proposal.identity, "000000099999-ab")
+        folder.mkdir(parents=True)
+        trial.remarks, trial.state = remarks, state
+        records.finish(trial)
+    assert folder.exists() != is_deleted
+
+
+def test_files_of_killed_workers_that_cannot_be_deleted_are_a_warning(
+    resolved: ResolvedStudy, open_proposals: Callable[[], Proposals], caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_records(resolved) as (_, records):
+        trial = start(Director(open_proposals(), records, max_trials=1))
+        folder = Path(resolved.checkpoint_root, trial.proposal.identity)
+        folder.mkdir(parents=True)
+        (folder / "latest.json").write_text("5")
+        trial.remarks, trial.state = ["checkpoint 7 is skipped"], TrialState.COMPLETE
+        records.finish(trial)
+    (message,) = caplog.messages
+    assert message.startswith("files of killed workers remain: ")
+    assert "latest.json is no list of checkpoints" in message
+
+
+def finish_trial(resolved: ResolvedStudy, opened: Proposals) -> None:
+    """Record a trial that ends after 1234.56 core seconds."""
+    with open_records(resolved) as (_, records):
+        trial = start(Director(opened, records, max_trials=1))
+        trial.usage, trial.state = Usage(nodes={"": NodeSeconds(cpu=1234.56)}), TrialState.COMPLETE
+        records.finish(trial)
+
+
+def test_the_money_of_a_trial_has_three_digits(
+    study_file: Path, settings: Settings, prepared_store: None, client: MlflowClient
+) -> None:
+    study_file.write_text(f"{study_file.read_text()}\n[prices]\ncpu_hour = 3600.0\n")
+    priced = resolve_study(study_file, load_study(study_file), settings)
+    opened = priced.open_proposals()
+    finish_trial(priced, opened)
+    (run,) = find_runs(client, opened.list_outcomes()[0])
+    assert run.data.metrics["spent_money"] == 1230.0
+
+
+def test_a_study_without_prices_records_no_money(
+    resolved: ResolvedStudy, open_proposals: Callable[[], Proposals], client: MlflowClient
+) -> None:
+    finish_trial(resolved, opened := open_proposals())
+    (run,) = find_runs(client, opened.list_outcomes()[0])
+    assert "spent_money" not in run.data.metrics
+
+
+def test_a_run_is_numbered_as_its_trial(
+    resolved: ResolvedStudy, open_proposals: Callable[[], Proposals], client: MlflowClient
+) -> None:
+    opened = open_proposals()
+    with open_records(resolved) as (_, records):
+        director = Director(opened, records, max_trials=2)
+        for _ in range(2):
+            start(director)
+    for number, outcome in enumerate(opened.list_outcomes()):
+        (run,) = find_runs(client, outcome)
+        assert run.info.run_name == f"lstm #{number}"
+        assert run.data.tags["memtune.number"] == str(number)
+
+
+def test_the_run_of_a_repeat_is_numbered_as_the_trial_and_its_seed(
+    resolved: ResolvedStudy, open_proposals: Callable[[], Proposals], client: MlflowClient
+) -> None:
+    opened = open_proposals()
+    with open_records(resolved) as (_, records):
+        start(Director(opened, records, max_trials=1))
+        (original,) = opened.list_outcomes()
+        records.names = TrialNames([original])
+        repeats = resolved.open_proposals(repeats=make_repeat_space([original], range(2)))
+        start(Director(repeats, records, max_trials=1))
+    (run,) = find_runs(client, repeats.list_outcomes()[0])
+    assert run.info.run_name == "lstm #0 seed 1"
+    assert run.data.tags["memtune.number"] == "0 seed 1"
+
+
+def make_cost(tokens: int) -> StudyCost:
+    """The cost of a study that lasted a minute."""
+    total = CostRow(group="all", trials=1, tokens=tokens, cpu_hours=1.5, gpu_hours=0.0, money=None)
+    return StudyCost(
+        study="layers",
+        total=total,
+        by_state=(),
+        by_family=(),
+        seconds=60.0,
+        full_tokens=900,
+        saved_tokens=0,
+        currency=None,
+    )
+
+
+@pytest.mark.parametrize(("interrupted", "status"), [(True, "KILLED"), (False, "FINISHED")])
+def test_a_study_ends_with_its_cost_and_the_progress_that_a_killed_driver_did_not_record(
+    resolved: ResolvedStudy,
+    open_proposals: Callable[[], Proposals],
+    client: MlflowClient,
+    interrupted: bool,
+    status: str,
+) -> None:
+    opened = open_proposals()
+    with open_records(resolved) as (_, records):
+        trial = start(Director(opened, records, max_trials=1))
+    opened.report(trial.proposal.number, 900, 2.0)
+    opened.store_usage(trial.proposal.number, Usage(tokens=900, nodes={}))
+    opened.complete(trial.proposal.number, 2.0)
+    with open_records(resolved) as (_, records):
+        records.resume(opened.list_outcomes())
+        records.close(interrupted, make_cost(tokens=1000))
+    run = find_study_run(client)
+    assert run.info.status == status
+    for name, value in {
+        "trials_complete": 1.0,
+        "trials_running": 0.0,
+        "best_validation": math.exp(2.0),
+        "spent_tokens": 1000.0,
+        "spent_cpu_hours": 1.5,
+        "spent_seconds": 60.0,
+    }.items():
+        assert run.data.metrics[name] == pytest.approx(value), name
+        assert client.get_metric_history(run.info.run_id, name)[-1].step == 1000
+
+
+def test_the_last_figures_of_a_study_are_at_the_most_tokens(
+    resolved: ResolvedStudy, open_proposals: Callable[[], Proposals], client: MlflowClient
+) -> None:
+    """MLflow shows the figures at the most tokens, and the cost may count fewer than the progress."""
+    opened = open_proposals()
+    with open_records(resolved) as (_, records):
+        trial = start(Director(opened, records, max_trials=1))
+        trial.usage, trial.state = Usage(tokens=900, nodes={}), TrialState.COMPLETE
+        records.finish(trial)
+        records.close(False, make_cost(tokens=300))
+    run = find_study_run(client)
+    assert run.data.metrics["spent_seconds"] == 60.0
+    assert client.get_metric_history(run.info.run_id, "spent_seconds")[-1].step == 900
+
+
+def find_study_run(client: MlflowClient) -> Run:
+    experiment = client.get_experiment_by_name("tiny")
+    (run,) = client.search_runs([require(experiment).experiment_id], "tags.`memtune.role` = 'study'")
+    return run
+
+
+def test_an_open_study_is_described_by_its_question_its_size_and_its_command(resolved: ResolvedStudy) -> None:
+    assert describe_open_study(resolved) == (
+        "**Question.** Does a second layer help?\n\n"
+        "**Answer.** The study is open: its answer and the best trial of each family are written here when "
+        "it ends. The metrics follow its progress.\n\n"
+        f"4 trials over space.toml on the corpus tiny; `memtune study show {resolved.id}` shows each."
+    )
+
+
+CONFIG = TrialConfig.model_validate(
+    {
+        "model": {"family": "lstm", "width": 4},
+        "training": {"tokens": 900, "optimiser": {"kind": "sgd", "learning_rate": 0.123456}},
+        "seed": 3,
+    }
+)
+
+
+def test_a_run_is_described_by_its_model_its_size_its_searched_fields_and_its_command() -> None:
+    fields = ("model.family", "model.width", "training.optimiser.learning_rate", "model.order")
+    described = describe_trial_run(CONFIG, 12, "layers#3", fields).splitlines()
+    assert described == [
+        "| | |",
+        "|---|---|",
+        "| family | lstm |",
+        "| width | 4 |",
+        "| layers | 1 |",
+        "| dropout | 0 |",
+        "| parameters | 268 |",
+        "| `model.width` (searched) | 4 |",
+        "| `training.optimiser.learning_rate` (searched) | 0.1235 |",
+        "| protocol | sentence |",
+        "| seed | 3 |",
+        "| evaluate | `memtune evaluate 'layers#3'` |",
+    ]
+
+
+def test_a_run_without_a_name_is_evaluated_by_its_id() -> None:
+    last = describe_trial_run(CONFIG, 12, "").splitlines()[-1]
+    assert last == "| evaluate | `memtune evaluate` with this run's id |"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.123456, "0.1235"), (1e-6, "1e-06"), (20_000, "20000"), (True, "True"), ("a", "a")]
+)
+def test_fractions_in_a_description_have_four_digits(value: object, text: str) -> None:
+    assert format_value(value) == text
+
+
+def test_the_parameters_of_a_run_are_those_of_json() -> None:
+    """MLflow holds them as JSON: a list of cutoffs, not a tuple."""
+    model = {"family": "lstm", "width": 4, "output": {"kind": "adaptive", "cutoffs": [4, 8]}}
+    parameters = collect_trial_parameters(
+        TrialConfig.model_validate({**CONFIG.model_dump(), "model": model}), 12
+    )
+    assert parameters["model.output.cutoffs"] == [4, 8]
+    assert parameters == json.loads(json.dumps(parameters))

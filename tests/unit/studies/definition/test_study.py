@@ -6,11 +6,14 @@ import pytest
 
 from memtune.api import run_search
 from memtune.errors import ConfigurationError, CorpusError, SpaceError, StudyError
+from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.definition.toml_files import check_document
+from memtune.studies.seed_repeats import make_repeat_space
+from memtune.trial_state import TrialState
 from tests.presence import require
 
 
@@ -302,3 +305,51 @@ def test_a_missing_name_is_an_error_before_heavy_imports(study_file: Path) -> No
     check_document(study_file, ["question", "corpus", "spaces"])
     with pytest.raises(StudyError, match=r'layers.toml: name is missing; write name = "..." above the first'):
         check_document(study_file, ["question", "name"])
+
+
+def test_a_file_of_one_trial_is_refused_with_the_command_that_trains_it(study_file: Path) -> None:
+    study_file.write_text('question = "q"\ncorpus = "tiny"\n[model]\nfamily = "lstm"\n')
+    with pytest.raises(StudyError) as caught:
+        load_study(study_file)
+    assert str(caught.value) == (
+        f"{study_file} is one trial, because it names no search spaces; run: memtune train {study_file}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("[training]", "[model]\nwidth = 4\n[training]"), ("[training]", "[training]")]
+)
+def test_a_study_without_spaces_and_without_a_family_lacks_its_spaces(
+    study_file: Path, old: str, new: str
+) -> None:
+    study_file.write_text(study_file.read_text().replace('spaces = ["space.toml"]\n', "").replace(old, new))
+    with pytest.raises(ConfigurationError, match="spaces is missing"):
+        load_study(study_file)
+
+
+def test_a_study_may_name_the_family_of_its_spaces(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(study_file.read_text() + '\n[model]\nfamily = "lstm"\n')
+    assert resolve(study_file, settings).sample(RandomChooser(0)).model.family == "lstm"
+
+
+def order_repeats(study_file: Path, settings: Settings, sign: int) -> list[int]:
+    """The seeds of the repeats of a study in the order of their proposals; values grow with the seed."""
+    resolved = resolve(study_file, settings, name=f"sign{sign}")
+    configuration = resolved.sample(RandomChooser(0)).model_dump(mode="json")
+    original = Outcome(0, "", configuration, TrialState.COMPLETE, 1.0)
+    repeats = resolved.open_proposals(repeats=make_repeat_space([original], range(21)))
+    seeds: list[int] = []
+    while (proposal := repeats.ask()) is not None:
+        seeds.append(proposal.configuration["seed"])
+        repeats.report(proposal.number, 900, sign * seeds[-1])
+        repeats.complete(proposal.number, sign * seeds[-1])
+    return seeds
+
+
+def test_the_order_of_repeats_does_not_follow_from_their_results(
+    study_file: Path, settings: Settings
+) -> None:
+    """All of them are trained, so that a sampler that learns would only be slower."""
+    seeds = order_repeats(study_file, settings, 1)
+    assert sorted(seeds) == list(range(1, 21))
+    assert order_repeats(study_file, settings, -1) == seeds

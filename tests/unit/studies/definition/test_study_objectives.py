@@ -1,15 +1,21 @@
 """A study with several objectives, and the limits within which its best value is its best configuration."""
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from memtune.errors import ConfigurationError, StudyError
+from memtune.search import Outcome
 from memtune.settings import Settings
-from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.resolved_study import ResolvedStudy, make_trial_config
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.definition.study_terms import ChampionLimits
-from memtune.training import TrialSizes
+from memtune.training import TrialSizes, compute_sizes
+from memtune.trial_state import TrialState
+from memtune.usage import NodeSeconds, Usage
+from tests.presence import require
 
 SIZES = TrialSizes(parameters=1000, multiply_adds=900, state=16, memory=50_000)
 COUNTING = '[model]\nfamily = "kneser_ney"\norder = 2\n'
@@ -98,3 +104,59 @@ def test_an_unknown_throughput_is_not_within_a_limit() -> None:
 def test_limits_are_printed_as_in_a_study() -> None:
     limits = ChampionLimits(max_parameters=2_000_000, max_state=64)
     assert str(limits) == "max_parameters = 2,000,000, max_state = 64"
+
+
+def make_outcome(width: int, seconds: float, value: float = 2.0) -> Outcome:
+    """A complete trial of 1,000 tokens, by the width of its LSTM and its core seconds."""
+    configuration: dict[str, Any] = {
+        "model": {"family": "lstm", "width": width, "layers": 1},
+        "training": {"tokens": 900, "optimiser": {"kind": "sgd", "learning_rate": 0.5}},
+    }
+    usage = Usage(tokens=1000, nodes={"": NodeSeconds(cpu=seconds)})
+    return Outcome(width, f"width {width}", configuration, TrialState.COMPLETE, value, usage=usage)
+
+
+def test_the_best_are_chosen_among_the_trials_within_the_limits_of_the_champion(
+    study_file: Path, settings: Settings
+) -> None:
+    limits = "[champion]\nmax_state = 8\nmin_tokens_per_second = 100.0"
+    small, slow, large = make_outcome(4, 10), make_outcome(4, 11), make_outcome(8, 5)
+    found = resolve(study_file, settings, "", limits).list_within_limits([large, slow, small])
+    assert found == [small]
+
+
+def test_limits_that_no_trial_meets_exclude_none(study_file: Path, settings: Settings) -> None:
+    outcomes = [make_outcome(8, 5), make_outcome(4, 10)]
+    assert (
+        resolve(study_file, settings, "", "[champion]\nmax_state = 1").list_within_limits(outcomes)
+        == outcomes
+    )
+
+
+def test_the_objectives_of_a_trial_have_the_order_of_the_study(study_file: Path, settings: Settings) -> None:
+    named = 'objectives = ["parameters", "value", "tokens_per_second", "state"]'
+    resolved, outcome = resolve(study_file, settings, named), make_outcome(4, 125.0, value=1.5)
+    sizes = compute_sizes(make_trial_config(outcome.configuration), resolved.corpus)
+    assert resolved.compute_objectives(outcome) == [math.log2(sizes.parameters), 1.5, -3.0, 3.0]
+
+
+def try_sizes(resolved: ResolvedStudy) -> list[int]:
+    """The parameters of sixteen trials; the larger a model, the better its value."""
+    proposals, sizes = resolved.open_proposals(), list[int]()
+    for _ in range(16):
+        proposal = require(proposals.ask())
+        sizes.append(resolved.count_parameters(proposal.configuration))
+        proposals.report(proposal.number, 900, 1000 / sizes[-1])
+        proposals.complete(proposal.number, 1000 / sizes[-1])
+    return sizes
+
+
+@pytest.mark.parametrize("kind", ["tpe", "nsga2"])
+def test_a_sampler_proposes_smaller_models_where_the_size_is_an_objective(
+    study_file: Path, settings: Settings, kind: str
+) -> None:
+    text, sampler = study_file.read_text(), f'[sampler]\nkind = "{kind}"\nstartup_trials = 4'
+    by_value = try_sizes(resolve(study_file, settings, "", sampler))
+    study_file.write_text(text)
+    by_both = try_sizes(resolve(study_file, settings, 'objectives = ["value", "parameters"]', sampler))
+    assert sum(by_both) < sum(by_value)
