@@ -323,6 +323,22 @@ def test_the_money_of_a_trial_has_three_digits(
     assert run.data.metrics["spent_money"] == 1230.0
 
 
+def test_a_trial_whose_run_is_missing_is_recorded_with_its_money(
+    study_file: Path, settings: Settings, prepared_store: None, client: MlflowClient
+) -> None:
+    study_file.write_text(f"{study_file.read_text()}\n[prices]\ncpu_hour = 3600.0\n")
+    priced = resolve_study(study_file, load_study(study_file), settings)
+    opened = priced.open_proposals()
+    number = require(opened.ask()).number
+    opened.store_usage(number, Usage(nodes={"": NodeSeconds(cpu=1234.56)}))
+    opened.report(number, 900, 2.0)
+    opened.complete(number, 2.0)
+    outcomes = opened.list_outcomes()
+    assert resume(priced, outcomes) == [outcomes[0].identity]
+    (run,) = find_runs(client, outcomes[0])
+    assert run.data.metrics["spent_money"] == 1230.0
+
+
 def test_a_study_without_prices_records_no_money(
     resolved: ResolvedStudy, open_proposals: Callable[[], Proposals], client: MlflowClient
 ) -> None:

@@ -3,7 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtune.studies.definition.gpu_share import compute_gpu_bytes, compute_gpu_share, compute_tensor_fraction
+from memtune.studies.definition.gpu_share import (
+    CUDA_CONTEXT_BYTES,
+    compute_gpu_bytes,
+    compute_gpu_share,
+    compute_tensor_fraction,
+)
 
 GIB = 2**30
 estimates = st.integers(min_value=2**20, max_value=200 * GIB)
@@ -34,3 +39,9 @@ def test_small_trials_share_and_large_ones_do_not() -> None:
     assert compute_gpu_share(6 * GIB, 24 * 10**9) == 1 / 2
     assert compute_gpu_share(12 * GIB, 24 * 10**9) == 1
     assert compute_gpu_share(24 * GIB, 24 * 10**9) is None
+
+
+def test_the_tensors_of_a_trial_have_its_share_without_the_context_of_cuda() -> None:
+    gpu_bytes = 16 * CUDA_CONTEXT_BYTES
+    assert compute_tensor_fraction(1 / 4, gpu_bytes) == 3 / 16
+    assert compute_tensor_fraction(1 / 32, gpu_bytes) == 0.0

@@ -112,6 +112,7 @@ def test_a_budget_in_epochs_is_converted_to_tokens(study_file: Path, settings: S
             ConfigurationError,
             "resources.gpu_memory: a size must be finite",
         ),
+        ('corpus = "tiny"', 'corpus = "tiny"\npoints = [5]', ConfigurationError, "points"),
         ("tokens = 900", "tokens = 900\nepocs = 2", SpaceError, 'did you mean "epochs"'),
         ('["space.toml"]', '["lstn"]', StudyError, 'no search space "lstn"'),
         ("[budget]", "[budget", StudyError, "is not TOML"),
