@@ -110,7 +110,7 @@ def measure_search(store: str, trials: int, tokens: int, workers: int) -> Search
         settings = Settings.from_environment(folder / "home").model_copy(update={"corpus_store": store})
         study = write_study(folder, trials, tokens, workers)
         start = time.perf_counter()
-        run_search(study, settings=settings)
+        run_search(study, settings=settings, progress=False)
         wall = time.perf_counter() - start
         client = connect(settings.tracking_uri)
         rows = read_leaderboard(settings.tracking_uri, "grammar")

@@ -3,20 +3,33 @@
 Every command is also a function here, loaded on first use::
 
     import memtune
-    memtune.import_grammar("grammar", ".memtune/corpora")
-    memtune.run_search("jobs/studies/demo.toml")
-    memtune.compare("grammar").rows[0]
+    memtune.import_grammar("grammar")
+    result = memtune.run_search("demo")
+    result.best, result.to_frame()
 
-`memtune search` is `run_search`, since `memtune.search` is a package.
+`memtune search` is `run_search`, since `memtune.search` is a package. docs/python.md lists the functions.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memtune.api import run_search
-    from memtune.corpora import describe_corpus, import_corpus, list_corpora, open_corpus, verify_corpus
+    from memtune.corpora import (
+        DataSet,
+        Division,
+        ImportOptions,
+        TextFile,
+        describe_corpus,
+        find_splits,
+        import_corpus,
+        list_corpora,
+        open_corpus,
+        verify_corpus,
+    )
     from memtune.corpora.grammar import import_grammar
+    from memtune.errors import MemtuneError
     from memtune.results.comparison import compare, find_champions
     from memtune.results.insight.study_scaling import extrapolate_study
     from memtune.results.loaded_models import GenerationOptions, generate, load
@@ -26,28 +39,35 @@ if TYPE_CHECKING:
     from memtune.results.study_catalogue import list_studies
     from memtune.results.study_detail import show_study
     from memtune.settings import Settings
+    from memtune.studies.definition.study import Study
     from memtune.studies.study_run import dry_run
     from memtune.tasks import CacheGrid, ContinuousCache
-    from memtune.tracking import load_registered, serve_pages
+    from memtune.tracking import serve_pages
 
 __all__ = [
     "CacheGrid",
     "ContinuousCache",
+    "DataSet",
+    "Division",
     "GenerationOptions",
+    "ImportOptions",
+    "MemtuneError",
     "Settings",
+    "Study",
+    "TextFile",
     "compare",
     "describe_corpus",
     "dry_run",
     "evaluate",
     "extrapolate_study",
     "find_champions",
+    "find_splits",
     "generate",
     "import_corpus",
     "import_grammar",
     "list_corpora",
     "list_studies",
     "load",
-    "load_registered",
     "open_corpus",
     "run_search",
     "serve_pages",
@@ -60,7 +80,9 @@ __all__ = [
 _MODULE_BY_NAME = {
     "CacheGrid": "memtune.tasks",
     "ContinuousCache": "memtune.tasks",
+    "MemtuneError": "memtune.errors",
     "Settings": "memtune.settings",
+    "Study": "memtune.studies.definition.study",
     "find_champions": "memtune.results.comparison",
     "compare": "memtune.results.comparison",
     "dry_run": "memtune.studies.study_run",
@@ -71,19 +93,26 @@ _MODULE_BY_NAME = {
     "list_studies": "memtune.results.study_catalogue",
     "load": "memtune.results.loaded_models",
     "GenerationOptions": "memtune.results.loaded_models",
-    "load_registered": "memtune.tracking",
     "run_search": "memtune.api",
     "serve_pages": "memtune.tracking",
     "show_study": "memtune.results.study_detail",
     "study_cost": "memtune.results.study_catalogue",
     "train": "memtune.results.single_trial",
 }
+"""Where a name is that is not in `memtune.corpora`."""
 _NAME_IN_MODULE = {"evaluate": "evaluate_model", "study_cost": "compute_cost"}
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
-        raise AttributeError(f"module memtune has no attribute {name!r}")
+        # With `obj`, Python suggests the nearest name of `__dir__`.
+        raise AttributeError(
+            f"module memtune has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+        )
     return getattr(
         import_module(_MODULE_BY_NAME.get(name, "memtune.corpora")), _NAME_IN_MODULE.get(name, name)
     )

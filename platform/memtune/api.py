@@ -1,14 +1,13 @@
 """Studies as one call: the driver with Ray as its executor, the live display, and the registry."""
 
 import logging
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
+from memtune.arguments import check_type
 from memtune.errors import MemtuneError
-from memtune.library import FileKind, find_file
 from memtune.ray_backend.ray_executor import RayExecutor
 from memtune.reports.learning_curves import draw_trial_figures
 from memtune.reports.live.live_display import LiveDisplay
@@ -17,7 +16,7 @@ from memtune.results.study_conclusion import conclude_study
 from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.studies.definition.study_loader import load_study
+from memtune.studies.definition.study_loader import StudySource, open_study
 from memtune.studies.executor import Executor
 from memtune.studies.study_run import Conclusion, StudyHooks, StudyResult, TrialPhase, check_study, run_study
 from memtune.tracking import Recorder
@@ -31,31 +30,37 @@ REPORT_FILE = "report.html"
 
 
 def run_search(
-    path: str | Path,
-    overrides: dict[str, Any] | None = None,
+    study: StudySource,
+    overrides: Mapping[str, Any] | None = None,
     *,
     resume: bool = False,
     reuse: bool = True,
     address: str | None = None,
     settings: Settings | None = None,
+    progress: bool = True,
     console: Console | None = None,
     executor: Executor | None = None,
 ) -> StudyResult:
     """Run a study, or resume it, and register its best model.
 
-    `path` is a TOML file, or the name of a packaged study.
+    `study` is a TOML file or the name of a packaged study, a mapping with the content of a file, or a Study.
+    A study that is no file has a `name`, and its paths start at the working folder.
 
     With `reuse`, configurations that another study of the same home has trained are not trained again.
-    `overrides` replace fields of the study's file by dotted name. `address` is a Ray
+    `overrides` replace fields of the study by dotted name. `address` is a Ray
     cluster's; without it (and without RAY_ADDRESS) a private Ray instance runs on this machine. `executor`
-    runs the trials instead of Ray. Progress goes to `console`.
+    runs the trials instead of Ray. Progress goes to the terminal, to the output of a notebook's cell, or to
+    `console`; without `progress` nowhere.
 
     Raises a MemtuneError before anything starts when the study cannot run; StudyError when it has begun and
     `resume` is not set, or when another driver runs it.
     """
-    path, settings = find_file(FileKind.STUDY, Path(path)), settings or Settings.from_environment()
-    resolved = check_study(path, load_study(path, overrides), settings, address)
-    output = console or TextConsole(quiet=True)
+    settings = Settings.resolve(settings)
+    if console is not None:
+        check_type("console", console, Console, "a rich.console.Console; progress=False prints nothing")
+    path, opened = open_study(study, overrides)
+    resolved = check_study(path, opened, settings, address)
+    output = console or TextConsole(quiet=not progress)
 
     def watch(phase: TrialPhase) -> LiveDisplay:
         return LiveDisplay(

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 __all__ = [
+    "ArgumentError",
     "CheckpointError",
     "ClusterError",
     "ConfigurationError",
@@ -27,6 +28,10 @@ __all__ = [
 
 class MemtuneError(Exception):
     """A user's mistake or a fault outside memtune; the message alone explains it."""
+
+
+class ArgumentError(MemtuneError, TypeError):
+    """An argument of a function is of a wrong type."""
 
 
 class ConfigurationError(MemtuneError):

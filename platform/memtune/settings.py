@@ -3,9 +3,10 @@
 import os
 from pathlib import Path
 
+from memtune.arguments import check_type
 from memtune.errors import StorageError
 from memtune.storage.credentials import refuse_credentials
-from memtune.values import Value
+from memtune.values import UserValue
 
 __all__ = ["LOCATION_VARIABLES", "URI_VARIABLES", "Settings"]
 
@@ -21,7 +22,7 @@ URI_VARIABLES = (
 """Every environment variable with a URL that memtune or its libraries read; none may hold credentials."""
 
 
-class Settings(Value):
+class Settings(UserValue):
     """The locations that a command reads and writes. Every URI may be local or shared.
 
     | field | environment | default |
@@ -43,9 +44,11 @@ class Settings(Value):
     def from_environment(cls, home: str | Path | None = None) -> "Settings":
         """Settings from the environment; relative paths become absolute from the working folder.
 
-        Raises StorageError when the home folder cannot be created and ConfigurationError for a URI with
-        credentials.
+        Raises StorageError when the home folder cannot be created, ConfigurationError for a URI with
+        credentials, and ArgumentError for a home that is no path.
         """
+        if home is not None:
+            check_type("home", home, (str, Path), 'a folder, such as ".memtune"')
         for name in URI_VARIABLES:
             refuse_credentials(name, os.environ.get(name, ""))
         folder = Path(home or os.environ.get("MEMTUNE_HOME") or ".memtune").expanduser().absolute()
@@ -63,6 +66,17 @@ class Settings(Value):
             study_database=os.environ.get("MEMTUNE_PROPOSALS") or f"journal:///{folder / 'proposals.log'}",
             tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder / 'mlflow.db'}",
         )
+
+    @classmethod
+    def resolve(cls, settings: "Settings | None") -> "Settings":
+        """The settings that a function was given; without any, those of the environment.
+
+        Raises ArgumentError for anything else.
+        """
+        if settings is None:
+            return cls.from_environment()
+        check_type("settings", settings, cls, 'memtune.Settings, such as Settings.from_environment("HOME")')
+        return settings
 
 
 def _make_absolute(uri: str) -> str:

@@ -11,7 +11,7 @@ from pydantic_core import from_json
 
 from memtune.errors import ConfigurationError, did_you_mean
 
-__all__ = ["Place", "Value", "digest", "flatten", "forget_schemas", "parse", "parse_json"]
+__all__ = ["Place", "UserValue", "Value", "digest", "flatten", "forget_schemas", "parse", "parse_json"]
 
 T = TypeVar("T")
 Place = str | Callable[[str], str]
@@ -29,6 +29,24 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
+class UserValue(Value):
+    """Base of the values that users construct in Python: mistakes are reported as in files."""
+
+    def __init__(self, /, *values: object, **fields: Any) -> None:
+        """Raises ConfigurationError with one line per problem, as `parse` does."""
+        kind = type(self)
+        if values:
+            got, known = _abbreviate(values[0]), ", ".join(kind.model_fields)
+            raise ConfigurationError(f"{kind.__name__} takes fields by name, got {got}; known: {known}")
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise ConfigurationError(_format_problems(error, kind, fields, kind.__name__)) from None
+
+    # Without this mark pydantic would call __init__ for nested values too, whose errors then have no place.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+
 def parse(schema: Any, data: object, where: Place) -> Any:
     """`data` validated as `schema`, a Value or a union of Values.
 
@@ -38,11 +56,15 @@ def parse(schema: Any, data: object, where: Place) -> Any:
     try:
         return TypeAdapter(schema).validate_python(data)
     except ValidationError as error:
-        problems = error.errors(include_url=False)
-        lines = [
-            f"{_find_place(where, schema, each)}: {_format_problem(schema, data, each)}" for each in problems
-        ]
-        raise ConfigurationError("\n".join(lines)) from None
+        raise ConfigurationError(_format_problems(error, schema, data, where)) from None
+
+
+def _format_problems(error: ValidationError, schema: Any, data: object, where: Place) -> str:
+    """A line for each problem: where, the dotted name and the problem."""
+    problems = error.errors(include_url=False)
+    return "\n".join(
+        f"{_find_place(where, schema, each)}: {_format_problem(schema, data, each)}" for each in problems
+    )
 
 
 def _find_place(where: Place, schema: Any, problem: Any) -> str:

@@ -270,9 +270,9 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this ma
     from memtune.settings import Settings
     from memtune.tracking import link_corpora, serve_pages
 
-    tracking = Settings.from_environment().tracking_uri
-    with serve_pages(tracking, port) as pages:
-        corpora = link_corpora(tracking, pages.url)
+    settings = Settings.from_environment()
+    with serve_pages(port, settings) as pages:
+        corpora = link_corpora(settings.tracking_uri, pages.url)
         # A token in a log file would be readable to whoever reads the log.
         add_token = pages.add_token if out.is_terminal else str
         address = pages.address if out.is_terminal else f"the address in {pages.address_file}"

@@ -12,12 +12,12 @@ from memtune.plugins.source_modules import load_source
 __all__ = ["load_plugin_file", "load_plugin_files"]
 
 
-def load_plugin_files(names: Iterable[str], beside: Path) -> tuple[PluginSource, ...]:
-    """Load the files that a study or a trial file lists, by paths relative to it.
+def load_plugin_files(names: Iterable[str], folder: Path) -> tuple[PluginSource, ...]:
+    """Load the files that a study or a trial lists, by paths relative to a folder.
 
     Raises the errors of `load_plugin_file`.
     """
-    return tuple(load_plugin_file(beside.parent / name) for name in names)
+    return tuple(load_plugin_file(folder / name) for name in names)
 
 
 def load_plugin_file(path: str | Path) -> PluginSource:

@@ -34,7 +34,8 @@ class TextConsole(Console):
     def __init__(self, **options: Any) -> None:
         """Take the options of rich's Console, without markup, emoji codes and automatic highlighting."""
         super().__init__(markup=False, emoji=False, highlight=False, **options)
-        if not self.is_terminal and "width" not in options and "COLUMNS" not in os.environ:
+        is_bounded = self.is_terminal or self.is_jupyter or "width" in options or "COLUMNS" in os.environ
+        if not is_bounded:
             self.width = UNBOUNDED_CHARACTERS
 
     def print(self, *objects: Any, **options: Any) -> None:

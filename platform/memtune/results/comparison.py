@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from memtune.arguments import check_type
 from memtune.corpora import open_corpus
 from memtune.errors import CorpusError, TrackingError, did_you_mean
 from memtune.number_format import format_count
@@ -65,7 +66,8 @@ def compare(
     `study`, a study's id or its name before the digest, keeps that study's trials. Raises TrackingError when
     nothing was recorded for the corpus under that protocol or study.
     """
-    settings = settings or Settings.from_environment()
+    check_type("corpus", corpus, str, 'the name of a corpus, such as "ptb"')
+    settings = Settings.resolve(settings)
     rows = read_leaderboard(settings.tracking_uri, corpus)
     if not rows:
         raise TrackingError(
@@ -172,7 +174,8 @@ def find_champions(corpus: str | None = None, settings: Settings | None = None) 
 
     Raises TrackingError when there is none.
     """
-    settings = settings or Settings.from_environment()
+    check_type("corpus", corpus, (str, type(None)), 'the name of a corpus, such as "ptb", or None for all')
+    settings = Settings.resolve(settings)
     found = list_champions(settings.tracking_uri, corpus)
     if not found:
         of = f' of "{corpus}"' if corpus else ""
@@ -187,6 +190,6 @@ def count_accesses(
     champions: Sequence[RegisteredVersion], settings: Settings | None = None
 ) -> dict[str, int]:
     """How often models of each champion's corpus have read a test split, by corpus."""
-    settings = settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
     corpora = dict.fromkeys(champion.corpus for champion in champions)
     return {corpus: count_test_accesses(settings.tracking_uri, corpus) for corpus in corpora}

@@ -7,10 +7,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from memtune.arguments import check_type
 from memtune.corpora.batching.protocols import SentenceProtocol
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import LanguageModel, Model, NeuralLanguageModel, RecurrentState, logits
-from memtune.results.model_sources import open_model
+from memtune.results.model_sources import check_model_name, open_model
 from memtune.settings import Settings
 from memtune.tracking import TextReader, TextRules, find_text_rules, is_trial_name, load_registered
 from memtune.training import TrialConfig, find_device, load_model
@@ -61,7 +62,8 @@ def load(
     A registered version needs no corpus. `trust_code` consents to executing the source of a user's family
     that is stored with the model. Raises the errors of `open_model`.
     """
-    settings = settings or Settings.from_environment()
+    check_model_name(name)
+    settings = Settings.resolve(settings)
     if is_trial_name(name):
         opened = open_model(name, settings, device, trust_code=trust_code)
         tokens, rules = tuple(opened.corpus.vocabulary.tokens), find_text_rules(opened.corpus)
@@ -74,19 +76,28 @@ def load(
     return LoadedModel(found.version.uri, module, found.vocabulary, config, found.rules)
 
 
-def generate(model: LoadedModel, prompt: str, options: GenerationOptions) -> Iterator[str]:
+def generate(model: LoadedModel, prompt: str = "", options: GenerationOptions | None = None) -> Iterator[str]:
     """The tokens that the model writes after a prompt, one by one; `<eos>` ends a sentence.
 
     `LoadedModel.reader.join` makes a text of them where they are not words.
 
     The same seed gives the same text on the same machine. `<unk>` is never written. Under the protocol
-    "sentence" a new sentence starts from the state before any word, as in training. Raises ConfigurationError
-    for a classifier and for options that exclude every word.
+    "sentence" a new sentence starts from the state before any word, as in training. Raises ArgumentError for
+    another model than that of `load`, and ConfigurationError for a classifier and for options that exclude
+    every word.
     """
-    module = model.module
-    if not isinstance(module, LanguageModel):
-        raise ConfigurationError(f"{model.name} is a classifier, which writes no text; name a language model")
+    options = GenerationOptions() if options is None else options
+    check_type("model", model, LoadedModel, 'a loaded model, such as load("models:/ptb@champion")')
+    check_type("prompt", prompt, str, 'a text, such as "the company"')
     _check_options(options)
+    if not isinstance(model.module, LanguageModel):
+        raise ConfigurationError(f"{model.name} is a classifier, which writes no text; name a language model")
+    return _write_tokens(model, model.module, prompt, options)
+
+
+def _write_tokens(
+    model: LoadedModel, module: LanguageModel, prompt: str, options: GenerationOptions
+) -> Iterator[str]:
     id_by_token = {token: number for number, token in enumerate(model.vocabulary)}
     eos, unk = id_by_token[EOS], id_by_token.get(UNK)
     resets = isinstance(model.configuration.protocol, SentenceProtocol)
@@ -106,6 +117,11 @@ def generate(model: LoadedModel, prompt: str, options: GenerationOptions) -> Ite
 
 
 def _check_options(options: GenerationOptions) -> None:
+    expected = "GenerationOptions, such as GenerationOptions(tokens=20)"
+    check_type("options", options, GenerationOptions, expected)
+    check_type("tokens", options.tokens, int, "a number of tokens, such as 50")
+    check_type("temperature", options.temperature, (int, float), "a number, such as 0.8")
+    check_type("top_k", options.top_k, (int, type(None)), "a number of words, or None for all")
     if options.temperature < 0:
         raise ConfigurationError(f"temperature must be at least 0, got {options.temperature}; 0 is greedy")
     if options.top_k is not None and options.top_k < 1:

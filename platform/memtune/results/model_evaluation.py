@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from memtune.arguments import check_type
 from memtune.corpora import Corpus, TextUnits, count_text_units
 from memtune.corpora.batching.protocols import Protocol
 from memtune.errors import ConfigurationError
@@ -60,7 +61,7 @@ def evaluate_model(
     device: str = "cpu",
     cache: ContinuousCache | CacheGrid | None = None,
     corpus: str | None = None,
-    words: Path | None = None,
+    words: str | Path | None = None,
     settings: Settings | None = None,
     trust_code: bool = False,
 ) -> EvaluationResult:
@@ -75,7 +76,9 @@ def evaluate_model(
     errors of `open_model`, which `trust_code` is for, and ConfigurationError for a cache on a model without
     hidden states.
     """
-    settings = settings or Settings.from_environment()
+    expected = "ContinuousCache(size=2000), or CacheGrid() to choose one on the validation split"
+    check_type("cache", cache, (ContinuousCache, CacheGrid, type(None)), expected)
+    settings = Settings.resolve(settings)
     opened = open_model(name, settings, device, trust_code=trust_code)
     config = opened.config
     chosen = _choose_cache(cache, opened.model, opened.corpus, config.protocol, device)
@@ -87,7 +90,7 @@ def evaluate_model(
     text, units = _open_text(opened.corpus, corpus, split, settings)
     metrics = evaluate(opened.model, text, config.protocol, split, device, chosen, config.task)
     if words is not None:
-        write_word_log_probabilities(opened.model, text, config.protocol, split, words, device)
+        write_word_log_probabilities(opened.model, text, config.protocol, split, Path(words), device)
     ideal = text.manifest.ideal.get(split) if text.manifest.ideal and corpus is None else None
     result = EvaluationResult(
         opened.name,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from memtune.arguments import check_type
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import CheckpointError, CorpusError
 from memtune.models.architecture import Model
@@ -25,7 +26,7 @@ from memtune.training import (
     read_checkpoint,
 )
 
-__all__ = ["SINGLE_TRIALS_FOLDER", "TrainedModel", "open_model"]
+__all__ = ["SINGLE_TRIALS_FOLDER", "TrainedModel", "check_model_name", "open_model"]
 
 SINGLE_TRIALS_FOLDER = "single"
 """The folder of trials without a study, where studies have theirs."""
@@ -63,8 +64,17 @@ def open_model(
     names the source without that consent, CheckpointError for a trial without a readable checkpoint, and
     CorpusError when the store lacks the corpus or holds another text of that name.
     """
+    check_model_name(name)
     open_any = _open_trial if is_trial_name(name) else _open_version
     return open_any(name, settings, device, trust_code)
+
+
+def check_model_name(name: object) -> None:
+    """Raise ArgumentError for anything but a text, such as a model that is loaded already."""
+    expected = 'the name of a model, such as "models:/ptb@champion" or "STUDY#7"'
+    if isinstance(loaded := getattr(name, "name", None), str):
+        expected += f", here {loaded!r}"
+    check_type("name", name, str, expected)
 
 
 def _open_version(name: str, settings: Settings, device: str, trust_code: bool) -> TrainedModel:

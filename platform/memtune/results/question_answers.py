@@ -44,7 +44,7 @@ def ask(
     `options` are the other fields of the task. Raises TrackingError for an unknown model, CorpusError for
     missing questions, ConfigurationError for a classifier and for invalid options.
     """
-    settings = settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
     model_answers = []
     for model in models:
         try:

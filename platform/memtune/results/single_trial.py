@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from memtune.arguments import check_type
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import StudyError
 from memtune.library import FileKind, find_file
@@ -14,7 +15,13 @@ from memtune.results.model_sources import SINGLE_TRIALS_FOLDER
 from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.studies.definition.toml_files import load_listed_models, read_toml
+from memtune.studies.definition.study import copy_as_toml
+from memtune.studies.definition.toml_files import (
+    load_listed_models,
+    name_place,
+    override_fields,
+    read_toml,
+)
 from memtune.studies.trial_records import (
     collect_trial_files,
     collect_trial_parameters,
@@ -28,7 +35,10 @@ from memtune.training import AnyTrainer, Progress, Report, TrialConfig, new_trai
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Place, Value, parse
 
-__all__ = ["TrainResult", "TrialFile", "load_trial", "parse_trial", "train", "train_trial"]
+__all__ = ["TrainResult", "TrialFile", "TrialSource", "load_trial", "parse_trial", "train", "train_trial"]
+
+TrialSource = str | Path | Mapping[str, Any]
+"""A trial as users give it: a TOML file or the name of a packaged trial, or the content of such a file."""
 
 
 class TrialFile(Value):
@@ -55,19 +65,36 @@ class TrainResult:
 
 
 def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialFile:
-    """The trial in a TOML file, with `overrides` (corpus, seed) in place of its values.
+    """The trial in a TOML file, with `overrides` by dotted name in place of its values.
 
     The files of its list `models` are executed. Raises StudyError when the file cannot be read or holds a
     study, PluginError for a file of `models` that cannot be used, ConfigurationError for an unknown field.
     """
-    document = read_toml(path)
-    if overrides:
-        document.update(overrides)
+    return _read_trial(read_toml(path), path, overrides)
+
+
+def _open_trial(source: TrialSource, overrides: Mapping[str, Any] | None) -> tuple[str, TrialFile]:
+    """A trial with the name of its runs: that of its file, or the family for a trial of a program."""
+    expected = "a TOML file, the name of a packaged trial, or a mapping with the content of a file"
+    check_type("trial", source, (str, Path, Mapping), expected)
+    if isinstance(source, Mapping):
+        trial = _read_trial(copy_as_toml(source), None, overrides)
+        return trial.trial.model.family, trial
+    path = find_file(FileKind.TRIAL, Path(source))
+    return path.stem, load_trial(path, overrides)
+
+
+def _read_trial(
+    document: dict[str, Any], path: Path | None, overrides: Mapping[str, Any] | None
+) -> TrialFile:
+    override_fields(document, overrides)
+    place = name_place(path, "trial")
     if "spaces" in document:
-        raise StudyError(f"{path} names search spaces, so it is a study; run: memtune search {path}")
-    load_listed_models(document, path)
+        command = "memtune.run_search(...)" if path is None else f"memtune search {path}"
+        raise StudyError(f"{place} names search spaces, so it is a study; run: {command}")
+    load_listed_models(document, path, "trial")
     document.pop("models", None)
-    return parse_trial(document, lambda name: locate_field(path, name))
+    return parse_trial(document, lambda name: locate_field(place, name))
 
 
 def parse_trial(document: dict[str, Any], where: Place) -> TrialFile:
@@ -79,7 +106,7 @@ def parse_trial(document: dict[str, Any], where: Place) -> TrialFile:
 
 
 def train(
-    path: str | Path,
+    trial: TrialSource,
     overrides: Mapping[str, Any] | None = None,
     *,
     device: str = "cpu",
@@ -90,16 +117,18 @@ def train(
 ) -> TrainResult:
     """Train a configuration, from its last checkpoint when there is one.
 
-    `path` is a TOML file, or the name of a packaged trial.
+    `trial` is a TOML file, the name of a packaged trial, or a mapping with the content of a file; `overrides`
+    replace its fields by dotted name.
 
     `on_progress` is called a few times a second, `on_report` at each milestone; `draw_figures` draws the
     figures that are recorded at the end. The model is registered when it is the best of its label or of its
     family. Raises a MemtuneError before training when something that the file names is missing.
     """
-    path, settings = find_file(FileKind.TRIAL, Path(path)), settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
+    name, file = _open_trial(trial, overrides)
     return train_trial(
-        load_trial(path, overrides),
-        path.stem,
+        file,
+        name,
         device=device,
         settings=settings,
         on_progress=on_progress,

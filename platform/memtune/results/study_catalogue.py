@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import cache
 
+from memtune.arguments import check_type
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import ConfigurationError, CorpusError, StorageError, StudyError, did_you_mean
 from memtune.estimate import Estimate
@@ -103,7 +104,7 @@ def list_studies(settings: Settings | None = None) -> list[StudySummary]:
 
     A study that this version of memtune cannot read is left out with a warning.
     """
-    settings = settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
     reader = StudyReader(settings.study_database)
     found: list[StudySummary] = []
     for name in reader.list_ids():
@@ -118,6 +119,7 @@ def list_studies(settings: Settings | None = None) -> list[StudySummary]:
 
 def find_study(study: str, settings: Settings) -> StoredStudy:
     """A study by its id or, where that names one study only, by its name. Raises StudyError."""
+    check_type("study", study, str, 'the id or the name of a study, such as "demo"')
     reader = StudyReader(settings.study_database)
     known = reader.list_ids()
     named = [found for found in known if study in (found, found.rpartition("-")[0])]
@@ -239,7 +241,7 @@ def _make_best_trial(
 
 def compute_cost(study: str, settings: Settings | None = None) -> StudyCost:
     """What a study, by id or name, has spent and what early stopping has saved. Raises StudyError."""
-    settings = settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
     stored = find_study(study, settings)
     terms = read_stored_terms(settings.studies_folder, stored.id)
 
@@ -259,7 +261,7 @@ def compute_cost(study: str, settings: Settings | None = None) -> StudyCost:
 
 def measure_study(study: str, settings: Settings | None = None) -> RemovedStudy:
     """What a removal of a study, by id or name, would delete."""
-    settings = settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
     stored = find_study(study, settings)
     size = Folder.open(f"{settings.studies_folder}/{stored.id}").measure_bytes()
     return RemovedStudy(id=stored.id, trials=len(stored.outcomes), checkpoint_bytes=size)
@@ -270,7 +272,7 @@ def remove_study(study: str, *, with_runs: bool = False, settings: Settings | No
 
     Registered models stay. Raises StudyError for an unknown study, and while a driver runs it.
     """
-    settings = settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
     removed = measure_study(study, settings)
     with Lease(settings.study_database, removed.id):
         runs = _delete_runs(removed.id, settings) if with_runs else None

@@ -138,7 +138,7 @@ def show_study(study: str, settings: Settings | None = None) -> StudyDetail:
     >>> detail.best.name, detail.best.estimate.describe("perplexity", 1)
     >>> detail.to_frame().groupby("family").figure.min()
     """
-    settings = settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
     stored = find_study(study, settings)
     objective, ranking = get_objective(stored), rank_study(stored, settings)
     terms = read_stored_terms(settings.studies_folder, stored.id)
@@ -167,7 +167,7 @@ def explain_end(
     The trial itself is one of them. A trial that started later may have reached these tokens after the
     decision. Raises StudyError for an unknown study or trial, and for a trial that has not ended early.
     """
-    settings = settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
     stored = find_study(study, settings)
     found = [outcome for outcome in stored.outcomes if outcome.number == number]
     if not found or found[0].state not in ENDED_EARLY:

@@ -1,7 +1,7 @@
 """One driver's run of a study: check it, run its trials and repeats on an executor, promote a model."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from typing import Any, Self
 import torch
 
 from memtune.errors import StudyError
-from memtune.library import FileKind, find_file, format_argument
+from memtune.library import format_argument
 from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Outcome, Proposals, Rule
@@ -25,8 +25,9 @@ from memtune.studies.budgets.study_clock import StudyClock
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study import Study
-from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.definition.study_loader import StudySource, open_study, resolve_study
 from memtune.studies.definition.study_terms import describe_changed_terms
+from memtune.studies.definition.toml_files import name_place
 from memtune.studies.director import Director, Trial, Watcher
 from memtune.studies.executor import Executor, TrialRun
 from memtune.studies.result_cache import ResultCache
@@ -113,43 +114,48 @@ class StudyResult:
 
 
 def dry_run(
-    path: str | Path, overrides: dict[str, Any] | None = None, settings: Settings | None = None
+    study: StudySource, overrides: Mapping[str, Any] | None = None, settings: Settings | None = None
 ) -> tuple[ResolvedStudy, list[TrialConfig]]:
     """Check a study as `run_study` would and draw five of its configurations; start nothing.
 
-    Raises what `run_study` raises before it starts trials.
+    `study` is a TOML file or the name of a packaged study, a mapping with the content of a file, or a Study;
+    `overrides` replace fields by dotted name. Raises what `run_study` raises before it starts trials.
     """
-    path, settings = find_file(FileKind.STUDY, Path(path)), settings or Settings.from_environment()
-    resolved = check_study(path, load_study(path, overrides), settings)
+    settings = Settings.resolve(settings)
+    path, opened = open_study(study, overrides)
+    resolved = check_study(path, opened, settings)
     check_tracking(settings.tracking_uri)
     first = resolved.study.seed
     samples = [resolved.sample(RandomChooser(seed)) for seed in range(first, first + DRY_RUN_SAMPLES)]
     return resolved, samples
 
 
-def check_study(path: Path, study: Study, settings: Settings, address: str | None = None) -> ResolvedStudy:
+def check_study(
+    path: Path | None, study: Study, settings: Settings, address: str | None = None
+) -> ResolvedStudy:
     """Resolve a study and check that it can run on this machine or on the cluster at `address`.
 
-    Does not contact the tracking server. Raises a MemtuneError that names what is wrong.
+    `path` is the study's file, None for the study of a program. Does not contact the tracking server. Raises
+    a MemtuneError that names what is wrong.
     """
     resolved = resolve_study(path, study, settings)
     has_cluster = bool(address or os.environ.get("RAY_ADDRESS"))
     if study.resources.gpus_per_trial and not (torch.cuda.is_available() or has_cluster):
         raise StudyError(
-            f"{path} requests GPUs (gpus_per_trial = {study.resources.gpus_per_trial}) and this machine has "
-            "none; submit it to a cluster, or run with --gpus-per-trial 0"
+            f"{name_place(path)} requests GPUs (gpus_per_trial = {study.resources.gpus_per_trial}) and this "
+            "machine has none; submit it to a cluster, or run with --gpus-per-trial 0"
         )
     cores = os.cpu_count() or 1
     if study.resources.cpus_per_trial > cores and not has_cluster:
         raise StudyError(
-            f"{path} requests {study.resources.cpus_per_trial} cores per trial and this machine has {cores}; "
-            "lower cpus_per_trial, or submit it to a cluster"
+            f"{name_place(path)} requests {study.resources.cpus_per_trial} cores per trial and this machine "
+            f"has {cores}; lower cpus_per_trial, or submit it to a cluster"
         )
     return resolved
 
 
 def run_study(
-    path: Path,
+    path: Path | None,
     resolved: ResolvedStudy,
     executor: Executor,
     hooks: StudyHooks,
@@ -175,7 +181,7 @@ class _StudyRun:
     """The run of one study by one driver, which holds the study's lease."""
 
     def __init__(
-        self, path: Path, resolved: ResolvedStudy, executor: Executor, hooks: StudyHooks, lease: Lease
+        self, path: Path | None, resolved: ResolvedStudy, executor: Executor, hooks: StudyHooks, lease: Lease
     ) -> None:
         self._path, self._resolved, self._study = path, resolved, resolved.study
         self._executor, self._hooks, self._lease = executor, hooks, lease
@@ -283,10 +289,9 @@ class _StudyRun:
         if spent := self._budget.find_spent():
             self._hooks.notify(f"no trial starts: {spent}")
         elif outcomes and not resume and (open_trials or len(outcomes) < max_trials):
-            raise StudyError(
-                f"study {self._resolved.id} has begun: {ended}; continue with: memtune search "
-                f"{format_argument(self._path)} --resume"
-            )
+            path = self._path
+            again = "resume=True" if path is None else f"memtune search {format_argument(path)} --resume"
+            raise StudyError(f"study {self._resolved.id} has begun: {ended}; continue with: {again}")
 
     def _explain_missing_study(self) -> str:
         resolved = self._resolved
@@ -294,7 +299,8 @@ class _StudyRun:
         reason = (
             f": {changes}; undo the change to resume that study, or start it" if changes else "; start it"
         )
-        return f"no study {resolved.id} of {self._path} has begun{reason} without --resume"
+        file, option = ("", "resume=True") if self._path is None else (f" of {self._path}", "--resume")
+        return f"no study {resolved.id}{file} has begun{reason} without {option}"
 
     def _run_trials(self, proposals: Proposals, records: StudyRecords) -> list[Trial]:
         """Run the study's trials; return those left open."""

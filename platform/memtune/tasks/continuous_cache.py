@@ -28,7 +28,7 @@ from memtune.errors import ConfigurationError
 from memtune.models.architecture import LanguageModel, NeuralLanguageModel, RecurrentState
 from memtune.tasks.language_modelling import perplexity
 from memtune.tasks.task import Metrics
-from memtune.values import Value
+from memtune.values import UserValue
 
 __all__ = ["CacheGrid", "ContinuousCache", "evaluate_with_cache", "tune_cache"]
 
@@ -42,7 +42,7 @@ Flatness = Annotated[
 Weight = Annotated[float, Field(ge=0, lt=1, description="weight of the cache in the mixed probability")]
 
 
-class ContinuousCache(Value):
+class ContinuousCache(UserValue):
     """A cache and its settings."""
 
     size: Size = 2000
@@ -55,7 +55,7 @@ class ContinuousCache(Value):
         return f"cache_{self.size}_{self.flatness:g}_{self.weight:g}"
 
 
-class CacheGrid(Value):
+class CacheGrid(UserValue):
     """Grid of settings for `tune_cache`."""
 
     size: Size = 2000

@@ -11,7 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from memtune.arguments import check_type
 from memtune.errors import TrackingError
+from memtune.settings import Settings
 from memtune.stop_signals import interrupt_on_stop_signals
 from memtune.tracking.compatibility import OLD_IMPORT_WARNINGS, build_server_environment
 from memtune.tracking.mlflow_connection import check_sqlite_file, is_server, sqlite_path
@@ -48,13 +50,15 @@ class ServedPages:
 
 
 @contextmanager
-def serve_pages(tracking_uri: str, port: int = 5000) -> Iterator[ServedPages]:
-    """Serve MLflow's pages over a store in a file on http://127.0.0.1:<port> while the context lasts.
+def serve_pages(port: int = 5000, settings: Settings | None = None) -> Iterator[ServedPages]:
+    """Serve MLflow's pages over a home's store on http://127.0.0.1:<port> while the context lasts.
 
     Every request needs the token. The server ends with the context, also when this process receives SIGTERM,
     or SIGHUP because its terminal was closed.
     Raises TrackingError for a server's URI, for a store that does not exist, and for a port in use.
     """
+    check_type("port", port, int, "the number of a port on this machine, such as 5000")
+    tracking_uri = Settings.resolve(settings).tracking_uri
     database = require_database(tracking_uri)
     token = secrets.token_urlsafe(TOKEN_BYTES)
     server = start_server(tracking_uri, port, token)

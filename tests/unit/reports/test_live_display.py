@@ -8,6 +8,7 @@ from rich.console import Console
 
 from memtune.models import LSTMConfig, RecurrentMemoryConfig
 from memtune.reports.live.live_display import LiveDisplay
+from memtune.reports.live.notebook_display import render_as_html
 from memtune.reports.trials.trial_descriptions import describe_trial, format_key_parameters
 from memtune.search import Outcome, Proposal
 from memtune.studies.director import Trial
@@ -192,3 +193,14 @@ def test_the_table_on_a_terminal_has_the_ideal_and_the_number_of_ended_trials(tr
     text = render(trial, terminal=True)
     for part in ("Does it show?", "42.50", "12,345", "0 of 4 trials ended", "ideal 12.50"):
         assert part in text
+
+
+def test_a_notebook_shows_the_table_as_html_with_escaped_texts(trial: Trial) -> None:
+    console = Console(file=StringIO(), force_jupyter=False, quiet=True)
+    display = LiveDisplay(console, "<script>alert(1)</script> [red]", trial_budget=4, ideal=12.5)
+    display(trial)
+    page = render_as_html(display)
+    assert page.startswith("<pre")
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; [red]" in page
+    assert "<script" not in page
+    assert "0 of 4 trials ended, 1 running, ideal 12.50" in page

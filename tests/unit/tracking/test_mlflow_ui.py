@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, unquote
 import pytest
 
 from memtune.errors import TrackingError
+from memtune.settings import Settings
 from memtune.tracking import (
     Recorder,
     comparison_link,
@@ -154,12 +155,12 @@ def test_a_store_that_does_not_exist_is_refused(tmp_path):
         start_server(sqlite_uri(tmp_path), 5000, TOKEN)
 
 
-def test_a_port_in_use_is_refused_before_a_server_starts(recorded):
+def test_a_port_in_use_is_refused_before_a_server_starts(places):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with (
             pytest.raises(TrackingError, match=rf"port {port} .*--port {port + 1}"),
-            serve_pages(recorded, port),
+            serve_pages(port, places),
         ):
             pytest.fail("the server started")
 
@@ -179,12 +180,18 @@ def send_request(port, token, origin=None):
 
 
 @pytest.fixture
-def pages(recorded):
+def places(recorded, tmp_path):
+    """The settings of a home whose records are those of `recorded`."""
+    return Settings.from_environment(tmp_path / "home").model_copy(update={"tracking_uri": recorded})
+
+
+@pytest.fixture
+def pages(places):
     """MLflow's pages over a store with one trial."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with serve_pages(recorded, port) as served:
+    with serve_pages(port, places) as served:
         yield served
 
 

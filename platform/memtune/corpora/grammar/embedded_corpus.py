@@ -104,10 +104,15 @@ def _compute_perplexity(sentences: Iterable[Sentence]) -> float:
 
 
 def import_grammar(
-    name: str, store: str | Path | CorpusStore, *, replace: bool = False, cache: Path | None = None
+    name: str,
+    store: str | Path | CorpusStore | None = None,
+    *,
+    replace: bool = False,
+    cache: Path | None = None,
 ) -> ImportResult:
     """Imports the embedded corpus as `name`; its manifest has the ideal perplexities.
 
+    `store` is by default that of the environment's settings.
     Every sentence has its tree. Sentences with a verb that agrees with a noun have one agreement question.
     The training split contains every word. Raises the errors of import_corpus.
     """

@@ -6,8 +6,10 @@ record batches (`to_batches`, as Arrow), or records as mappings.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+from memtune.arguments import describe_value
 from memtune.corpora.importing.record_texts import (
     RecordOptions,
     describe_missing_column,
@@ -15,7 +17,7 @@ from memtune.corpora.importing.record_texts import (
     make_record_blocks,
 )
 from memtune.corpora.importing.text_blocks import BadLineError, Block
-from memtune.errors import CorpusError
+from memtune.errors import ArgumentError, CorpusError
 
 __all__ = ["DataSet", "find_splits"]
 
@@ -41,6 +43,16 @@ class DataSet:
     data: Any
     column: str = "text"
     content: Literal["lines", "prose"] = "lines"
+
+    def __post_init__(self) -> None:
+        """Raises ArgumentError for data that have no records, such as the path of a file."""
+        if isinstance(self.data, str | Path) or not (
+            hasattr(self.data, "to_batches") or isinstance(self.data, Iterable)
+        ):
+            raise ArgumentError(
+                "data must be a datasets.Dataset, a pyarrow.Table, a pandas frame, or records as mappings; "
+                f"got {describe_value(self.data)}; a file is TextFile(...)"
+            )
 
     @property
     def options(self) -> RecordOptions:

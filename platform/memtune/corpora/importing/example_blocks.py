@@ -79,7 +79,7 @@ def parse_blocks(
 
 
 def _is_word(word: str) -> bool:
-    if word.split() != [word] or SENTENCE_END in word:
+    if not isinstance(word, str) or word.split() != [word] or SENTENCE_END in word:
         return False
     try:
         word.encode()

@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from memtune.arguments import check_type
 from memtune.corpora.importing.annotation_tables import AnnotationTables
 from memtune.corpora.importing.corpus_writer import CorpusWriter
 from memtune.corpora.importing.import_warnings import find_text_warnings
@@ -64,7 +65,7 @@ class ImportResult:
 def import_corpus(
     name: str,
     sources: Mapping[str, Source] | Division,
-    store: str | Path | CorpusStore,
+    store: str | Path | CorpusStore | None = None,
     options: ImportOptions | None = None,
     *,
     licence: str | None = None,
@@ -76,6 +77,8 @@ def import_corpus(
 ) -> ImportResult:
     """Imports the splits "train", "valid" and "test" as corpus `name`.
 
+    `store` is by default that of the environment's settings.
+
     Only the training split determines the vocabulary unless `options.vocabulary` is "all". A corpus with
     annotations may have some of the splits only. A Division divides one file into the splits. If the name
     exists, equal content changes nothing, and different content raises CorpusError unless `replace` is true.
@@ -83,6 +86,8 @@ def import_corpus(
     `vectors` are stored for the words of the vocabulary. Raises CorpusError for texts that cannot be read and
     StorageError for a store that cannot be written; the store then keeps its previous content.
     """
+    if options is not None:
+        check_type("options", options, ImportOptions, "ImportOptions, such as ImportOptions(min_count=2)")
     place = CorpusStore.open(store)
     check_sources(check_name(name), sources)
     if vectors and find_kind(vectors.path, "the file of vectors") is FileKind.FOLDER:

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from memtune.arguments import check_type, describe_value
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.importing.annotation_tables import AnnotationTables
 from memtune.corpora.importing.data_sets import DataSet
@@ -22,7 +23,7 @@ from memtune.corpora.importing.split_assignment import Division, divide_block
 from memtune.corpora.importing.text_blocks import Block, Format, TextFile
 from memtune.corpora.importing.word_counts import SplitCounter
 from memtune.corpora.store.manifest import SPLITS, FileRecord, SourceRecord
-from memtune.errors import CorpusError, did_you_mean
+from memtune.errors import ArgumentError, CorpusError, did_you_mean
 from memtune.storage.digests import ContentDigest
 from memtune.values import Value, digest, parse
 
@@ -37,10 +38,17 @@ Source = TextFile | DataSet | Iterable[Sequence[str] | Example]
 
 
 def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
-    """Raises CorpusError for wrong splits, formats, options and files, before anything is read."""
+    """Raises CorpusError for wrong splits, formats, options and files, before anything is read.
+
+    Raises ArgumentError for sources of another type, such as the path of a file.
+    """
+    expected = 'a mapping of splits to sources, such as {"train": TextFile("train.txt"), ...}, or a Division'
+    check_type("sources", sources, (Mapping, Division), expected)
     if isinstance(sources, Division):
         _check_file("train", sources.source)
         return
+    for split, source in sources.items():
+        _check_source(split, source)
     annotated = any(
         not isinstance(source, DataSet)
         and (not isinstance(source, TextFile) or _find_format(source).annotations)
@@ -56,6 +64,17 @@ def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
     _refuse_repeated_pipes(
         [files[split].path for split, kind in kinds.items() if kind is FileKind.PIPE],
     )
+
+
+def _check_source(split: str, source: object) -> None:
+    """Refuse the path of a file, whose letters would be read as sentences, and what cannot be read at all."""
+    is_path = isinstance(source, str | bytes | Path)
+    if is_path or not isinstance(source, TextFile | DataSet | Iterable):
+        file = f"; a file is TextFile({str(source)!r})" if is_path else ""
+        raise ArgumentError(
+            f'sources["{split}"] must be a TextFile, a DataSet, or sentences as lists of words; got '
+            f"{describe_value(source)}{file}"
+        )
 
 
 def _check_file(split: str, source: TextFile) -> FileKind:
@@ -165,10 +184,15 @@ class SourceReader:
                         "a record instead of a sentence; name its text: DataSet(data, column=...), or "
                         "find_splits(data_sets) for several splits"
                     )
+                if isinstance(item, str) or not isinstance(item, Example | Iterable):
+                    raise CorpusError(
+                        f"the {split} split: a sentence is a list of words, got {describe_value(item)}; "
+                        "split texts into words, or name their column with DataSet(data, column=...)"
+                    )
                 example = item if isinstance(item, Example) else Example((item,))
                 for sentence in example.sentences:
-                    # make_blocks refuses lone surrogates with a message; the digest has to accept them.
-                    text.add(f"{' '.join(sentence)}\n".encode(errors="surrogatepass"))
+                    # make_blocks refuses numbers and lone surrogates with a message; the digest accepts them.
+                    text.add(f"{' '.join(map(str, sentence))}\n".encode(errors="surrogatepass"))
                 yield example
 
         for block in make_blocks(examples()):

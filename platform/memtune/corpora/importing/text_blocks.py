@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from memtune.arguments import check_type
 from memtune.corpora.importing.sources.line_reader import LineReader
 from memtune.corpora.importing.sources.locations import Location
 from memtune.values import Value
@@ -43,6 +45,12 @@ class TextFile:
     path: Location
     format: str = "text"
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ArgumentError for a path that is neither a text nor a Path."""
+        check_type(
+            "path", self.path, (str, Path), 'a file, a folder, a pattern or a URI, such as "train.txt"'
+        )
 
 
 @dataclass(frozen=True)

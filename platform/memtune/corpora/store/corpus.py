@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from memtune.arguments import check_type
 from memtune.corpora.store.annotations import Annotations, map_annotations
 from memtune.corpora.store.arrow_files import map_file
 from memtune.corpora.store.corpus_store import CorpusStore
@@ -137,14 +138,17 @@ class Corpus:
         return np.fromiter((found(token) for token in questions.vocabulary.tokens), np.int64)
 
 
-def open_corpus(name: str, store: str | Path | CorpusStore, cache: Path | None = None) -> Corpus:
+def open_corpus(
+    name: str, store: str | Path | CorpusStore | None = None, cache: Path | None = None
+) -> Corpus:
     """Open a corpus of a store, verified once per node; a remote one is downloaded to the node's cache first.
 
-    "text+questions" opens two: the splits and the vocabulary of the first with the annotations of the second.
-    `cache` is by default the folder of the variable MEMTUNE_CACHE, else ~/.cache/memtune. Raises CorpusError
-    for a corpus that is missing, of a newer schema, truncated, altered or inconsistent, naming the file, and
-    for questions without annotations.
+    `store` is by default that of the environment's settings, `cache` the folder of the variable
+    MEMTUNE_CACHE, else ~/.cache/memtune. "text+questions" opens two: the splits and the vocabulary of the
+    first with the annotations of the second. Raises CorpusError for a corpus that is missing, of a newer
+    schema, truncated, altered or inconsistent, naming the file, and for questions without annotations.
     """
+    check_type("name", name, str, 'the name of a corpus, such as "ptb"')
     text, plus, asked = name.partition("+")
     if not plus:
         return _open_latest(name, CorpusStore.open(store), cache)
@@ -212,9 +216,13 @@ def _read_tokeniser(folder: Path, manifest: Manifest) -> str | None:
 
 
 def list_corpora(
-    store: str | Path | CorpusStore, on_unreadable: Callable[[CorpusError], None] | None = None
+    store: str | Path | CorpusStore | None = None,
+    on_unreadable: Callable[[CorpusError], None] | None = None,
 ) -> list[Manifest]:
-    """Manifests of a store's corpora, by name; `on_unreadable` receives the error of an unreadable one."""
+    """Manifests of a store's corpora, by name; `on_unreadable` receives the error of an unreadable one.
+
+    `store` is by default that of the environment's settings.
+    """
     place = CorpusStore.open(store)
     manifests = []
     for name in place.list_names():

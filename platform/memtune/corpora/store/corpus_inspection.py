@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from memtune.arguments import check_type
 from memtune.corpora.importing.corpus_writer import compute_content_digest
 from memtune.corpora.store.content_checks import ContentSummary, find_content_problems
 from memtune.corpora.store.corpus import Corpus, open_corpus
@@ -20,13 +21,14 @@ from memtune.values import Value
 __all__ = ["CorpusDescription", "LengthSummary", "describe_corpus", "verify_corpus"]
 
 
-def verify_corpus(name: str, store: str | Path | CorpusStore) -> list[str]:
+def verify_corpus(name: str, store: str | Path | CorpusStore | None = None) -> list[str]:
     """Read every byte of a corpus and list its problems, file by file; [] for a valid corpus.
 
     The checks cover size and SHA-256 of each file, sentence boundaries, ids, annotations, and the counts and
     the digest of the manifest. Of "text+questions" both corpora are read. Raises CorpusError when a corpus
     does not exist or its manifest cannot be read.
     """
+    check_type("name", name, str, 'the name of a corpus, such as "ptb"')
     place = CorpusStore.open(store)
     return [
         problem for part in name.split("+") for problem in _find_problems(place, place.read_manifest(part))
@@ -83,7 +85,7 @@ class CorpusDescription(Value):
 
 
 def describe_corpus(
-    name: str, store: str | Path | CorpusStore, cache: Path | None = None, frequent: int = 10
+    name: str, store: str | Path | CorpusStore | None = None, cache: Path | None = None, frequent: int = 10
 ) -> CorpusDescription:
     """Describe a corpus with its `frequent` most frequent tokens; raises as `open_corpus` does."""
     return _describe(open_corpus(name, store, cache), frequent)

@@ -14,8 +14,10 @@ from uuid import uuid4
 from filelock import FileLock
 from pyarrow import fs
 
+from memtune.arguments import check_type
 from memtune.corpora.store.manifest import Manifest, StoredFile, check_name, parse_manifest
 from memtune.errors import CorpusError, StorageError, did_you_mean
+from memtune.settings import Settings
 from memtune.storage.digests import HashingSink, hash_bytes
 from memtune.storage.folder import Folder, MissingFileError
 
@@ -44,12 +46,16 @@ class CorpusStore:
         self.local_path = folder.local_path
 
     @classmethod
-    def open(cls, location: "str | Path | CorpusStore") -> "CorpusStore":
-        """The store at a path or URI.
+    def open(cls, location: "str | Path | CorpusStore | None" = None) -> "CorpusStore":
+        """The store at a path or URI; without one, that of the environment's settings.
 
-        Raises ConfigurationError for a URI with credentials.
+        Raises ConfigurationError for a URI with credentials, and ArgumentError for anything else.
         """
-        return location if isinstance(location, CorpusStore) else cls(Folder.open(str(location)))
+        if isinstance(location, CorpusStore):
+            return location
+        place = Settings.from_environment().corpus_store if location is None else location
+        check_type("store", place, (str, Path), "a folder or a URI of corpora, such as settings.corpus_store")
+        return cls(Folder.open(str(place)))
 
     @property
     def uri(self) -> str:

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from memtune.arguments import check_type
 from memtune.errors import CorpusError
-from memtune.values import Value
+from memtune.values import UserValue, Value
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -38,7 +39,7 @@ Count = Annotated[int, Field(ge=0, lt=2**48)]
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 
 
-class ImportOptions(Value):
+class ImportOptions(UserValue):
     """How words become a vocabulary, and how an import treats lines that break the format.
 
     `vocabulary` selects the words that are counted: those of the training split ("train"), or those of all
@@ -229,6 +230,7 @@ class _SchemaVersion(Value, extra="ignore"):
 
 def check_name(name: str) -> str:
     """`name` itself. Raises CorpusError when a corpus cannot have this name."""
+    check_type("name", name, str, 'the name of a corpus, such as "ptb"')
     if not _NAME_PATTERN.fullmatch(name):
         raise CorpusError(
             f'"{name}" is not a valid name for a corpus; use up to 100 letters, digits, "_", "-" and ".", '

@@ -41,7 +41,7 @@ def compare_tokenisations(
     Raises TrackingError where the corpora have different validation texts, or their trials another objective
     or protocols.
     """
-    settings = settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
     opened = [open_corpus(name, settings.corpus_store) for name in corpora]
     _require_one_text(opened)
     found = [compare(name, protocol, None, settings) for name in corpora]

@@ -1,5 +1,6 @@
 """Which family of a study wins at a larger budget."""
 
+from memtune.arguments import check_type
 from memtune.errors import StudyError
 from memtune.results.insight.scaling_laws import ScalingReport, compare_scaling
 from memtune.results.insight.study_trials import list_study_trials
@@ -19,7 +20,10 @@ def extrapolate_study(study: str, factor: float = 10.0, settings: Settings | Non
 
     >>> extrapolate_study("ladder").families[0].family
     """
-    settings = settings or Settings.from_environment()
+    check_type("factor", factor, (int, float), "a number, such as 10 for ten times the compute")
+    if not factor >= 1:
+        raise StudyError(f"factor must be at least 1, got {factor}")
+    settings = Settings.resolve(settings)
     stored = find_study(study, settings)
     objective = get_objective(stored)
     if objective != "perplexity":

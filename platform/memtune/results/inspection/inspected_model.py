@@ -75,7 +75,7 @@ def inspect_model(
     Raises the errors of `open_model`, and ConfigurationError for a model that counts and for one whose family
     does not have the trace.
     """
-    settings = settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
     opened = open_model(name, settings, device, trust_code=trust_code)
     found = InspectedModel(
         opened.name,

@@ -53,7 +53,7 @@ def collect_parameter_curves(study: str, parameter: str, settings: Settings | No
 
     Raises StudyError for an unknown study and for a parameter that no trial has.
     """
-    settings = settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
     stored = find_study(study, settings)
     objective, outcomes = get_objective(stored), [*stored.outcomes, *stored.repeats]
     values = [dict(flatten(outcome.configuration)) for outcome in outcomes]

@@ -35,7 +35,7 @@ def read_trial_reports(name: str, settings: Settings | None = None) -> TrialRepo
 
     Raises TrackingError for an unknown name and CheckpointError for a trial without a readable checkpoint.
     """
-    settings = settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
     run = find_trial_run(settings.tracking_uri, _find_run_id(name, settings))
     study = SINGLE_TRIALS_FOLDER if run.study == NO_STUDY else run.study
     try:

@@ -50,7 +50,7 @@ class CorpusReport(Value):
 
 def report_corpus(corpus: str, settings: Settings | None = None, now: datetime | None = None) -> CorpusReport:
     """The report of a corpus over its studies. Raises StudyError where none has a trial."""
-    settings = settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
     names = [summary.id for summary in list_studies(settings) if summary.corpus == corpus]
     if not names:
         raise StudyError(

@@ -49,7 +49,7 @@ def report_study(study: str, settings: Settings | None = None, now: datetime | N
 
     `now` is the time that the report names; default: the present.
     """
-    settings = settings or Settings.from_environment()
+    settings = Settings.resolve(settings)
     detail, stored = show_study(study, settings), find_study(study, settings)
     summary, trials = detail.summary, [*stored.outcomes, *stored.repeats]
     terms = read_stored_terms(settings.studies_folder, stored.id)

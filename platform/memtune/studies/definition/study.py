@@ -2,17 +2,35 @@
 
 import json
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from memtune.models import MODELS
 from memtune.search import MULTI_OBJECTIVE_KINDS, AnyEarlyStopping, ObjectiveName, SamplerConfig
 from memtune.search.early_stopping import NoEarlyStoppingConfig
 from memtune.studies.definition.study_terms import Budget, ChampionLimits, Prices, Repeats, Resources
-from memtune.values import Value, flatten
+from memtune.values import UserValue, Value, flatten
 
-__all__ = ["Point", "Study"]
+__all__ = ["Point", "Study", "copy_as_toml"]
+
+CONSTANT_TABLES = ("task", "model", "protocol", "training")
+"""The tables of a study that replace entries of its spaces."""
+
+
+def copy_as_toml(value: Any) -> Any:
+    """A copy of a program's value with the types of a TOML file.
+
+    Mappings and values become dictionaries, sequences lists, and paths texts.
+    """
+    if isinstance(value, Value):
+        return copy_as_toml(value.model_dump(mode="json"))
+    if isinstance(value, Mapping):
+        return {name: copy_as_toml(own) for name, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [copy_as_toml(own) for own in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 def _flatten_point(point: object) -> object:
@@ -28,8 +46,10 @@ Point = Annotated[
 """Values by dotted field."""
 
 
-class Study(Value):
+class Study(UserValue):
     """A question, the spaces to search, and the terms under which trials are compared.
+
+    Fields are those of a study file; tables are mappings, such as `budget={"trials": 8}`.
 
     `task`, `model`, `protocol` and `training` hold constants for every trial, which override the entries of
     the spaces. A field that only some of the study's families have (a width, a training) applies to those.
@@ -38,7 +58,7 @@ class Study(Value):
     question: str
     """The question that the study answers, in one sentence; tables and reports show it."""
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """Name of the study; default: the name of its file."""
+    """Name of the study; default: the name of its file. A study that is no file needs one."""
     corpus: str
     """Name of a corpus of the store; "text+questions" joins the text of one with the questions of another."""
     spaces: tuple[str, ...] = Field(min_length=1)
@@ -87,10 +107,20 @@ class Study(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_halving(cls, document: Any) -> Any:
+    def _read_document(cls, document: Any) -> Any:
         if isinstance(document, Mapping) and "halving" in document:
             raise ValueError('[halving] is now [early_stopping] with kind = "successive_halving"')
-        return document
+        return copy_as_toml(document) if isinstance(document, Mapping) else document
+
+    @field_validator("spaces", mode="before")
+    @classmethod
+    def _refuse_tables(cls, spaces: Any) -> Any:
+        if isinstance(spaces, list) and any(isinstance(space, Mapping) for space in spaces):
+            raise ValueError(
+                'a space is a name such as "lstm", or a path that ends in .toml; ranges of a study are under '
+                "model and training, such as width = { int = [16, 64] }"
+            )
+        return spaces
 
     @model_validator(mode="after")
     def _check_prices(self) -> Self:
@@ -139,6 +169,11 @@ class Study(Value):
             if name in own.model_fields or not (beside_networks or name in elsewhere)
         }
         return self._build_entries(model, {} if beside_networks else self.training)
+
+    def sets_field(self, name: str) -> bool:
+        """Whether the constants and ranges of the study set a field of its trials, by dotted name."""
+        fields = [f"{field}." for field, _ in flatten(self.model_dump(include={*CONSTANT_TABLES}))]
+        return any(field.startswith(f"{name}.") or f"{name}.".startswith(field) for field in fields)
 
     def _build_entries(self, model: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
         laid: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Studies from files: reading, and the checks of everything that a study names before a trial starts."""
+"""Studies from files and programs, and the checks of everything that a study names before a trial starts."""
 
 import json
 import os
@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from memtune.arguments import check_type
 from memtune.corpora import open_corpus
 from memtune.errors import StudyError, did_you_mean
-from memtune.library import FileKind
+from memtune.library import FileKind, find_file
 from memtune.model_checks.first_check import check_new_families
 from memtune.models import MODELS
 from memtune.plugins import PluginSource, find_installed_file, load_plugin_files
@@ -26,16 +27,44 @@ from memtune.spaces import (
     override_space,
 )
 from memtune.studies.definition.resolved_study import ResolvedStudy, make_trial_config
-from memtune.studies.definition.study import Study
-from memtune.studies.definition.toml_files import load_listed_models, read_toml
+from memtune.studies.definition.study import Study, copy_as_toml
+from memtune.studies.definition.toml_files import (
+    find_folder,
+    load_listed_models,
+    name_place,
+    override_fields,
+    read_toml,
+)
 from memtune.toml_text import locate_field
 from memtune.training import TrialConfig
 from memtune.values import parse
 
-__all__ = ["check_spaces", "find_space", "load_study", "resolve_study"]
+__all__ = ["StudySource", "check_spaces", "find_space", "load_study", "open_study", "resolve_study"]
+
+StudySource = str | Path | Mapping[str, Any] | Study
+"""A study as users give it: a TOML file, the name of a packaged one, the content of a file, or a value."""
 
 FAMILY_SAMPLES = 32
 """Samples among which each family of the study is met."""
+
+
+def open_study(source: StudySource, overrides: Mapping[str, Any] | None = None) -> tuple[Path | None, Study]:
+    """The file of a study, None for one of a program, and the study with `overrides` by dotted name.
+
+    Paths in the study of a program start at the working folder. Raises ArgumentError for another value than
+    a StudySource, and the errors of `load_study`.
+    """
+    expected = "a TOML file, the name of a packaged study, a mapping with the content of a file, or a Study"
+    check_type("study", source, (str, Path, Mapping, Study), expected)
+    if isinstance(source, str | Path):
+        path = find_file(FileKind.STUDY, Path(source))
+        return path, load_study(path, overrides)
+    document = copy_as_toml(source)
+    if document.get("name") is None and "spaces" in document:
+        raise StudyError(
+            'the study: name is missing; one that is not a file needs it, such as "name": "memories"'
+        )
+    return None, _parse_study(document, None, overrides)
 
 
 def load_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
@@ -45,33 +74,32 @@ def load_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
     StudyError when the file cannot be read, PluginError for a file of `models` that cannot be used, and
     ConfigurationError when a value is not valid; all name the file.
     """
-    document = read_toml(path)
-    model = document.get("model")
+    return _parse_study({"name": path.stem, **read_toml(path)}, path, overrides)
+
+
+def _parse_study(document: dict[str, Any], path: Path | None, overrides: Mapping[str, Any] | None) -> Study:
+    model, place = document.get("model"), name_place(path)
     if "spaces" not in document and isinstance(model, dict) and "family" in model:
-        raise StudyError(f"{path} is one trial, because it names no search spaces; run: memtune train {path}")
-    document.setdefault("name", path.stem)
-    for name, value in (overrides or {}).items():
-        section, _, key = name.rpartition(".")
-        entries = document.setdefault(section, {}) if section else document
-        if isinstance(entries, dict):  # the schema refuses any other value and names it
-            entries[key] = value
+        command = "memtune.train(...)" if path is None else f"memtune train {path}"
+        raise StudyError(f"{place} is one trial, because it names no search spaces; run: {command}")
+    override_fields(document, overrides)
     load_listed_models(document, path)
-    return Study.model_validate(parse(Study, document, lambda name: locate_field(path, name)))
+    return Study.model_validate(parse(Study, document, lambda name: locate_field(place, name)))
 
 
-def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy:
-    """Open and check everything that a study names.
+def resolve_study(path: Path | None, study: Study, settings: Settings) -> ResolvedStudy:
+    """Open and check everything that a study names; `path` is its file, None for the study of a program.
 
     Spaces are searched beside the study file, in the `search_spaces` folders of the folders above it and of
     the working folder, and among the packaged ones. Raises CorpusError, SpaceError or StudyError.
     """
-    sources = load_plugin_files(study.models, path)
+    sources = load_plugin_files(study.models, find_folder(path))
     corpus = open_corpus(study.corpus, settings.corpus_store)
     spaces = check_spaces(path, study, len(corpus.vocabulary))
     families = [space.family for space in spaces if space.family]
     if study.baseline and study.baseline not in families:
         raise StudyError(
-            f'{path}: baseline = "{study.baseline}" is no family of the study; '
+            f'{name_place(path)}: baseline = "{study.baseline}" is no family of the study; '
             f"{did_you_mean(study.baseline, families)}"
         )
     sources = tuple(
@@ -79,22 +107,22 @@ def resolve_study(path: Path, study: Study, settings: Settings) -> ResolvedStudy
     )
     resolved = ResolvedStudy(study, combine_spaces(spaces), corpus, settings, sources)
     check_sampler(study.sampler, resolved.space)
-    _check_objectives_vary(path, resolved, families)
-    _check_reports(path, resolved)
-    _check_database(path, resolved)
+    _check_objectives_vary(name_place(path), resolved, families)
+    _check_reports(name_place(path), resolved)
+    _check_database(name_place(path), resolved)
     resolved.list_initial_points()
     resolved.open_task()
     resolved.check_budget()
     check_new_families(resolved.sample(RandomChooser(seed)) for seed in range(FAMILY_SAMPLES))
     if problem := resolved.early_stopping.get_problem(resolved.trial_tokens):
-        raise StudyError(f"{path}: {problem}")
+        raise StudyError(f"{name_place(path)}: {problem}")
     return resolved
 
 
-def _check_reports(path: Path, resolved: ResolvedStudy) -> None:
+def _check_reports(file: str, resolved: ResolvedStudy) -> None:
     """Raise StudyError where a trial ends before its first report, or early stopping sees only its end."""
     tokens, every = resolved.trial_tokens, resolved.find_training().report_every
-    place = locate_field(path, "training.report_every")
+    place = locate_field(file, "training.report_every")
     if every is not None and every > tokens:
         raise StudyError(
             f"{place}: training.report_every = {every:,} is above the {tokens:,} tokens of a trial; make it "
@@ -108,60 +136,63 @@ def _check_reports(path: Path, resolved: ResolvedStudy) -> None:
         )
 
 
-def _check_database(path: Path, resolved: ResolvedStudy) -> None:
+def _check_database(file: str, resolved: ResolvedStudy) -> None:
     """Raise StudyError where the study's database cannot hold a trial's reports."""
     tokens, database = resolved.trial_tokens, resolved.settings.study_database
     if tokens > (limit := find_max_tokens(database)):
         raise StudyError(
-            f"{locate_field(path, 'training.tokens')}: a trial has {tokens:,} tokens, and "
+            f"{locate_field(file, 'training.tokens')}: a trial has {tokens:,} tokens, and "
             f"{redact_url(database)} stores reports up to {limit:,} tokens; lower training.tokens, or set "
             "MEMTUNE_PROPOSALS to a journal such as journal:///shared/studies.log"
         )
 
 
-def _check_objectives_vary(path: Path, resolved: ResolvedStudy, families: Collection[str]) -> None:
+def _check_objectives_vary(file: str, resolved: ResolvedStudy, families: Collection[str]) -> None:
     """Raise StudyError for an objective that is equal for all models, or that models do not have."""
     objectives = resolved.study.objectives
     counting = [family for family in families if not MODELS[family].is_trained_by_gradient]
     if len(objectives) > 1 and counting:
         raise StudyError(
-            f"{path}: objectives = {json.dumps(objectives)} compares networks, and {', '.join(counting)} "
+            f"{file}: objectives = {json.dumps(objectives)} compares networks, and {', '.join(counting)} "
             "learns by counting and has no parameters; take it out of the spaces"
         )
     for parameter in resolved.space.parameters():
         leaf = parameter.leaf
         if isinstance(leaf, FittedSize) and leaf.size_kind in objectives:
             raise StudyError(
-                f"{path}: [{parameter.field}] {leaf.name} = {leaf.target} makes the objective "
+                f"{file}: [{parameter.field}] {leaf.name} = {leaf.target} makes the objective "
                 f'"{leaf.size_kind}" equal for all models; sample the field, or take the objective out'
             )
 
 
-def check_spaces(path: Path, study: Study, vocabulary_size: int) -> list[Space]:
+def check_spaces(path: Path | None, study: Study, vocabulary_size: int) -> list[Space]:
     """The checked spaces of a study, with its constants. Raises SpaceError or StudyError."""
-    folders = [(path.parent / name).parent for name in study.models]
+    folders = [(find_folder(path) / name).parent for name in study.models]
     found = [space for name in study.spaces for space in load_spaces(find_space(name, path, folders))]
     families = {space.family for space in found}
     spaces = [
-        override_space(space, study.select_entries(space.family, families), str(path)) for space in found
+        override_space(space, study.select_entries(space.family, families), name_place(path))
+        for space in found
     ]
     spaces = [_add_source(space) for space in spaces]
     for space in spaces:
         check_space(
             space,
             TrialConfig,
-            partial(_locate_entry, path, space.source),
+            partial(_locate_entry, path, study, space.source),
             lambda sampled, kind: make_trial_config(sampled).measure_size(kind, vocabulary_size),
         )
     return spaces
 
 
-def _locate_entry(study: Path, space: str, name: str) -> str:
+def _locate_entry(path: Path | None, study: Study, space: str, name: str) -> str:
     """The line of a study that sets a field, else that of its space, else both files."""
-    for file in (str(study), space):
+    if path is None:
+        return f"{name_place(path)}, over {space}" if study.sets_field(name) else locate_field(space, name)
+    for file in (str(path), space):
         if (place := locate_field(file, name)) != file:
             return place if file == space else f"{place}, over {space}"
-    return f"{study} over {space}"
+    return f"{path} over {space}"
 
 
 def _add_source(space: Space) -> Space:
@@ -175,20 +206,21 @@ def _list_family_sources(families: Iterable[str]) -> list[PluginSource]:
     return [source for source in found if source is not None]
 
 
-def find_space(name: str, study: Path, model_folders: Iterable[Path] = ()) -> Path:
-    """The file of a space named in a study.
+def find_space(name: str, study: Path | None, model_folders: Iterable[Path] = ()) -> Path:
+    """The file of a space named in a study; `study` is its file, None for the study of a program.
 
     It is a path ending in .toml, or a name: a file beside a model file of the study (in `model_folders`), in
     a `search_spaces` folder of the user, a packaged one, or one beside the module of an installed family.
     Raises StudyError that names the searched folders.
     """
     if name.endswith(".toml"):
-        return study.parent / name
+        return find_folder(study) / name
     for folder in dict.fromkeys(model_folders):
         if os.path.isfile(folder / f"{name}.toml") and os.path.isfile(folder / f"{name}.py"):
             return folder / f"{name}.toml"
     packaged = FileKind.SPACE.folder
-    above = [folder / "search_spaces" for folder in (*study.absolute().parents, Path.cwd())]
+    start = find_folder(study).absolute()
+    above = [folder / "search_spaces" for folder in (start, *start.parents, Path.cwd())]
     folders = [*(folder for folder in above if folder != packaged), packaged]
     for folder in folders:
         if os.path.isfile(folder / f"{name}.toml"):  # False also for a name that no file can have
@@ -197,6 +229,7 @@ def find_space(name: str, study: Path, model_folders: Iterable[Path] = ()) -> Pa
         return installed
     known = {file.stem for folder in folders for file in folder.glob("*.toml")}
     raise StudyError(
-        f'{study}: no search space "{name}"; {did_you_mean(name, known)}; searched every folder named '
-        f"search_spaces above {study}, that of the working folder, and {packaged}; a path ends in .toml"
+        f'{name_place(study)}: no search space "{name}"; {did_you_mean(name, known)}; searched every folder '
+        f"named search_spaces above {study or start}, that of the working folder, and {packaged}; a path "
+        "ends in .toml"
     )

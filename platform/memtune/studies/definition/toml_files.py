@@ -4,13 +4,21 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memtune.arguments import check_type
 from memtune.errors import StudyError, did_you_mean
 from memtune.toml_text import parse_toml, read_toml_text
 
 if TYPE_CHECKING:
     from memtune.plugins import PluginSource
 
-__all__ = ["check_document", "load_listed_models", "read_toml"]
+__all__ = [
+    "check_document",
+    "find_folder",
+    "load_listed_models",
+    "name_place",
+    "override_fields",
+    "read_toml",
+]
 
 
 def check_document(path: Path, required_names: Collection[str]) -> None:
@@ -34,7 +42,33 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise StudyError(f"{path} is not TOML: {error}") from None
 
 
-def load_listed_models(document: Mapping[str, Any], path: Path) -> "tuple[PluginSource, ...]":
+def name_place(path: Path | None, noun: str = "study") -> str:
+    """What messages call a study or a trial: its file; "the study" for one of a program."""
+    return f"the {noun}" if path is None else str(path)
+
+
+def find_folder(path: Path | None) -> Path:
+    """The folder that paths in a study or a trial start from: that of its file, or the working folder."""
+    return Path() if path is None else path.parent
+
+
+def override_fields(document: dict[str, Any], overrides: Mapping[str, Any] | None) -> None:
+    """Replace fields of a study or a trial by values with dotted names, such as "training.tokens".
+
+    Raises ArgumentError for overrides that are no mapping.
+    """
+    if overrides is not None:
+        check_type("overrides", overrides, Mapping, 'values by dotted name, such as {"training.tokens": 900}')
+    for name, value in (overrides or {}).items():
+        table, _, key = name.rpartition(".")
+        entries = document.setdefault(table, {}) if table else document
+        if isinstance(entries, dict):  # the schema refuses any other value and names it
+            entries[key] = value
+
+
+def load_listed_models(
+    document: Mapping[str, Any], path: Path | None, noun: str = "study"
+) -> "tuple[PluginSource, ...]":
     """Execute the Python files in the list `models` of a study or a trial, by paths relative to its file.
 
     Raises StudyError for anything but a list of names, and the errors of `load_plugin_file`.
@@ -42,9 +76,10 @@ def load_listed_models(document: Mapping[str, Any], path: Path) -> "tuple[Plugin
     names = document.get("models", ())
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise StudyError(
-            f'{path}: models must be a list of Python files, such as ["my_memory.py"], got {names!r}'
+            f"{name_place(path, noun)}: models must be a list of Python files, such as "
+            f'["my_memory.py"], got {names!r}'
         )
     # Imported here: `check_document` runs before imports that take seconds.
     from memtune.plugins import load_plugin_files
 
-    return load_plugin_files(names, path)
+    return load_plugin_files(names, find_folder(path))

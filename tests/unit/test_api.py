@@ -1,0 +1,234 @@
+"""The functions of `import memtune`: their names, their arguments, and studies of programs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import memtune
+from memtune.errors import ArgumentError, ConfigurationError, CorpusError, MemtuneError, StudyError
+from memtune.settings import Settings
+from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.toml_text import parse_toml
+from tests.conftest import SENTENCES
+
+HEAVY_MODULES = ("torch", "ray", "optuna", "mlflow", "pandas", "altair", "matplotlib", "numpy", "pydantic")
+IMPORT_SECONDS = 0.2
+"""CPU time of `import memtune` beyond that of Python alone."""
+SPLITS = dict.fromkeys(("train", "valid", "test"), SENTENCES)
+
+
+def run_python(program: str) -> str:
+    """What a fresh Python prints."""
+    source = Path(memtune.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=source,
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_importing_memtune_loads_no_heavy_module() -> None:
+    loaded = run_python("import sys, memtune; dir(memtune); print(*sys.modules)").split()
+    assert set(HEAVY_MODULES).isdisjoint(loaded)
+    assert "memtune" in loaded
+
+
+def test_importing_memtune_takes_little_cpu_time() -> None:
+    """CPU time, the least of three, because other processes slow the clock on the wall."""
+    show = "import time; print(time.process_time())"
+    seconds = [
+        min(float(run_python(f"{statement}{show}")) for _ in range(3))
+        for statement in ("", "import memtune; ")
+    ]
+    assert seconds[1] - seconds[0] < IMPORT_SECONDS
+
+
+@pytest.mark.parametrize("name", memtune.__all__)
+def test_every_name_of_the_api_is_found_and_described(name: str) -> None:
+    assert getattr(memtune, name).__doc__
+
+
+def test_completion_lists_the_api_and_an_unknown_name_gets_a_suggestion() -> None:
+    assert dir(memtune) == sorted(memtune.__all__)
+    with pytest.raises(AttributeError, match="run_serach") as caught:
+        memtune.run_serach  # noqa: B018
+    assert caught.value.obj is memtune
+
+
+@pytest.fixture
+def content(study_file: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The content of the study file "layers", whose folder is the working folder."""
+    monkeypatch.chdir(study_file.parent)
+    return {"name": "layers", **parse_toml(study_file.read_text())}
+
+
+def test_a_study_is_the_same_as_a_file_a_mapping_and_a_value(
+    study_file: Path, content: dict[str, Any], settings: Settings
+) -> None:
+    given = [study_file, str(study_file), content, memtune.Study(**content)]
+    given.append({**content, "spaces": (Path("space.toml"),)})
+    resolved = [memtune.dry_run(each, settings=settings)[0] for each in given]  # type: ignore[arg-type]
+    assert {each.id for each in resolved} == {resolved[0].id}
+    assert {str(each.study) for each in resolved} == {str(resolved[0].study)}
+
+
+def test_overrides_change_a_copy_of_a_study(content: dict[str, Any], settings: Settings) -> None:
+    study, before = memtune.Study(**content), str(content)
+    for given in (content, study):
+        resolved, _ = memtune.dry_run(given, {"budget.trials": 2, "seed": 5}, settings)
+        assert (resolved.study.budget.trials, resolved.study.seed) == (2, 5)
+    assert str(content) == before
+    assert study.budget.trials == 4
+
+
+@pytest.mark.usefixtures("prepared_store")
+def test_a_study_of_a_program_runs_and_resumes(content: dict[str, Any], settings: Settings) -> None:
+    def search(trials: int, **options: Any) -> int:
+        overrides = {"budget.trials": trials}
+        found = memtune.run_search(
+            content, overrides, settings=settings, executor=InProcessExecutor(), **options
+        )
+        return len(found.outcomes)
+
+    with pytest.raises(StudyError, match=r"no study layers-.{8} has begun; start it without resume=True"):
+        search(1, resume=True)
+    assert search(1) == 1
+    with pytest.raises(StudyError, match=r"has begun: .*; continue with: resume=True"):
+        search(2)
+    assert search(2, resume=True) == 2
+
+
+@pytest.mark.usefixtures("prepared_store")
+def test_a_trial_of_a_program_is_trained_under_the_name_of_its_family(settings: Settings) -> None:
+    trial = {"corpus": "tiny", "model": {"family": "lstm", "width": 4}, "training": {"tokens": 900}}
+    trained = memtune.train(trial, {"training.tokens": 300}, settings=settings)
+    assert trained.name == "lstm"
+    assert 300 <= trained.curve[-1].tokens < 900
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": None}, 'the study: name is missing; one that is not a file needs it, such as "name"'),
+        ({"spaces": "space.toml"}, r'the study: spaces: must be a list; write \["space.toml"\]'),
+        ({"spaces": [{"model": {"family": "lstm"}}]}, "spaces: a space is a name such as .* width = "),
+        ({"spaces": ["lstn"]}, 'the study: no search space "lstn"; did you mean'),
+        ({"corpus": 3}, "the study: corpus: Input should be a valid string, got 3"),
+        ({"budget": {"trails": 3}}, 'the study: unknown name "budget.trails"; did you mean "trials"'),
+        ({"model": {"widht": 3}}, r'the study, over .*space.toml: unknown name "model.widht".* "width"'),
+        ({"model": {"width": {"choice": ("a", 4)}}}, r"the study, over .*space.toml: .*model.width"),
+        ({"baseline": "gru"}, 'the study: baseline = "gru" is no family of the study'),
+        ({"training": {"tokens": 900, "report_every": 901}}, "the study: training.report_every = 901"),
+        ({"models": "own.py"}, "the study: models must be a list of Python files"),
+        ({"spaces": None, "model": {"family": "lstm"}}, r"the study is one trial.* memtune.train\("),
+    ],
+)
+def test_mistakes_in_a_study_of_a_program_name_the_field_and_the_fix(
+    change: dict[str, Any], message: str, content: dict[str, Any], settings: Settings
+) -> None:
+    changed = {**content, **change}
+    if changed["spaces"] is None:
+        del changed["spaces"]
+    with pytest.raises(MemtuneError, match=message):
+        memtune.dry_run(changed, settings=settings)
+
+
+def test_a_mistake_in_a_study_value_is_found_when_it_is_made(content: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"Study: budget\.trials: .*, got 0"):
+        memtune.Study(**{**content, "budget": {"trials": 0}})
+    with pytest.raises(ConfigurationError, match='Study: unknown name "spces"; did you mean "spaces"'):
+        memtune.Study(**{**content, "spces": []})
+    with pytest.raises(ConfigurationError, match="Study takes fields by name, got 'demo'"):
+        memtune.Study(*["demo"], **content)
+
+
+def test_a_mistake_in_a_nested_value_keeps_its_place() -> None:
+    """Pydantic does not call the constructor of a value within another one."""
+    with pytest.raises(ConfigurationError, match=r"^CacheGrid: size: "):
+        memtune.CacheGrid(size=0)
+    study = {"question": "?", "name": "a", "corpus": "b", "spaces": ["c"]}
+    with pytest.raises(ConfigurationError, match=r"^the study: resources\.cpus_per_trial: "):
+        memtune.dry_run({**study, "resources": {"cpus_per_trial": 0}})
+
+
+WRONG_CALLS = {
+    "run_search(3)": "study must be a TOML file, the name of a packaged study, a mapping .*; got 3",
+    "run_search(['a.toml'])": "study must be",
+    "dry_run(None)": "study must be .*; got None",
+    "run_search('demo', 'budget.trials=2')": 'overrides must be values by dotted name, such as {"',
+    "run_search('demo', settings='/home')": r"settings must be memtune.Settings, .*; got '/home' \(str\)",
+    "run_search('demo', console=True)": "console must be a rich.console.Console; progress=False",
+    "train(3)": "trial must be a TOML file, the name of a packaged trial, or a mapping",
+    "import_corpus('x', 'train.txt')": 'sources must be a mapping of splits to sources, such as {"train"',
+    "import_corpus('x', sentences)": "sources must be a mapping of splits",
+    "import_corpus('x', {**splits, 'train': 'a'})": r"sources\[\"train\"\] .*; a file is TextFile\('a'\)",
+    "import_corpus('x', {**splits, 'valid': Path('a.txt')})": r"sources\[\"valid\"\] must be a TextFile",
+    "import_corpus('x', {**splits, 'test': 3})": r"sources\[\"test\"\] must be a TextFile, a DataSet, or",
+    "import_corpus(3, splits)": 'name must be the name of a corpus, such as "ptb"; got 3',
+    "import_corpus('x', splits, options={})": r"options must be ImportOptions, such as ImportOptions\(",
+    "import_corpus('x', splits, memtune.Settings.from_environment())": "store must be a folder or a URI",
+    "TextFile(3)": "path must be a file, a folder, a pattern or a URI",
+    "DataSet('a.parquet')": r"data must be a datasets.Dataset, .*; a file is TextFile\(",
+    "open_corpus(3)": "name must be the name of a corpus",
+    "open_corpus('tiny', 3)": "store must be a folder or a URI of corpora",
+    "verify_corpus(None)": "name must be the name of a corpus",
+    "list_corpora(3)": "store must be a folder",
+    "list_studies('home')": r"settings must be memtune.Settings, such as Settings.from_environment\(",
+    "show_study(1)": "study must be the id or the name of a study",
+    "study_cost(Path('x'))": "study must be the id or the name of a study",
+    "extrapolate_study('x', '10')": "factor must be a number",
+    "compare(3)": "corpus must be the name of a corpus",
+    "compare('tiny', settings={})": "settings must be memtune.Settings",
+    "find_champions(3)": "corpus must be the name of a corpus, such as .* or None for all",
+    "load(None)": 'name must be the name of a model, such as "models:/ptb@champion"',
+    "generate('models:/ptb@champion', 'the')": r"model must be a loaded model, such as load\(",
+    "evaluate(model)": "name must be the name of a model, .*, here 'models:/tiny/1'",
+    "evaluate('models:/ptb@champion', cache=9)": r"cache must be ContinuousCache\(size=2000\), or CacheGrid",
+    "Settings.from_environment(3)": "home must be a folder",
+    "serve_pages('sqlite:///mlflow.db').__enter__()": "port must be the number of a port",
+}
+
+
+class NamedModel:
+    """Stands for a loaded model."""
+
+    name = "models:/tiny/1"
+
+
+@pytest.mark.parametrize("call", WRONG_CALLS)
+@pytest.mark.usefixtures("settings")
+def test_a_wrong_argument_is_named_with_its_value_and_the_fix(call: str) -> None:
+    names = {"sentences": SENTENCES, "splits": SPLITS, "model": NamedModel(), "Path": Path}
+    with pytest.raises(ArgumentError, match=WRONG_CALLS[call]) as caught:
+        eval(f"memtune.{call}", {"memtune": memtune, **names})
+    assert isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        (["the dog sees a cat"], r"the train split: a sentence is a list of words, got 'the dog .*DataSet\("),
+        ([3], "the train split: a sentence is a list of words, got 3"),
+        ([[3, 4]], "is not a word"),
+    ],
+)
+@pytest.mark.usefixtures("settings")
+def test_texts_and_numbers_are_not_imported_as_sentences(sentences: Any, message: str) -> None:
+    with pytest.raises(CorpusError, match=message):
+        memtune.import_corpus("x", {**SPLITS, "train": sentences})
+
+
+def test_corpora_are_those_of_the_environment_unless_a_store_is_named(
+    settings: Settings, tmp_path: Path
+) -> None:
+    assert [manifest.name for manifest in memtune.list_corpora()] == ["tiny"]
+    assert memtune.open_corpus("tiny").digest == memtune.open_corpus("tiny", settings.corpus_store).digest
+    assert memtune.list_corpora(tmp_path / "other") == []
