@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from memtune.corpora.grammar import import_grammar
     from memtune.errors import MemtuneError
+    from memtune.reports.report_page.result_figures import draw_figures
     from memtune.results.comparison import compare, find_champions
     from memtune.results.insight.study_scaling import extrapolate_study
     from memtune.results.loaded_models import GenerationOptions, generate, load
@@ -57,6 +58,7 @@ __all__ = [
     "TextFile",
     "compare",
     "describe_corpus",
+    "draw_figures",
     "dry_run",
     "evaluate",
     "extrapolate_study",
@@ -85,6 +87,7 @@ _MODULE_BY_NAME = {
     "Study": "memtune.studies.definition.study",
     "find_champions": "memtune.results.comparison",
     "compare": "memtune.results.comparison",
+    "draw_figures": "memtune.reports.report_page.result_figures",
     "dry_run": "memtune.studies.study_run",
     "extrapolate_study": "memtune.results.insight.study_scaling",
     "evaluate": "memtune.results.model_evaluation",

@@ -12,13 +12,14 @@ from memtune.ray_backend.ray_executor import RayExecutor
 from memtune.reports.learning_curves import draw_trial_figures
 from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.text_console import TextConsole
+from memtune.results.insight.search_result import SearchResult
 from memtune.results.study_conclusion import conclude_study
 from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import StudySource, open_study
 from memtune.studies.executor import Executor
-from memtune.studies.study_run import Conclusion, StudyHooks, StudyResult, TrialPhase, check_study, run_study
+from memtune.studies.study_run import Conclusion, StudyHooks, TrialPhase, check_study, run_study
 from memtune.tracking import Recorder
 
 __all__ = ["run_search"]
@@ -40,7 +41,7 @@ def run_search(
     progress: bool = True,
     console: Console | None = None,
     executor: Executor | None = None,
-) -> StudyResult:
+) -> SearchResult:
     """Run a study, or resume it, and register its best model.
 
     `study` is a TOML file or the name of a packaged study, a mapping with the content of a file, or a Study.
@@ -75,7 +76,8 @@ def run_search(
         )
 
     hooks = StudyHooks(watch, _conclude, output.print, draw_trial_figures)
-    return run_study(path, resolved, executor or RayExecutor(address), hooks, resume=resume, reuse=reuse)
+    run = run_study(path, resolved, executor or RayExecutor(address), hooks, resume=resume, reuse=reuse)
+    return SearchResult(**vars(run))
 
 
 def _conclude(

@@ -11,7 +11,17 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "platform" / "memtune"
 LAYERS = [
     {"errors"},
-    {"arguments", "values", "objective", "gc_pause", "retry", "number_format", "toml_text", "stop_signals"},
+    {
+        "arguments",
+        "data_frames",
+        "values",
+        "objective",
+        "gc_pause",
+        "retry",
+        "number_format",
+        "toml_text",
+        "stop_signals",
+    },
     {"storage", "trial_state", "usage", "estimate", "library"},
     {"settings", "plugins"},
     {"corpora", "models", "spaces"},

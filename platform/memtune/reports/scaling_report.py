@@ -1,6 +1,7 @@
 """The table and the figure of families at a larger budget."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -9,7 +10,10 @@ from memtune.reports.family_marks import assign_marks
 from memtune.reports.inspection.figure_files import save_figure
 from memtune.results.insight.scaling_laws import Prediction, ScalingReport
 
-__all__ = ["describe_answer", "draw_scaling", "scaling_table"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["describe_answer", "draw_scaling", "make_scaling_figure", "scaling_table"]
 
 SURE_SHARE = 0.95
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -80,11 +84,16 @@ def describe_answer(report: ScalingReport) -> str:
 
 
 def draw_scaling(report: ScalingReport, file: Path) -> None:
-    """Perplexity against compute, with reports as marks and predictions as lines with their intervals.
+    """Draw the figure of a report into a file.
 
     Raises ConfigurationError for another file than .svg, .png or .pdf, and StorageError where it cannot be
     written.
     """
+    save_figure(make_scaling_figure(report), file)
+
+
+def make_scaling_figure(report: ScalingReport) -> "Figure":
+    """Perplexity against compute, with reports as marks and predictions as lines with their intervals."""
     # Imported here: matplotlib takes about 1 s, and tables do not need it.
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter, ScalarFormatter
@@ -126,4 +135,4 @@ def draw_scaling(report: ScalingReport, file: Path) -> None:
     axes.grid(visible=True, which="both", alpha=0.2)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8)
     axes.xaxis.set_minor_formatter(NullFormatter())
-    save_figure(figure, file)
+    return figure

@@ -9,9 +9,10 @@ from typing import Any
 
 from memtune.arguments import check_type
 from memtune.corpora import open_corpus
+from memtune.data_frames import ResultList, make_frame, render_table
 from memtune.errors import CorpusError, TrackingError, did_you_mean
 from memtune.number_format import format_count
-from memtune.objective import Objective
+from memtune.objective import Objective, compute_figure
 from memtune.results.selection import Contender, Ranking, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
@@ -26,7 +27,15 @@ from memtune.tracking import (
     read_leaderboard,
 )
 
-__all__ = ["LOCAL_PAGES_URL", "Comparison", "compare", "count_accesses", "find_champions", "rank_rows"]
+__all__ = [
+    "LOCAL_PAGES_URL",
+    "Comparison",
+    "compare",
+    "count_accesses",
+    "describe_row",
+    "find_champions",
+    "rank_rows",
+]
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,82 @@ class Comparison:
     def link(self) -> str:
         """The table in MLflow's pages."""
         return self.pages.trials
+
+    @property
+    def best(self) -> LeaderboardRow | None:
+        """The trial of the best configuration; None where none has full length."""
+        return next((row for row in self.rows if row.place == 1), None)
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each trial, the columns of `memtune compare --csv`."""
+        return make_frame({**describe_row(row, self.ideal_perplexity), **row.parameters} for row in self.rows)
+
+    def curves(self) -> Any:
+        """A pandas data frame with a row for each report: trial, tokens, and its validation."""
+        return make_frame(
+            (
+                {
+                    "name": row.name,
+                    "study": row.study,
+                    "family": row.family,
+                    "seed": row.seed,
+                    "state": row.state.value,
+                    "tokens": tokens,
+                    "cost": cost,
+                    row.objective: compute_figure(row.objective, cost),
+                }
+                for row in self.rows
+                for tokens, cost in row.curve.items()
+            ),
+            columns=["name", "study", "family", "seed", "state", "tokens", "cost", self.rows[0].objective],
+        )
+
+    def __repr__(self) -> str:
+        """The corpus, the protocol and the number of trials."""
+        return f"Comparison({self._title})"
+
+    def _repr_html_(self) -> str:
+        names = ["place", "name", "study", "state", "figure", "low", "high", "parameters", "tokens", "hours"]
+        frame = make_frame(
+            {name: {**describe_row(row, None), "parameters": row.parameter_count}[name] for name in names}
+            for row in self.rows
+        )
+        ideal = f", ideal {self.ideal_perplexity:.3f}" if self.ideal_perplexity else ""
+        return render_table(f"{self._title}: validation {self.rows[0].objective}{ideal}", frame)
+
+    @property
+    def _title(self) -> str:
+        return f"{self.pages.corpus}, protocol {self.protocol}, {format_count(len(self.rows), 'trial')}"
+
+
+def describe_row(row: LeaderboardRow, ideal: float | None) -> dict[str, Any]:
+    """The columns of a trial in tables for programs; the number of its parameters is among the recorded ones.
+
+    `figure` is the validation perplexity (lower is better) or accuracy (higher is better) that ranks the
+    trial, `low` and `high` the ends of its 95 % interval, `above_ideal` its relative distance from a known
+    ideal. A value that a trial lacks is None.
+    """
+    figure, (low, high) = row.ranked_figure, row.interval or (None, None)
+    above = {"above_ideal": None if figure is None else figure / ideal - 1} if ideal else {}
+    return {
+        "place": row.place,
+        "name": row.name,
+        "family": row.family,
+        "study": row.study,
+        "run_id": row.run_id,
+        "state": row.state.value,
+        "protocol": row.protocol,
+        "objective": row.objective,
+        "figure": figure,
+        "low": low,
+        "high": high,
+        **above,
+        "tokens": row.tokens,
+        "hours": row.hours,
+        "peak_memory_bytes": row.peak_memory_bytes,
+        "test_accesses": row.test_accesses,
+        "note": row.note,
+    }
 
 
 def compare(
@@ -169,7 +254,9 @@ def _read_ideal_perplexity(corpus: str, settings: Settings) -> float | None:
     return manifest.ideal.get("valid") if manifest.ideal else None
 
 
-def find_champions(corpus: str | None = None, settings: Settings | None = None) -> list[RegisteredVersion]:
+def find_champions(
+    corpus: str | None = None, settings: Settings | None = None
+) -> ResultList[RegisteredVersion]:
     """The champion of each label of a corpus, or of every corpus, that of the main label first.
 
     Raises TrackingError when there is none.
@@ -183,7 +270,25 @@ def find_champions(corpus: str | None = None, settings: Settings | None = None) 
             f"no champion{of} in {settings.tracking_uri} yet; run: memtune search STUDY.toml, or set "
             "MEMTUNE_HOME to where one has run"
         )
-    return found
+    return ResultList(found, "the best model of each protocol and task", _describe_version)
+
+
+def _describe_version(version: RegisteredVersion) -> dict[str, Any]:
+    """The columns of a registered version in a data frame."""
+    low, high = version.interval or (None, None)
+    return {
+        "model": f"models:/{version.corpus}@{version.alias}",
+        "version": version.version,
+        "family": version.family,
+        "protocol": version.protocol,
+        "objective": version.objective,
+        "figure": version.figure,
+        "low": low,
+        "high": high,
+        "seeds": version.seeds,
+        "parameters": version.parameters,
+        "study": version.study,
+    }
 
 
 def count_accesses(

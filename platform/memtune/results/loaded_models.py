@@ -35,6 +35,12 @@ class LoadedModel:
     rules: TextRules
     """How text becomes tokens of the vocabulary."""
 
+    def __repr__(self) -> str:
+        """The name, the family and the sizes."""
+        parameters = sum(parameter.numel() for parameter in self.module.parameters())
+        family, words = self.configuration.model.family, f"{len(self.vocabulary):,} tokens"
+        return f"LoadedModel({self.name}: {family}, {parameters:,} parameters, vocabulary of {words})"
+
     @cached_property
     def reader(self) -> TextReader:
         """Makes token ids of texts by these rules."""

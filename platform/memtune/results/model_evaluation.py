@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from memtune.arguments import check_type
 from memtune.corpora import Corpus, TextUnits, count_text_units
 from memtune.corpora.batching.protocols import Protocol
+from memtune.data_frames import make_frame, render_table
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import LanguageModel, Model
 from memtune.results.evaluation.other_texts import read_other_text
@@ -40,6 +41,17 @@ class EvaluationResult:
     """Words and bytes of the text, where every token was predicted once."""
     corpus: str | None = None
     """The corpus of the text, where that is not the model's own."""
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with one row: the model, the text, and all figures."""
+        names = {"model": self.model, "protocol": self.label, "corpus": self.corpus, "split": self.split}
+        cache = {} if self.cache is None else {"cache": self.cache.label}
+        return make_frame([{**names, **cache, **self.metrics.model_dump(), **self.text_figures}])
+
+    def _repr_html_(self) -> str:
+        frame = self.to_frame()
+        ideal = f", ideal perplexity {self.ideal_perplexity:.3f}" if self.ideal_perplexity else ""
+        return render_table(f"{self.model} on {self.split}{ideal}", frame.dropna(axis="columns"))
 
     @property
     def text_figures(self) -> dict[str, float]:

@@ -7,9 +7,11 @@ from typing import Any
 
 from memtune.arguments import check_type
 from memtune.corpora import Corpus, open_corpus
+from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.library import FileKind, find_file
 from memtune.model_checks.first_check import check_new_families
+from memtune.objective import format_figure
 from memtune.plugins import SourceStore, list_sources
 from memtune.results.model_sources import SINGLE_TRIALS_FOLDER
 from memtune.results.promotion import register_trial_model, wait_for_records
@@ -62,6 +64,26 @@ class TrainResult:
     promotion: Promotion | None
     has_test_split: bool
     """Whether the corpus has a test split for such a trial."""
+
+    def curves(self) -> Any:
+        """A pandas data frame with a row for each report."""
+        return make_frame(report.model_dump(exclude={"end", "objective"}) for report in self.curve)
+
+    def __repr__(self) -> str:
+        """The trial's name and its best validation."""
+        return f"TrainResult({self.name}: {self._describe_best()})"
+
+    def _repr_html_(self) -> str:
+        shown = ["tokens", "train_perplexity", "valid_perplexity", "valid_accuracy", "tokens_per_second"]
+        return render_table(
+            f"{self.name}: {self._describe_best()}", self.curves()[shown].dropna(axis="columns")
+        )
+
+    def _describe_best(self) -> str:
+        if self.best is None or self.best.cost is None:
+            return "no validation"
+        figure = format_figure(self.best.objective, self.best.cost, 3)
+        return f"best validation {self.best.objective} {figure} at {self.best.tokens:,} tokens"
 
 
 def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialFile:

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
+from typing import Any
 
 from memtune.arguments import check_type
 from memtune.corpora import Corpus, open_corpus
+from memtune.data_frames import ResultList
 from memtune.errors import ConfigurationError, CorpusError, StorageError, StudyError, did_you_mean
 from memtune.estimate import Estimate
 from memtune.number_format import format_count
-from memtune.objective import Objective, format_figure
+from memtune.objective import Objective, compute_figure, format_figure
 from memtune.results.insight.champion_rule import apply_limits, describe_rule
 from memtune.results.insight.contenders import list_contenders
 from memtune.results.selection import Contender, Ranking, rank_trials
@@ -99,7 +101,7 @@ class RemovedStudy(Value):
     """Deleted runs in MLflow; None when they are kept."""
 
 
-def list_studies(settings: Settings | None = None) -> list[StudySummary]:
+def list_studies(settings: Settings | None = None) -> ResultList[StudySummary]:
     """Every study of the home's study database with a trial, the one with the latest activity first.
 
     A study that this version of memtune cannot read is left out with a warning.
@@ -114,7 +116,28 @@ def list_studies(settings: Settings | None = None) -> list[StudySummary]:
                 found.append(summarise_study(stored, settings))
         except (ConfigurationError, StudyError) as error:
             log.warning("study %s is not listed: %s", name, error)
-    return sorted(found, key=lambda study: study.last_activity or datetime.min, reverse=True)
+    latest = sorted(found, key=lambda study: study.last_activity or datetime.min, reverse=True)
+    return ResultList(latest, f"studies: {len(latest)}", _describe_summary)
+
+
+def _describe_summary(study: StudySummary) -> dict[str, Any]:
+    """The columns of a study in a data frame."""
+    best, (low, high) = study.best, (study.best and study.best.interval) or (None, None)
+    return {
+        "study": study.id,
+        "corpus": study.corpus,
+        "question": study.question,
+        "trials": sum(study.trials.values()),
+        "best": best and best.name,
+        "objective": study.objective,
+        "figure": best and compute_figure(study.objective, best.estimate.cost),
+        "low": low,
+        "high": high,
+        "tokens": study.tokens,
+        "cpu_hours": study.cpu_hours,
+        "gpu_hours": study.gpu_hours,
+        "last_activity": study.last_activity,
+    }
 
 
 def find_study(study: str, settings: Settings) -> StoredStudy:

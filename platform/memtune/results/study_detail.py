@@ -4,7 +4,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
+from memtune.number_format import format_count
 from memtune.objective import Objective, compute_figure, format_figure
 from memtune.results.insight.study_front import StudyFront, find_study_front
 from memtune.results.insight.study_trials import StudyTrial, list_study_trials
@@ -93,27 +95,20 @@ class StudyDetail(Value):
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each trial; sizes and differing fields are columns."""
-        # Imported here: pandas takes half a second, and the terminal does not need it.
-        import pandas
-
-        return pandas.DataFrame(
-            [
-                {
-                    **trial.model_dump(exclude={"curve", "sizes", "fields"}),
-                    **({} if trial.sizes is None else trial.sizes.model_dump()),
-                    **trial.fields,
-                }
-                for trial in self.trials
-            ]
+        return make_frame(
+            {
+                **trial.model_dump(exclude={"curve", "sizes", "fields"}),
+                **({} if trial.sizes is None else trial.sizes.model_dump()),
+                **trial.fields,
+            }
+            for trial in self.trials
         )
 
     def curves(self) -> Any:
         """A pandas data frame with a row for each report: trial, tokens, and its validation."""
-        import pandas
-
         objective = self.summary.objective
-        return pandas.DataFrame(
-            [
+        return make_frame(
+            (
                 {
                     "name": trial.name,
                     "number": trial.number,
@@ -126,8 +121,51 @@ class StudyDetail(Value):
                 }
                 for trial in self.trials
                 for tokens, cost in trial.curve.items()
-            ],
+            ),
             columns=["name", "number", "family", "seed", "state", "tokens", "cost", objective],
+        )
+
+    def __repr__(self) -> str:
+        """The study's id, the number of its trials and the best one."""
+        return (
+            f"StudyDetail({self.summary.id}: {format_count(len(self.trials), 'trial')}, {self._name_best()})"
+        )
+
+    __str__ = __repr__
+
+    def _name_best(self) -> str:
+        if self.best is None:
+            return "no validation yet"
+        objective = self.summary.objective
+        return f"best {self.best.name}, validation {objective} {self.best.estimate.format(objective, 3)}"
+
+    def _repr_html_(self) -> str:
+        summary, objective = self.summary, self.summary.objective
+        families = make_frame(
+            {
+                "best of each family": best.name,
+                "tokens": best.tokens,
+                f"validation {objective} [95 % interval]": best.estimate.format(objective, 3),
+                "seeds": best.estimate.seeds,
+                "note": best.note,
+            }
+            for best in self.families
+        )
+        ranked = sorted(self.trials, key=lambda trial: (trial.place or math.inf, trial.number))
+        trials = make_frame(
+            {
+                "place": "" if trial.place is None else trial.place,
+                "trial": trial.name,
+                "state": trial.state.value,
+                "tokens": trial.tokens,
+                objective: trial.figure,
+                "parameters": None if trial.sizes is None else f"{trial.sizes.parameters:,}",
+                **{name.removeprefix("model."): value for name, value in trial.fields.items()},
+            }
+            for trial in ranked
+        )
+        return render_table(f"study {summary.id}: {summary.question}", families) + render_table(
+            f"{format_count(len(trials), 'trial')}; {self._name_best()}", trials
         )
 
 

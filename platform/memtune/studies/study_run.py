@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 
+from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.library import format_argument
 from memtune.number_format import format_count
@@ -35,10 +36,11 @@ from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_b
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import DrawFigures, Promotion, Recorder, check_tracking
 from memtune.training import TrialConfig
-from memtune.values import parse
+from memtune.values import flatten, parse
 
 __all__ = [
     "Conclusion",
+    "DryRun",
     "StudyHooks",
     "StudyResult",
     "TrialPhase",
@@ -113,9 +115,40 @@ class StudyResult:
         return None if self.conclusion is None else self.conclusion.promotion
 
 
+class DryRun(NamedTuple):
+    """A checked study, and configurations that its space holds."""
+
+    resolved: ResolvedStudy
+    samples: list[TrialConfig]
+
+    @property
+    def id(self) -> str:
+        """The study's id."""
+        return self.resolved.id
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each configuration: its size, and what the study searches."""
+        searched, words = self.resolved.searched_fields, self.resolved.vocabulary_size
+
+        def describe(sample: TrialConfig) -> dict[str, Any]:
+            fields = dict(flatten(sample.model_dump(mode="json")))
+            found = {name: fields[name] for name in searched if name in fields}
+            return {"family": sample.model.family, "parameters": sample.parameter_count(words), **found}
+
+        return make_frame(describe(sample) for sample in self.samples)
+
+    def __repr__(self) -> str:
+        """The study's id."""
+        return f"DryRun({self.id}: {format_count(len(self.samples), 'sample')})"
+
+    def _repr_html_(self) -> str:
+        question = self.resolved.study.question
+        return render_table(f"study {self.id}: {question}; samples, nothing was started", self.to_frame())
+
+
 def dry_run(
     study: StudySource, overrides: Mapping[str, Any] | None = None, settings: Settings | None = None
-) -> tuple[ResolvedStudy, list[TrialConfig]]:
+) -> DryRun:
     """Check a study as `run_study` would and draw five of its configurations; start nothing.
 
     `study` is a TOML file or the name of a packaged study, a mapping with the content of a file, or a Study;
@@ -127,7 +160,7 @@ def dry_run(
     check_tracking(settings.tracking_uri)
     first = resolved.study.seed
     samples = [resolved.sample(RandomChooser(seed)) for seed in range(first, first + DRY_RUN_SAMPLES)]
-    return resolved, samples
+    return DryRun(resolved, samples)
 
 
 def check_study(

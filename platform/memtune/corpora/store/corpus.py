@@ -103,6 +103,11 @@ class Corpus:
     joined: "Corpus | None" = None
     tokeniser_document: str | None = None
 
+    def __repr__(self) -> str:
+        """The name and the sizes."""
+        splits = ", ".join(f"{name} {split.token_count:,} tokens" for name, split in self.splits.items())
+        return f"Corpus({self.name}: vocabulary of {len(self.vocabulary):,}; {splits})"
+
     def __getitem__(self, split: str) -> Split:
         if split not in self.splits:
             raise CorpusError(f'{self.name} has no split "{split}"; {did_you_mean(split, self.splits)}')

@@ -1,5 +1,6 @@
 """Figures as SVG, PNG or PDF files, and the colours that all figures share."""
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,7 @@ from memtune.errors import ConfigurationError, StorageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["DARK", "LIGHT", "new_figure", "save_figure"]
+__all__ = ["DARK", "LIGHT", "draw_matplotlib_svg", "new_figure", "save_figure"]
 
 SUFFIXES = (".svg", ".png", ".pdf")
 DARK, LIGHT = "#1f4e79", "#c9d8e8"
@@ -28,17 +29,28 @@ def save_figure(figure: "Figure", path: Path) -> None:
 
     Raises ConfigurationError for another suffix and StorageError where the file cannot be written.
     """
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise ConfigurationError(f'no figure format "{path.suffix}" ({path}); use {", ".join(SUFFIXES)}')
-    dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": None}
-    FigureCanvasAgg(figure)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with mpl.rc_context({"svg.hashsalt": "memtune"}):
-            figure.savefig(path, dpi=150, metadata=dates[suffix])
+        path.write_bytes(_render(figure, suffix))
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def draw_matplotlib_svg(figure: "Figure") -> str:
+    """A figure as SVG; the content depends on the figure alone."""
+    return _render(figure, ".svg").decode()
+
+
+def _render(figure: "Figure", suffix: str) -> bytes:
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": None}
+    written = BytesIO()
+    FigureCanvasAgg(figure)
+    with mpl.rc_context({"svg.hashsalt": "memtune"}):
+        figure.savefig(written, format=suffix[1:], dpi=150, metadata=dates[suffix])
+    return written.getvalue()

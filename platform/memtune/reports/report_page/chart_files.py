@@ -9,7 +9,7 @@ import vl_convert
 from memtune.errors import StorageError
 from memtune.reports.report_page.chart_parts import MUTED, StudyChart, make_config, resolve_colours
 
-__all__ = ["draw_svg", "write_figure", "write_figures"]
+__all__ = ["SUFFIXES", "draw_svg", "write_figure", "write_figures", "write_picture"]
 
 WIDTH, WIDE_WIDTH = 420, 600
 """Pixels, without axes and legend: 72 to the inch, as in PDF."""
@@ -41,7 +41,7 @@ def write_figure(chart: StudyChart, subject: str, path: Path) -> None:
 
     Raises StorageError where it cannot be written.
     """
-    _write(draw_svg(chart, subject), path)
+    write_picture(draw_svg(chart, subject), path)
 
 
 def write_figures(charts: Sequence[StudyChart], subject: str, folder: Path) -> list[Path]:
@@ -54,12 +54,16 @@ def write_figures(charts: Sequence[StudyChart], subject: str, folder: Path) -> l
         picture = draw_svg(chart, subject)
         for suffix in SUFFIXES:
             path = folder / f"{chart.name}{suffix}"
-            _write(picture, path)
+            write_picture(picture, path)
             written.append(path)
     return written
 
 
-def _write(picture: str, path: Path) -> None:
+def write_picture(picture: str, path: Path) -> None:
+    """Write a picture, given as SVG, in the format of the path's suffix.
+
+    Raises StorageError where it cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_convert(picture, path.suffix))

@@ -11,11 +11,14 @@ of single reports that the residuals show, at least that of seeds, and fitted ag
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.optimize import OptimizeResult, least_squares
 
+from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
+from memtune.objective import compute_figure
 from memtune.results.insight.study_trials import StudyTrial
 from memtune.values import Value
 
@@ -71,6 +74,12 @@ class Prediction(Value):
     """With `high`, an interval of 95 %."""
     high: float
 
+    def list_figures(self) -> dict[str, float]:
+        """The perplexity and the bounds of its interval, and the size and the tokens that reach it."""
+        costs = {"perplexity": self.cost, "low": self.low, "high": self.high}
+        perplexities = {name: compute_figure("perplexity", cost) for name, cost in costs.items()}
+        return {**perplexities, "parameters": self.parameters, "tokens": self.tokens}
+
 
 class FamilyScaling(Value):
     """The fit of a family and its predictions."""
@@ -109,6 +118,52 @@ class ScalingReport(Value):
     """Multiply-adds of a training that every family of the study has had."""
     factor: float
     families: tuple[FamilyScaling, ...]
+
+    @property
+    def best(self) -> FamilyScaling:
+        """The family with the lowest predicted loss at the larger compute."""
+        return self.families[0]
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each family: its fit, and its perplexities at both computes."""
+        fit = set(FamilyScaling.model_fields) - {"reports", "predictions", "present", "larger"}
+        return make_frame(
+            {
+                **each.model_dump(include=fit),
+                **{f"present_{name}": figure for name, figure in each.present.list_figures().items()},
+                **{f"larger_{name}": figure for name, figure in each.larger.list_figures().items()},
+            }
+            for each in self.families
+        )
+
+    def curves(self) -> Any:
+        """A pandas data frame with a row for each family and compute: its prediction with its interval."""
+        return make_frame(
+            {"family": each.family, "compute": prediction.compute, **prediction.list_figures()}
+            for each in self.families
+            for prediction in each.predictions
+        )
+
+    def __repr__(self) -> str:
+        """The best family at the larger compute."""
+        share = f"best in {self.best.best_share:.0%} of the draws"
+        return f"ScalingReport(at {self.factor:g} times the compute: {self.best.family}, {share})"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        shown = [
+            "family",
+            "present_perplexity",
+            "larger_perplexity",
+            "larger_low",
+            "larger_high",
+            "best_share",
+        ]
+        return render_table(
+            f"validation perplexity now and at {self.factor:g} times the compute, with its 95 % interval",
+            self.to_frame()[shown],
+        )
 
 
 def compare_scaling(

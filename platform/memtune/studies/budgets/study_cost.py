@@ -1,7 +1,9 @@
 """What a study has spent, by state and family of its trials, and what early stopping has saved."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+from memtune.data_frames import make_frame, render_table
 from memtune.search import Outcome
 from memtune.studies.definition.study_terms import Prices
 from memtune.trial_state import StopReason
@@ -42,6 +44,17 @@ class StudyCost(Value):
     def saved_share(self) -> float:
         """The saved tokens as a share of the tokens of all trials at full length."""
         return self.saved_tokens / self.full_tokens if self.full_tokens else 0.0
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each state, each family, and all trials together."""
+        groups = {"state": self.by_state, "family": self.by_family, "total": (self.total,)}
+        return make_frame({"by": by, **row.model_dump()} for by, rows in groups.items() for row in rows)
+
+    def _repr_html_(self) -> str:
+        money = f"; money in {self.currency}" if self.currency else ""
+        saved = f"early stopping saved {self.saved_share:.1%} of the tokens at full length"
+        title = f"study {self.study}: {self.seconds:,.0f} s of drivers; {saved}{money}"
+        return render_table(title, self.to_frame())
 
     def list_figures(self) -> dict[str, float]:
         """The totals by name, for a tracking store."""

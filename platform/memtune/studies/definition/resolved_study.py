@@ -59,6 +59,10 @@ class ResolvedStudy:
     sources: tuple[PluginSource, ...] = ()
     """The sources of the families that are not built in."""
 
+    def __repr__(self) -> str:
+        """The study's id, its corpus and its budget of trials."""
+        return f"ResolvedStudy({self.id}: {self.corpus.name}, {self.study.budget.trials:,} trials)"
+
     @property
     def trial_tokens(self) -> int:
         """The training budget of one trial in predicted tokens."""
