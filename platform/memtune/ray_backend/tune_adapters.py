@@ -31,6 +31,7 @@ __all__ = [
     "DirectedSearcher",
     "DirectorHandle",
     "RunStopper",
+    "SilentReporter",
 ]
 
 MAX_RETRIES = 2
@@ -159,6 +160,17 @@ class RunStopper(tune.Stopper):
     def stop_all(self) -> bool:
         """Whether the run has ended."""
         return self.has_ended
+
+
+class SilentReporter(tune.ProgressReporter):
+    """Prints nothing. In a notebook Tune's own reporter clears the cell's output, with the study's table."""
+
+    def should_report(self, trials: list[Any], done: bool = False) -> bool:
+        """Whether Tune calls `report`."""
+        return False
+
+    def report(self, trials: list[Any], done: bool, *sys_info: str) -> None:
+        """Report nothing."""
 
 
 class DirectedCallback(tune.Callback):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ray import tune
+from ray.widgets.util import in_notebook
 
 from memtune.ray_backend.cluster_nodes import SlotPlanner
 from memtune.ray_backend.compatibility import forward_no_variables, raise_callback_errors
@@ -22,6 +23,7 @@ from memtune.ray_backend.tune_adapters import (
     DirectedSearcher,
     DirectorHandle,
     RunStopper,
+    SilentReporter,
 )
 from memtune.studies.executor import TrialRun
 from memtune.studies.heartbeat_monitor import HeartbeatMonitor
@@ -69,6 +71,8 @@ def run_trials(run: TrialRun, folder: Path) -> None:
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=MAX_RETRIES),
                 verbose=0,
+                # Elsewhere Tune warns that it ignores a reporter.
+                progress_reporter=SilentReporter() if in_notebook() else None,
             ),
         ).fit()
     # Tune's objects call Ray when they are collected, which fails if Ray has been shut down before.
