@@ -1,0 +1,25 @@
+"""The documentation is a site without broken links, which asks no other server for anything."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+REQUEST = re.compile(
+    r"<(?:script|img|iframe)[^>]*src=\"(https?:)?//|<link[^>]*rel=\"stylesheet\"[^>]*href=\"(https?:)?//"
+)
+
+
+def test_every_page_is_built_and_every_link_leads_somewhere(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-c", "docs", "."]
+    done = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    sources = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "results").glob("*.md")]
+    missing = [
+        path for path in sources if not (tmp_path / path.relative_to(ROOT)).with_suffix(".html").exists()
+    ]
+    assert missing == []
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > len(sources)
+    assert [page for page in pages if REQUEST.search(page.read_text(encoding="utf-8"))] == []
