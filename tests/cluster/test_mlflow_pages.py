@@ -21,6 +21,7 @@ import pytest
 from memtune.api import run_search
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
+from tests.cluster.poll import poll_until
 from tests.cluster.servers import find_free_port
 from tests.conftest import SPACE_TOML, import_tiny_corpus, open_home
 
@@ -85,6 +86,7 @@ def served(home: Settings) -> Iterator[tuple[str, str]]:
     command = [sys.executable, "-m", "memtune.cli", "ui", "--port", str(port)]
     with open(printed, "w") as output, subprocess.Popen(command, env=environment, stdout=output) as process:
         wait_until_it_answers(f"http://127.0.0.1:{port}/health", process)
+        poll_until(lambda: "stop it with Ctrl-C" in printed.read_text(), "the links of all corpora")
         yield printed.read_text(), (home.home / "ui-address.txt").read_text().strip()
         process.send_signal(signal.SIGTERM)
 
