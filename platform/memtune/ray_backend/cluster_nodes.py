@@ -34,8 +34,8 @@ def _list_alive_nodes() -> list[dict[str, Any]]:
 def find_autoscaling_config() -> dict[str, Any] | None:
     """The autoscaling file of the cluster's head; None for a cluster without an autoscaler.
 
-    Ray has no call for it, so the command line of the autoscaler's process is read on the head: by this
-    process if it runs there, as a job does, otherwise by a task.
+    Ray has no call for it, so the command line of the autoscaler's process, or the RayCluster of Kubernetes,
+    is read on the head: by this process if it runs there, as a job does, otherwise by a task.
     """
     here = ray.get_runtime_context()
     address = here.gcs_address

@@ -27,6 +27,9 @@ Private instances and Tune:
   Fallback: nothing, and a second instance in one process is refused by Ray.
 - The command line of the autoscaler's process: Ray has no call for the file it was started with. Fallback:
   the cluster counts as one that does not grow.
+- `autoscaler._private.kuberay`: on Kubernetes the autoscaler runs in a container of its own, so that the head
+  does not see its process. Its modules derive the autoscaling file from the RayCluster. Fallback: the cluster
+  counts as one that does not grow.
 - `experimental.internal_kv`: the store of Ray's head, in which the driver leaves a notice for workers in the
   middle of a step. Fallback: no notice, and the workers are killed after `STOP_SECONDS`.
 """
@@ -34,8 +37,9 @@ Private instances and Tune:
 import copy
 import io
 import logging
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -63,6 +67,8 @@ KEY_NAMESPACE = "memtune"
 PathPredicate = Callable[[Path], bool]
 RAY_LOG_PREFIX = re.compile(r"[\d-]+ [\d:,]+\s+(?:PANIC|ERR|WARN|INFO) \S+\.py:\d+ -- ")
 """The time and place with which a line of Ray's log begins."""
+KUBERAY_VARIABLE = "RAY_USAGE_STATS_KUBERAY_IN_USE"
+"""KubeRay sets it in every container with Ray, with RAY_CLUSTER_NAME and RAY_CLUSTER_NAMESPACE."""
 LOOPBACK_ADDRESS = "127.0.0.1"
 SKIPPED_STARTS = ("start_monitor", "start_log_monitor")
 
@@ -266,4 +272,26 @@ def read_autoscaling_config(gcs_address: str) -> dict[str, Any] | None:
         if files and f"--gcs-address={gcs_address}" in words:
             config = yaml.safe_load(Path(files[0]).expanduser().read_text())
             return config if isinstance(config, dict) else None
-    return None
+    return _derive_kuberay_config(os.environ)
+
+
+def _derive_kuberay_config(environment: Mapping[str, str]) -> dict[str, Any] | None:
+    """On a head that KubeRay has started: the autoscaling file of its RayCluster.
+
+    None for a cluster without an autoscaler, whose head may not read its RayCluster.
+    """
+    if KUBERAY_VARIABLE not in environment:
+        return None
+    try:
+        from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
+        from ray.autoscaler._private.kuberay.node_provider import KubernetesHttpApiClient
+    except ImportError:
+        return None
+    client = KubernetesHttpApiClient(environment["RAY_CLUSTER_NAMESPACE"])
+    try:
+        cluster = client.get(f"rayclusters/{environment['RAY_CLUSTER_NAME']}")
+    except OSError:  # which the errors of requests are
+        return None
+    if not cluster["spec"].get("enableInTreeAutoscaling"):
+        return None
+    return dict(_derive_autoscaling_config_from_ray_cr(cluster))
