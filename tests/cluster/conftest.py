@@ -23,6 +23,7 @@ from tests.cluster.servers import (
     make_secrets,
 )
 from tests.cluster.study_setup import StudySetup
+from tests.cluster.wheel_build import build_wheel
 from tests.reported_study import home, report
 
 __all__ = ["home", "report"]
@@ -95,6 +96,12 @@ def cluster(idle_cluster: OnPremisesCluster) -> OnPremisesCluster:
     """The cluster on these hosts, running with every node."""
     idle_cluster.up()
     return idle_cluster
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """memtune's wheel."""
+    return build_wheel(tmp_path_factory.mktemp("build"))
 
 
 @pytest.fixture(scope="session")
