@@ -125,10 +125,14 @@ class Host:
 
     def run(self, command: str) -> str:
         """The output of a shell command in the host's namespaces. Raises CalledProcessError."""
-        into = ["nsenter", "--target", str(self._get_init_pid()), "--all", "env", "-i"]
-        variables = [f"HOME={HOME}", f"PATH={PATH}", "sh", "-c", command]
-        done = subprocess.run([*into, *variables], capture_output=True, text=True, check=True)
-        return done.stdout
+        variables = ["env", "-i", f"HOME={HOME}", f"PATH={PATH}"]
+        wrapped = [*self.enter_command, *variables, "sh", "-c", command]
+        return subprocess.run(wrapped, capture_output=True, text=True, check=True).stdout
+
+    @property
+    def enter_command(self) -> list[str]:
+        """What runs the words that follow it in the host's namespaces."""
+        return ["nsenter", "--target", str(self._get_init_pid()), "--all"]
 
     def replace_host_key(self) -> None:
         """Give the host another host key, from its next start on, as another machine at its address has."""

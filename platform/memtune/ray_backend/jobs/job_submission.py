@@ -135,8 +135,8 @@ def _note_locations(environment: Mapping[str, str]) -> list[str]:
     notes = []
     if unset:
         notes.append(
-            f"{', '.join(unset)} not set: the job uses {home} on the head, which other nodes cannot read "
-            "and which may be deleted with the cluster"
+            f"{', '.join(unset)} not set: the job uses {home} on the head; other nodes have to share "
+            "this folder, which may be deleted with the cluster"
         )
     notes += [f"{name} is not sent; the nodes read {file}" for name, file in secrets_here.items()]
     return notes
