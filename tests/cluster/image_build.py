@@ -78,7 +78,8 @@ class ImageBuild:
         for line in filter(None, map(str.strip, text.splitlines())):
             name, rest = line.split(maxsplit=1)
             if name == "COPY":
-                self._copy(*rest.split(), allowed=[each[1:] for each in ignored if each.startswith("!")])
+                source, target = rest.split()
+                self._copy(source, target, [each[1:] for each in ignored if each.startswith("!")])
             elif name == "RUN":
                 self.run(rest)
             elif name == "USER":
