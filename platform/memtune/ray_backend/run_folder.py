@@ -1,9 +1,9 @@
 """The folder of one driver's run: Ray's session, its token and Tune's files, readable by its user alone.
 
 Run folders are below `<temporary folder>/memtune-<uid>`, mode 0700. They are short because Ray's unix sockets
-are below them: the kernel limits the path of a socket to 107 bytes, of which Ray takes 68. A run folder is
-removed at the end of its run, also when the driver is killed; what remains of a driver whose cleanup was
-killed too is removed at the start of the user's next run.
+are below them: the kernel limits the path of a socket to 107 bytes on Linux and to 103 on macOS, of which
+Ray takes 68. A run folder is removed at the end of its run, also when the driver is killed; what remains of a
+driver whose cleanup was killed too is removed at the start of the user's next run.
 """
 
 import fcntl
@@ -24,8 +24,8 @@ from memtune.ray_backend.instance_cleanup import clean_up
 __all__ = ["open_run_folder"]
 
 OWNER_ONLY_MODE = 0o700
-MAX_PATH_BYTES = 39
-"""107 for a socket, less "/ray/session_<26 characters>_<pid>/sockets/plasma_store"."""
+MAX_PATH_BYTES = 35
+"""103 for a socket, less "/ray/session_<26 characters>_<pid>/sockets/plasma_store"."""
 CLEANUP_TIMEOUT_SECONDS = 30
 
 

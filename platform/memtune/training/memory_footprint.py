@@ -8,6 +8,7 @@ this module needs no formula for each family. The output layer gives the number 
 
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ __all__ = [
     "explain_out_of_memory",
     "find_largest_batch",
     "find_longest_row",
+    "get_resident_unit",
     "is_out_of_memory",
     "measure_available_bytes",
     "measure_peak_bytes",
@@ -119,8 +121,9 @@ def measure_available_bytes(device: torch.device) -> int:
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if address_space != resource.RLIM_INFINITY:
-        pages, *_ = Path("/proc/self/statm").read_text().split()
-        limits.append(address_space - int(pages) * os.sysconf("SC_PAGE_SIZE"))
+        with suppress(OSError):  # a system without /proc
+            pages, *_ = Path("/proc/self/statm").read_text().split()
+            limits.append(address_space - int(pages) * os.sysconf("SC_PAGE_SIZE"))
     container = Path("/sys/fs/cgroup/memory.max")
     if container.exists() and (text := container.read_text().strip()).isdigit():
         limits.append(int(text))
@@ -144,13 +147,25 @@ def measure_peak_bytes(device: torch.device) -> int:
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return _read_largest_resident_bytes()
 
 
 def measure_resident_bytes() -> int:
-    """Bytes of memory that the whole process holds now."""
-    pages = Path("/proc/self/statm").read_text().split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    """Bytes of memory that the whole process holds now; without /proc, the most that it has held."""
+    with suppress(OSError):
+        pages = Path("/proc/self/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    return _read_largest_resident_bytes()
+
+
+def _read_largest_resident_bytes() -> int:
+    unit = get_resident_unit(sys.platform)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def get_resident_unit(system: str) -> int:
+    """Bytes of the unit in which getrusage(2) gives memory: 1,024 on Linux, 1 on macOS ("darwin")."""
+    return 1 if system == "darwin" else 1024
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -85,7 +85,7 @@ def test_a_path_too_long_for_a_socket_is_not_used(
     monkeypatch.setenv("RAY_TMPDIR", str(temporary_folder / ("long" * 10)))
     with open_run_folder() as folder:
         socket = folder / "ray" / "session_2026-11-22_04-10-04_123456_4194304" / "sockets" / "plasma_store"
-        assert len(str(socket)) <= 107
+        assert len(str(socket)) <= 103, "the limit of macOS, which is below that of Linux"
 
 
 def test_a_killed_driver_leaves_neither_a_process_nor_a_folder() -> None:

@@ -1,6 +1,7 @@
 """The estimate of a trial's memory, and the error of a trial without enough memory."""
 
 import re
+import resource
 import subprocess
 import sys
 from itertools import accumulate
@@ -16,7 +17,11 @@ from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
 from memtune.errors import TrialError
 from memtune.models import build_model, negative_log_likelihood
 from memtune.training import GradientTrainer, estimate_memory, find_largest_batch, find_longest_row
-from memtune.training.memory_footprint import explain_out_of_memory
+from memtune.training.memory_footprint import (
+    explain_out_of_memory,
+    get_resident_unit,
+    measure_resident_bytes,
+)
 from memtune.training.optimisation.update_step import ModelUpdater
 from tests.unit.training.conftest import STREAM
 
@@ -217,3 +222,9 @@ def test_the_batch_size_that_failed_is_not_recommended(make_trial):
         _make_config(make_trial, MODELS[0], rows=6), VOCABULARY, 35, torch.device("cpu")
     )
     assert "a batch size of 3 would fit" in message
+
+
+def test_the_largest_memory_of_a_process_has_the_unit_of_its_system() -> None:
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * get_resident_unit(sys.platform)
+    assert largest / 4 < measure_resident_bytes() < largest * 1.01, "the kernel counts some pages later"
+    assert get_resident_unit("darwin") == 1
