@@ -1,8 +1,11 @@
 """The functions of `import memtune`: their names, their arguments, and studies of programs."""
 
+import json
 import os
+import re
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.toml_text import parse_toml
 from tests.conftest import SENTENCES
 
+DOCS = Path(memtune.__file__).parents[2] / "docs"
 HEAVY_MODULES = ("torch", "ray", "optuna", "mlflow", "pandas", "altair", "matplotlib", "numpy", "pydantic")
 IMPORT_SECONDS = 0.2
 """CPU time of `import memtune` beyond that of Python alone."""
@@ -56,11 +60,33 @@ def test_every_name_of_the_api_is_found_and_described(name: str) -> None:
     assert getattr(memtune, name).__doc__
 
 
+def test_settings_have_one_name_and_one_default() -> None:
+    functions = [getattr(memtune, name) for name in memtune.__all__ if name[0].islower()]
+    parameters = [each for function in functions for each in signature(function).parameters.values()]
+    taken = [each for each in parameters if each.name == "settings" or "Settings" in str(each.annotation)]
+    assert {(each.name, each.default) for each in taken} == {("settings", None)}
+    assert len(taken) >= 12
+
+
 def test_completion_lists_the_api_and_an_unknown_name_gets_a_suggestion() -> None:
     assert dir(memtune) == sorted(memtune.__all__)
     with pytest.raises(AttributeError, match="run_serach") as caught:
         memtune.run_serach  # noqa: B018
     assert caught.value.obj is memtune
+
+
+def test_the_guide_lists_every_name_of_the_api() -> None:
+    listed = re.findall(r"^\| `memtune\.(\w+)`", (DOCS / "python.md").read_text(), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(memtune.__all__)
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda path: path.name)
+def test_a_notebook_is_stored_without_outputs(path: Path) -> None:
+    """Outputs hold paths and times of one machine, and every execution would change them."""
+    cells = json.loads(path.read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert code
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
 
 
 @pytest.fixture
