@@ -2,6 +2,7 @@
 
     python -m benchmarks.tables record benchmarks/tables/ptb.toml [--processes 2]
     python -m benchmarks.tables compare [--seeds 30 --processes 2]
+    python -m benchmarks.tables page FILE.md
 
 The corpora of the recorded tables are cut with the command line:
 
@@ -19,6 +20,9 @@ from functools import partial
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+RUNS = FOLDER / "runs"
+MAX_TRAININGS = 100
+"""Budget of a search in full trainings: in fewer, most searches do not come near the best configuration."""
 
 
 def main() -> None:
@@ -40,12 +44,18 @@ def _parse_options() -> argparse.Namespace:
     compare.add_argument("tables", type=Path, nargs="*", help="default: all beside this module")
     compare.add_argument("--seeds", type=int, default=30)
     compare.add_argument("--methods", nargs="*", metavar="NAME", help="default: all")
-    compare.add_argument("--trainings", type=int, default=40, help="full trainings that a search may spend")
-    compare.add_argument("--baseline", default="Ray Tune, factor 3")
+    compare.add_argument(
+        "--trainings", type=int, default=MAX_TRAININGS, help="full trainings that a search may spend"
+    )
     compare.add_argument("--processes", type=int, default=2)
-    compare.add_argument("--runs", type=Path, default=Path(".memtune/replays"), help="folder of ended runs")
-    compare.add_argument("--page", type=Path, help="Markdown file; the figure has its name and .png")
+    compare.add_argument("--runs", type=Path, default=RUNS, help="folder of ended runs")
     compare.set_defaults(run=_compare)
+    page = commands.add_parser("page", help="write the tables and the figure of all ended runs")
+    page.add_argument("page", type=Path, help="Markdown file; the figure has its name and .png")
+    page.add_argument("--trainings", type=int, default=MAX_TRAININGS, help="as of `compare`")
+    page.add_argument("--baseline", default="Ray Tune, factor 3", help="the method that ratios are to")
+    page.add_argument("--runs", type=Path, default=RUNS, help="folder of ended runs")
+    page.set_defaults(run=_write_page)
     return parser.parse_args()
 
 
@@ -62,36 +72,28 @@ def _record(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    from benchmarks.tables.comparison_page import draw_comparison, format_comparison
-
-    options.runs.mkdir(parents=True, exist_ok=True)
-    paths = options.tables or sorted(FOLDER.glob("*.arrow"))
-    compared = [_compare_on(path, options) for path in paths]
-    page = format_comparison(compared, options.baseline)
-    print(page)
-    if options.page:
-        options.page.write_text(page, encoding="utf-8")
-        draw_comparison(compared, options.page.with_suffix(".png"))
-
-
-def _compare_on(path: Path, options: argparse.Namespace):
-    from benchmarks.tables.comparison import open_landscape, run_all
-    from benchmarks.tables.comparison_page import TableRuns
+    from benchmarks.tables.comparison import run_all
     from benchmarks.tables.methods import METHODS
 
-    methods = options.methods or list(METHODS)
-    runs_file = options.runs / f"{path.stem}.jsonl"
-    runs = run_all(
-        path,
-        methods,
-        options.seeds,
-        options.trainings,
-        runs_file,
-        options.processes,
-        partial(print, flush=True),
-    )
-    by_method = {method: [run for run in runs if run.method == method] for method in methods}
-    return TableRuns(path.stem, *open_landscape(path), by_method, options.trainings)
+    options.runs.mkdir(parents=True, exist_ok=True)
+    for path in options.tables or sorted(FOLDER.glob("*.arrow")):
+        run_all(
+            path,
+            options.methods or list(METHODS),
+            options.seeds,
+            options.trainings,
+            options.runs / f"{path.stem}.jsonl",
+            options.processes,
+            partial(print, flush=True),
+        )
+
+
+def _write_page(options: argparse.Namespace) -> None:
+    from benchmarks.tables.comparison_page import draw_comparison, format_comparison, read_compared
+
+    compared = read_compared(sorted(FOLDER.glob("*.arrow")), options.runs, options.trainings)
+    options.page.write_text(format_comparison(compared, options.baseline), encoding="utf-8")
+    draw_comparison(compared, options.page.with_suffix(".png"))
 
 
 if __name__ == "__main__":

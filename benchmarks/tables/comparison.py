@@ -24,7 +24,7 @@ from memtune.spaces import Space, combine_spaces
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import check_spaces
 
-__all__ = ["GOALS", "Run", "compute_ert", "estimate_ratio", "open_landscape", "run_all"]
+__all__ = ["GOALS", "Run", "compute_ert", "estimate_ratio", "open_landscape", "read_runs", "run_all"]
 
 GOALS = (0.01, 0.005)
 """Relative distances to the best cost."""
@@ -72,26 +72,25 @@ def run_all(
     runs_file: Path,
     processes: int,
     notify: Callable[[str], object],
-) -> list[Run]:
-    """Run every method with every seed; runs that `runs_file` has are not run again.
+) -> None:
+    """Run every method with every seed, and add the runs to `runs_file`; runs that it has are not repeated.
 
     Seeds come first, so that an interrupted comparison has all methods under the same seeds.
     """
-    known = {(run.method, run.seed): run for run in _read_runs(runs_file)}
+    known = {(run.method, run.seed) for run in read_runs(runs_file)}
     wanted = [(method, seed) for seed in range(seeds) for method in methods]
     missing = [each for each in wanted if each not in known]
     with ProcessPoolExecutor(processes) as pool, runs_file.open("a") as file:
         futures = [pool.submit(run_method, path, *each, max_trainings) for each in missing]
         for done, future in enumerate(as_completed(futures), 1):
             run = future.result()
-            known[run.method, run.seed] = run
             file.write(json.dumps(asdict(run)) + "\n")
             file.flush()
             notify(f"{done}/{len(missing)} {run}")
-    return [known[each] for each in wanted]
 
 
-def _read_runs(runs_file: Path) -> list[Run]:
+def read_runs(runs_file: Path) -> list[Run]:
+    """The runs in a file; none if it does not exist."""
     lines = runs_file.read_text().splitlines() if runs_file.exists() else []
     return [_restore_run(json.loads(line)) for line in lines]
 

@@ -10,19 +10,28 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmarks.tables.comparison import GOALS, WORKERS, Run, compute_ert, estimate_ratio
+from benchmarks.tables.comparison import (
+    GOALS,
+    WORKERS,
+    Run,
+    compute_ert,
+    estimate_ratio,
+    open_landscape,
+    read_runs,
+)
 from benchmarks.tables.curve_table import CurveTable
 from benchmarks.tables.landscape import REFERENCE_POINTS, Landscape
+from benchmarks.tables.methods import METHODS
 
-__all__ = ["TableRuns", "draw_comparison", "format_comparison"]
+__all__ = ["TableRuns", "draw_comparison", "format_comparison", "read_compared"]
 
 FIGURE_METHODS = (
     "random",
+    "random, constant budget",
     "Ray Tune, factor 3",
     "Syne Tune ASHA, promotion",
-    "memtune, shared rungs, no cap",
-    "memtune, shared rungs",
-    "memtune",
+    "TPE, no early stopping",
+    "TPE, halving from a quarter",
 )
 
 
@@ -35,6 +44,17 @@ class TableRuns:
     landscape: Landscape
     runs: Mapping[str, Sequence[Run]]
     max_trainings: int
+
+
+def read_compared(tables: Sequence[Path], runs_folder: Path, max_trainings: int) -> list[TableRuns]:
+    """The ended runs on each table, by method in the order of METHODS."""
+    compared = []
+    for path in tables:
+        runs = read_runs(runs_folder / f"{path.stem}.jsonl")
+        by_method = {method: [run for run in runs if run.method == method] for method in METHODS}
+        ended = {method: found for method, found in by_method.items() if found}
+        compared.append(TableRuns(path.stem, *open_landscape(path), ended, max_trainings))
+    return compared
 
 
 def format_comparison(compared: Sequence[TableRuns], baseline: str) -> str:
@@ -64,7 +84,6 @@ def _format_table(compared: TableRuns, baseline: str) -> str:
 
 def _describe_table(compared: TableRuns) -> str:
     landscape, table = compared.landscape, compared.table
-    seeds = len(next(iter(compared.runs.values())))
     repeats = sum(curve.seed != 0 for curve in table.curves)
     minutes = sum(curve.seconds[-1] for curve in table.curves) / 60
     return (
@@ -72,8 +91,8 @@ def _describe_table(compared: TableRuns) -> str:
         f"families, {len(landscape.report_tokens)} reports of {landscape.report_tokens[0]:,} tokens each, "
         f"{repeats} under a second seed, {minutes:.0f} CPU minutes. Cross-validated Spearman correlation of "
         f"the landscape {landscape.cross_validate():.2f}; noise of a seed {landscape.noise_deviation:.3f} "
-        f"nats; best of {REFERENCE_POINTS:,} random configurations {landscape.best_cost:.3f} nats. {seeds} "
-        f"seeds, {WORKERS} simulated workers, at most {compared.max_trainings} full trainings a run."
+        f"nats; best of {REFERENCE_POINTS:,} random configurations {landscape.best_cost:.3f} nats. "
+        f"{WORKERS} simulated workers, at most {compared.max_trainings} full trainings a run."
     )
 
 

@@ -130,6 +130,8 @@ METHODS: dict[str, OpenSearch] = {
         "successive_halving", **QUARTER, per_family=False
     ),
     "TPE, halving from a quarter, Sobol 20": use_memtune("successive_halving", **QUARTER, **SOBOL),
+    "TPE, halving from a third": use_memtune("successive_halving", **QUARTER | {"first_rung": 1 / 3}),
+    "TPE, halving from a half": use_memtune("successive_halving", **QUARTER | {"first_rung": 1 / 2}),
     "TPE, halving from a sixth": use_memtune("successive_halving", **QUARTER | {"first_rung": 1 / 6}),
     "TPE, promotion from a quarter": use_memtune("promotion", **QUARTER),
     "TPE, promotion": use_memtune("promotion"),

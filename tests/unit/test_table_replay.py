@@ -1,7 +1,8 @@
 """Studies in simulated time on given curves, and the landscape of a small table."""
 
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
-from benchmarks.tables.comparison import compute_ert, estimate_ratio, summarise
+from benchmarks.tables.comparison import Run, compute_ert, estimate_ratio, read_runs, summarise
+from benchmarks.tables.comparison_page import TableRuns, draw_comparison, format_comparison
 from benchmarks.tables.curve_table import Curve, CurveTable, read_table, write_table
 from benchmarks.tables.landscape import (
     MAX_GAIN_DEVIATIONS,
@@ -227,6 +229,30 @@ def test_the_expected_running_time_counts_what_missed_runs_spent() -> None:
 
 def test_the_ratio_to_a_method_that_never_reached_the_goal_is_unknown() -> None:
     assert np.isnan(estimate_ratio([np.inf], [np.inf], max_trainings=40)[0])
+
+
+def test_the_page_has_every_method_with_its_share_of_runs_that_reached_the_goals(
+    table: CurveTable, tmp_path: Path
+) -> None:
+    missed = Run("random", 0, (np.inf, np.inf), (np.inf, np.inf), 0.1, trials=9, complete=9)
+    runs = {
+        "Ray Tune, factor 3": [replace(missed, method="Ray Tune, factor 3", trainings_to_goal=(10.0, 20.0))],
+        "random": [missed, replace(missed, seed=1, trainings_to_goal=(5.0, np.inf))],
+    }
+    compared = TableRuns("small", table, Landscape(table, make_space()), runs, max_trainings=40)
+    rows = [line for line in format_comparison([compared], "Ray Tune, factor 3").splitlines() if "| " in line]
+    ray, random = ([cell.strip() for cell in row.split("|")[1:3]] for row in rows[1:])
+    assert ray == ["Ray Tune, factor 3", "10.0, 1 of 1"]
+    assert random == ["random", "45.0, 1 of 2"]
+    draw_comparison([compared], tmp_path / "page.png")
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_ended_runs_are_read_back_and_not_repeated(tmp_path: Path) -> None:
+    run = Run("random", 3, (1.5, np.inf), (2.0, np.inf), 0.1, trials=4, complete=2)
+    (tmp_path / "small.jsonl").write_text(json.dumps(asdict(run)) + "\n")
+    assert read_runs(tmp_path / "small.jsonl") == [run]
+    assert read_runs(tmp_path / "missing.jsonl") == []
 
 
 def test_ray_tunes_asha_stops_trials_in_a_simulation() -> None:
