@@ -44,8 +44,6 @@ class StopReason(StrEnum):
     """A loss or gradient is not finite, or validation is far worse than chance."""
     EARLY_STOPPING = "early_stopping"
     """The study's early-stopping rule ended or paused it."""
-    TIME_BUDGET = "time_budget"
-    """The study's time was spent. Earlier versions ended trials with it; now they stay open."""
     ERROR = "error"
     """memtune raised an error that names the cause."""
     WORKER_LOST = "worker_lost"

@@ -1,9 +1,12 @@
 """Imports point down only, and each external library is imported in one package."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -35,7 +38,7 @@ LAYERS = [
     {"cli", "__init__"},
     {"__main__"},
 ]
-PACKAGES_BY_LIBRARY = {"ray": "ray_backend", "optuna": "search", "mlflow": "tracking"}
+PACKAGES_BY_LIBRARY = {"ray": "ray_backend", "optuna": "search", "mlflow": "tracking", "altair": "reports"}
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -72,6 +75,25 @@ def test_a_library_is_imported_in_one_package(library: str, package: str) -> Non
         find_package(path) for path in MODULES for name in find_imports(path) if name.split(".")[0] == library
     }
     assert users == {package}
+
+
+def test_every_imported_library_is_declared() -> None:
+    """IPython is there in notebooks, which alone use it; setuptools builds the wheel."""
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values(), ["setuptools"]]
+    declared = {_normalise(re.split(r"[<>=~!\[; ]", entry)[0]) for group in groups for entry in group}
+    libraries = {name.split(".")[0] for path in MODULES for name in find_imports(path)}
+    distributions = packages_distributions()
+    undeclared = {
+        library
+        for library in libraries - {"memtune", "IPython"} - set(sys.stdlib_module_names)
+        if not declared.intersection(map(_normalise, distributions[library]))
+    }
+    assert undeclared == set()
+
+
+def _normalise(distribution: str) -> str:
+    return re.sub("[-_.]+", "-", distribution).lower()
 
 
 def test_no_module_but_that_of_subwords_imports_tokenizers() -> None:

@@ -258,3 +258,13 @@ def test_corpora_are_those_of_the_environment_unless_a_store_is_named(
     assert [manifest.name for manifest in memtune.list_corpora()] == ["tiny"]
     assert memtune.open_corpus("tiny").digest == memtune.open_corpus("tiny", settings.corpus_store).digest
     assert memtune.list_corpora(tmp_path / "other") == []
+
+
+@pytest.mark.usefixtures("settings")
+def test_a_table_that_holds_itself_is_an_error() -> None:
+    table: dict[str, Any] = {}
+    table["model"] = table
+    study = {"name": "n", "question": "q", "corpus": "tiny", "spaces": ["lstm"]}
+    for given, overrides in ((study | {"model": table}, None), (study, {"model": table})):
+        with pytest.raises(ConfigurationError, match="lies in more than 100 others, or holds itself"):
+            memtune.dry_run(given, overrides)

@@ -63,8 +63,8 @@ def read_source_text(path: Path) -> str:
             data = file.read(MAX_SOURCE_BYTES + 1)
     except FileNotFoundError:
         raise PluginError(f"no file {path}; name it relative to the file that lists it") from None
-    except (OSError, StorageError) as error:
-        raise PluginError(f"cannot read {path}: {error}") from None
+    except (OSError, ValueError, StorageError) as error:  # a NUL in a path is a ValueError
+        raise PluginError(f"cannot read {str(path)!r}: {error}") from None
     if len(data) > MAX_SOURCE_BYTES:
         raise PluginError(
             f"{path} has more than {MAX_SOURCE_BYTES:,} bytes, and every trial carries it; keep data in a "

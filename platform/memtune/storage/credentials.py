@@ -17,7 +17,7 @@ SECRET_WORDS = (
     "clientkey", "privatekey", "credential", "signature", "sessionid", "bearer",
 )  # fmt: skip
 """A parameter whose name holds one of these, without regard to case, "_" and "-", is a credential."""
-SECRET_NAMES = {"pwd", "pass", "sig", "key", "auth", "sas", "jwt", "code"}
+SECRET_NAMES = {"pwd", "pass", "pat", "sig", "key", "auth", "sas", "jwt", "code", "session", "cookie"}
 """Whole names of parameters that are credentials; `sig` and `code` are those of Azure."""
 USER_SCHEMES = {
     "postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle", "cockroachdb", "hdfs", "viewfs", "abfs",
@@ -36,7 +36,7 @@ MAX_DECODINGS = 3
 """Rounds of percent-decoding: a URI within a parameter of a URI is encoded twice."""
 _USER_PATTERN = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:/)?[^/\s:@]+:[^/@]+@")
 """A user and a password without "//": as for ssh, or mistyped."""
-_PARAMETER_PATTERN = re.compile(r"(?:^|[?&;#\s])([^?&;#=/\s]+)=")
+_PARAMETER_PATTERN = re.compile(r"(?:^|[?&;#\s])([^?&;#=:/\s]+)[=:]")
 
 
 def refuse_credentials(name: str, uri: str) -> None:

@@ -28,9 +28,7 @@ __all__ = [
     "is_unreachable",
     "read_pages_version",
     "register_repository",
-    "run_fragment",
     "shared_view_tag",
-    "version_fragment",
 ]
 
 BROWSER_SETTINGS = {"mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true"}
@@ -207,16 +205,6 @@ def experiment_fragment(experiment_id: str, quoted_view: str, *, has_charts: boo
     """The address, after the server's, of an experiment's table in a shared view, or of the view's charts."""
     query = f"workflowType=machine_learning&viewStateShareKey={quoted_view}"
     return f"/#/experiments/{experiment_id}/runs?{query}{'&compareRunsMode=CHART' if has_charts else ''}"
-
-
-def run_fragment(experiment_id: str, run_id: str) -> str:
-    """The address, after the server's, of a run."""
-    return f"/#/experiments/{experiment_id}/runs/{run_id}"
-
-
-def version_fragment(corpus: str, version: int) -> str:
-    """The address, after the server's, of a version in the registry."""
-    return f"/#/models/{corpus}/versions/{version}"
 
 
 def register_repository(scheme: str, open_repository: Callable[..., "ArtifactRepository"]) -> None:

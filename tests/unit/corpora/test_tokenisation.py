@@ -143,6 +143,19 @@ def test_a_file_that_is_no_tokeniser_is_refused_and_leaves_nothing(import_texts,
     assert not store.local_path.exists() or read_store_files(store.local_path) == {}
 
 
+def test_a_tokeniser_that_would_make_a_text_many_times_longer_is_refused():
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("a", "a" * 9)] * 2)
+    with pytest.raises(CorpusError, match="up to 81 characters of one, more than 64"):
+        SubwordTokeniser(tokenizer.to_str())
+
+
+def test_a_tokeniser_with_a_huge_token_id_is_refused():
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "the": 40_000_000}, unk_token="[UNK]"))
+    with pytest.raises(CorpusError, match="has the token id 40,000,000, above 4,194,304"):
+        SubwordTokeniser(tokenizer.to_str())
+
+
 def test_limits_of_the_vocabulary_are_refused_beside_a_tokeniser(import_texts):
     with pytest.raises(CorpusError, match=r"--tokens bpe:300 determines the vocabulary; leave --min-count"):
         import_texts(tokens="bpe:300", min_count=2)

@@ -153,3 +153,8 @@ def test_importing_memtune_and_its_models_reads_no_entry_points() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_path_that_no_file_can_have_is_an_error() -> None:
+    with pytest.raises(PluginError, match=r"cannot read 'a\\x00.py': "):
+        load_plugin_file("a\0.py")

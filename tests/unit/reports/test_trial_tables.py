@@ -155,10 +155,10 @@ def test_the_state_of_a_trial_has_the_reason_of_an_unusual_end() -> None:
     late = make_row().model_copy(
         update={
             "state": TrialState.STOPPED,
-            "end": TrialEnd(reason=StopReason.TIME_BUDGET, detail="the time budget was spent"),
+            "end": TrialEnd(reason=StopReason.NO_VALIDATION, detail="no validation"),
         }
     )
-    assert "stopped: the time budget was spent" in render(leaderboard_table([late], None, "title"))
+    assert "stopped: no validation" in render(leaderboard_table([late], None, "title"))
     ended = make_row().model_copy(
         update={"end": TrialEnd(reason=StopReason.NO_IMPROVEMENT, detail="no improvement in 3 reports")}
     )

@@ -43,6 +43,9 @@ WITH_CREDENTIALS = [
     f"https://host/path?bearer={SECRET}",
     f"https://host/path?jwt={SECRET}",
     f"https://host/path?code={SECRET}",
+    f"s3://bucket?pat={SECRET}",
+    f"https://host/path?session={SECRET}",
+    f"https://host/path#token:{SECRET}",
 ]
 WITHOUT_CREDENTIALS = [
     "/data/corpora",

@@ -38,7 +38,7 @@ from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import NodeSeconds, Usage
 from tests.presence import require
 
-TIME_SPENT = TrialEnd(reason=StopReason.TIME_BUDGET, detail="the study's time budget was spent")
+RANK_5 = TrialEnd(reason=StopReason.EARLY_STOPPING, detail="rank 5 of 9")
 
 
 @pytest.fixture
@@ -154,8 +154,8 @@ def test_resuming_drops_reports_beyond_the_end_that_the_study_database_holds(
     opened = open_proposals()
     with open_records(resolved) as (_, records):
         trial, reports = record_beyond_database(resolved, opened, records)
-        trial.state, trial.end = TrialState.STOPPED, TIME_SPENT
-        opened.prune(trial.proposal.number, TIME_SPENT)
+        trial.state, trial.end = TrialState.STOPPED, RANK_5
+        opened.prune(trial.proposal.number, RANK_5)
         records.finish(trial)
     (outcome,) = opened.list_finished()
     # earlier versions did not write this tag
@@ -205,8 +205,8 @@ def test_files_of_killed_workers_are_deleted_when_the_resumed_trial_ends(
         director = Director(resumed, records, max_trials=1)
         trial = start(director)
         if end == "stopped":
-            trial.state, trial.end = TrialState.STOPPED, TIME_SPENT
-            resumed.prune(trial.proposal.number, TIME_SPENT)
+            trial.state, trial.end = TrialState.STOPPED, RANK_5
+            resumed.prune(trial.proposal.number, RANK_5)
             director.on_ended(trial.proposal.number)
         else:
             director.on_reports(trial.proposal.number, reports)

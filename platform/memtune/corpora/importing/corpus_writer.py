@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from memtune.corpora.importing.annotation_tables import AnnotationTables
 from memtune.corpora.importing.vocabulary_selection import VocabularySelection
 from memtune.corpora.importing.word_counts import SplitCounter
 from memtune.corpora.store.arrow_files import write_batch
+from memtune.corpora.store.content_checks import compute_content_digest
 from memtune.corpora.store.corpus_store import CorpusStore, describe_file
 from memtune.corpora.store.manifest import (
     FileRecord,
@@ -26,24 +26,8 @@ from memtune.corpora.store.shards import ShardWriter, choose_id_type
 from memtune.corpora.store.word_vectors import VectorFile, Vectors
 from memtune.corpora.tokenisation.tokeniser import Tokeniser
 from memtune.errors import CorpusError, StorageError
-from memtune.values import digest
 
-__all__ = ["CorpusWriter", "compute_content_digest"]
-
-
-_CONTENT_VERSION = 1
-
-
-def compute_content_digest(
-    vocabulary: str, splits: Mapping[str, tuple[str, str]], annotations: Mapping[str, Any]
-) -> str:
-    """Digest of a corpus, computed from the digests of its parts.
-
-    `splits` maps each split to the digests of its tokens and of its sentence lengths. `annotations` holds the
-    digests of annotations and vectors; an empty mapping leaves the digest of a plain text unchanged.
-    """
-    text = {split: list(digests) for split, digests in splits.items()}
-    return digest(_CONTENT_VERSION, vocabulary, text, *([dict(annotations)] if annotations else []))
+__all__ = ["CorpusWriter"]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,12 +17,14 @@ __all__ = [
     "RecordOptions",
     "describe_missing_column",
     "extract_text",
+    "iterate_text_columns",
     "make_record_blocks",
-    "make_text_column",
 ]
 
 _BLOCK_CHARACTERS = 2**22
 _SHOWN_NAMES = 10
+_MAX_TEXT_BYTES = 2**22
+_MAX_PART_BYTES = 2**26
 
 
 class RecordOptions(Value):
@@ -53,19 +57,51 @@ def describe_missing_column(column: str, names: list[str]) -> str:
     return f'no column "{shorten(column)}"; there is {shown}: choose one with --option column=NAME'
 
 
-def make_text_column(column: pa.Array, name: str) -> pa.Array:
-    """A column of texts or of lists of words as Arrow strings.
+def iterate_text_columns(column: pa.Array, name: str) -> Iterator[pa.Array]:
+    """A column of texts or of lists of words as Arrow strings, in parts of at most 64 MiB.
 
-    Raises CorpusError, which calls the column `name`, for another type.
+    A small file may repeat one long text in many rows, so sizes are checked before texts are copied. Raises
+    CorpusError, which calls the column `name`, for another type and for a text of more than 4 MiB.
     """
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    kind = column.type
-    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_text(kind.value_type):
-        words = column.cast(pa.list_(pa.string()))
-        return pc.binary_join(words, " ")
-    if not _is_text(kind):
-        raise CorpusError(f'the column "{name}" holds {kind}, not text; choose another: --option column=NAME')
+    if isinstance(column, pa.ListArray | pa.LargeListArray):
+        leaf, offsets = column.values, column.offsets.to_numpy()
+    else:
+        leaf, offsets = column, np.arange(len(column) + 1)
+    if not _is_text(leaf.type.value_type if pa.types.is_dictionary(leaf.type) else leaf.type):
+        raise CorpusError(
+            f'the column "{name}" holds {column.type}, not text; choose another: --option column=NAME'
+        )
+    ends = np.append(0, np.cumsum(_measure_bytes(leaf)))[offsets]
+    if (longest := np.diff(ends).max(initial=0)) > _MAX_TEXT_BYTES:
+        raise CorpusError(
+            f'a text of the column "{name}" has {longest:,} bytes, more than {_MAX_TEXT_BYTES:,}; divide it'
+        )
+    start = 0
+    while start < len(column):
+        end = int(np.searchsorted(ends, ends[start] + _MAX_PART_BYTES, side="right")) - 1
+        yield _make_strings(column.slice(start, end - start))
+        start = end
+
+
+def _measure_bytes(leaf: pa.Array) -> npt.NDArray[np.int64]:
+    """The bytes of each text; 0 for a missing one."""
+    if pa.types.is_dictionary(leaf.type):
+        lengths = pc.binary_length(_as_strings(leaf.dictionary)).take(leaf.indices)
+    else:
+        lengths = pc.binary_length(_as_strings(leaf))
+    measured: npt.NDArray[np.int64] = lengths.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return measured
+
+
+def _as_strings(texts: pa.Array) -> pa.Array:
+    """Views as large strings; other texts as they are."""
+    return texts.cast(pa.large_string()) if pa.types.is_string_view(texts.type) else texts
+
+
+def _make_strings(column: pa.Array) -> pa.Array:
+    """Texts as strings; the words of a list joined by blanks."""
+    if isinstance(column, pa.ListArray | pa.LargeListArray):
+        return pc.binary_join(column.cast(pa.list_(pa.string())), " ")
     return column.cast(pa.string())
 
 

@@ -26,13 +26,27 @@ from memtune.corpora.store.vocabulary import Vocabulary
 from memtune.corpora.store.word_vectors import Vectors
 from memtune.errors import CorpusError
 from memtune.storage.digests import hash_bytes
-from memtune.values import parse_json
+from memtune.values import digest, parse_json
 
-__all__ = ["MAX_TOKENISER_BYTES", "ContentSummary", "find_content_problems"]
+__all__ = ["MAX_TOKENISER_BYTES", "ContentSummary", "compute_content_digest", "find_content_problems"]
+
+CONTENT_VERSION = 1
 
 Numbers = npt.NDArray[np.integer[Any]]
 MAX_TOKENISER_BYTES = 2**26
 OTHER_COUNTS = "the manifest has other counts of rows or columns"
+
+
+def compute_content_digest(
+    vocabulary: str, splits: Mapping[str, tuple[str, str]], annotations: Mapping[str, Any]
+) -> str:
+    """Digest of a corpus, computed from the digests of its parts.
+
+    `splits` maps each split to the digests of its tokens and of its sentence lengths. `annotations` holds the
+    digests of annotations and vectors; an empty mapping leaves the digest of a plain text unchanged.
+    """
+    text = {split: list(digests) for split, digests in splits.items()}
+    return digest(CONTENT_VERSION, vocabulary, text, *([dict(annotations)] if annotations else []))
 
 
 @dataclass

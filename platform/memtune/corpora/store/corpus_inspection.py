@@ -8,8 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from memtune.arguments import check_type
-from memtune.corpora.importing.corpus_writer import compute_content_digest
-from memtune.corpora.store.content_checks import ContentSummary, find_content_problems
+from memtune.corpora.store.content_checks import (
+    ContentSummary,
+    compute_content_digest,
+    find_content_problems,
+)
 from memtune.corpora.store.corpus import Corpus, open_corpus
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import Manifest, StoredFile

@@ -20,6 +20,9 @@ __all__ = ["SubwordTokeniser", "train_subwords"]
 
 _SCORE_DIGITS = 6
 _STEP = 0.0001
+_MAX_TOKEN_ID = 2**22
+_MAX_GROWTH = 64
+"""Characters that a tokeniser may make of one character of a text."""
 
 
 class SubwordTokeniser(Tokeniser):
@@ -34,10 +37,13 @@ class SubwordTokeniser(Tokeniser):
             self._tokenizer = Tokenizer.from_str(document)
             self._tokenizer.no_padding()
             self._tokenizer.no_truncation()
+        _check_replacements(document)
         unknown = getattr(self._tokenizer.model, "unk_token", None)
         by_id = {number: token for token, number in self._tokenizer.get_vocab(True).items()}
         if not by_id:
             raise CorpusError("the tokeniser has no tokens")
+        if max(by_id) > _MAX_TOKEN_ID:
+            raise CorpusError(f"the tokeniser has the token id {max(by_id):,}, above {_MAX_TOKEN_ID:,}")
         self._names = [_name(by_id.get(number, ""), unknown) for number in range(max(by_id) + 1)]
         self._ids = {name: number for number, name in enumerate(self._names)}
 
@@ -63,6 +69,23 @@ class SubwordTokeniser(Tokeniser):
         with _translate_errors("cannot join tokens"):
             text = self._tokenizer.decode(known, skip_special_tokens=False)
         return str(text).removeprefix(" ")
+
+
+def _check_replacements(document: str) -> None:
+    """Raise CorpusError for replacements that together would make a text many times longer."""
+    growth, pending = 1, [json.loads(document)]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            if node.get("type") == "Replace":
+                growth *= max(1, len(str(node.get("content"))))
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+    if growth > _MAX_GROWTH:
+        raise CorpusError(
+            f"the tokeniser's replacements make up to {growth:,} characters of one, more than {_MAX_GROWTH}"
+        )
 
 
 def train_subwords(kind: Literal["bpe", "unigram"], size: int, texts: Iterable[str]) -> SubwordTokeniser:

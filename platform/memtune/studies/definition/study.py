@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
+from memtune.errors import ConfigurationError
 from memtune.models import MODELS
 from memtune.search import MULTI_OBJECTIVE_KINDS, AnyEarlyStopping, ObjectiveName, SamplerConfig
 from memtune.search.early_stopping import NoEarlyStoppingConfig
@@ -15,21 +16,25 @@ from memtune.values import UserValue, Value, flatten
 
 __all__ = ["Point", "Study", "copy_as_toml"]
 
+MAX_DEPTH = 100
 CONSTANT_TABLES = ("task", "model", "protocol", "training")
 """The tables of a study that replace entries of its spaces."""
 
 
-def copy_as_toml(value: Any) -> Any:
-    """A copy of a program's value with the types of a TOML file.
+def copy_as_toml(value: Any, depth: int = 0) -> Any:
+    """A copy of a program's value, `depth` tables below the whole, with the types of a TOML file.
 
-    Mappings and values become dictionaries, sequences lists, and paths texts.
+    Mappings and values become dictionaries, sequences lists, and paths texts. Raises ConfigurationError for
+    tables in more than 100 others, such as one that holds itself.
     """
+    if depth > MAX_DEPTH:
+        raise ConfigurationError(f"a table lies in more than {MAX_DEPTH} others, or holds itself")
     if isinstance(value, Value):
-        return copy_as_toml(value.model_dump(mode="json"))
+        return copy_as_toml(value.model_dump(mode="json"), depth)
     if isinstance(value, Mapping):
-        return {name: copy_as_toml(own) for name, own in value.items()}
+        return {name: copy_as_toml(own, depth + 1) for name, own in value.items()}
     if isinstance(value, list | tuple):
-        return [copy_as_toml(own) for own in value]
+        return [copy_as_toml(own, depth + 1) for own in value]
     return str(value) if isinstance(value, Path) else value
 
 

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from memtune.corpora.importing.record_texts import (
     RecordOptions,
     describe_missing_column,
+    iterate_text_columns,
     make_record_blocks,
-    make_text_column,
 )
 from memtune.corpora.importing.sources.line_reader import LineReader
 from memtune.corpora.importing.text_blocks import Block, Format
@@ -26,6 +26,7 @@ from memtune.errors import CorpusError
 __all__ = ["ARROW", "PARQUET"]
 
 _BATCH_ROWS = 1024
+_BATCH_BYTES = 2**26
 _PARQUET_MAGIC, _ARROW_MAGIC, _STREAM_MAGIC = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _STATE_FILE, _SPLITS_FILE = "state.json", "dataset_dict.json"
 _MAX_STATE_BYTES = 2**24
@@ -50,20 +51,42 @@ def _read_texts(
 ) -> Iterator[str]:
     with closing(reader.open_binary()) as file, _translate_errors(reader.name):
         for values in read(file, column):
-            texts = make_text_column(values, column).to_pylist()
-            for text in texts:
+            for text in _iterate_texts(values, column):
                 if text is None:
                     reader.count_skipped("records without a text")
                 else:
                     yield text
 
 
+def _iterate_texts(values: pa.Array, column: str) -> Iterator[str | None]:
+    return (text for part in iterate_text_columns(values, column) for text in part.to_pylist())
+
+
 def _open_parquet(file: IO[bytes], column: str) -> Iterator[pa.Array]:
     _require_magic(file, (_PARQUET_MAGIC,), "a Parquet file")
     with pq.ParquetFile(file, pre_buffer=False) as table:
         _require_column(column, table.schema_arrow)
-        for batch in table.iter_batches(_BATCH_ROWS, columns=[column], use_threads=False):
+        leaves = [table.schema.column(index).path for index in range(len(table.schema))]
+        chosen = [index for index, path in enumerate(leaves) if path.split(".")[0] == column]
+        rows = _choose_batch_rows(table.metadata, chosen)
+    file.seek(0)
+    # Texts that the file stores once stay stored once in memory.
+    with pq.ParquetFile(file, pre_buffer=False, read_dictionary=[leaves[index] for index in chosen]) as table:
+        for batch in table.iter_batches(rows, columns=[column], use_threads=False):
             yield batch.column(column)
+
+
+def _choose_batch_rows(metadata: pq.FileMetaData, leaves: list[int]) -> int:
+    """Rows of about 64 MiB, by the row group whose rows are the longest."""
+    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+    longest = max(
+        (
+            sum(group.column(leaf).total_uncompressed_size for leaf in leaves) / max(group.num_rows, 1)
+            for group in groups
+        ),
+        default=0,
+    )
+    return max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / max(longest, 1))))
 
 
 def _open_arrow(file: IO[bytes], column: str) -> Iterator[pa.Array]:
