@@ -31,7 +31,7 @@ FIGURE_METHODS = (
     "Ray Tune, factor 3",
     "Syne Tune ASHA, promotion",
     "TPE, no early stopping",
-    "TPE, halving from a quarter",
+    "TPE, halving from a quarter, shared rungs",
 )
 
 
@@ -138,5 +138,5 @@ def draw_comparison(compared: Sequence[TableRuns], file: Path) -> None:
             )
             axes.grid(visible=True, alpha=0.3)
         row[0].set_ylabel("share of runs that reached it")
-    axes_TG[0, 0].legend(fontsize="small")
+    figure.legend(*axes_TG[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(file, dpi=120)
