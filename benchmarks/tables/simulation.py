@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from benchmarks.tables.landscape import SimulatedCurve
 from memtune.spaces import Scalar
 from memtune.studies.director import Director, Trial
-from memtune.studies.executor import TrialRun
+from memtune.studies.executor import ExecutorRun
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd
 
@@ -170,7 +170,7 @@ class SimulatedExecutor:
         """No GPU."""
         return None
 
-    def run_trials(self, run: TrialRun) -> None:
+    def run_trials(self, run: ExecutorRun) -> None:
         """Run trials until the director has no more or the simulation's budget of tokens is spent."""
         self.simulation.run(DirectorSearch(run.director, self.simulation.report_tokens))
 

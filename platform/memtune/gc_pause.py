@@ -4,11 +4,11 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["gc_paused"]
+__all__ = ["pause_gc"]
 
 
 @contextmanager
-def gc_paused() -> Iterator[None]:
+def pause_gc() -> Iterator[None]:
     """Context that disables the garbage collector and afterwards excludes all live objects from it.
 
     Modules stay in memory, so collecting them is useless: it takes a quarter of the import time of torch and

@@ -71,7 +71,7 @@ def test_trials_are_packed_on_gpus_by_their_memory(
 ) -> None:
     """Two trials fit on each of two GPUs; they train on the CPU."""
     from memtune.ray_backend.tune_run import run_trials
-    from memtune.studies.executor import TrialRun
+    from memtune.studies.executor import ExecutorRun
 
     memory = resolved.study.resources.gpu_memory
     seen: list[dict[str, float]] = []
@@ -83,7 +83,7 @@ def test_trials_are_packed_on_gpus_by_their_memory(
         # This machine has no GPU: the worker of a share of one trains on a core.
         return make_assignment(resolved, trial, memory).model_copy(update={"device": "cpu"})
 
-    run = TrialRun(director, assign, Resources(), resolved.compute_average_gpus(memory), StopRequest())
+    run = ExecutorRun(director, assign, Resources(), resolved.compute_average_gpus(memory), StopRequest())
     run_trials(run, tmp_path)
     assert [trial.state for trial in director.trials] == [TrialState.COMPLETE] * 4
     assert {gpus for now in seen for gpus in now.values()} == {0.5}

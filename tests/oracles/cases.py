@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from memtune.model_checks.oracle_agreement import Oracle
-from memtune.model_checks.oracle_cases import EXAMPLE_SIZE, OracleCase, leave_as_built
+from memtune.model_checks.oracle_cases import EXAMPLE_SIZE, OracleCase, keep_initial_weights
 from memtune.models import NeuralLanguageModel, NeuralLanguageModelConfig
 
-__all__ = ["EXAMPLE_SIZE", "OracleCase", "leave_as_built", "make_masked_case"]
+__all__ = ["EXAMPLE_SIZE", "OracleCase", "keep_initial_weights", "make_masked_case"]
 
 
 def make_masked_case(

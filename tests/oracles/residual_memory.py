@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from memtune.models import ResidualMemoryConfig, logits
-from tests.oracles.cases import EXAMPLE_SIZE, OracleCase, leave_as_built
+from tests.oracles.cases import EXAMPLE_SIZE, OracleCase, keep_initial_weights
 from tests.oracles.output_layers import Parameters
 
 Layer = list[list[Tensor]]
@@ -138,7 +138,7 @@ def make_case(
         config=ResidualMemoryConfig(**{"width": 6, "layers": 7, "phi": 3, "initial_range": 0.6} | fields),
         logits=compute_residual_memory_logits if is_training else None,
         bind=None if is_training else bind_running_statistics,
-        prepare=leave_as_built if is_training else move_batch_norm,
+        prepare=keep_initial_weights if is_training else move_batch_norm,
         is_training=is_training,
         lengths=lengths,
         float32_lengths=float32_lengths,

@@ -1,15 +1,15 @@
-"""gc_paused pauses the garbage collector during imports and restores its state."""
+"""pause_gc pauses the garbage collector during imports and restores its state."""
 
 import gc
 from typing import Any
 
 import pytest
 
-from memtune.gc_pause import gc_paused
+from memtune.gc_pause import pause_gc
 
 
 def is_enabled_inside() -> bool:
-    with gc_paused():
+    with pause_gc():
         return gc.isenabled()
 
 
@@ -19,20 +19,20 @@ def test_the_collector_is_disabled_during_the_block() -> None:
 
 
 def test_a_nested_block_does_not_enable_the_collector() -> None:
-    with gc_paused():
+    with pause_gc():
         is_enabled_inside()
         assert not gc.isenabled()
 
 
 def test_a_failed_import_enables_the_collector() -> None:
-    with pytest.raises(ModuleNotFoundError), gc_paused():
+    with pytest.raises(ModuleNotFoundError), pause_gc():
         import memtune.nothing  # type: ignore[import-not-found]  # noqa: F401
     assert gc.isenabled()
 
 
 def test_objects_of_the_block_are_frozen() -> None:
     before = gc.get_freeze_count()
-    with gc_paused():
+    with pause_gc():
         created: list[Any] = [{}]
     try:
         assert gc.get_freeze_count() > before

@@ -36,7 +36,7 @@ from memtune.search.early_stopping import SuccessiveHalvingConfig
 from memtune.spaces import Space, combine_spaces, read_space
 from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.definition.study_terms import Resources
-from memtune.studies.executor import TrialRun
+from memtune.studies.executor import ExecutorRun
 from memtune.trial_state import TrialState
 from memtune.values import digest
 
@@ -76,7 +76,7 @@ def test_a_study_in_simulated_time_equals_one_by_hand(tmp_path: Path) -> None:
     proposals = open_proposals(tmp_path)
     rule = SuccessiveHalvingConfig(grace=10, factor=2, max_survivors=1)
     director = open_director(proposals, rule, trial_tokens=30, max_trials=4)
-    run = TrialRun(director, lambda trial: pytest.fail("no worker"), Resources(), 0.0, StopRequest())
+    run = ExecutorRun(director, lambda trial: pytest.fail("no worker"), Resources(), 0.0, StopRequest())
     SimulatedExecutor(simulation).run_trials(run)
     assert [(round(o.seconds, 6), o.number, o.report, o.tokens) for o in simulation.observations] == [
         (1.0, 0, 1, 10),

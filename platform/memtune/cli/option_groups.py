@@ -25,7 +25,7 @@ def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
 
     @wraps(command)
-    def expanded(**values: Any) -> None:
+    def run_expanded(**values: Any) -> None:
         grouped = {
             name: kind(**{field.name: values.pop(field.name) for field in fields(kind)})
             for name, kind in groups.items()
@@ -33,9 +33,9 @@ def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
         command(**values, **grouped)
 
     # Typer reads the signature for defaults and the annotations for types.
-    expanded.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
-    expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return expanded
+    run_expanded.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
+    run_expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run_expanded
 
 
 def _make_parameters(group: type) -> list[Parameter]:

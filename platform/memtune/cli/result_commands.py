@@ -282,7 +282,7 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this ma
         for corpus in corpora:
             answer = f": {corpus.answer}" if corpus.answer else ""
             out.print(f"corpus {corpus.corpus}{answer}", soft_wrap=True, highlight=False, markup=False)
-            for title, link in corpus.titled():
+            for title, link in corpus.list_titled_links():
                 out.print(f"  {title}: {add_token(link)}", soft_wrap=True, highlight=False)
         out.print("MLflow takes some seconds to start; stop it with Ctrl-C")
         try:

@@ -9,7 +9,7 @@ from memtune.cli.corpora.corpus_commands import corpus_demo
 from memtune.cli.result_commands import compare
 from memtune.cli.shell_completion import complete_study, complete_study_file
 from memtune.cli.terminal import out, print_pages, print_promotion, warn
-from memtune.gc_pause import gc_paused
+from memtune.gc_pause import pause_gc
 from memtune.number_format import format_count
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def search(
     if dry_run:
         _dry_run(file, overrides, json)
         return
-    with gc_paused():
+    with pause_gc():
         from memtune.api import run_search
 
     result = run_search(file, overrides, resume=resume, reuse=not no_cache, address=address, console=out)
@@ -191,7 +191,7 @@ def collect_overrides(
 
 
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
-    with gc_paused():
+    with pause_gc():
         from memtune.reports.trials.trial_tables import sample_table
         from memtune.studies.study_run import dry_run
 

@@ -14,7 +14,7 @@ from memtune.cli.shell_completion import complete_corpus, complete_model
 from memtune.reports.text_console import TextConsole, show_control_characters
 
 if TYPE_CHECKING:
-    from memtune.tracking import CorpusPages, Promotion
+    from memtune.tracking import CorpusPages, PromotionResult
 
 __all__ = [
     "AsJson",
@@ -103,7 +103,7 @@ def print_pages(pages: "CorpusPages") -> None:
     """Print the addresses of a corpus's trials in MLflow's pages, and what they need."""
     from memtune.tracking import LOCAL_PAGES_URL
 
-    for title, link in pages.titled():
+    for title, link in pages.list_titled_links():
         out.print(f"{title}: {link}", soft_wrap=True, highlight=False)
     if pages.trials.startswith(LOCAL_PAGES_URL):
         out.print(
@@ -113,7 +113,7 @@ def print_pages(pages: "CorpusPages") -> None:
         )
 
 
-def print_promotion(promotion: "Promotion | None", has_test_split: bool) -> None:
+def print_promotion(promotion: "PromotionResult | None", has_test_split: bool) -> None:
     """Print what the registry did with the best model, and the command that evaluates it."""
     if promotion is None:
         out.print("no model to register: no trial with a validation has a checkpoint")

@@ -9,7 +9,7 @@ from rich.progress import TextColumn
 from memtune.cli.shell_completion import complete_corpus, complete_paper, complete_trial_file
 from memtune.cli.terminal import AsJson, Device, out, print_promotion, progress_bar, warn
 from memtune.errors import CorpusError, MemtuneError
-from memtune.gc_pause import gc_paused
+from memtune.gc_pause import pause_gc
 from memtune.objective import format_figure
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def train(
 
     file = find_file(FileKind.TRIAL, trial)
     check_document(file, () if corpus else ("corpus",))
-    with gc_paused():
+    with pause_gc():
         import torch
 
         from memtune.reports.learning_curves import draw_trial_figures
@@ -129,7 +129,7 @@ def reproduce(
     Example: memtune reproduce tran2016 --table ptb --scale cpu --out tran2016.md
     """
     # Imported here: torch loads for seconds, which --help and refused options need not wait for.
-    with gc_paused():
+    with pause_gc():
         from memtune.reports.reproduction_tables import format_reproduction_markdown, reproduction_table
         from memtune.results.reproduction.published_tables import load_paper, select_tables
 

@@ -3,7 +3,7 @@
 It imports neither pytest nor the command line, so that a package with a family of its own can check it too.
 """
 
-from memtune.model_checks.check_run import Verdict, check_family, find_family
+from memtune.model_checks.check_run import CheckResult, check_family, find_family
 from memtune.model_checks.family_catalogue import describe_family, list_entries
 from memtune.model_checks.family_contract import CHECKS, Check
 from memtune.model_checks.new_family import write_new_family
@@ -15,10 +15,10 @@ __all__ = [
     "CHECKS",
     "EXAMPLE_SIZE",
     "Check",
+    "CheckResult",
     "Oracle",
     "OracleCase",
     "OracleFile",
-    "Verdict",
     "assert_agreement",
     "check_family",
     "describe_family",

@@ -16,7 +16,7 @@ from memtune.models import MODELS, LanguageModelConfig, NeuralLanguageModelConfi
 from memtune.plugins import load_plugin_file
 from memtune.values import parse
 
-__all__ = ["Verdict", "check_family", "find_family", "list_examples"]
+__all__ = ["CheckResult", "check_family", "find_family", "list_examples"]
 
 FLOAT64_TOLERANCE = 1e-9
 """The order of sums changes results by 1e-12 in long texts; an error in an equation by more than 1e-4."""
@@ -27,7 +27,7 @@ MAX_MESSAGE_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckResult:
     """The result of one check."""
 
     topic: str
@@ -70,7 +70,7 @@ def list_examples(
     return [example.require_network("memtune model check") for example in made]
 
 
-def check_family(family: str, oracle: OracleFile | None = None) -> Iterator[Verdict]:
+def check_family(family: str, oracle: OracleFile | None = None) -> Iterator[CheckResult]:
     """Run the contract over a family; each verdict comes when it is known.
 
     Raises ConfigurationError for an example that is not valid, and for a family that learns by counting.
@@ -83,7 +83,7 @@ def check_family(family: str, oracle: OracleFile | None = None) -> Iterator[Verd
     yield _compare_speed(MODELS[family], examples[0])
 
 
-def _check_oracle(examples: Sequence[NeuralLanguageModelConfig], oracle: OracleFile) -> Iterator[Verdict]:
+def _check_oracle(examples: Sequence[NeuralLanguageModelConfig], oracle: OracleFile) -> Iterator[CheckResult]:
     sentences: dict[str, Callable[[OracleCase], None]] = {
         "Logits, loss and every gradient are those of the equations.": _compare_texts,
         "The state carried over a cut is that of the equations over the whole text.": _compare_cuts,
@@ -126,16 +126,16 @@ def _judge(
     sentence: str,
     run: Callable[[NeuralLanguageModelConfig], None],
     examples: Sequence[NeuralLanguageModelConfig],
-) -> Verdict:
+) -> CheckResult:
     for example in examples:
         try:
             run(example)
         except MemtuneError as error:
-            return Verdict(topic, sentence, f"{example.describe()}: {error}")
+            return CheckResult(topic, sentence, f"{example.describe()}: {error}")
         except Exception as error:
             text = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-            return Verdict(topic, sentence, f"{example.describe()}: {_join_lines(text)}")
-    return Verdict(topic, sentence)
+            return CheckResult(topic, sentence, f"{example.describe()}: {_join_lines(text)}")
+    return CheckResult(topic, sentence)
 
 
 def _join_lines(text: str) -> str:
@@ -143,11 +143,11 @@ def _join_lines(text: str) -> str:
     return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[:MAX_MESSAGE_CHARACTERS]}..."
 
 
-def _compare_speed(config: type[LanguageModelConfig], example: NeuralLanguageModelConfig) -> Verdict:
+def _compare_speed(config: type[LanguageModelConfig], example: NeuralLanguageModelConfig) -> CheckResult:
     """The speed and the memory; a figure, which no limit judges."""
     try:
         wide = config.model_validate({"width": COMPARED_WIDTH} if "width" in config.model_fields else {})
         figures = compare_with_lstm(wide.require_network("the comparison"), COMPARED_WORDS)
     except ConfigurationError as error:
-        return Verdict("speed and memory", "A training step can be measured.", str(error))
-    return Verdict("speed and memory", f"{figures}.")
+        return CheckResult("speed and memory", "A training step can be measured.", str(error))
+    return CheckResult("speed and memory", f"{figures}.")

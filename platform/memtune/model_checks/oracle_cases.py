@@ -9,13 +9,13 @@ from torch import Tensor
 from memtune.model_checks.oracle_agreement import Oracle
 from memtune.models import NeuralLanguageModel, NeuralLanguageModelConfig, build_model
 
-__all__ = ["EXAMPLE_SIZE", "OracleCase", "leave_as_built"]
+__all__ = ["EXAMPLE_SIZE", "OracleCase", "keep_initial_weights"]
 
 EXAMPLE_SIZE = {"width": 8, "initial_range": 0.5}
 """Fields of most examples: small models, with wide initial values so that an error changes the result."""
 
 
-def leave_as_built(model: NeuralLanguageModel) -> None:
+def keep_initial_weights(model: NeuralLanguageModel) -> None:
     """Change nothing."""
 
 
@@ -32,7 +32,7 @@ class OracleCase:
     """logits[b][t] from a configuration, its parameters in float64 and words."""
     bind: Callable[[NeuralLanguageModel], Oracle] | None = None
     """Instead of `logits` where an oracle needs more of the model than its parameters, such as its masks."""
-    prepare: Callable[[NeuralLanguageModel], None] = leave_as_built
+    prepare: Callable[[NeuralLanguageModel], None] = keep_initial_weights
     """Changes to the parameters of a new model without which the comparison would miss errors."""
     is_training: bool = True
     lengths: tuple[int, ...] = (1, 2, 15, 16, 63)

@@ -142,7 +142,7 @@ class NeuralLanguageModelConfig(LanguageModelConfig):
     )
 
     @model_validator(mode="after")
-    def _output_layer_fits(self) -> Self:
+    def _check_output(self) -> Self:
         if getattr(self, "tie_output", False) and not self.output.can_be_tied:
             raise ValueError(
                 f"tie_output needs an output layer with a row as wide as an embedding for every word, "

@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-from memtune.studies.executor import TrialRun
+from memtune.studies.executor import ExecutorRun
 
 __all__ = ["RayExecutor"]
 
@@ -34,7 +34,7 @@ class RayExecutor:
 
         return find_smallest_gpu_bytes()
 
-    def run_trials(self, run: TrialRun) -> None:
+    def run_trials(self, run: ExecutorRun) -> None:
         """Run trials as Tune actors until the director has no more."""
         from memtune.ray_backend.tune_run import run_trials
 

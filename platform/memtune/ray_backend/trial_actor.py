@@ -7,10 +7,10 @@ import os
 from typing import Any
 
 from memtune.errors import WorkerError
-from memtune.gc_pause import gc_paused
+from memtune.gc_pause import pause_gc
 
 # Ray imports this module in every prestarted worker: the pause shortens the time to its first trial.
-with gc_paused():
+with pause_gc():
     from ray import tune
     from ray.tune.execution.placement_groups import PlacementGroupFactory
 

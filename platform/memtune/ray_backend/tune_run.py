@@ -25,7 +25,7 @@ from memtune.ray_backend.tune_adapters import (
     RunStopper,
     SilentReporter,
 )
-from memtune.studies.executor import TrialRun
+from memtune.studies.executor import ExecutorRun
 from memtune.studies.heartbeat_monitor import HeartbeatMonitor
 
 __all__ = ["run_trials"]
@@ -34,7 +34,7 @@ MAX_PENDING_TRIALS = 10_000
 """Lifts Tune's own limit on trials that wait for a node: the searcher limits the open trials."""
 
 
-def run_trials(run: TrialRun, folder: Path) -> None:
+def run_trials(run: ExecutorRun, folder: Path) -> None:
     """Run trials until the director has no more, or `run.stop` is set.
 
     Tune's own files go to `folder`. At a stop the workers have 5 s to store a checkpoint and end. As many

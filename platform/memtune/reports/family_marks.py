@@ -1,4 +1,4 @@
-"""One mark for each family in a figure: a shape, a colour and a dash, told apart without colours too.
+"""One mark for each family in a figure: a shape, a colour and a dash, distinguishable without colours too.
 
 Every figure takes its marks from here: those of matplotlib as polygons, those of Vega as SVG paths.
 """
@@ -77,7 +77,7 @@ def _place(radii: Sequence[float], turn: float) -> Polygon:
     return tuple((r * math.cos(a), r * math.sin(a)) for r, a in zip(radii, angles, strict=True))
 
 
-def _turn(polygon: Polygon, quarters: int) -> Polygon:
+def _rotate(polygon: Polygon, quarters: int) -> Polygon:
     """A polygon turned by quarters of a turn."""
     for _ in range(quarters):
         polygon = tuple((-y, x) for x, y in polygon)
@@ -104,19 +104,19 @@ SHAPES: dict[str, Polygon] = {
     "diamond": _make_regular(4),
     "plus": _PLUS,
     "star": _make_star(5, 0.42),
-    "triangle down": _turn(_TRIANGLE, 2),
+    "triangle down": _rotate(_TRIANGLE, 2),
     "cross": _CROSS,
     "hourglass": _HOURGLASS,
     "bar": _BAR,
-    "triangle right": _turn(_TRIANGLE, 3),
-    "bow tie": _turn(_HOURGLASS, 1),
+    "triangle right": _rotate(_TRIANGLE, 3),
+    "bow tie": _rotate(_HOURGLASS, 1),
     "arrow up": _ARROW,
     "four-pointed star": _make_star(4, 0.3),
     "half disc": _HALF_DISC,
-    "triangle left": _turn(_TRIANGLE, 1),
+    "triangle left": _rotate(_TRIANGLE, 1),
     "chevron": _CHEVRON,
-    "wide bar": _turn(_BAR, 1),
-    "arrow down": _turn(_ARROW, 2),
-    "half disc down": _turn(_HALF_DISC, 2),
+    "wide bar": _rotate(_BAR, 1),
+    "arrow down": _rotate(_ARROW, 2),
+    "half disc down": _rotate(_HALF_DISC, 2),
 }
 """By name, in the order in which families get them."""

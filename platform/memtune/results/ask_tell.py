@@ -26,7 +26,7 @@ from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
 from memtune.values import Value, flatten
 
-__all__ = ["AskTell", "OpenTrial", "ToldTrial", "open_ask_tell"]
+__all__ = ["AskTell", "OpenTrial", "TellResult", "open_ask_tell"]
 
 FLUSH_SECONDS = 60.0
 MAX_TOKENS = 2**63 - 1
@@ -43,7 +43,7 @@ class OpenTrial(Value):
     """The cost that was told, by tokens."""
 
 
-class ToldTrial(Value):
+class TellResult(Value):
     """A trial after it was told a value."""
 
     number: int
@@ -109,7 +109,7 @@ class AskTell:
         *,
         is_complete: bool = False,
         error: str | None = None,
-    ) -> ToldTrial:
+    ) -> TellResult:
         """Report an open trial's cost at a number of tokens, and end the trial if it is complete or failed.
 
         `cost` is nats per token or the share of wrong answers; lower is better. The study's rule may stop or
@@ -119,7 +119,7 @@ class AskTell:
         self._check_value(tokens, cost)
         outcome = self._find_outcome(number)
         if outcome.state is not TrialState.RUNNING:
-            return self._confirm_told(outcome, tokens)
+            return self._describe_ended(outcome, tokens)
         curve = {**outcome.curve, **({} if cost is None else {tokens: outcome.curve.get(tokens, cost)})}
         end = TrialEnd(reason=StopReason.BUDGET) if is_complete else None
         director = self._make_director()
@@ -129,7 +129,7 @@ class AskTell:
             director.on_ended(number)
         self._clock.tick()
         told = self._find_outcome(number)
-        return ToldTrial(number=number, state=told.state, end=told.end)
+        return TellResult(number=number, state=told.state, end=told.end)
 
     def _start_next(self) -> Proposal:
         director = self._make_director()
@@ -151,13 +151,13 @@ class AskTell:
         return proposal
 
     def _make_director(self) -> Director:
-        """A director that has taken up every open trial."""
+        """A director that has resumed every open trial."""
         resolved = self._resolved
         rule, max_trials = resolved.make_early_stopping_rule(), resolved.study.budget.trials
         director = Director(self._proposals, self._records, max_trials, rule, [self._budget.watch])
         for _ in self._proposals.list_unfinished():
             trial = director.take_next_trial()
-            assert trial is not None, "open trials are taken up first"
+            assert trial is not None, "open trials are resumed first"
             director.on_started(trial.proposal.number)
         return director
 
@@ -180,13 +180,13 @@ class AskTell:
             raise StudyError(f"study {self._resolved.id} has started no trial {number}")
         return found[0]
 
-    def _confirm_told(self, outcome: Outcome, tokens: int) -> ToldTrial:
+    def _describe_ended(self, outcome: Outcome, tokens: int) -> TellResult:
         """The trial as it ended, where the call repeats what ended it."""
         if tokens > max(outcome.curve, default=tokens):
             raise StudyError(
                 f"trial {outcome.number} has ended ({outcome.state.value}) and takes no more values"
             )
-        return ToldTrial(number=outcome.number, state=outcome.state, end=outcome.end)
+        return TellResult(number=outcome.number, state=outcome.state, end=outcome.end)
 
     def _make_reports(self, curve: Mapping[int, float], end: TrialEnd | None) -> Sequence[Report]:
         epoch_tokens = self._resolved.open_task().epoch_tokens

@@ -13,7 +13,7 @@ from memtune.data_frames import ResultList, make_frame, render_table
 from memtune.errors import CorpusError, TrackingError, did_you_mean
 from memtune.number_format import format_count
 from memtune.objective import Objective, compute_figure
-from memtune.results.selection import Contender, Ranking, rank_trials
+from memtune.results.selection import RankedTrial, Ranking, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
     LOCAL_PAGES_URL,
@@ -190,8 +190,8 @@ def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:
     return ordered + [row for row in rows if row.run_id not in changes]
 
 
-def _make_contender(row: LeaderboardRow) -> Contender:
-    return Contender(
+def _make_contender(row: LeaderboardRow) -> RankedTrial:
+    return RankedTrial(
         name=row.name.removeprefix(f"{row.family} "),
         identity=row.run_id,
         configuration=row.configuration,

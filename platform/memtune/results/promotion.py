@@ -10,7 +10,7 @@ from memtune.spaces import RandomChooser
 from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.tracking import ModelResult, Promotion, Recorder, find_text_rules, register_if_better
+from memtune.tracking import ModelResult, PromotionResult, Recorder, find_text_rules, register_if_better
 from memtune.training import CheckpointRecord, find_best_report, load_best_model, read_checkpoint, save_model
 
 __all__ = [
@@ -33,7 +33,7 @@ def register_trial_model(
     as_champion: bool = True,
     max_tokens: int | None = None,
     answer: StudyAnswer | None = None,
-) -> Promotion:
+) -> PromotionResult:
     """Offer a trial's best model to the registry, which keeps the best of each label and family.
 
     The trial must be recorded. `estimate` is the cost of its configuration over several seeds; without it

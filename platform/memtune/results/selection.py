@@ -13,14 +13,14 @@ from memtune.estimate import Estimate, estimate_cost
 from memtune.objective import Objective, format_figure
 from memtune.trial_state import TrialState
 
-__all__ = ["Contender", "RankedConfiguration", "Ranking", "ShortTrial", "find_cost_at", "rank_trials"]
+__all__ = ["RankedConfiguration", "RankedTrial", "Ranking", "ShortTrial", "find_cost_at", "rank_trials"]
 
 LENGTH_TOLERANCE = 0.01
 """Lengths that differ by less are equal: budgets may be given in epochs or in tokens."""
 
 
 @dataclass(frozen=True)
-class Contender:
+class RankedTrial:
     """A trial, as far as its rank depends on it."""
 
     name: str
@@ -36,7 +36,7 @@ class Contender:
     planned_tokens: float | None
     """Its budget in tokens; None for a model that counts, which reads the text once."""
 
-    def reaches(self, tokens: float) -> bool:
+    def has_reached(self, tokens: float) -> bool:
         """Whether the trial was trained on so many tokens, or ended by itself before."""
         if self.state is TrialState.COMPLETE:
             reached = self.planned_tokens
@@ -49,13 +49,13 @@ class Contender:
 class RankedConfiguration:
     """A configuration with its trials of full length, one for each seed, the best-validated first."""
 
-    trials: tuple[Contender, ...]
+    trials: tuple[RankedTrial, ...]
     costs: tuple[float, ...]
     """The lowest validation cost of each trial up to full length."""
     estimate: Estimate
 
     @property
-    def best(self) -> Contender:
+    def best(self) -> RankedTrial:
         """The best-validated trial."""
         return self.trials[0]
 
@@ -74,7 +74,7 @@ class RankedConfiguration:
 class ShortTrial:
     """A trial that ended before full length."""
 
-    trial: Contender
+    trial: RankedTrial
     tokens: int
     """The last milestone that it shares with the ranked trials."""
     cost: float
@@ -120,7 +120,7 @@ class Ranking:
         """All configurations of full length, those with all seeds first."""
         return self.ranked + self.fewer_seeds
 
-    def keep(self, is_kept: Callable[[Contender], bool]) -> "Ranking | None":
+    def filter(self, is_kept: Callable[[RankedTrial], bool]) -> "Ranking | None":
         """The ranking of the configurations whose best trial is kept; None where none has full length.
 
         Where only configurations that lack seeds are left, these compete.
@@ -139,13 +139,13 @@ class Ranking:
         return next((found for found in self.configurations if found.best.family == family), None)
 
 
-def rank_trials(trials: Iterable[Contender]) -> Ranking | None:
+def rank_trials(trials: Iterable[RankedTrial]) -> Ranking | None:
     """The ranking of trials of one corpus and label; None when none has reached a validation."""
     validated = [trial for trial in trials if trial.curve]
     if not validated:
         return None
     tokens = _find_full_length(validated)
-    full = [trial for trial in validated if trial.reaches(tokens)]
+    full = [trial for trial in validated if trial.has_reached(tokens)]
     configurations = _group_by_configuration(full, tokens)
     required = _count_seeds_by_study(configurations)
     has_all = {
@@ -165,22 +165,22 @@ def find_cost_at(curve: Mapping[int, float], tokens: float) -> float:
     return min(cost for reported, cost in curve.items() if reported <= stop)
 
 
-def _find_full_length(validated: Sequence[Contender]) -> float:
+def _find_full_length(validated: Sequence[RankedTrial]) -> float:
     """The largest budget that a trial completed; where none did, the tokens of the furthest trial."""
     planned = [trial.planned_tokens for trial in validated if trial.state is TrialState.COMPLETE]
     return max(filter(None, planned), default=max(max(trial.curve) for trial in validated))
 
 
-def _group_by_configuration(full: Sequence[Contender], tokens: float) -> list[RankedConfiguration]:
+def _group_by_configuration(full: Sequence[RankedTrial], tokens: float) -> list[RankedConfiguration]:
     """The configurations of trials of full length, best first; of equal ones the first trial's."""
-    groups: dict[str, dict[int, Contender]] = {}
+    groups: dict[str, dict[int, RankedTrial]] = {}
     for trial in full:
         groups.setdefault(trial.configuration, {}).setdefault(trial.seed, trial)
     found = [_estimate_configuration(list(by_seed.values()), tokens) for by_seed in groups.values()]
     return sorted(found, key=lambda configuration: configuration.estimate.cost)
 
 
-def _estimate_configuration(seeds: Sequence[Contender], tokens: float) -> RankedConfiguration:
+def _estimate_configuration(seeds: Sequence[RankedTrial], tokens: float) -> RankedConfiguration:
     costs = [(find_cost_at(trial.curve, tokens), place) for place, trial in enumerate(seeds)]
     ordered = sorted(costs)
     trials = tuple(seeds[place] for _, place in ordered)
@@ -199,11 +199,11 @@ def _count_seeds_by_study(configurations: Sequence[RankedConfiguration]) -> dict
 
 
 def _list_short(
-    validated: Sequence[Contender], full: Sequence[Contender], tokens: float
+    validated: Sequence[RankedTrial], full: Sequence[RankedTrial], tokens: float
 ) -> tuple[ShortTrial, ...]:
     short = []
     for trial in validated:
-        if trial.reaches(tokens):
+        if trial.has_reached(tokens):
             continue
         milestone = max(trial.curve)
         leader = min(find_cost_at(other.curve, milestone) for other in full)

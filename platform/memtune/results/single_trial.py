@@ -32,7 +32,7 @@ from memtune.studies.trial_records import (
     make_trial_tags,
 )
 from memtune.toml_text import locate_field
-from memtune.tracking import NO_STUDY, DrawFigures, Promotion, Recorder, check_tracking
+from memtune.tracking import NO_STUDY, DrawFigures, PromotionResult, Recorder, check_tracking
 from memtune.training import AnyTrainer, Progress, Report, TrialConfig, new_trainer
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Place, Value, parse
@@ -61,7 +61,7 @@ class TrainResult:
     best: Report | None
     initial_tokens: int
     """Tokens seen before this call: 0 for a new trial, all of them for one that had ended before."""
-    promotion: Promotion | None
+    promotion: PromotionResult | None
     has_test_split: bool
     """Whether the corpus has a test split for such a trial."""
 

@@ -16,8 +16,8 @@ from memtune.estimate import Estimate
 from memtune.number_format import format_count
 from memtune.objective import Objective, compute_figure, format_figure
 from memtune.results.insight.champion_rule import apply_limits, describe_rule
-from memtune.results.insight.contenders import list_contenders
-from memtune.results.selection import Contender, Ranking, rank_trials
+from memtune.results.insight.ranked_trials import list_ranked_trials
+from memtune.results.selection import RankedTrial, Ranking, rank_trials
 from memtune.search import Lease, Outcome, StoredStudy, StudyReader
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
@@ -203,7 +203,9 @@ def rank_study(stored: StoredStudy, settings: Settings) -> Ranking | None:
         corpus = open_study_corpus(terms.corpus, settings)
         return None if corpus is None else open_task(config.task, corpus, config.protocol).epoch_tokens
 
-    return rank_trials(list_contenders(stored.id, stored.outcomes, stored.repeats, cache(count_epoch_tokens)))
+    return rank_trials(
+        list_ranked_trials(stored.id, stored.outcomes, stored.repeats, cache(count_epoch_tokens))
+    )
 
 
 def open_study_corpus(corpus: str, settings: Settings) -> Corpus | None:
@@ -247,7 +249,7 @@ def number_trials(stored: StoredStudy) -> dict[str, int]:
 
 
 def _make_best_trial(
-    trial: Contender, estimate: Estimate, note: str, numbers: Mapping[str, int], objective: Objective
+    trial: RankedTrial, estimate: Estimate, note: str, numbers: Mapping[str, int], objective: Objective
 ) -> BestTrial:
     number = numbers[trial.identity]
     return BestTrial(

@@ -11,11 +11,11 @@ from memtune.objective import compute_figure
 from memtune.results.descriptions.registry_descriptions import StudyAnswer
 from memtune.results.descriptions.study_description import describe_answer, describe_study, list_family_bests
 from memtune.results.insight.champion_rule import apply_limits, describe_rule
-from memtune.results.insight.contenders import list_contenders
+from memtune.results.insight.ranked_trials import list_ranked_trials
 from memtune.results.paired_tests import compare_items, compare_seeds
 from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.results.reporting.stored_costs import read_stored_costs, write_stored_costs
-from memtune.results.selection import Contender, RankedConfiguration, Ranking, rank_trials
+from memtune.results.selection import RankedConfiguration, RankedTrial, Ranking, rank_trials
 from memtune.search import Outcome
 from memtune.storage.folder import Folder
 from memtune.studies.budgets.study_progress import compute_margin_percent
@@ -23,7 +23,7 @@ from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.study_run import Conclusion
 from memtune.tasks import ItemCosts, open_task
-from memtune.tracking import Promotion, Recorder, list_champions, record_conclusion
+from memtune.tracking import PromotionResult, Recorder, list_champions, record_conclusion
 from memtune.training import load_best_model, read_checkpoint
 
 __all__ = ["conclude_study", "rank_outcomes"]
@@ -66,7 +66,7 @@ def conclude_study(
     return Conclusion(promotion, statements)
 
 
-def _register_winner(study: ResolvedStudy, ranking: Ranking, answer: StudyAnswer) -> Promotion | None:
+def _register_winner(study: ResolvedStudy, ranking: Ranking, answer: StudyAnswer) -> PromotionResult | None:
     """Offer the winner to the registry, or the next trial that has a checkpoint; None where none has one."""
     # The registered weights are those of the best-validated seed, because a user wants the best model; the
     # number that is reported everywhere is the mean over seeds, because it is what the configuration gives.
@@ -77,19 +77,19 @@ def _register_winner(study: ResolvedStudy, ranking: Ranking, answer: StudyAnswer
             return promotion
         if _is_champion(study, trial):
             reason = f"it is trial {trial.name}, whose checkpoint is missing"
-            return Promotion(champion=None, reason=reason)
+            return PromotionResult(champion=None, reason=reason)
     return None
 
 
-def _is_champion(study: ResolvedStudy, trial: Contender) -> bool:
+def _is_champion(study: ResolvedStudy, trial: RankedTrial) -> bool:
     """Whether the trial's model is a champion already: the registry has its own copy of the weights."""
     champions = list_champions(study.settings.tracking_uri, study.corpus.name)
     return (study.id, trial.identity) in {(champion.study, champion.trial) for champion in champions}
 
 
 def _register(
-    study: ResolvedStudy, trial: Contender, estimate: Estimate, answer: StudyAnswer | None
-) -> Promotion | None:
+    study: ResolvedStudy, trial: RankedTrial, estimate: Estimate, answer: StudyAnswer | None
+) -> PromotionResult | None:
     """Offer a trial to the registry; None, with a warning, where its checkpoints are damaged or missing.
 
     With the study's `answer` it competes to be champion, otherwise to be the best of its family alone.
@@ -116,7 +116,7 @@ def rank_outcomes(
 ) -> Ranking | None:
     """The ranking of a study's trials and repeats; None when none has reached a validation."""
     epoch_tokens = study.open_task().epoch_tokens
-    return rank_trials(list_contenders(study.id, outcomes, repeats, lambda config: epoch_tokens))
+    return rank_trials(list_ranked_trials(study.id, outcomes, repeats, lambda config: epoch_tokens))
 
 
 def _register_families(study: ResolvedStudy, ranking: Ranking, registered: str) -> None:
@@ -126,9 +126,9 @@ def _register_families(study: ResolvedStudy, ranking: Ranking, registered: str) 
             _register(study, trial, estimate, None)
 
 
-def _find_family_bests(ranking: Ranking) -> dict[str, tuple[Contender, Estimate]]:
+def _find_family_bests(ranking: Ranking) -> dict[str, tuple[RankedTrial, Estimate]]:
     """The best trial of each family with its estimate; the furthest one where none has full length."""
-    found: dict[str, tuple[Contender, Estimate]] = {}
+    found: dict[str, tuple[RankedTrial, Estimate]] = {}
     for configuration in ranking.configurations:
         found.setdefault(configuration.best.family, (configuration.best, configuration.estimate))
     for short in ranking.short:
@@ -165,7 +165,7 @@ def _find_rivals(study: ResolvedStudy, ranking: Ranking) -> dict[str, RankedConf
     return {role: rival for role, rival in rivals.items() if rival is not None}
 
 
-def _load_item_costs(study: ResolvedStudy, trial: Contender) -> ItemCosts:
+def _load_item_costs(study: ResolvedStudy, trial: RankedTrial) -> ItemCosts:
     """The costs of the validation split's items under a trial's best weights, computed once."""
     folder = Folder.open(study.checkpoint_root) / trial.identity
     cost = min(trial.curve.values())
@@ -176,7 +176,7 @@ def _load_item_costs(study: ResolvedStudy, trial: Contender) -> ItemCosts:
     return found
 
 
-def _compute_item_costs(study: ResolvedStudy, trial: Contender) -> ItemCosts:
+def _compute_item_costs(study: ResolvedStudy, trial: RankedTrial) -> ItemCosts:
     checkpoints = Checkpoints(study.checkpoint_root, trial.identity)
     with checkpoints.open_newest(max(trial.curve)) as folder:
         config, model = read_checkpoint(folder).record.config, load_best_model(folder)

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from memtune.search.compatibility import RestrictedStudy, suppress_optuna_messages
 from memtune.search.optuna_trials import select_started
-from memtune.search.samplers.told_values import extrapolate_stopped
+from memtune.search.samplers.observed_values import extrapolate_stopped
 from memtune.values import Value
 
 __all__ = ["MIN_IMPORTANCE_TRIALS", "ParameterImportance", "rank_parameters"]

@@ -13,11 +13,11 @@ from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.definition.study_terms import Resources
 from memtune.studies.director import Director, Trial
 
-__all__ = ["Executor", "TrialRun"]
+__all__ = ["Executor", "ExecutorRun"]
 
 
 @dataclass(frozen=True)
-class TrialRun:
+class ExecutorRun:
     """What an executor needs to run the trials of one director."""
 
     director: Director
@@ -38,7 +38,7 @@ class Executor(Protocol):
     def find_gpu_bytes(self) -> int | None:
         """Memory of the smallest GPU that trials may run on, in bytes; None where there is no GPU."""
 
-    def run_trials(self, run: TrialRun) -> None:
+    def run_trials(self, run: ExecutorRun) -> None:
         """Run trials until the director has no more, or `run.stop` is set.
 
         Calls the director's `on_...` methods one at a time. Raises StudyError when no node can hold a trial.

@@ -1,7 +1,7 @@
 """Trials one after the other in the driver's own process: for notebooks, tests and debugging."""
 
 from memtune.studies.director import Trial
-from memtune.studies.executor import TrialRun
+from memtune.studies.executor import ExecutorRun
 from memtune.studies.trial_worker import TrialWorker
 
 __all__ = ["InProcessExecutor"]
@@ -17,7 +17,7 @@ class InProcessExecutor:
         """Trials use the whole GPU of this process, so no share of one needs to be computed."""
         return None
 
-    def run_trials(self, run: TrialRun) -> None:
+    def run_trials(self, run: ExecutorRun) -> None:
         """Run the director's trials in order; a stop leaves the current one open with a checkpoint."""
         while not run.stop.is_set and (trial := run.director.take_next_trial()) and _run_trial(run, trial):
             pass
@@ -26,7 +26,7 @@ class InProcessExecutor:
         """Nothing to release."""
 
 
-def _run_trial(run: TrialRun, trial: Trial) -> bool:
+def _run_trial(run: ExecutorRun, trial: Trial) -> bool:
     """Run one trial; return whether another may start.
 
     Raises StudyError when this driver lost the study or the study's storage was deleted.

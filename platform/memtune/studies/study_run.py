@@ -30,11 +30,11 @@ from memtune.studies.definition.study_loader import StudySource, open_study, res
 from memtune.studies.definition.study_terms import describe_changed_terms
 from memtune.studies.definition.toml_files import name_place
 from memtune.studies.director import Director, Trial, Watcher
-from memtune.studies.executor import Executor, TrialRun
+from memtune.studies.executor import Executor, ExecutorRun
 from memtune.studies.result_cache import ResultCache
 from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_best_outcomes
 from memtune.studies.trial_records import StudyRecords
-from memtune.tracking import DrawFigures, Promotion, Recorder, check_tracking
+from memtune.tracking import DrawFigures, PromotionResult, Recorder, check_tracking
 from memtune.training import TrialConfig
 from memtune.values import flatten, parse
 
@@ -73,7 +73,7 @@ class TrialPhase:
 class Conclusion:
     """What a study found: the decision of the registry, and the tests of the winner in words."""
 
-    promotion: Promotion
+    promotion: PromotionResult
     statements: tuple[str, ...]
 
 
@@ -110,7 +110,7 @@ class StudyResult:
     """Whether the tracking server has everything; if not, a resume sends the rest."""
 
     @property
-    def promotion(self) -> Promotion | None:
+    def promotion(self) -> PromotionResult | None:
         """The decision of the registry; None without a conclusion."""
         return None if self.conclusion is None else self.conclusion.promotion
 
@@ -396,8 +396,8 @@ class _StudyRun:
         budget = self._study.budget.time
         return None if budget is None else budget - self._clock.spent_seconds
 
-    def _make_trial_run(self, director: Director) -> TrialRun:
-        return TrialRun(
+    def _make_trial_run(self, director: Director) -> ExecutorRun:
+        return ExecutorRun(
             director,
             self._make_assignment,
             self._study.resources,

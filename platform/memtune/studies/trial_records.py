@@ -101,7 +101,7 @@ class StudyRecords:
         self._recorder.log_reports(outcome.identity, make_reports(missing, config.task.objective))
         self._recorder.log_reports(outcome.identity, reports)
         end = outcome.end or (reports[-1].end if reports else None)
-        figures = self._price(outcome.usage)
+        figures = self._compute_cost(outcome.usage)
         self._recorder.finish_trial(outcome.identity, outcome.state, end, tokens, figures)
 
     def _read_curve(self, outcome: Outcome) -> tuple[Report, ...]:
@@ -155,14 +155,14 @@ class StudyRecords:
         """End the trial's run with its state and the reason, and clean up after workers that were killed."""
         tokens = max((report.tokens for report in trial.reports if report.cost is not None), default=0)
         self._recorder.finish_trial(
-            trial.proposal.identity, trial.state, trial.end, tokens, self._price(trial.usage)
+            trial.proposal.identity, trial.state, trial.end, tokens, self._compute_cost(trial.usage)
         )
         self._record_progress(trial, trial.state)
         was_restored = trial.remarks or trial.proposal.identity in self._stored_tokens
         if was_restored and trial.state is not TrialState.INTERRUPTED:
             self._delete_leftovers(trial.proposal.identity)
 
-    def _price(self, usage: Usage) -> dict[str, float]:
+    def _compute_cost(self, usage: Usage) -> dict[str, float]:
         """The money that a trial cost, in the digits that fit a table, where the study has prices."""
         prices = self._resolved.study.prices
         return {} if prices is None else {MONEY_METRIC: float(f"{prices.compute_usage_money(usage):.3g}")}

@@ -12,7 +12,7 @@ from memtune.tracking.registry.evaluation_records import (
     record_evaluation,
 )
 from memtune.tracking.registry.model_package import ModelCard, ModelResult
-from memtune.tracking.registry.model_registry import Promotion, register_if_better
+from memtune.tracking.registry.model_registry import PromotionResult, register_if_better
 from memtune.tracking.registry.model_versions import (
     RegisteredVersion,
     describe_registered,
@@ -43,7 +43,7 @@ __all__ = [
     "LeaderboardRow",
     "ModelCard",
     "ModelResult",
-    "Promotion",
+    "PromotionResult",
     "RecordedEvaluation",
     "Recorder",
     "RegisteredVersion",

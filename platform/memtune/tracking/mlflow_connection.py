@@ -18,7 +18,7 @@ from uuid import uuid4
 from filelock import FileLock
 
 from memtune.errors import TrackingError
-from memtune.gc_pause import gc_paused
+from memtune.gc_pause import pause_gc
 from memtune.retry import Backoff, retry
 from memtune.tracking.compatibility import (
     DATABASE_REFUSAL_CODE,
@@ -178,7 +178,7 @@ def _configure_mlflow(tracking_uri: str) -> None:
 
 def _import_client_class() -> "type[MlflowClient]":
     """MLflow's client, imported without the warnings that its own imports raise."""
-    with gc_paused(), warnings.catch_warnings():
+    with pause_gc(), warnings.catch_warnings():
         for start in OLD_IMPORT_WARNINGS:
             warnings.filterwarnings("ignore", message=start)
         import mlflow.store.tracking.sqlalchemy_store

@@ -78,7 +78,7 @@ class CorpusPages:
     answer: str = ""
     """The best model in a sentence; "" while there is no champion."""
 
-    def titled(self) -> tuple[tuple[str, str], ...]:
+    def list_titled_links(self) -> tuple[tuple[str, str], ...]:
         """The addresses with what they show."""
         return (
             ("trials in MLflow", self.trials),

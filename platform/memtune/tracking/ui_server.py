@@ -158,10 +158,10 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     """A `receive` that gives the body that was read already, then what comes after it."""
     pending = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def receive_again() -> Message:
+    async def replay_body() -> Message:
         return pending.pop() if pending else await receive()
 
-    return receive_again
+    return replay_body
 
 
 def _is_without_location(body: bytes) -> bool:

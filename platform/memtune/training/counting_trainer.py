@@ -20,7 +20,7 @@ from memtune.tasks import build_model, open_task
 from memtune.training import memory_footprint
 from memtune.training.checkpoint import Checkpoint, make_record, read_trial_checkpoint, write_checkpoint
 from memtune.training.devices import find_device
-from memtune.training.end_conditions import never
+from memtune.training.end_conditions import never_stop
 from memtune.training.loop.epoch_batches import Position
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_curve import TrialCurve
@@ -105,7 +105,7 @@ class CountingTrainer:
         self._curve.add(report, lambda: copy_weights(self.model))
         return self.curve[-1]
 
-    def train_for(self, seconds: float, is_stopping: Callable[[], bool] = never) -> bool:
+    def train_for(self, seconds: float, is_stopping: Callable[[], bool] = never_stop) -> bool:
         """Return True at once; a checkpoint cannot hold partial counts, so `advance` does all of the work."""
         return True
 

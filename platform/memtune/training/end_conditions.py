@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from memtune.tasks import Metrics
 from memtune.trial_state import StopReason, TrialEnd
 
-__all__ = ["find_divergence", "find_stall", "never"]
+__all__ = ["find_divergence", "find_stall", "never_stop"]
 
 DIVERGENCE_FACTOR = 10
 """A trial diverges above this multiple of the perplexity of chance, which is the number of outcomes."""
@@ -30,6 +30,6 @@ def find_stall(costs: Sequence[float], patience: int | None) -> TrialEnd | None:
     return TrialEnd(reason=StopReason.NO_IMPROVEMENT, detail=f"no improvement in {patience} reports")
 
 
-def never() -> bool:
+def never_stop() -> bool:
     """The condition of a training that nothing stops early."""
     return False

@@ -29,7 +29,7 @@ from memtune.training.checkpoint import (
     write_checkpoint,
 )
 from memtune.training.devices import find_device
-from memtune.training.end_conditions import find_divergence, find_stall, never
+from memtune.training.end_conditions import find_divergence, find_stall, never_stop
 from memtune.training.loop.progress_meter import ProgressMeter
 from memtune.training.loop.random_states import RandomStates
 from memtune.training.loop.report_interval import ReportInterval
@@ -115,14 +115,14 @@ class GradientTrainer:
             return self.curve[-1]
         interval = self._current_interval()
         with self._run_block():
-            problem = self._run_loop(interval, inf, progress, never)
+            problem = self._run_loop(interval, inf, progress, never_stop)
             metrics = None if problem else self._evaluate()
         self._curve.add(self._build_report(interval, metrics, problem), self._copy_evaluation_weights)
         self._loop.on_validation(self._curve.valid_costs)
         self._interval = None
         return self.curve[-1]
 
-    def train_for(self, seconds: float, is_stopping: Callable[[], bool] = never) -> bool:
+    def train_for(self, seconds: float, is_stopping: Callable[[], bool] = never_stop) -> bool:
         """Train for about `seconds`, at most to the next milestone; returns whether only evaluation is left.
 
         `is_stopping` is asked after each step; when it returns True the training ends early.

@@ -52,7 +52,7 @@ class TrainingConfig(Value):
     """Whether torch.compile compiles the model's body; needs a GPU."""
 
     @model_validator(mode="after")
-    def _one_budget(self) -> Self:
+    def _check_budget(self) -> Self:
         if (self.epochs is None) == (self.tokens is None):
             raise ValueError("give the budget as epochs or as tokens, exactly one of them")
         return self
@@ -74,7 +74,7 @@ class TrialConfig(Value):
     """Seed of the initialisation, the order of the data and dropout."""
 
     @model_validator(mode="after")
-    def _networks_are_trained(self) -> Self:
+    def _check_training(self) -> Self:
         if not self.model.is_loaded:
             return self
         is_gradient_trial = self.model.is_trained_by_gradient
@@ -87,7 +87,7 @@ class TrialConfig(Value):
         return self
 
     @model_validator(mode="after")
-    def _trees_are_read(self) -> Self:
+    def _check_trees(self) -> Self:
         if isinstance(self.protocol, TreeProtocol) and self.model.is_loaded and not self.model.reads_trees:
             readers = ", ".join(f'"{family}"' for family, config in MODELS.items() if config.reads_trees)
             raise ValueError(
@@ -97,7 +97,7 @@ class TrialConfig(Value):
         return self
 
     @model_validator(mode="after")
-    def _sentences_are_whole(self) -> Self:
+    def _check_sentences(self) -> Self:
         if self.model.reads_ahead and not isinstance(self.protocol, SentenceProtocol):
             raise ValueError(
                 f'family = "{self.model.family}" reads ahead here, so sentences must be whole; '
@@ -106,7 +106,7 @@ class TrialConfig(Value):
         return self
 
     @model_validator(mode="after")
-    def _width_can_be_scaled(self) -> Self:
+    def _check_base_width(self) -> Self:
         if self.training is None or self.training.base_width is None or not self.model.is_loaded:
             return self
         optimiser = self.training.optimiser

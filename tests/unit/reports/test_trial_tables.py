@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memtune.reports.trials.trial_tables import family_table, leaderboard_table, sample_table, spread_table
-from memtune.results.selection import Contender, Ranking, rank_trials
+from memtune.results.selection import RankedTrial, Ranking, rank_trials
 from memtune.search import Outcome
 from memtune.tracking import LeaderboardRow
 from memtune.training import TrialConfig
@@ -49,8 +49,8 @@ def make_outcome(number: int, family: str, losses: list[float]) -> Outcome:
 
 
 def rank(outcomes: list[Outcome]) -> Ranking:
-    contenders = [
-        Contender(
+    ranked_trials = [
+        RankedTrial(
             name=f"#{one.number}",
             identity=one.identity,
             configuration=TrialConfig.model_validate(one.configuration).configuration_identity,
@@ -63,7 +63,7 @@ def rank(outcomes: list[Outcome]) -> Ranking:
         )
         for one in outcomes
     ]
-    ranking = rank_trials(contenders)
+    ranking = rank_trials(ranked_trials)
     assert ranking is not None
     return ranking
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from memtune.results.selection import Contender, Ranking, find_cost_at, rank_trials
+from memtune.results.selection import RankedTrial, Ranking, find_cost_at, rank_trials
 from memtune.trial_state import TrialState
 
 
-def make_contender(
+def make_trial(
     name: str,
     curve: Mapping[int, float],
     *,
@@ -18,13 +18,13 @@ def make_contender(
     state: TrialState = TrialState.COMPLETE,
     planned: float | None = 900,
     study: str = "s",
-) -> Contender:
-    return Contender(
+) -> RankedTrial:
+    return RankedTrial(
         name, name, configuration or name, name.partition(" ")[0], study, seed, state, curve, planned
     )
 
 
-def rank(*trials: Contender) -> Ranking:
+def rank(*trials: RankedTrial) -> Ranking:
     ranking = rank_trials(trials)
     assert ranking is not None
     return ranking
@@ -36,12 +36,10 @@ def list_names(ranking: Ranking) -> list[str]:
 
 def test_the_mean_over_seeds_decides_and_not_the_luckiest_seed() -> None:
     lucky = [
-        make_contender(f"lucky {s}", {900: c}, configuration="a", seed=s)
-        for s, c in enumerate((3.0, 5.0, 5.2))
+        make_trial(f"lucky {s}", {900: c}, configuration="a", seed=s) for s, c in enumerate((3.0, 5.0, 5.2))
     ]
     steady = [
-        make_contender(f"steady {s}", {900: c}, configuration="b", seed=s)
-        for s, c in enumerate((4.0, 4.1, 3.9))
+        make_trial(f"steady {s}", {900: c}, configuration="b", seed=s) for s, c in enumerate((4.0, 4.1, 3.9))
     ]
     ranking = rank(*lucky, *steady)
     assert list_names(ranking) == ["steady 2", "lucky 0"]
@@ -50,26 +48,29 @@ def test_the_mean_over_seeds_decides_and_not_the_luckiest_seed() -> None:
 
 
 def test_where_a_study_repeats_configurations_only_those_with_all_seeds_compete() -> None:
-    repeated = [make_contender(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
+    repeated = [make_trial(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
     failed = [
-        make_contender("b 0", {900: 3.0}, configuration="b"),
-        make_contender("b 1", {900: 3.0}, configuration="b", seed=1),
-        make_contender("b 2", {300: 9.0}, configuration="b", seed=2, state=TrialState.FAILED),
+        make_trial("b 0", {900: 3.0}, configuration="b"),
+        make_trial("b 1", {900: 3.0}, configuration="b", seed=1),
+        make_trial("b 2", {300: 9.0}, configuration="b", seed=2, state=TrialState.FAILED),
     ]
-    single = make_contender("c 0", {900: 2.0})
+    single = make_trial("c 0", {900: 2.0})
     ranking = rank(*repeated, *failed, single)
     assert list_names(ranking) == ["a 0"]
     assert [found.best.name for found in ranking.fewer_seeds] == ["c 0", "b 0"]
 
 
 def test_repeats_of_one_study_do_not_exclude_the_single_seeds_of_another() -> None:
-    repeated = [make_contender(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
-    assert list_names(rank(*repeated, make_contender("b 0", {900: 3.0}, study="other"))) == ["b 0", "a 0"]
+    repeated = [make_trial(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
+    assert list_names(rank(*repeated, make_trial("b 0", {900: 3.0}, study="other"))) == [
+        "b 0",
+        "a 0",
+    ]
 
 
 def test_a_trial_stopped_early_does_not_compete_with_complete_ones() -> None:
-    stopped = make_contender("slow", {300: 3.0}, state=TrialState.STOPPED)
-    ranking = rank(stopped, make_contender("a", {300: 5.0, 600: 4.5, 900: 4.0}))
+    stopped = make_trial("slow", {300: 3.0}, state=TrialState.STOPPED)
+    ranking = rank(stopped, make_trial("a", {300: 5.0, 600: 4.5, 900: 4.0}))
     assert list_names(ranking) == ["a"]
     (short,) = ranking.short
     assert (short.tokens, short.cost, short.leader_cost) == (300, 3.0, 5.0)
@@ -78,8 +79,8 @@ def test_a_trial_stopped_early_does_not_compete_with_complete_ones() -> None:
 def test_a_trial_of_a_longer_study_sets_full_length() -> None:
     """A good value after 2,400 tokens does not rank beside one after 200."""
     ranking = rank(
-        make_contender("short", {200: 3.0}, planned=200),
-        make_contender("long", {200: 5.0, 2400: 4.0}, planned=2400),
+        make_trial("short", {200: 3.0}, planned=200),
+        make_trial("long", {200: 5.0, 2400: 4.0}, planned=2400),
     )
     assert (list_names(ranking), ranking.tokens) == (["long"], 2400)
     (short,) = ranking.short
@@ -87,50 +88,57 @@ def test_a_trial_of_a_longer_study_sets_full_length() -> None:
 
 
 def test_a_trial_that_ends_by_itself_competes_at_full_length() -> None:
-    patient = make_contender("patient", {300: 4.0, 600: 4.2})
-    counting = make_contender("ngrams", {1200: 4.5}, planned=None)
-    assert list_names(rank(counting, patient, make_contender("a", {900: 5.0}))) == ["patient", "ngrams", "a"]
+    patient = make_trial("patient", {300: 4.0, 600: 4.2})
+    counting = make_trial("ngrams", {1200: 4.5}, planned=None)
+    assert list_names(rank(counting, patient, make_trial("a", {900: 5.0}))) == [
+        "patient",
+        "ngrams",
+        "a",
+    ]
 
 
 def test_the_batch_in_which_a_budget_ends_makes_no_difference() -> None:
-    ranking = rank(make_contender("a", {1004: 4.0}), make_contender("b", {912: 4.1}))
+    ranking = rank(make_trial("a", {1004: 4.0}), make_trial("b", {912: 4.1}))
     assert list_names(ranking) == ["a", "b"]
     assert ranking.tokens == 900
 
 
 def test_an_open_trial_of_full_length_competes_with_its_value_at_that_length() -> None:
-    running = make_contender("longer", {900: 4.5, 1800: 3.0}, state=TrialState.RUNNING, planned=2700)
-    ranking = rank(running, make_contender("a", {900: 4.0}))
+    running = make_trial("longer", {900: 4.5, 1800: 3.0}, state=TrialState.RUNNING, planned=2700)
+    ranking = rank(running, make_trial("a", {900: 4.0}))
     assert list_names(ranking) == ["a", "longer"]
     assert ranking.ranked[1].estimate.cost == 4.5
 
 
 def test_without_a_complete_trial_the_furthest_ones_compete() -> None:
     trials = [
-        make_contender("a", {300: 2.0}, state=TrialState.STOPPED),
-        make_contender("b", {300: 4.0, 600: 3.5}, state=TrialState.STOPPED),
-        make_contender("c", {600: 3.4}, state=TrialState.INTERRUPTED),
+        make_trial("a", {300: 2.0}, state=TrialState.STOPPED),
+        make_trial("b", {300: 4.0, 600: 3.5}, state=TrialState.STOPPED),
+        make_trial("c", {600: 3.4}, state=TrialState.INTERRUPTED),
     ]
     assert list_names(rank(*trials)) == ["c", "b"]
 
 
 def test_nothing_is_ranked_before_the_first_validation() -> None:
-    assert rank_trials([make_contender("a", {})]) is None
+    assert rank_trials([make_trial("a", {})]) is None
 
 
 def test_of_equal_configurations_the_first_one_wins() -> None:
-    assert list_names(rank(make_contender("a", {900: 4.0}), make_contender("b", {900: 4.0}))) == ["a", "b"]
+    assert list_names(rank(make_trial("a", {900: 4.0}), make_trial("b", {900: 4.0}))) == [
+        "a",
+        "b",
+    ]
 
 
 def test_one_training_that_two_studies_recorded_counts_once() -> None:
-    twice = [make_contender("a", {900: 4.0}, study=study) for study in ("s", "other")]
+    twice = [make_trial("a", {900: 4.0}, study=study) for study in ("s", "other")]
     (found,) = rank(*twice).ranked
     assert found.estimate.seeds == 1
 
 
 def test_the_best_of_a_family_may_lack_seeds() -> None:
-    repeated = [make_contender(f"lstm {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
-    ranking = rank(*repeated, make_contender("rnn 0", {900: 5.0}), make_contender("rnn 1", {900: 4.5}))
+    repeated = [make_trial(f"lstm {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
+    ranking = rank(*repeated, make_trial("rnn 0", {900: 5.0}), make_trial("rnn 1", {900: 4.5}))
     best = ranking.find_best("rnn")
     assert best is not None
     assert best.best.name == "rnn 1"
@@ -149,16 +157,16 @@ def test_a_diverged_report_does_not_hide_an_earlier_one() -> None:
 
 
 def test_of_the_kept_configurations_those_with_all_seeds_compete_first() -> None:
-    repeated = [make_contender(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
+    repeated = [make_trial(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
     ranking = rank(
         *repeated,
-        make_contender("b 0", {900: 3.0}),
-        make_contender("c 0", {300: 2.0}, state=TrialState.STOPPED),
+        make_trial("b 0", {900: 3.0}),
+        make_trial("c 0", {300: 2.0}, state=TrialState.STOPPED),
     )
-    kept = ranking.keep(lambda found: found.family != "c")
+    kept = ranking.filter(lambda found: found.family != "c")
     assert kept is not None
     assert (list_names(kept), len(kept.fewer_seeds), kept.short) == (["a 0"], 1, ())
-    without_repeats = ranking.keep(lambda found: found.family == "b")
+    without_repeats = ranking.filter(lambda found: found.family == "b")
     assert without_repeats is not None
     assert (list_names(without_repeats), without_repeats.fewer_seeds) == (["b 0"], ())
-    assert ranking.keep(lambda found: found.family == "c") is None
+    assert ranking.filter(lambda found: found.family == "c") is None

@@ -17,8 +17,8 @@ from memtune.search.samplers.cmaes import EvolutionStrategy
 from memtune.search.samplers.cube_sampler import CubeSampler
 from memtune.search.samplers.forest import FieldFeatures
 from memtune.search.samplers.joint_space import JointSpace
+from memtune.search.samplers.observed_values import complete_trials, extrapolate_stopped
 from memtune.search.samplers.sobol import SobolSampler
-from memtune.search.samplers.told_values import complete_trials, extrapolate_stopped
 from memtune.spaces import RandomChooser, Scalar, combine_spaces, read_space
 from tests.presence import require
 

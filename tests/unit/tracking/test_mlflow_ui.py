@@ -131,7 +131,7 @@ def test_every_corpus_with_trials_has_links(recorded, client):
     client.create_experiment("empty")
     (pages,) = link_corpora(recorded, "http://127.0.0.1:5001")
     assert pages.corpus == "ptb"
-    assert [link.partition("#")[0] for _, link in pages.titled()] == ["http://127.0.0.1:5001/"] * 3
+    assert [link.partition("#")[0] for _, link in pages.list_titled_links()] == ["http://127.0.0.1:5001/"] * 3
 
 
 def test_a_comparison_names_its_runs(recorded):

@@ -12,7 +12,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
 from memtune.errors import TrackingError
 from memtune.tracking import CorpusInput, Recorder
-from memtune.tracking.runs.run_store import Batch, compose_note, parse_description
+from memtune.tracking.runs.run_store import PendingEntries, compose_note, parse_description
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Value
 
@@ -154,7 +154,7 @@ def test_the_best_validation_has_the_steps_of_validations_alone(tracking_uri, fi
 def test_a_refused_batch_is_an_error_although_mlflow_is_set_to_log_in_the_background(client, monkeypatch):
     monkeypatch.setenv("MLFLOW_ENABLE_ASYNC_LOGGING", "true")
     with pytest.raises(MlflowException, match="not found"):
-        Batch(tags={"memtune.state": "running"}).send(client, "f" * 32)
+        PendingEntries(tags={"memtune.state": "running"}).send(client, "f" * 32)
 
 
 def test_a_description_of_several_paragraphs_is_kept_below_the_status():

@@ -50,7 +50,7 @@ class SentenceProtocol(Value):
     """Words and boundary of the longest sentence that "tran2016" keeps."""
 
     @model_validator(mode="after")
-    def _lengths_make_sense(self) -> Self:
+    def _check_lengths(self) -> Self:
         if self.min_length > self.max_length:
             raise ValueError(
                 f"min_length must not be over max_length, got {self.min_length} and {self.max_length}"

@@ -56,7 +56,7 @@ class StreamProtocol(Value):
     """Whether a row of a training batch predicts one word from the `length` words before it."""
 
     @model_validator(mode="after")
-    def _one_way_to_cut(self) -> Self:
+    def _check_lengths(self) -> Self:
         if self.random_lengths and self.shuffled_windows:
             raise ValueError("random_lengths and shuffled_windows exclude each other; keep one of them")
         return self

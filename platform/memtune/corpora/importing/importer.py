@@ -18,7 +18,7 @@ from memtune.corpora.importing.corpus_writer import CorpusWriter
 from memtune.corpora.importing.import_warnings import find_text_warnings
 from memtune.corpora.importing.source_reader import ProgressCallback, Source, SourceReader, check_sources
 from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.sources.source_file import FileKind, find_kind
+from memtune.corpora.importing.sources.source_file import SourceKind, find_kind
 from memtune.corpora.importing.split_assignment import Division
 from memtune.corpora.importing.text_blocks import TextFile
 from memtune.corpora.importing.tokens.token_stage import (
@@ -90,7 +90,7 @@ def import_corpus(
         check_type("options", options, ImportOptions, "ImportOptions, such as ImportOptions(min_count=2)")
     place = CorpusStore.open(store)
     check_sources(check_name(name), sources)
-    if vectors and find_kind(vectors.path, "the file of vectors") is FileKind.FOLDER:
+    if vectors and find_kind(vectors.path, "the file of vectors") is SourceKind.FOLDER:
         raise CorpusError(f"the file of vectors {vectors.path} is a folder")
     splits = SPLITS if isinstance(sources, Division) else tuple(split for split in SPLITS if split in sources)
     _check_ideal(name, splits, ideal)

@@ -14,7 +14,7 @@ from memtune.corpora.importing.example_blocks import Example, make_blocks
 from memtune.corpora.importing.sources.line_reader import LineReader
 from memtune.corpora.importing.sources.locations import Location, parse_location
 from memtune.corpora.importing.sources.source_file import (
-    FileKind,
+    SourceKind,
     find_kind,
     get_pipe_identity,
     list_source_files,
@@ -62,7 +62,7 @@ def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
     files = {split: source for split, source in sources.items() if isinstance(source, TextFile)}
     kinds = {split: _check_file(split, source) for split, source in files.items()}
     _refuse_repeated_pipes(
-        [files[split].path for split, kind in kinds.items() if kind is FileKind.PIPE],
+        [files[split].path for split, kind in kinds.items() if kind is SourceKind.PIPE],
     )
 
 
@@ -77,17 +77,17 @@ def _check_source(split: str, source: object) -> None:
         )
 
 
-def _check_file(split: str, source: TextFile) -> FileKind:
+def _check_file(split: str, source: TextFile) -> SourceKind:
     _parse_options(source)
     kind = find_kind(source.path, f"the {split} file")
-    if kind in (FileKind.FOLDER, FileKind.PATTERN) and not _reads_whole_folder(source, kind):
+    if kind in (SourceKind.FOLDER, SourceKind.PATTERN) and not _reads_whole_folder(source, kind):
         list_source_files(source.path)
     return kind
 
 
-def _reads_whole_folder(source: TextFile, kind: FileKind) -> bool:
+def _reads_whole_folder(source: TextFile, kind: SourceKind) -> bool:
     is_local = isinstance(parse_location(source.path), Path)
-    return kind is FileKind.FOLDER and is_local and _find_format(source).reads_folders
+    return kind is SourceKind.FOLDER and is_local and _find_format(source).reads_folders
 
 
 def _refuse_repeated_pipes(paths: Sequence[Location]) -> None:

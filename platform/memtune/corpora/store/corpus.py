@@ -135,12 +135,12 @@ class Corpus:
         for token, number in ids.items() if fold_case else ():
             folded.setdefault(token.casefold(), number)
 
-        def found(token: str) -> int:
+        def find_id(token: str) -> int:
             spelled = [token, token.lower()] if fold_case else [token]
             exact = (ids[spelling] for spelling in spelled if spelling in ids)
             return next(exact, folded.get(token.casefold(), -1))
 
-        return np.fromiter((found(token) for token in questions.vocabulary.tokens), np.int64)
+        return np.fromiter((find_id(token) for token in questions.vocabulary.tokens), np.int64)
 
 
 def open_corpus(

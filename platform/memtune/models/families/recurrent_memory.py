@@ -89,7 +89,7 @@ class RecurrentMemoryConfig(NeuralLanguageModelConfig):
     )
 
     @model_validator(mode="after")
-    def _both_sides_are_aligned(self) -> Self:
+    def _check_alignment(self) -> Self:
         if self.bidirectional and self.temporal_alignment == "left":
             raise ValueError('a bidirectional memory has a row of T for each place; use "right"')
         return self

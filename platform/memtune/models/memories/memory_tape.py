@@ -136,7 +136,7 @@ class _Trace:
         stop = slots - steps + step
         return slice(0 if self.max_slots is None else max(0, stop - self.max_slots), stop)
 
-    def readers(self, slot: int) -> slice:
+    def find_readers(self, slot: int) -> slice:
         """The steps that read a slot."""
         _, steps, slots = self.buffers.weights_BTN.shape
         first = slot - (slots - steps) + 1
@@ -299,7 +299,7 @@ class _BackwardPass:
         """Equations 7 to 9 backward: from the slot of a step to its gates and to the sum it attended to."""
         width, slot = self.width, self.initial_slots + step
         gates_BP, read_BD = self.gates_TBP[step], self.read_TBD[step]
-        slot_B1D = self._compute_slot_gradients(slice(slot, slot + 1), self.trace.readers(slot))
+        slot_B1D = self._compute_slot_gradients(slice(slot, slot + 1), self.trace.find_readers(slot))
         hidden_BH, cell_BH = slot_B1D.squeeze(1).chunk(2, dim=1)
         output_BH, input_BH, forget_BH, candidate_BH, _ = self.buffers.gates_TBP[step].chunk(5, dim=1)
         to_output_BH, to_input_BH, to_forget_BH, to_candidate_BH, _ = gates_BP.chunk(5, dim=1)

@@ -180,7 +180,7 @@ class AdaptiveConfig(OutputLayerConfig):
     )
 
     @model_validator(mode="after")
-    def _cutoffs_ascend(self) -> Self:
+    def _check_cutoffs(self) -> Self:
         if self.cutoffs and any(later <= earlier for earlier, later in pairwise((0, *self.cutoffs))):
             raise ValueError(f"cutoffs must ascend from 1 or more, got {list(self.cutoffs)}")
         return self

@@ -35,7 +35,7 @@ class StudyFiles(Value):
     texts: dict[str, str]
 
     @model_validator(mode="after")
-    def _stay_inside(self) -> Self:
+    def _require_inside(self) -> Self:
         """Refuse paths outside of the package: every holder of the token can write job metadata."""
         for name in (self.study, *self.texts):
             path = PurePosixPath(name)

@@ -183,14 +183,14 @@ class LiveDisplay:
         speed = f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else ""
         state = Text(trial.state, COLOURS[trial.state])
         tokens = f"{trial.tokens:,}" if trial.reports else ""
-        told = format_searched_fields(trial.config, self._searched_fields)
+        text = format_searched_fields(trial.config, self._searched_fields)
         return [
             self._get_name(trial),
             state,
             tokens,
             *([] if is_narrow else [speed]),
             _format_figure(trial),
-            told,
+            text,
         ]
 
     def _get_name(self, trial: Trial) -> str:

@@ -1,7 +1,7 @@
 """JSON Schema of studies, trials, search spaces and papers' tables, for completion and checks in editors.
 
 In a study and in a space every value of a trial may be a parameter, such as `{ int = [1, 4] }`, and every
-table a branch; `_open_to_search` adds both to the schema of a trial.
+table a branch; `_allow_sampling` adds both to the schema of a trial.
 """
 
 from typing import Any, Literal, get_args
@@ -104,7 +104,7 @@ def _generate(config: Any) -> dict[str, Any]:
 
 
 def _make_study_schema() -> dict[str, Any]:
-    schema, trial = _generate(Study), _open_to_search(_generate(TrialConfig))
+    schema, trial = _generate(Study), _allow_sampling(_generate(TrialConfig))
     schema["required"].remove("name")  # the name of the file
     for name in TRIAL_TABLES:
         meaning = schema["properties"][name]["description"]
@@ -124,7 +124,7 @@ def _make_trial_schema() -> dict[str, Any]:
 
 
 def _make_space_schema() -> dict[str, Any]:
-    schema, study = _open_to_search(_generate(TrialConfig)), _generate(Study)
+    schema, study = _allow_sampling(_generate(TrialConfig)), _generate(Study)
     schema["description"] = "The configurations among which a study searches."
     schema["properties"] = {
         "question": study["properties"]["question"],
@@ -154,7 +154,7 @@ def _require_tags(schema: dict[str, Any]) -> None:
             member["required"] = sorted({*member.get("required", ()), tag})
 
 
-def _open_to_search(schema: dict[str, Any]) -> dict[str, Any]:
+def _allow_sampling(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of a trial in which every field may be left out or sampled, and every table be a branch."""
     for node in _walk(schema):
         node.pop("required", None)

@@ -22,6 +22,7 @@ __all__ = [
     "FamilyScales",
     "Row",
     "StudyChart",
+    "chart_rows",
     "choose_labels",
     "choose_scale",
     "choose_ticks",
@@ -33,7 +34,6 @@ __all__ = [
     "make_config",
     "name_value",
     "resolve_colours",
-    "rows_of",
 ]
 
 INK, MUTED, RULE, PAPER = "var(--ink)", "var(--muted)", "var(--rule)", "var(--paper)"
@@ -124,7 +124,7 @@ class FamilyScales:
         return chart.transform_filter(f"indexof({HIDDEN}, datum.family) < 0")
 
 
-def rows_of(name: str) -> alt.Chart:
+def chart_rows(name: str) -> alt.Chart:
     """A chart of the table of this name."""
     return alt.Chart(alt.NamedData(name=name))
 
@@ -180,13 +180,13 @@ def draw_ideal(ideal: float | None, along: alt.X | alt.Y) -> list[alt.Chart]:
     """A dashed line at the ideal figure, where it is known, of the table "ideal"; `along` is its axis."""
     if not ideal:
         return []
-    rule = rows_of("ideal").mark_rule(strokeDash=IDEAL_DASH, color=MUTED, clip=True)
+    rule = chart_rows("ideal").mark_rule(strokeDash=IDEAL_DASH, color=MUTED, clip=True)
     return [rule.encode(along, tooltip=[alt.Tooltip("figure:Q", title="ideal", format=".4~g")])]
 
 
 def draw_ring(table: str, x: alt.X, y: alt.Y) -> Any:
     """A ring around the study's best configuration."""
-    best = rows_of(table).transform_filter("datum.best")
+    best = chart_rows(table).transform_filter("datum.best")
     ring = best.mark_point(shape="circle", size=RING_SIZE, filled=False, color=INK, strokeWidth=1.4)
     return ring.encode(x=x, y=y)
 

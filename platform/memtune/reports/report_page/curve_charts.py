@@ -12,6 +12,7 @@ from memtune.reports.report_page.chart_parts import (
     FamilyScales,
     Row,
     StudyChart,
+    chart_rows,
     choose_labels,
     choose_scale,
     divide,
@@ -19,7 +20,6 @@ from memtune.reports.report_page.chart_parts import (
     figure_format,
     is_drawable,
     name_value,
-    rows_of,
 )
 from memtune.results.insight.study_trials import StudyTrial
 from memtune.results.study_detail import StudyDetail
@@ -53,7 +53,7 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: Famil
         alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
     ]
     lines = (
-        rows_of("reports")
+        chart_rows("reports")
         .mark_line(clip=True)
         .encode(
             x=x,
@@ -66,13 +66,13 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: Famil
         )
     )
     ends = {"x": x, "y": y, "color": scales.colour(), "shape": scales.shape(), "tooltip": tooltip}
-    complete = rows_of("reports").transform_filter("datum.last && datum.complete")
-    short = rows_of("reports").transform_filter("datum.last && !datum.complete")
+    complete = chart_rows("reports").transform_filter("datum.last && datum.complete")
+    short = chart_rows("reports").transform_filter("datum.last && !datum.complete")
     layers = [
         lines,
         short.mark_point(filled=False, size=HOLLOW_SIZE, clip=True).encode(**ends),
         complete.mark_point(filled=True, size=HOLLOW_SIZE, opacity=1, clip=True).encode(**ends),
-        rows_of("counted")
+        chart_rows("counted")
         .mark_rule(strokeWidth=1.4, clip=True)
         .encode(y=y, color=scales.colour(), strokeDash=scales.dash(), tooltip=tooltip),
     ]
@@ -157,8 +157,8 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: FamilyScales
         scale = alt.Scale(domain=[0, ends[quantity] * 1.03], nice=False)
         x = alt.X(f"{quantity}:Q", scale=scale, title=unit)
         x = x.axis(labelExpr=choose_labels(quantity), values=divide(0, ends[quantity]), grid=False)
-        line = rows_of("steps").mark_line(interpolate="step-after", color=MUTED, clip=True)
-        marks = rows_of("improvements").mark_point(filled=True, size=HOLLOW_SIZE, opacity=1, clip=True)
+        line = chart_rows("steps").mark_line(interpolate="step-after", color=MUTED, clip=True)
+        marks = chart_rows("improvements").mark_point(filled=True, size=HOLLOW_SIZE, opacity=1, clip=True)
         tooltip = [
             alt.Tooltip("name:N", title="trial"),
             alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),

@@ -12,13 +12,13 @@ from memtune.reports.report_page.chart_parts import (
     FamilyScales,
     Row,
     StudyChart,
+    chart_rows,
     choose_scale,
     draw_ideal,
     draw_ring,
     figure_format,
     is_drawable,
     name_value,
-    rows_of,
 )
 from memtune.results.reporting.study_leaderboard import LeaderboardEntry, StudyLeaderboard
 
@@ -65,12 +65,12 @@ def draw_seeds(
         alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
     ]
     interval = (
-        rows_of("means")
+        chart_rows("means")
         .mark_rule(strokeWidth=2, opacity=0.6, clip=True)
         .encode(x=alt.X("low:Q", scale=scale), x2="high:Q", y=y, color=scales.colour())
     )
     dots = (
-        rows_of("seeds")
+        chart_rows("seeds")
         .mark_circle(size=SEED_SIZE, opacity=JITTERLESS_OPACITY)
         .encode(x=x, y=y, color=scales.colour(), tooltip=[*tooltip, alt.Tooltip("seed:Q", title="seed")])
     )
@@ -81,8 +81,8 @@ def draw_seeds(
         "shape": scales.shape(),
         "tooltip": [*tooltip, alt.Tooltip("seeds:Q"), alt.Tooltip("interval:N", title="95 % interval")],
     }
-    trained = rows_of("means").transform_filter("!datum.counted").mark_point(filled=True, size=MARK_SIZE)
-    counted = rows_of("means").transform_filter("datum.counted").mark_point(filled=False, size=MARK_SIZE)
+    trained = chart_rows("means").transform_filter("!datum.counted").mark_point(filled=True, size=MARK_SIZE)
+    counted = chart_rows("means").transform_filter("datum.counted").mark_point(filled=False, size=MARK_SIZE)
     marks = [trained.encode(**encoded, opacity=alt.value(1)), counted.encode(**encoded, opacity=alt.value(1))]
     layers = [*draw_ideal(shown_ideal, x), *(scales.filter(own) for own in (interval, dots, *marks))]
     layers.append(scales.filter(draw_ring("means", x, y)))

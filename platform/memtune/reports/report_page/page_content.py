@@ -113,7 +113,7 @@ def describe_equality(leaderboard: StudyLeaderboard) -> tuple[str, ...]:
     if not entries:
         return ()
     found = []
-    tokens, early = max(entry.tokens for entry in entries), leaderboard.ended_by_themselves
+    tokens, early = max(entry.tokens for entry in entries), leaderboard.ended_early
     found.append(f"Equal budgets: every trained configuration has seen {tokens:,} tokens.")
     if early:
         names = ", ".join(f"{entry.name} after {entry.tokens:,} tokens" for entry in early)

@@ -11,11 +11,11 @@ from memtune.reports.report_page.chart_parts import (
     FamilyScales,
     Row,
     StudyChart,
+    chart_rows,
     choose_scale,
     figure_format,
     is_drawable,
     name_value,
-    rows_of,
 )
 from memtune.reports.report_page.parameter_axes import (
     ABSENT_PLACE,
@@ -57,17 +57,17 @@ def draw_importance(detail: StudyDetail) -> StudyChart | None:
     domain = [0, 1.25 * found[0].importance]
     x = alt.X("importance:Q", scale=alt.Scale(domain=domain, nice=False), title="share of importance")
     bars = (
-        rows_of("importance")
+        chart_rows("importance")
         .mark_bar(height=7, yOffset=8, cornerRadiusEnd=2)
         .encode(x=x.axis(format="%", tickCount=4), y=y, color=alt.value("var(--mark-0)"))
     )
     # Labels above the bars, because names of parameters are longer than a phone's margin.
     labels = (
-        rows_of("importance")
+        chart_rows("importance")
         .mark_text(align="left", baseline="bottom")
         .encode(x=alt.value(0), y=y, text="parameter:N")
     )
-    shares = rows_of("importance").mark_text(align="left", dx=4, dy=8).encode(x=x, y=y, text="text:N")
+    shares = chart_rows("importance").mark_text(align="left", dx=4, dy=8).encode(x=x, y=y, text="text:N")
     return StudyChart(
         name="importance",
         title="Importance of parameters",
@@ -113,14 +113,14 @@ def _draw_slice(
             alt.Tooltip("state:N"),
         ],
     }
-    complete = rows_of("trials").transform_filter("datum.complete")
-    short = rows_of("trials").transform_filter("!datum.complete")
+    complete = chart_rows("trials").transform_filter("datum.complete")
+    short = chart_rows("trials").transform_filter("!datum.complete")
     layers = [
         short.mark_point(filled=False, size=HOLLOW_SIZE, opacity=0.6, clip=True).encode(**encoded),
         complete.mark_point(filled=True, size=HOLLOW_SIZE, opacity=0.9, clip=True).encode(**encoded),
     ]
     labels = (
-        rows_of("ticks").mark_text(baseline="top", dy=6).encode(x=x, y=alt.value("height"), text="text:N")
+        chart_rows("ticks").mark_text(baseline="top", dy=6).encode(x=x, y=alt.value("height"), text="text:N")
     )
     return StudyChart(
         name=f"slice_{axis.field}",
@@ -192,7 +192,7 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: FamilySca
         alt.Tooltip("figure:N", title="figure"),
     ]
     lines = (
-        rows_of("trials")
+        chart_rows("trials")
         .mark_line()
         .encode(
             x=x,
@@ -206,7 +206,7 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: FamilySca
         )
     )
     marks = (
-        rows_of("trials")
+        chart_rows("trials")
         .mark_point(filled=True, size=30)
         .encode(
             x=x,
@@ -217,7 +217,7 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: FamilySca
             opacity=alt.condition("datum.top", alt.value(1), alt.value(0.35)),
         )
     )
-    texts = rows_of("ticks").mark_text(baseline="top", dy=9).encode(x=x, y=y, text="text:N")
+    texts = chart_rows("ticks").mark_text(baseline="top", dy=9).encode(x=x, y=y, text="text:N")
     return StudyChart(
         name="parallel_coordinates",
         title="Parallel coordinates",

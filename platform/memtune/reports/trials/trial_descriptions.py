@@ -19,12 +19,12 @@ def format_key_parameters(config: LanguageModelConfig) -> str:
 def describe_trial(config: TrialConfig, searched_fields: Collection[str] = ()) -> str:
     """Family, key parameters and the other searched fields."""
     values = dict(flatten(config.model_dump(mode="json")))
-    told = {"model.family", *(f"model.{name}" for name in config.model.describe())}
-    told |= {
+    described = {"model.family", *(f"model.{name}" for name in config.model.describe())}
+    described |= {
         f"model.output.{'kind' if name == 'output' else name}" for name in config.model.describe_output()
     }
     more = format_fields(
-        (name, values[name]) for name in searched_fields if name in values and name not in told
+        (name, values[name]) for name in searched_fields if name in values and name not in described
     )
     return " ".join([config.model.family, format_key_parameters(config.model), *more])
 

@@ -10,7 +10,7 @@ from memtune.models import MODELS
 from memtune.number_format import format_count
 from memtune.objective import Objective, format_figure
 from memtune.reports.trials.trial_descriptions import describe_trial, format_fields, format_key_parameters
-from memtune.results.selection import Contender, Ranking
+from memtune.results.selection import RankedTrial, Ranking
 from memtune.search import Outcome
 from memtune.tasks import TASKS, LanguageModellingConfig, TaskConfig
 from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
@@ -199,7 +199,7 @@ def family_table(
     return table
 
 
-def _list_family_bests(ranking: Ranking, objective: Objective) -> Iterator[tuple[Contender, str, str]]:
+def _list_family_bests(ranking: Ranking, objective: Objective) -> Iterator[tuple[RankedTrial, str, str]]:
     """The best trial of each family, its figure, and its number of seeds."""
     listed: set[str] = set()
     for configuration in ranking.configurations:

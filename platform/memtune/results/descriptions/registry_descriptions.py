@@ -2,7 +2,7 @@
 
 from memtune.corpora import Corpus
 from memtune.studies.trial_records import format_value
-from memtune.tracking import Promotion, RegisteredVersion, describe_registered
+from memtune.tracking import PromotionResult, RegisteredVersion, describe_registered
 from memtune.training import TrialConfig
 from memtune.values import Value
 
@@ -25,7 +25,7 @@ class StudyAnswer(Value):
 def describe_promotion(
     tracking_uri: str,
     corpus: Corpus,
-    promotion: Promotion,
+    promotion: PromotionResult,
     config: TrialConfig,
     answer: StudyAnswer | None = None,
 ) -> None:

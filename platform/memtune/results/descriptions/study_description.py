@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from memtune.estimate import Estimate
 from memtune.objective import Objective, better_direction, compute_figure
 from memtune.results.descriptions.registry_descriptions import StudyAnswer
-from memtune.results.selection import Contender, RankedConfiguration, Ranking
+from memtune.results.selection import RankedConfiguration, RankedTrial, Ranking
 from memtune.search import Outcome
 from memtune.studies.budgets.study_progress import compute_margin_percent
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.trial_records import format_value
-from memtune.tracking import Promotion
+from memtune.tracking import PromotionResult
 from memtune.training import TrialConfig
 from memtune.usage import add_usages
 
@@ -25,7 +25,7 @@ def describe_study(
     ranking: Ranking,
     outcomes: Sequence[Outcome],
     statements: Sequence[str],
-    promotion: Promotion,
+    promotion: PromotionResult,
 ) -> str:
     """The question, the answer with its interval and its tests, the best of each family, and the cost."""
     return "\n\n".join(
@@ -99,7 +99,7 @@ def _compute_distance(study: ResolvedStudy, objective: Objective, cost: float) -
     return compute_figure("perplexity", cost) / ideal - 1
 
 
-def describe_champion(promotion: Promotion) -> str:
+def describe_champion(promotion: PromotionResult) -> str:
     """What the registry decided, with a link to the version."""
     version = promotion.champion or promotion.version
     if version is None:
@@ -109,7 +109,9 @@ def describe_champion(promotion: Promotion) -> str:
     return f"**Registry.** {link} is {role}: {promotion.reason}."
 
 
-def list_family_bests(ranking: Ranking) -> Iterator[tuple[Contender, Estimate, RankedConfiguration | None]]:
+def list_family_bests(
+    ranking: Ranking,
+) -> Iterator[tuple[RankedTrial, Estimate, RankedConfiguration | None]]:
     """The best trial of each family, best first, with its estimate; last those of no full length.
 
     These have no ranked configuration.

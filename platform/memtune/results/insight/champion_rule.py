@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from memtune.corpora import Corpus
 from memtune.errors import MissingSourceError
-from memtune.results.selection import Contender, Ranking
+from memtune.results.selection import RankedTrial, Ranking
 from memtune.search import Outcome
 from memtune.studies.definition.study_terms import ChampionLimits
 from memtune.training import TrialConfig, compute_sizes
@@ -23,7 +23,7 @@ def apply_limits(
         return ranking
     outcome_by_identity = {outcome.identity: outcome for outcome in outcomes}
 
-    def is_within(trial: Contender) -> bool:
+    def is_within(trial: RankedTrial) -> bool:
         outcome = outcome_by_identity[trial.identity]
         try:
             sizes = compute_sizes(TrialConfig.model_validate(outcome.configuration), corpus)
@@ -31,7 +31,7 @@ def apply_limits(
             return True
         return limits.are_met(sizes, outcome.usage.tokens_per_second)
 
-    return ranking.keep(is_within) or ranking
+    return ranking.filter(is_within) or ranking
 
 
 def describe_rule(limits: ChampionLimits, are_met: bool = True) -> str:

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, ConfigurationError, StorageError, TrackingError
-from memtune.results.selection import Contender, Ranking
+from memtune.results.selection import RankedTrial, Ranking
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
@@ -97,7 +97,7 @@ def read_study_file(study: str, settings: Settings) -> str:
     return format_toml({name: value for name, value in stored.items() if name != "name"})
 
 
-def _read_winner(study: str, winner: Contender, settings: Settings) -> CheckpointRecord | None:
+def _read_winner(study: str, winner: RankedTrial, settings: Settings) -> CheckpointRecord | None:
     """The record of the winner's newest checkpoint; None where it has none that can be read."""
     checkpoints = Checkpoints(f"{settings.studies_folder}/{study}/checkpoints", winner.identity)
     with suppress(CheckpointError, StorageError), checkpoints.open_newest() as folder:
@@ -117,7 +117,7 @@ def _read_tracking(corpus: str, settings: Settings) -> tuple[list[RegisteredVers
 def _list_commands(
     study: str,
     corpus_name: str,
-    winner: Contender | None,
+    winner: RankedTrial | None,
     registered: RegisteredVersion | None,
     corpus: Corpus | None,
 ) -> list[Command]:

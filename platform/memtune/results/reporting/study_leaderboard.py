@@ -8,7 +8,7 @@ from memtune.number_format import format_count
 from memtune.objective import Objective, compute_figure
 from memtune.results.descriptions.study_description import describe_model
 from memtune.results.insight.pareto import find_front
-from memtune.results.selection import Contender, RankedConfiguration, Ranking
+from memtune.results.selection import RankedConfiguration, RankedTrial, Ranking
 from memtune.search import SIZE_UNITS, Outcome, compute_coordinate
 from memtune.studies.definition.study_terms import Prices
 from memtune.training import TrialConfig, TrialSizes, compute_sizes
@@ -148,7 +148,7 @@ class StudyLeaderboard(Value):
     trade_offs: tuple[TradeOff, ...]
 
     @property
-    def ended_by_themselves(self) -> tuple[LeaderboardEntry, ...]:
+    def ended_early(self) -> tuple[LeaderboardEntry, ...]:
         """Trained configurations that ended before full length by their own rule, such as divergence."""
         trained = [entry for entry in self.entries if not entry.is_counted]
         longest = max((entry.tokens for entry in trained), default=0)
@@ -268,7 +268,7 @@ class _EntryMaker:
             is_counted=not config.model.is_trained_by_gradient,
         )
 
-    def _make_seed(self, trial: Contender, cost: float) -> SeedResult:
+    def _make_seed(self, trial: RankedTrial, cost: float) -> SeedResult:
         return SeedResult(
             name=f"{trial.family} {trial.name}",
             seed=trial.seed,
@@ -294,7 +294,7 @@ class _EntryMaker:
                 reason="" if outcome.end is None else str(outcome.end),
             )
 
-    def _read_config(self, trial: Contender) -> TrialConfig:
+    def _read_config(self, trial: RankedTrial) -> TrialConfig:
         return TrialConfig.model_validate(self._outcomes[trial.identity].configuration)
 
     def _measure(self, config: TrialConfig) -> TrialSizes | None:

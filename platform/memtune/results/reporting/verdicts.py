@@ -8,7 +8,7 @@ from memtune.number_format import format_count
 from memtune.objective import Objective, compute_figure, format_figure
 from memtune.results.paired_tests import MIN_PAIRED_SEEDS, PairedTest, compare_items, compare_seeds
 from memtune.results.reporting.stored_costs import read_stored_costs
-from memtune.results.selection import Contender, RankedConfiguration, Ranking
+from memtune.results.selection import RankedConfiguration, RankedTrial, Ranking
 from memtune.storage.folder import Folder
 from memtune.studies.budgets.study_progress import compute_margin_percent
 from memtune.values import Value
@@ -116,7 +116,7 @@ def _compare(
     )
 
 
-def _compare_stored_items(first: Contender, second: Contender, checkpoint_root: str) -> PairedTest | None:
+def _compare_stored_items(first: RankedTrial, second: RankedTrial, checkpoint_root: str) -> PairedTest | None:
     """The bootstrap over the stored costs of both; None where one has none: no model is evaluated here."""
     try:
         root = Folder.open(checkpoint_root)

@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from memtune.search.compatibility import write_sampler_attribute
 from memtune.search.samplers.cube_sampler import CubeSampler
 from memtune.search.samplers.joint_space import JointSpace
-from memtune.search.samplers.told_values import get_final_value
+from memtune.search.samplers.observed_values import get_final_value
 
 __all__ = ["CmaEsSampler", "CmaState", "EvolutionStrategy"]
 

@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 from memtune.search.compatibility import read_fixed_parameters
 from memtune.search.samplers.cube_sampler import CubeSampler
 from memtune.search.samplers.joint_space import JointSpace
-from memtune.search.samplers.told_values import get_final_value
+from memtune.search.samplers.observed_values import get_final_value
 from memtune.spaces import Integer, Parameter, Real, Scalar, Space
 
 __all__ = ["FieldFeatures", "ForestSampler"]

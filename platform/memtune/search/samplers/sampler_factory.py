@@ -15,6 +15,7 @@ from memtune.search.samplers.cmaes import CmaEsSampler
 from memtune.search.samplers.forest import FieldFeatures, ForestSampler
 from memtune.search.samplers.joint_space import JointSpace
 from memtune.search.samplers.objective_values import MultiObjective, attach_objectives
+from memtune.search.samplers.observed_values import complete_trials, extrapolate_stopped
 from memtune.search.samplers.restricted_sampler import (
     BranchSampler,
     JointSampler,
@@ -24,7 +25,6 @@ from memtune.search.samplers.restricted_sampler import (
 from memtune.search.samplers.sampler_config import SamplerConfig
 from memtune.search.samplers.sampler_plugins import SAMPLERS, SamplerRequest
 from memtune.search.samplers.sobol import SobolSampler
-from memtune.search.samplers.told_values import complete_trials, extrapolate_stopped
 from memtune.spaces import Space
 from memtune.values import digest
 
@@ -67,26 +67,28 @@ class SamplerFactory:
         startup = self._make_startup(seed, ask_number)
         if kind in ("random", "grid"):
             return RandomSampler(seed=seed)
-        told = extrapolate_stopped(trials) if self._config.stopped_trials == "extrapolated" else list(trials)
+        observed = (
+            extrapolate_stopped(trials) if self._config.stopped_trials == "extrapolated" else list(trials)
+        )
         if kind == "nsga2":
-            return self._make_nsga2(seed, told, startup)
+            return self._make_nsga2(seed, observed, startup)
         if sum(trial.state is not TrialState.RUNNING for trial in trials) < self._startup_trials:
             return startup
         if kind == "cmaes":
-            completed = complete_trials(told, self._space)
+            completed = complete_trials(observed, self._space)
             return RestrictedSampler(CmaEsSampler(self._space, seed, trials), completed, self._space)
         if kind == "forest":
-            completed = complete_trials(told, self._space, is_absent_drawn=True)
+            completed = complete_trials(observed, self._space, is_absent_drawn=True)
             forest = ForestSampler(self._space, self._features, seed)
             return RestrictedSampler(forest, completed, self._space)
         if kind in SAMPLERS:
             own = SAMPLERS[kind](SamplerRequest(seed, self._config.options))
-            return BranchSampler(own, self._attach(told), self._space, self._objective_count)
+            return BranchSampler(own, self._attach(observed), self._space, self._objective_count)
         if kind == "gp":
-            gp, completed = GPSampler(seed=seed, n_startup_trials=1), complete_trials(told, self._space)
+            gp, completed = GPSampler(seed=seed, n_startup_trials=1), complete_trials(observed, self._space)
             return JointSampler(gp, completed, self._space, startup)
         tpe = TPESampler(seed=seed, n_startup_trials=0, multivariate=True)
-        return BranchSampler(tpe, self._attach(told), self._space, self._objective_count)
+        return BranchSampler(tpe, self._attach(observed), self._space, self._objective_count)
 
     @property
     def _objective_count(self) -> int:
@@ -101,13 +103,13 @@ class SamplerFactory:
             return SobolSampler(self._space, self._config.seed, ask_number)
         return RandomSampler(seed=seed)
 
-    def _make_nsga2(self, seed: int, told: Sequence[FrozenTrial], startup: BaseSampler) -> BaseSampler:
+    def _make_nsga2(self, seed: int, observed: Sequence[FrozenTrial], startup: BaseSampler) -> BaseSampler:
         """NSGA-II with generations as large as the startup, which is its first generation.
 
         Children inherit the values of absent parameters, so these are drawn.
         """
         nsga2 = OrderedNsga2Sampler(population_size=max(2, self._startup_trials), seed=seed)
-        completed = complete_trials(told, self._space, is_absent_drawn=True)
+        completed = complete_trials(observed, self._space, is_absent_drawn=True)
         return JointSampler(nsga2, self._attach(completed), self._space, startup, self._objective_count)
 
 

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-__all__ = ["Promotion", "register_if_better"]
+__all__ = ["PromotionResult", "register_if_better"]
 
 PREVIOUS_ALIAS = "previous"
 
 
-class Promotion(Value):
+class PromotionResult(Value):
     """The decision on a candidate: the new champion, or None, and the reason in words."""
 
     champion: RegisteredVersion | None
@@ -77,7 +77,7 @@ def register_if_better(
     sources: Sequence[PluginSource] = (),
     as_champion: bool = True,
     retry_seconds: float = 60.0,
-) -> Promotion:
+) -> PromotionResult:
     """Register the model that training saved in `model_folder` if it is the best of its label or its family.
 
     The trial's run must be recorded: the model is logged as its output. `rules` say how text becomes tokens
@@ -92,7 +92,7 @@ def register_if_better(
         return retry_while_unavailable(lambda: _register(client, package, as_champion), retry_seconds)
 
 
-def _register(client: "MlflowClient", package: "_Package", as_champion: bool) -> Promotion:
+def _register(client: "MlflowClient", package: "_Package", as_champion: bool) -> PromotionResult:
     result, corpus = package.result, experiment_name(package.result.corpus)
     suffix = _find_suffix(client, corpus, result.label)
     family = str(result.configuration["model"]["family"])
@@ -101,15 +101,15 @@ def _register(client: "MlflowClient", package: "_Package", as_champion: bool) ->
     refusals = {alias: _explain_refusal(holders[alias], result) for alias in aliases}
     open_aliases = [alias for alias in aliases if refusals[alias] is None]
     if not open_aliases:
-        return Promotion(champion=None, reason=str(refusals[aliases[0]]))
+        return PromotionResult(champion=None, reason=str(refusals[aliases[0]]))
     candidate = _upload(client, package, " ".join(aliases))
     winners = {alias: _promote_best(client, candidate, holders[alias], alias) for alias in open_aliases}
     reason = _explain_decision(aliases[0], candidate, holders, refusals, winners)
     is_champion = as_champion and winners.get(aliases[0], candidate).version == candidate.version
     if is_champion and refusals[aliases[0]] is None:
         champion = candidate.model_copy(update={"alias": aliases[0]})
-        return Promotion(champion=champion, reason=reason, version=candidate)
-    return Promotion(champion=None, reason=reason, version=candidate)
+        return PromotionResult(champion=champion, reason=reason, version=candidate)
+    return PromotionResult(champion=None, reason=reason, version=candidate)
 
 
 def _find_suffix(client: "MlflowClient", corpus: str, label: str) -> str:

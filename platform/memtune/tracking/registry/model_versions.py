@@ -212,7 +212,7 @@ def create_version(client: "MlflowClient", candidate: RegisteredVersion, source:
             raise
         for known in list_versions(client, candidate.corpus, after=0):
             if known.content == candidate.content:
-                return _offer_again(client, known, candidate.offered_as)
+                return _add_candidate_aliases(client, known, candidate.offered_as)
     version = client.create_model_version(
         candidate.corpus,
         source,
@@ -259,7 +259,9 @@ def describe_registered(
             client.set_experiment_tag(experiment_id, NOTE_TAG, of_corpus)
 
 
-def _offer_again(client: "MlflowClient", known: RegisteredVersion, offered_as: str) -> RegisteredVersion:
+def _add_candidate_aliases(
+    client: "MlflowClient", known: RegisteredVersion, offered_as: str
+) -> RegisteredVersion:
     """A registered version that competes for further aliases."""
     together = " ".join(sorted({*known.offered_as.split(), *offered_as.split()}))
     if together != known.offered_as:

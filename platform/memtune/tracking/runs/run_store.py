@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 __all__ = [
-    "Batch",
     "LoggedValues",
+    "PendingEntries",
     "RecordedTrial",
     "describe_end",
     "describe_status",
@@ -84,7 +84,7 @@ def find_runs(client: "MlflowClient", experiment_id: str, tags: dict[str, str]) 
 
 
 @dataclass
-class Batch:
+class PendingEntries:
     """Entries of one run that go to the store together."""
 
     parameters: list["Param"] = field(default_factory=list)
@@ -201,7 +201,7 @@ def replace_run(client: "MlflowClient", run: "Run", max_tokens: int) -> "Run":
     """A copy of the run with its metrics up to these tokens, in its place: MLflow cannot delete metrics."""
     info, tags = run.info, run.data.tags
     copy = client.create_run(info.experiment_id, info.start_time, tags, info.run_name)
-    batch = Batch()
+    batch = PendingEntries()
     for name in run.data.metrics:
         history = client.get_metric_history(info.run_id, name)
         batch.metrics += [metric for metric in history if metric.step <= max_tokens]
@@ -215,7 +215,7 @@ def merge_runs(client: "MlflowClient", runs: Sequence["Run"]) -> "Run":
     kept, *duplicates = runs
     known = read_logged_values(client, kept) if duplicates else {}
     for duplicate in duplicates:
-        batch = Batch()
+        batch = PendingEntries()
         for name in duplicate.data.metrics:
             values = known.setdefault(name, {})
             for metric in client.get_metric_history(duplicate.info.run_id, name):
@@ -257,7 +257,7 @@ def _correct_status(client: "MlflowClient", run: "Run", state: TrialState | None
         command = EndRun(TrialState.INTERRUPTED, None, time_ms)
         tokens = int(run.data.metrics.get(TOKENS_METRIC, 0))
         description = parse_description(run.data.tags.get(NOTE_TAG, ""))
-        Batch(tags=describe_end(command, tokens, description)).send(client, run.info.run_id)
+        PendingEntries(tags=describe_end(command, tokens, description)).send(client, run.info.run_id)
         set_final_status(client, run.info.run_id, command)
     elif state is not None and run.info.status != RUN_STATUS[state]:
         client.set_terminated(run.info.run_id, RUN_STATUS[state], run.info.end_time or time_ms)

@@ -69,7 +69,7 @@ class _OpenRun:
     """Tags set from reports."""
     is_stale: bool = False
     """A request failed, although the store may have carried it out: `values` must be read again."""
-    pending: run_store.Batch = field(default_factory=run_store.Batch)
+    pending: run_store.PendingEntries = field(default_factory=run_store.PendingEntries)
 
 
 class RunWriter:
@@ -112,7 +112,7 @@ class RunWriter:
             self._send_pending(key)
         except Exception:
             if run := self._open_runs.get(key):
-                run.is_stale, run.pending, run.texts = True, run_store.Batch(), {}
+                run.is_stale, run.pending, run.texts = True, run_store.PendingEntries(), {}
             raise
 
     def ensure_experiment_id(self) -> str:
@@ -266,7 +266,7 @@ class RunWriter:
         run = self._open_runs.get(key)
         if run is not None:
             run.pending.send(self._client, run.run_id)
-            run.pending = run_store.Batch()
+            run.pending = run_store.PendingEntries()
 
     def _read_open_run(self, key: RunKey) -> _OpenRun:
         """The open run; its values are read from the store again after a failed request."""

@@ -118,7 +118,7 @@ def _cache_file(folder: Path) -> Path:
     kinds = ("model name", "flags")
     lines = processor.read_text().splitlines() if processor.exists() else [platform.processor()]
     known = sorted({line for line in lines if line.startswith(kinds)}) or lines
-    return folder / "products" / f"{digest(known, torch.__version__)[:16]}.json"
+    return folder / "matmul_backends" / f"{digest(known, torch.__version__)[:16]}.json"
 
 
 def _load_cached_backend(folder: Path) -> MatmulBackend | None:

@@ -6,7 +6,7 @@ import pytest
 
 from memtune.results.insight.study_front import StudyFront, find_study_front
 from memtune.results.insight.study_trials import StudyTrial
-from memtune.results.selection import Contender, rank_trials
+from memtune.results.selection import RankedTrial, rank_trials
 from memtune.search import ObjectiveName
 from memtune.training import TrialSizes
 from memtune.trial_state import TrialState
@@ -48,8 +48,8 @@ def make_trials() -> list[StudyTrial]:
 
 
 def find(trials: list[StudyTrial], objectives: tuple[ObjectiveName, ...] = OBJECTIVES) -> StudyFront:
-    contenders = [
-        Contender(
+    ranked_trials = [
+        RankedTrial(
             f"#{trial.number}",
             trial.identity,
             f"configuration {trial.number}",
@@ -62,7 +62,7 @@ def find(trials: list[StudyTrial], objectives: tuple[ObjectiveName, ...] = OBJEC
         )
         for trial in trials
     ]
-    ranking = rank_trials(contenders)
+    ranking = rank_trials(ranked_trials)
     assert ranking is not None
     return find_study_front(ranking, trials, objectives, "perplexity")
 

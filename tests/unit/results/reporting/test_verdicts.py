@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from memtune.results.reporting.verdicts import judge_winner
-from memtune.results.selection import Contender, Ranking, rank_trials
+from memtune.results.selection import RankedTrial, Ranking, rank_trials
 from memtune.trial_state import TrialState
 
 
-def make_trial(family: str, number: int, seed: int, cost: float) -> Contender:
-    return Contender(
+def make_trial(family: str, number: int, seed: int, cost: float) -> RankedTrial:
+    return RankedTrial(
         name=f"#{number}",
         identity=f"{family}{number}{seed}",
         configuration=f"{family}{number}",

@@ -26,13 +26,13 @@ from memtune.corpora.importing.sources.locations import (
 from memtune.corpora.importing.sources.spool import create_temporary_file, translate_spool_errors
 from memtune.errors import CorpusError
 
-__all__ = ["FileKind", "SourceFile", "find_kind", "get_pipe_identity", "list_source_files"]
+__all__ = ["SourceFile", "SourceKind", "find_kind", "get_pipe_identity", "list_source_files"]
 
 _STANDARD_INPUT = Path("-")
 _COPY_BYTES = 2**20
 
 
-class FileKind(Enum):
+class SourceKind(Enum):
     """Kinds of sources."""
 
     FILE = auto()
@@ -41,7 +41,7 @@ class FileKind(Enum):
     PIPE = auto()
 
 
-def find_kind(location: Location, role: str = "the file") -> FileKind:
+def find_kind(location: Location, role: str = "the file") -> SourceKind:
     """The kind of the source at a location; `-` is the standard input.
 
     Raises CorpusError for a location that is absent, may not be read, is a device, or has a name outside
@@ -51,18 +51,18 @@ def find_kind(location: Location, role: str = "the file") -> FileKind:
     if isinstance(place, str):
         remote = RemoteFile(place)
         remote.check(role)
-        return FileKind.FOLDER if remote.is_folder else FileKind.FILE
+        return SourceKind.FOLDER if remote.is_folder else SourceKind.FILE
     _refuse_undecodable_name(place)
     if is_pattern(place) and not place.exists():
         find_local_files(place)
-        return FileKind.PATTERN
+        return SourceKind.PATTERN
     mode = _read_status(place, role).st_mode
     if stat.S_ISFIFO(mode) or (place == _STANDARD_INPUT and (stat.S_ISREG(mode) or stat.S_ISSOCK(mode))):
-        return FileKind.PIPE
+        return SourceKind.PIPE
     if stat.S_ISREG(mode):
-        return FileKind.FILE
+        return SourceKind.FILE
     if stat.S_ISDIR(mode) and place != _STANDARD_INPUT:
-        return FileKind.FOLDER
+        return SourceKind.FOLDER
     kind = "a socket" if stat.S_ISSOCK(mode) else "a terminal or another device"
     raise CorpusError(f"{role} {place} is {kind}; give a file, or pipe the text in")
 
@@ -86,7 +86,7 @@ def list_source_files(location: Location) -> list[Location]:
     if not files:
         raise CorpusError(f"the folder {place} has no files")
     for path in files:
-        if find_kind(path) is FileKind.PIPE:
+        if find_kind(path) is SourceKind.PIPE:
             raise CorpusError(f"{path} is a pipe among other files; remove it, or import it by itself")
     return list(files)
 
@@ -122,12 +122,12 @@ class SourceFile:
     @property
     def is_folder(self) -> bool:
         """Whether the source is several files: a folder or a pattern."""
-        return self.kind in (FileKind.FOLDER, FileKind.PATTERN)
+        return self.kind in (SourceKind.FOLDER, SourceKind.PATTERN)
 
     @property
     def size_bytes(self) -> int | None:
         """Bytes of the file or of all files; None where they are not known: a pipe, compressed or remote."""
-        if self.kind is FileKind.PIPE or self.remote is not None:
+        if self.kind is SourceKind.PIPE or self.remote is not None:
             return None
         files = list_source_files(self.path) if self.is_folder else [self.path]
         paths = [path for path in files if isinstance(path, Path)]
@@ -140,7 +140,7 @@ class SourceFile:
 
         Raises OSError, and CorpusError for a binary format.
         """
-        if self.kind is FileKind.PIPE:
+        if self.kind is SourceKind.PIPE:
             self._make_copy(is_text=True)
             yield from self._read_copy(chunk_bytes)
         elif self.remote is not None:
@@ -160,7 +160,7 @@ class SourceFile:
 
         A pipe, a remote and a compressed file are copied to a temporary file first. Raises OSError.
         """
-        if self.kind is FileKind.FILE and self.remote is None and not self._find_codec(self.local_path):
+        if self.kind is SourceKind.FILE and self.remote is None and not self._find_codec(self.local_path):
             return self.local_path.open("rb")
         self._make_copy(is_text=False)
         assert self._copy is not None

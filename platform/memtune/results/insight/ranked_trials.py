@@ -1,30 +1,30 @@
-"""The trials of a study as contenders for its ranking."""
+"""The trials of a study as its ranking sees them."""
 
 from collections.abc import Callable, Sequence
 
-from memtune.results.selection import Contender
+from memtune.results.selection import RankedTrial
 from memtune.search import Outcome
 from memtune.studies.seed_repeats import TrialNames
 from memtune.training import TrialConfig
 
-__all__ = ["CountEpochTokens", "list_contenders"]
+__all__ = ["CountEpochTokens", "list_ranked_trials"]
 
 CountEpochTokens = Callable[[TrialConfig], int | None]
 """The tokens of an epoch of a trial; None where its corpus is not known any more."""
 
 
-def list_contenders(
+def list_ranked_trials(
     study: str,
     outcomes: Sequence[Outcome],
     repeats: Sequence[Outcome],
     count_epoch_tokens: CountEpochTokens,
-) -> list[Contender]:
+) -> list[RankedTrial]:
     """The trials of a study and then its repeats, each named after the trial that it repeats."""
     names = TrialNames(outcomes)
 
-    def make_contender(outcome: Outcome, is_repeat: bool) -> Contender:
+    def make_ranked_trial(outcome: Outcome, is_repeat: bool) -> RankedTrial:
         config = TrialConfig.model_validate(outcome.configuration)
-        return Contender(
+        return RankedTrial(
             name=names.name(outcome.number, config) if is_repeat else f"#{outcome.number}",
             identity=outcome.identity,
             configuration=config.configuration_identity,
@@ -36,8 +36,8 @@ def list_contenders(
             planned_tokens=_plan_tokens(config, count_epoch_tokens),
         )
 
-    originals = [make_contender(outcome, False) for outcome in outcomes]
-    return originals + [make_contender(outcome, True) for outcome in repeats]
+    originals = [make_ranked_trial(outcome, False) for outcome in outcomes]
+    return originals + [make_ranked_trial(outcome, True) for outcome in repeats]
 
 
 def _plan_tokens(config: TrialConfig, count_epoch_tokens: CountEpochTokens) -> float | None:
