@@ -181,7 +181,7 @@ def _make_file_name(label: str) -> str:
 
 def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:
     """The rows in the order of their ranking, with their places, estimates and notes."""
-    ranking = rank_trials(_make_contender(row) for row in rows)
+    ranking = rank_trials(_make_ranked_trial(row) for row in rows)
     if ranking is None:
         return list(rows)
     changes = dict(_describe_places(ranking, rows[0].objective))
@@ -190,7 +190,7 @@ def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:
     return ordered + [row for row in rows if row.run_id not in changes]
 
 
-def _make_contender(row: LeaderboardRow) -> RankedTrial:
+def _make_ranked_trial(row: LeaderboardRow) -> RankedTrial:
     return RankedTrial(
         name=row.name.removeprefix(f"{row.family} "),
         identity=row.run_id,
