@@ -226,6 +226,9 @@ class HuggingFaceLike:
         assert names == ["text"]
         return self
 
+    def __iter__(self):
+        return ({"text": text} for text in self._texts)
+
     def iter(self, batch_size: int):
         for start in range(0, len(self._texts), batch_size):
             yield {"text": self._texts[start : start + batch_size]}

@@ -64,14 +64,14 @@ def _iterate_texts(values: pa.Array, column: str) -> Iterator[str | None]:
 
 def _open_parquet(file: IO[bytes], column: str) -> Iterator[pa.Array]:
     _require_magic(file, (_PARQUET_MAGIC,), "a Parquet file")
-    with pq.ParquetFile(file, pre_buffer=False) as table:
-        _require_column(column, table.schema_arrow)
-        leaves = [table.schema.column(index).path for index in range(len(table.schema))]
-        chosen = [index for index, path in enumerate(leaves) if path.split(".")[0] == column]
-        rows = _choose_batch_rows(table.metadata, chosen)
-    file.seek(0)
+    metadata = pq.read_metadata(file)
+    _require_column(column, metadata.schema.to_arrow_schema())
+    leaves = [metadata.schema.column(index).path for index in range(len(metadata.schema))]
+    chosen = [index for index, path in enumerate(leaves) if path.split(".")[0] == column]
+    rows = _choose_batch_rows(metadata, chosen)
     # Texts that the file stores once stay stored once in memory.
-    with pq.ParquetFile(file, pre_buffer=False, read_dictionary=[leaves[index] for index in chosen]) as table:
+    repeated = [leaves[index] for index in chosen]
+    with pq.ParquetFile(file, metadata=metadata, pre_buffer=False, read_dictionary=repeated) as table:
         for batch in table.iter_batches(rows, columns=[column], use_threads=False):
             yield batch.column(column)
 
