@@ -234,9 +234,22 @@ class Model(nn.Module, ABC):
         """
         raise ConfigurationError(f'{purpose} needs a network, and family = "{self.config.family}" is none')
 
+    def require_language_model(self, purpose: str) -> "LanguageModel":
+        """This model, if it predicts words; `purpose` says in the error what needs one.
+
+        Raises ConfigurationError for a classifier.
+        """
+        raise ConfigurationError(
+            f"{purpose} needs a language model, and this one is a classifier; name a language model"
+        )
+
 
 class LanguageModel(Model):
     """A model of the next word."""
+
+    @override
+    def require_language_model(self, purpose: str) -> "LanguageModel":
+        return self
 
     def set_word_counts(self, counts: Sequence[int]) -> None:
         """Give a new model the number of occurrences of each word in the training text, before training."""

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from memtune.arguments import check_type
-from memtune.corpora.batching.protocols import SentenceProtocol
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import LanguageModel, Model, NeuralLanguageModel, RecurrentState, logits
 from memtune.results.model_sources import check_model_name, open_model
@@ -96,9 +95,8 @@ def generate(model: LoadedModel, prompt: str = "", options: GenerationOptions | 
     check_type("model", model, LoadedModel, 'a loaded model, such as load("models:/ptb@champion")')
     check_type("prompt", prompt, str, 'a text, such as "the company"')
     _check_options(options)
-    if not isinstance(model.module, LanguageModel):
-        raise ConfigurationError(f"{model.name} is a classifier, which writes no text; name a language model")
-    return _write_tokens(model, model.module, prompt, options)
+    module = model.module.require_language_model(f"writing a text with {model.name}")
+    return _write_tokens(model, module, prompt, options)
 
 
 def _write_tokens(
@@ -106,7 +104,7 @@ def _write_tokens(
 ) -> Iterator[str]:
     id_by_token = {token: number for number, token in enumerate(model.vocabulary)}
     eos, unk = id_by_token[EOS], id_by_token.get(UNK)
-    resets = isinstance(model.configuration.protocol, SentenceProtocol)
+    resets = model.configuration.protocol.reads_sentences
     device = next((tensor.device for tensor in module.state_dict().values()), torch.device("cpu"))
     generator = torch.Generator().manual_seed(options.seed)
     given, state = [eos, *model.reader.read(prompt).ids], module.initial_state(1)

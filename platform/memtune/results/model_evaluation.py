@@ -9,7 +9,7 @@ from memtune.corpora import Corpus, TextUnits, count_text_units
 from memtune.corpora.batching.protocols import Protocol
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import ConfigurationError
-from memtune.models.architecture import LanguageModel, Model
+from memtune.models.architecture import Model
 from memtune.results.evaluation.other_texts import read_other_text
 from memtune.results.evaluation.word_log_probabilities import write_word_log_probabilities
 from memtune.results.model_sources import open_model
@@ -137,6 +137,4 @@ def _choose_cache(
     """The given cache, or the best of a grid on the validation split."""
     if not isinstance(cache, CacheGrid):
         return cache
-    if not isinstance(model, LanguageModel):
-        raise ConfigurationError("a cache remembers words to predict, and this model predicts none")
-    return tune_cache(model, corpus, protocol, cache, device)
+    return tune_cache(model.require_language_model("a cache"), corpus, protocol, cache, device)

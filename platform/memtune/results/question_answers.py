@@ -6,7 +6,6 @@ from typing import Any
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import ConfigurationError, CorpusError, MemtuneError
-from memtune.models.architecture import LanguageModel
 from memtune.results.model_sources import open_model
 from memtune.settings import Settings
 from memtune.tasks import QUESTION_TASKS, Answers, QuestionTaskConfig
@@ -73,12 +72,9 @@ def _ask_model(
     if questions is not None:
         corpus = open_corpus(f"{corpus.name.partition('+')[0]}+{questions}", settings.corpus_store)
     opened = _resolve_task(task, corpus, options).open_questions(corpus, opened_model.config.protocol)
-    if not isinstance(loaded, LanguageModel):
-        raise ConfigurationError(
-            f"{uri} is a classifier, which gives no probability to words; name a language model"
-        )
+    language_model = loaded.require_language_model(f"answering questions with {uri}")
     opened_model.record_access(split)
-    answers = opened.answer(loaded, split, device)
+    answers = opened.answer(language_model, split, device)
     return ModelAnswers(uri, loaded.config.family, answers, opened.unknown_rate(split))
 
 

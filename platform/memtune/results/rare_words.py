@@ -13,7 +13,6 @@ import torch
 
 from memtune.corpora import UNK, Corpus
 from memtune.corpora.batching.protocols import Plan, TextProtocol
-from memtune.errors import TrackingError
 from memtune.models import NeuralLanguageModel, logits
 from memtune.results.model_sources import open_model
 from memtune.settings import Settings
@@ -40,19 +39,18 @@ def compute_merged_perplexity(
     """Evaluate a registered model, words that occur at most `max_count` times in training counted as `<unk>`.
 
     Training counts are those of the sentences that the model's protocol keeps. Raises TrackingError for an
-    unknown model or one that is not a neural language model of texts, and CorpusError for a missing corpus.
+    unknown model, ConfigurationError for one that is not a neural language model of texts, and CorpusError
+    for a missing corpus.
     """
     opened = open_model(model, settings, trust_code=trust_code)
-    protocol, corpus, language_model = opened.config.protocol, opened.corpus, opened.model.eval()
-    if not isinstance(protocol, TextProtocol) or not isinstance(language_model, NeuralLanguageModel):
-        raise TrackingError(
-            f"{model} is not a neural language model of texts (protocol {protocol.kind}); name another model"
-        )
+    corpus, purpose = opened.corpus, f"the perplexity of {model} with rare words merged"
+    protocol = opened.config.protocol.require_text(purpose)
+    network = opened.model.eval().require_language_model(purpose).require_network(purpose)
     is_merged_V = torch.from_numpy(_count_targets(corpus, protocol) <= max_count)
     is_merged_V[corpus.vocabulary.get_id(UNK)] = True
     plan = protocol.evaluation_plan(corpus[split])
     opened.record_access(split)
-    full, merged = _compute_perplexities(language_model, plan, is_merged_V)
+    full, merged = _compute_perplexities(network, plan, is_merged_V)
     return MergedPerplexity(full, merged, len(is_merged_V), int(is_merged_V.sum()) - 1)
 
 

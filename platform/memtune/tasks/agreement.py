@@ -18,10 +18,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from memtune.corpora.batching.batches import shift_targets
-from memtune.corpora.batching.protocols import Protocol, TreeProtocol
+from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.batching.treebank import BOUNDARY
 from memtune.corpora.store.corpus import Corpus
-from memtune.errors import ConfigurationError
 from memtune.models.architecture import LanguageModel, RecurrentState
 from memtune.objective import Objective
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, batch_by_length
@@ -65,11 +64,7 @@ class Agreement(QuestionTask):
     def __init__(self, corpus: Corpus, protocol: Protocol, objective: Objective, context: Context) -> None:
         super().__init__(corpus, protocol, objective)
         self._context = context
-        if isinstance(protocol, TreeProtocol):
-            raise ConfigurationError(
-                "agreement questions are read from left to right, before a tree is known; set "
-                'protocol.kind = "sentence" or "stream"'
-            )
+        protocol.require_text("agreement, whose questions are read before a tree is known,")
 
     @override
     def is_answerable(self, split: str) -> NDArray[np.bool_]:

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.hooks import RemovableHandle
 from typing_extensions import override
 
-from memtune.corpora.batching.protocols import Protocol, SentenceProtocol
+from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.batching.treebank import send_to_device
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import ConfigurationError, CorpusError
@@ -241,7 +241,7 @@ def find_annotated_splits(corpus: Corpus, kind: str, protocol: Protocol) -> list
     Raises CorpusError when `train` or `valid` has none, and ConfigurationError for a protocol that does not
     read complete sentences.
     """
-    if not isinstance(protocol, SentenceProtocol) or protocol.variant != "complete":
+    if not protocol.reads_sentences or protocol.drops_sentences:
         raise ConfigurationError(
             f"{kind} classifies whole sentences, each read from its start; set protocol.kind = "
             f'"sentence" with variant = "complete"'

@@ -17,7 +17,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from memtune.corpora.batching.batches import shift_targets
-from memtune.corpora.batching.protocols import Protocol, TreeProtocol
+from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.batching.treebank import Treebank
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import CorpusError
@@ -63,7 +63,7 @@ class Completion(QuestionTask):
     ) -> None:
         super().__init__(corpus, protocol, objective)
         self._skip_unknown = unknown == "skip"
-        if isinstance(protocol, TreeProtocol):
+        if protocol.reads_trees:
             for split in self.question_corpus.annotations[self.kind]:
                 Treebank.from_questions(corpus, split)  # raises CorpusError if trees are missing
 
@@ -100,7 +100,7 @@ class Completion(QuestionTask):
         # A model reads equal sentences (two candidates outside the vocabulary) once: the rounding of a
         # batched matrix product may depend on the row and the batch, and would hide their tie.
         questions = self.question_corpus[split]
-        if isinstance(self.protocol, TreeProtocol):
+        if self.protocol.reads_trees:
             trees = Treebank.from_questions(self.corpus, split)
             different, inverse = _find_different(sentences, partial(_tree_key, trees))
             protocol = self.protocol.model_copy(update={"count_unknown": not self._skip_unknown})

@@ -22,9 +22,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from memtune.corpora.batching.protocols import Plan, Protocol, TreeProtocol
+from memtune.corpora.batching.protocols import Plan, Protocol
 from memtune.corpora.store.corpus import Corpus, Split
-from memtune.errors import ConfigurationError
 from memtune.models.architecture import LanguageModel, NeuralLanguageModel, RecurrentState
 from memtune.tasks.language_modelling import perplexity
 from memtune.tasks.task import Metrics
@@ -77,7 +76,7 @@ def evaluate_with_cache(
     """
     plan = _build_text_plan(protocol, corpus[split])
     ((loss,),) = _compute_losses(
-        _require_network(model), plan, cache.size, [cache.flatness], [cache.weight], device
+        model.require_network("a cache"), plan, cache.size, [cache.flatness], [cache.weight], device
     )
     return Metrics(loss=loss, perplexity=perplexity(loss), tokens=plan.token_count)
 
@@ -94,7 +93,9 @@ def tune_cache(
     Raises ConfigurationError for a model without hidden states.
     """
     plan = _build_text_plan(protocol, corpus["valid"])
-    losses = _compute_losses(_require_network(model), plan, grid.size, grid.flatnesses, grid.weights, device)
+    losses = _compute_losses(
+        model.require_network("a cache"), plan, grid.size, grid.flatnesses, grid.weights, device
+    )
     settings = (
         (loss, flatness, weight)
         for row, flatness in zip(losses, grid.flatnesses, strict=True)
@@ -105,20 +106,7 @@ def tune_cache(
 
 
 def _build_text_plan(protocol: Protocol, split: Split) -> Plan:
-    if isinstance(protocol, TreeProtocol):
-        raise ConfigurationError(
-            "a cache needs a text in its order, and protocol tree has none; evaluate it without a cache"
-        )
-    return protocol.text_plan(split)
-
-
-def _require_network(model: LanguageModel) -> NeuralLanguageModel:
-    if isinstance(model, NeuralLanguageModel):
-        return model
-    raise ConfigurationError(
-        f'a cache needs hidden states, and family = "{model.config.family}" has none; evaluate it without '
-        "a cache"
-    )
+    return protocol.require_text("a cache").text_plan(split)
 
 
 @torch.inference_mode()

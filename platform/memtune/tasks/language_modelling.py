@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.batching.protocols import Batch, Plan, Protocol, TextProtocol, TreeProtocol
+from memtune.corpora.batching.protocols import Batch, Plan, Protocol, TextProtocol
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import CorpusError
 from memtune.models.architecture import (
@@ -40,7 +40,7 @@ class TextTaskConfig(TaskConfig):
     @override
     def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
         has_trees = split in corpus.annotations.get("trees", {})
-        return split in corpus.splits and (has_trees or not isinstance(protocol, TreeProtocol))
+        return split in corpus.splits and (has_trees or not protocol.reads_trees)
 
     @override
     def build(self, model: LanguageModelConfig, vocabulary_size: int) -> LanguageModel:
@@ -75,7 +75,7 @@ class LanguageModellingConfig(TextTaskConfig):
                     f'corpus "{corpus.name}" has no {split} split to train on; name a text first, as in '
                     f'"ptb+{corpus.name}"'
                 )
-        if isinstance(protocol, TreeProtocol):
+        if protocol.reads_trees:
             return TreeLanguageModelling(corpus, protocol)
         protocol.evaluation_plan(corpus["valid"])  # raises early for a split that it cannot read
         return LanguageModelling(corpus, protocol)

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from memtune.corpora.batching.protocols import Plan, TreeProtocol
+from memtune.corpora.batching.protocols import Plan
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import TrialError
 from memtune.models import CountingConfig
@@ -90,8 +90,8 @@ class CountingTrainer:
         if self.finished:
             return self.curve[-1]
         started = time.perf_counter()
-        assert not isinstance(self.config.protocol, TreeProtocol), "the configuration refuses it"
-        plan = self.config.protocol.evaluation_plan(self.corpus["train"], CHUNK_TOKENS)
+        protocol = self.config.protocol.require_text("a family that counts")
+        plan = protocol.evaluation_plan(self.corpus["train"], CHUNK_TOKENS)
         try:
             fitted = self._fit(*_read_text(plan), len(self.corpus.vocabulary))
         except MemoryError:

@@ -6,8 +6,8 @@ import torch
 
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus
-from memtune.errors import CheckpointError, ConfigurationError
-from memtune.models.architecture import LanguageModel, Model
+from memtune.errors import CheckpointError
+from memtune.models.architecture import Model
 from memtune.tasks import ContinuousCache, LanguageModellingConfig, Metrics, TaskConfig, evaluate_with_cache
 from memtune.training.weight_files import load_model
 
@@ -39,9 +39,6 @@ def evaluate(
     opened = (task or LanguageModellingConfig()).open(corpus, protocol)
     if cache is None:
         return opened.evaluate(loaded.to(device), split, device)
-    if not isinstance(loaded, LanguageModel):
-        raise ConfigurationError(
-            "a cache needs a language model, and this model is a classifier; evaluate it without a cache"
-        )
-    metrics = evaluate_with_cache(loaded.to(device), corpus, protocol, split, cache, device)
+    language_model = loaded.require_language_model("a cache")
+    metrics = evaluate_with_cache(language_model.to(device), corpus, protocol, split, cache, device)
     return opened.add_accuracy(metrics, loaded, split, device)

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from memtune.corpora.batching.protocols import Protocol, SentenceProtocol, TreeProtocol
+from memtune.corpora.batching.protocols import Protocol, SentenceProtocol
 from memtune.models import MODELS, ModelConfig
 from memtune.spaces import SizeKind
 from memtune.tasks import AnyTaskConfig, LanguageModellingConfig
@@ -88,7 +88,7 @@ class TrialConfig(Value):
 
     @model_validator(mode="after")
     def _check_trees(self) -> Self:
-        if isinstance(self.protocol, TreeProtocol) and self.model.is_loaded and not self.model.reads_trees:
+        if self.protocol.reads_trees and self.model.is_loaded and not self.model.reads_trees:
             readers = ", ".join(f'"{family}"' for family, config in MODELS.items() if config.reads_trees)
             raise ValueError(
                 f'protocol.kind = "tree" needs a family that reads trees, not "{self.model.family}"; use '
@@ -98,7 +98,7 @@ class TrialConfig(Value):
 
     @model_validator(mode="after")
     def _check_sentences(self) -> Self:
-        if self.model.reads_ahead and not isinstance(self.protocol, SentenceProtocol):
+        if self.model.reads_ahead and not self.protocol.reads_sentences:
             raise ValueError(
                 f'family = "{self.model.family}" reads ahead here, so sentences must be whole; '
                 'set protocol.kind = "sentence"'

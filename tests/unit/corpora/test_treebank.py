@@ -6,7 +6,7 @@ import torch
 
 from memtune.corpora.batching.tree_protocol import TreePlan, TreeProtocol
 from memtune.corpora.batching.treebank import Treebank, TreeBatch
-from memtune.errors import CorpusError
+from memtune.errors import ConfigurationError, CorpusError
 from tests.golden.tiny_trees import Sentence, make_treebank, make_trees_of_every_shape
 from tests.presence import require
 
@@ -153,3 +153,9 @@ def test_a_text_without_words_is_refused():
 def test_results_compare_only_if_the_same_words_count():
     assert TreeProtocol(batch_size=3).label == TreeProtocol().label
     assert TreeProtocol(count_unknown=False).label != TreeProtocol().label
+
+
+def test_a_tree_has_no_text_in_its_order():
+    message = r'a cache needs a text in its order, and protocol.kind = "tree" has none'
+    with pytest.raises(ConfigurationError, match=message):
+        TreeProtocol().require_text("a cache")

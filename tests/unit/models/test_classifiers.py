@@ -348,3 +348,10 @@ def test_a_classifier_finds_the_embedding_tables_of_its_readers():
     assert [table.weight.shape for table in two.find_embedding_tables()] == [(WORDS, 4), (WORDS, 4)]
     with pytest.raises(ConfigurationError, match="no single table of word embeddings"):
         make_sentence_model(BODIES[-1]).find_embedding_tables()
+
+
+def test_a_classifier_is_no_language_model_but_has_a_network():
+    model = make_pair_model(PairReadingConfig())
+    assert model.require_network("inspection") is model.readers[0]
+    with pytest.raises(ConfigurationError, match="scoring sentences needs a language model"):
+        model.require_language_model("scoring sentences")

@@ -40,6 +40,10 @@ class SentenceProtocol(Value):
     kind: Literal["sentence"] = "sentence"
     carries_state: ClassVar[bool] = False
     """Whether the state after a sentence is the state before the next one."""
+    reads_trees: ClassVar[Literal[False]] = False
+    """Whether words are predicted along trees, not in the order of the text."""
+    reads_sentences: ClassVar[bool] = True
+    """Whether every sentence is read alone, in its order and from its first word to its `<eos>`."""
     batch_size: int = Field(20, ge=1)
     """Sentences of a training batch, at most; it changes training, not the perplexity of an evaluation."""
     variant: Literal["complete", "tran2016"] = "complete"
@@ -69,6 +73,15 @@ class SentenceProtocol(Value):
             return self.kind
         kept = (f"{name}={getattr(self, name)}" for name in ("batch_size", "max_length", "min_length"))
         return " ".join([self.kind, *kept, f"variant={self.variant}"])
+
+    @property
+    def drops_sentences(self) -> bool:
+        """Whether some sentences of a split are never read."""
+        return self.variant == "tran2016"
+
+    def require_text(self, purpose: str) -> Self:
+        """This protocol, which reads a text in its order; `purpose` would say in the error what needs one."""
+        return self
 
     def count_longest_row(self, longest_sentence: int) -> int:
         """Tokens in the longest row of a training batch, from those of the longest sentence."""

@@ -46,6 +46,12 @@ class StreamProtocol(Value):
     kind: Literal["stream"] = "stream"
     carries_state: ClassVar[bool] = True
     """Whether the state after a sentence is the state before the next one."""
+    reads_trees: ClassVar[Literal[False]] = False
+    """Whether words are predicted along trees, not in the order of the text."""
+    reads_sentences: ClassVar[bool] = False
+    """Whether every sentence is read alone, in its order and from its first word to its `<eos>`."""
+    drops_sentences: ClassVar[bool] = False
+    """Whether some sentences of a split are never read."""
     batch_size: int = Field(20, ge=1)
     """Rows of text that a training batch reads in parallel."""
     length: int = Field(35, ge=1)
@@ -65,6 +71,10 @@ class StreamProtocol(Value):
     def label(self) -> str:
         """The settings that a validation result depends on: none, as all streams predict the same tokens."""
         return self.kind
+
+    def require_text(self, purpose: str) -> Self:
+        """This protocol, which reads a text in its order; `purpose` would say in the error what needs one."""
+        return self
 
     def count_longest_row(self, longest_sentence: int) -> int:
         """Tokens in the longest row of a training batch; one random length in 30,000 is longer."""

@@ -4,13 +4,13 @@ A text must have trees (format `conllu`). The end of a sentence is not predicted
 perplexity compares with other protocols; probabilities of sentences compare with one another.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NoReturn
 
 import numpy as np
 from pydantic import Field
 
 from memtune.corpora.batching.treebank import Positions, Treebank, TreeBatch
-from memtune.errors import CorpusError
+from memtune.errors import ConfigurationError, CorpusError
 from memtune.values import Value
 
 __all__ = ["TreePlan", "TreeProtocol"]
@@ -29,6 +29,12 @@ class TreeProtocol(Value):
     kind: Literal["tree"] = "tree"
     carries_state: ClassVar[bool] = False
     """Whether the state after a sentence is the state before the next one."""
+    reads_trees: ClassVar[Literal[True]] = True
+    """Whether words are predicted along trees, not in the order of the text."""
+    reads_sentences: ClassVar[bool] = False
+    """Whether every sentence is read alone, in its order and from its first word to its `<eos>`."""
+    drops_sentences: ClassVar[bool] = False
+    """Whether some sentences of a split are never read."""
     batch_size: int = Field(20, ge=1)
     """Sentences of a training batch."""
     count_unknown: bool = True
@@ -38,6 +44,13 @@ class TreeProtocol(Value):
     def label(self) -> str:
         """The settings that a validation result depends on; results compare only under the same label."""
         return self.kind if self.count_unknown else f"{self.kind} count_unknown=False"
+
+    def require_text(self, purpose: str) -> NoReturn:
+        """Raises ConfigurationError: trees have no text in its order, which `purpose` needs."""
+        raise ConfigurationError(
+            f'{purpose} needs a text in its order, and protocol.kind = "tree" has none; use "sentence" or '
+            '"stream"'
+        )
 
     def count_longest_row(self, longest_sentence: int) -> int:
         """Tokens in the longest row of a training batch, which is the longest sentence."""

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memtune.corpora import Corpus
-from memtune.corpora.batching.protocols import Protocol, TreeProtocol
-from memtune.errors import ConfigurationError, StorageError
-from memtune.models.architecture import LanguageModel, Model
+from memtune.corpora.batching.protocols import Protocol
+from memtune.errors import StorageError
+from memtune.models.architecture import Model
 from memtune.tasks import compute_token_nats
 
 __all__ = ["write_word_log_probabilities"]
@@ -30,9 +30,12 @@ def write_word_log_probabilities(
     tokens are characters or subwords, have the same numbers. `log_probability` is in nats. Raises
     ConfigurationError for a classifier and for trees.
     """
-    if not isinstance(model, LanguageModel) or isinstance(protocol, TreeProtocol):
-        raise ConfigurationError("only a language model that reads a text gives probabilities to its words")
-    ids, nats = compute_token_nats(model, protocol.text_plan(corpus[split]), device)
+    purpose = "a table of the words' probabilities"
+    reader, plan = (
+        model.require_language_model(purpose),
+        protocol.require_text(purpose).text_plan(corpus[split]),
+    )
+    ids, nats = compute_token_nats(reader, plan, device)
     tokens = corpus.vocabulary.decode(ids)
     is_end = ids == 0
     sentence = np.concatenate([[0], np.cumsum(is_end)[:-1]])

@@ -125,7 +125,5 @@ def _load_pyfunc(path: str) -> SentenceScorer:
 
 
 def _make_scorer(folder: Path) -> SentenceScorer:
-    model = load_model(folder)
-    if not isinstance(model, LanguageModel):
-        raise TrackingError(f"{folder} holds a classifier, which gives sentences no probability")
+    model = load_model(folder).require_language_model(f"scoring sentences with {folder}")
     return SentenceScorer(model, read_vocabulary(folder), read_text_rules(folder))
