@@ -270,25 +270,7 @@ def find_champions(
             f"no champion{of} in {settings.tracking_uri} yet; run: memtune search STUDY.toml, or set "
             "MEMTUNE_HOME to where one has run"
         )
-    return ResultList(found, "the best model of each protocol and task", _describe_version)
-
-
-def _describe_version(version: RegisteredVersion) -> dict[str, Any]:
-    """The columns of a registered version in a data frame."""
-    low, high = version.interval or (None, None)
-    return {
-        "model": f"models:/{version.corpus}@{version.alias}",
-        "version": version.version,
-        "family": version.family,
-        "protocol": version.protocol,
-        "objective": version.objective,
-        "figure": version.figure,
-        "low": low,
-        "high": high,
-        "seeds": version.seeds,
-        "parameters": version.parameters,
-        "study": version.study,
-    }
+    return ResultList(found, "the best model of each protocol and task", RegisteredVersion.list_columns)
 
 
 def count_accesses(

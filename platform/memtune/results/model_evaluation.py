@@ -48,6 +48,17 @@ class EvaluationResult:
         cache = {} if self.cache is None else {"cache": self.cache.label}
         return make_frame([{**names, **cache, **self.metrics.model_dump(), **self.text_figures}])
 
+    def __repr__(self) -> str:
+        """The model, the text and the figure."""
+        text = self.split if self.corpus is None else f"{self.split} of {self.corpus}"
+        return f"EvaluationResult({self.model} on {text}: {self._describe_figure()})"
+
+    def _describe_figure(self) -> str:
+        metrics = self.metrics
+        if metrics.accuracy is not None:
+            return f"accuracy {metrics.accuracy:.3f}"
+        return f"perplexity {metrics.perplexity:.3f}" if self.unit == "tokens" else f"loss {metrics.loss:.3f}"
+
     def _repr_html_(self) -> str:
         frame = self.to_frame()
         ideal = f", ideal perplexity {self.ideal_perplexity:.3f}" if self.ideal_perplexity else ""

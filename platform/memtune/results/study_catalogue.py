@@ -10,7 +10,7 @@ from typing import Any
 
 from memtune.arguments import check_type
 from memtune.corpora import Corpus, open_corpus
-from memtune.data_frames import ResultList
+from memtune.data_frames import ResultList, make_frame, render_table
 from memtune.errors import ConfigurationError, CorpusError, StorageError, StudyError, did_you_mean
 from memtune.estimate import Estimate
 from memtune.number_format import format_count
@@ -89,6 +89,21 @@ class StudySummary(Value):
     """Wall-clock seconds of all drivers."""
     last_activity: datetime | None
     """When a trial last started or ended, in local time."""
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with one row."""
+        return make_frame([_describe_summary(self)])
+
+    def __repr__(self) -> str:
+        """The study, its number of trials, and the best one."""
+        count = format_count(sum(self.trials.values()), "trial")
+        best = f", best {self.best.name} {self.objective} {self.best.figure}" if self.best else ""
+        return f"StudySummary({self.id}: {count}{best})"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return render_table(f"study {self.id}", self.to_frame())
 
 
 class RemovedStudy(Value):

@@ -86,7 +86,17 @@ def test_a_question_with_markup_is_shown_as_text(results: dict[str, Any]) -> Non
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in results[name]._repr_html_()
 
 
-@pytest.mark.parametrize("name", ["show_study", "compare", "extrapolate_study"])
+def test_each_entry_of_a_list_is_a_table(results: dict[str, Any]) -> None:
+    for name in ("list_studies", "find_champions"):
+        (entry, *_) = results[name]
+        assert len(entry.to_frame()) == 1
+        assert "<table" in entry._repr_html_()
+        assert "<script" not in entry._repr_html_()
+        assert repr(entry) == str(entry)
+        assert len(repr(entry)) <= MAX_CHARACTERS
+
+
+@pytest.mark.parametrize("name", ["show_study", "compare", "extrapolate_study", "study_cost", "evaluate"])
 def test_results_in_print_are_short(name: str, results: dict[str, Any]) -> None:
     assert len(repr(results[name])) <= MAX_CHARACTERS
     assert repr(results[name]) == str(results[name])

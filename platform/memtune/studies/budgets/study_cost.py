@@ -50,6 +50,14 @@ class StudyCost(Value):
         groups = {"state": self.by_state, "family": self.by_family, "total": (self.total,)}
         return make_frame({"by": by, **row.model_dump()} for by, rows in groups.items() for row in rows)
 
+    def __repr__(self) -> str:
+        """The study with its trials, tokens and hours."""
+        total = self.total
+        hours = f"{total.cpu_hours:.3g} CPU hours, {total.gpu_hours:.3g} GPU hours"
+        return f"StudyCost({self.study}: {total.trials:,} trials, {total.tokens:,} tokens, {hours})"
+
+    __str__ = __repr__
+
     def _repr_html_(self) -> str:
         money = f"; money in {self.currency}" if self.currency else ""
         saved = f"early stopping saved {self.saved_share:.1%} of the tokens at full length"

@@ -4,10 +4,11 @@ import json
 import logging
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, ValidationError, computed_field
 
+from memtune.data_frames import make_frame, render_table
 from memtune.errors import TrackingError, did_you_mean
 from memtune.estimate import Estimate
 from memtune.objective import Objective, compute_figure
@@ -105,6 +106,36 @@ class RegisteredVersion(Value):
     def summary(self) -> str:
         """The figure in words."""
         return f"validation {self.objective} {self.estimate.describe(self.objective, 3)}"
+
+    def list_columns(self) -> dict[str, Any]:
+        """The columns of a data frame."""
+        low, high = self.interval or (None, None)
+        return {
+            "model": f"models:/{self.corpus}@{self.alias}" if self.alias else self.uri,
+            "version": self.version,
+            "family": self.family,
+            "protocol": self.protocol,
+            "objective": self.objective,
+            "figure": self.figure,
+            "low": low,
+            "high": high,
+            "seeds": self.seeds,
+            "parameters": self.parameters,
+            "study": self.study,
+        }
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with one row."""
+        return make_frame([self.list_columns()])
+
+    def __repr__(self) -> str:
+        """The version's URI, its family and its figure."""
+        return f"RegisteredVersion({self.uri}: {self.family}, {self.summary})"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return render_table(f"{self.uri}: {self.summary}", self.to_frame())
 
     def is_comparable_with(self, other: Self) -> bool:
         """Whether both figures are of the same text under the same protocol."""
