@@ -41,8 +41,11 @@ def ask(
     `questions` is the name of a corpus with annotations; without it each model answers the questions of its
     own corpus. `task` ("completion" or "agreement") is required only for a corpus with both kinds;
     `options` are the other fields of the task. Raises TrackingError for an unknown model, CorpusError for
-    missing questions, ConfigurationError for a classifier and for invalid options.
+    missing questions, ConfigurationError for a classifier, for invalid options and for a repeated model.
     """
+    repeated = next((model for index, model in enumerate(models) if model in models[:index]), None)
+    if repeated is not None:
+        raise ConfigurationError(f"{repeated} is named twice; name each model once")
     settings = Settings.resolve(settings)
     model_answers = []
     for model in models:

@@ -2,11 +2,12 @@
 
 import json
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus, verify_corpus
 from memtune.corpora.importing.vocabulary_selection import spell_word
@@ -228,3 +229,31 @@ def test_a_subword_tokeniser_hides_padding_and_special_tokens():
     words = ["the", "cat", "sleeps", "here"]
     cut = SubwordTokeniser(json.dumps(document))
     assert cut.join(cut.split(words)) == " ".join(words)
+
+
+def write_splitting_document(expression):
+    """The tokenizer.json of a model of two characters that splits texts by a regular expression."""
+    tokenizer = Tokenizer(models.BPE(vocab={"?": 0, "a": 1, "b": 2}, merges=[], unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(expression), "isolated")
+    return tokenizer.to_str()
+
+
+def test_a_regular_expression_that_takes_quadratic_time_is_stopped():
+    """At each of n letters it reads all that follow: about 20 s for 40,000."""
+    tokeniser = SubwordTokeniser(write_splitting_document("a*$"))
+    start = time.process_time()
+    with pytest.raises(CorpusError, match=r"processor time for 40,001 characters; simplify the regular"):
+        tokeniser.split(["a" * 40_000 + "b"])
+    # The limit is 6 s.
+    assert time.process_time() - start < 9
+
+
+def test_a_regular_expression_splits_long_texts_that_it_reads_in_linear_time():
+    tokeniser = SubwordTokeniser(write_splitting_document(r" ?\p{L}+|\s+(?!\S)|\s+"))
+    assert tokeniser.split(["a" * 100, "b" * 200_000]).count("b") == 200_000
+
+
+def test_a_regular_expression_with_exponential_time_is_refused():
+    tokeniser = SubwordTokeniser(write_splitting_document("(a+)+$"))
+    with pytest.raises(CorpusError, match=r"cannot split this text: .*retry-limit"):
+        tokeniser.split(["a" * 300 + "b"])

@@ -6,9 +6,11 @@ Words with Subword Units"; Kudo (2018), "Subword Regularization".
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from threading import Thread
+from typing import Any, Literal
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -23,6 +25,10 @@ _STEP = 0.0001
 _MAX_TOKEN_ID = 2**22
 _MAX_GROWTH = 64
 """Characters that a tokeniser may make of one character of a text."""
+_BASE_CPU_SECONDS = 4.0
+_MIN_CHARACTERS_PER_CPU_SECOND = 20_000
+"""A tenth of what slow tokenisers reach. A regular expression may take quadratic time, for hours."""
+_POLL_SECONDS = 0.05
 
 
 class SubwordTokeniser(Tokeniser):
@@ -38,6 +44,8 @@ class SubwordTokeniser(Tokeniser):
             self._tokenizer.no_padding()
             self._tokenizer.no_truncation()
         _check_replacements(document)
+        # `tokenizers` limits the steps of one match of a regular expression, but not of all matches.
+        self._may_be_slow = any("Regex" in node for node in _iterate_objects(document))
         unknown = getattr(self._tokenizer.model, "unk_token", None)
         by_id = {number: token for token, number in self._tokenizer.get_vocab(True).items()}
         if not by_id:
@@ -54,8 +62,12 @@ class SubwordTokeniser(Tokeniser):
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokeniser's own ids of each text. Raises CorpusError."""
-        with _translate_errors("cannot split this text"):
-            encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+
+        def encode() -> list[Any]:
+            with _translate_errors("cannot split this text"):
+                return list(self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False))
+
+        encoded = _run_bounded(encode, sum(map(len, texts))) if self._may_be_slow else encode()
         return [each.ids for each in encoded]
 
     def split(self, words: Sequence[str]) -> list[str]:
@@ -73,19 +85,57 @@ class SubwordTokeniser(Tokeniser):
 
 def _check_replacements(document: str) -> None:
     """Raise CorpusError for replacements that together would make a text many times longer."""
-    growth, pending = 1, [json.loads(document)]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            if node.get("type") == "Replace":
-                growth *= max(1, len(str(node.get("content"))))
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)
+    growth = 1
+    for node in _iterate_objects(document):
+        if node.get("type") == "Replace":
+            growth *= max(1, len(str(node.get("content"))))
     if growth > _MAX_GROWTH:
         raise CorpusError(
             f"the tokeniser's replacements make up to {growth:,} characters of one, more than {_MAX_GROWTH}"
         )
+
+
+def _iterate_objects(document: str) -> Iterator[dict[str, Any]]:
+    """The objects of a JSON document, at any depth."""
+    pending = [json.loads(document)]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            yield node
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+
+
+def _run_bounded(encode: Callable[[], list[Any]], characters: int) -> list[Any]:
+    """The result of `encode`; CorpusError when it takes too much processor time for so many characters.
+
+    Native code cannot be interrupted. It runs in a daemon thread, which ends with the process.
+    """
+    results: list[list[Any]] = []
+    errors: list[CorpusError] = []
+
+    def run() -> None:
+        try:
+            results.append(encode())
+        except CorpusError as error:
+            errors.append(error)
+
+    limit = _BASE_CPU_SECONDS + characters / _MIN_CHARACTERS_PER_CPU_SECOND
+    start = time.process_time()  # processor time, which a busy machine does not change
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_POLL_SECONDS)
+        if thread.is_alive() and time.process_time() - start > limit:
+            raise CorpusError(
+                f"the tokeniser takes more than {limit:.0f} s of processor time for {characters:,} "
+                "characters; simplify the regular expression in its pre_tokenizer or normalizer, or "
+                "split long lines"
+            )
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def train_subwords(kind: Literal["bpe", "unigram"], size: int, texts: Iterable[str]) -> SubwordTokeniser:
