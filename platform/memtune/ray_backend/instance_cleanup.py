@@ -17,7 +17,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["RUN_FOLDER_VARIABLE", "clean_up", "end_processes"]
+__all__ = ["ORDERLY_END", "RUN_FOLDER_VARIABLE", "clean_up", "end_processes"]
+
+ORDERLY_END = b"end"
+"""What a driver writes into the pipe when it has ended its instance itself."""
 
 RUN_FOLDER_VARIABLE = "MEMTUNE_RUN_FOLDER"
 """In the environment of every process of an instance: the instance's folder."""
@@ -25,6 +28,8 @@ MAX_SECONDS = 20.0
 QUIET_SCANS = 3
 """A process that is between fork and exec is missed by one scan, so several in a row must find nothing."""
 SCAN_INTERVAL_SECONDS = 0.02
+WATCH_SECONDS = 5.0
+WATCH_INTERVAL_SECONDS = 0.2
 
 
 def clean_up(folder: Path) -> None:
@@ -45,6 +50,19 @@ def end_processes(folder: Path) -> None:
         time.sleep(SCAN_INTERVAL_SECONDS)
 
 
+def watch_for_late_processes(folder: Path) -> None:
+    """For 5 seconds, end processes of the instance that no scan has found, and remove their files.
+
+    On a busy machine, a process that the killed driver had forked takes longer than all scans until it
+    has the instance's variable, and starts further ones.
+    """
+    deadline = time.monotonic() + WATCH_SECONDS
+    while time.monotonic() < deadline:
+        if folder.exists() or any(_find_processes(folder)):
+            clean_up(folder)
+        time.sleep(WATCH_INTERVAL_SECONDS)
+
+
 def _find_processes(folder: Path) -> Iterator[int]:
     """Processes that were started with the instance's variable; a dead one has an empty environment."""
     variable = f"{RUN_FOLDER_VARIABLE}={folder}".encode()
@@ -57,8 +75,11 @@ def _find_processes(folder: Path) -> Iterator[int]:
 
 def main() -> None:
     """Wait for the driver's end, then clean up the folder that the first argument names."""
-    sys.stdin.buffer.read()
-    clean_up(Path(sys.argv[1]))
+    folder = Path(sys.argv[1])
+    was_killed = sys.stdin.buffer.read() != ORDERLY_END
+    clean_up(folder)
+    if was_killed:
+        watch_for_late_processes(folder)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from memtune.errors import StorageError
 from memtune.ray_backend import instance_cleanup
-from memtune.ray_backend.instance_cleanup import clean_up
+from memtune.ray_backend.instance_cleanup import ORDERLY_END, clean_up
 
 __all__ = ["open_run_folder"]
 
@@ -48,9 +48,7 @@ def open_run_folder() -> Iterator[Path]:
             try:
                 yield folder
             finally:
-                assert cleanup.stdin is not None
-                cleanup.stdin.close()
-                cleanup.wait(CLEANUP_TIMEOUT_SECONDS)
+                cleanup.communicate(ORDERLY_END, CLEANUP_TIMEOUT_SECONDS)
     finally:
         os.close(lock)
 

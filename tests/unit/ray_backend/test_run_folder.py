@@ -1,6 +1,7 @@
 """Run folders: their modes, and their removal with their processes."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from memtune.errors import StorageError
 from memtune.ray_backend.instance_cleanup import RUN_FOLDER_VARIABLE
 from memtune.ray_backend.run_folder import MAX_PATH_BYTES, open_run_folder
+from tests.cluster.poll import poll_until
 
 HOLD = """
 import os, subprocess, sys
@@ -96,6 +98,20 @@ def test_a_killed_driver_leaves_neither_a_process_nor_a_folder() -> None:
     wait_for_end(cleanup)
     assert not Path(f"/proc/{child}/cmdline").exists() or not Path(f"/proc/{child}/cmdline").read_bytes()
     assert not folder.exists()
+
+
+def test_a_process_that_a_killed_driver_had_forked_and_that_starts_late_is_ended(tmp_path: Path) -> None:
+    """Until a forked process has its new environment, no scan can tell whose it is."""
+    os.mkfifo(tmp_path / "start")
+    driver, folder, _ = start_driver()
+    late = subprocess.Popen(
+        ["sh", "-c", f"read line < {tmp_path}/start; exec env {RUN_FOLDER_VARIABLE}={folder} sleep 1000"]
+    )
+    with driver:
+        driver.kill()
+    poll_until(lambda: not folder.exists(), "the removal of the run folder")
+    (tmp_path / "start").write_text("start\n")
+    assert late.wait(60) == -signal.SIGKILL
 
 
 def wait_for_end(process: int) -> None:
