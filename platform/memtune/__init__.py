@@ -14,6 +14,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from memtune.notebook_imports import silence_widget_hints
+
 if TYPE_CHECKING:
     from memtune.api import run_search
     from memtune.corpora import (
@@ -23,19 +25,18 @@ if TYPE_CHECKING:
         TextFile,
         describe_corpus,
         find_splits,
-        import_corpus,
         list_corpora,
         open_corpus,
         verify_corpus,
     )
     from memtune.corpora.grammar import import_grammar
     from memtune.errors import MemtuneError
+    from memtune.reports.live.watched_calls import import_corpus, train
     from memtune.reports.report_page.result_figures import draw_figures
     from memtune.results.comparison import compare, find_champions
     from memtune.results.insight.study_scaling import extrapolate_study
     from memtune.results.loaded_models import GenerationOptions, generate, load
     from memtune.results.model_evaluation import evaluate_model as evaluate
-    from memtune.results.single_trial import train
     from memtune.results.study_catalogue import compute_cost as study_cost
     from memtune.results.study_catalogue import list_studies
     from memtune.results.study_detail import show_study
@@ -100,10 +101,15 @@ _MODULE_BY_NAME = {
     "serve_pages": "memtune.tracking",
     "show_study": "memtune.results.study_detail",
     "study_cost": "memtune.results.study_catalogue",
-    "train": "memtune.results.single_trial",
+    "import_corpus": "memtune.reports.live.watched_calls",
+    "train": "memtune.reports.live.watched_calls",
 }
 """Where a name is that is not in `memtune.corpora`."""
 _NAME_IN_MODULE = {"evaluate": "evaluate_model", "study_cost": "compute_cost"}
+
+
+# Before any other module of memtune, and so before the libraries whose hints it silences.
+silence_widget_hints()
 
 
 def __dir__() -> list[str]:

@@ -24,6 +24,7 @@ LAYERS = [
         "number_format",
         "toml_text",
         "stop_signals",
+        "notebook_imports",
     },
     {"storage", "trial_state", "usage", "estimate", "library"},
     {"settings", "plugins"},

@@ -61,6 +61,11 @@ def first_search(folder: Path, environment: dict[str, str]) -> list[Any]:
     return execute("first_search.ipynb", folder, environment)
 
 
+def test_the_first_notebook_has_no_hints_at_missing_widgets(first_search: list[Any]) -> None:
+    printed = [output.get("text", "") for cell in first_search for output in cell.get("outputs", [])]
+    assert not [text for text in printed if "widgets" in text]
+
+
 def test_the_first_notebook_shows_progress_tables_and_figures(first_search: list[Any]) -> None:
     searched = find_html(first_search, "result = memtune.run_search")
     assert "6 of 6 trials ended" in searched

@@ -15,7 +15,7 @@ from memtune.objective import format_figure
 if TYPE_CHECKING:
     from memtune.results.reproduction.published_tables import PublishedRow, PublishedTable
     from memtune.results.reproduction.table_run import ReproducedRow
-    from memtune.training import Progress, Report
+    from memtune.training import Progress
 
 
 __all__ = ["reproduce", "train"]
@@ -51,6 +51,7 @@ def train(
         import torch
 
         from memtune.reports.learning_curves import draw_trial_figures
+        from memtune.reports.live.watched_calls import format_report
         from memtune.results.single_trial import load_trial
         from memtune.results.single_trial import train as train_one
 
@@ -72,7 +73,7 @@ def train(
                 overrides,
                 device=device,
                 on_progress=show,
-                on_report=lambda report: bar.console.print(_format_report(report, counted_in)),
+                on_report=lambda report: bar.console.print(format_report(report, counted_in)),
                 draw_figures=draw_trial_figures,
             )
         except KeyboardInterrupt:
@@ -86,19 +87,6 @@ def train(
     figure = f"{best.objective} {format_figure(best.objective, best.cost or 0.0, 3)}"
     out.print(f"best: validation {figure} at {best.tokens:,} {counted_in}")
     print_promotion(trained.promotion, trained.has_test_split)
-
-
-def _format_report(report: "Report", unit: str) -> str:
-    """One line for a report: perplexities, or losses and accuracy for a classifier."""
-    words = unit == "tokens"
-    figures = [("train", report.train_perplexity if words else report.train_loss)]
-    figures += [("validation", report.valid_perplexity if words else report.valid_loss)]
-    name = "perplexity" if words else "loss"
-    parts = [f"{split} {name} {value:.3f}" for split, value in figures if value is not None]
-    parts += ["diverged"] if report.valid_loss is None else []
-    parts += [] if report.valid_accuracy is None else [f"accuracy {100 * report.valid_accuracy:.2f} %"]
-    parts.append(f"{report.tokens_per_second:,.0f} {unit}/s")
-    return f"epoch {report.epoch:.2f}, {report.tokens:,} {unit}: {', '.join(parts)}"
 
 
 def reproduce(

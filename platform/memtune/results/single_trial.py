@@ -37,7 +37,16 @@ from memtune.training import AnyTrainer, Progress, Report, TrialConfig, new_trai
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Place, Value, parse
 
-__all__ = ["TrainResult", "TrialFile", "TrialSource", "load_trial", "parse_trial", "train", "train_trial"]
+__all__ = [
+    "TrainResult",
+    "TrialFile",
+    "TrialSource",
+    "load_trial",
+    "open_trial",
+    "parse_trial",
+    "train",
+    "train_trial",
+]
 
 TrialSource = str | Path | Mapping[str, Any]
 """A trial as users give it: a TOML file or the name of a packaged trial, or the content of such a file."""
@@ -95,7 +104,7 @@ def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialF
     return _read_trial(read_toml(path), path, overrides)
 
 
-def _open_trial(source: TrialSource, overrides: Mapping[str, Any] | None) -> tuple[str, TrialFile]:
+def open_trial(source: TrialSource, overrides: Mapping[str, Any] | None) -> tuple[str, TrialFile]:
     """A trial with the name of its runs: that of its file, or the family for a trial of a program."""
     expected = "a TOML file, the name of a packaged trial, or a mapping with the content of a file"
     check_type("trial", source, (str, Path, Mapping), expected)
@@ -147,7 +156,7 @@ def train(
     family. Raises a MemtuneError before training when something that the file names is missing.
     """
     settings = Settings.resolve(settings)
-    name, file = _open_trial(trial, overrides)
+    name, file = open_trial(trial, overrides)
     return train_trial(
         file,
         name,

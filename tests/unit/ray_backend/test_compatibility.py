@@ -58,7 +58,7 @@ class FakeProvider:
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> FakeProcesses:
     """The processes of an SSHCommandRunner that ran a command and copied a file."""
-    monkeypatch.setattr(SSHCommandRunner, "_ensure_ssh_control_path", lambda self: None)
+    monkeypatch.setattr(SSHCommandRunner, "_ensure_ssh_control_path", lambda self: None, raising=False)
     found = FakeProcesses()
     runner = SSHCommandRunner("", "0", FakeProvider(), {"ssh_user": "me"}, "small", found, True)
     runner.run("uptime", with_output=True)

@@ -78,7 +78,10 @@ class WordOptions:
     ] = None
     tokens: Annotated[
         str,
-        typer.Option(help="words, characters, bytes, bpe:8000, unigram:8000 or a tokenizer.json FILE.json."),
+        typer.Option(
+            help="words, characters, bytes, bpe:8000, unigram:8000, or a file of Hugging Face tokenizers, "
+            "such as tokenizer.json."
+        ),
     ] = "words"
     unknown: Annotated[
         Literal["map", "refuse"],

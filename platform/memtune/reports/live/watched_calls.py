@@ -1,0 +1,200 @@
+"""Trainings and imports of Python that print their progress: one line in place, or lines in a pipe."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from memtune.arguments import check_type
+from memtune.reports.live.notebook_display import NotebookDisplay
+from memtune.reports.text_console import TextConsole
+
+if TYPE_CHECKING:
+    from memtune.corpora import CorpusStore, Division, ImportOptions, ImportResult, Source, VectorFile
+    from memtune.results.single_trial import TrainResult, TrialSource
+    from memtune.settings import Settings
+    from memtune.training import Progress, Report
+
+__all__ = ["LineDisplay", "format_report", "import_corpus", "train"]
+
+MEGABYTE = 1_000_000
+
+
+class LineDisplay:
+    """One line that is replaced on a terminal and in a notebook. A pipe gets `add_line` alone."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._line = console, Text()
+        self._live = Live(get_renderable=self._get_line, console=console) if console.is_terminal else None
+        self._notebook = NotebookDisplay(self) if console.is_jupyter and not console.quiet else None
+
+    def __rich__(self) -> Text:
+        """The line as it is now."""
+        return self._line
+
+    def _get_line(self) -> Text:
+        return self._line
+
+    def __enter__(self) -> Self:
+        """Start the line."""
+        if self._notebook:
+            self._notebook.start()
+        elif self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop updating; the last line stays."""
+        if self._notebook:
+            self._notebook.refresh(is_last=True)
+        elif self._live:
+            self._live.stop()
+
+    def replace(self, line: str) -> None:
+        """Show a line in place of the one before."""
+        self._line = Text(line)
+        if self._notebook:
+            self._notebook.refresh()
+
+    def add_line(self, line: str) -> None:
+        """Print a line that stays."""
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def train(
+    trial: "TrialSource",
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    device: str = "cpu",
+    settings: "Settings | None" = None,
+    progress: bool = True,
+    console: Console | None = None,
+    on_progress: "Callable[[Progress], None] | None" = None,
+    on_report: "Callable[[Report], None] | None" = None,
+) -> "TrainResult":
+    """Train a configuration, from its last checkpoint when there is one.
+
+    `trial` is a TOML file, the name of a packaged trial, or a mapping with the content of a file; `overrides`
+    replace its fields by dotted name. Each report is a line of the terminal, of the output of a notebook's cell,
+    or of `console`; without `progress` nothing is printed.
+
+    `on_progress` is called a few times a second, `on_report` at each milestone. The model is registered when it is
+    the best of its label or of its family. Raises a MemtuneError before training when something that the file
+    names is missing.
+    """
+    # Imported here: torch loads for seconds.
+    from memtune.reports.learning_curves import draw_trial_figures
+    from memtune.results.single_trial import train as train_one
+
+    output = _choose_console(console, progress=progress)
+    with LineDisplay(output) as display:
+
+        def show(now: "Progress") -> None:
+            display.replace(
+                f"{now.tokens:,} trained, {now.tokens_per_second:,.0f}/s, loss {now.loss:.3f}, "
+                f"{now.seconds_left:,.0f} s left"
+            )
+            if on_progress:
+                on_progress(now)
+
+        def tell(report: "Report") -> None:
+            display.add_line(
+                format_report(report, "tokens" if report.objective == "perplexity" else "examples")
+            )
+            if on_report:
+                on_report(report)
+
+        return train_one(
+            trial,
+            overrides,
+            device=device,
+            settings=settings,
+            on_progress=show,
+            on_report=tell,
+            draw_figures=draw_trial_figures,
+        )
+
+
+def import_corpus(
+    name: str,
+    sources: "Mapping[str, Source] | Division",
+    store: "str | Path | CorpusStore | None" = None,
+    options: "ImportOptions | None" = None,
+    *,
+    licence: str | None = None,
+    ideal: Mapping[str, float] | None = None,
+    vectors: "VectorFile | None" = None,
+    replace: bool = False,
+    cache: Path | None = None,
+    progress: bool = True,
+    console: Console | None = None,
+) -> "ImportResult":
+    """Import the splits "train", "valid" and "test" as corpus `name`.
+
+    `store` is by default that of the environment's settings. What is read is shown on the terminal, in the output of
+    a notebook's cell, or on `console`; without `progress` nothing is printed.
+
+    Only the training split determines the vocabulary unless `options.vocabulary` is "all". A corpus with
+    annotations may have some of the splits only. A Division divides one file into the splits. If the name
+    exists, equal content changes nothing, and different content raises CorpusError unless `replace` is true.
+    `licence` (a note) and `ideal` (the exact ideal perplexity per split) are stored in the manifest.
+    `vectors` are stored for the words of the vocabulary. Raises CorpusError for texts that cannot be read and
+    StorageError for a store that cannot be written; the store then keeps its previous content.
+    """
+    from memtune.corpora import import_corpus as import_silently
+
+    output = _choose_console(console, progress=progress)
+    with LineDisplay(output) as display:
+
+        def show(done: int, total: int | None, split: str) -> None:
+            of = f" of {total / MEGABYTE:,.1f}" if total else ""
+            display.replace(f"{name}: {split}, {done / MEGABYTE:,.1f}{of} MB read")
+
+        imported = import_silently(
+            name,
+            sources,
+            store,
+            options,
+            licence=licence,
+            ideal=ideal,
+            vectors=vectors,
+            replace=replace,
+            cache=cache,
+            progress=show,
+        )
+        display.add_line(_describe_import(imported))
+    return imported
+
+
+def _choose_console(console: Console | None, *, progress: bool) -> Console:
+    check_type("progress", progress, bool, "True or False; a callback is an argument of memtune.corpora")
+    if console is not None:
+        check_type("console", console, Console, "a rich.console.Console; progress=False prints nothing")
+    return console or TextConsole(quiet=not progress)
+
+
+def _describe_import(imported: "ImportResult") -> str:
+    """The name of a corpus with the tokens of its splits."""
+    manifest = imported.manifest
+    sizes = ", ".join(f"{split} {summary.tokens:,}" for split, summary in manifest.splits.items())
+    stored = "already in the store" if imported.unchanged else "imported"
+    return f"{manifest.name}: {stored}, tokens: {sizes}"
+
+
+def format_report(report: "Report", unit: str) -> str:
+    """One line for a report: perplexities, or losses and accuracy for a classifier."""
+    words = unit == "tokens"
+    figures = [("train", report.train_perplexity if words else report.train_loss)]
+    figures += [("validation", report.valid_perplexity if words else report.valid_loss)]
+    name = "perplexity" if words else "loss"
+    parts = [f"{split} {name} {value:.3f}" for split, value in figures if value is not None]
+    parts += ["diverged"] if report.valid_loss is None else []
+    parts += [] if report.valid_accuracy is None else [f"accuracy {100 * report.valid_accuracy:.2f} %"]
+    parts.append(f"{report.tokens_per_second:,.0f} {unit}/s")
+    return f"epoch {report.epoch:.2f}, {report.tokens:,} {unit}: {', '.join(parts)}"

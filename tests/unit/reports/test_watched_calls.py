@@ -1,0 +1,56 @@
+"""Trainings and imports of Python print plain lines in a pipe, and nothing when asked for silence."""
+
+from io import StringIO
+
+import pytest
+
+import memtune
+from memtune.errors import ArgumentError
+from memtune.reports.text_console import TextConsole
+from memtune.settings import Settings
+from tests.conftest import SENTENCES
+
+TRIAL = {
+    "corpus": "tiny",
+    "model": {"family": "lstm", "width": 4},
+    "training": {"tokens": 600, "report_every": 300},
+}
+SPLITS = dict.fromkeys(("train", "valid", "test"), SENTENCES)
+
+
+@pytest.fixture
+def pipe() -> StringIO:
+    return StringIO()
+
+
+@pytest.mark.usefixtures("prepared_store")
+def test_a_training_prints_a_line_for_each_report(pipe: StringIO, settings: Settings) -> None:
+    trained = memtune.train(TRIAL, settings=settings, console=TextConsole(file=pipe))
+    lines = pipe.getvalue().splitlines()
+    assert len(lines) == len(trained.curve) == 2
+    assert all("validation perplexity" in line for line in lines)
+
+
+@pytest.mark.usefixtures("prepared_store")
+def test_a_training_without_progress_prints_nothing(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memtune.train(TRIAL, settings=settings, progress=False)
+    assert capsys.readouterr().out == ""
+
+
+def test_an_import_prints_the_tokens_of_its_splits(pipe: StringIO, settings: Settings) -> None:
+    for expected in ("x: imported, tokens: train 18", "x: already in the store, tokens: train 18"):
+        memtune.import_corpus("x", SPLITS, settings.corpus_store, console=TextConsole(file=pipe))
+        assert pipe.getvalue().splitlines()[-1].startswith(expected)
+
+
+def test_a_terminal_shows_what_is_read(pipe: StringIO, settings: Settings) -> None:
+    terminal = TextConsole(file=pipe, force_terminal=True, width=100)
+    memtune.import_corpus("x", SPLITS, settings.corpus_store, console=terminal)
+    assert "MB read" in pipe.getvalue()
+
+
+def test_a_callback_in_place_of_progress_is_refused(settings: Settings) -> None:
+    with pytest.raises(ArgumentError, match="progress must be True or False"):
+        memtune.import_corpus("x", SPLITS, settings.corpus_store, progress=print)  # type: ignore[arg-type]
