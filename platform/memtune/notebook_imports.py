@@ -11,8 +11,8 @@ __all__ = ["silence_widget_hints"]
 def silence_widget_hints() -> None:
     """Import tqdm without its warning, and set Ray's log of missing widgets to warnings.
 
-    Optuna and MLflow import `tqdm.auto`, which warns in a notebook without ipywidgets; Ray logs the same for its
-    own displays. memtune shows none of these displays.
+    Optuna and MLflow import `tqdm.auto`, which warns in a notebook without ipywidgets; Ray logs the same for
+    its own displays. memtune shows none of these displays.
     """
     if "ipykernel" not in sys.modules:
         return

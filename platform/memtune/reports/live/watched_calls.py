@@ -81,40 +81,42 @@ def train(
     """Train a configuration, from its last checkpoint when there is one.
 
     `trial` is a TOML file, the name of a packaged trial, or a mapping with the content of a file; `overrides`
-    replace its fields by dotted name. Each report is a line of the terminal, of the output of a notebook's cell,
-    or of `console`; without `progress` nothing is printed.
+    replace its fields by dotted name. Each report is a line of the terminal, of the output of a notebook's
+    cell, or of `console`; without `progress` nothing is printed.
 
-    `on_progress` is called a few times a second, `on_report` at each milestone. The model is registered when it is
-    the best of its label or of its family. Raises a MemtuneError before training when something that the file
-    names is missing.
+    `on_progress` is called a few times a second, `on_report` at each milestone. The model is registered when
+    it is the best of its label or of its family. Raises a MemtuneError before training when something that
+    the file names is missing.
     """
     # Imported here: torch loads for seconds.
     from memtune.reports.learning_curves import draw_trial_figures
-    from memtune.results.single_trial import train as train_one
+    from memtune.results.single_trial import open_trial, train_trial
+    from memtune.settings import Settings
 
     output = _choose_console(console, progress=progress)
+    known = Settings.resolve(settings)
+    name, file = open_trial(trial, overrides)
+    unit = file.trial.task.prediction_unit
     with LineDisplay(output) as display:
 
         def show(now: "Progress") -> None:
             display.replace(
-                f"{now.tokens:,} trained, {now.tokens_per_second:,.0f}/s, loss {now.loss:.3f}, "
+                f"{now.tokens:,} {unit}, {now.tokens_per_second:,.0f} {unit}/s, loss {now.loss:.3f}, "
                 f"{now.seconds_left:,.0f} s left"
             )
             if on_progress:
                 on_progress(now)
 
         def tell(report: "Report") -> None:
-            display.add_line(
-                format_report(report, "tokens" if report.objective == "perplexity" else "examples")
-            )
+            display.add_line(format_report(report, unit))
             if on_report:
                 on_report(report)
 
-        return train_one(
-            trial,
-            overrides,
+        return train_trial(
+            file,
+            name,
             device=device,
-            settings=settings,
+            settings=known,
             on_progress=show,
             on_report=tell,
             draw_figures=draw_trial_figures,
@@ -137,8 +139,8 @@ def import_corpus(
 ) -> "ImportResult":
     """Import the splits "train", "valid" and "test" as corpus `name`.
 
-    `store` is by default that of the environment's settings. What is read is shown on the terminal, in the output of
-    a notebook's cell, or on `console`; without `progress` nothing is printed.
+    `store` is by default that of the environment's settings. What is read is shown on the terminal, in the
+    output of a notebook's cell, or on `console`; without `progress` nothing is printed.
 
     Only the training split determines the vocabulary unless `options.vocabulary` is "all". A corpus with
     annotations may have some of the splits only. A Division divides one file into the splits. If the name
