@@ -9,6 +9,7 @@ consent for anything from storage.
 import sys
 import traceback
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -110,9 +111,12 @@ def load_source(source: PluginSource) -> ModuleType:
     if loader.root not in _finder.loaders:
         _finder.loaders[loader.root] = loader
         try:
-            import_module(loader.entry)
-        except (Exception, SystemExit) as error:
+            with redirect_stdout(sys.stderr):  # what it prints is no part of a command's output
+                import_module(loader.entry)
+        except BaseException as error:
             _forget(loader)
+            if isinstance(error, KeyboardInterrupt):
+                raise
             raise PluginError(f"{source} cannot be loaded: {_describe_error(error, loader)}") from error
     remember_source(source)
     return sys.modules[loader.entry]

@@ -19,6 +19,7 @@ from memtune.plugins import list_sources
 from memtune.search import Lease, Outcome, Proposals, Rule
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
+from memtune.storage.folder import Folder
 from memtune.studies.assignment import Assignment
 from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget
 from memtune.studies.budgets.stop_request import StopRequest
@@ -327,12 +328,17 @@ class _StudyRun:
             raise StudyError(f"study {self._resolved.id} has begun: {ended}; continue with: {again}")
 
     def _explain_missing_study(self) -> str:
-        resolved = self._resolved
-        changes = describe_changed_terms(resolved.settings.studies_folder, self._study.name, resolved.terms)
+        resolved, settings = self._resolved, self._resolved.settings
+        file, option = ("", "resume=True") if self._path is None else (f" of {self._path}", "--resume")
+        if resolved.id in Folder.open(settings.studies_folder).list_names():
+            return (
+                f"no trial of study {resolved.id}{file} is in {settings.study_database}; restore it, or "
+                f"start the study without {option}"
+            )
+        changes = describe_changed_terms(settings.studies_folder, self._study.name, resolved.terms)
         reason = (
             f": {changes}; undo the change to resume that study, or start it" if changes else "; start it"
         )
-        file, option = ("", "resume=True") if self._path is None else (f" of {self._path}", "--resume")
         return f"no study {resolved.id}{file} has begun{reason} without {option}"
 
     def _run_trials(self, proposals: Proposals, records: StudyRecords) -> list[Trial]:

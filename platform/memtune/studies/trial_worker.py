@@ -5,10 +5,12 @@ the whole curve, so that a report lost with a driver arrives again with the next
 between two milestones, after each checkpoint, which lets the driver distinguish slow workers from dead ones.
 """
 
+import errno
 import time
 from collections.abc import Callable
 
-from memtune.errors import MemtuneError, WorkerError
+from memtune.errors import MemtuneError, StorageError, WorkerError
+from memtune.retry import Backoff, retry
 from memtune.studies.assignment import Assignment, restore_or_create_trainer
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.training import AnyTrainer, Report
@@ -20,6 +22,10 @@ __all__ = ["TrialWorker", "WorkerReport"]
 MAX_UNSAVED_SECONDS = 10.0
 """A checkpoint is stored before a validation that follows on longer training: a worker that is told to stop
 has seconds for it, and a validation that takes longer would lose that training each time."""
+PERMISSION_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS)
+MAX_WRITE_SECONDS = 600.0
+"""A folder of checkpoints that cannot be written is waited for as long as an unavailable server."""
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 5.0
 
 
 class WorkerReport(Value):
@@ -87,6 +93,26 @@ class TrialWorker:
         is_validation_due = self._trainer.train_for(self._assignment.checkpoint_seconds, is_stopping)
         if is_validation_due and not is_stopping():
             if time.monotonic() - started > MAX_UNSAVED_SECONDS:
-                self._checkpoints.save(self._trainer)
+                self._save(self._trainer, is_stopping)
             self._trainer.advance()
-        self._checkpoints.save(self._trainer)
+        self._save(self._trainer, is_stopping)
+
+    def _save(self, trainer: AnyTrainer, is_stopping: Callable[[], bool]) -> None:
+        """Store a checkpoint. Waits for the permission to write; WorkerError when it does not come."""
+        pauses = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+        try:
+            retry(
+                lambda: self._checkpoints.save(trainer),
+                lambda error: is_permission_error(error) and not is_stopping(),
+                pauses.next_pause,
+                MAX_WRITE_SECONDS,
+            )
+        except StorageError as error:
+            if is_permission_error(error):  # no fault of the configuration: the trial stays open
+                raise WorkerError(str(error)) from error
+            raise
+
+
+def is_permission_error(error: Exception) -> bool:
+    """Whether files cannot be written because of their mode, or on a file system without writes."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in PERMISSION_ERRORS

@@ -75,6 +75,7 @@ def test_a_value_of_the_users_own_class_gets_its_source(family_file: Path) -> No
         ("\n\n1 / 0\n", "line 3: ZeroDivisionError: division by zero"),
         ("import a_module_that_nobody_has\n", "line 1: ModuleNotFoundError: No module named 'a_module"),
         ("raise SystemExit(0)\n", "line 1: SystemExit: 0"),
+        ("raise BaseException('base')\n", "line 1: BaseException: base"),
         ("x = 1\n", r"bad\.py defines no model family: no class derived from NeuralLanguageModelConfig"),
         ("", "defines no model family"),
         ("# " + "x" * 10_000_000, r"more than 1,048,576 bytes, and every trial carries it"),
@@ -100,6 +101,16 @@ def test_a_file_that_cannot_be_used_is_named_with_its_problem(text: str, named: 
     with pytest.raises(PluginError, match=named):
         load_plugin_file(file)
     assert dict(MODELS) == before
+
+
+def test_what_a_file_prints_is_no_part_of_the_output_of_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --json, a program reads the output."""
+    file = write_family(tmp_path / "my_memory.py")
+    file.write_text(file.read_text() + "\nprint('loaded')\n")
+    load_plugin_file(file)
+    assert capsys.readouterr() == ("", "loaded\n")
 
 
 def test_a_corrected_file_is_loaded_after_a_failure(tmp_path: Path) -> None:

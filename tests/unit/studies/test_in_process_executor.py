@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 
 from memtune.api import run_search
-from memtune.errors import CorpusError, StudyError
+from memtune.errors import CorpusError, StorageError, StudyError
 from memtune.search import Lease, study_lease
 from memtune.settings import Settings
 from memtune.studies import assignment, director, trial_worker
+from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.trial_worker import TrialWorker, WorkerReport
 from memtune.tracking.mlflow_connection import connect
+from memtune.training import AnyTrainer
 from memtune.trial_state import TrialState
 
 pytestmark = pytest.mark.usefixtures("prepared_store")
@@ -47,6 +49,52 @@ def test_two_runs_of_a_study_give_the_same_curves(
     assert [(outcome.identity, outcome.curve) for outcome in first] == [
         (outcome.identity, outcome.curve) for outcome in second
     ]
+
+
+@pytest.fixture
+def refuse_writes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets the next checkpoints fail for want of permission; root may write everywhere."""
+
+    def refuse(times: int) -> None:
+        pending, save = [PermissionError(13, "Permission denied")] * times, Checkpoints.save
+
+        def save_when_permitted(checkpoints: Checkpoints, trainer: AnyTrainer) -> None:
+            if pending:
+                raise StorageError("cannot write to a folder") from pending.pop()
+            save(checkpoints, trainer)
+
+        monkeypatch.setattr(Checkpoints, "save", save_when_permitted)
+        monkeypatch.setattr(trial_worker, "FIRST_PAUSE_SECONDS", 0.0)
+
+    return refuse
+
+
+def test_a_folder_that_cannot_be_written_for_a_while_fails_no_trial(
+    refuse_writes: Callable[[int], None], study_file: Path, settings: Settings
+) -> None:
+    refuse_writes(3)
+    result = run_search(study_file, settings=settings, executor=InProcessExecutor())
+    assert {outcome.state for outcome in result.outcomes} <= {TrialState.COMPLETE, TrialState.STOPPED}
+    assert len(result.outcomes) == result.resolved.study.budget.trials
+
+
+def test_a_folder_that_cannot_be_written_leaves_the_trial_open(
+    refuse_writes: Callable[[int], None],
+    study_file: Path,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refuse_writes(1000)
+    monkeypatch.setattr(trial_worker, "MAX_WRITE_SECONDS", -1.0)
+    result = run_search(study_file, settings=settings, executor=InProcessExecutor())
+    assert len(result.open_trials) == 1
+
+
+def test_a_study_whose_trials_are_gone_names_their_database(study_file: Path, settings: Settings) -> None:
+    run_search(study_file, settings=settings, executor=InProcessExecutor())
+    lost = settings.model_copy(update={"study_database": f"{settings.study_database}.other"})
+    with pytest.raises(StudyError, match=r"no trial of study \S+ of \S+ is in journal:\S+other; restore"):
+        run_search(study_file, resume=True, settings=lost, executor=InProcessExecutor())
 
 
 def test_a_fault_of_this_node_leaves_the_trial_open(
