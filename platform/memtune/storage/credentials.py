@@ -34,8 +34,8 @@ CREDENTIAL_ADVICE = {
 }
 MAX_DECODINGS = 3
 """Rounds of percent-decoding: a URI within a parameter of a URI is encoded twice."""
-_USER_PATTERN = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:/)?[^/\s:@]+:[^/@]+@")
-"""A user and a password without "//": as for ssh, or mistyped."""
+_USER_PATTERN = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?/{0,2}[^/\s:@]+:[^/@]+@")
+"""A user and a password without a scheme or without "//": as for ssh, or mistyped."""
 _PARAMETER_PATTERN = re.compile(r"(?:^|[?&;#\s])([^?&;#=:/\s]+)[=:]")
 
 

@@ -39,6 +39,7 @@ WITH_CREDENTIALS = [
     f"user:{SECRET}@host/path",
     f"host=x;password={SECRET}",
     f"s3:/AKIA:{SECRET}@bucket",
+    f"//user:{SECRET}@host/path",
     f"https://host/path;jsessionid={SECRET}",
     f"https://host/path?bearer={SECRET}",
     f"https://host/path?jwt={SECRET}",
