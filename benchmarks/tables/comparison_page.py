@@ -31,7 +31,7 @@ FIGURE_METHODS = (
     "Ray Tune, factor 3",
     "Syne Tune ASHA, promotion",
     "TPE, no early stopping",
-    "TPE, halving from a quarter, shared rungs",
+    "memtune: TPE, halving from a quarter",
 )
 
 

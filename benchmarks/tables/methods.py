@@ -39,7 +39,9 @@ class SearchTask:
 OpenSearch = Callable[[SearchTask], AbstractContextManager[Search]]
 
 
-def use_memtune(rule: str = "hyperband", first_rung: float | None = None, **settings: Any) -> OpenSearch:
+def use_memtune(
+    rule: str = "successive_halving", first_rung: float | None = None, **settings: Any
+) -> OpenSearch:
     """memtune with an early-stopping rule; settings of the sampler start with "sampler_".
 
     `first_rung` is a share of a trial's tokens; None: the default of the rule.
@@ -49,9 +51,9 @@ def use_memtune(rule: str = "hyperband", first_rung: float | None = None, **sett
 
     @contextmanager
     def open_search(task: SearchTask) -> Iterator[Search]:
-        grace = {} if first_rung is None else {"grace": math.ceil(first_rung * task.trial_tokens)}
+        grace = {} if first_rung is None else {"grace": max(1, math.ceil(first_rung * task.trial_tokens))}
         config = RULES[rule].model_validate({"kind": rule, **grace, **stopping})
-        config = config.fill_defaults(task.report_tokens[0])
+        config = config.fill_defaults(task.report_tokens[0], task.trial_tokens)
         with tempfile.TemporaryDirectory(prefix="memtune-replay-") as folder:
             proposals = _open_proposals(folder, task, SamplerConfig(seed=task.seed, **sampler))
             yield _open_director_search(proposals, config, task)
@@ -106,8 +108,6 @@ def use_syne_tune(method: str) -> OpenSearch:
     return lambda task: SyneTuneSearch(task.space, len(task.report_tokens), task.seed, method)
 
 
-UNCAPPED = 10**6
-QUARTER: dict[str, Any] = {"first_rung": 0.25, "factor": 2, "max_survivors": UNCAPPED}
 SOBOL: dict[str, Any] = {"sampler_startup": "sobol", "sampler_startup_trials": 20}
 EXTRAPOLATED: dict[str, Any] = {"sampler_stopped_trials": "extrapolated"}
 METHODS: dict[str, OpenSearch] = {
@@ -117,32 +117,27 @@ METHODS: dict[str, OpenSearch] = {
     "Ray Tune, factor 4": use_ray_tune(4),
     "Syne Tune ASHA, stopping": use_syne_tune("asha-stopping"),
     "Syne Tune ASHA, promotion": use_syne_tune("asha-promotion"),
-    "memtune: TPE, Hyperband": use_memtune(),
-    "TPE, Hyperband, Sobol 20": use_memtune(**SOBOL),
-    "TPE, Hyperband, Sobol 20, extrapolated": use_memtune(**SOBOL, **EXTRAPOLATED),
-    "TPE, Hyperband, extrapolated": use_memtune(**EXTRAPOLATED),
-    "TPE, Hyperband, no cap": use_memtune(max_survivors=UNCAPPED),
-    "TPE, Hyperband, shared rungs": use_memtune(per_family=False),
-    "TPE, successive halving": use_memtune("successive_halving"),
-    "TPE, halving from a quarter": use_memtune("successive_halving", **QUARTER),
-    "TPE, halving from a quarter, cap 4": use_memtune("successive_halving", **QUARTER | {"max_survivors": 4}),
-    "TPE, halving from a quarter, shared rungs": use_memtune(
-        "successive_halving", **QUARTER, per_family=False
-    ),
-    "TPE, halving from a quarter, Sobol 20": use_memtune("successive_halving", **QUARTER, **SOBOL),
-    "TPE, halving from a third": use_memtune("successive_halving", **QUARTER | {"first_rung": 1 / 3}),
-    "TPE, halving from a half": use_memtune("successive_halving", **QUARTER | {"first_rung": 1 / 2}),
-    "TPE, halving from a sixth": use_memtune("successive_halving", **QUARTER | {"first_rung": 1 / 6}),
-    "TPE, promotion from a quarter": use_memtune("promotion", **QUARTER),
+    "memtune: TPE, halving from a quarter": use_memtune(),
+    "TPE, halving from a quarter, cap 4": use_memtune(max_survivors=4),
+    "TPE, halving from a quarter, shared rungs": use_memtune(per_family=False),
+    "TPE, halving from a quarter, Sobol 20": use_memtune(**SOBOL),
+    "TPE, halving from a quarter, extrapolated": use_memtune(**EXTRAPOLATED),
+    "TPE, halving from a third": use_memtune(first_rung=1 / 3),
+    "TPE, halving from a half": use_memtune(first_rung=1 / 2),
+    "TPE, halving from a sixth": use_memtune(first_rung=1 / 6),
+    "TPE, halving from the first report": use_memtune(first_rung=0.0),
+    "TPE, Hyperband": use_memtune("hyperband"),
+    "TPE, Hyperband, no cap": use_memtune("hyperband", max_survivors=None),
+    "TPE, Hyperband, shared rungs": use_memtune("hyperband", per_family=False),
     "TPE, promotion": use_memtune("promotion"),
     "TPE, PASHA": use_memtune("pasha"),
     "TPE, extrapolation": use_memtune("extrapolation"),
     "TPE, constant budget": use_memtune("constant_budget"),
     "TPE, no early stopping": use_memtune("none"),
-    "random, Hyperband": use_memtune(sampler_kind="random"),
-    "Sobol, Hyperband": use_memtune(sampler_kind="qmc"),
-    "GP, Hyperband": use_memtune(sampler_kind="gp"),
-    "CMA-ES, Hyperband": use_memtune(sampler_kind="cmaes"),
-    "forest, Hyperband": use_memtune(sampler_kind="forest"),
+    "random, halving from a quarter": use_memtune(sampler_kind="random"),
+    "Sobol, halving from a quarter": use_memtune(sampler_kind="qmc"),
+    "GP, halving from a quarter": use_memtune(sampler_kind="gp"),
+    "CMA-ES, halving from a quarter": use_memtune(sampler_kind="cmaes"),
+    "forest, halving from a quarter": use_memtune(sampler_kind="forest"),
     "Syne Tune MOBSTER": use_syne_tune("mobster-stopping"),
 }

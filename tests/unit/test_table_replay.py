@@ -271,7 +271,7 @@ def make_needed_names(family: str) -> set[str]:
 
 def test_memtune_replays_a_study_with_every_sampler_setting(table: CurveTable) -> None:
     landscape = Landscape(table, make_space())
-    for name in ("memtune: TPE, Hyperband", "TPE, Hyperband, Sobol 20, extrapolated", "random"):
+    for name in ("memtune: TPE, halving from a quarter", "TPE, halving from a quarter, Sobol 20", "random"):
         task = SearchTask(landscape.space, REPORT_TOKENS, seed=1, max_trainings=40)
         with METHODS[name](task) as search:
             trials = [search.start_trial() for _ in range(3)]

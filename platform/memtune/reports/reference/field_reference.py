@@ -144,7 +144,12 @@ def _list_unions(study: dict[str, Any], trial: dict[str, Any]) -> Iterator[list[
 
 
 def _list_members(field: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, Any]]:
-    return [schema["$defs"][option["$ref"].rpartition("/")[2]] for option in field["oneOf"]]
+    return [schema["$defs"][option["$ref"].rpartition("/")[2]] for option in _find_union(field)["oneOf"]]
+
+
+def _find_union(field: dict[str, Any]) -> dict[str, Any]:
+    """The union of a field that may be null, too."""
+    return next(option for option in field.get("anyOf", [field]) if "oneOf" in option)
 
 
 def _is_numeric(field: dict[str, Any]) -> bool:
@@ -154,7 +159,7 @@ def _is_numeric(field: dict[str, Any]) -> bool:
 
 def _render_union(name: str, field: dict[str, Any], schema: dict[str, Any]) -> list[str]:
     """A section for each member of a union."""
-    tag = field["discriminator"]["propertyName"]
+    tag = _find_union(field)["discriminator"]["propertyName"]
     return [
         _render_section(f'{name}: {tag} = "{member["properties"][tag]["const"]}"', member, schema, tag)
         for member in _list_members(field, schema)
@@ -188,7 +193,7 @@ def _capitalise(text: str) -> str:
 def _format_default(field: dict[str, Any]) -> str:
     default = field.get("default")
     if default is None:
-        return "none"
+        return "as described" if "default: " in field.get("description", "") else "none"
     if isinstance(default, dict):
         kind = default.get("kind")
         return f'`kind = "{kind}"`' if kind else "as below"

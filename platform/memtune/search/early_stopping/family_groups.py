@@ -1,9 +1,8 @@
-"""Groups of families whose trials compete at a rung.
+"""Whether one family of models is better than another, from trials at full length.
 
-A family of slow starters is behind at every early rung, whatever its trials reach at full length. Each family
-therefore has rungs of its own until trials at full length show that another family is better: until the
-interval of the family's best value is above the other's best value. From then on the family's trials also
-compete with those of the better one.
+A family of slow starters is behind at every early rung, whatever its trials reach at full length. The best
+trials of each family therefore pass the rungs until trials at full length show that another family is better:
+until the interval of the family's best value is above the other's best value.
 
 The interval is for the lower end of a family's distribution of values, from its best values x1 <= ... <= xk:
 
@@ -14,9 +13,9 @@ the same assumption, that the density is positive and even near its lower end.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-__all__ = ["MAX_VALUES", "compute_lower_bound", "count_leading", "list_compared"]
+__all__ = ["MAX_VALUES", "compute_lower_bound", "is_leading"]
 
 CONFIDENCE = 0.95
 MIN_VALUES = 3
@@ -36,12 +35,7 @@ def compute_lower_bound(values: Sequence[float]) -> float:
     return best[0] - factor * (best[-1] - best[0])
 
 
-def list_compared(family: str, best_values: Mapping[str, Sequence[float]]) -> set[str]:
-    """The family itself and the families that are better, by each family's best values at full length."""
+def is_leading(family: str, best_values: Mapping[str, Sequence[float]]) -> bool:
+    """Whether no other family is better, by each family's best values at full length."""
     bound = compute_lower_bound(best_values.get(family, ()))
-    return {family} | {other for other, values in best_values.items() if values[0] < bound}
-
-
-def count_leading(families: Collection[str], best_values: Mapping[str, Sequence[float]]) -> int:
-    """How many of the families no other is better than."""
-    return sum(len(list_compared(family, best_values)) == 1 for family in families)
+    return all(other == family or values[0] >= bound for other, values in best_values.items())

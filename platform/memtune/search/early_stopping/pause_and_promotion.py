@@ -10,8 +10,11 @@ continued at once is not paused, which saves reading its checkpoint. Once no new
 the best trial of a rung may always continue, so that a short study has a complete trial.
 """
 
+import math
 from collections.abc import Collection, Iterable
 from typing import Literal
+
+from pydantic import Field
 
 from memtune.search.early_stopping.paused_trials import PausedTrials
 from memtune.search.early_stopping.rule import Decision, Rule
@@ -25,6 +28,12 @@ class PromotionConfig(RungConfig):
     """A trial pauses at each rung until it is among the best of the rung."""
 
     kind: Literal["promotion"] = "promotion"
+    grace: int | None = Field(default=None, ge=1)
+    """Predicted tokens of the first rung; default: a quarter of a trial's."""
+
+    def choose_grace(self, first_report: int, trial_tokens: int) -> int:
+        """As of successive halving: a quarter of the trial, or the first report if that is later."""
+        return max(first_report, math.ceil(trial_tokens / 4))
 
     def make_rule(self, trial_tokens: int) -> "Promotion":
         """The rule with its rungs below `trial_tokens`."""

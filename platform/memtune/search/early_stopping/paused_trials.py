@@ -1,7 +1,7 @@
 """Trials that wait at the rungs of a study, and the choice of the next one to promote."""
 
 from memtune.search.early_stopping.rule import CONTINUE, Action, Decision
-from memtune.search.early_stopping.rungs import RungConfig, Rungs
+from memtune.search.early_stopping.rungs import PROTECTED_TRIALS, RungConfig, Rungs
 from memtune.search.outcomes import Outcome
 from memtune.trial_state import TrialState
 
@@ -36,13 +36,15 @@ class PausedTrials:
     def find_promotable(self, least: int, end: int) -> int | None:
         """The best trial of the highest rung below index `end` that may promote one.
 
-        Each rung may promote `least` trials of each family in any case.
+        Each rung may promote `least` trials in any case, and so many of each family that it protects.
         """
+        limit = self._max_survivors and max(least, self._max_survivors, PROTECTED_TRIALS)
         for index in reversed(range(end)):
-            for number in self.rungs[index].iterate_best(max(least, self._max_survivors)):
-                survivors = max(least, self.rungs.count_best(number, index))
-                is_best = self.rungs.get_rank(number, index) <= survivors
-                if self._waiting.get(number) == index and is_best:
+            for number in self.rungs[index].iterate_best(limit):
+                if (
+                    self._waiting.get(number) == index
+                    and self.rungs.get_standing(number, index, least).passes
+                ):
                     return number
         return None
 
@@ -51,5 +53,5 @@ class PausedTrials:
         if number not in self._waiting:
             return CONTINUE
         index = self._waiting[number]
-        reason = self.rungs.describe(number, index, self.rungs.count_best(number, index))
-        return Decision(Action.PAUSE, f"{name}: {reason}")
+        standing = self.rungs.get_standing(number, index, least=0)
+        return Decision(Action.PAUSE, f"{name}: {standing}")

@@ -82,8 +82,11 @@ class EarlyStopping(Value, ABC):
     def describe(self) -> str:
         """The rule in a few words."""
 
-    def fill_defaults(self, first_report: int) -> Self:
-        """The settings with what the study leaves out, for trials that report after `first_report` tokens."""
+    def fill_defaults(self, first_report: int, trial_tokens: int) -> Self:
+        """The settings with what the study leaves out.
+
+        Its trials train on `trial_tokens` and report first after `first_report` tokens.
+        """
         return self
 
     def get_problem(self, trial_tokens: int) -> str | None:

@@ -2,50 +2,57 @@
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Self
 
 from pydantic import Field
 
-from memtune.search.early_stopping.family_groups import MAX_VALUES, count_leading, list_compared
+from memtune.search.early_stopping.family_groups import MAX_VALUES, is_leading
 from memtune.search.early_stopping.rule import EarlyStopping
 from memtune.search.outcomes import Outcome
 
-__all__ = ["Rung", "RungConfig", "Rungs"]
+__all__ = ["PROTECTED_TRIALS", "Rung", "RungConfig", "Rungs", "Standing"]
 
-MIN_FAMILY_SURVIVORS = 2
-"""Least number of trials of each family that pass a rung: seed noise may decide which one is best."""
+PROTECTED_TRIALS = 2
+"""Trials of each family that may pass a rung by their rank within it: seed noise may decide which is best."""
 
 
 class RungConfig(EarlyStopping):
     """First rung after `grace` tokens (default: at the first report), each next one `factor` times as far.
 
     A trial passes a rung if it is among the best 1/factor of the trials that have reached it and among the
-    best `max_survivors` of them. With `per_family` it is compared with the trials of its own family and of
-    families that are better at full length, and the families share `max_survivors`.
+    best `max_survivors` of them. With `per_family` it also passes if it is among the best two, and the best
+    1/factor, of its family, as long as no other family is better at full length.
     """
 
     grace: int | None = Field(default=None, ge=1)
-    """Predicted tokens of the first rung; None: those of the first report."""
+    """Predicted tokens of the first rung; default: those of the first report."""
     factor: int = Field(default=3, ge=2)
     """Factor between two rungs, and the reciprocal of the share of trials that continue."""
-    max_survivors: int = Field(default=4, ge=1)
+    max_survivors: int | None = Field(default=4, ge=1)
     """Number of trials that continue at a rung, at most."""
     per_family: bool = True
-    """Whether a trial is compared with trials of its own family and of better families only."""
+    """Whether the best two trials of a family continue until another family is shown to be better."""
 
     @property
     def first_rung(self) -> int:
         """Tokens of the first rung; without `grace`, every first report reaches it."""
         return self.grace or 1
 
-    def fill_defaults(self, first_report: int) -> Self:
-        """The settings with a rung at the first report where the study names none."""
-        return self if self.grace else self.model_copy(update={"grace": first_report})
+    def fill_defaults(self, first_report: int, trial_tokens: int) -> Self:
+        """The settings with a first rung where the study names none."""
+        if self.grace:
+            return self
+        return self.model_copy(update={"grace": self.choose_grace(first_report, trial_tokens)})
+
+    def choose_grace(self, first_report: int, trial_tokens: int) -> int:
+        """The tokens of the first rung of a study that names none."""
+        return first_report
 
     def describe_start(self, name: str) -> str:
         """A rule's name with its first rung."""
-        return f"{name} after {self.grace:,}" if self.grace else f"{name} from the first report"
+        return f"{name} after {self.grace:,}" if self.grace else name
 
     def get_problem(self, trial_tokens: int) -> str | None:
         """Why no trial would reach a rung, or None."""
@@ -54,6 +61,31 @@ class RungConfig(EarlyStopping):
         return (
             f"early stopping would stop no trial, because early_stopping.grace = {self.grace:,} and a trial "
             f"has {trial_tokens:,} tokens; lower grace or leave [early_stopping] out"
+        )
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The place of a trial at the rung of `tokens` among `count` trials, of which `survivors` continue."""
+
+    tokens: int
+    rank: int
+    count: int
+    survivors: int
+    family: str | None
+    """The family of the trials; None: all trials of the rung."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the trial is among those that continue."""
+        return self.rank <= self.survivors
+
+    def __str__(self) -> str:
+        """As "rank 2 of 6 (lstm) at the rung of 100, ranks up to 3 continue"."""
+        family = f" ({self.family})" if self.family else ""
+        return (
+            f"rank {self.rank} of {self.count}{family} at the rung of {self.tokens:,}, "
+            f"ranks up to {self.survivors} continue"
         )
 
 
@@ -75,17 +107,14 @@ class Rung:
         self.family_by_number[number] = family
         insort(self._rankings.setdefault(family, []), (self.values[number], number))
 
-    def count(self, families: Collection[str]) -> int:
-        """The number of trials of these families."""
-        return sum(len(self._rankings.get(family, ())) for family in families)
-
-    def get_rank(self, number: int, families: Collection[str]) -> int:
-        """The rank of a trial among those of these families; 1 is the best."""
+    def get_place(self, number: int, family: str | None = None) -> tuple[int, int]:
+        """The rank of a trial, 1 is the best, and the number of trials: of a family, or of the rung."""
         key = (self.values[number], number)
-        return 1 + sum(bisect_left(self._rankings.get(family, []), key) for family in families)
+        rankings = [self._rankings[family]] if family is not None else list(self._rankings.values())
+        return 1 + sum(bisect_left(ranking, key) for ranking in rankings), sum(map(len, rankings))
 
-    def iterate_best(self, count: int) -> Iterator[int]:
-        """The numbers of the best `count` trials of each family, the best of all first."""
+    def iterate_best(self, count: int | None) -> Iterator[int]:
+        """The numbers of the best `count` trials of each family, None for all, the best of all first."""
         best = sorted(key for ranking in self._rankings.values() for key in ranking[:count])
         return (number for _, number in best)
 
@@ -117,7 +146,6 @@ class Rungs:
 
         A trial counts once at each rung, so a repeated report reaches none.
         """
-        family = family if self._config.per_family else ""
         new = [rung for rung in (*self._rungs, self._full_length) if rung.tokens <= tokens]
         reached = [index for index, rung in enumerate(new) if number not in rung.values]
         for index in reached:
@@ -131,38 +159,28 @@ class Rungs:
             len(self.record(outcome.number, outcome.family, tokens, value)) for tokens, value in reports
         )
 
-    def count_best(self, number: int, index: int) -> int:
-        """How many of the trials that a trial is compared with at a rung are the best 1/factor in its cap."""
-        count = self._rungs[index].count(self._list_compared(number, index))
-        return min(count // self._config.factor, self._count_cap(index))
+    def get_standing(self, number: int, index: int, least: int | None = None) -> Standing:
+        """The place of a trial that has reached a rung; within its family if it passes only there.
 
-    def count_first(self, number: int, index: int) -> int:
-        """As `count_best`, and all within the cap while there are fewer than `factor` trials."""
-        count = self._rungs[index].count(self._list_compared(number, index))
-        share = count if count < self._config.factor else count // self._config.factor
-        return min(share, self._count_cap(index))
-
-    def get_rank(self, number: int, index: int) -> int:
-        """The trial's rank at a rung among those that it is compared with."""
-        return self._rungs[index].get_rank(number, self._list_compared(number, index))
-
-    def describe(self, number: int, index: int, survivors: int) -> str:
-        """The trial's rank at a rung from which `survivors` continue, for readers."""
-        families = self._list_compared(number, index)
-        rung = self._rungs[index]
-        among = f"of {rung.count(families)}" + (f" ({', '.join(sorted(families))})" if any(families) else "")
-        return (
-            f"rank {self.get_rank(number, index)} {among} at the rung of {rung.tokens:,}, "
-            f"ranks up to {survivors} continue"
-        )
-
-    def _list_compared(self, number: int, index: int) -> Collection[str]:
+        Of fewer than `factor` trials all continue; with `least`, where trials can wait for more, so many.
+        """
+        standing = self._get_standing_within(number, index, None, least)
+        if standing.passes or not self._config.per_family:
+            return standing
         family = self._rungs[index].family_by_number[number]
-        return list_compared(family, self._full_length.list_best_values(MAX_VALUES))
+        within = self._get_standing_within(number, index, family, least)
+        is_protected = within.passes and within.rank <= PROTECTED_TRIALS
+        if is_protected and is_leading(family, self._full_length.list_best_values(MAX_VALUES)):
+            return within
+        return standing
 
-    def _count_cap(self, index: int) -> int:
-        """A family's share of the cap."""
-        families = self._rungs[index].list_best_values(1)
-        leading = count_leading(families, self._full_length.list_best_values(MAX_VALUES))
-        cap = self._config.max_survivors
-        return max(min(cap, MIN_FAMILY_SURVIVORS), cap // max(leading, 1))
+    def _get_standing_within(
+        self, number: int, index: int, family: str | None, least: int | None
+    ) -> Standing:
+        rung = self._rungs[index]
+        rank, count = rung.get_place(number, family)
+        share = count // self._config.factor
+        if least is None and count < self._config.factor:
+            share = count
+        survivors = max(least or 0, min(share, self._config.max_survivors or share))
+        return Standing(rung.tokens, rank, count, survivors, family)

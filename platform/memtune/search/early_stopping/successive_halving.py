@@ -5,7 +5,11 @@ al. (2020), "Model-based Asynchronous Hyperparameter and Neural Architecture Sea
 rung continues if its value is among the best 1/factor of the rung's values. It also continues while fewer
 than `factor` trials have reached the rung.
 
-`max_survivors` is not in these papers. A third of all trials that ever reached a rung may be many, and a
+The first rung is at a quarter of a trial unless the study names another, and half of the trials pass a rung.
+On recorded curves, a first rung at the first report saves nothing: the order there says little about the
+order at the end (docs/results/search_comparison_cpu_2026-11-23.md).
+
+`max_survivors` is not in these papers. A share of all trials that ever reached a rung may be many, and a
 sampler that proposes near-copies of a good trial gets each of them through every rung. With an absolute cap a
 trial must also be among the best few.
 
@@ -14,8 +18,11 @@ decision is final. An early trial passes more easily than a late one with the sa
 rung do not depend on the order.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Literal
+
+from pydantic import Field
 
 from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, Rule
 from memtune.search.early_stopping.rungs import RungConfig, Rungs
@@ -29,6 +36,16 @@ class SuccessiveHalvingConfig(RungConfig):
     """A trial that reaches a rung continues or is stopped permanently."""
 
     kind: Literal["successive_halving"] = "successive_halving"
+    grace: int | None = Field(default=None, ge=1)
+    """Predicted tokens of the first rung; default: a quarter of a trial's."""
+    factor: int = Field(default=2, ge=2)
+    """Factor between two rungs, and the reciprocal of the share of trials that continue."""
+    max_survivors: int | None = Field(default=None, ge=1)
+    """Number of trials that continue at a rung, at most; default: no limit."""
+
+    def choose_grace(self, first_report: int, trial_tokens: int) -> int:
+        """A quarter of the trial, or the first report if that is later."""
+        return max(first_report, math.ceil(trial_tokens / 4))
 
     def make_rule(self, trial_tokens: int) -> "SuccessiveHalving":
         """The rule with its rungs below `trial_tokens`."""
@@ -49,9 +66,9 @@ class SuccessiveHalving(Rule):
     def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
         """Stop the trial unless it is good enough at each rung that the report reaches."""
         for index in self.rungs.record(number, family, tokens, value):
-            survivors = self.rungs.count_first(number, index)
-            if number not in self._stops and self.rungs.get_rank(number, index) > survivors:
-                reason = f"successive halving: {self.rungs.describe(number, index, survivors)}"
+            standing = self.rungs.get_standing(number, index)
+            if number not in self._stops and not standing.passes:
+                reason = f"successive halving: {standing}"
                 self._stops[number] = Decision(Action.STOP, reason)
         return self._stops.get(number, CONTINUE)
 

@@ -20,7 +20,7 @@ from memtune.search import (
     SamplerConfig,
     compute_coordinate,
 )
-from memtune.search.early_stopping import EarlyStopping
+from memtune.search.early_stopping import EarlyStopping, NoEarlyStoppingConfig, SuccessiveHalvingConfig
 from memtune.search.warm_start import list_warm_start_points
 from memtune.settings import Settings
 from memtune.spaces import Chooser, RandomChooser, Scalar, SizeKind, Space, adapt_point, pin_point
@@ -75,7 +75,11 @@ class ResolvedStudy:
     def early_stopping(self) -> EarlyStopping:
         """The settings of early stopping, with defaults that depend on the trials."""
         first_report = self.find_training().report_every or self.open_task().epoch_tokens
-        return self.study.early_stopping.fill_defaults(first_report)
+        config = self.study.early_stopping
+        if config is None:
+            can_compare = len(self.study.objectives) == 1 and first_report < self.trial_tokens
+            config = SuccessiveHalvingConfig() if can_compare else NoEarlyStoppingConfig()
+        return config.fill_defaults(first_report, self.trial_tokens)
 
     def find_training(self) -> TrainingConfig:
         """The training of one trial; models that count read the text once."""

@@ -10,7 +10,6 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from memtune.errors import ConfigurationError
 from memtune.models import MODELS
 from memtune.search import MULTI_OBJECTIVE_KINDS, AnyEarlyStopping, ObjectiveName, SamplerConfig
-from memtune.search.early_stopping import NoEarlyStoppingConfig
 from memtune.studies.definition.study_terms import Budget, ChampionLimits, Prices, Repeats, Resources
 from memtune.values import UserValue, Value, flatten
 
@@ -94,8 +93,11 @@ class Study(UserValue):
         default=None,
         description="id of a study in the same storage, whose best configurations are tried first",
     )
-    early_stopping: AnyEarlyStopping = NoEarlyStoppingConfig()
-    """Which trials end early."""
+    early_stopping: AnyEarlyStopping | None = Field(
+        default=None,
+        description="which trials end early; default: successive halving from a quarter of a trial; none "
+        "with several objectives, or where trials report only at their end",
+    )
     budget: Budget = Budget()
     """What ends the study."""
     prices: Prices | None = None
@@ -149,7 +151,7 @@ class Study(UserValue):
             raise ValueError(
                 f'sampler.kind = "{self.sampler.kind}" has one objective; with {named} choose one of {kinds}'
             )
-        if self.early_stopping.kind != "none":
+        if self.early_stopping is not None and self.early_stopping.kind != "none":
             raise ValueError(
                 f'early_stopping.kind = "{self.early_stopping.kind}" compares trials by their value alone '
                 f"and would stop the small models of the front; with {named} leave [early_stopping] out"

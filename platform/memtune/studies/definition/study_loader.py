@@ -128,7 +128,7 @@ def _check_reports(file: str, resolved: ResolvedStudy) -> None:
             f"{place}: training.report_every = {every:,} is above the {tokens:,} tokens of a trial; make it "
             "smaller, or raise training.tokens"
         )
-    stopping = resolved.study.early_stopping.kind
+    stopping = resolved.early_stopping.kind
     if stopping != "none" and (every or resolved.open_task().epoch_tokens) >= tokens:
         raise StudyError(
             f"{place}: a trial reports only at its end, after {tokens:,} tokens, so early_stopping.kind = "

@@ -3,7 +3,7 @@ import pytest
 
 from memtune.search.early_stopping import Action, Promotion, PromotionConfig, SuccessiveHalving
 from memtune.search.early_stopping import SuccessiveHalvingConfig as Config
-from memtune.search.early_stopping.family_groups import compute_lower_bound, count_leading, list_compared
+from memtune.search.early_stopping.family_groups import compute_lower_bound, is_leading
 
 
 def test_the_bound_of_a_known_case():
@@ -22,12 +22,12 @@ def test_the_interval_covers_the_lower_end_in_95_of_100_families():
     assert 0.93 <= covered <= 0.97
 
 
-def test_a_family_competes_with_those_whose_best_value_lies_below_its_interval():
+def test_a_family_leads_unless_another_is_below_its_interval():
     best = {"rnn": [3.0, 3.01, 3.02], "lstm": [2.0], "scrn": [2.99]}
-    assert list_compared("rnn", best) == {"rnn", "lstm"}
-    assert list_compared("lstm", best) == {"lstm"}
-    assert list_compared("new", best) == {"new"}
-    assert count_leading(["rnn", "lstm", "scrn"], best) == 2
+    assert not is_leading("rnn", best)
+    assert is_leading("rnn", {**best, "lstm": [2.98]})
+    assert is_leading("lstm", best)
+    assert is_leading("new", best)
 
 
 def is_continued(rule: SuccessiveHalving, number: int, family: str, tokens: int, value: float) -> bool:
@@ -40,38 +40,51 @@ def make_rule(**settings: object) -> SuccessiveHalving:
 
 
 @pytest.mark.parametrize(("per_family", "passes"), [(True, True), (False, False)])
-def test_the_best_slow_starter_passes_a_rung_of_its_own_family_only(per_family: bool, passes: bool):
+def test_the_best_slow_starter_passes_where_families_are_protected(per_family: bool, passes: bool):
     rule = make_rule(per_family=per_family)
     for number in range(6):
         is_continued(rule, number, "lstm", 100, 1.0 + number)
     assert is_continued(rule, 6, "recurrent_memory", 100, 9.0) is passes
 
 
-def test_a_family_that_is_worse_at_full_length_competes_with_the_better_one():
-    rule = make_rule(max_survivors=6)
+def test_two_trials_of_a_family_are_protected():
+    """Of eight slow starters the best two and the best third continue, though six others are better."""
+    rule = make_rule()
+    for number in range(6):
+        is_continued(rule, number, "lstm", 100, 1.0 + number)
+    for number in range(6, 13):
+        is_continued(rule, number, "rnn", 100, 20.0 - number)
+    assert is_continued(rule, 13, "rnn", 100, 8.5), "second of eight"
+    assert not is_continued(rule, 14, "rnn", 100, 8.7), "third of nine"
+
+
+def test_a_trial_that_is_good_among_all_passes_behind_two_better_ones_of_its_family():
+    rule = make_rule(factor=2)
+    for number in range(4):
+        is_continued(rule, number, "rnn", 100, 9.0 + number)
+    for number in (4, 5):
+        is_continued(rule, number, "lstm", 100, 1.0)
+    assert is_continued(rule, 6, "lstm", 100, 2.0)
+
+
+def test_a_family_that_is_worse_at_full_length_is_not_protected():
+    rule = make_rule()
     for number, value in enumerate([3.0, 3.01, 3.02]):
         rule.decide(number, "rnn", 300, value)
-    assert is_continued(rule, 3, "rnn", 100, 2.9)
+    for number in (3, 4, 5):
+        rule.decide(number, "lstm", 100, 1.0)
+    assert is_continued(rule, 6, "rnn", 100, 2.9)
     rule.decide(4, "lstm", 300, 2.0)
-    rule.decide(5, "lstm", 300, 2.1)
-    assert not is_continued(rule, 6, "rnn", 100, 2.8)
-    assert is_continued(rule, 7, "lstm", 100, 1.9)
-
-
-def test_families_share_the_cap_of_a_rung():
-    """A cap of four is two for each of two families, and at least two for each of more."""
-    rule = make_rule(max_survivors=4, factor=9)
-    assert [is_continued(rule, number, "lstm", 100, 1.0 + number) for number in range(4)] == [True] * 4
-    is_continued(rule, 4, "rnn", 100, 9.0)
-    assert not is_continued(rule, 5, "lstm", 100, 2.5)
-    assert is_continued(rule, 6, "lstm", 100, 1.5)
+    assert not is_continued(rule, 7, "rnn", 100, 2.8)
+    assert is_continued(rule, 8, "lstm", 100, 0.9)
 
 
 def test_each_family_promotes_its_own_best_trial():
-    rule = Promotion(PromotionConfig(grace=100, factor=2), 300)
-    for number, (family, value) in enumerate([("lstm", 1.0), ("rnn", 5.0), ("rnn", 4.0), ("lstm", 2.0)]):
-        rule.decide(number, family, 100, value)
-    assert rule.choose_resumed([], False) == 0
-    rule.resume(0)
-    assert rule.choose_resumed([], False) is None  # trial 2 was the best of its family at its report
-    assert rule.decide(2, "rnn", 200, 4.0).action is Action.PAUSE
+    rule = Promotion(PromotionConfig(grace=100, factor=4), 300)
+    values = [("lstm", 1.0 + number) for number in range(4)] + [("rnn", 9.0 - number) for number in range(4)]
+    decisions = [rule.decide(number, family, 100, value) for number, (family, value) in enumerate(values)]
+    assert {decision.action for decision in decisions} == {Action.PAUSE}
+    for number in (0, 1):
+        assert rule.choose_resumed([], False) == number, "the best two of eight"
+        rule.resume(number)
+    assert rule.choose_resumed([], False) == 7, "the best of four of its family"

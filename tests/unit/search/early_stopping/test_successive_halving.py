@@ -16,7 +16,7 @@ REPORTS = st.lists(st.tuples(st.integers(0, 8), st.integers(1, TOKENS), VALUES),
 
 
 def make_rule(trial_tokens: int = TOKENS, **settings: int) -> SuccessiveHalving:
-    return SuccessiveHalving(SuccessiveHalvingConfig(**{"grace": 100, **settings}), trial_tokens)
+    return SuccessiveHalving(SuccessiveHalvingConfig(**{"grace": 100, "factor": 3, **settings}), trial_tokens)
 
 
 def is_continued(rule: SuccessiveHalving, number: int, tokens: int, value: float) -> bool:
@@ -93,9 +93,7 @@ def test_a_stopped_trial_has_its_rank_in_the_reason():
     for number in range(5):
         is_continued(rule, number, 300, float(number))
     decision = rule.decide(5, "lstm", 300, 9.0)
-    assert (
-        decision.reason == "successive halving: rank 6 of 6 (lstm) at the rung of 100, ranks up to 2 continue"
-    )
+    assert decision.reason == "successive halving: rank 6 of 6 at the rung of 100, ranks up to 2 continue"
 
 
 def test_no_trial_is_stopped_below_the_first_rung():
@@ -187,9 +185,9 @@ def test_settings_without_an_effect_are_refused(wrong):
         parse(SuccessiveHalvingConfig, {"grace": 10, **wrong}, "study.toml")
 
 
-def test_without_grace_the_first_rung_is_at_the_first_report():
+def test_without_grace_the_first_rung_is_at_a_quarter_of_a_trial():
     config = SuccessiveHalvingConfig()
-    assert config.describe() == "successive halving from the first report"
-    assert config.fill_defaults(250) == SuccessiveHalvingConfig(grace=250)
-    assert SuccessiveHalvingConfig(grace=400).fill_defaults(250).grace == 400
-    assert [*read_rungs(config.fill_defaults(250).make_rule(2700))] == [250, 750, 2250]
+    assert config.fill_defaults(100, 2701) == SuccessiveHalvingConfig(grace=676)
+    assert config.fill_defaults(900, 2700).grace == 900, "no trial reports earlier"
+    assert SuccessiveHalvingConfig(grace=400).fill_defaults(100, 2700).grace == 400
+    assert [*read_rungs(config.fill_defaults(100, 2700).make_rule(2700))] == [675, 1350]
