@@ -88,7 +88,7 @@ def test_a_study_shows_its_progress_and_its_stopped_trials(study: ResolvedStudy,
     assert detail.progress[6].core_hours == pytest.approx(4.0)
     (ended,) = detail.ended_early
     assert (ended.number, ended.tokens, ended.figure) == (2, 300, "12.182")
-    assert "rank 2 of 3 (lstm) at the rung of 300" in ended.reason
+    assert "rank 2 of 3 at the rung of 300" in ended.reason
 
 
 def test_the_reason_of_a_stop_comes_with_the_values_it_was_compared_with(

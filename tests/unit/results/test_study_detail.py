@@ -24,7 +24,7 @@ width = { choice = [4, 6, 8] }
 kind = "sgd"
 learning_rate = { float = [0.1, 1.0], log = true }
 """
-REPEATS = "\n[repeats]\nbest = 2\nseeds = 2\n"
+REPEATS = '\n[repeats]\nbest = 2\nseeds = 2\n\n[early_stopping]\nkind = "none"\n'
 runner = CliRunner()
 
 

@@ -18,6 +18,7 @@ from tests.unit.studies.test_interrupted_studies import read_curves, relocate
 
 pytestmark = pytest.mark.usefixtures("prepared_store")
 
+NONE: dict[str, Any] = {"early_stopping": {"kind": "none"}}
 HALVING: dict[str, Any] = {"early_stopping": {"kind": "successive_halving", "grace": 300, "factor": 2}}
 
 
@@ -52,7 +53,7 @@ def read_ends(result: StudyResult) -> list[tuple[str, str, str | None]]:
 def test_trained_configurations_are_reused_and_stopped_as_if_they_had_been_trained(
     study_file: Path, settings: Settings, tmp_path: Path
 ) -> None:
-    first = run(study_file, settings, sampler={"kind": "random"})
+    first = run(study_file, settings, sampler={"kind": "random"}, **NONE)
     again = run(study_file, settings, sampler={"kind": "random"}, name="again", **HALVING)
     trained = run(
         study_file,
@@ -78,7 +79,7 @@ def test_trained_configurations_are_reused_and_stopped_as_if_they_had_been_train
     tags = read_reuse_tags(settings, again.resolved.id)
     assert tags == {o.identity: f"{first.resolved.id}#{o.number}" for o in first.outcomes}
 
-    forced = run(study_file, settings, reuse=False, sampler={"kind": "random"}, name="forced")
+    forced = run(study_file, settings, reuse=False, sampler={"kind": "random"}, name="forced", **NONE)
     assert sum(outcome.usage.tokens for outcome in forced.outcomes) >= 4 * 900
     removed = remove_study(forced.resolved.id, with_runs=True, settings=settings)
     assert removed.runs == 1 + 4
