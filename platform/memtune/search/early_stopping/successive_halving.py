@@ -6,8 +6,8 @@ rung continues if its value is among the best 1/factor of the rung's values. It 
 than `factor` trials have reached the rung.
 
 The first rung is at a quarter of a trial unless the study names another, and half of the trials pass a rung.
-On recorded curves, a first rung at the first report saves nothing: the order there says little about the
-order at the end (docs/results/search_comparison_cpu_2026-11-23.md).
+At the first report the order of trials may say little about their order at the end
+(docs/results/search_comparison_cpu_2026-11-23.md).
 
 `max_survivors` is not in these papers. A share of all trials that ever reached a rung may be many, and a
 sampler that proposes near-copies of a good trial gets each of them through every rung. With an absolute cap a
