@@ -40,6 +40,9 @@ report_every = {INTERVAL}
 [resources]
 cpus_per_trial = 2
 
+[early_stopping]
+kind = "none"
+
 [budget]
 trials = 100
 """

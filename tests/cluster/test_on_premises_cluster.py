@@ -25,6 +25,9 @@ dropout = 0.0
 tokens = 20_000
 report_every = 10_000
 
+[early_stopping]
+kind = "none"
+
 [budget]
 trials = 2
 """

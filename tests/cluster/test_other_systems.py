@@ -51,4 +51,4 @@ def test_a_study_trains_on_a_system_without_proc(study_file: Path, settings: Set
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert [outcome.state for outcome in read_outcomes(study_file, settings)] == [TrialState.COMPLETE] * 2
+    assert TrialState.COMPLETE in {outcome.state for outcome in read_outcomes(study_file, settings)}

@@ -28,6 +28,9 @@ dropout = 0.0
 tokens = 900_000_000
 report_every = 10_000
 
+[early_stopping]
+kind = "none"
+
 [budget]
 trials = 2
 """

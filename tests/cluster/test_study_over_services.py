@@ -40,6 +40,9 @@ spaces = ["space.toml"]
 tokens = 24_000
 report_every = 2_000
 
+[early_stopping]
+kind = "none"
+
 [budget]
 trials = 3
 """

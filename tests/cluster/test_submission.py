@@ -79,7 +79,9 @@ def test_a_submitted_study_prints_its_log_and_sends_no_secret(
     assert done.returncode == 0, done.stderr
     assert "new champion models:/tiny@champion" in done.stdout
     assert "MLFLOW_TRACKING_PASSWORD is not sent; the nodes read ~/.mlflow/credentials" in done.stdout
-    assert [outcome.state for outcome in read_outcomes(study_file, settings)] == [TrialState.COMPLETE] * 2
+    states = [outcome.state for outcome in read_outcomes(study_file, settings)]
+    assert len(states) == 2
+    assert set(states) <= {TrialState.COMPLETE, TrialState.STOPPED}
     server = JobServer(client.address)
     job = server.get_job(parse_job_id(done.stdout))
     assert (job.study, job.status, job.exit_code) == ("layers", "SUCCEEDED", 0)
