@@ -10,9 +10,8 @@ continued at once is not paused, which saves reading its checkpoint. Once no new
 the best trial of a rung may always continue, so that a short study has a complete trial.
 """
 
-import math
 from collections.abc import Collection, Iterable
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -27,13 +26,11 @@ __all__ = ["Promotion", "PromotionConfig"]
 class PromotionConfig(RungConfig):
     """A trial pauses at each rung until it is among the best of the rung."""
 
+    default_grace_share: ClassVar[float] = 1 / 4
+
     kind: Literal["promotion"] = "promotion"
     grace: int | None = Field(default=None, ge=1)
     """Predicted tokens of the first rung; default: a quarter of a trial's."""
-
-    def choose_grace(self, first_report: int, trial_tokens: int) -> int:
-        """As of successive halving: a quarter of the trial, or the first report if that is later."""
-        return max(first_report, math.ceil(trial_tokens / 4))
 
     def make_rule(self, trial_tokens: int) -> "Promotion":
         """The rule with its rungs below `trial_tokens`."""

@@ -4,7 +4,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field
 
@@ -26,6 +26,9 @@ class RungConfig(EarlyStopping):
     1/factor, of its family, as long as no other family is better at full length.
     """
 
+    default_grace_share: ClassVar[float] = 0.0
+    """Share of a trial's tokens before which a study that names no first rung has none."""
+
     grace: int | None = Field(default=None, ge=1)
     """Predicted tokens of the first rung; default: those of the first report."""
     factor: int = Field(default=3, ge=2)
@@ -44,11 +47,8 @@ class RungConfig(EarlyStopping):
         """The settings with a first rung where the study names none."""
         if self.grace:
             return self
-        return self.model_copy(update={"grace": self.choose_grace(first_report, trial_tokens)})
-
-    def choose_grace(self, first_report: int, trial_tokens: int) -> int:
-        """The tokens of the first rung of a study that names none."""
-        return first_report
+        grace = max(first_report, math.ceil(self.default_grace_share * trial_tokens))
+        return self.model_copy(update={"grace": grace})
 
     def describe_start(self, name: str) -> str:
         """A rule's name with its first rung."""

@@ -18,9 +18,8 @@ decision is final. An early trial passes more easily than a late one with the sa
 rung do not depend on the order.
 """
 
-import math
 from collections.abc import Iterable
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -35,6 +34,8 @@ __all__ = ["SuccessiveHalving", "SuccessiveHalvingConfig"]
 class SuccessiveHalvingConfig(RungConfig):
     """A trial that reaches a rung continues or is stopped permanently."""
 
+    default_grace_share: ClassVar[float] = 1 / 4
+
     kind: Literal["successive_halving"] = "successive_halving"
     grace: int | None = Field(default=None, ge=1)
     """Predicted tokens of the first rung; default: a quarter of a trial's."""
@@ -42,10 +43,6 @@ class SuccessiveHalvingConfig(RungConfig):
     """Factor between two rungs, and the reciprocal of the share of trials that continue."""
     max_survivors: int | None = Field(default=None, ge=1)
     """Number of trials that continue at a rung, at most; default: no limit."""
-
-    def choose_grace(self, first_report: int, trial_tokens: int) -> int:
-        """A quarter of the trial, or the first report if that is later."""
-        return max(first_report, math.ceil(trial_tokens / 4))
 
     def make_rule(self, trial_tokens: int) -> "SuccessiveHalving":
         """The rule with its rungs below `trial_tokens`."""
