@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from benchmarks.tables.landscape import SimulatedCurve
+from memtune.objective import Objective
 from memtune.spaces import Scalar
 from memtune.studies.director import Director, Trial
 from memtune.studies.executor import ExecutorRun
@@ -152,7 +153,7 @@ def make_report(tokens: int, cost: float, is_last: bool) -> Report:
         tokens=tokens,
         valid_loss=cost,
         valid_accuracy=None,
-        objective="perplexity",
+        objective=Objective.PERPLEXITY,
         end=TrialEnd(reason=StopReason.BUDGET) if is_last else None,
     )
 

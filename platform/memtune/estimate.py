@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from pydantic import Field
 from scipy.special import stdtrit
 
-from memtune.objective import Objective, compute_figure, format_figure
+from memtune.objective import Objective
 from memtune.values import Value
 
 __all__ = ["CONFIDENCE_LEVEL", "Estimate", "compute_t_interval", "estimate_cost"]
@@ -30,38 +30,38 @@ class Estimate(Value):
     def compute_interval(self, objective: Objective) -> tuple[float, float] | None:
         """The bounds of the perplexity or accuracy, the smaller one first; None for a single seed."""
         bounds = self._order_bounds(objective)
-        return bounds and (compute_figure(objective, bounds[0]), compute_figure(objective, bounds[1]))
+        return bounds and (objective.compute_figure(bounds[0]), objective.compute_figure(bounds[1]))
 
     def describe(self, objective: Objective, digits: int) -> str:
         """The figure with its interval, or with the fact that a single seed decided it.
 
-        >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).describe("accuracy", 1)
+        >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).describe(Objective.ACCURACY, 1)
         '75.0 % (mean of 3 seeds, 95 % interval 74.0 % to 76.0 %)'
         """
-        figure, bounds = format_figure(objective, self.cost, digits), self._order_bounds(objective)
+        figure, bounds = objective.format_cost(self.cost, digits), self._order_bounds(objective)
         if bounds is None:
             return f"{figure} (decided by a single seed)"
-        low, high = (format_figure(objective, bound, digits) for bound in bounds)
+        low, high = (objective.format_cost(bound, digits) for bound in bounds)
         return f"{figure} (mean of {self.seeds} seeds, 95 % interval {low} to {high})"
 
     def format(self, objective: Objective, digits: int) -> str:
         """The figure with its interval in brackets, for tables.
 
-        >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).format("accuracy", 1)
+        >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).format(Objective.ACCURACY, 1)
         '75.0 % [74.0 %, 76.0 %]'
         """
-        figure, bounds = format_figure(objective, self.cost, digits), self._order_bounds(objective)
+        figure, bounds = objective.format_cost(self.cost, digits), self._order_bounds(objective)
         if bounds is None:
             return figure
-        low, high = (format_figure(objective, bound, digits) for bound in bounds)
+        low, high = (objective.format_cost(bound, digits) for bound in bounds)
         return f"{figure} [{low}, {high}]"
 
     def _order_bounds(self, objective: Objective) -> tuple[float, float] | None:
         """The bounds of the cost in the order of their figures, within the costs that an objective has."""
         if self.low is None or self.high is None:
             return None
-        low = max(0.0, self.low)
-        return (min(1.0, self.high), low) if objective == "accuracy" else (low, self.high)
+        low, high = max(0.0, self.low), min(objective.max_cost, self.high)
+        return (low, high) if objective.direction == "lower" else (high, low)
 
 
 def estimate_cost(costs: Sequence[float]) -> Estimate:

@@ -7,30 +7,125 @@
 """
 
 import math
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import Literal
 
-__all__ = ["Objective", "better_direction", "compute_figure", "format_figure"]
-
-Objective = Literal["perplexity", "accuracy"]
+__all__ = ["Objective"]
 
 
-def compute_figure(objective: Objective, cost: float) -> float:
-    """The figure of a cost; perplexity is infinite where exp overflows."""
-    if objective == "accuracy":
-        return 1 - cost
-    return math.exp(cost) if cost < 700 else math.inf  # exp overflows float64 above 709
+class Objective(StrEnum):
+    """What compares the trials of a task. Stored by value: another value makes stored studies unreadable."""
 
+    PERPLEXITY = "perplexity"
+    ACCURACY = "accuracy"
 
-def better_direction(objective: Objective) -> Literal["lower", "higher"]:
-    """Whether lower or higher figures are better."""
-    return "higher" if objective == "accuracy" else "lower"
+    @property
+    def direction(self) -> Literal["lower", "higher"]:
+        """Whether lower or higher figures are better."""
+        return "lower" if self is Objective.PERPLEXITY else "higher"
 
+    @property
+    def has_ideal(self) -> bool:
+        """Whether a corpus may know the best possible figure: its ideal perplexity."""
+        return self is Objective.PERPLEXITY
 
-def format_figure(objective: Objective, cost: float, digits: int) -> str:
-    """The figure of a cost as text, with `digits` decimal places.
+    @property
+    def is_ratio(self) -> bool:
+        """Whether figures compare by their ratio, over orders of magnitude; others compare by difference."""
+        return self is Objective.PERPLEXITY
 
-    >>> format_figure("accuracy", 0.4596, 2)
-    '54.04 %'
-    """
-    figure = compute_figure(objective, cost)
-    return f"{100 * figure:.{digits}f} %" if objective == "accuracy" else f"{figure:.{digits}f}"
+    @property
+    def max_cost(self) -> float:
+        """The highest cost that a trial can have."""
+        return math.inf if self is Objective.PERPLEXITY else 1.0
+
+    @property
+    def cost_unit(self) -> str:
+        """The unit of costs in words."""
+        return "nats per token" if self is Objective.PERPLEXITY else "share of wrong answers"
+
+    @property
+    def metric(self) -> str:
+        """The metric that a split's costs are read from, without the split's name."""
+        return "loss" if self is Objective.PERPLEXITY else "accuracy"
+
+    @property
+    def scale(self) -> int:
+        """The factor of a figure as readers see it: accuracies are in per cent."""
+        return 1 if self is Objective.PERPLEXITY else 100
+
+    @property
+    def unit(self) -> str:
+        """What follows a scaled figure, after its blank: " %" or nothing."""
+        return "" if self is Objective.PERPLEXITY else " %"
+
+    @property
+    def opposite_direction(self) -> Literal["lower", "higher"]:
+        """Whether lower or higher figures are worse."""
+        return "higher" if self is Objective.PERPLEXITY else "lower"
+
+    @property
+    def margin_unit(self) -> str:
+        """The unit of `compute_margin` in a sentence."""
+        return "%" if self is Objective.PERPLEXITY else "percentage points"
+
+    @property
+    def short_margin_unit(self) -> str:
+        """The unit of `compute_margin` in a table."""
+        return "%" if self is Objective.PERPLEXITY else "points"
+
+    @property
+    def axis_title(self) -> str:
+        """The title of an axis: the name, and which figures are better."""
+        return f"{self} ({self.direction} is better)"
+
+    def compute_figure(self, cost: float) -> float:
+        """The figure of a cost; perplexity is infinite where exp overflows."""
+        if self is Objective.ACCURACY:
+            return 1 - cost
+        return math.exp(cost) if cost < 700 else math.inf  # exp overflows float64 above 709
+
+    def compute_cost(self, metric: float) -> float:
+        """The cost of a value of `metric`: of a loss or of an accuracy."""
+        return metric if self is Objective.PERPLEXITY else 1 - metric
+
+    def compute_target_cost(self, target: float) -> float:
+        """The cost of a target as readers write it: a perplexity, or an accuracy in per cent."""
+        return math.log(target) if self is Objective.PERPLEXITY else 1 - target / 100
+
+    def compute_margin(self, cost: float, other_cost: float) -> float:
+        """How much better the figure of a cost is than that of another.
+
+        A perplexity by how many per cent it is lower, an accuracy by how many points it is higher.
+        """
+        own, other = self.compute_figure(cost), self.compute_figure(other_cost)
+        return 100 * (1 - own / other) if self is Objective.PERPLEXITY else 100 * (own - other)
+
+    def compute_gain(self, cost_difference: float) -> float:
+        """The margin of a difference of costs, this one minus another: positive for a better figure."""
+        return -100 * (math.expm1(cost_difference) if self is Objective.PERPLEXITY else cost_difference)
+
+    def compute_difference(self, figure: float, other: float) -> float:
+        """A scaled figure against another: per cent of a perplexity, points of an accuracy; not a margin."""
+        return 100 * (figure / other - 1) if self is Objective.PERPLEXITY else figure - other
+
+    def choose_best(self, figures: Iterable[float]) -> float:
+        """The best of some figures."""
+        return min(figures) if self is Objective.PERPLEXITY else max(figures)
+
+    def format_figure(self, figure: float, digits: int) -> str:
+        """A figure as text, with `digits` decimal places.
+
+        >>> Objective.ACCURACY.format_figure(0.5404, 2)
+        '54.04 %'
+        """
+        return f"{self.scale * figure:.{digits}f}{self.unit}"
+
+    def format_cost(self, cost: float, digits: int) -> str:
+        """The figure of a cost as text, with `digits` decimal places.
+
+        >>> Objective.ACCURACY.format_cost(0.4596, 2)
+        '54.04 %'
+        """
+        return self.format_figure(self.compute_figure(cost), digits)

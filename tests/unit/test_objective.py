@@ -4,20 +4,34 @@ import math
 
 import pytest
 
-from memtune.objective import better_direction, compute_figure, format_figure
+from memtune.objective import Objective
 
 
 def test_a_perplexity_is_the_exponential_of_its_cost_and_overflows_to_infinity():
-    assert compute_figure("perplexity", 2.0) == pytest.approx(math.exp(2.0))
-    assert compute_figure("perplexity", 1e4) == math.inf
+    assert Objective.PERPLEXITY.compute_figure(2.0) == pytest.approx(math.exp(2.0))
+    assert Objective.PERPLEXITY.compute_figure(1e4) == math.inf
 
 
 def test_an_accuracy_is_one_minus_its_cost():
-    assert compute_figure("accuracy", 0.25) == 0.75
-    assert format_figure("accuracy", 0.4596, 2) == "54.04 %"
+    assert Objective.ACCURACY.compute_figure(0.25) == 0.75
+    assert Objective.ACCURACY.format_cost(0.4596, 2) == "54.04 %"
 
 
 def test_a_lower_cost_is_a_better_figure():
-    for objective in ("perplexity", "accuracy"):
-        low, high = compute_figure(objective, 0.1), compute_figure(objective, 0.2)
-        assert (low < high) == (better_direction(objective) == "lower")
+    for objective in Objective:
+        low, high = objective.compute_figure(0.1), objective.compute_figure(0.2)
+        assert (low < high) == (objective.direction == "lower")
+        assert objective.choose_best([high, low]) == low
+        assert objective.compute_margin(0.1, 0.2) > 0 > objective.compute_margin(0.2, 0.1)
+
+
+def test_a_gain_of_a_difference_of_costs_is_the_margin_of_both():
+    for objective in Objective:
+        gain = objective.compute_gain(1 / 8 - 1 / 4)
+        assert gain == pytest.approx(objective.compute_margin(1 / 8, 1 / 4))
+
+
+def test_a_target_has_the_unit_that_readers_write():
+    for objective, target in ((Objective.PERPLEXITY, 90.0), (Objective.ACCURACY, 75.0)):
+        cost = objective.compute_target_cost(target)
+        assert objective.scale * objective.compute_figure(cost) == pytest.approx(target)

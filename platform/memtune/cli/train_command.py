@@ -10,7 +10,6 @@ from memtune.cli.shell_completion import complete_corpus, complete_paper, comple
 from memtune.cli.terminal import AsJson, Device, out, print_promotion, progress_bar, warn
 from memtune.errors import CorpusError, MemtuneError
 from memtune.gc_pause import pause_gc
-from memtune.objective import format_figure
 
 if TYPE_CHECKING:
     from memtune.results.reproduction.published_tables import PublishedRow, PublishedTable
@@ -84,7 +83,7 @@ def train(
     best = trained.best
     if trained.initial_tokens == trained.curve[-1].tokens:
         out.print(f"{file} was already trained to its end, {trained.initial_tokens:,} {counted_in}")
-    figure = f"{best.objective} {format_figure(best.objective, best.cost or 0.0, 3)}"
+    figure = f"{best.objective} {best.objective.format_cost(best.cost or 0.0, 3)}"
     out.print(f"best: validation {figure} at {best.tokens:,} {counted_in}")
     print_promotion(trained.promotion, trained.has_test_split)
 

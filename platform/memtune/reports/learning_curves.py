@@ -6,7 +6,7 @@ from io import BytesIO
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from memtune.objective import Objective, better_direction
+from memtune.objective import Objective
 from memtune.reports.text_console import show_control_characters
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def draw_trial_figures(title: str, objective: Objective, metrics: Mapping[str, P
     if max(len(train), len(valid)) < MIN_DRAWN_POINTS:
         return {}
     figures = {"learning_curve.png": draw_learning_curve(title, objective, train, valid)}
-    if objective == "accuracy" and valid:
+    if objective is Objective.ACCURACY and valid:
         perplexities = metrics.get("valid_perplexity", ())
         figures["accuracy_by_perplexity.png"] = draw_accuracy_by_perplexity(title, perplexities, valid)
     return figures
@@ -73,14 +73,14 @@ def _prepare_figure(objective: Objective) -> "Figure":
     axes = figure.add_subplot()
     for label, marker in (("training", "."), ("validation", "o")):
         axes.plot((), (), marker=marker, label=label)
-    axes.set(xscale="log", yscale="linear" if objective == "accuracy" else "log")
+    axes.set(xscale="log", yscale="log" if objective.is_ratio else "linear")
     # The default labels of a logarithmic axis are typeset formulas, which take half of the time.
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    if objective != "accuracy":
+    if objective.is_ratio:
         axes.yaxis.set_major_formatter(LogFormatter())
         axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
-    axes.set(xlabel="tokens seen", ylabel=f"{objective} ({better_direction(objective)} is better)")
+    axes.set(xlabel="tokens seen", ylabel=objective.axis_title)
     axes.legend(loc="upper right")
     axes.grid(visible=True, which="both", alpha=0.3)
     return figure

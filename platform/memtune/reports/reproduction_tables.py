@@ -51,11 +51,10 @@ def format_reproduction_markdown(
 
 
 def _list_cells(row: ReproducedRow) -> list[str]:
-    unit = "" if row.objective == "perplexity" else " %"
+    unit = row.objective.unit
     printed = row.published_parameters or ""
     if row.has_published_size is not None:
         printed += " (same)" if row.has_published_size else " (ours differs)"
-    step = "%" if row.objective == "perplexity" else "points"
     state = {"trained": "", "failed": "failed: ", "not run": "not run: "}[row.state]
     return [
         row.name,
@@ -65,7 +64,7 @@ def _list_cells(row: ReproducedRow) -> list[str]:
         _format(row.published_valid, 1, unit),
         _format(row.test, 2, unit),
         _format(row.published_test, 1, unit),
-        "" if row.difference is None else f"{row.difference:+.1f} {step}",
+        "" if row.difference is None else f"{row.difference:+.1f} {row.objective.short_margin_unit}",
         f"{state}{row.reason}",
     ]
 

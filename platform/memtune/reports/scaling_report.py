@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from memtune.objective import compute_figure
+from memtune.objective import Objective
 from memtune.reports.family_marks import assign_marks
 from memtune.reports.inspection.figure_files import save_figure
 from memtune.results.insight.scaling_laws import Prediction, ScalingReport
@@ -44,7 +44,7 @@ def scaling_table(report: ScalingReport) -> Table:
             _format_rounded(each.larger.parameters),
             _format_rounded(each.larger.tokens),
             f"{each.best_share:.0%}",
-            f"{compute_figure('perplexity', each.irreducible):.1f}",
+            f"{Objective.PERPLEXITY.compute_figure(each.irreducible):.1f}",
             f"{each.size_exponent:.2f}",
             f"{each.data_exponent:.2f}",
             "-" if each.backtest_error is None else f"{each.backtest_error:+.1%}",
@@ -60,7 +60,8 @@ def scaling_table(report: ScalingReport) -> Table:
 def format_prediction(prediction: Prediction) -> str:
     """Perplexity with its interval."""
     cost, low, high = (
-        compute_figure("perplexity", each) for each in (prediction.cost, prediction.low, prediction.high)
+        Objective.PERPLEXITY.compute_figure(each)
+        for each in (prediction.cost, prediction.low, prediction.high)
     )
     return f"{cost:.1f} [{low:.1f}, {high:.1f}]"
 
@@ -105,14 +106,17 @@ def make_scaling_figure(report: ScalingReport) -> "Figure":
         mark = marks[each.family]
         computes = [prediction.compute for prediction in each.predictions]
         lines = [
-            [compute_figure("perplexity", getattr(prediction, name)) for prediction in each.predictions]
+            [
+                Objective.PERPLEXITY.compute_figure(getattr(prediction, name))
+                for prediction in each.predictions
+            ]
             for name in ("cost", "low", "high")
         ]
         axes.plot(computes, lines[0], linestyle=mark.line, color=mark.colour)
         axes.fill_between(computes, lines[1], lines[2], color=mark.colour, alpha=0.15, lw=0)
         axes.plot(
             [compute for compute, _ in each.reports],
-            [compute_figure("perplexity", cost) for _, cost in each.reports],
+            [Objective.PERPLEXITY.compute_figure(cost) for _, cost in each.reports],
             linestyle="",
             marker=mark.marker,
             color=mark.colour,

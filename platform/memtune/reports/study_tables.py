@@ -116,7 +116,7 @@ def format_objective(name: ObjectiveName, value: float, objective: Objective) ->
     """A value of an objective as tables show it."""
     if name != "value":
         return f"{value:,.0f}"
-    return f"{100 * value:.{DIGITS}f} %" if objective == "accuracy" else f"{value:.{DIGITS}f}"
+    return objective.format_figure(value, DIGITS)
 
 
 def ended_table(detail: StudyDetail) -> Table:

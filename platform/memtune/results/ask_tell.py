@@ -169,7 +169,7 @@ class AskTell:
             raise StudyError(
                 f"a value needs the tokens it was measured at, 1 to {MAX_TOKENS:,}, got {tokens:,}"
             )
-        limit = 1.0 if self._objective == "accuracy" else math.inf
+        limit = self._objective.max_cost
         if cost < 0 or cost > limit:
             unit = "the share of wrong answers, 0 to 1" if limit == 1 else "nats per token, at least 0"
             raise StudyError(f"a value of this study is {unit}, got {cost:g}")
@@ -212,7 +212,7 @@ def _make_report(
     tokens: int, cost: float, epoch: float, objective: Objective, end: TrialEnd | None
 ) -> Report:
     """A report that has the validation and nothing else; a cost that is not finite is a divergence."""
-    is_accuracy, is_finite = objective == "accuracy", math.isfinite(cost)
+    is_accuracy, is_finite = objective is Objective.ACCURACY, math.isfinite(cost)
     return Report(
         tokens=tokens,
         epoch=epoch,

@@ -12,7 +12,7 @@ from memtune.corpora import open_corpus
 from memtune.data_frames import ResultList, make_frame, render_table
 from memtune.errors import CorpusError, TrackingError, did_you_mean
 from memtune.number_format import format_count
-from memtune.objective import Objective, compute_figure
+from memtune.objective import Objective
 from memtune.results.selection import RankedTrial, Ranking, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
@@ -83,7 +83,7 @@ class Comparison:
                     "state": row.state.value,
                     "tokens": tokens,
                     "cost": cost,
-                    row.objective: compute_figure(row.objective, cost),
+                    row.objective: row.objective.compute_figure(cost),
                 }
                 for row in self.rows
                 for tokens, cost in row.curve.items()
@@ -167,7 +167,7 @@ def compare(
     kept = [row for row in rows if row.protocol == chosen]
     studies = {row.study for row in kept} if study else set()
     pages = link_corpus(settings.tracking_uri, corpus, chosen, next(iter(studies), None))
-    ideal = _read_ideal_perplexity(corpus, settings) if kept[0].objective == "perplexity" else None
+    ideal = _read_ideal_perplexity(corpus, settings) if kept[0].objective.has_ideal else None
     scope = "-".join([corpus, *sorted(studies), *([_make_file_name(chosen)] if protocol else [])])
     figure = settings.home / "figures" / f"{scope}.png"
     others = tuple(sorted({*labels} - {chosen}))

@@ -51,30 +51,21 @@ class PairedTest(Value):
     def describe(self, objective: Objective) -> str:
         """The difference in the unit of the figure, with its interval and p.
 
-        >>> test.describe("perplexity")
+        >>> test.describe(Objective.PERPLEXITY)
         'perplexity 6.2 % lower (95 % interval 3.1 % to 9.0 %), p = 0.004, paired t-test over 5 seeds'
         """
-        bounds = sorted(_to_gain(objective, cost) for cost in (self.low, self.high))
-        gain = _to_gain(objective, self.difference)
+        bounds = sorted(objective.compute_gain(cost) for cost in (self.low, self.high))
+        gain = objective.compute_gain(self.difference)
         if gain < 0:
             bounds = [-bounds[1], -bounds[0]]
-        unit, better, worse = _WORDS[objective]
+        unit = f" {objective.short_margin_unit}"
         low, high = (f"{bound:.1f}{unit}" for bound in bounds)
         p = "p < 0.001" if self.p < 0.001 else f"p = {self.p:.3f}"
-        direction = better if gain >= 0 else worse
+        direction = objective.direction if gain >= 0 else objective.opposite_direction
         return (
             f"{objective} {abs(gain):.1f}{unit} {direction} (95 % interval {low} to {high}), {p}, "
             f"{self.method} over {self.pairs:,} {self.unit}"
         )
-
-
-_WORDS = {"perplexity": (" %", "lower", "higher"), "accuracy": (" points", "higher", "lower")}
-"""Unit of a gain, and the direction of the figure that is better and that is worse."""
-
-
-def _to_gain(objective: Objective, difference: float) -> float:
-    """A difference of costs as a gain: per cent of perplexity or points of accuracy, positive for better."""
-    return -100 * (math.expm1(difference) if objective == "perplexity" else difference)
 
 
 def compare_seeds(first: Mapping[int, float], second: Mapping[int, float]) -> PairedTest | None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from memtune.corpora import open_corpus
 from memtune.errors import TrialError
-from memtune.objective import compute_figure
 from memtune.results.single_trial import TrialFile, load_trial
 from memtune.settings import Settings
 from memtune.storage.scratch_folder import open_scratch_folder
@@ -66,9 +65,9 @@ def _train_seed(path: Path, file: TrialFile, settings: Settings) -> SeedFigures:
         model = load_best_model(folder / "trial")
     record_test_access(settings.tracking_uri, corpus.name)
     test = evaluate(model, corpus, file.trial.protocol, "test", task=task)
-    scale = 100 if task.objective == "accuracy" else 1
+    scale = task.objective.scale
     return SeedFigures(
         best_epoch=best.epoch,
-        valid=scale * compute_figure(task.objective, best.cost),
-        test=scale * compute_figure(task.objective, test.cost(task.objective)),
+        valid=scale * task.objective.compute_figure(best.cost),
+        test=scale * task.objective.compute_figure(test.cost(task.objective)),
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from memtune.estimate import Estimate, estimate_cost
-from memtune.objective import Objective, format_figure
+from memtune.objective import Objective
 from memtune.trial_state import TrialState
 
 __all__ = ["RankedConfiguration", "RankedTrial", "Ranking", "ShortTrial", "find_cost_at", "rank_trials"]
@@ -85,10 +85,10 @@ class ShortTrial:
     def describe(self, objective: Objective, digits: int) -> str:
         """The figure at the milestone, and that of the best ranked trial there.
 
-        >>> short.describe("perplexity", 1)
+        >>> short.describe(Objective.PERPLEXITY, 1)
         '120.1 at 300,000 tokens, where the best has 110.4'
         """
-        own, leader = (format_figure(objective, cost, digits) for cost in (self.cost, self.leader_cost))
+        own, leader = (objective.format_cost(cost, digits) for cost in (self.cost, self.leader_cost))
         return f"{own} at {self.tokens:,} tokens, where the best has {leader}"
 
 

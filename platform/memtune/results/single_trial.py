@@ -11,7 +11,6 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.library import FileKind, find_file
 from memtune.model_checks.first_check import check_new_families
-from memtune.objective import format_figure
 from memtune.plugins import SourceStore, list_sources
 from memtune.results.model_sources import SINGLE_TRIALS_FOLDER
 from memtune.results.promotion import register_trial_model, wait_for_records
@@ -91,7 +90,7 @@ class TrainResult:
     def _describe_best(self) -> str:
         if self.best is None or self.best.cost is None:
             return "no validation"
-        figure = format_figure(self.best.objective, self.best.cost, 3)
+        figure = self.best.objective.format_cost(self.best.cost, 3)
         return f"best validation {self.best.objective} {figure} at {self.best.tokens:,} tokens"
 
 

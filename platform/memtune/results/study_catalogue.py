@@ -14,7 +14,7 @@ from memtune.data_frames import ResultList, make_frame, render_table
 from memtune.errors import ConfigurationError, CorpusError, StorageError, StudyError, did_you_mean
 from memtune.estimate import Estimate
 from memtune.number_format import format_count
-from memtune.objective import Objective, compute_figure, format_figure
+from memtune.objective import Objective
 from memtune.results.insight.champion_rule import apply_limits, describe_rule
 from memtune.results.insight.ranked_trials import list_ranked_trials
 from memtune.results.selection import RankedTrial, Ranking, rank_trials
@@ -145,7 +145,7 @@ def _describe_summary(study: StudySummary) -> dict[str, Any]:
         "trials": sum(study.trials.values()),
         "best": best and best.name,
         "objective": study.objective,
-        "figure": best and compute_figure(study.objective, best.estimate.cost),
+        "figure": best and study.objective.compute_figure(best.estimate.cost),
         "low": low,
         "high": high,
         "tokens": study.tokens,
@@ -207,7 +207,7 @@ def summarise_study(stored: StoredStudy, settings: Settings) -> StudySummary:
 def get_objective(stored: StoredStudy) -> Objective:
     """The objective of a study's trials; perplexity before the first trial."""
     configurations = [outcome.configuration for outcome in stored.outcomes[:1]]
-    return next((TrialConfig.model_validate(c).task.objective for c in configurations), "perplexity")
+    return next((TrialConfig.model_validate(c).task.objective for c in configurations), Objective.PERPLEXITY)
 
 
 def rank_study(stored: StoredStudy, settings: Settings) -> Ranking | None:
@@ -272,7 +272,7 @@ def _make_best_trial(
         name=f"{trial.family} #{number}",
         family=trial.family,
         estimate=estimate,
-        figure=format_figure(objective, estimate.cost, DIGITS),
+        figure=objective.format_cost(estimate.cost, DIGITS),
         interval=estimate.compute_interval(objective),
         tokens=max(trial.curve),
         note=note,

@@ -7,7 +7,6 @@ import torch
 
 from memtune.errors import CheckpointError, CorpusError, StorageError
 from memtune.estimate import Estimate
-from memtune.objective import compute_figure
 from memtune.results.descriptions.registry_descriptions import StudyAnswer
 from memtune.results.descriptions.study_description import describe_answer, describe_study, list_family_bests
 from memtune.results.insight.champion_rule import apply_limits, describe_rule
@@ -18,7 +17,6 @@ from memtune.results.reporting.stored_costs import read_stored_costs, write_stor
 from memtune.results.selection import RankedConfiguration, RankedTrial, Ranking, rank_trials
 from memtune.search import Outcome
 from memtune.storage.folder import Folder
-from memtune.studies.budgets.study_progress import compute_margin_percent
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.study_run import Conclusion
@@ -194,13 +192,13 @@ def _log_figures(
 ) -> None:
     """Record the winner's figure and its margin among the metrics of the study's run."""
     objective, winner = study.open_task().objective, ranking.winner
-    figures = {f"winner_valid_{objective}": compute_figure(objective, winner.estimate.cost)}
+    figures = {f"winner_valid_{objective}": objective.compute_figure(winner.estimate.cost)}
     if interval := winner.estimate.compute_interval(objective):
         low, high = interval
         figures |= {f"winner_valid_{objective}_low": low, f"winner_valid_{objective}_high": high}
     if rival := ranking.runner_up:
         costs = winner.estimate.cost, rival.estimate.cost
-        figures["margin_percent"] = compute_margin_percent(objective, *costs)
+        figures["margin_percent"] = objective.compute_margin(*costs)
     recorder.log_study_figures(figures, sum(outcome.usage.tokens for outcome in outcomes))
 
 

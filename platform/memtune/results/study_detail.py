@@ -7,7 +7,7 @@ from typing import Any
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.number_format import format_count
-from memtune.objective import Objective, compute_figure, format_figure
+from memtune.objective import Objective
 from memtune.results.insight.study_front import StudyFront, find_study_front
 from memtune.results.insight.study_trials import StudyTrial, list_study_trials
 from memtune.results.study_catalogue import (
@@ -117,7 +117,7 @@ class StudyDetail(Value):
                     "state": trial.state.value,
                     "tokens": tokens,
                     "cost": cost,
-                    objective: compute_figure(objective, cost),
+                    objective: objective.compute_figure(cost),
                 }
                 for trial in self.trials
                 for tokens, cost in trial.curve.items()
@@ -173,7 +173,7 @@ def show_study(study: str, settings: Settings | None = None) -> StudyDetail:
     """A study, by id or name, in detail. Raises StudyError for an unknown study.
 
     >>> detail = show_study("ptb_memories")
-    >>> detail.best.name, detail.best.estimate.describe("perplexity", 1)
+    >>> detail.best.name, detail.best.estimate.describe(Objective.PERPLEXITY, 1)
     >>> detail.to_frame().groupby("family").figure.min()
     """
     settings = Settings.resolve(settings)
@@ -221,7 +221,7 @@ def explain_end(
             family=outcome.family,
             tokens=tokens,
             cost=outcome.curve[tokens],
-            figure=format_figure(objective, outcome.curve[tokens], 3),
+            figure=objective.format_cost(outcome.curve[tokens], 3),
             state=outcome.state,
         )
         for outcome in stored.outcomes
@@ -237,7 +237,7 @@ def _describe_end(outcome: Outcome, objective: Objective) -> EndedTrial:
         family=outcome.family,
         state=outcome.state,
         tokens=tokens,
-        figure=format_figure(objective, outcome.curve[tokens], 3) if outcome.curve else None,
+        figure=objective.format_cost(outcome.curve[tokens], 3) if outcome.curve else None,
         reason="" if outcome.end is None else str(outcome.end),
     )
 
@@ -257,7 +257,7 @@ def _trace_progress(trials: Sequence[StudyTrial], objective: Objective) -> Itera
                     number=trial.number,
                     name=trial.name,
                     cost=cost,
-                    figure=format_figure(objective, cost, 3),
+                    figure=objective.format_cost(cost, 3),
                 )
         tokens_before += trial.tokens
         hours_before += trial.cpu_hours

@@ -9,6 +9,7 @@ from typing import Any
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
 from memtune.number_format import format_count
+from memtune.objective import Objective
 from memtune.plugins import list_sources
 from memtune.search import Outcome
 from memtune.settings import Settings
@@ -222,9 +223,9 @@ def select_recorded_reports(curve: Sequence[Report], outcome: Outcome) -> list[R
     return [report for report in curve if report.tokens in outcome.curve or (failed and report.cost is None)]
 
 
-def make_reports(costs: Mapping[int, float], objective: str) -> list[dict[str, float]]:
+def make_reports(costs: Mapping[int, float], objective: Objective) -> list[dict[str, float]]:
     """Reports with the validation figures that follow from costs by tokens."""
-    if objective == "accuracy":
+    if objective is Objective.ACCURACY:
         return [{"tokens": tokens, "valid_accuracy": 1 - cost} for tokens, cost in costs.items()]
     return [
         {"tokens": tokens, "valid_loss": cost, "valid_perplexity": math.exp(cost)}
@@ -260,7 +261,7 @@ def make_trial_tags(config: TrialConfig, corpus: Corpus) -> dict[str, str]:
     """The tags by which runs are filtered, and the ideal perplexity where it is known."""
     task = {"task": config.task.kind, "objective": config.task.objective}
     kind = {"family": config.model.family, "configuration": config.configuration_identity}
-    ideal = (corpus.manifest.ideal or {}).get("valid") if config.task.objective == "perplexity" else None
+    ideal = (corpus.manifest.ideal or {}).get("valid") if config.task.objective.has_ideal else None
     known = {} if ideal is None else {"ideal_perplexity": repr(ideal)}
     return {**kind, "protocol": config.label, **task, **known}
 

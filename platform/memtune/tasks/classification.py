@@ -93,7 +93,7 @@ class Examples(ABC):
 class Classification(Task[Classifier, LabelledBatch]):
     """Labelled examples of a corpus: their batches, their loss, and the metrics of a split."""
 
-    objective: Objective = "accuracy"
+    objective: Objective = Objective.ACCURACY
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from memtune.corpora.store.corpus import Corpus
 from memtune.models.architecture import LanguageModelConfig
 from memtune.models.classifiers import Classifier, ClassifierConfig
 from memtune.models.fused_pairs import PairReadingConfig
+from memtune.objective import Objective
 from memtune.tasks.classification import (
     Classification,
     Examples,
@@ -40,7 +41,7 @@ class InferenceConfig(TaskConfig, PairReadingConfig):
     """Classify pairs of sentences as entailment, neutral or contradiction."""
 
     kind: Literal["inference"] = "inference"
-    objective: Literal["accuracy"] = "accuracy"
+    objective: Literal[Objective.ACCURACY] = Objective.ACCURACY
     """The figure that compares trials of the task."""
     prediction_unit = "examples"
     classifier_layers: int = Field(

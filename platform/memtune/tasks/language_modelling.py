@@ -19,7 +19,7 @@ from memtune.models.architecture import (
     RecurrentState,
     negative_log_likelihood,
 )
-from memtune.objective import Objective, compute_figure
+from memtune.objective import Objective
 from memtune.tasks.item_costs import ItemCosts, compute_sentence_costs
 from memtune.tasks.task import Metrics, Task, TaskConfig
 from memtune.tasks.tree_language_modelling import TreeLanguageModelling
@@ -29,7 +29,7 @@ __all__ = ["LanguageModelling", "LanguageModellingConfig", "TextTaskConfig", "pe
 
 def perplexity(loss: float) -> float:
     """exp of nats per token, lower is better; infinite where exp overflows."""
-    return compute_figure("perplexity", loss)
+    return Objective.PERPLEXITY.compute_figure(loss)
 
 
 class TextTaskConfig(TaskConfig):
@@ -59,7 +59,7 @@ class LanguageModellingConfig(TextTaskConfig):
     """Predict each token of a text."""
 
     kind: Literal["language_modelling"] = "language_modelling"
-    objective: Literal["perplexity"] = "perplexity"
+    objective: Literal[Objective.PERPLEXITY] = Objective.PERPLEXITY
     """The figure that compares trials of the task."""
 
     @property
@@ -84,7 +84,7 @@ class LanguageModellingConfig(TextTaskConfig):
 class LanguageModelling(Task[LanguageModel, Batch]):
     """A corpus read through a protocol: its batches, their loss, and the metrics of a split."""
 
-    objective: Objective = "perplexity"
+    objective: Objective = Objective.PERPLEXITY
 
     def __init__(self, corpus: Corpus, protocol: TextProtocol) -> None:
         self.corpus = corpus

@@ -137,7 +137,7 @@ class Answers:
 class QuestionTaskConfig(TextTaskConfig):
     """A text to model and questions to answer."""
 
-    objective: Objective = "accuracy"
+    objective: Objective = Objective.ACCURACY
     """The figure that compares trials, stops them early and anneals the learning rate."""
 
     @override
@@ -256,7 +256,7 @@ class QuestionTask(Task[LanguageModel, Any]):
     def compute_item_costs(
         self, model: LanguageModel, split: str, device: str | torch.device = "cpu"
     ) -> ItemCosts:
-        if self.objective == "perplexity":
+        if self.objective is Objective.PERPLEXITY:
             return self.text_task.compute_item_costs(model, split, device)
         answers = self.answer(model, split, device)
         costs_Q = 1 - answers.credits[answers.asked_Q]

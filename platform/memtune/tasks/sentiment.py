@@ -20,6 +20,7 @@ from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.models.architecture import LanguageModelConfig
 from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, strip_output_layer
+from memtune.objective import Objective
 from memtune.tasks.classification import (
     Classification,
     Examples,
@@ -46,7 +47,7 @@ class SentimentConfig(TaskConfig):
     """Classify sentences by how positive they are."""
 
     kind: Literal["sentiment"] = "sentiment"
-    objective: Literal["accuracy"] = "accuracy"
+    objective: Literal[Objective.ACCURACY] = Objective.ACCURACY
     """The figure that compares trials of the task."""
     prediction_unit = "examples"
     classes: Literal[5, 2] = Field(5, description="Five classes, or positive against negative")

@@ -40,10 +40,9 @@ class Metrics(Value):
 
     def cost(self, objective: Objective) -> float:
         """The value that compares trials of an objective, lower is better."""
-        if objective == "perplexity":
-            return self.loss
-        assert self.accuracy is not None, "a task compared by accuracy has questions or labels"
-        return 1 - self.accuracy
+        metric = getattr(self, objective.metric)
+        assert metric is not None, "a task compared by accuracy has questions or labels"
+        return objective.compute_cost(metric)
 
 
 class Batch(typing.Protocol):

@@ -16,7 +16,7 @@ from memtune.corpora.batching.treebank import Treebank, TreeBatch
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import LanguageModel, RecurrentState, TreeReader
-from memtune.objective import Objective, compute_figure
+from memtune.objective import Objective
 from memtune.tasks.item_costs import ItemCosts
 from memtune.tasks.task import Metrics, Task
 
@@ -29,7 +29,7 @@ class TreeLanguageModelling(Task[LanguageModel, TreeBatch]):
     Raises CorpusError when training or validation has no trees.
     """
 
-    objective: Objective = "perplexity"
+    objective: Objective = Objective.PERPLEXITY
 
     def __init__(self, corpus: Corpus, protocol: TreeProtocol) -> None:
         self.corpus = corpus
@@ -73,7 +73,7 @@ class TreeLanguageModelling(Task[LanguageModel, TreeBatch]):
         total = nats_by_sentence(model, trees, self.protocol, device).sum()
         tokens = self.protocol.evaluation_plan(trees).token_count
         loss = float(total / tokens)
-        return Metrics(loss=loss, perplexity=compute_figure("perplexity", loss), tokens=tokens)
+        return Metrics(loss=loss, perplexity=Objective.PERPLEXITY.compute_figure(loss), tokens=tokens)
 
     @override
     def compute_item_costs(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from memtune.errors import TrackingError
-from memtune.objective import Objective, better_direction
+from memtune.objective import Objective
 from memtune.tracking import compatibility
 from memtune.tracking.mlflow_connection import connect, is_server, translate_mlflow_errors
 from memtune.tracking.registry.model_versions import find_champion
@@ -21,7 +21,6 @@ from memtune.tracking.runs.run_commands import (
     IDEAL_TAG,
     MONEY_METRIC,
     NOTE_TAG,
-    OBJECTIVE_TAG,
     PROTOCOL_TAG,
     RANK_TAG,
     RANKING_METRIC,
@@ -30,6 +29,7 @@ from memtune.tracking.runs.run_commands import (
     STATUS_TAG,
     STUDY_TAG,
     TOKENS_METRIC,
+    read_objective,
 )
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def build_table(view: _View, conditions: Mapping[str, str]) -> dict[str, object]
     return {
         "searchFilter": " AND ".join(f"tags.`{tag}` = '{value}'" for tag, value in conditions.items()),
         "orderByKey": f"metrics.`{RANKING_METRIC}`",
-        "orderByAsc": better_direction(view.objective) == "lower",
+        "orderByAsc": view.objective.direction == "lower",
         "selectedColumns": columns,
         "columnOrder": [NAME_COLUMN, CREATED_COLUMN, *columns],
         "columnWidths": widths,
@@ -189,7 +189,7 @@ def list_columns(view: _View) -> list[str]:
 
 
 def _build_charts(view: _View) -> dict[str, object]:
-    direction = better_direction(view.objective)
+    direction = view.objective.direction
     return compatibility.build_charts(
         view.objective, RANKING_METRIC, SIZE_PARAMETER, view.searched, direction
     )
@@ -199,9 +199,9 @@ def _describe_view(runs: Sequence["Run"], label: str, study: str | None) -> _Vie
     tags = [run.data.tags for run in runs]
     conditions = {ROLE_TAG: "trial", **({PROTOCOL_TAG: label} if label else {})}
     conditions |= {STUDY_TAG: study} if study else {}
-    is_accuracy = any(tag.get(OBJECTIVE_TAG) == "accuracy" for tag in tags)
+    objectives = {read_objective(tag) for tag in tags}
     return _View(
-        "accuracy" if is_accuracy else "perplexity",
+        Objective.ACCURACY if Objective.ACCURACY in objectives else Objective.PERPLEXITY,
         conditions,
         any(tag.get(IDEAL_TAG) for tag in tags),
         any(MONEY_METRIC in run.data.metrics for run in runs),

@@ -38,7 +38,7 @@ class Report(Value):
     end: TrialEnd | None
     """Why the trial ended; None while it trains."""
 
-    objective: Objective = "perplexity"
+    objective: Objective = Objective.PERPLEXITY
     """The figure that compares trials of this task."""
     valid_accuracy: float | None = None
     """Share of correct answers on the validation split; None for a task without questions or labels."""
@@ -54,9 +54,8 @@ class Report(Value):
     @property
     def cost(self) -> float | None:
         """The value that compares trials, lower is better; None when the trial diverged before validation."""
-        if self.objective == "perplexity":
-            return self.valid_loss
-        return None if self.valid_accuracy is None else 1 - self.valid_accuracy
+        metric = getattr(self, f"valid_{self.objective.metric}")
+        return None if metric is None else self.objective.compute_cost(metric)
 
     @property
     def has_diverged(self) -> bool:

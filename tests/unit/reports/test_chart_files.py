@@ -8,6 +8,7 @@ import pytest
 
 from memtune.errors import StorageError
 from memtune.estimate import Estimate
+from memtune.objective import Objective
 from memtune.reports.report_page import vega_bundle
 from memtune.reports.report_page.chart_files import draw_svg, write_figure
 from memtune.reports.report_page.chart_parts import StudyChart
@@ -35,7 +36,7 @@ def make_row(
         parameters={"model.family": family},
         parameter_count=parameters,
         tokens=1000,
-        objective="perplexity",
+        objective=Objective.PERPLEXITY,
         figure=figure,
         configuration=f"{family}-{figure}",
         place=place,

@@ -7,6 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from memtune.errors import ConfigurationError
+from memtune.objective import Objective
 from memtune.reports.inspection.attention_figures import draw_examples, draw_pair_counts, draw_positions
 from memtune.reports.inspection.curve_figures import draw_accuracies, draw_parameter, draw_trajectories
 from memtune.reports.inspection.dependency_figure import draw_dependencies
@@ -46,7 +47,7 @@ def make_parameter_trial(value: float, best: float, state: str = "complete") -> 
 
 def make_curves(*trials: ParameterTrial) -> ParameterCurves:
     return ParameterCurves(
-        study="s-1", question="", parameter="model.phi", objective="perplexity", trials=trials
+        study="s-1", question="", parameter="model.phi", objective=Objective.PERPLEXITY, trials=trials
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from memtune.objective import Objective
 from memtune.reports.trials.trial_tables import family_table, leaderboard_table, sample_table, spread_table
 from memtune.results.selection import RankedTrial, Ranking, rank_trials
 from memtune.search import Outcome
@@ -36,7 +37,7 @@ def make_row(study: str = "s-0123abcd", **model: Any) -> LeaderboardRow:
         parameters={"model.family": "lstm"} | {f"model.{name}": value for name, value in model.items()},
         parameter_count=100,
         tokens=1000,
-        objective="perplexity",
+        objective=Objective.PERPLEXITY,
         figure=12.0,
         place=1,
     )

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from memtune.errors import CorpusError
 from memtune.estimate import Estimate, estimate_cost
+from memtune.objective import Objective
 from memtune.results.paired_tests import PairedTest, compare_items, compare_seeds
 from memtune.tasks import ItemCosts
 
@@ -116,23 +117,27 @@ def test_a_difference_is_described_in_the_unit_of_the_figure() -> None:
         high=-0.02,
         p=0.004,
     )
-    assert found.describe("perplexity") == (
+    assert found.describe(Objective.PERPLEXITY) == (
         "perplexity 4.9 % lower (95 % interval 2.0 % to 7.7 %), p = 0.004, "
         "paired bootstrap over 337 sentences"
     )
-    assert found.describe("accuracy").startswith(
+    assert found.describe(Objective.ACCURACY).startswith(
         "accuracy 5.0 points higher (95 % interval 2.0 points to 8.0 points)"
     )
     worse = found.model_copy(update={"difference": 0.02, "low": -0.01, "high": 0.05, "p": 0.0001})
-    assert worse.describe("accuracy").startswith(
+    assert worse.describe(Objective.ACCURACY).startswith(
         "accuracy 2.0 points lower (95 % interval -1.0 points to 5.0 points), p < 0.001"
     )
 
 
 def test_a_mean_is_described_with_its_interval_and_a_single_seed_as_such() -> None:
-    assert Estimate(cost=math.log(100)).describe("perplexity", 1) == "100.0 (decided by a single seed)"
+    assert (
+        Estimate(cost=math.log(100)).describe(Objective.PERPLEXITY, 1) == "100.0 (decided by a single seed)"
+    )
     several = Estimate(cost=math.log(100), seeds=3, low=math.log(90), high=math.log(110))
-    assert several.describe("perplexity", 1) == "100.0 (mean of 3 seeds, 95 % interval 90.0 to 110.0)"
-    assert several.compute_interval("perplexity") == pytest.approx((90.0, 110.0))
+    assert several.describe(Objective.PERPLEXITY, 1) == "100.0 (mean of 3 seeds, 95 % interval 90.0 to 110.0)"
+    assert several.compute_interval(Objective.PERPLEXITY) == pytest.approx((90.0, 110.0))
     share = Estimate(cost=0.02, seeds=3, low=-0.01, high=0.05)
-    assert share.describe("accuracy", 1) == "98.0 % (mean of 3 seeds, 95 % interval 95.0 % to 100.0 %)"
+    assert (
+        share.describe(Objective.ACCURACY, 1) == "98.0 % (mean of 3 seeds, 95 % interval 95.0 % to 100.0 %)"
+    )

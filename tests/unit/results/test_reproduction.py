@@ -10,6 +10,7 @@ from memtune.cli import app
 from memtune.corpora.formats import FORMATS
 from memtune.errors import ConfigurationError, CorpusError, StudyError
 from memtune.library import FileKind, list_packaged
+from memtune.objective import Objective
 from memtune.results.reproduction import table_run
 from memtune.results.reproduction.published_tables import (
     PublishedRow,
@@ -196,18 +197,22 @@ def explain(difference: float, objective: str, scale: str, reason: str = "") -> 
 
 
 def test_the_reason_of_a_difference() -> None:
-    assert explain(1.9, "perplexity", "paper") == explain(-0.9, "accuracy", "paper") == "reproduced"
-    assert explain(-9.0, "perplexity", "paper").startswith("better")
-    assert explain(9.0, "accuracy", "paper").startswith("better")
-    assert explain(9.0, "perplexity", "cpu", "known") == "known; shorter"
-    assert explain(0.0, "perplexity", "tiny") == "shorter"
+    assert (
+        explain(1.9, Objective.PERPLEXITY, "paper")
+        == explain(-0.9, Objective.ACCURACY, "paper")
+        == "reproduced"
+    )
+    assert explain(-9.0, Objective.PERPLEXITY, "paper").startswith("better")
+    assert explain(9.0, Objective.ACCURACY, "paper").startswith("better")
+    assert explain(9.0, Objective.PERPLEXITY, "cpu", "known") == "known; shorter"
+    assert explain(0.0, Objective.PERPLEXITY, "tiny") == "shorter"
 
 
 def test_results_are_values() -> None:
     row = ReproducedRow(
         table="1",
         name="x",
-        objective="perplexity",
+        objective=Objective.PERPLEXITY,
         state="not run",
         published_valid=None,
         published_test=1.0,

@@ -9,6 +9,7 @@ from mlflow.tracking import MlflowClient
 
 from memtune.api import run_search
 from memtune.errors import CheckpointError, StudyError, TrackingError
+from memtune.objective import Objective
 from memtune.results.comparison import compare, find_champions
 from memtune.results.model_evaluation import evaluate_model
 from memtune.results.study_catalogue import list_studies
@@ -84,14 +85,14 @@ def test_the_mean_over_seeds_is_the_same_number_everywhere(
     (champion,) = find_champions("tiny", home)
     assert champion.figure == pytest.approx(mean)
     assert champion.trial == winner.best.identity
-    figure = winner.estimate.describe("perplexity", 3)
+    figure = winner.estimate.describe(Objective.PERPLEXITY, 3)
     assert "mean of 3 seeds, 95 % interval" in figure
     assert champion.summary == f"validation perplexity {figure}"
     detail = show_study("layers", home)
     for shown in (list_studies(home)[0].best, detail.best, detail.families[0]):
         assert shown is not None
         assert shown.estimate == winner.estimate
-        assert shown.interval == winner.estimate.compute_interval("perplexity")
+        assert shown.interval == winner.estimate.compute_interval(Objective.PERPLEXITY)
     row = compare("tiny", settings=home).rows[0]
     assert (row.place, row.trial) == (1, winner.best.identity)
     assert row.ranked_figure == pytest.approx(mean)

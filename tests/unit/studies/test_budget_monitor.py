@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from memtune.errors import ConfigurationError
+from memtune.objective import Objective
 from memtune.search import Proposals
 from memtune.search.early_stopping import PromotionConfig
 from memtune.settings import Settings
@@ -32,7 +33,7 @@ UNITS = {"tokens": "tokens", "cpu_hours": "core hours", "gpu_hours": "GPU hours"
 
 
 def open_monitor(proposals: Proposals, budget: Budget) -> BudgetMonitor:
-    monitor = BudgetMonitor(budget, PRICES, "perplexity", StudyClock(proposals))
+    monitor = BudgetMonitor(budget, PRICES, Objective.PERPLEXITY, StudyClock(proposals))
     monitor.add_outcomes(proposals.list_outcomes())
     return monitor
 
@@ -119,12 +120,12 @@ def test_a_target_accuracy_is_in_per_cent(
     open_proposals: Callable[[], Proposals], target: float, is_reached: bool
 ) -> None:
     opened = open_proposals()
-    monitor = BudgetMonitor(Budget(target=target), None, "accuracy", StudyClock(opened))
+    monitor = BudgetMonitor(Budget(target=target), None, Objective.ACCURACY, StudyClock(opened))
     director = Director(opened, MemoryRecords(), 1, watchers=[monitor.watch])
     trial = director.take_next_trial()
     assert trial is not None
     director.on_started(trial.proposal.number)
-    half = make_report(300, 9.0).model_copy(update={"objective": "accuracy", "valid_accuracy": 0.6})
+    half = make_report(300, 9.0).model_copy(update={"objective": Objective.ACCURACY, "valid_accuracy": 0.6})
     director.on_reports(trial.proposal.number, [half])
     assert monitor.is_spent() is is_reached
 

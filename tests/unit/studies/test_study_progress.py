@@ -4,8 +4,9 @@ import math
 
 import pytest
 
+from memtune.objective import Objective
 from memtune.search import Outcome, Proposal
-from memtune.studies.budgets.study_progress import StudyProgress, compute_margin_percent
+from memtune.studies.budgets.study_progress import StudyProgress
 from memtune.studies.definition.study_terms import Prices
 from memtune.studies.director import Trial
 from memtune.training import TrialConfig
@@ -16,11 +17,11 @@ from tests.unit.studies.test_director import make_report
 
 
 def test_the_margin_of_a_perplexity_is_the_share_by_which_it_is_lower():
-    assert compute_margin_percent("perplexity", math.log(100), math.log(125)) == pytest.approx(20)
+    assert Objective.PERPLEXITY.compute_margin(math.log(100), math.log(125)) == pytest.approx(20)
 
 
 def test_the_margin_of_an_accuracy_is_in_percentage_points():
-    assert compute_margin_percent("accuracy", 0.1, 0.25) == pytest.approx(15)
+    assert Objective.ACCURACY.compute_margin(0.1, 0.25) == pytest.approx(15)
 
 
 def make_config(width: int, seed: int = 0) -> TrialConfig:
@@ -40,7 +41,7 @@ def make_outcome(config: TrialConfig, cost: float, state: TrialState = TrialStat
 
 def test_the_figures_are_those_of_configurations_over_their_seeds() -> None:
     """The margin is to the next configuration, not to another seed of the best one."""
-    progress = StudyProgress("perplexity", Prices(cpu_hour=1.0, gpu_hour=3.0))
+    progress = StudyProgress(Objective.PERPLEXITY, Prices(cpu_hour=1.0, gpu_hour=3.0))
     progress.add_outcomes(
         [
             make_outcome(make_config(8), math.log(100)),
@@ -66,7 +67,7 @@ def test_the_figures_are_those_of_configurations_over_their_seeds() -> None:
 
 
 def test_a_trial_of_this_driver_takes_the_place_of_its_earlier_record() -> None:
-    progress, config = StudyProgress("perplexity", None), make_config(8)
+    progress, config = StudyProgress(Objective.PERPLEXITY, None), make_config(8)
     progress.add_outcomes([make_outcome(config, 5.0, TrialState.RUNNING)])
     trial = Trial(Proposal(0, {}, {}, config.identity("corpus")), config)
     assert not progress.is_improved_by(trial)

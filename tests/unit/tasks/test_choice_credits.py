@@ -10,6 +10,7 @@ import torch
 from memtune.corpora import Example
 from memtune.corpora.batching.protocols import SentenceProtocol
 from memtune.models import KneserNeyConfig
+from memtune.objective import Objective
 from memtune.tasks import AgreementConfig, Answers, CompletionConfig
 from memtune.tasks.choice_credits import count_best_candidates, credit_choices
 
@@ -120,7 +121,7 @@ def test_metrics_hold_accuracy_cost_and_number_of_ties(open_joined):
     ]
     corpus = open_joined(questions, text=[*TEXT, "birds"])
     metrics = AgreementConfig().open(corpus, SentenceProtocol()).evaluate(fit_bigrams(corpus), "valid")
-    assert (metrics.accuracy, metrics.ties, metrics.cost("accuracy")) == (0.75, 1, 0.25)
+    assert (metrics.accuracy, metrics.ties, metrics.cost(Objective.ACCURACY)) == (0.75, 1, 0.25)
 
 
 def test_an_n_gram_model_ties_candidates_outside_its_vocabulary(open_joined):

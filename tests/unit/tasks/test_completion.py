@@ -11,6 +11,7 @@ from memtune.corpora import Example
 from memtune.corpora.batching.protocols import SentenceProtocol
 from memtune.errors import CorpusError
 from memtune.models import KneserNeyConfig, negative_log_likelihood
+from memtune.objective import Objective
 from memtune.tasks import Answers, CompletionConfig, ContinuousCache
 from memtune.training import evaluate
 
@@ -74,7 +75,7 @@ def test_the_metrics_combine_those_of_the_text_with_the_accuracy_of_the_answers(
     metrics, answers = task.evaluate(network, "valid"), task.answer(network, "valid")
     assert metrics.tokens == corpus["valid"].token_count
     assert (metrics.accuracy, metrics.questions) == (answers.accuracy, 3)
-    assert metrics.cost("accuracy") == 1 - answers.accuracy
+    assert metrics.cost(Objective.ACCURACY) == 1 - answers.accuracy
 
 
 def test_words_outside_the_vocabulary_are_counted_or_left_out(open_joined, build_network):
@@ -135,7 +136,7 @@ def test_questions_without_answers_can_be_scored_but_give_no_accuracy(open_joine
     with pytest.raises(
         CorpusError, match=r'"asked" has 3 .* for valid, and a model of "text" can answer none.*--option ans'
     ):
-        CompletionConfig(objective="perplexity").open(corpus, SentenceProtocol())
+        CompletionConfig(objective=Objective.PERPLEXITY).open(corpus, SentenceProtocol())
     task = CompletionConfig().open_questions(corpus, SentenceProtocol())
     assert task.answer(build_network(corpus), "valid").nats_QC.shape == (3, 2)
     assert task.evaluate(build_network(corpus), "valid").accuracy is None

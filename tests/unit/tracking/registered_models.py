@@ -1,5 +1,6 @@
 """Models that tests register, and what the registry has of them."""
 
+from memtune.objective import Objective
 from memtune.tracking import ModelResult
 from memtune.tracking.home_artifacts import find_local_folder
 
@@ -14,7 +15,7 @@ def make_result(loss, **changes):
         "corpus": "ptb",
         "corpus_digest": "d" * 64,
         "label": "stream",
-        "objective": "perplexity",
+        "objective": Objective.PERPLEXITY,
         "cost": loss,
         "configuration": {"model": {"family": "lstm"}, "seed": 3},
         "metrics": {"valid_loss": loss},

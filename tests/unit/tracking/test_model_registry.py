@@ -7,6 +7,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from memtune.errors import TrackingError
+from memtune.objective import Objective
 from memtune.tracking import CorpusInput, Recorder, find_champion, list_champions, register_if_better
 from memtune.tracking.registry import logged_models
 from tests.presence import require
@@ -36,11 +37,11 @@ def test_a_result_that_is_not_better_is_refused(register, client, loss):
 
 def test_each_label_has_a_champion(register, client, tracking_uri):
     register(5.0)
-    worse = register(9.0, label="sentence, agreement by accuracy", objective="accuracy").champion
+    worse = register(9.0, label="sentence, agreement by accuracy", objective=Objective.ACCURACY).champion
     assert worse.alias == "champion-sentence-agreement-by-accuracy"
     assert [champion.alias for champion in list_champions(tracking_uri)] == ["champion", worse.alias]
     assert require(find_champion(tracking_uri, "ptb")).protocol == "stream"
-    register(8.0, label="sentence, agreement by accuracy", objective="accuracy")
+    register(8.0, label="sentence, agreement by accuracy", objective=Objective.ACCURACY)
     register(4.0)
     suffix = "-sentence-agreement-by-accuracy"
     assert read_versions_by_alias(client) == {
@@ -125,10 +126,10 @@ def test_a_version_of_an_earlier_memtune_is_a_single_seed(register, client, trac
 
 
 def test_by_accuracy_the_higher_figure_wins(register):
-    first = register(0.5, objective="accuracy").champion
+    first = register(0.5, objective=Objective.ACCURACY).champion
     assert first.figure == 0.5
-    assert register(0.6, objective="accuracy").champion is None
-    assert register(0.4, objective="accuracy").reason == (
+    assert register(0.6, objective=Objective.ACCURACY).champion is None
+    assert register(0.4, objective=Objective.ACCURACY).reason == (
         "validation accuracy 60.000 % (decided by a single seed), "
         "before validation accuracy 50.000 % (decided by a single seed)"
     )

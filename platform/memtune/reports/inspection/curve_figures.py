@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from memtune.objective import better_direction
 from memtune.reports.family_marks import assign_marks
 from memtune.reports.inspection.figure_files import DARK, new_figure
 from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial
@@ -53,8 +52,7 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
     means = [(place, mean(values)) for place, values in sorted(by_place.items())]
     if means:
         axes.plot(*zip(*means, strict=True), color="black", linewidth=1, label="mean")
-    direction = better_direction(found.objective)
-    axes.set(xlabel=found.parameter, ylabel=f"best validation {found.objective} ({direction} is better)")
+    axes.set(xlabel=found.parameter, ylabel=f"best validation {found.objective.axis_title}")
     axes.set_title(found.study, fontsize=9)
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize=8)

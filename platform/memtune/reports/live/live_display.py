@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from memtune.number_format import format_count
-from memtune.objective import format_figure
 from memtune.reports.live.notebook_display import NotebookDisplay
 from memtune.reports.live.remaining_time import PaceMeter, format_duration
 from memtune.reports.text_console import show_control_characters
@@ -244,7 +243,7 @@ class LiveDisplay:
         if not found:
             return ""
         cost, name, config = min(found, key=lambda item: item[0])
-        return f"best so far {format_figure(config.task.objective, cost, 2)} ({name})"
+        return f"best so far {config.task.objective.format_cost(cost, 2)} ({name})"
 
     def _describe_time_left(self, ended: int) -> str:
         """The time that the study still takes with what it is computed from; empty while that is unknown."""
@@ -265,7 +264,7 @@ class LiveDisplay:
 
 
 def _format_figure(trial: Trial) -> str:
-    return "" if trial.best_cost is None else format_figure(trial.config.task.objective, trial.best_cost, 2)
+    return "" if trial.best_cost is None else trial.config.task.objective.format_cost(trial.best_cost, 2)
 
 
 def _cost_or_infinity(trial: Trial) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from memtune.objective import Objective, better_direction
+from memtune.objective import Objective
 from memtune.reports.family_marks import COLOURS, assign_marks
 
 __all__ = [
@@ -198,12 +198,12 @@ def choose_labels(quantity: str) -> str:
 
 def figure_format(objective: Objective) -> str:
     """The format of D3 of a perplexity or an accuracy on an axis."""
-    return ".3~%" if objective == "accuracy" else ",.4~g"
+    return ",.4~g" if objective.scale == 1 else ".3~%"
 
 
 def name_value(objective: Objective) -> str:
     """The title of an axis of the objective."""
-    return f"validation {objective} ({better_direction(objective)} is better)"
+    return f"validation {objective.axis_title}"
 
 
 def make_config(*, has_legend: bool) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import altair as alt
 
-from memtune.objective import Objective, compute_figure
+from memtune.objective import Objective
 from memtune.reports.report_page.chart_parts import (
     HOLLOW_SIZE,
     MAX_DRAWN_FACTOR,
@@ -90,7 +90,7 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: Famil
 
 
 def _list_reports(trial: StudyTrial, objective: Objective) -> Iterator[Row]:
-    points = [(tokens, compute_figure(objective, cost)) for tokens, cost in sorted(trial.curve.items())]
+    points = [(tokens, objective.compute_figure(cost)) for tokens, cost in sorted(trial.curve.items())]
     drawn = [(tokens, figure) for tokens, figure in points if is_drawable(figure)]
     is_counted = trial.sizes is not None and not trial.sizes.parameters
     for place, (tokens, figure) in enumerate(drawn, start=1):
@@ -118,7 +118,7 @@ def _describe_curves(ideal: float | None, has_counted: bool) -> str:
 def _scale_figures(
     figures: list[float], ideal: float | None, objective: Objective
 ) -> tuple[alt.Scale, list[float]]:
-    if objective == "accuracy":
+    if not objective.is_ratio:
         return choose_scale(figures, is_logarithmic=False)
     shown = [figure for figure in figures if figure <= MAX_DRAWN_FACTOR * min(figures)]
     return choose_scale([*shown, *([ideal] if ideal else [])])
@@ -135,10 +135,10 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: FamilyScales
             "family": family[point.number],
             "tokens": point.tokens,
             "core_hours": point.core_hours,
-            "figure": compute_figure(objective, point.cost),
+            "figure": objective.compute_figure(point.cost),
         }
         for point in detail.progress
-        if is_drawable(compute_figure(objective, point.cost))
+        if is_drawable(objective.compute_figure(point.cost))
     ]
     if not rows:
         return

@@ -116,7 +116,7 @@ def _describe_mean(entry: LeaderboardEntry, best: int) -> Row:
 def select_drawn(entries: Sequence[LeaderboardEntry], objective: Objective) -> list[LeaderboardEntry]:
     """The configurations that are near enough to the best one for an axis that shows differences."""
     drawable = [entry for entry in entries if is_drawable(entry.figure)]
-    if not drawable or objective == "accuracy":
+    if not drawable or not objective.is_ratio:
         return drawable
     limit = MAX_DRAWN_FACTOR * min(entry.figure for entry in drawable)
     return [entry for entry in drawable if entry.figure <= limit]
@@ -143,6 +143,6 @@ def _describe_edges(
     if counted := next((entry for entry in drawn if entry.is_counted), None):
         text += f" Hollow marks count: they have read {counted.tokens:,} tokens once, under any seed."
     if hidden := len(entries) - len(drawn):
-        far = " or are worse than the best by a factor of four" if objective == "perplexity" else ""
+        far = " or are worse than the best by a factor of four" if objective.is_ratio else ""
         text += f" {hidden} more come after the first {MAX_ROWS}{far}: the table has them."
     return text

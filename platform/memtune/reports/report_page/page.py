@@ -98,7 +98,7 @@ def format_figure_value(figure: float | None, objective: Objective) -> str:
     """A perplexity or an accuracy as tables show it."""
     if figure is None:
         return ""
-    return f"{100 * figure:.2f} %" if objective == "accuracy" else f"{figure:,.2f}"
+    return f"{objective.scale * figure:,.2f}{objective.unit}"
 
 
 def format_amount(number: float | None) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 import altair as alt
 
-from memtune.objective import compute_figure
 from memtune.reports.report_page.chart_parts import (
     HOLLOW_SIZE,
     FamilyScales,
@@ -93,7 +92,7 @@ def _draw_slice(
     objective = detail.summary.objective
     rows = [_describe_trial(detail, trial, axis) for trial in trials]
     best = min(row["figure"] for row in rows)
-    shown = [row["figure"] for row in rows if objective == "accuracy" or row["figure"] <= 4 * best]
+    shown = [row["figure"] for row in rows if not objective.is_ratio or row["figure"] <= 4 * best]
     vertical, ticks = choose_scale(shown)
     y = alt.Y("figure:Q", scale=vertical, title=name_value(objective)).axis(
         format=figure_format(objective), values=ticks
@@ -139,7 +138,7 @@ def _describe_trial(detail: StudyDetail, trial: StudyTrial, axis: ParameterAxis)
         "family": trial.family,
         "place": axis.find_place(value),
         "value": "absent" if value is None else format_level(value),
-        "figure": compute_figure(detail.summary.objective, trial.cost or 0.0),
+        "figure": detail.summary.objective.compute_figure(trial.cost or 0.0),
         "state": trial.state.value,
         "complete": trial.state is TrialState.COMPLETE,
     }
@@ -153,7 +152,7 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: FamilyScales) -> Stud
     """A line for each trial over the parameters, one below the other; None with fewer than two of them."""
     trials, objective = _list_valued(detail), detail.summary.objective
     axes = _choose_axes(detail, trials)[:MAX_AXES]
-    figures = [format_level(compute_figure(objective, trial.cost or 0.0)) for trial in trials]
+    figures = [format_level(objective.compute_figure(trial.cost or 0.0)) for trial in trials]
     last = make_axis("", f"validation {objective}", [float(text) for text in figures])
     if len(axes) < 2 or last is None:
         return None
@@ -238,7 +237,7 @@ def _list_valued(detail: StudyDetail) -> list[StudyTrial]:
         for trial in detail.trials
         if not trial.is_repeat
         and trial.cost is not None
-        and is_drawable(compute_figure(objective, trial.cost))
+        and is_drawable(objective.compute_figure(trial.cost))
     ]
 
 

@@ -72,7 +72,7 @@ def list_corpus_sections(report: CorpusReport) -> list[ChartSection]:
     )
     found = []
     for place, label in enumerate(report.labels):
-        ideal = report.ideal if label.objective == "perplexity" else None
+        ideal = report.ideal if label.objective.has_ideal else None
         drawn = [
             draw_seeds(label.leaderboard, label.objective, ideal, 1, scales),
             *draw_trade_offs(label.leaderboard, label.objective, ideal, 1, scales),

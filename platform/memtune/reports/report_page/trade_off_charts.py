@@ -189,7 +189,7 @@ def _draw(trade_off: TradeOff, points: _Points, objective: Objective, scales: Fa
 
 def _scale_figures(points: _Points, objective: Objective) -> tuple[alt.Scale, list[float]]:
     figures = points.figures
-    if objective == "perplexity":
+    if objective.is_ratio:
         figures = [figure for figure in figures if figure <= MAX_DRAWN_FACTOR * min(figures)]
     return choose_scale(figures)
 

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from memtune.models import MODELS
 from memtune.number_format import format_count
-from memtune.objective import Objective, format_figure
+from memtune.objective import Objective
 from memtune.reports.trials.trial_descriptions import describe_trial, format_fields, format_key_parameters
 from memtune.results.selection import RankedTrial, Ranking
 from memtune.search import Outcome
@@ -46,7 +46,7 @@ def leaderboard_table(
     table.add_column("", justify="right")
     table.add_column("trial", overflow="fold", ratio=1)
     has_several_studies = len({row.study for row in rows}) > 1
-    objective = rows[0].objective if rows else "perplexity"
+    objective = rows[0].objective if rows else Objective.PERPLEXITY
     units = {_recorded_task(row).prediction_unit for row in rows}
     unit = "examples" if units == {"examples"} else "tokens"
     sizes = ("parameters", "memory", unit, "hours")
@@ -101,7 +101,7 @@ def _figure_cells(row: LeaderboardRow, ideal: float | None) -> list[str]:
 def _format_row_figure(row: LeaderboardRow, figure: float) -> str:
     if row.estimate is not None:
         return row.estimate.format(row.objective, DIGITS)
-    return f"{100 * figure:.2f} %" if row.objective == "accuracy" else f"{figure:.{DIGITS}f}"
+    return row.objective.format_figure(figure, DIGITS)
 
 
 def _recorded_task(row: LeaderboardRow) -> type[TaskConfig]:
@@ -239,7 +239,7 @@ def spread_table(
                 describe_trial(config, searched_fields),
                 str(found.estimate.seeds),
                 found.estimate.format(objective, DIGITS),
-                ", ".join(f"{seed}: {format_figure(objective, cost, 3)}" for seed, cost in seeds),
+                ", ".join(f"{seed}: {objective.format_cost(cost, 3)}" for seed, cost in seeds),
             )
     return table
 

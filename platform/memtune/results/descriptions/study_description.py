@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from memtune.estimate import Estimate
-from memtune.objective import Objective, better_direction, compute_figure
+from memtune.objective import Objective
 from memtune.results.descriptions.registry_descriptions import StudyAnswer
 from memtune.results.selection import RankedConfiguration, RankedTrial, Ranking
 from memtune.search import Outcome
-from memtune.studies.budgets.study_progress import compute_margin_percent
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.trial_records import format_value
 from memtune.tracking import PromotionResult
@@ -66,15 +65,13 @@ def describe_margin(ranking: Ranking, objective: Objective) -> Iterator[str]:
     """By how much the winner is better than the runner-up; nothing without one."""
     winner, rival = ranking.winner, ranking.runner_up
     if rival is not None:
-        margin = compute_margin_percent(objective, winner.estimate.cost, rival.estimate.cost)
-        unit = "percentage points" if objective == "accuracy" else "%"
+        margin = objective.compute_margin(winner.estimate.cost, rival.estimate.cost)
         figure = _format_short(objective, rival.estimate.cost)
-        yield f"{margin:.3g} {unit} better than {rival.title} ({figure})"
+        yield f"{margin:.3g} {objective.margin_unit} better than {rival.title} ({figure})"
 
 
 def _format_short(objective: Objective, cost: float) -> str:
-    figure = compute_figure(objective, cost)
-    return f"{100 * figure:.4g} %" if objective == "accuracy" else f"{figure:.4g}"
+    return f"{objective.scale * objective.compute_figure(cost):.4g}{objective.unit}"
 
 
 def _describe_usage(study: ResolvedStudy, winner: RankedConfiguration, outcomes: Sequence[Outcome]) -> str:
@@ -94,9 +91,9 @@ def _describe_distance(study: ResolvedStudy, objective: Objective, estimate: Est
 def _compute_distance(study: ResolvedStudy, objective: Objective, cost: float) -> float | None:
     """How far a perplexity is above the ideal one, as a share of it; None where no ideal is known."""
     ideal = (study.corpus.manifest.ideal or {}).get("valid")
-    if ideal is None or objective != "perplexity":
+    if ideal is None or not objective.has_ideal:
         return None
-    return compute_figure("perplexity", cost) / ideal - 1
+    return objective.compute_figure(cost) / ideal - 1
 
 
 def describe_champion(promotion: PromotionResult) -> str:
@@ -133,7 +130,7 @@ def make_family_table(study: ResolvedStudy, ranking: Ranking, outcomes: Sequence
     task, prices = configs[ranking.winner.best.identity].task, study.study.prices
     objective = task.objective
     has_ideal = _compute_distance(study, objective, 0.0) is not None
-    direction = better_direction(objective)
+    direction = objective.direction
     header = ["trial", "model", f"validation {objective} ({direction} is better)"]
     header += ["above ideal"] if has_ideal else []
     header += ["parameters", "state", task.prediction_unit, "core hours", "GPU hours"]

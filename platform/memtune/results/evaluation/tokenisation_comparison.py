@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from memtune.corpora import Corpus, count_text_units, open_corpus
 from memtune.errors import TrackingError
-from memtune.objective import compute_figure
+from memtune.objective import Objective
 from memtune.results.comparison import compare
 from memtune.settings import Settings
 from memtune.tracking import LeaderboardRow
@@ -46,7 +46,7 @@ def compare_tokenisations(
     _require_one_text(opened)
     found = [compare(name, protocol, None, settings) for name in corpora]
     labels = sorted({comparison.protocol for comparison in found})
-    if len(labels) > 1 or found[0].rows[0].objective != "perplexity":
+    if len(labels) > 1 or found[0].rows[0].objective is not Objective.PERPLEXITY:
         raise TrackingError(
             "bits per byte compare for language models under one protocol; the trials have "
             f"{' and '.join(labels)}"
@@ -73,7 +73,7 @@ def _make_row(corpus: Corpus, best: LeaderboardRow) -> TokenisationRow:
         name=best.name,
         family=best.family,
         parameters=best.parameter_count,
-        token_perplexity=compute_figure("perplexity", loss),
+        token_perplexity=Objective.PERPLEXITY.compute_figure(loss),
         word_perplexity=units.compute_word_perplexity(loss),
         byte_perplexity=units.compute_byte_perplexity(loss),
         bits_per_byte=units.compute_bits_per_byte(loss),

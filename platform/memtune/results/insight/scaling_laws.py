@@ -18,7 +18,7 @@ from scipy.optimize import OptimizeResult, least_squares
 
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
-from memtune.objective import compute_figure
+from memtune.objective import Objective
 from memtune.results.insight.study_trials import StudyTrial
 from memtune.values import Value
 
@@ -77,7 +77,7 @@ class Prediction(Value):
     def list_figures(self) -> dict[str, float]:
         """The perplexity and the bounds of its interval, and the size and the tokens that reach it."""
         costs = {"perplexity": self.cost, "low": self.low, "high": self.high}
-        perplexities = {name: compute_figure("perplexity", cost) for name, cost in costs.items()}
+        perplexities = {name: Objective.PERPLEXITY.compute_figure(cost) for name, cost in costs.items()}
         return {**perplexities, "parameters": self.parameters, "tokens": self.tokens}
 
 

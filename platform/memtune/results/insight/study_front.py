@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from memtune.objective import Objective, compute_figure
+from memtune.objective import Objective
 from memtune.results.insight.pareto import compute_hypervolume, find_front
 from memtune.results.insight.study_trials import StudyTrial
 from memtune.results.selection import Ranking, find_cost_at
@@ -174,6 +174,6 @@ def _read_values(
 ) -> dict[ObjectiveName, float]:
     """The quantities with the cost as perplexity or accuracy."""
     return {
-        name: compute_figure(objective, amount) if name == "value" else amount
+        name: objective.compute_figure(amount) if name == "value" else amount
         for name, amount in quantities.items()
     }

@@ -2,6 +2,7 @@
 
 from memtune.arguments import check_type
 from memtune.errors import StudyError
+from memtune.objective import Objective
 from memtune.results.insight.scaling_laws import ScalingReport, compare_scaling
 from memtune.results.insight.study_trials import list_study_trials
 from memtune.results.study_catalogue import find_study, get_objective, number_trials, open_study_corpus
@@ -26,7 +27,7 @@ def extrapolate_study(study: str, factor: float = 10.0, settings: Settings | Non
     settings = Settings.resolve(settings)
     stored = find_study(study, settings)
     objective = get_objective(stored)
-    if objective != "perplexity":
+    if objective is not Objective.PERPLEXITY:
         raise StudyError(f"{stored.id} has accuracies; a scaling law is fitted to perplexities")
     for outcome in stored.outcomes:
         training = TrialConfig.model_validate(outcome.configuration).training

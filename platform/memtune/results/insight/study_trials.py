@@ -6,7 +6,7 @@ from typing import Any
 
 from memtune.corpora import Corpus
 from memtune.errors import MissingSourceError
-from memtune.objective import Objective, compute_figure
+from memtune.objective import Objective
 from memtune.results.selection import Ranking
 from memtune.search import Outcome, StoredStudy
 from memtune.training import TrialConfig, TrialSizes, compute_sizes
@@ -80,7 +80,7 @@ def list_study_trials(
             place=places.get(outcome.identity),
             curve=outcome.curve,
             cost=cost,
-            figure=None if cost is None else compute_figure(objective, cost),
+            figure=None if cost is None else objective.compute_figure(cost),
             tokens=max(outcome.curve, default=0),
             cpu_hours=outcome.usage.cpu_seconds / 3600,
             gpu_hours=outcome.usage.gpu_seconds / 3600,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memtune.errors import CheckpointError, StudyError, did_you_mean
-from memtune.objective import Objective, compute_figure
+from memtune.objective import Objective
 from memtune.results.inspection.trial_reports import ReportPoint, read_checkpoint_reports
 from memtune.results.study_catalogue import find_study, get_objective, number_trials
 from memtune.search import Outcome
@@ -95,6 +95,6 @@ def _describe_trial(
         seed=int(values.get("seed", 0)),
         state=outcome.state.value,
         tokens=max(outcome.curve, default=0),
-        best=None if best is None else compute_figure(objective, best),
+        best=None if best is None else objective.compute_figure(best),
         reports=reports,
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from memtune.corpora import Corpus
 from memtune.estimate import Estimate
 from memtune.number_format import format_count
-from memtune.objective import Objective, compute_figure
+from memtune.objective import Objective
 from memtune.results.descriptions.study_description import describe_model
 from memtune.results.insight.pareto import find_front
 from memtune.results.selection import RankedConfiguration, RankedTrial, Ranking
@@ -229,7 +229,7 @@ class _EntryMaker:
         self._outcomes, self._numbers, self._objective = outcome_by_identity, numbers, objective
         self._corpus, self._prices = corpus, prices
         ideal = (corpus.manifest.ideal or {}).get("valid") if corpus else None
-        self._ideal = ideal if objective == "perplexity" else None
+        self._ideal = ideal if objective.has_ideal else None
 
     def make_entries(self, ranking: Ranking) -> Iterator[LeaderboardEntry]:
         """The configurations of full length, those with a place first."""
@@ -244,7 +244,7 @@ class _EntryMaker:
         best, cost = found.best, found.estimate.cost
         config = self._read_config(best)
         usage = add_usages(self._outcomes[trial.identity].usage for trial in found.trials)
-        figure = compute_figure(self._objective, cost)
+        figure = self._objective.compute_figure(cost)
         return LeaderboardEntry(
             place=place,
             number=self._numbers[best.identity],
@@ -273,7 +273,7 @@ class _EntryMaker:
             name=f"{trial.family} {trial.name}",
             seed=trial.seed,
             cost=cost,
-            figure=compute_figure(self._objective, cost),
+            figure=self._objective.compute_figure(cost),
             cpu_hours=self._outcomes[trial.identity].usage.cpu_seconds / 3600,
         )
 
@@ -288,8 +288,8 @@ class _EntryMaker:
                 state=trial.state,
                 tokens=short.tokens,
                 cost=short.cost,
-                figure=compute_figure(self._objective, short.cost),
-                leader_figure=compute_figure(self._objective, short.leader_cost),
+                figure=self._objective.compute_figure(short.cost),
+                leader_figure=self._objective.compute_figure(short.leader_cost),
                 sizes=self._measure(self._read_config(trial)),
                 reason="" if outcome.end is None else str(outcome.end),
             )

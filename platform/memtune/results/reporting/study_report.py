@@ -68,7 +68,7 @@ def report_study(study: str, settings: Settings | None = None, now: datetime | N
         leaderboard=make_leaderboard(
             ranking, trials, number_trials(stored), summary.objective, corpus, terms.prices
         ),
-        ideal=ideal if summary.objective == "perplexity" else None,
+        ideal=ideal if summary.objective.has_ideal else None,
         label=TrialConfig.model_validate(trials[0].configuration).label if trials else "",
         provenance=collect_provenance(stored.id, terms.corpus, corpus, eligible, settings),
     )

@@ -5,12 +5,11 @@ from typing import Literal
 
 from memtune.errors import CorpusError, StorageError
 from memtune.number_format import format_count
-from memtune.objective import Objective, compute_figure, format_figure
+from memtune.objective import Objective
 from memtune.results.paired_tests import MIN_PAIRED_SEEDS, PairedTest, compare_items, compare_seeds
 from memtune.results.reporting.stored_costs import read_stored_costs
 from memtune.results.selection import RankedConfiguration, RankedTrial, Ranking
 from memtune.storage.folder import Folder
-from memtune.studies.budgets.study_progress import compute_margin_percent
 from memtune.values import Value
 
 __all__ = ["Rivalry", "Verdict", "judge_winner"]
@@ -107,8 +106,8 @@ def _compare(
         name=rival.title,
         family=rival.best.family,
         role=role,
-        figure=compute_figure(objective, rival.estimate.cost),
-        margin=compute_margin_percent(objective, winner.estimate.cost, rival.estimate.cost),
+        figure=objective.compute_figure(rival.estimate.cost),
+        margin=objective.compute_margin(winner.estimate.cost, rival.estimate.cost),
         by_seeds=by_seeds,
         by_items=_compare_stored_items(winner.best, rival.best, checkpoint_root),
         certainty=certainty,
@@ -130,11 +129,10 @@ def _compare_stored_items(first: RankedTrial, second: RankedTrial, checkpoint_ro
 
 def _write_headline(ranking: Ranking, runner_up: Rivalry | None, objective: Objective) -> str:
     winner = ranking.winner
-    figure = format_figure(objective, winner.estimate.cost, DIGITS)
+    figure = objective.format_cost(winner.estimate.cost, DIGITS)
     text = f"{winner.title} is best with a validation {objective} of {figure}"
     if bounds := winner.estimate.compute_interval(objective):
-        scale, unit = (100, " %") if objective == "accuracy" else (1, "")
-        low, high = (f"{scale * bound:.{DIGITS}f}{unit}" for bound in bounds)
+        low, high = (objective.format_figure(bound, DIGITS) for bound in bounds)
         text += f" (95 % interval {low} to {high} over {winner.estimate.seeds} seeds)"
     if runner_up is None:
         return f"{text}; no other configuration has full length, so nothing compares with it."
@@ -149,8 +147,7 @@ _MARGIN = {
 
 
 def _describe_margin(rivalry: Rivalry, objective: Objective) -> str:
-    unit = "percentage points" if objective == "accuracy" else "%"
-    return f"{rivalry.margin:.3g} {unit} better than {rivalry.name}"
+    return f"{rivalry.margin:.3g} {objective.margin_unit} better than {rivalry.name}"
 
 
 def _advise(ranking: Ranking, runner_up: Rivalry | None) -> str:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import CorpusError, MemtuneError
-from memtune.objective import Objective, compute_figure
+from memtune.objective import Objective
 from memtune.results.model_evaluation import evaluate_model
 from memtune.results.reproduction.published_tables import (
     PublishedRow,
@@ -139,7 +139,7 @@ def _train_row(
     if trained.best is None or trained.best.cost is None:
         reason = f"no finite validation: {trained.curve[-1].end}"
         return found.model_copy(update={"state": "failed", "reason": reason})
-    valid = _scale_figure(found.objective, compute_figure(found.objective, trained.best.cost))
+    valid = _scale_figure(found.objective, found.objective.compute_figure(trained.best.cost))
     run_id, test = _read_test(corpus.name, trained, found.objective, settings, device)
     last = trained.curve[-1]
     compared = (test, row.test) if test is not None and row.test is not None else (valid, row.valid)
@@ -172,18 +172,18 @@ def _read_test(
     if not trained.has_test_split:
         return recorded.run_id, None
     metrics = evaluate_model(recorded.run_id, "test", device=device, settings=settings).metrics
-    return recorded.run_id, _scale_figure(objective, compute_figure(objective, metrics.cost(objective)))
+    return recorded.run_id, _scale_figure(objective, objective.compute_figure(metrics.cost(objective)))
 
 
 def _scale_figure(objective: Objective, figure: float) -> float:
     """Accuracies in per cent, as papers print them."""
-    return 100 * figure if objective == "accuracy" else figure
+    return objective.scale * figure
 
 
 def _compute_difference(objective: Objective, ours: float | None, published: float | None) -> float | None:
     if ours is None or published is None:
         return None
-    return ours - published if objective == "accuracy" else 100 * (ours / published - 1)
+    return objective.compute_difference(ours, published)
 
 
 def _explain(
@@ -194,9 +194,8 @@ def _explain(
         return note
     if difference is None:
         return "; ".join(filter(None, ["no published value", note]))
-    is_accuracy = objective == "accuracy"
-    if abs(difference) <= (CLOSE_POINTS if is_accuracy else CLOSE_PERCENT):
+    if abs(difference) <= (CLOSE_PERCENT if objective.is_ratio else CLOSE_POINTS):
         return "reproduced"
-    if (difference > 0) == is_accuracy and not row.reason:
+    if (difference > 0) == (objective.direction == "higher") and not row.reason:
         return "; ".join(filter(None, ["better than published", note]))
     return "; ".join(filter(None, [row.reason, note])) or "not explained"

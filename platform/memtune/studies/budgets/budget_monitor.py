@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from memtune.objective import Objective, format_figure
+from memtune.objective import Objective
 from memtune.search import Outcome
 from memtune.studies.budgets.study_clock import StudyClock
 from memtune.studies.definition.study_terms import Budget, Prices
@@ -13,7 +13,7 @@ from memtune.studies.director import Trial
 from memtune.trial_state import TrialState
 from memtune.usage import Usage, add_usages
 
-__all__ = ["BudgetMonitor", "SpentBudget", "count_trials_since_best", "find_target_cost"]
+__all__ = ["BudgetMonitor", "SpentBudget", "count_trials_since_best"]
 
 ENDED = (TrialState.COMPLETE, TrialState.STOPPED, TrialState.PAUSED, TrialState.FAILED)
 """A paused trial counts as ended while it is paused: it may never continue."""
@@ -114,9 +114,9 @@ class BudgetMonitor:
 
     def _check_target(self) -> SpentBudget | None:
         target, best = self._budget.target, min(self._costs.values(), default=math.inf)
-        if target is None or best > find_target_cost(self._objective, target):
+        if target is None or best > self._objective.compute_target_cost(target):
             return None
-        figure = format_figure(self._objective, best, 4)
+        figure = self._objective.format_cost(best, 4)
         return SpentBudget("target", f"the best {self._objective} is {figure}, the target {target:g}")
 
     def _check_improvement(self) -> SpentBudget | None:
@@ -125,11 +125,6 @@ class BudgetMonitor:
             return None
         best = min(self._costs, key=lambda number: (self._costs[number], number))
         return SpentBudget("no_improvement", f"{since} trials ended after trial {best} without a better one")
-
-
-def find_target_cost(objective: Objective, target: float) -> float:
-    """The cost of a target in the unit that users read: a perplexity, or an accuracy in per cent."""
-    return 1 - target / 100 if objective == "accuracy" else math.log(target)
 
 
 def count_trials_since_best(costs: dict[int, float], ended: set[int]) -> int:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from memtune.objective import Objective, compute_figure
+from memtune.objective import Objective
 from memtune.search import Outcome
 from memtune.studies.definition.study_terms import Prices
 from memtune.studies.director import Trial
@@ -12,7 +12,7 @@ from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 from memtune.usage import Usage
 
-__all__ = ["StudyProgress", "compute_margin_percent"]
+__all__ = ["StudyProgress"]
 
 COUNTED_STATES = (
     TrialState.RUNNING,
@@ -79,9 +79,9 @@ class StudyProgress:
             figures["spent_money"] = sum(self._prices.compute_usage_money(usage) for usage in usages)
         costs = self._list_costs()
         if costs:
-            figures["best_validation"] = compute_figure(self._objective, costs[0])
+            figures["best_validation"] = self._objective.compute_figure(costs[0])
         if len(costs) > 1:
-            figures["margin_percent"] = compute_margin_percent(self._objective, costs[0], costs[1])
+            figures["margin_percent"] = self._objective.compute_margin(costs[0], costs[1])
         return figures
 
     def _list_costs(self) -> list[float]:
@@ -92,13 +92,3 @@ class StudyProgress:
                 cost = min(standing.cost, best.get(standing.configuration, standing.cost))
                 best[standing.configuration] = cost
         return sorted(best.values())
-
-
-def compute_margin_percent(objective: Objective, cost: float, rival_cost: float) -> float:
-    """How much better the figure of a cost is than a rival's.
-
-    For perplexity by how many percent it is lower, as in the paired tests; for accuracy by how many points it
-    is higher.
-    """
-    own, rival = compute_figure(objective, cost), compute_figure(objective, rival_cost)
-    return 100 * (own - rival) if objective == "accuracy" else 100 * (1 - own / rival)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memtune.errors import TrackingError
-from memtune.objective import compute_figure
 from memtune.tracking.home_artifacts import find_local_folder
 from memtune.tracking.registry.model_package import (
     MAX_TEXT_BYTES,
@@ -79,10 +78,10 @@ def _log_figures(client: "MlflowClient", run: "Run", result: ModelResult, model:
     """
     from mlflow.entities import Metric
 
-    figures = {f"model_valid_{result.objective}": compute_figure(result.objective, result.cost)}
+    figures = {f"model_valid_{result.objective}": result.objective.compute_figure(result.cost)}
     if result.trial_cost is not None:
-        figures[f"model_weights_valid_{result.objective}"] = compute_figure(
-            result.objective, result.trial_cost
+        figures[f"model_weights_valid_{result.objective}"] = result.objective.compute_figure(
+            result.trial_cost
         )
     given = run.inputs.dataset_inputs if run.inputs else []
     name, digest = (given[0].dataset.name, given[0].dataset.digest) if given else (None, None)

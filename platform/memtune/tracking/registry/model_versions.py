@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, computed_field
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import TrackingError, did_you_mean
 from memtune.estimate import Estimate
-from memtune.objective import Objective, compute_figure
+from memtune.objective import Objective
 from memtune.tracking.compatibility import MODEL_VERSIONS_TAG
 from memtune.tracking.mlflow_connection import connect, experiment_name, sqlite_path, translate_mlflow_errors
 from memtune.tracking.runs.run_commands import NOTE_TAG
@@ -35,7 +35,6 @@ __all__ = [
 CHAMPION_ALIAS = "champion"
 FAMILY_ALIAS = "best"
 
-COST_UNITS = {"perplexity": "nats per token", "accuracy": "share of wrong answers"}
 NOT_FOUND_CODES = {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}
 
 logger = logging.getLogger(__name__)
@@ -89,7 +88,7 @@ class RegisteredVersion(Value):
     @property
     def figure(self) -> float:
         """The validation perplexity or accuracy."""
-        return compute_figure(self.objective, self.cost)
+        return self.objective.compute_figure(self.cost)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -262,7 +261,7 @@ def _make_tags(candidate: RegisteredVersion) -> dict[str, str]:
     untagged = ("corpus", "version", "run_id", "alias")
     tags = {name: str(value) for name, value in candidate if name not in untagged and value is not None}
     tags[f"valid_{candidate.objective}"] = str(candidate.figure)
-    tags["cost_unit"] = COST_UNITS[candidate.objective]
+    tags["cost_unit"] = candidate.objective.cost_unit
     if candidate.interval is not None:
         low, high = candidate.interval
         tags |= {f"valid_{candidate.objective}_low": str(low), f"valid_{candidate.objective}_high": str(high)}

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, computed_field
 
 from memtune.estimate import Estimate
-from memtune.objective import Objective, better_direction, compute_figure
+from memtune.objective import Objective
 from memtune.tracking.mlflow_connection import connect, translate_mlflow_errors
 from memtune.tracking.runs import run_store
 from memtune.tracking.runs.run_commands import (
-    OBJECTIVE_TAG,
     REASON_TAG,
     ROLE_TAG,
     STATE_TAG,
     STOP_REASON_TAG,
     STUDY_TAG,
     TRIAL_TAG,
+    read_objective,
 )
 from memtune.tracking.runs.run_entries import parse_parameter
 from memtune.tracking.runs.split_accesses import count_run_accesses
@@ -79,7 +79,7 @@ class LeaderboardRow(Value):
     @property
     def ranked_figure(self) -> float | None:
         """The figure that ranks the trial: the mean over seeds of its configuration, where it has a place."""
-        return self.figure if self.estimate is None else compute_figure(self.objective, self.estimate.cost)
+        return self.figure if self.estimate is None else self.objective.compute_figure(self.estimate.cost)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -92,7 +92,7 @@ class LeaderboardRow(Value):
         """The value that orders rows, lower is better; infinite before the first validation."""
         if self.figure is None:
             return math.inf
-        return -self.figure if better_direction(self.objective) == "higher" else self.figure
+        return -self.figure if self.objective.direction == "higher" else self.figure
 
 
 def read_leaderboard(tracking_uri: str, corpus: str, protocol: str | None = None) -> list[LeaderboardRow]:
@@ -131,7 +131,7 @@ def _build_row_or_warn(client: "MlflowClient", run: "Run") -> LeaderboardRow | N
 def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
     tags, parameters = run.data.tags, {n: parse_parameter(text) for n, text in run.data.params.items()}
     datasets = run.inputs.dataset_inputs if run.inputs else []
-    objective: Objective = "accuracy" if tags.get(OBJECTIVE_TAG) == "accuracy" else "perplexity"
+    objective = read_objective(tags)
     curve = _read_curve(client, run, objective)
     tokens, best = max(curve, default=0), min(curve.values(), default=None)
     return LeaderboardRow(
@@ -148,7 +148,7 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
         parameter_count=parameters.get("parameters"),
         tokens=tokens,
         objective=objective,
-        figure=None if best is None else compute_figure(objective, best),
+        figure=None if best is None else objective.compute_figure(best),
         seed=parameters.get("seed") or 0,
         configuration=tags.get("memtune.configuration", tags[TRIAL_TAG]),
         curve=curve,
@@ -173,10 +173,10 @@ def _read_end(tags: dict[str, str]) -> TrialEnd | None:
 
 def _read_curve(client: "MlflowClient", run: "Run", objective: Objective) -> dict[int, float]:
     """Validation cost of a run by tokens seen."""
-    name = "valid_accuracy" if objective == "accuracy" else "valid_loss"
+    name = f"valid_{objective.metric}"
     history = {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, name)}
     finite = {step: value for step, value in history.items() if value == value}
-    return {step: 1 - value for step, value in finite.items()} if objective == "accuracy" else finite
+    return {step: objective.compute_cost(value) for step, value in finite.items()}
 
 
 def _read_hours(run: "Run") -> float | None:

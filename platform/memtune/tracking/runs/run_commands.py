@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from memtune.objective import Objective
 from memtune.tracking.runs.run_entries import CorpusInput
 from memtune.trial_state import TrialEnd, TrialState
 
@@ -21,6 +22,7 @@ __all__ = [
     "RunKey",
     "StartRun",
     "WriteFiles",
+    "read_objective",
 ]
 
 NO_STUDY = "alone"
@@ -180,3 +182,8 @@ class RunActions(Protocol):
 
     def reconcile(self, key: RunKey, command: ReconcileRuns) -> None:
         """Make all runs of the key's study agree with the study database."""
+
+
+def read_objective(tags: Mapping[str, str]) -> Objective:
+    """The objective of a run by its tags."""
+    return Objective.ACCURACY if tags.get(OBJECTIVE_TAG) == Objective.ACCURACY else Objective.PERPLEXITY

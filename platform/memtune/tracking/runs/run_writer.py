@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from memtune.objective import Objective, better_direction
+from memtune.objective import Objective
 from memtune.tracking.mlflow_connection import ensure_experiment
 from memtune.tracking.runs import run_entries, run_store
 from memtune.tracking.runs.run_commands import (
@@ -21,7 +21,6 @@ from memtune.tracking.runs.run_commands import (
     HOURS_METRIC,
     IDEAL_TAG,
     NOTE_TAG,
-    OBJECTIVE_TAG,
     PARENT_TAG,
     RANKING_METRIC,
     REASON_TAG,
@@ -35,6 +34,7 @@ from memtune.tracking.runs.run_commands import (
     ReconcileRuns,
     RunKey,
     StartRun,
+    read_objective,
 )
 from memtune.trial_state import TrialState
 
@@ -139,7 +139,7 @@ class RunWriter:
         opened = _OpenRun(
             run.info.run_id,
             command.name,
-            _read_objective(tags),
+            read_objective(tags),
             _read_ideal(tags),
             command.description,
             is_stale=bool(found),
@@ -204,11 +204,11 @@ class RunWriter:
         # A report that is sent again finds later ones in the store, which are no part of its best value.
         reached = [value for tokens, value in valid.items() if tokens <= step and not math.isnan(value)]
         if step in valid and reached:
-            self._log_best(run, step, _choose_best(run.objective, reached), time_ms)
+            self._log_best(run, step, run.objective.choose_best(reached), time_ms)
 
     def _log_best(self, run: _OpenRun, step: int, best: float, time_ms: int) -> None:
         self._replace_metric(run, RANKING_METRIC, step, round_figure(best), time_ms)
-        if run.ideal and run.objective == "perplexity":
+        if run.ideal and run.objective.has_ideal:
             distance = round_figure(100 * (best / run.ideal - 1))
             self._replace_metric(run, ABOVE_IDEAL_METRIC, step, distance, time_ms)
 
@@ -224,7 +224,7 @@ class RunWriter:
         valid = metrics.get(f"valid_{run.objective}", [])
         reached = [(tokens, value) for tokens, value in valid if not math.isnan(value)]
         if reached:  # reports may have arrived in another order
-            best = _choose_best(run.objective, [value for _, value in reached])
+            best = run.objective.choose_best([value for _, value in reached])
             self._log_best(run, reached[-1][0], best, round(1000 * time.time()))
 
     def end_run(self, key: RunKey, command: EndRun) -> None:
@@ -286,7 +286,7 @@ class RunWriter:
             self._open_runs[key] = _OpenRun(
                 info.run_id,
                 info.run_name,
-                _read_objective(tags),
+                read_objective(tags),
                 _read_ideal(tags),
                 run_store.parse_description(tags.get(NOTE_TAG, "")),
                 is_stale=True,
@@ -299,13 +299,5 @@ def round_figure(value: float, digits: int = 4) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def _read_objective(tags: dict[str, str]) -> Objective:
-    return "accuracy" if tags.get(OBJECTIVE_TAG) == "accuracy" else "perplexity"
-
-
 def _read_ideal(tags: dict[str, str]) -> float | None:
     return float(tags[IDEAL_TAG]) if tags.get(IDEAL_TAG) else None
-
-
-def _choose_best(objective: Objective, values: Sequence[float]) -> float:
-    return max(values) if better_direction(objective) == "higher" else min(values)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from memtune.objective import Objective
 from memtune.results.insight.study_front import StudyFront, find_study_front
 from memtune.results.insight.study_trials import StudyTrial
 from memtune.results.selection import RankedTrial, rank_trials
@@ -64,7 +65,7 @@ def find(trials: list[StudyTrial], objectives: tuple[ObjectiveName, ...] = OBJEC
     ]
     ranking = rank_trials(ranked_trials)
     assert ranking is not None
-    return find_study_front(ranking, trials, objectives, "perplexity")
+    return find_study_front(ranking, trials, objectives, Objective.PERPLEXITY)
 
 
 def test_the_front_has_the_configurations_of_full_length_that_no_other_one_dominates() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from memtune.objective import Objective
 from memtune.results.reporting.verdicts import judge_winner
 from memtune.results.selection import RankedTrial, Ranking, rank_trials
 from memtune.trial_state import TrialState
@@ -64,7 +65,7 @@ def rank(costs: dict[str, list[float]]) -> Ranking:
 def test_the_headline_names_the_margin_and_whether_it_is_real(
     costs: dict[str, list[float]], sentence: str, advice: str, tmp_path: Path
 ) -> None:
-    verdict = judge_winner(rank(costs), "perplexity", str(tmp_path))
+    verdict = judge_winner(rank(costs), Objective.PERPLEXITY, str(tmp_path))
     assert sentence in verdict.headline
     assert advice in verdict.advice
     assert bool(verdict.advice) == bool(advice)
@@ -80,14 +81,14 @@ def test_the_winner_is_compared_with_the_runner_up_and_the_best_of_each_other_fa
     ]
     ranking = rank_trials(trials)
     assert ranking is not None
-    rivals = judge_winner(ranking, "perplexity", str(tmp_path)).rivals
+    rivals = judge_winner(ranking, Objective.PERPLEXITY, str(tmp_path)).rivals
     assert [(rival.role, rival.name) for rival in rivals] == [
         ("runner-up", "lstm #1"),
         ("best of its family", "rnn #2"),
     ]
-    assert rivals[0].describe_test("perplexity") == "not tested: 1 equal seed of 3 needed"
+    assert rivals[0].describe_test(Objective.PERPLEXITY) == "not tested: 1 equal seed of 3 needed"
 
 
 def test_an_accuracy_has_a_margin_in_points(tmp_path: Path) -> None:
-    verdict = judge_winner(rank({"lstm": [0.2], "rnn": [0.25]}), "accuracy", str(tmp_path))
+    verdict = judge_winner(rank({"lstm": [0.2], "rnn": [0.25]}), Objective.ACCURACY, str(tmp_path))
     assert "validation accuracy of 80.00 %, 5 percentage points better" in verdict.headline
