@@ -32,6 +32,21 @@ class TrialState(StrEnum):
         """Whether a worker trains the trial now, or the trial waits for one."""
         return self in (TrialState.WAITING, TrialState.RUNNING)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the trial was started and never continues."""
+        return self in (TrialState.COMPLETE, TrialState.STOPPED, TrialState.FAILED)
+
+    @property
+    def has_ended_or_paused(self) -> bool:
+        """Whether the trial was started and has no worker: a paused one may continue, or stay so for ever."""
+        return self.has_ended or self is TrialState.PAUSED
+
+    @property
+    def has_ended_early(self) -> bool:
+        """Whether the trial has ended or paused before the end of its budget."""
+        return self.has_ended_or_paused and self is not TrialState.COMPLETE
+
 
 class StopReason(StrEnum):
     """Why a trial ended. Stored by value, like TrialState."""

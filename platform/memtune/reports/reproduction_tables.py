@@ -6,7 +6,7 @@ from rich import box
 from rich.table import Table
 
 from memtune.results.reproduction.published_tables import PublishedTable
-from memtune.results.reproduction.table_run import ReproducedRow
+from memtune.results.reproduction.table_run import ReproducedRow, RowState
 
 __all__ = ["format_reproduction_markdown", "reproduction_table"]
 
@@ -55,7 +55,7 @@ def _list_cells(row: ReproducedRow) -> list[str]:
     printed = row.published_parameters or ""
     if row.has_published_size is not None:
         printed += " (same)" if row.has_published_size else " (ours differs)"
-    state = {"trained": "", "failed": "failed: ", "not run": "not run: "}[row.state]
+    state = "" if row.state is RowState.TRAINED else f"{row.state}: "
     return [
         row.name,
         "" if row.parameters is None else f"{row.parameters:,}",

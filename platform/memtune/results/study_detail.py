@@ -29,8 +29,6 @@ from memtune.values import Value
 
 __all__ = ["ComparedTrial", "EndedTrial", "ProgressPoint", "StudyDetail", "explain_end", "show_study"]
 
-ENDED_EARLY = (TrialState.STOPPED, TrialState.PAUSED, TrialState.FAILED)
-
 
 class EndedTrial(Value):
     """A trial that was stopped, paused or failed, and why."""
@@ -191,7 +189,7 @@ def show_study(study: str, settings: Settings | None = None) -> StudyDetail:
         importance=tuple(StudyReader(settings.study_database).rank_parameters(stored.id)),
         front=find_study_front(ranking, trials, objectives, objective) if ranking else None,
         ended_early=tuple(
-            _describe_end(outcome, objective) for outcome in stored.outcomes if outcome.state in ENDED_EARLY
+            _describe_end(outcome, objective) for outcome in stored.outcomes if outcome.state.has_ended_early
         ),
         trials=trials,
     )
@@ -208,7 +206,7 @@ def explain_end(
     settings = Settings.resolve(settings)
     stored = find_study(study, settings)
     found = [outcome for outcome in stored.outcomes if outcome.number == number]
-    if not found or found[0].state not in ENDED_EARLY:
+    if not found or not found[0].state.has_ended_early:
         state = found[0].state.value if found else "not a trial of the study"
         raise StudyError(
             f"trial {number} of {stored.id} is {state}; --why explains stopped, paused and failed ones"

@@ -21,7 +21,6 @@ from memtune.search.study_database import open_study_database, redact_url
 from memtune.search.trial_store import TrialStore
 from memtune.spaces import MeasureSize, Scalar, Space
 from memtune.trial_state import StopReason, TrialEnd
-from memtune.trial_state import TrialState as MemtuneState
 from memtune.usage import Usage
 
 __all__ = ["Proposals"]
@@ -137,7 +136,7 @@ class Proposals:
 
     def list_finished(self) -> list[Outcome]:
         """Every trial that has ended or is paused."""
-        return [outcome for outcome in self.list_outcomes() if outcome.state is not MemtuneState.RUNNING]
+        return [outcome for outcome in self.list_outcomes() if outcome.state.has_ended_or_paused]
 
     def list_rejected(self) -> list[Outcome]:
         """Every trial that was sampled and never started: duplicates and refusals, with the reason."""

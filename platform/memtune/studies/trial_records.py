@@ -73,7 +73,9 @@ class StudyRecords:
         the reports that the study database lacks when they start: they may be stopped earlier this time.
         """
         recorded = self._recorder.list_recorded_trials()
-        states = {outcome.identity: outcome.state for outcome in outcomes if has_ended(outcome)}
+        states = {
+            outcome.identity: outcome.state for outcome in outcomes if outcome.state.has_ended_or_paused
+        }
         self._recorder.reconcile(states)
         self._record_missing(outcomes, recorded)
 
@@ -84,7 +86,7 @@ class StudyRecords:
     def _record_missing(self, outcomes: Sequence[Outcome], recorded: Mapping[str, RecordedTrial]) -> None:
         self._progress.add_outcomes(outcomes)
         for outcome in outcomes:
-            if not has_ended(outcome):
+            if not outcome.state.has_ended_or_paused:
                 self._stored_tokens[outcome.identity] = _find_last_tokens(outcome)
                 continue
             found = recorded.get(outcome.identity)
@@ -201,11 +203,6 @@ def describe_open_study(resolved: ResolvedStudy) -> str:
             f"{resolved.corpus.name}; `memtune study show {resolved.id}` shows each.",
         ]
     )
-
-
-def has_ended(outcome: Outcome) -> bool:
-    """Whether a trial has ended in the study database."""
-    return outcome.state is not TrialState.RUNNING
 
 
 def _find_last_tokens(outcome: Outcome) -> int:

@@ -20,7 +20,7 @@ from memtune.results.reproduction.published_tables import (
     load_paper,
     select_tables,
 )
-from memtune.results.reproduction.table_run import ReproducedRow, reproduce_table
+from memtune.results.reproduction.table_run import ReproducedRow, RowState, reproduce_table
 from memtune.settings import Settings
 from memtune.tracking import find_champion
 from memtune.values import parse
@@ -213,7 +213,7 @@ def test_results_are_values() -> None:
         table="1",
         name="x",
         objective=Objective.PERPLEXITY,
-        state="not run",
+        state=RowState.NOT_RUN,
         published_valid=None,
         published_test=1.0,
         published_parameters=None,

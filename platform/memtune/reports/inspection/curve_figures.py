@@ -11,6 +11,7 @@ from memtune.reports.family_marks import assign_marks
 from memtune.reports.inspection.figure_files import DARK, new_figure
 from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial
 from memtune.results.inspection.trial_reports import TrialReports
+from memtune.trial_state import TrialState
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +21,6 @@ __all__ = ["draw_accuracies", "draw_parameter", "draw_trajectories"]
 
 LOGARITHMIC_RATIO = 20
 """From this ratio of the largest to the smallest value on, an axis of positive values is logarithmic."""
-COMPLETE = "complete"
 WIDE_LABEL = 36
 """Characters of a label from which on a legend has one column."""
 
@@ -36,10 +36,10 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
     places = _place_values(axes, found.parameter, trials)
     by_place = defaultdict[float, list[float]](list)
     for trial in trials:
-        if trial.state == COMPLETE:
+        if trial.state is TrialState.COMPLETE:
             by_place[places[trial.number, trial.seed]].append(trial.best or 0.0)
     for is_complete, fill, label in ((True, DARK, "trials"), (False, "none", "trials that ended early")):
-        group = [trial for trial in trials if (trial.state == COMPLETE) == is_complete]
+        group = [trial for trial in trials if (trial.state is TrialState.COMPLETE) == is_complete]
         if group:
             axes.scatter(
                 [places[trial.number, trial.seed] for trial in group],

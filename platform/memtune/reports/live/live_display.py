@@ -39,8 +39,6 @@ COLOURS = {
     TrialState.WAITING: "dim",
 }
 
-ENDED = (TrialState.COMPLETE, TrialState.STOPPED, TrialState.FAILED)
-
 
 class LiveDisplay:
     """A display of trials: a context manager that is called with each trial that changed."""
@@ -63,7 +61,7 @@ class LiveDisplay:
         self._console, self._title, self._trial_budget, self._ideal = console, title, trial_budget, ideal
         self._searched_fields = searched_fields
         self._names = names or TrialNames()
-        self._earlier = {outcome.number: outcome for outcome in earlier if outcome.state in ENDED}
+        self._earlier = {outcome.number: outcome for outcome in earlier if outcome.state.has_ended}
         self._find_seconds_left = find_seconds_left
         self._pace_meter = PaceMeter(earlier)
         self._trials: dict[int, Trial] = {}
@@ -115,7 +113,7 @@ class LiveDisplay:
             return
         self._printed_states[number] = now
         self._print_line(self._format_line(trial, with_configuration=before is None))
-        if trial.state in ENDED:
+        if trial.state.has_ended:
             self._print_line("; ".join(self._list_progress()))
 
     def _print_line(self, line: str) -> None:
@@ -128,7 +126,7 @@ class LiveDisplay:
         if trial.reports:
             figure = f"best so far {_format_figure(trial)} validation {trial.config.task.objective}"
             parts.append(f"{trial.tokens:,} {trial.config.task.prediction_unit}, {figure}")
-        if trial.end and trial.state in (TrialState.STOPPED, TrialState.PAUSED, TrialState.FAILED):
+        if trial.end and trial.state.has_ended_early:
             parts.append(str(trial.end))
         return "  ".join(parts).rstrip()
 
@@ -215,7 +213,7 @@ class LiveDisplay:
     def _list_progress(self) -> list[str]:
         """The progress as two lines: trials and the best value, then times."""
         trials = self._list_trials()
-        ended = sum(trial.state in ENDED for trial in trials) + len(self._list_earlier())
+        ended = sum(trial.state.has_ended for trial in trials) + len(self._list_earlier())
         counts = [f"{ended} of {format_count(self._trial_budget, 'trial')} ended"]
         for state in (TrialState.RUNNING, TrialState.PAUSED):
             if number := sum(trial.state is state for trial in trials):

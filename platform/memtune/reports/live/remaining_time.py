@@ -10,7 +10,7 @@ from memtune.trial_state import TrialState
 
 __all__ = ["Pace", "PaceMeter", "format_duration"]
 
-ENDED = (TrialState.COMPLETE, TrialState.STOPPED)
+MEASURED_STATES = (TrialState.COMPLETE, TrialState.STOPPED)
 """States whose trials show how long a trial of this study is; a failed trial does not."""
 
 
@@ -31,7 +31,9 @@ class PaceMeter:
     def __init__(self, earlier: Iterable[Outcome] = (), clock: Callable[[], float] = time.monotonic) -> None:
         """`earlier` are the trials that earlier runs have ended; `clock` counts seconds."""
         self._clock = clock
-        self._ended = {one.number: max(one.curve, default=0) for one in earlier if one.state in ENDED}
+        self._ended = {
+            one.number: max(one.curve, default=0) for one in earlier if one.state in MEASURED_STATES
+        }
         self._tokens: dict[int, int] = {}
         self._trained = 0
         self._start: float | None = None
@@ -47,7 +49,7 @@ class PaceMeter:
             restored = trial.reports[-2].tokens if len(trial.reports) > 1 else 0
             self._trained += trial.tokens - self._tokens.get(number, restored)
             self._tokens[number], self._last_report = trial.tokens, self._clock()
-        if trial.state in ENDED:
+        if trial.state in MEASURED_STATES:
             self._ended[number] = trial.tokens
         else:
             self._ended.pop(number, None)

@@ -15,6 +15,7 @@ from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.spaces import Scalar
 from memtune.studies.definition.study_terms import read_stored_terms
+from memtune.trial_state import TrialState
 from memtune.values import Value, flatten
 
 __all__ = ["ParameterCurves", "ParameterTrial", "collect_parameter_curves"]
@@ -27,8 +28,7 @@ class ParameterTrial(Value):
     number: int
     """A repeat under another seed has that of the trial that it repeats."""
     seed: int
-    state: str
-    """Whether it ran to the end, was stopped, and so on."""
+    state: TrialState
     tokens: int
     """At its last report."""
     best: float | None
@@ -93,7 +93,7 @@ def _describe_trial(
         value=values[parameter],
         number=number,
         seed=int(values.get("seed", 0)),
-        state=outcome.state.value,
+        state=outcome.state,
         tokens=max(outcome.curve, default=0),
         best=None if best is None else objective.compute_figure(best),
         reports=reports,

@@ -1,7 +1,7 @@
 """The rows of a paper's table, trained under its protocol, with the difference from the published values."""
 
 from collections.abc import Callable, Iterator
-from typing import Literal
+from enum import StrEnum
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import CorpusError, MemtuneError
@@ -19,10 +19,18 @@ from memtune.tracking import DrawFigures, find_evaluation
 from memtune.training import Progress
 from memtune.values import Value
 
-__all__ = ["ReproducedRow", "reproduce_table"]
+__all__ = ["ReproducedRow", "RowState", "reproduce_table"]
 
 CLOSE_PERCENT, CLOSE_POINTS = 2.0, 1.0
 """Differences of perplexity, relative, and of accuracy, in points, that other seeds make as well."""
+
+
+class RowState(StrEnum):
+    """Whether a row of a table has figures of ours; the row's trial has a `TrialState` beside it."""
+
+    TRAINED = "trained"
+    NOT_RUN = "not run"
+    FAILED = "failed"
 
 
 class ReproducedRow(Value):
@@ -31,7 +39,7 @@ class ReproducedRow(Value):
     table: str
     name: str
     objective: Objective
-    state: Literal["trained", "not run", "failed"]
+    state: RowState
     published_valid: float | None
     published_test: float | None
     published_parameters: str | None
@@ -78,7 +86,7 @@ def reproduce_table(
             table=table.name,
             name=row.name,
             objective=file.trial.task.objective,
-            state="not run",
+            state=RowState.NOT_RUN,
             published_valid=row.valid,
             published_test=row.test,
             published_parameters=row.parameters,
@@ -135,10 +143,10 @@ def _train_row(
             is_offered=scale != "tiny",
         )
     except MemtuneError as error:
-        return found.model_copy(update={"state": "failed", "reason": str(error)})
+        return found.model_copy(update={"state": RowState.FAILED, "reason": str(error)})
     if trained.best is None or trained.best.cost is None:
         reason = f"no finite validation: {trained.curve[-1].end}"
-        return found.model_copy(update={"state": "failed", "reason": reason})
+        return found.model_copy(update={"state": RowState.FAILED, "reason": reason})
     valid = _scale_figure(found.objective, found.objective.compute_figure(trained.best.cost))
     run_id, test = _read_test(corpus.name, trained, found.objective, settings, device)
     last = trained.curve[-1]
@@ -146,7 +154,7 @@ def _train_row(
     difference = _compute_difference(found.objective, *compared)
     return found.model_copy(
         update={
-            "state": "trained",
+            "state": RowState.TRAINED,
             "valid": valid,
             "test": test,
             "difference": difference,

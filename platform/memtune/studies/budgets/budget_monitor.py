@@ -15,9 +15,6 @@ from memtune.usage import Usage, add_usages
 
 __all__ = ["BudgetMonitor", "SpentBudget", "count_trials_since_best"]
 
-ENDED = (TrialState.COMPLETE, TrialState.STOPPED, TrialState.PAUSED, TrialState.FAILED)
-"""A paused trial counts as ended while it is paused: it may never continue."""
-
 
 @dataclass(frozen=True)
 class SpentBudget:
@@ -84,7 +81,7 @@ class BudgetMonitor:
     def _add_progress(self, number: int, cost: float | None, state: TrialState) -> None:
         if cost is not None and not math.isnan(cost):
             self._costs[number] = cost
-        if state in ENDED:
+        if state.has_ended_or_paused:
             self._ended.add(number)
         else:  # a paused trial was resumed
             self._ended.discard(number)
