@@ -29,8 +29,8 @@ from memtune.models import (
 from memtune.training import GradientTrainer, TrialConfig
 from memtune.training.devices import has_bfloat16_instructions
 from memtune.training.optimisation.matmul_backend import select_backend
+from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import ModelUpdater
-from memtune.training.trial_config import TrainingConfig
 from tests.golden.tiny_corpus import make_tiny_corpus
 
 Precision = Literal["float32", "bfloat16"]

@@ -23,8 +23,8 @@ from memtune.models import (
     negative_log_likelihood,
 )
 from memtune.models.families.lstmn import LSTMNLayer
+from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import ModelUpdater
-from memtune.training.trial_config import TrainingConfig
 from tests.oracles.lstmn import compute_lstmn_logits, run_reference_layer
 
 EMBEDDING, WIDTH, WORDS = 150, 300, 10_000

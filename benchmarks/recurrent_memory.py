@@ -22,8 +22,8 @@ from memtune.models import (
     negative_log_likelihood,
 )
 from memtune.training.optimisation.row_gradients import enable_sparse_gradients
+from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import ModelUpdater
-from memtune.training.trial_config import TrainingConfig
 from tests.oracles.lstm import compute_lstm_logits
 from tests.oracles.recurrent_memory import compute_recurrent_memory_logits
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from memtune.search import EarlyStopping, Proposals
-from memtune.studies.director import Director, Trial
+from memtune.studies.director import Director
+from memtune.studies.trial import Trial
 from memtune.training import Report
 
 __all__ = ["NoRecords", "open_director"]

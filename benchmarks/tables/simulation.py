@@ -9,8 +9,9 @@ from typing import Any, Protocol
 from benchmarks.tables.landscape import SimulatedCurve
 from memtune.objective import Objective
 from memtune.spaces import Scalar
-from memtune.studies.director import Director, Trial
+from memtune.studies.director import Director
 from memtune.studies.executor import ExecutorRun
+from memtune.studies.trial import Trial
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd
 

@@ -14,12 +14,13 @@ from memtune.ray_backend.jobs.job_server import JobServer
 from memtune.ray_backend.jobs.job_submission import prepare_submission, submit
 from memtune.settings import Settings
 from memtune.studies.assignment import Assignment
-from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.definition.study_terms import Resources
-from memtune.studies.director import Director, Trial
+from memtune.studies.director import Director
+from memtune.studies.stop_request import StopRequest
 from memtune.studies.study_run import make_assignment
+from memtune.studies.trial import Trial
 from memtune.trial_state import TrialState
 from tests.cluster.ray_head import RayHead
 

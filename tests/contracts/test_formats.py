@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from memtune.corpora import FORMATS, ImportOptions, TextFile, import_corpus, open_corpus, verify_corpus
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import SENTENCE_END
+from memtune.corpora.blocks.text_blocks import SENTENCE_END
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 
 LINES = ["the cat sees the dog", " the dog sleeps ", "a  café\tsleeps"]

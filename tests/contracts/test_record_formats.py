@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memtune.corpora import FORMATS, DataSet, TextFile, find_splits, import_corpus
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.sources.source_file import SourceFile
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.sources.source_file import SourceFile
 from memtune.errors import CorpusError
 
 TEXTS = ["the café sleeps", "it  rains\nand pours", "", 'a "quoted", word', "\u00e9t\u00e9\t\u4e2d"]

@@ -78,7 +78,7 @@ def compare(
 
 def _compare_tokenisations(corpora: list[str], protocol: str | None, json: bool) -> None:
     """The best trial of each corpus, by bits per byte of the one text that they hold."""
-    from memtune.results.evaluation.tokenisation_comparison import compare_tokenisations
+    from memtune.results.tokenisation_comparison import compare_tokenisations
 
     rows = compare_tokenisations(corpora, protocol)
     if json:

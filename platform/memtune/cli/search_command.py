@@ -172,7 +172,7 @@ def _print_spent_budget(study: Path, result: "StudyResult") -> None:
 
 
 def _find_study_id(study: str) -> str:
-    from memtune.results.study_catalogue import find_study
+    from memtune.results.insight.study_catalogue import find_study
     from memtune.settings import Settings
 
     return find_study(study, Settings.from_environment()).id

@@ -11,7 +11,7 @@ from memtune.cli.terminal import AsJson, Yes, out
 from memtune.library import FileKind, copy_packaged, find_file, find_packaged, list_packaged, read_question
 
 if TYPE_CHECKING:
-    from memtune.results.study_detail import StudyDetail
+    from memtune.results.insight.study_detail import StudyDetail
     from memtune.studies.definition.resolved_study import ResolvedStudy
 
 __all__ = ["app"]
@@ -60,7 +60,7 @@ def list_all(json: AsJson = False) -> None:
     """
     # Imported here: torch and Optuna load for seconds, which --help need not wait for.
     from memtune.reports.study_tables import study_list_table
-    from memtune.results.study_catalogue import list_studies
+    from memtune.results.insight.study_catalogue import list_studies
 
     found = list_studies()
     if json:
@@ -86,7 +86,7 @@ def show(
 
     Example: memtune study show ptb_all_families --figures figures
     """
-    from memtune.results.study_detail import show_study
+    from memtune.results.insight.study_detail import show_study
 
     if why is not None:
         _print_reason(study, why, json)
@@ -138,7 +138,7 @@ def _write_figures(study: str, folder: Path, json: bool) -> None:
 
 def _print_reason(study: str, number: int, json: bool) -> None:
     from memtune.reports.study_tables import comparison_table
-    from memtune.results.study_detail import explain_end
+    from memtune.results.insight.study_detail import explain_end
 
     end, compared = explain_end(study, number)
     if json:
@@ -159,7 +159,7 @@ def cost(study: StudyName, json: AsJson = False) -> None:
     Example: memtune study cost ptb_all_families
     """
     from memtune.reports.study_tables import cost_table
-    from memtune.results.study_catalogue import compute_cost
+    from memtune.results.insight.study_catalogue import compute_cost
 
     found = compute_cost(study)
     if json:
@@ -209,7 +209,7 @@ def remove(
     Example: memtune study remove ptb_all_families-1a2b3c4d --runs
     """
     from memtune.number_format import format_count
-    from memtune.results.study_catalogue import measure_study, remove_study
+    from memtune.results.insight.study_catalogue import measure_study, remove_study
 
     found = measure_study(study)
     size = f"{found.checkpoint_bytes / 2**20:,.1f} MiB of checkpoints"

@@ -3,26 +3,26 @@
 `memtune.corpora.batching.protocols`, which makes batches, is not imported here because only it needs torch.
 """
 
+from memtune.corpora.blocks.example_blocks import Example
+from memtune.corpora.blocks.text_blocks import TextFile
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.importing.data_sets import DataSet, find_splits
-from memtune.corpora.importing.example_blocks import Example
 from memtune.corpora.importing.importer import ImportResult, import_corpus
 from memtune.corpora.importing.source_reader import Source
-from memtune.corpora.importing.sources.locations import parse_location
 from memtune.corpora.importing.split_assignment import Division
-from memtune.corpora.importing.text_blocks import TextFile
 from memtune.corpora.importing.vocabulary_selection import spell_word
+from memtune.corpora.sources.locations import parse_location
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.corpora.store.corpus import Corpus, Split, list_corpora, open_corpus
 from memtune.corpora.store.corpus_edits import remove_corpus, rename_corpus
 from memtune.corpora.store.corpus_inspection import CorpusDescription, describe_corpus, verify_corpus
 from memtune.corpora.store.corpus_store import CorpusStore
-from memtune.corpora.store.corpus_text import export_text, iterate_sentences, sample_sentences
 from memtune.corpora.store.manifest import ImportOptions, Manifest
 from memtune.corpora.store.text_units import TextUnits, count_text_units
 from memtune.corpora.store.vocabulary import EOS, UNK, Vocabulary
 from memtune.corpora.store.word_vectors import VectorFile, Vectors
-from memtune.corpora.tokenisation.tokeniser import make_tokeniser
+from memtune.corpora.tokenisation.corpus_text import export_text, iterate_sentences, sample_sentences
+from memtune.corpora.tokenisation.tokeniser_kinds import make_tokeniser
 
 __all__ = [
     "ANNOTATION_KINDS",

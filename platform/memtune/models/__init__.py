@@ -26,7 +26,7 @@ from memtune.models.families.residual_memory import ResidualMemoryConfig
 from memtune.models.families.rnn import RNNConfig
 from memtune.models.families.scrn import SCRNConfig
 from memtune.models.families.stack_lstm import StackLSTMConfig
-from memtune.models.outputs.maximum_entropy import MaximumEntropyConfig
+from memtune.models.maximum_entropy import MaximumEntropyConfig
 from memtune.models.outputs.output_config import (
     AdaptiveConfig,
     ClassFactoredConfig,

@@ -18,9 +18,10 @@ from memtune.ray_backend.stop_notice import StopNotice
 from memtune.ray_backend.worker_failures import read_last_failure
 from memtune.search import StorageUnavailableError
 from memtune.studies.assignment import Assignment
-from memtune.studies.budgets.stop_request import STOP_SECONDS, StopRequest
-from memtune.studies.director import Director, Trial
+from memtune.studies.director import Director
 from memtune.studies.heartbeat_monitor import HeartbeatMonitor
+from memtune.studies.stop_request import STOP_SECONDS, StopRequest
+from memtune.studies.trial import Trial
 from memtune.studies.trial_worker import WorkerReport
 from memtune.trial_state import StopReason, TrialEnd
 

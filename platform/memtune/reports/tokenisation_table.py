@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from memtune.results.evaluation.tokenisation_comparison import TokenisationRow
+from memtune.results.tokenisation_comparison import TokenisationRow
 
 __all__ = ["tokenisation_table"]
 

@@ -13,7 +13,7 @@ from memtune.data_frames import ResultList, make_frame, render_table
 from memtune.errors import CorpusError, TrackingError, did_you_mean
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.selection import RankedTrial, Ranking, rank_trials
+from memtune.results.ranking.selection import RankedTrial, Ranking, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
     LOCAL_PAGES_URL,

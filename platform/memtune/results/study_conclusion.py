@@ -11,10 +11,10 @@ from memtune.results.descriptions.registry_descriptions import StudyAnswer
 from memtune.results.descriptions.study_description import describe_answer, describe_study, list_family_bests
 from memtune.results.insight.champion_rule import apply_limits, describe_rule
 from memtune.results.insight.ranked_trials import list_ranked_trials
-from memtune.results.paired_tests import compare_items, compare_seeds
 from memtune.results.promotion import register_trial_model, wait_for_records
+from memtune.results.ranking.paired_tests import compare_items, compare_seeds
+from memtune.results.ranking.selection import RankedConfiguration, RankedTrial, Ranking, rank_trials
 from memtune.results.reporting.stored_costs import read_stored_costs, write_stored_costs
-from memtune.results.selection import RankedConfiguration, RankedTrial, Ranking, rank_trials
 from memtune.search import Outcome
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints

@@ -5,48 +5,20 @@ after each change of a trial.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Protocol
 
 from memtune.search import Outcome, Proposal, Proposals, Rule
 from memtune.search.early_stopping import CONTINUE, Action, Decision, NoEarlyStopping
+from memtune.studies.trial import Trial, Watcher
 from memtune.training import Report, TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
 
-__all__ = ["Director", "Records", "Trial", "Watcher"]
+__all__ = ["Director", "Records"]
 
 CHECK_INTERVAL_SECONDS = 10.0
 """Seconds between two reads of the study's storage while no trial reports."""
-
-
-@dataclass
-class Trial:
-    """A trial as its driver knows it."""
-
-    proposal: Proposal
-    config: TrialConfig
-    state: TrialState = TrialState.WAITING
-    reports: list[Report] = field(default_factory=list)
-    end: TrialEnd | None = None
-    usage: Usage = field(default_factory=Usage)
-    """What the trial has used over all its workers, at the last report."""
-    remarks: list[str] = field(default_factory=list)
-    """Events that did not end the trial, such as a damaged checkpoint or a corpus that a node lacks."""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens seen at the last report."""
-        return self.reports[-1].tokens if self.reports else 0
-
-    @property
-    def best_cost(self) -> float | None:
-        """The best validation so far by the task's objective, as its cost: lower is better."""
-        return min((r.cost for r in self.reports if r.cost is not None), default=None)
-
-
-Watcher = Callable[[Trial], None]
 
 
 class Records(Protocol):

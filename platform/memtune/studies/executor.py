@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from memtune.studies.assignment import Assignment
-from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.definition.study_terms import Resources
-from memtune.studies.director import Director, Trial
+from memtune.studies.director import Director
+from memtune.studies.stop_request import StopRequest
+from memtune.studies.trial import Trial
 
 __all__ = ["Executor", "ExecutorRun"]
 

@@ -1,7 +1,7 @@
 """Trials one after the other in the driver's own process: for notebooks, tests and debugging."""
 
-from memtune.studies.director import Trial
 from memtune.studies.executor import ExecutorRun
+from memtune.studies.trial import Trial
 from memtune.studies.trial_worker import TrialWorker
 
 __all__ = ["InProcessExecutor"]

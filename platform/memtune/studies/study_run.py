@@ -22,7 +22,6 @@ from memtune.spaces import RandomChooser
 from memtune.storage.folder import Folder
 from memtune.studies.assignment import Assignment
 from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget
-from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.budgets.study_clock import StudyClock
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
 from memtune.studies.definition.resolved_study import ResolvedStudy
@@ -30,10 +29,12 @@ from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import StudySource, open_study, resolve_study
 from memtune.studies.definition.study_terms import describe_changed_terms
 from memtune.studies.definition.toml_files import name_place
-from memtune.studies.director import Director, Trial, Watcher
+from memtune.studies.director import Director
 from memtune.studies.executor import Executor, ExecutorRun
 from memtune.studies.result_cache import ResultCache
 from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_best_outcomes
+from memtune.studies.stop_request import StopRequest
+from memtune.studies.trial import Trial, Watcher
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import DrawFigures, PromotionResult, Recorder, check_tracking
 from memtune.training import TrialConfig

@@ -18,9 +18,9 @@ from memtune.studies.budgets.study_cost import StudyCost
 from memtune.studies.budgets.study_progress import StudyProgress
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.studies.director import Trial
 from memtune.studies.result_cache import Source
 from memtune.studies.seed_repeats import TrialNames
+from memtune.studies.trial import Trial
 from memtune.tracking import CorpusInput, Recorder
 from memtune.tracking.runs.run_commands import MONEY_METRIC
 from memtune.tracking.runs.run_store import RecordedTrial

@@ -30,8 +30,9 @@ from memtune.training.optimisation.schedules import (
     PlateauSchedule,
     StepSchedule,
 )
+from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.trainers import AnyTrainer, new_trainer, restore_trainer
-from memtune.training.trial_config import TrainingConfig, TrialConfig
+from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_report import Progress, Report, find_best_report
 from memtune.training.trial_sizes import TrialSizes, compute_sizes
 from memtune.training.weight_files import load_model, save_model

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from memtune.corpora import TextFile, VectorFile, import_corpus, open_corpus
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.sources.locations import list_folder_files
-from memtune.corpora.importing.sources.source_file import find_kind
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.sources.locations import list_folder_files
+from memtune.corpora.sources.source_file import find_kind
 from memtune.errors import CorpusError
 from tests.presence import require
 

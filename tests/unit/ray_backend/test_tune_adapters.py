@@ -9,9 +9,9 @@ from ray.tune.search import Searcher
 from memtune.ray_backend.stop_notice import StopNotice
 from memtune.ray_backend.tune_adapters import DirectedCallback, DirectedSearcher, DirectorHandle, RunStopper
 from memtune.studies.assignment import Assignment
-from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.director import Director
 from memtune.studies.heartbeat_monitor import HeartbeatMonitor
+from memtune.studies.stop_request import StopRequest
 from memtune.training import TrialConfig
 
 CONFIG = {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900}}

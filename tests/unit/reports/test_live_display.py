@@ -11,8 +11,8 @@ from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.live.notebook_display import render_as_html
 from memtune.reports.trials.trial_descriptions import describe_trial, format_key_parameters
 from memtune.search import Outcome, Proposal
-from memtune.studies.director import Trial
 from memtune.studies.seed_repeats import TrialNames
+from memtune.studies.trial import Trial
 from memtune.training import Report, TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import parse

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from memtune.objective import Objective
 from memtune.reports.trials.trial_tables import family_table, leaderboard_table, sample_table, spread_table
-from memtune.results.selection import RankedTrial, Ranking, rank_trials
+from memtune.results.ranking.selection import RankedTrial, Ranking, rank_trials
 from memtune.search import Outcome
 from memtune.tracking import LeaderboardRow
 from memtune.training import TrialConfig

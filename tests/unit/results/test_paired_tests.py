@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from memtune.errors import CorpusError
 from memtune.estimate import Estimate, estimate_cost
 from memtune.objective import Objective
-from memtune.results.paired_tests import PairedTest, compare_items, compare_seeds
+from memtune.results.ranking.paired_tests import PairedTest, compare_items, compare_seeds
 from memtune.tasks import ItemCosts
 
 DRAWS = 2000

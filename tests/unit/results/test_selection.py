@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from memtune.results.selection import RankedTrial, Ranking, find_cost_at, rank_trials
+from memtune.results.ranking.selection import RankedTrial, Ranking, find_cost_at, rank_trials
 from memtune.trial_state import TrialState
 
 

@@ -11,10 +11,10 @@ from memtune.api import run_search
 from memtune.errors import CheckpointError, StudyError, TrackingError
 from memtune.objective import Objective
 from memtune.results.comparison import compare, find_champions
+from memtune.results.insight.study_catalogue import list_studies
+from memtune.results.insight.study_detail import show_study
 from memtune.results.model_evaluation import evaluate_model
-from memtune.results.study_catalogue import list_studies
 from memtune.results.study_conclusion import rank_outcomes
-from memtune.results.study_detail import show_study
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.in_process_executor import InProcessExecutor

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from memtune.api import run_search
 from memtune.cli import app
 from memtune.reports.study_tables import describe_best, family_best_table, front_table, importance_table
-from memtune.results.study_detail import StudyDetail, show_study
+from memtune.results.insight.study_detail import StudyDetail, show_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.training.devices import has_bfloat16_instructions

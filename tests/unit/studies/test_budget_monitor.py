@@ -14,7 +14,8 @@ from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget, c
 from memtune.studies.budgets.study_clock import StudyClock
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.definition.study_terms import Budget, Price, Prices
-from memtune.studies.director import Director, Trial
+from memtune.studies.director import Director
+from memtune.studies.trial import Trial
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
 from tests.unit.studies.test_director import MemoryRecords, make_report

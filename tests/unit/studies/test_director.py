@@ -6,7 +6,8 @@ import pytest
 
 from memtune.search import Proposals
 from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingConfig
-from memtune.studies.director import Director, Trial
+from memtune.studies.director import Director
+from memtune.studies.trial import Trial
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from tests.presence import require

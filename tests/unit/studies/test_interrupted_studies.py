@@ -12,10 +12,10 @@ from memtune.api import run_search
 from memtune.settings import Settings
 from memtune.studies import study_run
 from memtune.studies.budgets import study_clock
-from memtune.studies.budgets.stop_request import StopRequest
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.stop_request import StopRequest
 from memtune.studies.study_run import StudyResult
 from memtune.training import read_checkpoint
 from memtune.trial_state import TrialState

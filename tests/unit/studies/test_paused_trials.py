@@ -13,9 +13,10 @@ from memtune.search import Outcome, Proposals
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.director import Director, Trial
+from memtune.studies.director import Director
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.study_run import make_assignment
+from memtune.studies.trial import Trial
 from memtune.studies.trial_worker import TrialWorker
 from memtune.trial_state import StopReason, TrialState
 from tests.unit.studies.test_director import MemoryRecords, make_report, start_trial

@@ -8,7 +8,7 @@ from mlflow.entities import Run
 
 from memtune.api import run_search
 from memtune.errors import ConfigurationError
-from memtune.results.study_catalogue import remove_study
+from memtune.results.insight.study_catalogue import remove_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.study_run import StudyResult

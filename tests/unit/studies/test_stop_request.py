@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from memtune.studies.budgets.stop_request import STOPPING_MESSAGE, StopRequest
+from memtune.studies.stop_request import STOPPING_MESSAGE, StopRequest
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 
 from memtune.search import Proposals
 from memtune.studies.budgets.study_clock import StudyClock
-from memtune.studies.director import Trial
+from memtune.studies.trial import Trial
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from memtune.objective import Objective
 from memtune.search import Outcome, Proposal
 from memtune.studies.budgets.study_progress import StudyProgress
 from memtune.studies.definition.study_terms import Prices
-from memtune.studies.director import Trial
+from memtune.studies.trial import Trial
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage

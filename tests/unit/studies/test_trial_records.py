@@ -18,10 +18,11 @@ from memtune.settings import Settings
 from memtune.studies.budgets.study_cost import CostRow, StudyCost
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.director import Director, Trial
+from memtune.studies.director import Director
 from memtune.studies.result_cache import Source
 from memtune.studies.seed_repeats import TrialNames, make_repeat_space
 from memtune.studies.study_run import make_assignment
+from memtune.studies.trial import Trial
 from memtune.studies.trial_records import (
     StudyRecords,
     collect_trial_parameters,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, split_lines
 from memtune.corpora.formats import (
     agreement_lines,
     agreement_prefixes,
@@ -19,8 +20,7 @@ from memtune.corpora.formats import (
     wikitext,
 )
 from memtune.corpora.formats.records import column_files, csv_rows, json_lines
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import BadLineError, Block, Format, split_lines
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.plugins import ObjectRegistry
 
 __all__ = ["FORMATS", "BadLineError", "Block", "Format", "LineReader", "split_lines"]

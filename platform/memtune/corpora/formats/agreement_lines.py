@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from memtune.corpora.importing.example_blocks import Example, parse_blocks
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import BadLineError, Block, Format, parse_number
+from memtune.corpora.blocks.example_blocks import Example, parse_blocks
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, parse_number
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.vocabulary import EOS
 from memtune.errors import CorpusError
 from memtune.values import Value

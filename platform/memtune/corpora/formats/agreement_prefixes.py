@@ -12,10 +12,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from memtune.corpora.blocks.example_blocks import Example, parse_blocks
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format
 from memtune.corpora.formats.agreement_lines import UNKNOWN_ATTRACTORS
-from memtune.corpora.importing.example_blocks import Example, parse_blocks
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import BadLineError, Block, Format
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.values import Value
 
 __all__ = ["FORMAT"]

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
-from memtune.corpora.importing.example_blocks import Example, parse_blocks
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import BadLineError, Block, Format, parse_number
+from memtune.corpora.blocks.example_blocks import Example, parse_blocks
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, parse_number
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 from memtune.values import Value
 

@@ -2,7 +2,7 @@
 
 A text starts after the line `*END*THE SMALL PRINT!` of old files or `*** START OF` of newer ones, and stops
 before `*** END OF` or `End of Project Gutenberg`. Paragraphs are split into sentences and sentences into
-words by `importing.prose`. Case is kept. Clitics stay with their words unless the option `clitics` splits
+words by `blocks.prose`. Case is kept. Clitics stay with their words unless the option `clitics` splits
 them. Emphasis (`_so_`) and rows of signs are removed. A file that is not UTF-8 is read as Latin-1, and the
 import notes it.
 """
@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
-from memtune.corpora.importing.prose import ProseOptions, make_prose_blocks, split_paragraphs
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.sources.source_file import list_source_files
-from memtune.corpora.importing.text_blocks import Block, Format
+from memtune.corpora.blocks.prose import ProseOptions, make_prose_blocks, split_paragraphs
+from memtune.corpora.blocks.text_blocks import Block, Format
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.sources.source_file import list_source_files
 from memtune.errors import CorpusError
 
 __all__ = ["FORMAT"]

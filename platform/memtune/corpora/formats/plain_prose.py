@@ -7,9 +7,9 @@ sentences and sentences into words and signs as in the format `gutenberg`.
 from collections.abc import Iterator
 from typing import Literal
 
-from memtune.corpora.importing.prose import ProseOptions, make_prose_blocks, split_paragraphs
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import Block, Format
+from memtune.corpora.blocks.prose import ProseOptions, make_prose_blocks, split_paragraphs
+from memtune.corpora.blocks.text_blocks import Block, Format
+from memtune.corpora.sources.line_reader import LineReader
 
 __all__ = ["FORMAT"]
 

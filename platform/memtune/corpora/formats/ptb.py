@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import Block, Format, split_lines
+from memtune.corpora.blocks.text_blocks import Block, Format, split_lines
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.values import Value
 
 __all__ = ["FORMAT"]

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import SENTENCE_END, Block, Format
+from memtune.corpora.blocks.text_blocks import SENTENCE_END, Block, Format
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.tokenisation.tokeniser import name_byte, name_character
 from memtune.errors import CorpusError
 from memtune.values import Value

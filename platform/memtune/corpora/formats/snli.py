@@ -7,11 +7,11 @@ of the binary parse. Pairs without an agreed label (`-`) are left out and counte
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
+from memtune.corpora.blocks.english_words import unescape_treebank_word
+from memtune.corpora.blocks.example_blocks import Example, parse_blocks
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format
 from memtune.corpora.formats.records.json_lines import parse_json_line
-from memtune.corpora.importing.english_words import unescape_treebank_word
-from memtune.corpora.importing.example_blocks import Example, parse_blocks
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import BadLineError, Block, Format
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.annotations import INFERENCE_LABELS
 from memtune.errors import CorpusError
 from memtune.values import Value

@@ -5,10 +5,10 @@ Words are separated by whitespace.
 
 from collections.abc import Iterator
 
+from memtune.corpora.blocks.example_blocks import Example, parse_blocks
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format
 from memtune.corpora.formats.snli import make_pair
-from memtune.corpora.importing.example_blocks import Example, parse_blocks
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import BadLineError, Block, Format
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.annotations import INFERENCE_LABELS
 from memtune.values import Value
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pyarrow.compute as pc
 
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import Block, Format, split_lines
+from memtune.corpora.blocks.text_blocks import Block, Format, split_lines
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.values import Value
 
 __all__ = ["FORMAT"]

@@ -6,8 +6,8 @@ with an `<eos>`, so a blank line is one `<eos>` alone; headings are text like an
 
 from collections.abc import Iterator
 
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import Block, Format, split_lines
+from memtune.corpora.blocks.text_blocks import Block, Format, split_lines
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.values import Value
 
 __all__ = ["FORMAT"]

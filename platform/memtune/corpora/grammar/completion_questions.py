@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from math import inf
 
+from memtune.corpora.blocks.example_blocks import Example
 from memtune.corpora.grammar.embedded_corpus import (
     Sentence,
     generate_sentences,
@@ -30,7 +31,6 @@ from memtune.corpora.grammar.lexicon import (
     TRANSITIVE,
     Lexicon,
 )
-from memtune.corpora.importing.example_blocks import Example
 
 __all__ = ["SPLIT_SIZES", "generate_questions"]
 

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.importing.sources.spool import create_temporary_file, translate_spool_errors
 from memtune.corpora.importing.word_counts import WordTable
+from memtune.corpora.sources.spool import create_temporary_file, translate_spool_errors
 from memtune.corpora.store.annotations import ANNOTATION_KINDS, TableDigest
 from memtune.corpora.store.corpus_store import CorpusStore, describe_file
 from memtune.corpora.store.manifest import AnnotationFile, AnnotationRecord

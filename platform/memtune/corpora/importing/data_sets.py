@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memtune.arguments import describe_value
-from memtune.corpora.importing.record_texts import (
+from memtune.corpora.blocks.record_texts import (
     RecordOptions,
     describe_missing_column,
     extract_text,
     make_record_blocks,
 )
-from memtune.corpora.importing.text_blocks import BadLineError, Block
+from memtune.corpora.blocks.text_blocks import BadLineError, Block
 from memtune.errors import ArgumentError, CorpusError
 
 __all__ = ["DataSet", "find_splits"]

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from memtune.corpora.blocks.text_blocks import TextFile
 from memtune.corpora.formats import FORMATS
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.sources.source_file import SourceFile
-from memtune.corpora.importing.text_blocks import TextFile
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.sources.source_file import SourceFile
 from memtune.errors import CorpusError, did_you_mean
 from memtune.values import parse
 

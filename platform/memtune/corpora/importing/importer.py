@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memtune.arguments import check_type
+from memtune.corpora.blocks.text_blocks import TextFile
 from memtune.corpora.importing.annotation_tables import AnnotationTables
 from memtune.corpora.importing.corpus_writer import CorpusWriter
 from memtune.corpora.importing.import_warnings import find_text_warnings
 from memtune.corpora.importing.source_reader import ProgressCallback, Source, SourceReader, check_sources
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.sources.source_file import SourceKind, find_kind
 from memtune.corpora.importing.split_assignment import Division
-from memtune.corpora.importing.text_blocks import TextFile
 from memtune.corpora.importing.tokens.token_stage import (
     check_choice,
     check_tokens,
@@ -32,6 +30,8 @@ from memtune.corpora.importing.tokens.token_stage import (
 )
 from memtune.corpora.importing.vocabulary_selection import VocabularySelection
 from memtune.corpora.importing.word_counts import SplitCounter, WordTable
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.sources.source_file import SourceKind, find_kind
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import (
     SPLITS,

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memtune.arguments import check_type, describe_value
+from memtune.corpora.blocks.example_blocks import Example, make_blocks
+from memtune.corpora.blocks.text_blocks import Block, Format, TextFile
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.importing.annotation_tables import AnnotationTables
 from memtune.corpora.importing.data_sets import DataSet
-from memtune.corpora.importing.example_blocks import Example, make_blocks
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.sources.locations import Location, parse_location
-from memtune.corpora.importing.sources.source_file import (
+from memtune.corpora.importing.split_assignment import Division, divide_block
+from memtune.corpora.importing.word_counts import SplitCounter
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.sources.locations import Location, parse_location
+from memtune.corpora.sources.source_file import (
     SourceKind,
     find_kind,
     get_pipe_identity,
     list_source_files,
 )
-from memtune.corpora.importing.split_assignment import Division, divide_block
-from memtune.corpora.importing.text_blocks import Block, Format, TextFile
-from memtune.corpora.importing.word_counts import SplitCounter
 from memtune.corpora.store.manifest import SPLITS, FileRecord, SourceRecord
 from memtune.errors import ArgumentError, CorpusError, did_you_mean
 from memtune.storage.digests import ContentDigest

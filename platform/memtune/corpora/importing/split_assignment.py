@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.importing.text_blocks import Block, TextFile
+from memtune.corpora.blocks.text_blocks import Block, TextFile
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.corpora.store.manifest import SPLITS
 from memtune.errors import CorpusError

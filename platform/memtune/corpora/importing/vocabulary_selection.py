@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.importing.text_blocks import SENTENCE_END
+from memtune.corpora.blocks.text_blocks import SENTENCE_END
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.corpora.store.vocabulary import EOS, UNK, Vocabulary
 from memtune.errors import CorpusError

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.importing.sources.spool import create_temporary_file, translate_spool_errors
-from memtune.corpora.importing.text_blocks import SENTENCE_END, Block
+from memtune.corpora.blocks.text_blocks import SENTENCE_END, Block
+from memtune.corpora.sources.spool import create_temporary_file, translate_spool_errors
 
 __all__ = ["SplitCounter", "WordTable"]
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from memtune.corpora.importing.sources.line_reader import LineReader
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.arrow_files import map_file, read_batch
 from memtune.corpora.store.vocabulary import Vocabulary
 from memtune.errors import CorpusError

@@ -10,15 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
-from memtune.errors import CorpusError
-
 __all__ = [
     "BLANK",
     "ByteTokeniser",
     "CharacterTokeniser",
     "Tokeniser",
     "TokeniserKind",
-    "make_tokeniser",
     "name_byte",
     "name_character",
 ]
@@ -93,17 +90,3 @@ _BYTE_BY_TOKEN = {name_byte(byte): bytes([byte]) for byte in range(256)}
 
 def _spell(token: str) -> str:
     return {BLANK: " ", _LITERAL_UNDERSCORE: "_"}.get(token, token)
-
-
-def make_tokeniser(kind: TokeniserKind, document: str) -> Tokeniser:
-    """The tokeniser of a stored document. Raises CorpusError for one that `tokenizers` cannot read."""
-    if kind == "characters":
-        return CharacterTokeniser()
-    if kind == "bytes":
-        return ByteTokeniser()
-    if kind == "subwords":
-        # Imported here: only texts of subwords need `tokenizers`, and `import memtune` loads without it.
-        from memtune.corpora.tokenisation.subwords import SubwordTokeniser
-
-        return SubwordTokeniser(document)
-    raise CorpusError(f'no tokeniser "{kind}"; update memtune')

@@ -30,7 +30,7 @@ from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModel
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.shared_fields import InitialRange
 from memtune.models.layers.tree_levels import Trees, compute_label_features, run_tree_levels
-from memtune.models.outputs.maximum_entropy import MaximumEntropyConfig, add_ngram_connections
+from memtune.models.maximum_entropy import MaximumEntropyConfig, add_ngram_connections
 
 __all__ = ["DependencyRNNConfig", "DependencyRNNLanguageModel"]
 

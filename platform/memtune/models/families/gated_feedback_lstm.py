@@ -28,8 +28,8 @@ from memtune.models.architecture import NeuralLanguageModel, RecurrentState
 from memtune.models.layers.gated_feedback import run_gated_feedback
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
-from memtune.models.layers.narrow_embeddings import NarrowEmbeddingsConfig
 from memtune.models.layers.shared_fields import Dropout, ForgetBias, InitialRange, TieOutput
+from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
 
 __all__ = ["GatedFeedbackLSTMConfig", "GatedFeedbackLSTMLanguageModel"]
 

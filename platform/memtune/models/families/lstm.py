@@ -22,7 +22,7 @@ from memtune.models.layers.lstm_stack import (
 )
 from memtune.models.layers.regularisation import Regularisation
 from memtune.models.layers.shared_fields import TieOutput, VariationalDropout
-from memtune.models.outputs.maximum_entropy import NgramConnections, add_ngram_connections
+from memtune.models.maximum_entropy import NgramConnections, add_ngram_connections
 
 __all__ = ["LSTMConfig", "LSTMLanguageModel"]
 

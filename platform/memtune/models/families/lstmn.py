@@ -21,10 +21,10 @@ from typing_extensions import override
 from memtune.models.architecture import NeuralLanguageModel, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
-from memtune.models.layers.narrow_embeddings import NarrowEmbeddingsConfig
 from memtune.models.layers.shared_fields import InitialRange, TieOutput
 from memtune.models.memories.memory_tape import TapeWeights, run_memory_tape
 from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
+from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
 
 __all__ = ["LSTMNConfig", "LSTMNLanguageModel", "LSTMNLayer"]
 

@@ -27,7 +27,7 @@ from memtune.models.layers.regularisation import (
     select_step_mask,
 )
 from memtune.models.layers.shared_fields import Dropout, InitialRange, TieOutput, VariationalDropout
-from memtune.models.outputs.maximum_entropy import NgramConnections, add_ngram_connections
+from memtune.models.maximum_entropy import NgramConnections, add_ngram_connections
 
 __all__ = ["RNNConfig", "RNNLanguageModel"]
 

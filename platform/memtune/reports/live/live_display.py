@@ -17,8 +17,8 @@ from memtune.reports.live.remaining_time import PaceMeter, format_duration
 from memtune.reports.text_console import show_control_characters
 from memtune.reports.trials.trial_descriptions import describe_trial, format_searched_fields
 from memtune.search import Outcome
-from memtune.studies.director import Trial
 from memtune.studies.seed_repeats import TrialNames
+from memtune.studies.trial import Trial
 from memtune.tasks import LanguageModellingConfig, TaskConfig
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState

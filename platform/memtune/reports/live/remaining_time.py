@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from memtune.search import Outcome
-from memtune.studies.director import Trial
+from memtune.studies.trial import Trial
 from memtune.trial_state import TrialState
 
 __all__ = ["Pace", "PaceMeter", "format_duration"]

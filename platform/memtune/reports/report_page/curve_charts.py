@@ -21,8 +21,8 @@ from memtune.reports.report_page.chart_parts import (
     is_drawable,
     name_value,
 )
+from memtune.results.insight.study_detail import StudyDetail
 from memtune.results.insight.study_trials import StudyTrial
-from memtune.results.study_detail import StudyDetail
 from memtune.trial_state import TrialState
 
 __all__ = ["draw_learning_curves", "draw_progress"]

@@ -24,8 +24,8 @@ from memtune.reports.report_page.parameter_axes import (
     name_fields,
     read_field,
 )
+from memtune.results.insight.study_detail import StudyDetail
 from memtune.results.insight.study_trials import StudyTrial
-from memtune.results.study_detail import StudyDetail
 from memtune.trial_state import TrialState
 
 __all__ = ["draw_importance", "draw_parallel_coordinates", "draw_slices"]

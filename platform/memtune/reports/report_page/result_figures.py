@@ -13,7 +13,7 @@ from memtune.reports.scaling_report import make_scaling_figure
 from memtune.results.comparison import Comparison
 from memtune.results.insight.scaling_laws import ScalingReport
 from memtune.results.insight.search_result import SearchResult
-from memtune.results.study_detail import StudyDetail
+from memtune.results.insight.study_detail import StudyDetail
 from memtune.settings import Settings
 
 __all__ = ["Figure", "Figures", "draw_figures"]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from memtune.estimate import Estimate
 from memtune.objective import Objective
 from memtune.results.descriptions.registry_descriptions import StudyAnswer
-from memtune.results.selection import RankedConfiguration, RankedTrial, Ranking
+from memtune.results.ranking.selection import RankedConfiguration, RankedTrial, Ranking
 from memtune.search import Outcome
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.trial_records import format_value

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from memtune.corpora import Corpus
 from memtune.errors import MissingSourceError
-from memtune.results.selection import RankedTrial, Ranking
+from memtune.results.ranking.selection import RankedTrial, Ranking
 from memtune.search import Outcome
 from memtune.studies.definition.study_terms import ChampionLimits
 from memtune.training import TrialConfig, compute_sizes

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from memtune.results.selection import RankedTrial
+from memtune.results.ranking.selection import RankedTrial
 from memtune.search import Outcome
 from memtune.studies.seed_repeats import TrialNames
 from memtune.training import TrialConfig

@@ -5,8 +5,8 @@ from functools import cached_property
 from typing import Any
 
 from memtune.number_format import format_count
-from memtune.results.study_catalogue import BestTrial
-from memtune.results.study_detail import StudyDetail, show_study
+from memtune.results.insight.study_catalogue import BestTrial
+from memtune.results.insight.study_detail import StudyDetail, show_study
 from memtune.studies.study_run import StudyResult
 
 __all__ = ["SearchResult"]

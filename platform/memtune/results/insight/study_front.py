@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from memtune.objective import Objective
 from memtune.results.insight.pareto import compute_hypervolume, find_front
 from memtune.results.insight.study_trials import StudyTrial
-from memtune.results.selection import Ranking, find_cost_at
+from memtune.results.ranking.selection import Ranking, find_cost_at
 from memtune.search import ObjectiveName, compute_coordinate
 from memtune.values import Value
 

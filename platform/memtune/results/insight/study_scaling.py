@@ -4,8 +4,13 @@ from memtune.arguments import check_type
 from memtune.errors import StudyError
 from memtune.objective import Objective
 from memtune.results.insight.scaling_laws import ScalingReport, compare_scaling
+from memtune.results.insight.study_catalogue import (
+    find_study,
+    get_objective,
+    number_trials,
+    open_study_corpus,
+)
 from memtune.results.insight.study_trials import list_study_trials
-from memtune.results.study_catalogue import find_study, get_objective, number_trials, open_study_corpus
 from memtune.settings import Settings
 from memtune.studies.definition.study_terms import read_stored_terms
 from memtune.training import TrialConfig

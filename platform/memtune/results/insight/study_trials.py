@@ -7,7 +7,7 @@ from typing import Any
 from memtune.corpora import Corpus
 from memtune.errors import MissingSourceError
 from memtune.objective import Objective
-from memtune.results.selection import Ranking
+from memtune.results.ranking.selection import Ranking
 from memtune.search import Outcome, StoredStudy
 from memtune.training import TrialConfig, TrialSizes, compute_sizes
 from memtune.trial_state import TrialState

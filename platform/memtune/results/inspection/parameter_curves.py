@@ -9,8 +9,8 @@ from typing import Any
 
 from memtune.errors import CheckpointError, StudyError, did_you_mean
 from memtune.objective import Objective
+from memtune.results.insight.study_catalogue import find_study, get_objective, number_trials
 from memtune.results.inspection.trial_reports import ReportPoint, read_checkpoint_reports
-from memtune.results.study_catalogue import find_study, get_objective, number_trials
 from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.spaces import Scalar

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 from memtune.errors import StudyError, TrackingError
 from memtune.objective import Objective
+from memtune.results.insight.study_catalogue import list_studies, open_study_corpus
 from memtune.results.reporting.study_leaderboard import LeaderboardEntry, StudyLeaderboard, join_leaderboards
 from memtune.results.reporting.study_report import StudyReport, report_study
-from memtune.results.study_catalogue import list_studies, open_study_corpus
 from memtune.settings import Settings
 from memtune.tracking import RegisteredVersion, count_test_accesses, list_champions
 from memtune.values import Value

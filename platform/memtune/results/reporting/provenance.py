@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, ConfigurationError, StorageError, TrackingError
-from memtune.results.selection import RankedTrial, Ranking
+from memtune.results.ranking.selection import RankedTrial, Ranking
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints

@@ -8,7 +8,7 @@ from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.descriptions.study_description import describe_model
 from memtune.results.insight.pareto import find_front
-from memtune.results.selection import RankedConfiguration, RankedTrial, Ranking
+from memtune.results.ranking.selection import RankedConfiguration, RankedTrial, Ranking
 from memtune.search import SIZE_UNITS, Outcome, compute_coordinate
 from memtune.studies.definition.study_terms import Prices
 from memtune.training import TrialConfig, TrialSizes, compute_sizes

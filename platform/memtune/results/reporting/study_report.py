@@ -5,17 +5,17 @@ from datetime import UTC, datetime
 
 from memtune.errors import CorpusError, StorageError
 from memtune.results.insight.champion_rule import apply_limits
-from memtune.results.reporting.provenance import Provenance, collect_provenance
-from memtune.results.reporting.study_leaderboard import StudyLeaderboard, make_leaderboard
-from memtune.results.reporting.verdicts import Verdict, judge_winner
-from memtune.results.study_catalogue import (
+from memtune.results.insight.study_catalogue import (
     compute_cost,
     find_study,
     number_trials,
     open_study_corpus,
     rank_study,
 )
-from memtune.results.study_detail import StudyDetail, show_study
+from memtune.results.insight.study_detail import StudyDetail, show_study
+from memtune.results.reporting.provenance import Provenance, collect_provenance
+from memtune.results.reporting.study_leaderboard import StudyLeaderboard, make_leaderboard
+from memtune.results.reporting.verdicts import Verdict, judge_winner
 from memtune.settings import Settings
 from memtune.studies.budgets.study_cost import StudyCost
 from memtune.studies.definition.study_terms import read_stored_terms

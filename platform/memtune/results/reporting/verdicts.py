@@ -6,9 +6,9 @@ from typing import Literal
 from memtune.errors import CorpusError, StorageError
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.paired_tests import MIN_PAIRED_SEEDS, PairedTest, compare_items, compare_seeds
+from memtune.results.ranking.paired_tests import MIN_PAIRED_SEEDS, PairedTest, compare_items, compare_seeds
+from memtune.results.ranking.selection import RankedConfiguration, RankedTrial, Ranking
 from memtune.results.reporting.stored_costs import read_stored_costs
-from memtune.results.selection import RankedConfiguration, RankedTrial, Ranking
 from memtune.storage.folder import Folder
 from memtune.values import Value
 

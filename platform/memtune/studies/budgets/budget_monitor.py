@@ -9,7 +9,7 @@ from memtune.objective import Objective
 from memtune.search import Outcome
 from memtune.studies.budgets.study_clock import StudyClock
 from memtune.studies.definition.study_terms import Budget, Prices
-from memtune.studies.director import Trial
+from memtune.studies.trial import Trial
 from memtune.trial_state import TrialState
 from memtune.usage import Usage, add_usages
 

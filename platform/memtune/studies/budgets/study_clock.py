@@ -3,7 +3,7 @@
 import time
 
 from memtune.search import Proposals
-from memtune.studies.director import Trial
+from memtune.studies.trial import Trial
 
 __all__ = ["StudyClock"]
 

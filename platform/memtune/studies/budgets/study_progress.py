@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from memtune.objective import Objective
 from memtune.search import Outcome
 from memtune.studies.definition.study_terms import Prices
-from memtune.studies.director import Trial
+from memtune.studies.trial import Trial
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 from memtune.usage import Usage

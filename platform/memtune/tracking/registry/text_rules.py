@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memtune.corpora import Corpus, make_tokeniser, spell_word
-from memtune.corpora.importing.english_words import split_clitics, tokenise
+from memtune.corpora.blocks.english_words import split_clitics, tokenise
 from memtune.errors import TrackingError
 from memtune.values import Value
 

@@ -12,8 +12,8 @@ from memtune.training.loop.epoch_batches import EpochBatches, Position
 from memtune.training.loop.progress_meter import ProgressMeter
 from memtune.training.loop.report_interval import ReportInterval
 from memtune.training.optimisation.schedules import SchedulePosition
+from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import ModelUpdater
-from memtune.training.trial_config import TrainingConfig
 
 __all__ = ["TrainingLoop"]
 

@@ -18,7 +18,7 @@ from memtune.models.architecture import Model
 from memtune.training.devices import has_bfloat16_instructions
 from memtune.training.optimisation.averaged_sgd import AveragedSGD
 from memtune.training.optimisation.row_gradients import coalesce, enable_sparse_gradients, stored_entries
-from memtune.training.trial_config import TrainingConfig
+from memtune.training.optimisation.training_config import TrainingConfig
 
 __all__ = ["ModelUpdater"]
 

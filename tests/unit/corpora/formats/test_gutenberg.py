@@ -7,8 +7,8 @@ from time import process_time
 import pytest
 
 from memtune.corpora import TextFile, import_corpus, open_corpus
-from memtune.corpora.importing.english_words import split_clitics, split_sentences, tokenise
-from memtune.corpora.importing.prose import split_paragraphs
+from memtune.corpora.blocks.english_words import split_clitics, split_sentences, tokenise
+from memtune.corpora.blocks.prose import split_paragraphs
 from memtune.errors import CorpusError
 from tests.fuzz.time_limit import limit_time
 from tests.unit.corpora.formats.conftest import read_sentences

@@ -7,7 +7,7 @@ import pytest
 from memtune.objective import Objective
 from memtune.results.insight.study_front import StudyFront, find_study_front
 from memtune.results.insight.study_trials import StudyTrial
-from memtune.results.selection import RankedTrial, rank_trials
+from memtune.results.ranking.selection import RankedTrial, rank_trials
 from memtune.search import ObjectiveName
 from memtune.training import TrialSizes
 from memtune.trial_state import TrialState

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from memtune.objective import Objective
+from memtune.results.ranking.selection import RankedTrial, Ranking, rank_trials
 from memtune.results.reporting.verdicts import judge_winner
-from memtune.results.selection import RankedTrial, Ranking, rank_trials
 from memtune.trial_state import TrialState
 
 

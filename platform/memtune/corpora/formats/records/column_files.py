@@ -13,14 +13,14 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memtune.corpora.importing.record_texts import (
+from memtune.corpora.blocks.record_texts import (
     RecordOptions,
     describe_missing_column,
     iterate_text_columns,
     make_record_blocks,
 )
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import Block, Format
+from memtune.corpora.blocks.text_blocks import Block, Format
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 
 __all__ = ["ARROW", "PARQUET"]

@@ -3,9 +3,9 @@
 import csv
 from collections.abc import Iterator
 
-from memtune.corpora.importing.record_texts import RecordOptions, describe_missing_column, make_record_blocks
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import Block, Format
+from memtune.corpora.blocks.record_texts import RecordOptions, describe_missing_column, make_record_blocks
+from memtune.corpora.blocks.text_blocks import Block, Format
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 
 __all__ = ["FORMAT"]

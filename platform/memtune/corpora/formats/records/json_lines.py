@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from memtune.corpora.importing.record_texts import RecordOptions, extract_text, make_record_blocks
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import BadLineError, Block, Format
+from memtune.corpora.blocks.record_texts import RecordOptions, extract_text, make_record_blocks
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format
+from memtune.corpora.sources.line_reader import LineReader
 
 __all__ = ["FORMAT", "parse_json_line"]
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import SENTENCE_END, Block
+from memtune.corpora.blocks.text_blocks import SENTENCE_END, Block
 from memtune.corpora.importing.word_counts import SplitCounter
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.tokenisation.token_choice import TokenChoice
 from memtune.corpora.tokenisation.tokeniser import ByteTokeniser, CharacterTokeniser, Tokeniser
 from memtune.errors import CorpusError

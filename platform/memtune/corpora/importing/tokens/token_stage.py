@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from memtune.corpora.blocks.text_blocks import TextFile
 from memtune.corpora.importing.annotation_tables import AnnotationTables
 from memtune.corpora.importing.source_reader import Source
 from memtune.corpora.importing.split_assignment import Division
-from memtune.corpora.importing.text_blocks import TextFile
 from memtune.corpora.importing.tokens.token_spools import (
     choose_tokeniser,
     count_text_bytes,

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memtune.arguments import check_type
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.sources.locations import Location
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.sources.locations import Location
 from memtune.values import Value
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
-from memtune.corpora.importing.sources.locations import Location
-from memtune.corpora.importing.sources.source_file import SourceFile
+from memtune.corpora.sources.locations import Location
+from memtune.corpora.sources.source_file import SourceFile
 from memtune.errors import CorpusError
 from memtune.storage.digests import ContentDigest
 

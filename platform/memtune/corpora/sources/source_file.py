@@ -13,9 +13,9 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import IO, Any
 
-from memtune.corpora.importing.sources.compression import find_codec, read_decompressed
-from memtune.corpora.importing.sources.file_signatures import SIGNATURE_BYTES, refuse_binary_signature
-from memtune.corpora.importing.sources.locations import (
+from memtune.corpora.sources.compression import find_codec, read_decompressed
+from memtune.corpora.sources.file_signatures import SIGNATURE_BYTES, refuse_binary_signature
+from memtune.corpora.sources.locations import (
     Location,
     RemoteFile,
     find_local_files,
@@ -23,7 +23,7 @@ from memtune.corpora.importing.sources.locations import (
     list_folder_files,
     parse_location,
 )
-from memtune.corpora.importing.sources.spool import create_temporary_file, translate_spool_errors
+from memtune.corpora.sources.spool import create_temporary_file, translate_spool_errors
 from memtune.errors import CorpusError
 
 __all__ = ["SourceFile", "SourceKind", "find_kind", "get_pipe_identity", "list_source_files"]

@@ -8,8 +8,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.importing.prose import ProseOptions, make_prose_blocks, split_paragraphs
-from memtune.corpora.importing.text_blocks import BadLineError, Block, shorten, split_lines
+from memtune.corpora.blocks.prose import ProseOptions, make_prose_blocks, split_paragraphs
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, shorten, split_lines
 from memtune.errors import CorpusError
 from memtune.values import Value
 

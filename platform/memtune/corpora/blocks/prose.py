@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Literal
 
-from memtune.corpora.importing.english_words import split_clitics, split_sentences, tokenise
-from memtune.corpora.importing.example_blocks import make_sentence_blocks
-from memtune.corpora.importing.text_blocks import Block
+from memtune.corpora.blocks.english_words import split_clitics, split_sentences, tokenise
+from memtune.corpora.blocks.example_blocks import make_sentence_blocks
+from memtune.corpora.blocks.text_blocks import Block
 from memtune.errors import CorpusError
 from memtune.values import Value
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from memtune.corpora.importing.sources.line_reader import LineReader
-from memtune.corpora.importing.text_blocks import SENTENCE_END, BadLineError, Block, shorten
+from memtune.corpora.blocks.text_blocks import SENTENCE_END, BadLineError, Block, shorten
+from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.errors import CorpusError
 

@@ -17,7 +17,7 @@ from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.insight.champion_rule import apply_limits, describe_rule
 from memtune.results.insight.ranked_trials import list_ranked_trials
-from memtune.results.selection import RankedTrial, Ranking, rank_trials
+from memtune.results.ranking.selection import RankedTrial, Ranking, rank_trials
 from memtune.search import Lease, Outcome, StoredStudy, StudyReader
 from memtune.settings import Settings
 from memtune.storage.folder import Folder

@@ -8,9 +8,7 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.insight.study_front import StudyFront, find_study_front
-from memtune.results.insight.study_trials import StudyTrial, list_study_trials
-from memtune.results.study_catalogue import (
+from memtune.results.insight.study_catalogue import (
     BestTrial,
     StudySummary,
     find_study,
@@ -21,6 +19,8 @@ from memtune.results.study_catalogue import (
     rank_study,
     summarise_study,
 )
+from memtune.results.insight.study_front import StudyFront, find_study_front
+from memtune.results.insight.study_trials import StudyTrial, list_study_trials
 from memtune.search import DEFAULT_OBJECTIVES, Outcome, ParameterImportance, StudyReader
 from memtune.settings import Settings
 from memtune.studies.definition.study_terms import read_stored_terms

@@ -1,0 +1,1 @@
+"""The order of a study's configurations, and whether their differences are real."""

@@ -1,0 +1,52 @@
+"""Configuration of a network's training: budget, optimiser, schedule and numerics."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from memtune.training.optimisation.optimisers import OptimiserConfig, SGDConfig
+from memtune.training.optimisation.schedules import ConstantSchedule, Schedule
+from memtune.values import Value
+
+__all__ = ["TrainingConfig"]
+
+MAX_EPOCHS = 1e9
+"""More would be an infinite number of tokens for some corpora."""
+
+
+class TrainingConfig(Value):
+    """Training of one trial."""
+
+    optimiser: OptimiserConfig = SGDConfig()
+    """The optimiser and its learning rate."""
+    schedule: Schedule = ConstantSchedule()
+    """How the learning rate changes during the training."""
+    clip_norm: float | None = Field(5.0, gt=0)
+    """Largest norm of the gradient over all parameters; None does not clip."""
+    loss_reduction: Literal["tokens", "sentences"] = "sentences"
+    """Reduction of the loss: "tokens" is the mean over the batch's tokens; "sentences" is the mean over its
+    rows of the sum over time, as in Zaremba et al. (2014) and the code of Tran et al. (2016). With rows of
+    35 tokens the gradient of "sentences" is 35 times larger, so a rate of plain SGD that suits "tokens" is
+    divided by about 35 for "sentences". Adam and RMSprop cancel the factor, but `clip_norm` does not."""
+    epochs: float | None = Field(None, gt=0, le=MAX_EPOCHS)
+    """Budget in passes over the training split; exactly one of `epochs` and `tokens` is given."""
+    tokens: int | None = Field(None, gt=0, lt=2**63)
+    """Budget in predicted tokens."""
+    report_every: int | None = Field(None, gt=0)
+    """Predicted tokens between two reports; None reports at the end of each epoch."""
+    patience: int | None = Field(None, ge=1)
+    """Number of successive reports without improvement that ends the trial; None never ends it."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Precision of the operands of matrix products in training; sums, loss, softmax, weights and evaluations
+    use float32. bfloat16 needs a GPU, or a processor with AMX-BF16 or AVX512-BF16; float16 needs a GPU."""
+    base_width: int | None = Field(None, ge=1)
+    """Width at which the learning rate was found: other widths scale initial values and rates by muP (Yang et
+    al. 2021). None uses the rate as it is. Needs Adam or AdamW, and a softmax that is not tied."""
+    compile: bool = False
+    """Whether torch.compile compiles the model's body; needs a GPU."""
+
+    @model_validator(mode="after")
+    def _check_budget(self) -> Self:
+        if (self.epochs is None) == (self.tokens is None):
+            raise ValueError("give the budget as epochs or as tokens, exactly one of them")
+        return self
