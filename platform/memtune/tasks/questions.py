@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -137,7 +137,7 @@ class Answers:
 class QuestionTaskConfig(TextTaskConfig):
     """A text to model and questions to answer."""
 
-    objective: Objective = Objective.ACCURACY
+    objective: Literal[Objective.PERPLEXITY, Objective.ACCURACY] = Objective.ACCURACY
     """The figure that compares trials, stops them early and anneals the learning rate."""
 
     @override
