@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from memtune.corpora import Example, VectorFile, import_corpus, list_corpora, open_corpus, verify_corpus
 from memtune.errors import StorageError
-from memtune.results.single_trial import train
+from memtune.reports.live.watched_calls import train
 from memtune.settings import Settings
 from memtune.storage import folder
 from memtune.storage.folder import Folder

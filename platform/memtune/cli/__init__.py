@@ -1,7 +1,10 @@
 """`memtune ...`: one module per command group, one thin function per command.
 
-Each command calls a function of the package. Exit codes: 0 success, 1 an error that the message explains,
-2 wrong usage.
+Each command calls a function of the package. It imports inside its functions what loads slowly: torch, Ray,
+MLflow, Optuna, Altair and pydantic take 0.3 s to seconds each, and help, completion and wrong usage do not
+wait for them.
+
+Exit codes: 0 success, 1 an error that the message explains, 2 wrong usage.
 """
 
 import logging
@@ -12,24 +15,24 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from memtune.cli import (
-    cluster_commands,
-    inspect_commands,
-    job_commands,
-    model_commands,
-    seed_commands,
-    study_commands,
-)
-from memtune.cli.ask_command import ask
+from memtune.cli import cluster_commands, model_commands
 from memtune.cli.corpora import corpus_commands
-from memtune.cli.generate_command import generate
+from memtune.cli.demo_command import demo
 from memtune.cli.reference.schema_command import schema
-from memtune.cli.report_command import report
-from memtune.cli.result_commands import best, compare, evaluate, ui
-from memtune.cli.search_command import demo, search
+from memtune.cli.results import inspect_commands
+from memtune.cli.results.ask_command import ask
+from memtune.cli.results.best_command import best
+from memtune.cli.results.compare_command import compare
+from memtune.cli.results.evaluate_command import evaluate
+from memtune.cli.results.generate_command import generate
+from memtune.cli.results.report_command import report
 from memtune.cli.shell_completion import answer_bash
+from memtune.cli.studies import job_commands, seed_commands, study_commands
+from memtune.cli.studies.reproduce_command import reproduce
+from memtune.cli.studies.search_command import search
+from memtune.cli.studies.train_command import train
 from memtune.cli.terminal import LogConsole, err, out
-from memtune.cli.train_command import reproduce, train
+from memtune.cli.ui_command import ui
 from memtune.errors import MemtuneError
 from memtune.reports.text_console import show_control_characters
 from memtune.stop_signals import interrupt_on_stop_signals

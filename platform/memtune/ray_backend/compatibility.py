@@ -10,6 +10,7 @@ Cluster files and job packages:
   Fallback: no validation before `ray up`.
 - `_private.runtime_env.packaging._get_excludes` and `get_excludes_from_ignore_files`: the size of a job's
   package is limited, and Ray decides which files it leaves out. Fallback: all files except `.git`.
+- The names of the loggers that log each step of an upload. Fallback: the steps are printed.
 - `autoscaler._private.command_runner` starts `ssh` by name and has no setting for host keys, on which
   `clusters.host_keys` relies. There is no fallback: the guard test fails.
 
@@ -21,6 +22,8 @@ Private instances and Tune:
   among them, which Ray's agent logs. For an environment Ray also starts new workers (seconds for each trial)
   instead of the prestarted ones. There is no fallback: without the two names, Tune is not run, because keys
   might reach a log.
+- The texts of an error file: Tune writes a worker's failure there and has no call for its cause. Fallback:
+  the last line of the file is the reason.
 - `tune.TuneError` replaces an error of a callback and has its traceback as text; the error itself is its
   `__context__`. Fallback: the TuneError as it is.
 - `_raylet.AuthenticationTokenLoader` reads a token once per process; the next instance has another one.
@@ -49,6 +52,9 @@ import yaml
 from memtune.errors import MemtuneError, StudyError
 
 __all__ = [
+    "LOW_MEMORY_PATTERN",
+    "UPLOAD_LOGGERS",
+    "WORKER_DIED_TEXT",
     "ClusterConfigError",
     "complete_cluster_config",
     "delete_shared_key",
@@ -69,6 +75,18 @@ RAY_LOG_PREFIX = re.compile(r"[\d-]+ [\d:,]+\s+(?:PANIC|ERR|WARN|INFO) \S+\.py:\
 """The time and place with which a line of Ray's log begins."""
 KUBERAY_VARIABLE = "RAY_USAGE_STATS_KUBERAY_IN_USE"
 """KubeRay sets it in every container with Ray, with RAY_CLUSTER_NAME and RAY_CLUSTER_NAMESPACE."""
+UPLOAD_LOGGERS = (
+    "ray.dashboard.modules.dashboard_sdk",
+    "ray.dashboard.modules.job.sdk",
+    "ray._private.runtime_env.packaging",
+)
+"""Loggers of Ray that log each step of an upload."""
+LOW_MEMORY_PATTERN = re.compile(
+    r"killed due to the node running low on memory\. Memory on the node .*? was (.*)"
+)
+"""How an error file says that Ray ended a worker whose node ran low on memory."""
+WORKER_DIED_TEXT = "worker process has died"
+"""How an error file says that a worker's process ended by itself or was killed."""
 LOOPBACK_ADDRESS = "127.0.0.1"
 SKIPPED_STARTS = ("start_monitor", "start_log_monitor")
 

@@ -3,13 +3,11 @@
 import re
 from pathlib import Path
 
+from memtune.ray_backend.compatibility import LOW_MEMORY_PATTERN, WORKER_DIED_TEXT
+
 __all__ = ["read_last_failure"]
 
 FAILURE_HEADER_PATTERN = re.compile(r"^Failure # \d+ .*$", re.MULTILINE)
-LOW_MEMORY_PATTERN = re.compile(
-    r"killed due to the node running low on memory\. Memory on the node .*? was (.*)"
-)
-WORKER_DIED_TEXT = "worker process has died"
 WORKER_DIED_MESSAGE = "the worker process died: it crashed, or was killed"
 MAX_REASON_CHARACTERS = 300
 

@@ -43,7 +43,6 @@ __all__ = [
     "load_trial",
     "open_trial",
     "parse_trial",
-    "train",
     "train_trial",
 ]
 
@@ -70,6 +69,8 @@ class TrainResult:
     initial_tokens: int
     """Tokens seen before this call: 0 for a new trial, all of them for one that had ended before."""
     promotion: PromotionResult | None
+    unit: str
+    """What `tokens` counts, such as tokens or examples."""
     has_test_split: bool
     """Whether the corpus has a test split for such a trial."""
 
@@ -91,7 +92,7 @@ class TrainResult:
         if self.best is None or self.best.cost is None:
             return "no validation"
         figure = self.best.objective.format_cost(self.best.cost, 3)
-        return f"best validation {self.best.objective} {figure} at {self.best.tokens:,} tokens"
+        return f"best validation {self.best.objective} {figure} at {self.best.tokens:,} {self.unit}"
 
 
 def load_trial(path: Path, overrides: Mapping[str, Any] | None = None) -> TrialFile:
@@ -135,38 +136,6 @@ def parse_trial(document: dict[str, Any], where: Place) -> TrialFile:
     return TrialFile.model_validate(parse(TrialFile, named, where))
 
 
-def train(
-    trial: TrialSource,
-    overrides: Mapping[str, Any] | None = None,
-    *,
-    device: str = "cpu",
-    settings: Settings | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    on_report: Callable[[Report], None] | None = None,
-    draw_figures: DrawFigures = lambda name, objective, metrics: {},
-) -> TrainResult:
-    """Train a configuration, from its last checkpoint when there is one.
-
-    `trial` is a TOML file, the name of a packaged trial, or a mapping with the content of a file; `overrides`
-    replace its fields by dotted name.
-
-    `on_progress` is called a few times a second, `on_report` at each milestone; `draw_figures` draws the
-    figures that are recorded at the end. The model is registered when it is the best of its label or of its
-    family. Raises a MemtuneError before training when something that the file names is missing.
-    """
-    settings = Settings.resolve(settings)
-    name, file = open_trial(trial, overrides)
-    return train_trial(
-        file,
-        name,
-        device=device,
-        settings=settings,
-        on_progress=on_progress,
-        on_report=on_report,
-        draw_figures=draw_figures,
-    )
-
-
 def train_trial(
     file: TrialFile,
     name: str,
@@ -178,7 +147,13 @@ def train_trial(
     draw_figures: DrawFigures = lambda name, objective, metrics: {},
     is_offered: bool = True,
 ) -> TrainResult:
-    """Train a configuration as `train` does, recorded under `name`; `is_offered` registers it."""
+    """Train a configuration recorded under `name`, from its last checkpoint when there is one.
+
+    `on_progress` is called a few times a second, `on_report` at each milestone; `draw_figures` draws the
+    figures that are recorded at the end. With `is_offered` the model is registered when it is the best of
+    its label or of its family. Raises a MemtuneError before training when something that the file names is
+    missing.
+    """
     corpus = open_corpus(file.corpus, settings.corpus_store)
     check_tracking(settings.tracking_uri)
     check_new_families([file.trial])
@@ -194,8 +169,17 @@ def train_trial(
         wait_for_records(recorder, settings)
         if trainer.best and is_offered:
             promotion = register_trial_model(settings, corpus, NO_STUDY, checkpoints)
-    test = trainer.config.task.is_evaluable(corpus, trainer.config.protocol, "test")
-    return TrainResult(name, trainer.identity, trainer.curve, trainer.best, initial_tokens, promotion, test)
+    config = trainer.config
+    return TrainResult(
+        name,
+        trainer.identity,
+        trainer.curve,
+        trainer.best,
+        initial_tokens,
+        promotion,
+        unit=config.task.prediction_unit,
+        has_test_split=config.task.is_evaluable(corpus, config.protocol, "test"),
+    )
 
 
 def _start_run(

@@ -6,17 +6,22 @@ fails when one no longer holds.
 
 import base64
 import json
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
 __all__ = [
     "BROWSER_SETTINGS",
+    "DATABASE_LOGGER",
     "DATABASE_REFUSAL_CODE",
+    "LOCATION_COLUMNS",
     "MODEL_VERSIONS_TAG",
     "OLD_IMPORT_WARNINGS",
     "START_FRAGMENT",
@@ -26,6 +31,9 @@ __all__ = [
     "encode_shared_view",
     "experiment_fragment",
     "is_unreachable",
+    "load_client_class",
+    "load_server_application",
+    "open_repository_of",
     "read_pages_version",
     "register_repository",
     "shared_view_tag",
@@ -55,6 +63,21 @@ OLD_IMPORT_WARNINGS = (
     "The ``noload`` loader strategy is deprecated",
 )
 """Starts of the warnings that MLflow's own imports raise. Fallback: they are printed."""
+
+DATABASE_LOGGER = "mlflow.store.db.utils"
+"""The logger of a database's errors, with their SQL and a traceback.
+
+Reason: MLflow raises the same error, which memtune reports. Fallback: it is logged as well."""
+LOCATION_COLUMNS = (
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+    ("model_versions", "source"),
+    ("model_versions", "storage_location"),
+)
+"""The columns of MLflow's tables with locations below those of experiments.
+
+Reason: a home is moved as a folder, and MLflow has no call that changes a location. Fallback: none; a table
+without one of them is an error of its database, before anything is changed."""
 
 _BACKEND_STORE, _REGISTRY_STORE = "_MLFLOW_SERVER_FILE_STORE", "_MLFLOW_SERVER_REGISTRY_STORE"
 _ARTIFACT_ROOT = "_MLFLOW_SERVER_ARTIFACT_ROOT"
@@ -131,7 +154,46 @@ def build_charts(
     """
     section = "memtune-charts"
     shared = {"metricSectionId": section, "isGenerated": False, "deleted": False}
-    line = {
+    charts = [_describe_line_chart(objective, direction)]
+    charts.append(
+        {
+            "type": "SCATTER",
+            "uuid": "memtune-size",
+            "displayName": f"Best validation {objective} by number of parameters",
+            "runsCountToCompare": 100,
+            "xaxis": {"key": size_parameter, "type": "PARAM"},
+            "yaxis": {"key": ranking_metric, "type": "METRIC"},
+        }
+    )
+    if searched:
+        charts.append(
+            {
+                "type": "PARALLEL",
+                "uuid": "memtune-searched",
+                "displayName": f"Searched parameters and best validation {objective}",
+                "runsCountToCompare": 100,
+                "selectedParams": list(searched),
+                "selectedMetrics": [ranking_metric],
+                "showAllRuns": True,
+            }
+        )
+    sections = [(section, "memtune", True), ("memtune-model", "Model metrics", False)]
+    sections.append(("memtune-system", "System metrics", False))
+    return {
+        "compareRunCharts": [{**shared, **chart} for chart in charts],
+        "compareRunSections": [
+            {"uuid": uuid, "name": name, "display": is_open, "isReordered": True, "deleted": False}
+            | {"isGenerated": False}
+            for uuid, name, is_open in sections
+        ],
+        "isAccordionReordered": True,
+        "hideEmptyCharts": True,
+    }
+
+
+def _describe_line_chart(objective: str, direction: str) -> dict[str, object]:
+    """The chart of validation by tokens, with every setting that the pages write for one."""
+    return {
         "type": "LINE",
         "uuid": "memtune-validation",
         "displayName": f"Validation {objective} by tokens ({direction} is better)",
@@ -148,37 +210,6 @@ def build_charts(
         "yAxisExpressions": [],
         "useGlobalXaxisKey": False,
         "useGlobalLineSmoothing": True,
-    }
-    scatter = {
-        "type": "SCATTER",
-        "uuid": "memtune-size",
-        "displayName": f"Best validation {objective} by number of parameters",
-        "runsCountToCompare": 100,
-        "xaxis": {"key": size_parameter, "type": "PARAM"},
-        "yaxis": {"key": ranking_metric, "type": "METRIC"},
-    }
-    parallel = {
-        "type": "PARALLEL",
-        "uuid": "memtune-searched",
-        "displayName": f"Searched parameters and best validation {objective}",
-        "runsCountToCompare": 100,
-        "selectedParams": list(searched),
-        "selectedMetrics": [ranking_metric],
-        "showAllRuns": True,
-    }
-    sections = [(section, "memtune", True), ("memtune-model", "Model metrics", False)]
-    sections.append(("memtune-system", "System metrics", False))
-    return {
-        "compareRunCharts": [
-            {**shared, **chart} for chart in (line, scatter, *([parallel] if searched else []))
-        ],
-        "compareRunSections": [
-            {"uuid": uuid, "name": name, "display": is_open, "isReordered": True, "deleted": False}
-            | {"isGenerated": False}
-            for uuid, name, is_open in sections
-        ],
-        "isAccordionReordered": True,
-        "hideEmptyCharts": True,
     }
 
 
@@ -218,6 +249,49 @@ def register_repository(scheme: str, open_repository: Callable[..., "ArtifactRep
     registry = getattr(artifact_repository_registry, "_artifact_repository_registry", None)
     if registry is not None:
         registry.register(scheme, open_repository)
+
+
+def open_repository_of(
+    folder: Path | None, location: str, tracking_uri: str | None, registry_uri: str | None
+) -> "ArtifactRepository":
+    """MLflow's access to the files of a folder here, or, without one, to a location on its server.
+
+    Reason: the repositories that MLflow's registry of schemes returns are no part of its documentation. There
+    is no fallback: the guard test fails.
+    """
+    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+    from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
+
+    if folder is None:
+        return MlflowArtifactsRepository(location, tracking_uri, registry_uri)
+    return LocalArtifactRepository(folder.as_uri())
+
+
+def load_client_class() -> "type[MlflowClient]":
+    """MLflow's client, with its store in a database, imported without the warnings of its own imports.
+
+    Reason: MLflow imports that store at the first request, when the warnings are printed between memtune's
+    lines. Fallback: they are.
+    """
+    with warnings.catch_warnings():
+        for start in OLD_IMPORT_WARNINGS:
+            warnings.filterwarnings("ignore", message=start)
+        import mlflow.tracking
+
+        with suppress(ImportError):
+            import mlflow.store.tracking.sqlalchemy_store
+    return mlflow.tracking.MlflowClient
+
+
+def load_server_application() -> Any:
+    """The ASGI application of MLflow's server.
+
+    Reason: `mlflow server` starts it in a process of its own, where no request can be refused before MLflow
+    reads it. There is no fallback: `memtune ui` ends with the import's error.
+    """
+    from mlflow.server.fastapi_app import app
+
+    return app
 
 
 def comparison_fragment(quoted_runs: str, quoted_experiments: str) -> str:

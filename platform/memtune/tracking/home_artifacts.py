@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from memtune.errors import TrackingError
+from memtune.tracking.compatibility import LOCATION_COLUMNS, open_repository_of
 
 if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
@@ -21,13 +22,6 @@ __all__ = ["find_local_folder", "make_locations_relative", "open_repository", "r
 SCHEME = "mlflow-artifacts"
 ARTIFACTS_FOLDER = "artifacts"
 SQLITE_PREFIX = "sqlite:///"
-LOCATION_COLUMNS = (
-    ("runs", "artifact_uri"),
-    ("logged_models", "artifact_location"),
-    ("model_versions", "source"),
-    ("model_versions", "storage_location"),
-)
-"""The columns of MLflow's tables with locations below those of experiments."""
 
 
 def relative_location(corpus: str) -> str:
@@ -61,14 +55,10 @@ def open_repository(
     The signature is that of MLflow's registry of repositories, in which pyproject.toml names this function.
     """
     # Imported here: MLflow loads for seconds; see mlflow_connection.
-    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
-    from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
     from mlflow.tracking import get_tracking_uri
 
     folder = find_local_folder(tracking_uri or get_tracking_uri(), artifact_uri)
-    if folder is None:
-        return MlflowArtifactsRepository(artifact_uri, tracking_uri, registry_uri)
-    return LocalArtifactRepository(folder.as_uri())
+    return open_repository_of(folder, artifact_uri, tracking_uri, registry_uri)
 
 
 def make_locations_relative(database: Path) -> None:
@@ -90,7 +80,7 @@ def make_locations_relative(database: Path) -> None:
                 )
                 for table, column in LOCATION_COLUMNS:
                     if table in tables:
-                        # The names are constants of this module.
+                        # The names are constants.
                         connection.execute(
                             f"UPDATE {table} SET {column} = ? || substr({column}, ?) "
                             f"WHERE substr({column}, 1, ?) = ?",

@@ -7,7 +7,6 @@ migration notices, no retries within one HTTP request (the recorder retries by i
 import logging
 import os
 import sqlite3
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
@@ -21,10 +20,11 @@ from memtune.errors import TrackingError
 from memtune.gc_pause import pause_gc
 from memtune.retry import Backoff, retry
 from memtune.tracking.compatibility import (
+    DATABASE_LOGGER,
     DATABASE_REFUSAL_CODE,
-    OLD_IMPORT_WARNINGS,
     is_unreachable,
     iterate_causes,
+    load_client_class,
     register_repository,
 )
 from memtune.tracking.home_artifacts import (
@@ -96,7 +96,8 @@ def connect(tracking_uri: str) -> "MlflowClient":
     path = sqlite_path(tracking_uri)
     if path is not None and path.exists():
         check_sqlite_file(path)
-    client_class = _import_client_class()
+    with pause_gc():
+        client_class = load_client_class()
     register_repository(SCHEME, open_repository)
     try:
         with _lock_sqlite_file(tracking_uri):
@@ -166,24 +167,13 @@ def _configure_mlflow(tracking_uri: str) -> None:
     for name, value in _ENVIRONMENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    # MLflow logs a database's error with its SQL and a traceback, and raises it too, which memtune reports.
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+    logging.getLogger(DATABASE_LOGGER).setLevel(logging.CRITICAL)
     path = sqlite_path(tracking_uri)
     if path is not None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise TrackingError(f"cannot create {path.parent} for the tracking store: {error}") from error
-
-
-def _import_client_class() -> "type[MlflowClient]":
-    """MLflow's client, imported without the warnings that its own imports raise."""
-    with pause_gc(), warnings.catch_warnings():
-        for start in OLD_IMPORT_WARNINGS:
-            warnings.filterwarnings("ignore", message=start)
-        import mlflow.store.tracking.sqlalchemy_store
-        import mlflow.tracking
-    return mlflow.tracking.MlflowClient
 
 
 def sqlite_path(tracking_uri: str) -> Path | None:

@@ -17,7 +17,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode
 
-from memtune.tracking.compatibility import BROWSER_SETTINGS, START_FRAGMENT
+from memtune.tracking.compatibility import BROWSER_SETTINGS, START_FRAGMENT, load_server_application
 
 __all__ = ["LISTENING_FD_VARIABLE", "TOKEN_VARIABLE", "OwnerOnly"]
 
@@ -197,9 +197,7 @@ def main() -> None:
 
     token = os.environ.pop(TOKEN_VARIABLE)
     listening = socket.socket(fileno=int(os.environ.pop(LISTENING_FD_VARIABLE)))
-    from mlflow.server.fastapi_app import app
-
-    owner_only = OwnerOnly(app, token, listening.getsockname()[1])
+    owner_only = OwnerOnly(load_server_application(), token, listening.getsockname()[1])
     # No access log: it would hold the token of the first address.
     config = uvicorn.Config(
         owner_only,

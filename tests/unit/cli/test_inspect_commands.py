@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from memtune.cli import app, main
+from memtune.reports.live.watched_calls import train
 from memtune.results.inspection.attention_positions import average_positions
 from memtune.results.inspection.inspected_model import inspect_model
 from memtune.results.inspection.inspected_text import TextChoice
-from memtune.results.single_trial import train
 from memtune.settings import Settings
 
 TRIAL = """corpus = "tiny"

@@ -1,6 +1,8 @@
 """Internals of Ray that memtune relies on; a failure means that a new version of Ray changed them."""
 
+import importlib
 import inspect
+import logging
 import os
 import re
 from pathlib import Path
@@ -19,6 +21,9 @@ from ray.tune.execution.tune_controller import TuneController
 
 from memtune.errors import StudyError
 from memtune.ray_backend.compatibility import (
+    LOW_MEMORY_PATTERN,
+    UPLOAD_LOGGERS,
+    WORKER_DIED_TEXT,
     ClusterConfigError,
     complete_cluster_config,
     forward_no_variables,
@@ -194,6 +199,21 @@ def test_an_error_for_users_in_a_callback_of_tune_is_raised_as_itself() -> None:
 def test_a_bug_in_a_callback_of_tune_keeps_its_traceback() -> None:
     with pytest.raises(TuneError, match="Traceback"), raise_callback_errors():
         raise_as_tune(ZeroDivisionError())
+
+
+def test_ray_logs_the_steps_of_an_upload_under_these_names() -> None:
+    for name in UPLOAD_LOGGERS:
+        module = importlib.import_module(name)
+        found = [value for value in vars(module).values() if isinstance(value, logging.Logger)]
+        assert [logger.name for logger in found] == [name]
+
+
+def test_ray_words_the_failure_of_a_worker_like_this() -> None:
+    programs = [Path(_raylet.__file__), *(Path(ray.__file__).parent / "core" / "src" / "ray").rglob("raylet")]
+    texts = b"".join(path.read_bytes() for path in programs if path.is_file())
+    assert WORKER_DIED_TEXT.encode() in texts
+    assert LOW_MEMORY_PATTERN.pattern.partition(r"\.")[0].encode() in texts
+    assert b"Memory on the node" in texts
 
 
 def test_the_token_cache_can_be_reset() -> None:

@@ -3,7 +3,9 @@
 import base64
 import json
 import os
+import sqlite3
 import zlib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,20 @@ def test_mlflows_application_is_where_it_is_imported_from():
     from mlflow.server.fastapi_app import app
 
     assert callable(app)
+
+
+def test_the_database_has_the_columns_with_locations(client, tmp_path: Path):
+    store = next(tmp_path.rglob("*.db"))
+    with closing(sqlite3.connect(store)) as connection:
+        for table, column in compatibility.LOCATION_COLUMNS:
+            names = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            assert column in names, table
+
+
+def test_errors_of_the_database_have_this_logger():
+    from mlflow.store.db import utils
+
+    assert utils._logger.name == compatibility.DATABASE_LOGGER
 
 
 def test_a_request_that_no_server_takes_is_recognised():

@@ -75,25 +75,12 @@ def import_corpus(
     cache: Path | None = None,
     progress: ProgressCallback | None = None,
 ) -> ImportResult:
-    """Imports the splits "train", "valid" and "test" as corpus `name`.
+    """Import a corpus as `memtune.import_corpus` does, printing nothing.
 
-    `store` is by default that of the environment's settings.
-
-    Only the training split determines the vocabulary unless `options.vocabulary` is "all". A corpus with
-    annotations may have some of the splits only. A Division divides one file into the splits. If the name
-    exists, equal content changes nothing, and different content raises CorpusError unless `replace` is true.
-    `licence` (a note) and `ideal` (the exact ideal perplexity per split) are stored in the manifest.
-    `vectors` are stored for the words of the vocabulary. Raises CorpusError for texts that cannot be read and
-    StorageError for a store that cannot be written; the store then keeps its previous content.
+    `progress` is called with the bytes read, all bytes of the file or None, and the name of the split.
     """
-    if options is not None:
-        check_type("options", options, ImportOptions, "ImportOptions, such as ImportOptions(min_count=2)")
     place = CorpusStore.open(store)
-    check_sources(check_name(name), sources)
-    if vectors and find_kind(vectors.path, "the file of vectors") is SourceKind.FOLDER:
-        raise CorpusError(f"the file of vectors {vectors.path} is a folder")
-    splits = SPLITS if isinstance(sources, Division) else tuple(split for split in SPLITS if split in sources)
-    _check_ideal(name, splits, ideal)
+    splits = _check_arguments(name, sources, options, ideal, vectors)
     options = _choose_vocabulary_source(options or ImportOptions(), splits)
     choice = parse_token_choice(options.tokens)
     check_choice(choice, options)
@@ -134,6 +121,24 @@ def import_corpus(
         with place.lock(name, resolve_cache_folder(cache)):
             manifest, unchanged = writer.write(replace)
     return ImportResult(manifest, (*_collect_warnings(manifest), *warnings), unchanged)
+
+
+def _check_arguments(
+    name: str,
+    sources: Mapping[str, Source] | Division,
+    options: ImportOptions | None,
+    ideal: Mapping[str, float] | None,
+    vectors: VectorFile | None,
+) -> tuple[str, ...]:
+    """Refuse arguments that cannot be imported, and return the names of the splits that can."""
+    if options is not None:
+        check_type("options", options, ImportOptions, "ImportOptions, such as ImportOptions(min_count=2)")
+    check_sources(check_name(name), sources)
+    if vectors and find_kind(vectors.path, "the file of vectors") is SourceKind.FOLDER:
+        raise CorpusError(f"the file of vectors {vectors.path} is a folder")
+    splits = SPLITS if isinstance(sources, Division) else tuple(split for split in SPLITS if split in sources)
+    _check_ideal(name, splits, ideal)
+    return splits
 
 
 def _has_files(sources: Mapping[str, Source] | Division) -> bool:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from memtune.errors import ClusterError, did_you_mean
 from memtune.ray_backend.clusters.token_file import read_token
+from memtune.ray_backend.compatibility import UPLOAD_LOGGERS
 from memtune.storage.credentials import refuse_credentials
 from memtune.values import Value
 
@@ -31,12 +32,6 @@ CONNECT_TIMEOUT_SECONDS = 10.0
 RECONNECT_TIMEOUT_SECONDS = 60.0
 """Seconds without a connection after which `follow_log` fails."""
 POLL_SECONDS = 0.5
-VERBOSE_LOGGERS = (
-    "ray.dashboard.modules.dashboard_sdk",
-    "ray.dashboard.modules.job.sdk",
-    "ray._private.runtime_env.packaging",
-)
-"""Loggers of Ray that log each step of an upload."""
 
 
 class Job(Value):
@@ -239,7 +234,7 @@ def _create_client(address: str) -> "JobSubmissionClient":
     # Imported here: importing Ray takes about 2 s, and help does not need it.
     from ray.job_submission import JobSubmissionClient
 
-    for name in VERBOSE_LOGGERS:
+    for name in UPLOAD_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     token = read_token(os.environ)
     headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -7,12 +7,11 @@ from types import TracebackType
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from memtune.number_format import format_count
-from memtune.reports.live.notebook_display import NotebookDisplay
+from memtune.reports.live.live_view import LiveView
 from memtune.reports.live.remaining_time import PaceMeter, format_duration
 from memtune.reports.text_console import show_control_characters
 from memtune.reports.trials.trial_descriptions import describe_trial, format_searched_fields
@@ -68,34 +67,26 @@ class LiveDisplay:
         self._printed_states: dict[int, tuple[str, int]] = {}
         self._printed_remarks: dict[int, int] = {}
         self._start_seconds = time.monotonic()
-        self._live = Live(self, console=console, refresh_per_second=2) if console.is_terminal else None
-        self._notebook = NotebookDisplay(self) if console.is_jupyter and not console.quiet else None
+        self._view = LiveView(self, console)
 
     def __enter__(self) -> "LiveDisplay":
         """Start the live table on a terminal or in a notebook."""
-        if self._live:
-            self._live.start(refresh=True)
-        if self._notebook:
-            self._notebook.start()
+        self._view.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop updating; the last table stays."""
-        if self._live:
-            self._live.stop()
-        if self._notebook:
-            self._notebook.refresh(is_last=True)
+        self._view.__exit__(kind, error, trace)
 
     def __call__(self, trial: Trial) -> None:
         """Show a trial's new state."""
         self._trials[trial.proposal.number] = trial
         self._pace_meter.watch(trial)
         self._print_remarks(trial)
-        if self._notebook:
-            self._notebook.refresh()
-        elif not self._live:
+        self._view.refresh()
+        if not self._view:
             self._print_change(trial)
 
     def _print_remarks(self, trial: Trial) -> None:

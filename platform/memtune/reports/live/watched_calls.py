@@ -6,11 +6,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from memtune.arguments import check_type
-from memtune.reports.live.notebook_display import NotebookDisplay
+from memtune.reports.live.live_view import LiveView
 from memtune.reports.text_console import TextConsole
 
 if TYPE_CHECKING:
@@ -29,38 +28,27 @@ class LineDisplay:
 
     def __init__(self, console: Console) -> None:
         self._console, self._line = console, Text()
-        self._live = Live(get_renderable=self._get_line, console=console) if console.is_terminal else None
-        self._notebook = NotebookDisplay(self) if console.is_jupyter and not console.quiet else None
+        self._view = LiveView(self, console)
 
     def __rich__(self) -> Text:
         """The line as it is now."""
         return self._line
 
-    def _get_line(self) -> Text:
-        return self._line
-
     def __enter__(self) -> Self:
         """Start the line."""
-        if self._notebook:
-            self._notebook.start()
-        elif self._live:
-            self._live.start()
+        self._view.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop updating; the last line stays."""
-        if self._notebook:
-            self._notebook.refresh(is_last=True)
-        elif self._live:
-            self._live.stop()
+        self._view.__exit__(kind, error, trace)
 
     def replace(self, line: str) -> None:
         """Show a line in place of the one before."""
         self._line = Text(line)
-        if self._notebook:
-            self._notebook.refresh()
+        self._view.refresh()
 
     def add_line(self, line: str) -> None:
         """Print a line that stays."""

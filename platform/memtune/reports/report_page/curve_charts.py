@@ -46,6 +46,21 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: Famil
     y = alt.Y("figure:Q", scale=vertical, title=name_value(objective)).axis(
         format=figure_format(objective), values=ticks
     )
+    counted = [row for row in rows if row["counted"]]
+    layers = map(scales.filter, _draw_curves(x, y, objective, scales))
+    return StudyChart(
+        name="learning_curves",
+        title="Learning curves of all trials and seeds",
+        caption=_describe_curves(ideal, bool(counted)),
+        chart=alt.layer(*draw_ideal(ideal, y), *layers),
+        tables={"reports": trained, "counted": counted, "ideal": [{"figure": ideal}]},
+        height=380,
+        is_wide=True,
+    )
+
+
+def _draw_curves(x: alt.X, y: alt.Y, objective: Objective, scales: FamilyScales) -> list[alt.Chart]:
+    """The lines of the trials, their ends, and a horizontal line for each model that counts."""
     tooltip = [
         alt.Tooltip("name:N", title="trial"),
         alt.Tooltip("state:N"),
@@ -68,7 +83,7 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: Famil
     ends = {"x": x, "y": y, "color": scales.colour(), "shape": scales.shape(), "tooltip": tooltip}
     complete = chart_rows("reports").transform_filter("datum.last && datum.complete")
     short = chart_rows("reports").transform_filter("datum.last && !datum.complete")
-    layers = [
+    return [
         lines,
         short.mark_point(filled=False, size=HOLLOW_SIZE, clip=True).encode(**ends),
         complete.mark_point(filled=True, size=HOLLOW_SIZE, opacity=1, clip=True).encode(**ends),
@@ -76,17 +91,6 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: Famil
         .mark_rule(strokeWidth=1.4, clip=True)
         .encode(y=y, color=scales.colour(), strokeDash=scales.dash(), tooltip=tooltip),
     ]
-    counted = [row for row in rows if row["counted"]]
-    tables: dict[str, list[Row]] = {"reports": trained, "counted": counted, "ideal": [{"figure": ideal}]}
-    return StudyChart(
-        name="learning_curves",
-        title="Learning curves of all trials and seeds",
-        caption=_describe_curves(ideal, bool(counted)),
-        chart=alt.layer(*draw_ideal(ideal, y), *(scales.filter(layer) for layer in layers)),
-        tables=tables,
-        height=380,
-        is_wide=True,
-    )
 
 
 def _list_reports(trial: StudyTrial, objective: Objective) -> Iterator[Row]:

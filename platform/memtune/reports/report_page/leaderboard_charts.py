@@ -42,7 +42,6 @@ def draw_seeds(
     if not entries:
         return None
     shown_ideal = choose_ideal(ideal, entries)
-    names = [entry.name for entry in entries]
     seeds = [
         {"name": entry.name, "family": entry.family, "seed": seed.seed, "figure": seed.figure}
         for entry in entries
@@ -50,16 +49,42 @@ def draw_seeds(
         if is_drawable(seed.figure) and not entry.is_counted
     ]
     means = [_describe_mean(entry, best) for entry in entries]
+    scale, ticks = _scale_rows(seeds, means, shown_ideal)
+    x = alt.X("figure:Q", scale=scale, title=name_value(objective)).axis(
+        format=figure_format(objective), values=ticks
+    )
+    y = alt.Y("name:N", sort=[entry.name for entry in entries], title=None)
+    y = y.axis(domain=False, ticks=False, grid=True)
+    layers = [*draw_ideal(shown_ideal, x), *map(scales.filter, _draw_rows(x, y, scale, objective, scales))]
+    layers.append(scales.filter(draw_ring("means", x, y)))
+    return StudyChart(
+        name="leaderboard",
+        title="Configurations of full length, every seed a dot",
+        caption="The mark is the mean over seeds, the bar its 95 % interval, the ring the study's best. A "
+        f"row without a bar has one seed.{_describe_edges(leaderboard.entries, entries, ideal, objective)}",
+        chart=alt.layer(*layers),
+        tables={"seeds": seeds, "means": means, "ideal": [{"figure": ideal}]},
+        height=ROW_PIXELS * len(entries),
+        is_wide=True,
+    )
+
+
+def _scale_rows(
+    seeds: Sequence[Row], means: Sequence[Row], ideal: float | None
+) -> tuple[alt.Scale, list[float]]:
+    """Scale and ticks of the figures, the ideal, and the bounds of intervals that are near the figures."""
     shown = [row["figure"] for row in [*seeds, *means]]
     bounds = [bound for row in means for bound in (row["low"], row["high"]) if bound is not None]
     # An interval of two seeds can be far wider than all figures; it is cut at the edge then.
     spread = max(shown) - min(shown) or max(shown)
     inside = [bound for bound in bounds if min(shown) - spread <= bound <= max(shown) + spread]
-    scale, ticks = choose_scale([*shown, *inside, *([shown_ideal] if shown_ideal else [])])
-    x = alt.X("figure:Q", scale=scale, title=name_value(objective)).axis(
-        format=figure_format(objective), values=ticks
-    )
-    y = alt.Y("name:N", sort=names, title=None).axis(domain=False, ticks=False, grid=True)
+    return choose_scale([*shown, *inside, *([ideal] if ideal else [])])
+
+
+def _draw_rows(
+    x: alt.X, y: alt.Y, scale: alt.Scale, objective: Objective, scales: FamilyScales
+) -> list[alt.Chart]:
+    """Intervals, dots of the seeds, and marks of the means, which are filled for models that are trained."""
     tooltip = [
         alt.Tooltip("name:N", title="configuration"),
         alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
@@ -83,19 +108,8 @@ def draw_seeds(
     }
     trained = chart_rows("means").transform_filter("!datum.counted").mark_point(filled=True, size=MARK_SIZE)
     counted = chart_rows("means").transform_filter("datum.counted").mark_point(filled=False, size=MARK_SIZE)
-    marks = [trained.encode(**encoded, opacity=alt.value(1)), counted.encode(**encoded, opacity=alt.value(1))]
-    layers = [*draw_ideal(shown_ideal, x), *(scales.filter(own) for own in (interval, dots, *marks))]
-    layers.append(scales.filter(draw_ring("means", x, y)))
-    return StudyChart(
-        name="leaderboard",
-        title="Configurations of full length, every seed a dot",
-        caption="The mark is the mean over seeds, the bar its 95 % interval, the ring the study's best. A "
-        f"row without a bar has one seed.{_describe_edges(leaderboard.entries, entries, ideal, objective)}",
-        chart=alt.layer(*layers),
-        tables={"seeds": seeds, "means": means, "ideal": [{"figure": ideal}]},
-        height=ROW_PIXELS * len(entries),
-        is_wide=True,
-    )
+    marks = [mark.encode(**encoded, opacity=alt.value(1)) for mark in (trained, counted)]
+    return [interval, dots, *marks]
 
 
 def _describe_mean(entry: LeaderboardEntry, best: int) -> Row:

@@ -7,9 +7,9 @@ import pytest
 
 from memtune.corpora import open_corpus
 from memtune.errors import StudyError
+from memtune.reports.live.watched_calls import train
 from memtune.results.inspection.parameter_curves import collect_parameter_curves
 from memtune.results.inspection.trial_reports import read_trial_reports
-from memtune.results.single_trial import train
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memtune.cli.search_command import GpusPerTrial, NoCache, StudyFile, TimeBudget, Trials, collect_overrides
+from memtune.cli.studies.search_command import (
+    GpusPerTrial,
+    NoCache,
+    StudyFile,
+    TimeBudget,
+    Trials,
+    collect_overrides,
+)
 from memtune.cli.terminal import AsJson, out, warn
 
 if TYPE_CHECKING:

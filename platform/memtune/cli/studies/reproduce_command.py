@@ -1,4 +1,4 @@
-"""`memtune train` and `memtune reproduce`: a configuration, or the rows of papers' tables, trained here."""
+"""`memtune reproduce`: the rows of papers' tables, trained under their protocols."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.progress import TextColumn
 
-from memtune.cli.shell_completion import complete_corpus, complete_paper, complete_trial_file
-from memtune.cli.terminal import AsJson, Device, out, print_promotion, progress_bar, warn
-from memtune.errors import CorpusError, MemtuneError
+from memtune.cli.shell_completion import complete_corpus, complete_paper
+from memtune.cli.terminal import AsJson, Device, out, progress_bar, warn
+from memtune.errors import CorpusError
 from memtune.gc_pause import pause_gc
 
 if TYPE_CHECKING:
@@ -16,76 +16,7 @@ if TYPE_CHECKING:
     from memtune.results.reproduction.table_run import ReproducedRow
     from memtune.training import Progress
 
-
-__all__ = ["reproduce", "train"]
-
-
-def train(
-    trial: Annotated[
-        Path,
-        typer.Argument(
-            help="A trial: corpus, model, protocol, training as TOML; or the name of a packaged one.",
-            autocompletion=complete_trial_file,
-        ),
-    ],
-    corpus: Annotated[
-        str | None,
-        typer.Option(help="Train on this corpus instead of the file's.", autocompletion=complete_corpus),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Use this seed instead of the file's.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")] = None,
-    device: Device = "cpu",
-) -> None:
-    """Train one configuration here, recorded like a trial; a second call resumes it.
-
-    Example: memtune train jobs/trials/tran2016_ptb_rm.toml --seed 1
-    """
-    # Imported here: torch loads for seconds, which --help and refused options need not wait for.
-    from memtune.library import FileKind, find_file
-    from memtune.studies.definition.toml_files import check_document
-
-    file = find_file(FileKind.TRIAL, trial)
-    check_document(file, () if corpus else ("corpus",))
-    with pause_gc():
-        import torch
-
-        from memtune.reports.learning_curves import draw_trial_figures
-        from memtune.reports.live.watched_calls import format_report
-        from memtune.results.single_trial import load_trial
-        from memtune.results.single_trial import train as train_one
-
-    if threads:
-        torch.set_num_threads(threads)
-    overrides = {name: value for name, value in (("corpus", corpus), ("seed", seed)) if value is not None}
-    counted_in = load_trial(file, overrides).trial.task.prediction_unit
-    with progress_bar(TextColumn("{task.fields[figures]}")) as bar:
-        task = bar.add_task(file.stem, total=None, figures="")
-
-        def show(now: "Progress") -> None:
-            total = now.tokens + now.seconds_left * now.tokens_per_second
-            figures = f"{now.tokens_per_second:,.0f} {counted_in}/s, loss {now.loss:.3f}"
-            bar.update(task, completed=now.tokens, total=total, figures=figures)
-
-        try:
-            trained = train_one(
-                file,
-                overrides,
-                device=device,
-                on_progress=show,
-                on_report=lambda report: bar.console.print(format_report(report, counted_in)),
-                draw_figures=draw_trial_figures,
-            )
-        except KeyboardInterrupt:
-            warn("stopped; the same command resumes from the last checkpoint")
-            raise typer.Exit(1) from None
-    if trained.best is None:
-        raise MemtuneError(f"{file} reached no validation: {trained.curve[-1].end}")
-    best = trained.best
-    if trained.initial_tokens == trained.curve[-1].tokens:
-        out.print(f"{file} was already trained to its end, {trained.initial_tokens:,} {counted_in}")
-    figure = f"{best.objective} {best.objective.format_cost(best.cost or 0.0, 3)}"
-    out.print(f"best: validation {figure} at {best.tokens:,} {counted_in}")
-    print_promotion(trained.promotion, trained.has_test_split)
+__all__ = ["reproduce"]
 
 
 def reproduce(

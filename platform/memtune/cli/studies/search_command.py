@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from memtune.cli.corpora.corpus_commands import corpus_demo
-from memtune.cli.result_commands import compare
 from memtune.cli.shell_completion import complete_study, complete_study_file
 from memtune.cli.terminal import out, print_pages, print_promotion, warn
 from memtune.gc_pause import pause_gc
@@ -22,12 +20,8 @@ __all__ = [
     "TimeBudget",
     "Trials",
     "collect_overrides",
-    "demo",
     "search",
 ]
-
-DEMO = "demo"
-"""The packaged study on the embedded corpus."""
 
 StudyFile = Annotated[
     Path,
@@ -107,19 +101,6 @@ def search(
 
     result = run_search(file, overrides, resume=resume, reuse=not no_cache, address=address, console=out)
     _print_result(study, result)
-
-
-def demo(trials: Trials = None) -> None:
-    """Import the embedded corpus, run the study `demo` on it here, and show the leaderboard.
-
-    It takes minutes and needs neither files nor a network. `memtune study new demo` copies the study; in that
-    folder, this command runs the copy.
-
-    Example: memtune demo
-    """
-    corpus_demo()
-    search(Path(DEMO), trials=trials)
-    compare("grammar", study=DEMO)
 
 
 def _print_result(study: Path, result: "StudyResult") -> None:

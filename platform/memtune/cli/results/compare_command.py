@@ -1,0 +1,94 @@
+"""`memtune compare`: the trials of a corpus, or the best trials of several tokenisations."""
+
+import shlex
+from typing import Annotated
+
+import typer
+
+from memtune.cli.results.best_command import describe_accesses
+from memtune.cli.shell_completion import complete_corpus, complete_study
+from memtune.cli.terminal import AsJson, out, print_pages
+
+__all__ = ["compare"]
+
+
+def compare(
+    corpus: Annotated[str, typer.Option(help="Name of the corpus.", autocompletion=complete_corpus)],
+    protocol: Annotated[
+        str | None, typer.Option(help="One protocol's trials; default: the champion's.")
+    ] = None,
+    study: Annotated[
+        str | None,
+        typer.Option(help="One study's trials, by its name or id.", autocompletion=complete_study),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 20,
+    json: AsJson = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Print CSV, with a column for every recorded parameter.")
+    ] = False,
+) -> None:
+    """The trials of a corpus, best first, as a table, a figure and a link into MLflow.
+
+    Several corpora of one text in different tokens, with commas between their names, are compared by the bits
+    per byte of their best trials.
+
+    Example: memtune compare --corpus ptb --study ptb_recurrent_memory
+
+    Example: memtune compare --corpus ptb_characters,ptb_bpe
+    """
+    if json and csv:
+        raise typer.BadParameter("choose one of --json and --csv")
+    if "," in corpus:
+        _compare_tokenisations(corpus.split(","), protocol, json)
+        return
+    # Imported here: MLflow and torch load for seconds, which --help and refused options need not wait for.
+    from memtune.results.comparison import compare as compare_trials
+
+    found = compare_trials(corpus, protocol, study)
+    rows = found.rows[:top]
+    if json:
+        out.print_json(data=[row.model_dump(mode="json") for row in rows])
+        return
+    if csv:
+        from memtune.reports.trials.leaderboard_csv import format_leaderboard_csv
+
+        typer.echo(format_leaderboard_csv(rows, found.ideal_perplexity), nl=False)
+        return
+    from memtune.number_format import format_count
+    from memtune.reports.report_page.chart_files import write_figure
+    from memtune.reports.report_page.trade_off_charts import draw_trials
+    from memtune.reports.trials.trial_tables import leaderboard_table
+
+    title = f"{corpus}, protocol {found.protocol}, {format_count(len(found.rows), 'trial')}"
+    out.print(leaderboard_table(rows, found.ideal_perplexity, title, is_stacked=out.is_terminal))
+    if chart := draw_trials(found.rows, found.ideal_perplexity):
+        write_figure(chart, corpus, found.figure_path)
+        out.print(f"figure: {found.figure_path}", soft_wrap=True)
+    print_pages(found.pages)
+    out.print(describe_accesses(found.test_accesses))
+    for other in found.other_protocols:
+        _print_compare_hint(corpus, study, other)
+
+
+def _compare_tokenisations(corpora: list[str], protocol: str | None, json: bool) -> None:
+    """The best trial of each corpus, by bits per byte of the one text that they hold."""
+    from memtune.results.tokenisation_comparison import compare_tokenisations
+
+    rows = compare_tokenisations(corpora, protocol)
+    if json:
+        out.print_json(data=[row.model_dump(mode="json") for row in rows])
+        return
+    from memtune.reports.tokenisation_table import tokenisation_table
+
+    out.print(tokenisation_table(rows))
+
+
+def _print_compare_hint(corpus: str, study: str | None, protocol: str) -> None:
+    options = (
+        f"--corpus {corpus} " + (f"--study {study} " if study else "") + f"--protocol {shlex.quote(protocol)}"
+    )
+    out.print(
+        f"trials under another protocol do not compare with these: memtune compare {options}",
+        soft_wrap=True,
+        highlight=False,
+    )

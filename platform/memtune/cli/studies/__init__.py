@@ -1,0 +1,1 @@
+"""`memtune search`, `train`, `submit`, `study` and others: whatever trains models."""
