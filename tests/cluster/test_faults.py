@@ -42,8 +42,8 @@ from tests.conftest import SENTENCES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_locations")]
 
-CHECKPOINT_SECONDS, MAX_SILENCE_SECONDS = 0.5, 8.0
-PAUSE_SECONDS = MAX_SILENCE_SECONDS / 4
+CHECKPOINT_SECONDS, REPORT_TIMEOUT_SECONDS = 0.5, 8.0
+PAUSE_SECONDS = REPORT_TIMEOUT_SECONDS / 4
 TOKENS = 240_000
 STUDY = f"""question = "What does a study survive?"
 
@@ -59,7 +59,7 @@ trials = 7
 [resources]
 max_concurrent = 1
 checkpoint_every = "{CHECKPOINT_SECONDS}s"
-max_silence = "{MAX_SILENCE_SECONDS}s"
+report_timeout = "{REPORT_TIMEOUT_SECONDS}s"
 """
 WIDTH = 3000
 SPARE_BYTES = 4 * 4 * WIDTH**2
@@ -261,7 +261,7 @@ def test_a_worker_killed_between_two_reports_loses_at_most_one_checkpoint_interv
         ("segfaulting always", "failed 3 times, last because the worker process died"),
         (
             "stopped always",
-            f"failed 3 times, last because its worker sent no report for {MAX_SILENCE_SECONDS:.0f} s",
+            f"failed 3 times, last because its worker sent no report for {REPORT_TIMEOUT_SECONDS:.0f} s",
         ),
     ],
 )
@@ -340,7 +340,7 @@ def test_a_worker_stopped_briefly_continues_without_a_restart(
         1,
         0,
         f"a worker was stopped (SIGSTOP) for {PAUSE_SECONDS:.0f} s, below the heartbeat timeout of "
-        f"{MAX_SILENCE_SECONDS:.0f} s: each report arrived once, bit-identical to an undisturbed trial",
+        f"{REPORT_TIMEOUT_SECONDS:.0f} s: each report arrived once, bit-identical to an undisturbed trial",
     )
 
 

@@ -52,7 +52,7 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
         raise_callback_errors(),
         StopNotice() as notice,
     ):
-        monitor = HeartbeatMonitor(run.resources.max_silence)
+        monitor = HeartbeatMonitor(run.resources.report_timeout)
         tune.Tuner(
             tune.with_resources(TrialActor, request_resources),
             tune_config=tune.TuneConfig(

@@ -7,7 +7,7 @@ from rich.table import Table
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.insight.study_catalogue import StudySummary
-from memtune.results.insight.study_detail import ComparedTrial, StudyDetail
+from memtune.results.insight.study_detail import ReportedTrial, StudyDetail
 from memtune.search import SIZE_UNITS, ObjectiveName
 from memtune.studies.budgets.study_cost import CostRow, StudyCost
 from memtune.trial_state import TrialState
@@ -142,7 +142,7 @@ def progress_table(detail: StudyDetail) -> Table:
     return table
 
 
-def comparison_table(trials: Sequence[ComparedTrial], number: int, tokens: int) -> Table:
+def comparison_table(trials: Sequence[ReportedTrial], number: int, tokens: int) -> Table:
     """The values of trials at the tokens where one of them ended."""
     title = f"values at the first report at or past {tokens:,} tokens"
     table = _make_table(title, ["rank", "trial", "family", "tokens", "value", "state"])

@@ -145,12 +145,12 @@ def train_trial(
     on_progress: Callable[[Progress], None] | None = None,
     on_report: Callable[[Report], None] | None = None,
     draw_figures: DrawFigures = lambda name, objective, metrics: {},
-    is_offered: bool = True,
+    registers: bool = True,
 ) -> TrainResult:
     """Train a configuration recorded under `name`, from its last checkpoint when there is one.
 
     `on_progress` is called a few times a second, `on_report` at each milestone; `draw_figures` draws the
-    figures that are recorded at the end. With `is_offered` the model is registered when it is the best of
+    figures that are recorded at the end. With `registers` the model is registered when it is the best of
     its label or of its family. Raises a MemtuneError before training when something that the file names is
     missing.
     """
@@ -167,7 +167,7 @@ def train_trial(
         _train_and_record(trainer, checkpoints, recorder, on_progress, on_report)
         promotion = None
         wait_for_records(recorder, settings)
-        if trainer.best and is_offered:
+        if trainer.best and registers:
             promotion = register_trial_model(settings, corpus, NO_STUDY, checkpoints)
     config = trainer.config
     return TrainResult(

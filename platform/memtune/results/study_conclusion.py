@@ -136,31 +136,31 @@ def _find_family_bests(ranking: Ranking) -> dict[str, tuple[RankedTrial, Estimat
 
 def _test_winner(study: ResolvedStudy, ranking: Ranking) -> Iterator[str]:
     """The tests of the winner against the runner-up and the baseline, in words."""
-    winner, rivals = ranking.winner, _find_rivals(study, ranking)
+    winner, compared = ranking.winner, _find_compared(study, ranking)
     if winner.estimate.seeds == 1:
         yield (
             f"{winner.title} was decided by a single seed; [repeats] in the study trains the best "
             "configurations under further seeds"
         )
-    for role, rival in rivals.items():
+    for role, other in compared.items():
         objective = study.open_task().objective
-        if by_seeds := compare_seeds(winner.cost_by_seed, rival.cost_by_seed):
-            yield f"{winner.title} against the {role} {rival.title}: {by_seeds.describe(objective)}"
-        subject = f"{_get_title(winner)} against the {role} {_get_title(rival)}"
+        if by_seeds := compare_seeds(winner.cost_by_seed, other.cost_by_seed):
+            yield f"{winner.title} against the {role} {other.title}: {by_seeds.describe(objective)}"
+        subject = f"{_get_title(winner)} against the {role} {_get_title(other)}"
         try:
-            first, second = (_load_item_costs(study, found.best) for found in (winner, rival))
+            first, second = (_load_item_costs(study, found.best) for found in (winner, other))
             yield f"{subject}: {compare_items(first, second).describe(objective)}"
         except (CheckpointError, StorageError, CorpusError) as error:
             log.warning("%s: not tested: %s", subject, error)
 
 
-def _find_rivals(study: ResolvedStudy, ranking: Ranking) -> dict[str, RankedConfiguration]:
+def _find_compared(study: ResolvedStudy, ranking: Ranking) -> dict[str, RankedConfiguration]:
     """The configurations that the winner is tested against, by their role."""
-    rivals = {"runner-up": ranking.runner_up}
+    compared = {"runner-up": ranking.runner_up}
     baseline = ranking.find_best(study.study.baseline or DEFAULT_BASELINE)
     if baseline not in (ranking.winner, ranking.runner_up):
-        rivals["baseline"] = baseline
-    return {role: rival for role, rival in rivals.items() if rival is not None}
+        compared["baseline"] = baseline
+    return {role: other for role, other in compared.items() if other is not None}
 
 
 def _load_item_costs(study: ResolvedStudy, trial: RankedTrial) -> ItemCosts:
@@ -196,8 +196,8 @@ def _log_figures(
     if interval := winner.estimate.compute_interval(objective):
         low, high = interval
         figures |= {f"winner_valid_{objective}_low": low, f"winner_valid_{objective}_high": high}
-    if rival := ranking.runner_up:
-        costs = winner.estimate.cost, rival.estimate.cost
+    if other := ranking.runner_up:
+        costs = winner.estimate.cost, other.estimate.cost
         figures["margin_percent"] = objective.compute_margin(*costs)
     recorder.log_study_figures(figures, sum(outcome.usage.tokens for outcome in outcomes))
 

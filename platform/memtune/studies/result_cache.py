@@ -22,13 +22,13 @@ from memtune.trial_state import StopReason, TrialState
 from memtune.usage import Usage
 from memtune.values import digest, parse
 
-__all__ = ["ResultCache", "Source"]
+__all__ = ["ResultCache", "TrainedSource"]
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Source:
+class TrainedSource:
     """A trial of another study that holds a trained configuration."""
 
     study: str
@@ -47,9 +47,9 @@ class ResultCache:
     def __init__(self, settings: Settings, study: str, corpus_digest: str) -> None:
         """Read the studies; one that completes trials later is not seen."""
         self._settings, self._corpus_digest = settings, corpus_digest
-        self._sources: dict[str, Source] = {}
-        self._complete: dict[str, list[tuple[Source, Outcome]]] = defaultdict(list)
-        self._by_terms: dict[str, dict[str, list[tuple[Source, int]]]] = {}
+        self._sources: dict[str, TrainedSource] = {}
+        self._complete: dict[str, list[tuple[TrainedSource, Outcome]]] = defaultdict(list)
+        self._by_terms: dict[str, dict[str, list[tuple[TrainedSource, int]]]] = {}
         reader = StudyReader(settings.study_database)
         for other in reader.list_ids():
             if other != study:
@@ -67,11 +67,11 @@ class ResultCache:
     def _add_outcomes(self, study: str, outcomes: list[Outcome], *, are_repeats: bool = False) -> None:
         for outcome in outcomes:
             if outcome.state is TrialState.COMPLETE:
-                source = Source(study, outcome.number, outcome.identity, are_repeats)
+                source = TrainedSource(study, outcome.number, outcome.identity, are_repeats)
                 self._sources.setdefault(outcome.identity, source)
                 self._complete[outcome.family].append((source, outcome))
 
-    def reuse(self, config: TrialConfig, root: str) -> Source | None:
+    def reuse(self, config: TrialConfig, root: str) -> TrainedSource | None:
         """Give a trial without a checkpoint the trained state of another study; return where it is from.
 
         `root` is the folder of the study's checkpoints. A source whose checkpoint is deleted or damaged is
@@ -91,7 +91,7 @@ class ResultCache:
                 log.warning("the result of %s is not reused: %s", source, error)
         return None
 
-    def _list_sources(self, config: TrialConfig) -> Iterator[Source]:
+    def _list_sources(self, config: TrialConfig) -> Iterator[TrainedSource]:
         """The same trial first, then the shorter ones, the longest first."""
         same = self._sources.get(config.identity(self._corpus_digest))
         if same is not None:
@@ -101,7 +101,7 @@ class ResultCache:
             shorter = [(tokens, source) for source, tokens in found if tokens < config.training.tokens]
             yield from (source for _, source in sorted(shorter, key=lambda pair: -pair[0]))
 
-    def _group_by_terms(self, family: str) -> dict[str, list[tuple[Source, int]]]:
+    def _group_by_terms(self, family: str) -> dict[str, list[tuple[TrainedSource, int]]]:
         """The extendable trials of a family with their tokens, by everything but their length; read once."""
         if family not in self._by_terms:
             groups = self._by_terms[family] = defaultdict(list)

@@ -18,7 +18,7 @@ from memtune.studies.budgets.study_cost import StudyCost
 from memtune.studies.budgets.study_progress import StudyProgress
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.studies.result_cache import Source
+from memtune.studies.result_cache import TrainedSource
 from memtune.studies.seed_repeats import TrialNames
 from memtune.studies.trial import Trial
 from memtune.tracking import CorpusInput, Recorder
@@ -176,7 +176,7 @@ class StudyRecords:
         except (CheckpointError, StorageError) as error:
             log.warning("files of killed workers remain: %s", error)
 
-    def mark_reused(self, trial: Trial, source: Source) -> None:
+    def mark_reused(self, trial: Trial, source: TrainedSource) -> None:
         """Record that the trial's state comes from another study: as a tag of its run and as a remark."""
         identity, origin = trial.proposal.identity, str(source)
         self._recorder.log_reports(identity, [{"tokens": 0, "reused_from": origin}])

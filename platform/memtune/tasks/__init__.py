@@ -11,7 +11,7 @@ from memtune.tasks.item_costs import ItemCosts, compute_token_nats
 from memtune.tasks.language_modelling import LanguageModelling, LanguageModellingConfig, perplexity
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig
 from memtune.tasks.sentiment import SentimentConfig
-from memtune.tasks.task import AnyTask, Batch, Metrics, Plan, Task, TaskConfig, build_model, open_task
+from memtune.tasks.task import AnyTask, Metrics, Task, TaskBatch, TaskConfig, TaskPlan, build_model, open_task
 from memtune.tasks.tree_language_modelling import TreeLanguageModelling, nats_by_sentence
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "Answers",
     "AnyTask",
     "AnyTaskConfig",
-    "Batch",
     "CacheGrid",
     "Completion",
     "CompletionConfig",
@@ -32,12 +31,13 @@ __all__ = [
     "LanguageModelling",
     "LanguageModellingConfig",
     "Metrics",
-    "Plan",
     "QuestionTask",
     "QuestionTaskConfig",
     "SentimentConfig",
     "Task",
+    "TaskBatch",
     "TaskConfig",
+    "TaskPlan",
     "TreeLanguageModelling",
     "build_model",
     "compute_token_nats",

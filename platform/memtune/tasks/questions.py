@@ -31,7 +31,7 @@ from memtune.objective import Objective
 from memtune.tasks.choice_credits import count_best_candidates, credit_choices
 from memtune.tasks.item_costs import ItemCosts
 from memtune.tasks.language_modelling import LanguageModellingConfig, TextTaskConfig
-from memtune.tasks.task import AnyTask, Metrics, Plan, Task
+from memtune.tasks.task import AnyTask, Metrics, Task, TaskPlan
 
 __all__ = ["Answers", "QuestionTask", "QuestionTaskConfig"]
 
@@ -228,7 +228,7 @@ class QuestionTask(Task[LanguageModel, Any]):
         self.text_task.initialise_model(model)
 
     @override
-    def training_plan(self, seed: int, epoch: int) -> Plan[Any]:
+    def training_plan(self, seed: int, epoch: int) -> TaskPlan[Any]:
         return self.text_task.training_plan(seed, epoch)
 
     @override

@@ -18,7 +18,7 @@ from memtune.objective import Objective
 from memtune.tasks.item_costs import ItemCosts
 from memtune.values import Value
 
-__all__ = ["AnyTask", "Batch", "Metrics", "Plan", "Task", "TaskConfig", "build_model", "open_task"]
+__all__ = ["AnyTask", "Metrics", "Task", "TaskBatch", "TaskConfig", "TaskPlan", "build_model", "open_task"]
 
 
 class Metrics(Value):
@@ -45,7 +45,7 @@ class Metrics(Value):
         return objective.compute_cost(metric)
 
 
-class Batch(typing.Protocol):
+class TaskBatch(typing.Protocol):
     """The data of one training step."""
 
     @property
@@ -64,12 +64,12 @@ class Batch(typing.Protocol):
         """The same batch on a device."""
 
 
-BatchT = TypeVar("BatchT", bound=Batch)
-BatchT_co = TypeVar("BatchT_co", bound=Batch, covariant=True)
+BatchT = TypeVar("BatchT", bound=TaskBatch)
+BatchT_co = TypeVar("BatchT_co", bound=TaskBatch, covariant=True)
 ModelT = TypeVar("ModelT", bound=Model)
 
 
-class Plan(typing.Protocol[BatchT_co]):
+class TaskPlan(typing.Protocol[BatchT_co]):
     """The batches of one epoch of training, or of one evaluation, in their order."""
 
     @property
@@ -132,7 +132,7 @@ class Task(ABC, Generic[ModelT, BatchT]):
         """Number of predicted tokens in a training epoch."""
 
     @abstractmethod
-    def training_plan(self, seed: int, epoch: int) -> Plan[BatchT]:
+    def training_plan(self, seed: int, epoch: int) -> TaskPlan[BatchT]:
         """The batches of one epoch over the training split, a function of (seed, epoch)."""
 
     @abstractmethod

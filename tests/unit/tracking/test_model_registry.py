@@ -120,7 +120,7 @@ def test_the_figures_of_a_model_are_on_its_corpus_at_its_tokens(tracking_uri, mo
 
 def test_a_version_of_an_earlier_memtune_is_a_single_seed(register, client, tracking_uri):
     register(5.0)
-    for tag in ("seeds", "offered_as"):
+    for tag in ("seeds", "candidate_alias"):
         client.delete_model_version_tag("ptb", "1", tag)
     assert require(find_champion(tracking_uri, "ptb")).summary.endswith("(decided by a single seed)")
 

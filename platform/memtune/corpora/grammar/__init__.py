@@ -3,8 +3,8 @@
 from memtune.corpora.grammar.derivation import LONGEST_SENTENCE_WORDS, SHORTEST_SENTENCE_WORDS
 from memtune.corpora.grammar.embedded_corpus import (
     SPLIT_SIZES,
-    Agreement,
     Sentence,
+    VerbAgreement,
     generate_sentences,
     ideal_perplexity,
     import_grammar,
@@ -20,8 +20,8 @@ __all__ = [
     "SHORTEST_SENTENCE_WORDS",
     "SPLIT_SIZES",
     "WORDS",
-    "Agreement",
     "Sentence",
+    "VerbAgreement",
     "entropy",
     "generate_sentences",
     "ideal_perplexity",

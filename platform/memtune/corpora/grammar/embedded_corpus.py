@@ -25,8 +25,8 @@ from memtune.errors import CorpusError, did_you_mean
 
 __all__ = [
     "SPLIT_SIZES",
-    "Agreement",
     "Sentence",
+    "VerbAgreement",
     "generate_sentences",
     "ideal_perplexity",
     "import_grammar",
@@ -42,7 +42,7 @@ _SEEDS = {"train": 20_160_101, "valid": 20_160_102, "test": 20_160_103}
 
 
 @dataclass(frozen=True)
-class Agreement:
+class VerbAgreement:
     """An inflected verb whose number depends on its subject.
 
     verb: position of the verb. right: its form in the sentence. wrong: its form in the other number.
@@ -68,7 +68,7 @@ class Sentence:
     heads: tuple[int, ...]
     relations: tuple[str, ...]
     log_probability: float
-    agreement: Agreement | None
+    agreement: VerbAgreement | None
 
 
 def generate_sentences(split: str, count: int | None = None) -> Iterator[Sentence]:
@@ -176,15 +176,15 @@ def _make_sentence(derivation: Derivation) -> Sentence:
 
 def _find_hardest_agreement(
     words: tuple[str, ...], heads: tuple[int, ...], relations: tuple[str, ...]
-) -> Agreement | None:
-    hardest: Agreement | None = None
+) -> VerbAgreement | None:
+    hardest: VerbAgreement | None = None
     for subject, (verb, relation) in enumerate(zip(heads, relations, strict=True)):
         if relation == "nsubj" and words[subject] not in _NAME_SET:
             number = _NUMBER_OF[words[subject]]
             between = (_NUMBER_OF.get(word, number) for word in words[subject + 1 : verb])
             attractors = sum(other != number for other in between)
             if hardest is None or (attractors, -verb) > (hardest.attractors, -hardest.verb):
-                hardest = Agreement(verb, words[verb], OTHER_FORM[words[verb]], attractors)
+                hardest = VerbAgreement(verb, words[verb], OTHER_FORM[words[verb]], attractors)
     return hardest
 
 

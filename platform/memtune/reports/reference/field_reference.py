@@ -43,7 +43,7 @@ FIELD_UNITS: Mapping[str, str] = {
     "max_memory": "bytes",
     "max_multiply_adds": "multiply-adds per token",
     "max_parameters": "parameters",
-    "max_silence": "seconds",
+    "report_timeout": "seconds",
     "max_state": "numbers",
     "max_survivors": "trials",
     "min_length": "tokens",

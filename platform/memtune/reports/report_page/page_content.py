@@ -14,7 +14,7 @@ from memtune.reports.report_page.study_charts import (
 )
 from memtune.results.insight.study_trials import StudyTrial
 from memtune.results.reporting.corpus_report import CorpusReport
-from memtune.results.reporting.provenance import Command
+from memtune.results.reporting.provenance import ShellCommand
 from memtune.results.reporting.study_leaderboard import StudyLeaderboard
 from memtune.results.reporting.study_report import StudyReport
 from memtune.trial_state import TrialState
@@ -36,7 +36,7 @@ class PageContent:
     """What distinguishes each configuration, by the identity of its best trial."""
     equality_of: tuple[tuple[str, ...], ...]
     """For each leaderboard: whether configurations compare at equal tokens and sizes, in sentences."""
-    commands: tuple[Command, ...]
+    commands: tuple[ShellCommand, ...]
     """What repeats or opens the results."""
     open_trials: int = 0
     """Trials of a study that have not ended."""
@@ -129,16 +129,18 @@ def describe_equality(leaderboard: StudyLeaderboard) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _list_commands(report: CorpusReport) -> Iterator[Command]:
+def _list_commands(report: CorpusReport) -> Iterator[ShellCommand]:
     corpus = shlex.quote(report.corpus)
     for label in report.labels:
         if label.champion:
             name = f"models:/{label.champion.corpus}@{label.champion.alias}"
             command = f"memtune evaluate {shlex.quote(name)}"
-            yield Command(purpose=f"evaluate the champion of {label.label}", command=command)
-    yield Command(purpose="compare all trials", command=f"memtune compare --corpus {corpus}")
+            yield ShellCommand(purpose=f"evaluate the champion of {label.label}", command=command)
+    yield ShellCommand(purpose="compare all trials", command=f"memtune compare --corpus {corpus}")
     for label in report.labels:
         for study in label.studies:
             command = f"memtune report {shlex.quote(study.detail.summary.id)} --out report.html"
-            yield Command(purpose=f"report of {study.detail.summary.name}", command=command)
-    yield Command(purpose="write this report", command=f"memtune report --corpus {corpus} --out report.html")
+            yield ShellCommand(purpose=f"report of {study.detail.summary.name}", command=command)
+    yield ShellCommand(
+        purpose="write this report", command=f"memtune report --corpus {corpus} --out report.html"
+    )

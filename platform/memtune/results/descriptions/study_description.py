@@ -63,11 +63,11 @@ def describe_answer(study: ResolvedStudy, ranking: Ranking, outcomes: Sequence[O
 
 def describe_margin(ranking: Ranking, objective: Objective) -> Iterator[str]:
     """By how much the winner is better than the runner-up; nothing without one."""
-    winner, rival = ranking.winner, ranking.runner_up
-    if rival is not None:
-        margin = objective.compute_margin(winner.estimate.cost, rival.estimate.cost)
-        figure = _format_short(objective, rival.estimate.cost)
-        yield f"{margin:.3g} {objective.margin_unit} better than {rival.title} ({figure})"
+    winner, other = ranking.winner, ranking.runner_up
+    if other is not None:
+        margin = objective.compute_margin(winner.estimate.cost, other.estimate.cost)
+        figure = _format_short(objective, other.estimate.cost)
+        yield f"{margin:.3g} {objective.margin_unit} better than {other.title} ({figure})"
 
 
 def _format_short(objective: Objective, cost: float) -> str:

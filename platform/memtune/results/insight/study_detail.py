@@ -27,20 +27,23 @@ from memtune.studies.definition.study_terms import read_stored_terms
 from memtune.trial_state import TrialState
 from memtune.values import Value
 
-__all__ = ["ComparedTrial", "EndedTrial", "ProgressPoint", "StudyDetail", "explain_end", "show_study"]
+__all__ = ["ProgressPoint", "ReportedTrial", "StudyDetail", "explain_end", "show_study"]
 
 
-class EndedTrial(Value):
-    """A trial that was stopped, paused or failed, and why."""
+class ReportedTrial(Value):
+    """A trial at one of its reports."""
 
     number: int
     family: str
     state: TrialState
     tokens: int
-    """At its last report."""
+    """Seen at the report; 0 before the first."""
+    cost: float | None
+    """Of the report, lower is better; None before the first."""
     figure: str | None
-    """Its last validation in the unit that users read."""
+    """The same in the unit that users read."""
     reason: str
+    """Why the trial was stopped, paused or failed; empty otherwise."""
 
 
 class ProgressPoint(Value):
@@ -58,19 +61,6 @@ class ProgressPoint(Value):
     figure: str
 
 
-class ComparedTrial(Value):
-    """A trial's value at the tokens where another one ended."""
-
-    number: int
-    family: str
-    tokens: int
-    """At its first report at or past the tokens of the comparison."""
-    cost: float
-    """Lower is better."""
-    figure: str
-    state: TrialState
-
-
 class StudyDetail(Value):
     """A study in detail: what `memtune study show` prints, draws and writes as JSON."""
 
@@ -82,7 +72,8 @@ class StudyDetail(Value):
     """The most important parameter first; empty below ten trials with a value."""
     front: StudyFront | None
     """None before the first trial of full length."""
-    ended_early: tuple[EndedTrial, ...]
+    ended_early: tuple[ReportedTrial, ...]
+    """The trials that were stopped, paused or failed, at their last reports."""
     trials: tuple[StudyTrial, ...]
     """Every trial by number, and then the repeats."""
 
@@ -189,7 +180,9 @@ def show_study(study: str, settings: Settings | None = None) -> StudyDetail:
         importance=tuple(StudyReader(settings.study_database).rank_parameters(stored.id)),
         front=find_study_front(ranking, trials, objectives, objective) if ranking else None,
         ended_early=tuple(
-            _describe_end(outcome, objective) for outcome in stored.outcomes if outcome.state.has_ended_early
+            _describe_report(outcome, max(outcome.curve, default=0), objective)
+            for outcome in stored.outcomes
+            if outcome.state.has_ended_early
         ),
         trials=trials,
     )
@@ -197,7 +190,7 @@ def show_study(study: str, settings: Settings | None = None) -> StudyDetail:
 
 def explain_end(
     study: str, number: int, settings: Settings | None = None
-) -> tuple[EndedTrial, list[ComparedTrial]]:
+) -> tuple[ReportedTrial, list[ReportedTrial]]:
     """Why a trial ended, and the values of the study's trials at the tokens of its last report, best first.
 
     The trial itself is one of them. A trial that started later may have reached these tokens after the
@@ -212,30 +205,27 @@ def explain_end(
             f"trial {number} of {stored.id} is {state}; --why explains stopped, paused and failed ones"
         )
     objective = get_objective(stored)
-    end = _describe_end(found[0], objective)
+    end = _describe_report(found[0], max(found[0].curve, default=0), objective)
     compared = [
-        ComparedTrial(
-            number=outcome.number,
-            family=outcome.family,
-            tokens=tokens,
-            cost=outcome.curve[tokens],
-            figure=objective.format_cost(outcome.curve[tokens], 3),
-            state=outcome.state,
-        )
+        _describe_report(outcome, tokens, objective)
         for outcome in stored.outcomes
         if end.tokens and (tokens := min((t for t in outcome.curve if t >= end.tokens), default=None))
     ]
-    return end, sorted(compared, key=lambda trial: (trial.cost, trial.number))
+    return end, sorted(
+        compared, key=lambda trial: (math.inf if trial.cost is None else trial.cost, trial.number)
+    )
 
 
-def _describe_end(outcome: Outcome, objective: Objective) -> EndedTrial:
-    tokens = max(outcome.curve, default=0)
-    return EndedTrial(
+def _describe_report(outcome: Outcome, tokens: int, objective: Objective) -> ReportedTrial:
+    """The trial at its report at `tokens`; 0 tokens are before the first one."""
+    cost = outcome.curve.get(tokens)
+    return ReportedTrial(
         number=outcome.number,
         family=outcome.family,
         state=outcome.state,
         tokens=tokens,
-        figure=objective.format_cost(outcome.curve[tokens], 3) if outcome.curve else None,
+        cost=cost,
+        figure=None if cost is None else objective.format_cost(cost, 3),
         reason="" if outcome.end is None else str(outcome.end),
     )
 

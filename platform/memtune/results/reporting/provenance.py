@@ -17,12 +17,12 @@ from memtune.training import CheckpointRecord
 from memtune.training.checkpoint import read_record
 from memtune.values import Value
 
-__all__ = ["Command", "Provenance", "collect_provenance", "read_study_file"]
+__all__ = ["Provenance", "ShellCommand", "collect_provenance", "read_study_file"]
 
 LIBRARIES = ("torch", "ray", "optuna", "mlflow", "numpy")
 
 
-class Command(Value):
+class ShellCommand(Value):
     """A command that repeats or opens something."""
 
     purpose: str
@@ -50,7 +50,7 @@ class Provenance(Value):
     """The champion that the study's model is; None where another study has it."""
     test_accesses: int | None
     """How often models of the corpus have read a test split; None where the records cannot be read."""
-    commands: tuple[Command, ...]
+    commands: tuple[ShellCommand, ...]
     study_file: str
     """The study as a TOML file, as the last driver stored it: under its name it is the same study again."""
 
@@ -120,7 +120,7 @@ def _list_commands(
     winner: RankedTrial | None,
     registered: RegisteredVersion | None,
     corpus: Corpus | None,
-) -> list[Command]:
+) -> list[ShellCommand]:
     name = study.rpartition("-")[0]
     rows = [
         ("run the study again", f"memtune search {shlex.quote(name)}.toml"),
@@ -136,4 +136,4 @@ def _list_commands(
         rows.insert(1, ("evaluate the best model", f"memtune evaluate {shlex.quote(model)}"))
         if split:
             rows.insert(2, ("read its test figure, once", f"memtune evaluate {shlex.quote(model)}{split}"))
-    return [Command(purpose=purpose, command=command) for purpose, command in rows]
+    return [ShellCommand(purpose=purpose, command=command) for purpose, command in rows]

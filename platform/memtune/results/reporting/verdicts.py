@@ -12,13 +12,13 @@ from memtune.results.reporting.stored_costs import read_stored_costs
 from memtune.storage.folder import Folder
 from memtune.values import Value
 
-__all__ = ["Rivalry", "Verdict", "judge_winner"]
+__all__ = ["Verdict", "WinnerComparison", "judge_winner"]
 
 DIGITS = 2
 Certainty = Literal["significant", "not significant", "not tested"]
 
 
-class Rivalry(Value):
+class WinnerComparison(Value):
     """The winner against another configuration."""
 
     name: str
@@ -57,28 +57,28 @@ class Verdict(Value):
     """Whether the winner is significantly better than the runner-up over seeds."""
     advice: str
     """What would settle an open question; empty where it is settled."""
-    rivals: tuple[Rivalry, ...]
+    comparisons: tuple[WinnerComparison, ...]
     """The runner-up first, then the best configuration of each other family."""
 
 
 def judge_winner(ranking: Ranking, objective: Objective, checkpoint_root: str) -> Verdict:
     """The verdict on a ranking within the limits of the study's rule."""
-    rivals = tuple(
-        _compare(ranking.winner, rival, role, objective, checkpoint_root)
-        for role, rival in _find_rivals(ranking)
+    comparisons = tuple(
+        _compare(ranking.winner, other, role, objective, checkpoint_root)
+        for role, other in _find_compared(ranking)
     )
-    runner_up = rivals[0] if rivals and rivals[0].role == "runner-up" else None
+    runner_up = comparisons[0] if comparisons and comparisons[0].role == "runner-up" else None
     is_settled = runner_up is not None and runner_up.certainty == "significant"
     return Verdict(
         winner=ranking.winner.title,
         headline=_write_headline(ranking, runner_up, objective),
         is_settled=is_settled,
         advice=_advise(ranking, runner_up),
-        rivals=rivals,
+        comparisons=comparisons,
     )
 
 
-def _find_rivals(
+def _find_compared(
     ranking: Ranking,
 ) -> Iterator[tuple[Literal["runner-up", "best of its family"], RankedConfiguration]]:
     shown = {ranking.winner.best.family}
@@ -93,25 +93,25 @@ def _find_rivals(
 
 def _compare(
     winner: RankedConfiguration,
-    rival: RankedConfiguration,
+    other: RankedConfiguration,
     role: Literal["runner-up", "best of its family"],
     objective: Objective,
     checkpoint_root: str,
-) -> Rivalry:
-    by_seeds = compare_seeds(winner.cost_by_seed, rival.cost_by_seed)
+) -> WinnerComparison:
+    by_seeds = compare_seeds(winner.cost_by_seed, other.cost_by_seed)
     certainty: Certainty = "not tested"
     if by_seeds:
         certainty = "significant" if by_seeds.is_significant else "not significant"
-    return Rivalry(
-        name=rival.title,
-        family=rival.best.family,
+    return WinnerComparison(
+        name=other.title,
+        family=other.best.family,
         role=role,
-        figure=objective.compute_figure(rival.estimate.cost),
-        margin=objective.compute_margin(winner.estimate.cost, rival.estimate.cost),
+        figure=objective.compute_figure(other.estimate.cost),
+        margin=objective.compute_margin(winner.estimate.cost, other.estimate.cost),
         by_seeds=by_seeds,
-        by_items=_compare_stored_items(winner.best, rival.best, checkpoint_root),
+        by_items=_compare_stored_items(winner.best, other.best, checkpoint_root),
         certainty=certainty,
-        seeds=len(winner.cost_by_seed.keys() & rival.cost_by_seed.keys()),
+        seeds=len(winner.cost_by_seed.keys() & other.cost_by_seed.keys()),
     )
 
 
@@ -127,7 +127,7 @@ def _compare_stored_items(first: RankedTrial, second: RankedTrial, checkpoint_ro
         return None
 
 
-def _write_headline(ranking: Ranking, runner_up: Rivalry | None, objective: Objective) -> str:
+def _write_headline(ranking: Ranking, runner_up: WinnerComparison | None, objective: Objective) -> str:
     winner = ranking.winner
     figure = objective.format_cost(winner.estimate.cost, DIGITS)
     text = f"{winner.title} is best with a validation {objective} of {figure}"
@@ -146,11 +146,11 @@ _MARGIN = {
 }
 
 
-def _describe_margin(rivalry: Rivalry, objective: Objective) -> str:
-    return f"{rivalry.margin:.3g} {objective.margin_unit} better than {rivalry.name}"
+def _describe_margin(comparison: WinnerComparison, objective: Objective) -> str:
+    return f"{comparison.margin:.3g} {objective.margin_unit} better than {comparison.name}"
 
 
-def _advise(ranking: Ranking, runner_up: Rivalry | None) -> str:
+def _advise(ranking: Ranking, runner_up: WinnerComparison | None) -> str:
     if runner_up is None or runner_up.certainty == "significant":
         return ""
     if runner_up.certainty == "not tested":

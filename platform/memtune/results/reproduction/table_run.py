@@ -140,7 +140,7 @@ def _train_row(
             settings=settings,
             on_progress=lambda progress: on_progress(row, progress),
             draw_figures=draw_figures,
-            is_offered=scale != "tiny",
+            registers=scale != "tiny",
         )
     except MemtuneError as error:
         return found.model_copy(update={"state": RowState.FAILED, "reason": str(error)})

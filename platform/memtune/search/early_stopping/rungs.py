@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from memtune.search.early_stopping.family_groups import MAX_VALUES, is_leading
+from memtune.search.early_stopping.family_comparison import MAX_VALUES, is_leading
 from memtune.search.early_stopping.rule import EarlyStopping
 from memtune.search.outcomes import Outcome
 

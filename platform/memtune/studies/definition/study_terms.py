@@ -179,15 +179,15 @@ class Resources(Value):
     )
     max_concurrent: int | None = Field(default=None, ge=1, description="trials at once; default: what fits")
     checkpoint_every: Duration = Field(default=600.0, description="where reports are further apart")
-    max_silence: Duration = Field(
+    report_timeout: Duration = Field(
         default=3600.0, description="a worker without a report for so long is killed and its trial retried"
     )
 
     @model_validator(mode="after")
-    def _check_max_silence(self) -> Self:
-        if self.max_silence <= self.checkpoint_every:
+    def _check_report_timeout(self) -> Self:
+        if self.report_timeout <= self.checkpoint_every:
             raise ValueError(
-                f"max_silence = {self.max_silence:,.0f} s must be longer than checkpoint_every = "
+                f"report_timeout = {self.report_timeout:,.0f} s must be longer than checkpoint_every = "
                 f"{self.checkpoint_every:,.0f} s, because a worker reports with each checkpoint"
             )
         return self

@@ -74,7 +74,7 @@ class RegisteredVersion(Value):
     """The cost of the registered weights; None for versions of a single seed, whose cost it is."""
     parameters: int | None = None
     """Trained parameters; None for versions of an earlier memtune."""
-    offered_as: str = CHAMPION_ALIAS
+    candidate_alias: str = CHAMPION_ALIAS
     """The aliases that this version competed for."""
     alias: str | None = None
     """The alias under which the version was found."""
@@ -242,7 +242,7 @@ def create_version(client: "MlflowClient", candidate: RegisteredVersion, source:
             raise
         for known in list_versions(client, candidate.corpus, after=0):
             if known.content == candidate.content:
-                return _add_candidate_aliases(client, known, candidate.offered_as)
+                return _add_candidate_aliases(client, known, candidate.candidate_alias)
     version = client.create_model_version(
         candidate.corpus,
         source,
@@ -290,13 +290,13 @@ def describe_registered(
 
 
 def _add_candidate_aliases(
-    client: "MlflowClient", known: RegisteredVersion, offered_as: str
+    client: "MlflowClient", known: RegisteredVersion, candidate_alias: str
 ) -> RegisteredVersion:
     """A registered version that competes for further aliases."""
-    together = " ".join(sorted({*known.offered_as.split(), *offered_as.split()}))
-    if together != known.offered_as:
-        client.set_model_version_tag(known.corpus, str(known.version), "offered_as", together)
-    return known.model_copy(update={"offered_as": together})
+    together = " ".join(sorted({*known.candidate_alias.split(), *candidate_alias.split()}))
+    if together != known.candidate_alias:
+        client.set_model_version_tag(known.corpus, str(known.version), "candidate_alias", together)
+    return known.model_copy(update={"candidate_alias": together})
 
 
 def require_registered(tracking_uri: str, uri: str) -> None:

@@ -17,7 +17,7 @@ from memtune.retry import Backoff
 __all__ = ["DeliveryQueue"]
 
 Key = TypeVar("Key", bound=Hashable)
-Command = TypeVar("Command")
+Message = TypeVar("Message")
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
 MAX_WAITING_COMMANDS = 10_000
@@ -33,7 +33,7 @@ def _is_never(error: Exception) -> bool:
     return False
 
 
-class DeliveryQueue(Generic[Key, Command]):
+class DeliveryQueue(Generic[Key, Message]):
     """Queues by key, emptied by a thread.
 
     `deliver(key, commands)` carries out commands from the left and removes each once it is done; when it
@@ -43,7 +43,7 @@ class DeliveryQueue(Generic[Key, Command]):
 
     def __init__(
         self,
-        deliver: Callable[[Key, deque[Command]], None],
+        deliver: Callable[[Key, deque[Message]], None],
         is_permanent: Callable[[Exception], bool],
         is_doubtful: Callable[[Exception], bool] = _is_never,
         capacity: int = MAX_WAITING_COMMANDS,
@@ -53,8 +53,8 @@ class DeliveryQueue(Generic[Key, Command]):
         self._is_permanent = is_permanent
         self._is_doubtful = is_doubtful
         self._capacity = capacity
-        self._queues: dict[Key, deque[Command]] = {}
-        self._taken: deque[Command] = deque()
+        self._queues: dict[Key, deque[Message]] = {}
+        self._taken: deque[Message] = deque()
         self._put_count = 0
         self._busy = False
         self._closing = threading.Event()
@@ -64,7 +64,7 @@ class DeliveryQueue(Generic[Key, Command]):
         )
         self._thread.start()
 
-    def put(self, key: Key, *commands: Command) -> None:
+    def put(self, key: Key, *commands: Message) -> None:
         """Add commands to the key's queue; wait while the queues are full.
 
         Waiting bounds the memory and loses nothing: training runs in other processes meanwhile.
@@ -145,7 +145,7 @@ class DeliveryQueue(Generic[Key, Command]):
             self._taken = self._queues.pop(key)
             return key
 
-    def _deliver_all(self, key: Key, commands: deque[Command]) -> None:
+    def _deliver_all(self, key: Key, commands: deque[Message]) -> None:
         """Deliver until nothing is left or the queue closes; log one warning per outage.
 
         Not `memtune.retry.retry`: a permanent error drops one command, and the others are delivered.
@@ -169,7 +169,7 @@ class DeliveryQueue(Generic[Key, Command]):
         if failed_since is not None and not commands:
             logger.warning("tracking is available again after %.0f s", time.monotonic() - failed_since)
 
-    def _drop(self, key: Key, command: Command, error: Exception) -> None:
+    def _drop(self, key: Key, command: Message, error: Exception) -> None:
         problem = f"{type(command).__name__} of {key} was not recorded: {error}"
         self.problems.append(problem)
         logger.error("%s", problem)

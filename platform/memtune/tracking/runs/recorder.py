@@ -26,11 +26,11 @@ from memtune.tracking.mlflow_connection import (
 from memtune.tracking.runs.delivery_queue import DeliveryQueue
 from memtune.tracking.runs.run_commands import (
     NO_STUDY,
-    Command,
     DrawCurve,
     EndRun,
     LogReport,
     ReconcileRuns,
+    RunCommand,
     RunKey,
     StartRun,
     WriteFiles,
@@ -73,7 +73,7 @@ class Recorder:
         self._started: set[RunKey] = set()
         client = cast("MlflowClient", _GuardedClient(connect(tracking_uri), guard))
         self._runs = RunWriter(client, tracking_uri, self.experiment, draw_figures)
-        self._delivery_queue: DeliveryQueue[RunKey, Command] = DeliveryQueue(
+        self._delivery_queue: DeliveryQueue[RunKey, RunCommand] = DeliveryQueue(
             self._deliver, is_permanent, is_database_refusal
         )
 
@@ -199,13 +199,13 @@ class Recorder:
         self._started.add(key)
         self._delivery_queue.put(key, command)
 
-    def _deliver(self, key: RunKey, commands: deque[Command]) -> None:
+    def _deliver(self, key: RunKey, commands: deque[RunCommand]) -> None:
         try:
             self._runs.execute(key, commands)
         except StudyError:
             self._delivery_queue.abandon()
 
-    def _enqueue(self, identity: str | None, *commands: Command) -> None:
+    def _enqueue(self, identity: str | None, *commands: RunCommand) -> None:
         key = RunKey(self._study, identity)
         if key not in self._started:
             raise TrackingError(f"{key} was not started; call start_trial or start_study first")

@@ -13,12 +13,12 @@ from memtune.trial_state import TrialEnd, TrialState
 
 __all__ = [
     "NO_STUDY",
-    "Command",
     "DrawCurve",
     "EndRun",
     "LogReport",
     "ReconcileRuns",
     "RunActions",
+    "RunCommand",
     "RunKey",
     "StartRun",
     "WriteFiles",
@@ -75,7 +75,7 @@ class RunKey:
         return {STUDY_TAG: self.study, ROLE_TAG: "trial", TRIAL_TAG: self.trial}
 
 
-class Command(Protocol):
+class RunCommand(Protocol):
     """One change to a run. Repeating a command that failed half-way changes nothing twice."""
 
     def execute(self, actions: "RunActions", key: RunKey) -> None:

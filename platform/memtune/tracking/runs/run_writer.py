@@ -28,10 +28,10 @@ from memtune.tracking.runs.run_commands import (
     STATUS_TAG,
     STOP_REASON_TAG,
     TOKENS_METRIC,
-    Command,
     EndRun,
     LogReport,
     ReconcileRuns,
+    RunCommand,
     RunKey,
     StartRun,
     read_objective,
@@ -89,7 +89,7 @@ class RunWriter:
         self._new_studies: set[str] = set()
         """Studies whose run this writer created: the store holds none of their trials but attempted ones."""
 
-    def execute(self, key: RunKey, commands: deque[Command]) -> None:
+    def execute(self, key: RunKey, commands: deque[RunCommand]) -> None:
         """Carry out commands from the left and remove those that are done.
 
         On an error the commands are repeated one by one, so that the first one left is the one that failed.
@@ -105,7 +105,7 @@ class RunWriter:
             for _ in together:
                 commands.popleft()
 
-    def _execute_together(self, key: RunKey, commands: Sequence[Command]) -> None:
+    def _execute_together(self, key: RunKey, commands: Sequence[RunCommand]) -> None:
         try:
             for command in commands:
                 command.execute(self, key)

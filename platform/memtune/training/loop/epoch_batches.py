@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from memtune.tasks import AnyTask, Batch
+from memtune.tasks import AnyTask, TaskBatch
 from memtune.values import Value
 
 __all__ = ["EpochBatches", "Position"]
@@ -41,9 +41,9 @@ class EpochBatches:
         """Predicted tokens of the current epoch."""
         return self._plan.token_count
 
-    def read_current(self) -> Batch:
+    def read_current(self) -> TaskBatch:
         """The batch at the position, on the host."""
-        batch: Batch = self._plan.batch(self.position.batch)
+        batch: TaskBatch = self._plan.batch(self.position.batch)
         return batch
 
     def advance(self, tokens: int) -> bool:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from memtune.models.architecture import Model, RecurrentState
-from memtune.tasks import AnyTask, Batch
+from memtune.tasks import AnyTask, TaskBatch
 from memtune.training.loop.epoch_batches import EpochBatches, Position
 from memtune.training.loop.progress_meter import ProgressMeter
 from memtune.training.loop.report_interval import ReportInterval
@@ -89,7 +89,7 @@ class TrainingLoop:
         at = SchedulePosition(self.position.epoch + 1, self.position.updates, valid_costs)
         return self._config.optimiser.learning_rate * self._config.schedule.scale(at)
 
-    def _loss_divisor(self, batch: Batch) -> int:
+    def _loss_divisor(self, batch: TaskBatch) -> int:
         return batch.rows if self._config.loss_reduction == "sentences" else batch.token_count
 
     def on_validation(self, valid_costs: Sequence[float]) -> None:

@@ -81,12 +81,12 @@ def test_the_winner_is_compared_with_the_runner_up_and_the_best_of_each_other_fa
     ]
     ranking = rank_trials(trials)
     assert ranking is not None
-    rivals = judge_winner(ranking, Objective.PERPLEXITY, str(tmp_path)).rivals
-    assert [(rival.role, rival.name) for rival in rivals] == [
+    comparisons = judge_winner(ranking, Objective.PERPLEXITY, str(tmp_path)).comparisons
+    assert [(other.role, other.name) for other in comparisons] == [
         ("runner-up", "lstm #1"),
         ("best of its family", "rnn #2"),
     ]
-    assert rivals[0].describe_test(Objective.PERPLEXITY) == "not tested: 1 equal seed of 3 needed"
+    assert comparisons[0].describe_test(Objective.PERPLEXITY) == "not tested: 1 equal seed of 3 needed"
 
 
 def test_an_accuracy_has_a_margin_in_points(tmp_path: Path) -> None:
