@@ -45,7 +45,7 @@ def run_search(
     """Run a study, or resume it, and register its best model.
 
     `study` is a TOML file or the name of a packaged study, a mapping with the content of a file, or a Study.
-    A study that is no file has a `name`, and its paths start at the working folder.
+    A study without a file has a `name`, and its paths start at the working folder.
 
     With `reuse`, configurations that another study of the same home has trained are not trained again.
     `overrides` replace fields of the study by dotted name. `address` is a Ray
@@ -98,5 +98,5 @@ def _record_report(study: ResolvedStudy, recorder: Recorder) -> None:
     try:
         recorder.log_study_files({REPORT_FILE: render_page(report_study(study.id, study.settings))})
     except (MemtuneError, OSError, ValueError) as error:
-        # A chart that cannot be drawn is no reason to lose the end of a study.
+        # A chart that cannot be drawn is not a reason to lose the end of a study.
         log.warning("the report of study %s is not recorded: %s", study.id, error)

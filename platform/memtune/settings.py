@@ -45,7 +45,7 @@ class Settings(UserValue):
         """Settings from the environment; relative paths become absolute from the working folder.
 
         Raises StorageError when the home folder cannot be created, ConfigurationError for a URI with
-        credentials, and ArgumentError for a home that is no path.
+        credentials, and ArgumentError for a home that is not a path.
         """
         if home is not None:
             check_type("home", home, (str, Path), 'a folder, such as ".memtune"')

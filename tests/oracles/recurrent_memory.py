@@ -44,7 +44,7 @@ def _read_sentence(config, parameters: Parameters, words: list[int]) -> tuple[li
 def _run_memory_block(
     config, parameters: Parameters, h: Tensor, window: list[int], ahead: list[int]
 ) -> tuple[Tensor, Tensor]:
-    """Equations 1 to 3; later words (section 6) read the second half of T, and id 0 is no word."""
+    """Equations 1 to 3; later words (section 6) read the second half of T, and id 0 is not a word."""
     M, C = _get_tables(config, parameters)
     scores, outputs = [], []
     first = config.memory_size - len(window) if config.temporal_alignment == "right" else 0

@@ -75,7 +75,7 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
         Raises PluginError for another object, a missing method and an unsuitable name.
         """
         if not (isinstance(entry, type) and issubclass(entry, self.base)):
-            raise PluginError(f"{source} has {entry!r}, which is no configuration of a {self.noun}")
+            raise PluginError(f"{source} has {entry!r}, which is not a configuration of a {self.noun}")
         own = entry.model_fields[self.tag].default if self.tag in entry.model_fields else None
         if own != name or not NAME_PATTERN.fullmatch(name):
             raise PluginError(

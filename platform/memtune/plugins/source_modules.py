@@ -111,7 +111,7 @@ def load_source(source: PluginSource) -> ModuleType:
     if loader.root not in _finder.loaders:
         _finder.loaders[loader.root] = loader
         try:
-            with redirect_stdout(sys.stderr):  # what it prints is no part of a command's output
+            with redirect_stdout(sys.stderr):  # what it prints is not part of a command's output
                 import_module(loader.entry)
         except BaseException as error:
             _forget(loader)

@@ -17,11 +17,11 @@ CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 C1_CHARACTERS = re.compile(r"[\x80-\x9f]")
 """The control characters that JSON does not escape."""
 UNBOUNDED_CHARACTERS = 10_000
-"""Width of an output that is no terminal: a row of a table stays on its line."""
+"""Width of an output that is not a terminal: a row of a table stays on its line."""
 
 
 class TextConsole(Console):
-    """A rich console that prints plain strings literally, and tables without lines where it is no terminal.
+    """A rich console that prints plain strings literally, and tables without lines outside a terminal.
 
     Questions, names and words of corpora come from users and files. rich would read "[red]" in them as a
     style, ":smile:" as an emoji and fail on "[/b]"; a terminal would execute escape sequences. Styles are

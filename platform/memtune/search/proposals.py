@@ -147,7 +147,7 @@ class Proposals:
         """Raise StudyError when this driver lost the study or its storage was deleted.
 
         An executor calls this regularly, because trials may train for hours between two reports. An
-        unavailable storage is no error here.
+        unavailable storage is not an error here.
         """
         with suppress(StorageUnavailableError):
             self._buffer.try_once(self._store.check)

@@ -23,7 +23,7 @@ USER_SCHEMES = {
     "postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle", "cockroachdb", "hdfs", "viewfs", "abfs",
     "abfss", "ssh", "sftp", "scp",
 }  # fmt: skip
-"""Schemes in which the part before "@" is the name of a user or a container, which is no secret. For the
+"""Schemes in which the part before "@" is the name of a user or a container, which is not a secret. For the
 others, such as s3 and https, it is a key or a token."""
 PUBLIC_USERS = {"gs": "anonymous", "gcs": "anonymous"}
 """pyarrow reads gs://anonymous@bucket as access without credentials."""
@@ -87,7 +87,7 @@ def _authority_holds_credentials(uri: str) -> bool:
     """Whether a URI names a password, or a user where the scheme has none."""
     try:
         parts = urlsplit(uri)
-        parts.port  # noqa: B018 - raises ValueError for a port that is no number
+        parts.port  # noqa: B018 - raises ValueError for a port that is not a number
     except ValueError:
         # A key with "/" in it ends the host early: s3://ID:KEY/REST@bucket has "KEY" in place of a port.
         return "@" in uri or ":" in uri.partition("://")[2].partition("/")[0].rpartition("]")[2]

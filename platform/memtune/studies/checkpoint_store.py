@@ -164,11 +164,13 @@ class Checkpoints:
     def _read_index(self) -> list[str]:
         index = self._folder.read_json(INDEX_FILE) or []
         if not isinstance(index, list):
-            raise CheckpointError(f"{self._folder}/{INDEX_FILE} is no list of checkpoints; delete the folder")
+            raise CheckpointError(
+                f"{self._folder}/{INDEX_FILE} is not a list of checkpoints; delete the folder"
+            )
         names = [str(name) for name in index]
         for name in names:
             if not CHECKPOINT_NAME_PATTERN.fullmatch(name):
-                raise CheckpointError(f"{self._folder}/{INDEX_FILE} names {name}, which is no checkpoint")
+                raise CheckpointError(f"{self._folder}/{INDEX_FILE} names {name}, which is not a checkpoint")
         return names
 
 

@@ -216,7 +216,7 @@ def _describe_line_chart(objective: str, direction: str) -> dict[str, object]:
 def read_pages_version(tracking_uri: str) -> str | None:
     """The version of MLflow whose pages show this store: a server's, or that of this process for a file.
 
-    Reason: `/version` is no part of the documented API. Fallback: None, which gives tables without charts.
+    Reason: `/version` is not part of the documented API. Fallback: None, which gives tables without charts.
     """
     import mlflow
     from mlflow.utils.credentials import get_default_host_creds
@@ -256,7 +256,7 @@ def open_repository_of(
 ) -> "ArtifactRepository":
     """MLflow's access to the files of a folder here, or, without one, to a location on its server.
 
-    Reason: the repositories that MLflow's registry of schemes returns are no part of its documentation. There
+    Reason: the repositories that MLflow's registry of schemes returns are not part of its documentation. There
     is no fallback: the guard test fails.
     """
     from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository

@@ -108,7 +108,7 @@ def label_sentence(text):
 )
 def test_scores_add_up_and_negations_reverse_them(text, label):
     if log_probability(text.split()) == -inf:
-        pytest.fail(f"{text} is no sentence of the grammar")
+        pytest.fail(f"{text} is not a sentence of the grammar")
     assert label_sentence(text) == label
 
 

@@ -176,7 +176,7 @@ def test_the_conclusion_of_a_study_without_repeats_names_the_single_seed(
 
 def test_a_baseline_is_a_family_of_the_study(study_file: Path, settings: Settings) -> None:
     study_file.write_text('baseline = "lstn"\n' + study_file.read_text())
-    with pytest.raises(StudyError, match=r'baseline = "lstn" is no family.*did you mean "lstm"'):
+    with pytest.raises(StudyError, match=r'baseline = "lstn" is not a family.*did you mean "lstm"'):
         resolve_study(study_file, load_study(study_file), settings)
 
 

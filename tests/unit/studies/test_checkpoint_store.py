@@ -255,5 +255,5 @@ def test_an_index_that_is_no_list_is_named(
 ) -> None:
     save(checkpoints, trainer, 1)
     (tmp_path / "checkpoints" / trainer.identity / "latest.json").write_text(content)
-    with pytest.raises(CheckpointError, match=r"latest\.json is no list of checkpoints"):
+    with pytest.raises(CheckpointError, match=r"latest\.json is not a list of checkpoints"):
         checkpoints.restore(corpus, "cpu")

@@ -302,7 +302,7 @@ def test_files_of_killed_workers_that_cannot_be_deleted_are_a_warning(
         records.finish(trial)
     (message,) = caplog.messages
     assert message.startswith("files of killed workers remain: ")
-    assert "latest.json is no list of checkpoints" in message
+    assert "latest.json is not a list of checkpoints" in message
 
 
 def finish_trial(resolved: ResolvedStudy, opened: Proposals) -> None:

@@ -49,7 +49,7 @@ def read_batch(content: pa.Buffer, schema: pa.Schema, name: str) -> pa.RecordBat
 def read_table(content: pa.Buffer, schema: pa.Schema, name: str) -> pa.Table:
     """All rows of a file, without a copy.
 
-    Raises CorpusError for content that is no Arrow file, has another schema, is compressed, has missing
+    Raises CorpusError for content that is not an Arrow file, has another schema, is compressed, has missing
     values, or has lengths or offsets beyond its buffers. `name` names the file in the error.
     """
     return pa.Table.from_batches(_read_batches(content, schema, name), schema)

@@ -187,7 +187,7 @@ def _name(token: str, unknown: str | None) -> str:
 
 @contextmanager
 def _translate_errors(problem: str) -> Iterator[None]:
-    """Raises CorpusError for any error of `tokenizers`, whose panics in Rust are no Exceptions."""
+    """Raises CorpusError for any error of `tokenizers`, whose panics in Rust are not Exceptions."""
     try:
         yield
     except BaseException as error:

@@ -80,7 +80,7 @@ class MemoryBlock(nn.Module):
         return tuple(range(1 - self.slots, 1))
 
     def _pad_words(self, earlier_BP: Tensor, words_BT: Tensor) -> tuple[Tensor, int]:
-        """The words with n - 1 words before them, padded on the left, and the number that are no padding."""
+        """The words with n - 1 words before them, padded on the left, and the number that are not padding."""
         history = earlier_BP.shape[1]
         words_BK = torch.cat([earlier_BP, words_BT], dim=1)
         return functional.pad(words_BK, (self.slots - 1 - history, 0)), history

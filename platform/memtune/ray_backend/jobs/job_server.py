@@ -75,7 +75,7 @@ def resolve_server_address(address_option: str | None) -> str:
     address = next(
         candidate
         for candidate in candidates
-        # RAY_ADDRESS may name the GCS of a cluster, such as 10.0.0.1:6379, which is no job server.
+        # RAY_ADDRESS may name the GCS of a cluster, such as 10.0.0.1:6379, which is not a job server.
         if candidate and (candidate is address_option or candidate.startswith("http"))
     )
     refuse_credentials("--address", address)  # first, because the next error repeats the address

@@ -56,7 +56,7 @@ def render_page(report: StudyReport | CorpusReport) -> str:
 
 
 def embed_json(data: Mapping[str, Any]) -> Markup:
-    """JSON that no HTML parser takes for markup; values that are no JSON, such as infinity, become null."""
+    """JSON that no HTML parser takes for markup; values that are not JSON, such as infinity, become null."""
     text = json.dumps(_drop_infinite(data), separators=(",", ":"), allow_nan=False)
     for character, escape in NON_JSON.items():
         text = text.replace(character, escape)

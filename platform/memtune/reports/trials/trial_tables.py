@@ -122,7 +122,7 @@ def _describe_state(row: LeaderboardRow) -> str:
 def _is_distinguishing(name: str, rows: Sequence[LeaderboardRow]) -> bool:
     """Whether trials differ in a field: its values differ, or only some trials of one family have it.
 
-    A field that another family does not have is no difference.
+    A field that another family does not have is not a difference.
     """
     if name in BUDGET_FIELDS:
         return False

@@ -38,7 +38,7 @@ class HypervolumePoint(Value):
 class StudyFront(Value):
     """Configurations by their objectives, and how the front has advanced.
 
-    Models without trained parameters are no points.
+    Models without trained parameters are not points.
     """
 
     objectives: tuple[ObjectiveName, ...]

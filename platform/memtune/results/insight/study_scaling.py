@@ -39,7 +39,7 @@ def extrapolate_study(study: str, factor: float = 10.0, settings: Settings | Non
         if training is not None and training.schedule.kind != "constant":
             raise StudyError(
                 f'{stored.id}, trial {outcome.number}: with schedule.kind = "{training.schedule.kind}" '
-                'its reports are no shorter trainings; train with schedule = { kind = "constant" }'
+                'its reports are not shorter trainings; train with schedule = { kind = "constant" }'
             )
     terms = read_stored_terms(settings.studies_folder, stored.id)
     corpus = open_study_corpus(terms.corpus, settings)

@@ -44,7 +44,7 @@ class InspectedModel:
         return next(self.network.parameters()).device
 
     def find_signs(self) -> set[int]:
-        """The ids of `<eos>` and, where the vocabulary has it, `<unk>`, which are no words."""
+        """The ids of `<eos>` and, where the vocabulary has it, `<unk>`, which are not words."""
         vocabulary = self.corpus.vocabulary
         return {BOUNDARY} | ({vocabulary.get_id(UNK)} if UNK in vocabulary else set())
 

@@ -72,7 +72,7 @@ class ConstantBudget(Rule):
         self._finalists.add(number)
 
     def end(self, number: int) -> None:
-        """The trial is no finalist any more."""
+        """The trial is not a finalist any more."""
         self._waiting.discard(number)
 
     def replay(self, outcomes: Iterable[Outcome]) -> None:

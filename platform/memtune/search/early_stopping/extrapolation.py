@@ -5,7 +5,7 @@ The idea is from Kadra et al. (2023), "Scaling Laws for Hyperparameter Optimizat
 length. Their model is an ensemble of networks that predict the coefficients from the configuration and that
 decide by expected improvement which trial trains one more step. Here each curve is fitted by itself and the
 rule only stops trials: a trial whose lowest plausible value at full length is above the best values that
-`max_survivors` other trials have reached already. It never stops a trial whose curve is no power law.
+`max_survivors` other trials have reached already. It never stops a trial whose curve is not a power law.
 """
 
 import math

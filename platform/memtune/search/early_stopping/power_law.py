@@ -14,7 +14,7 @@ CONFIDENCE = 0.95
 MIN_RELATIVE_NOISE = 0.005
 """Standard deviation of a value over seeds relative to the value, at least: 0.4 % on Penn Treebank."""
 MAX_RELATIVE_RESIDUAL = 0.01
-"""A curve with residuals above this standard deviation, relative to its last value, is no power law."""
+"""A curve with residuals above this standard deviation, relative to its last value, is not a power law."""
 
 
 def bound_final_value(curve: Mapping[int, float], trial_tokens: int) -> float | None:
@@ -22,8 +22,8 @@ def bound_final_value(curve: Mapping[int, float], trial_tokens: int) -> float | 
 
     The curve is a + b t^-c with a, b >= 0. The bound is the lowest end among the exponents c whose fit is not
     worse than the best one by an F test, less two standard deviations of the noise. None where that says
-    nothing: fewer than five reports, a value that is not finite, or a curve that is no power law, such as one
-    that rises or falls in steps.
+    nothing: fewer than five reports, a value that is not finite, or a curve that is not a power law, such as
+    one that rises or falls in steps.
     """
     tokens = np.array(sorted(curve), dtype=float) / trial_tokens
     values = np.array([curve[key] for key in sorted(curve)])

@@ -62,7 +62,7 @@ class Study(UserValue):
     question: str
     """The question that the study answers, in one sentence; tables and reports show it."""
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """Name of the study; default: the name of its file. A study that is no file needs one."""
+    """Name of the study; default: the name of its file. A study without a file needs one."""
     corpus: str
     """Name of a corpus of the store; "text+questions" joins the text of one with the questions of another."""
     spaces: tuple[str, ...] = Field(min_length=1)

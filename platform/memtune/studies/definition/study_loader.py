@@ -99,7 +99,7 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     families = [space.family for space in spaces if space.family]
     if study.baseline and study.baseline not in families:
         raise StudyError(
-            f'{name_place(path)}: baseline = "{study.baseline}" is no family of the study; '
+            f'{name_place(path)}: baseline = "{study.baseline}" is not a family of the study; '
             f"{did_you_mean(study.baseline, families)}"
         )
     sources = tuple(

@@ -55,7 +55,7 @@ def find_folder(path: Path | None) -> Path:
 def override_fields(document: dict[str, Any], overrides: Mapping[str, Any] | None) -> None:
     """Replace fields of a study or a trial by values with dotted names, such as "training.tokens".
 
-    Raises ArgumentError for overrides that are no mapping.
+    Raises ArgumentError for overrides that are not a mapping.
     """
     if overrides is not None:
         check_type("overrides", overrides, Mapping, 'values by dotted name, such as {"training.tokens": 900}')

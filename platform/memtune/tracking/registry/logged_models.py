@@ -114,7 +114,7 @@ def _link_to_run(client: "MlflowClient", run: "Run", model_id: str) -> None:
 def download_model(client: "MlflowClient", tracking_uri: str, model_id: str, folder: Path) -> Path:
     """Download a logged model's package into `folder`; returns its folder.
 
-    Raises TrackingError before copying what is no package: a device or a pipe would never end. MLflow follows
+    Raises TrackingError before copying what is not a package: a device or a pipe would never end. MLflow follows
     links in a local folder, so those are checked here; elsewhere a listing has to do.
     """
     from mlflow.artifacts import download_artifacts
@@ -127,5 +127,5 @@ def download_model(client: "MlflowClient", tracking_uri: str, model_id: str, fol
         for file in client.list_logged_model_artifacts(model_id):
             is_too_large = file.path != WEIGHTS_FILE and (file.file_size or 0) > MAX_TEXT_BYTES
             if file.is_dir or file.path not in PACKAGE_FILES or is_too_large:
-                raise TrackingError(f"model {model_id} holds {file.path}, which is no part of a package")
+                raise TrackingError(f"model {model_id} holds {file.path}, which is not part of a package")
     return Path(download_artifacts(artifact_uri=location, dst_path=str(folder), tracking_uri=tracking_uri))

@@ -150,7 +150,7 @@ def check_package(folder: Path) -> ModelCard:
         if path.name == MLFLOW_META_FILE:
             _require_regular_file(path, MAX_TEXT_BYTES)
         elif path.name not in PACKAGE_FILES:
-            raise TrackingError(f"{path} is no part of a registered model; remove it or register again")
+            raise TrackingError(f"{path} is not part of a registered model; remove it or register again")
     return card
 
 

@@ -108,7 +108,7 @@ def _fetch(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion
 
 
 def _check_source(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion) -> None:
-    """Raise TrackingError before copying what is no package; see `download_model`."""
+    """Raise TrackingError before copying what is not a package; see `download_model`."""
     location = client.get_run(version.run_id).info.artifact_uri
     local = find_local_folder(tracking_uri, location)
     if local is not None:
@@ -118,4 +118,4 @@ def _check_source(client: "MlflowClient", tracking_uri: str, version: Registered
         name = file.path.rpartition("/")[2]
         is_too_large = name != WEIGHTS_FILE and (file.file_size or 0) > MAX_TEXT_BYTES
         if file.is_dir or name not in PACKAGE_FILES or is_too_large:
-            raise TrackingError(f"{version.uri} holds {name}, which is no part of a registered model")
+            raise TrackingError(f"{version.uri} holds {name}, which is not part of a registered model")

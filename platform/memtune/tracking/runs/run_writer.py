@@ -201,7 +201,7 @@ class RunWriter:
         if (seconds := run.values.get("seconds", {}).get(step)) is not None:
             self._add_metric(run, HOURS_METRIC, step, round_figure(seconds / 3600, 3), time_ms)
         valid = run.values.get(f"valid_{run.objective}", {})
-        # A report that is sent again finds later ones in the store, which are no part of its best value.
+        # A report that is sent again finds later ones in the store, which are not part of its best value.
         reached = [value for tokens, value in valid.items() if tokens <= step and not math.isnan(value)]
         if step in valid and reached:
             self._log_best(run, step, run.objective.choose_best(reached), time_ms)

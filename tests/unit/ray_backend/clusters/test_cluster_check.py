@@ -54,7 +54,7 @@ def put(*path: str, value: object) -> AddFault:
 
 FAULTS: dict[str, tuple[str, AddFault, str, str]] = {
     "an unknown entry": ("aws", put("max_worker", value=3), "schema", "the file"),
-    "a head that is no node type": ("gcp", put("head_node_type", value="haed"), "schema", "the file"),
+    "a head that is not a node type": ("gcp", put("head_node_type", value="haed"), "schema", "the file"),
     "an unknown provider": ("aws", put("provider", "type", value="awss"), "schema", "the file"),
     "node types on premises": (
         "onprem",

@@ -41,7 +41,7 @@ def choose_tokeniser(
     """The tokeniser of an import, None for words; subwords are trained on the training split.
 
     `spelled` is the spelling of each word number. Raises CorpusError for a corpus without a training split
-    and for a file that is no tokenizer.json.
+    and for a file that is not a tokenizer.json.
     """
     if choice.kind == "words":
         return None
