@@ -256,8 +256,8 @@ def open_repository_of(
 ) -> "ArtifactRepository":
     """MLflow's access to the files of a folder here, or, without one, to a location on its server.
 
-    Reason: the repositories that MLflow's registry of schemes returns are not part of its documentation. There
-    is no fallback: the guard test fails.
+    Reason: the repositories that MLflow's registry of schemes returns are not documented. There is no
+    fallback: the guard test fails.
     """
     from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
     from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository

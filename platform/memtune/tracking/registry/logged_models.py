@@ -114,8 +114,8 @@ def _link_to_run(client: "MlflowClient", run: "Run", model_id: str) -> None:
 def download_model(client: "MlflowClient", tracking_uri: str, model_id: str, folder: Path) -> Path:
     """Download a logged model's package into `folder`; returns its folder.
 
-    Raises TrackingError before copying what is not a package: a device or a pipe would never end. MLflow follows
-    links in a local folder, so those are checked here; elsewhere a listing has to do.
+    Raises TrackingError before copying what is not a package: a device or a pipe would never end. MLflow
+    follows links in a local folder, so those are checked here; elsewhere a listing has to do.
     """
     from mlflow.artifacts import download_artifacts
 
