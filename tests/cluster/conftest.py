@@ -84,7 +84,7 @@ def mount_disk(tmp_path: Path) -> Iterator[MountDisk]:
         yield lambda folder, kilobytes: mounts.enter_context(mount_tmpfs(folder, kilobytes))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not of the session: Ray on two idle hosts takes part of a core
 def idle_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnPremisesCluster]:
     """Two hosts, and a project that describes them as a cluster; nothing runs on them."""
     with boot_cluster(tmp_path_factory.mktemp("hosts")) as cluster:

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import torch
+from pydantic import ConfigDict, field_validator
 from torch import Tensor
 
 from memtune.corpora.batching.protocols import Protocol
@@ -86,12 +87,20 @@ class TaskPlan(typing.Protocol[BatchT_co]):
 class TaskConfig(Value, ABC):
     """A task as part of a trial's configuration."""
 
+    model_config = ConfigDict(validate_default=True)
+
     kind: str
     objective: Objective
     """The figure that compares trials of the task."""
 
     prediction_unit: ClassVar[Literal["tokens", "examples"]]
     """Unit of predictions: words of a text, or labelled examples."""
+
+    @field_validator("objective", mode="after")
+    @classmethod
+    def _parse_objective(cls, value: str) -> Objective:
+        """A user's task may declare its objective by name, as in Literal["perplexity"]."""
+        return Objective(value)
 
     @property
     def label(self) -> str:

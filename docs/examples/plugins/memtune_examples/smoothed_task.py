@@ -15,6 +15,7 @@ from memtune.corpora import Corpus
 from memtune.corpora.batching.protocols import Batch, Protocol, TreeProtocol
 from memtune.errors import ConfigurationError
 from memtune.models import LanguageModel, RecurrentState, logits
+from memtune.objective import Objective
 from memtune.tasks import LanguageModelling
 from memtune.tasks.language_modelling import TextTaskConfig
 
@@ -25,7 +26,7 @@ class SmoothedLanguageModellingConfig(TextTaskConfig):
     """Predict each token of a text, in training with a share of the uniform distribution as target."""
 
     kind: Literal["smoothed_language_modelling"] = "smoothed_language_modelling"
-    objective: Literal["perplexity"] = "perplexity"
+    objective: Literal[Objective.PERPLEXITY] = Objective.PERPLEXITY
     smoothing: float = Field(0.1, ge=0, lt=1, description="Share of the uniform distribution in the targets")
 
     @property
