@@ -7,11 +7,12 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BENCHED := docs/results/benchmarks_cpu_$(shell date +%F).md
 
-.PHONY: help install demo test lint types bench lock clean
+.PHONY: help install demo test test-long lint types bench lock clean
 
 help:
 	@echo "make demo    install, import the embedded corpus, run a small search, show the leaderboard"
 	@echo "make test    install, then ruff, mypy and pytest"
+	@echo "make test-long  the tests that make test leaves out: faults of hosts, disks and clocks that take minutes"
 	@echo "make bench   the benchmarks, one line each, and a table in docs/results"
 	@echo "make lock    update the lists of packages for nodes and services after a change of constraints.txt"
 	@echo "make clean   remove the environment and all files of the demo"
@@ -36,6 +37,9 @@ demo: $(READY)
 
 test: $(READY) lint types
 	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder -rs
+
+test-long: $(READY)
+	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder -rs -m long
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -170,7 +170,7 @@ def main() -> None:
     with TemporaryDirectory(prefix="memtune-faults-") as folder:
         seen = Path(folder) / "faults.jsonl"
         side_by_side = ["-n", "2", "--dist", "loadscope", "--no-loadscope-reorder"]
-        command = [sys.executable, "-m", "pytest", "tests/cluster", *side_by_side, *sys.argv[1:]]
+        command = [sys.executable, "-m", "pytest", "-m", "", "tests/cluster", *side_by_side, *sys.argv[1:]]
         ended = subprocess.run(
             command, cwd=ROOT, env={**os.environ, FAULTS_FILE_VARIABLE: str(seen)}, check=False
         )

@@ -169,6 +169,7 @@ def stop_without_lock(driver: Driver, study_setup: StudySetup) -> None:
     poll_until(stop_if_unlocked, "a moment without a lock")
 
 
+@pytest.mark.long
 def test_a_driver_stopped_too_long_loses_its_study_to_another_and_writes_nothing_more(
     study_setup: StudySetup, tmp_path: Path, undisturbed: list[Outcome], record_fault: RecordFault
 ) -> None:
@@ -237,6 +238,7 @@ def settable_clock(tmp_path: Path) -> tuple[dict[str, str], Path]:
     return {"LD_PRELOAD": str(library), "CLOCK_SET_BACK": str(switch)}, switch
 
 
+@pytest.mark.long
 def test_two_studies_at_once_do_not_mix_and_a_clock_set_back_changes_nothing(
     study_setup: StudySetup,
     settable_clock: tuple[dict[str, str], Path],

@@ -49,6 +49,7 @@ def test_a_full_disk_ends_the_trial_that_fills_it_and_no_other(
     )
 
 
+@pytest.mark.long
 def test_a_full_cache_and_a_damaged_corpus_are_named_and_no_trial_is_blamed(
     study_setup: StudySetup,
     mount_disk: MountDisk,

@@ -88,6 +88,7 @@ def test_a_worker_whose_key_changed_is_refused_before_anything_is_sent(cluster: 
     assert LOGIN not in worker.read_console()[length:]
 
 
+@pytest.mark.long
 def test_a_reinstalled_worker_joins_once_its_old_key_is_forgotten(cluster: OnPremisesCluster) -> None:
     worker = cluster.workers[0]
     replace_machine(cluster, worker)
@@ -99,7 +100,13 @@ def test_a_reinstalled_worker_joins_once_its_old_key_is_forgotten(cluster: OnPre
     assert "the cluster is up with 2 nodes" in cluster.launch_output
 
 
-@pytest.mark.parametrize("command", ["up --yes", "status", "dashboard", "down --yes"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "up --yes",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("status", "dashboard", "down --yes")),
+    ],
+)
 def test_a_head_whose_key_changed_is_refused_before_anything_is_sent(
     command: str, cluster: OnPremisesCluster
 ) -> None:

@@ -23,7 +23,7 @@ from tests.cluster.on_premises_cluster import (
 )
 from tests.cluster.poll import poll_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 SENTENCES = [["the", "dog", "sees", "a", "cat"], ["a", "cat", "sleeps"], ["the", "cat", "eats"]] * 200
 INTERVAL = 5_000

@@ -165,7 +165,15 @@ def test_a_driver_killed_during_training_leaves_no_worker(
         assert_cleanup(driver, folder)
 
 
-@pytest.mark.parametrize("program", ["gcs_server", "raylet/raylet", "runtime_env/agent", "default_worker"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param("gcs_server", marks=pytest.mark.long),
+        "raylet/raylet",
+        pytest.param("runtime_env/agent", marks=pytest.mark.long),
+        "default_worker",
+    ],
+)
 def test_a_driver_killed_while_ray_starts_leaves_no_process(
     program: str, study_file: Path, environment: dict[str, str], temporary_folder: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -118,7 +119,8 @@ def test_a_detached_job_survives_its_follower_and_is_stopped_and_resumed(
     assert "is stopping" in invoke("jobs", "stop", job).stdout
     ended = server.follow_log(job, lambda piece: None)
     assert ended.status == "STOPPED"
-    assert "trials open; to resume" in server.read_log(job)
+    # How many of the two have started depends on how busy the machine is.
+    assert re.search(r"stopped with [12] trials? open; to resume", server.read_log(job))
     before = read_outcomes(study_file, settings)
     assert "running" in {outcome.state for outcome in before}
 
