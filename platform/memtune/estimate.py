@@ -27,29 +27,32 @@ class Estimate(Value):
     """The lower bound of the cost; None for a single seed, which has no interval."""
     high: float | None = None
 
-    def compute_interval(self, objective: Objective) -> tuple[float, float] | None:
+    def compute_interval(self, objective: Objective | str) -> tuple[float, float] | None:
         """The bounds of the perplexity or accuracy, the smaller one first; None for a single seed."""
+        objective = Objective(objective)
         bounds = self._order_bounds(objective)
         return bounds and (objective.compute_figure(bounds[0]), objective.compute_figure(bounds[1]))
 
-    def describe(self, objective: Objective, digits: int) -> str:
+    def describe(self, objective: Objective | str, digits: int) -> str:
         """The figure with its interval, or with the fact that a single seed decided it.
 
-        >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).describe(Objective.ACCURACY, 1)
+        >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).describe("accuracy", 1)
         '75.0 % (mean of 3 seeds, 95 % interval 74.0 % to 76.0 %)'
         """
+        objective = Objective(objective)
         figure, bounds = objective.format_cost(self.cost, digits), self._order_bounds(objective)
         if bounds is None:
             return f"{figure} (decided by a single seed)"
         low, high = (objective.format_cost(bound, digits) for bound in bounds)
         return f"{figure} (mean of {self.seeds} seeds, 95 % interval {low} to {high})"
 
-    def format(self, objective: Objective, digits: int) -> str:
+    def format(self, objective: Objective | str, digits: int) -> str:
         """The figure with its interval in brackets, for tables.
 
-        >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).format(Objective.ACCURACY, 1)
+        >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).format("accuracy", 1)
         '75.0 % [74.0 %, 76.0 %]'
         """
+        objective = Objective(objective)
         figure, bounds = objective.format_cost(self.cost, digits), self._order_bounds(objective)
         if bounds is None:
             return figure

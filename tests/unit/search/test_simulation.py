@@ -105,7 +105,7 @@ def searched() -> list[tuple[list[Outcome], int]]:
     return [
         simulate(
             open_study("tpe", seed),
-            SuccessiveHalving(SuccessiveHalvingConfig(grace=REPORTS[0]), REPORTS[-1]),
+            SuccessiveHalving(SuccessiveHalvingConfig(grace=REPORTS[0], max_survivors=4), REPORTS[-1]),
             limit_trials(most),
         )
         for seed, most in enumerate(trials)

@@ -26,6 +26,7 @@ from memtune.tracking import (
 )
 from memtune.tracking.mlflow_ui import ServedPages, _end_group, _write_private, start_server
 from memtune.trial_state import TrialState
+from tests.cluster.poll import poll_until
 
 TOKEN = "t" * 43
 
@@ -221,7 +222,9 @@ def test_the_server_ignores_warnings_of_old_imports_beside_the_users_filters(rec
     monkeypatch.setenv("PYTHONWARNINGS", "ignore::EncodingWarning")
     server = start_server(recorded, 0, TOKEN)
     try:
-        variables = Path(f"/proc/{server.pid}/environ").read_bytes().split(b"\0")
+        # Empty until the kernel has built the memory of the new program.
+        path = Path(f"/proc/{server.pid}/environ")
+        variables = poll_until(path.read_bytes, "the environment of the server").split(b"\0")
     finally:
         _end_group(server)
     assert any(each.startswith(b"PYTHONWARNINGS=ignore::EncodingWarning,ignore:") for each in variables)
