@@ -91,6 +91,7 @@ def test_ctrl_c_ends_a_search_with_the_command_that_resumes_it(
     assert TrialState.INTERRUPTED in states
 
 
+@pytest.mark.long
 def test_a_study_whose_terminal_is_interrupted_repeatedly_makes_progress(
     start_search: Callable[..., Driver], study_file: Path, settings: Settings
 ) -> None:
