@@ -75,14 +75,15 @@ def test_actions_after_a_carried_state_are_those_of_the_whole_text():
 def test_probabilities_of_the_named_actions_sum_to_one(variant, last_pop, policy_reads):
     model = make_model(make_config(variant=variant, last_pop=last_pop, policy_reads=policy_reads))
     use = model.measure_stack_use(draw_text(9), model.initial_state(2))
-    assert use.actions_BTA.shape[2] == len(use.action_names)
+    assert use.actions_BTA.shape[2] == len(use.actions)
     torch.testing.assert_close(use.actions_BTA.sum(2), torch.ones(2, 10).double())
 
 
 def test_actions_are_named_by_their_pops():
     multipop: Any = build_model(make_config(stack_size=2), WORDS, seed=1)
     use = multipop.measure_stack_use(draw_text(3), multipop.initial_state(2))
-    assert use.action_names == ("stay_0", "push_0", "stay_1", "push_1", "stay_2", "push_2")
+    names = [action.name for action in use.actions]
+    assert names == ["stay_0", "push_0", "stay_1", "push_1", "stay_2", "push_2"]
     assert [(action.pops, action.is_push) for action in use.actions[2:4]] == [(1, False), (1, True)]
     continuous: Any = build_model(make_config(variant="continuous"), WORDS, seed=1)
     assert [tuple(action) for action in continuous.stack.actions()] == [

@@ -42,8 +42,3 @@ class StackUse(NamedTuple):
     contribution_BT: Tensor
     """The norm of W_hm m_t, the term of the stack in each step's prediction (Yogatama et al. 2018,
     section 3.4)."""
-
-    @property
-    def action_names(self) -> tuple[str, ...]:
-        """The names of the actions; a number is the number of pops."""
-        return tuple(action.name for action in self.actions)

@@ -1,12 +1,12 @@
 """The page docs/reference.md: every field of studies, trials and spaces, from their JSON Schemas."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from memtune.reports.reference.json_schemas import PARAMETER, PARAMETER_KINDS, make_schema
 
-__all__ = ["FIELD_UNITS", "list_numeric_fields", "render_reference_page"]
+__all__ = ["FIELD_UNITS", "render_reference_page"]
 
 TOKENS, EXAMPLE_TOKENS = "predicted tokens", "predicted tokens, or examples of a classifier"
 FIELD_UNITS: Mapping[str, str] = {
@@ -118,29 +118,6 @@ def render_reference_page() -> str:
     for name in ("protocol", "task"):
         parts += _render_union(name, trial["properties"][name], trial)
     return "\n".join([*parts, SPACES_HEADER, *_render_space_fields(space)])
-
-
-def list_numeric_fields() -> set[str]:
-    """The names of the fields on the page that hold numbers."""
-    study, trial = make_schema("study"), make_schema("trial")
-    tables = [study, trial, *(study["$defs"][name] for name in STUDY_TABLES)]
-    tables += [member for field in _list_unions(study, trial) for member in field]
-    tables.append(trial["$defs"]["TrainingConfig"])
-    return {
-        name for table in tables for name, field in table.get("properties", {}).items() if _is_numeric(field)
-    }
-
-
-def _list_unions(study: dict[str, Any], trial: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
-    training = trial["$defs"]["TrainingConfig"]["properties"]
-    yield _list_members(study["properties"]["early_stopping"], study)
-    for field in (
-        training["optimiser"],
-        training["schedule"],
-        trial["properties"]["protocol"],
-        trial["properties"]["task"],
-    ):
-        yield _list_members(field, trial)
 
 
 def _list_members(field: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, Any]]:
