@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memtune.arguments import check_type
+from memtune.arguments import CORPUS_NAME, check_type
 from memtune.corpora import open_corpus
 from memtune.data_frames import ResultList, make_frame, render_table
 from memtune.errors import CorpusError, TrackingError, did_you_mean
@@ -151,7 +151,7 @@ def compare(
     `study`, a study's id or its name before the digest, keeps that study's trials. Raises TrackingError when
     nothing was recorded for the corpus under that protocol or study.
     """
-    check_type("corpus", corpus, str, 'the name of a corpus, such as "ptb"')
+    check_type("corpus", corpus, str, CORPUS_NAME)
     settings = Settings.resolve(settings)
     rows = read_leaderboard(settings.tracking_uri, corpus)
     if not rows:
@@ -261,7 +261,7 @@ def find_champions(
 
     Raises TrackingError when there is none.
     """
-    check_type("corpus", corpus, (str, type(None)), 'the name of a corpus, such as "ptb", or None for all')
+    check_type("corpus", corpus, (str, type(None)), f"{CORPUS_NAME}, or None for all")
     settings = Settings.resolve(settings)
     found = list_champions(settings.tracking_uri, corpus)
     if not found:

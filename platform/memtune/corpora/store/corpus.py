@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from memtune.arguments import check_type
+from memtune.arguments import CORPUS_NAME, check_type
 from memtune.corpora.store.annotations import Annotations, map_annotations
 from memtune.corpora.store.arrow_files import map_file
 from memtune.corpora.store.corpus_store import CorpusStore
@@ -153,7 +153,7 @@ def open_corpus(
     first with the annotations of the second. Raises CorpusError for a corpus that is missing, of a newer
     schema, truncated, altered or inconsistent, naming the file, and for questions without annotations.
     """
-    check_type("name", name, str, 'the name of a corpus, such as "ptb"')
+    check_type("name", name, str, CORPUS_NAME)
     text, plus, asked = name.partition("+")
     if not plus:
         return _open_latest(name, CorpusStore.open(store), cache)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from memtune.arguments import check_type
+from memtune.arguments import CORPUS_NAME, check_type
 from memtune.corpora.store.content_checks import (
     ContentSummary,
     compute_content_digest,
@@ -31,7 +31,7 @@ def verify_corpus(name: str, store: str | Path | CorpusStore | None = None) -> l
     the digest of the manifest. Of "text+questions" both corpora are read. Raises CorpusError when a corpus
     does not exist or its manifest cannot be read.
     """
-    check_type("name", name, str, 'the name of a corpus, such as "ptb"')
+    check_type("name", name, str, CORPUS_NAME)
     place = CorpusStore.open(store)
     return [
         problem for part in name.split("+") for problem in _find_problems(place, place.read_manifest(part))

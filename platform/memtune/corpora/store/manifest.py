@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from memtune.arguments import check_type
+from memtune.arguments import CORPUS_NAME, check_type
 from memtune.errors import CorpusError
 from memtune.values import UserValue, Value
 
@@ -230,7 +230,7 @@ class _SchemaVersion(Value, extra="ignore"):
 
 def check_name(name: str) -> str:
     """`name` itself. Raises CorpusError when a corpus cannot have this name."""
-    check_type("name", name, str, 'the name of a corpus, such as "ptb"')
+    check_type("name", name, str, CORPUS_NAME)
     if not _NAME_PATTERN.fullmatch(name):
         raise CorpusError(
             f'"{name}" is not a valid name for a corpus; use up to 100 letters, digits, "_", "-" and ".", '
