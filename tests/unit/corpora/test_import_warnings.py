@@ -57,8 +57,13 @@ def test_short_sentences_may_occur_again(find_warnings):
 
 def test_a_text_that_is_one_sentence_is_told_with_a_format(find_warnings):
     told = find_warnings("the cat " * 600 + "\n")
-    assert "the train split has 1 sentences of 1,200 words on average" in told
+    assert "the train split has 1 sentence of 1,200 words on average" in told
     assert "--format prose" in told
+
+
+@pytest.mark.parametrize(("words", "is_told"), [(102, True), (98, False)])
+def test_a_split_of_one_line_is_told_from_a_hundred_words_on(find_warnings, words, is_told):
+    assert ("1 sentence of" in find_warnings("the cat " * (words // 2) + "\n")) == is_told
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from memtune.corpora.importing.vocabulary_selection import INVISIBLE_PATTERN
 from memtune.corpora.importing.word_counts import SplitCounter
 from memtune.corpora.store.manifest import ImportOptions
+from memtune.number_format import format_count
 
 __all__ = ["find_text_warnings"]
 
@@ -28,6 +29,8 @@ MAX_SIGN_SHARE = 0.05
 """Largest share of types that end in a sign, as words of prose do that nobody split."""
 MAX_MEAN_WORDS = 500
 """Longest mean sentence."""
+MAX_ONLY_WORDS = 100
+"""Longest sentence of a split that has no other: more words are a text whose sentences are not on lines."""
 MAX_SHARED = 0.05
 """Largest share of validation or test sentences that training has too; Penn Treebank has 2 %."""
 MIN_SHARED_WORDS = 5
@@ -46,9 +49,10 @@ def find_text_warnings(
     if options.tokens == "words" and "train" in counters:
         yield from _check_vocabulary(words, counters["train"], options)
     for split, counter in counters.items():
-        if counter.word_count > MAX_MEAN_WORDS * counter.sentence_count:
+        most = MAX_ONLY_WORDS if counter.sentence_count == 1 else MAX_MEAN_WORDS
+        if counter.word_count > most * counter.sentence_count:
             yield (
-                f"the {split} split has {counter.sentence_count:,} sentences of "
+                f"the {split} split has {format_count(counter.sentence_count, 'sentence')} of "
                 f"{counter.word_count / counter.sentence_count:,.0f} words on average; where a line is not "
                 "one sentence, import prose with --format prose, or a text of one line with --format raw"
             )
