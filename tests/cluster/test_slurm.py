@@ -83,6 +83,7 @@ def test_a_worker_without_the_token_is_refused(allocation: Allocation, running: 
     assert "InvalidAuthToken" in allocation.join_without_token()
 
 
+@pytest.mark.long
 def test_a_study_that_sigterm_stopped_continues_from_its_checkpoints(
     allocation: Allocation, running: Driver
 ) -> None:
