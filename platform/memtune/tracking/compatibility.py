@@ -254,17 +254,20 @@ def register_repository(scheme: str, open_repository: Callable[..., "ArtifactRep
 def open_repository_of(
     folder: Path | None, location: str, tracking_uri: str | None, registry_uri: str | None
 ) -> "ArtifactRepository":
-    """MLflow's access to the files of a folder here, or, without one, to a location on its server.
+    """MLflow's access to the files of a folder here, or, without one, to a location on a server.
 
     Reason: the repositories that MLflow's registry of schemes returns are not documented. There is no
     fallback: the guard test fails.
     """
+    from mlflow.store.artifact.http_artifact_repo import HttpArtifactRepository
     from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
     from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
 
-    if folder is None:
-        return MlflowArtifactsRepository(location, tracking_uri, registry_uri)
-    return LocalArtifactRepository(folder.as_uri())
+    if folder is not None:
+        return LocalArtifactRepository(folder.as_uri())
+    if location.startswith(("http:", "https:")):
+        return HttpArtifactRepository(location, tracking_uri, registry_uri)  # type: ignore[no-untyped-call]
+    return MlflowArtifactsRepository(location, tracking_uri, registry_uri)
 
 
 def load_client_class() -> "type[MlflowClient]":

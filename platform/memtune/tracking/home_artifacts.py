@@ -17,9 +17,17 @@ from memtune.tracking.compatibility import LOCATION_COLUMNS, open_repository_of
 if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
-__all__ = ["find_local_folder", "make_locations_relative", "open_repository", "relative_location"]
+__all__ = [
+    "SERVER_SCHEMES",
+    "find_local_folder",
+    "make_locations_relative",
+    "open_repository",
+    "relative_location",
+]
 
 SCHEME = "mlflow-artifacts"
+SERVER_SCHEMES = (SCHEME, "http", "https")
+"""The schemes of locations whose files a server sends."""
 ARTIFACTS_FOLDER = "artifacts"
 SQLITE_PREFIX = "sqlite:///"
 
@@ -50,15 +58,35 @@ def find_local_folder(tracking_uri: str, location: str) -> Path | None:
 def open_repository(
     artifact_uri: str, tracking_uri: str | None = None, registry_uri: str | None = None
 ) -> "ArtifactRepository":
-    """MLflow's access to the artifacts of a location that starts with `mlflow-artifacts:`.
+    """MLflow's access to the artifacts of a location on a server: `mlflow-artifacts:`, `http:` and `https:`.
 
     The signature is that of MLflow's registry of repositories, in which pyproject.toml names this function.
+    Raises TrackingError for a server other than the tracking server, before it receives a request.
     """
     # Imported here: MLflow loads for seconds; see mlflow_connection.
     from mlflow.tracking import get_tracking_uri
 
-    folder = find_local_folder(tracking_uri or get_tracking_uri(), artifact_uri)
+    store = tracking_uri or get_tracking_uri()
+    folder = find_local_folder(store, artifact_uri)
+    if folder is None:
+        _refuse_other_servers(store, artifact_uri)
     return open_repository_of(folder, artifact_uri, tracking_uri, registry_uri)
+
+
+def _refuse_other_servers(tracking_uri: str, location: str) -> None:
+    """Raise TrackingError for a location on another host.
+
+    MLflow sends the user and the password of the tracking server to each server that a location names, and
+    whoever may create an experiment or a model chooses its location.
+    """
+    host, own = urlsplit(location).netloc, urlsplit(tracking_uri).netloc
+    if host and host != own:
+        raise TrackingError(
+            f"{location} is on another server than the tracking store {tracking_uri}, which would receive "
+            "your credentials; delete the experiment, run or model that has this location"
+        )
+    if not host and not own:
+        raise TrackingError(f"{location} names no server; delete the experiment, run or model that has it")
 
 
 def make_locations_relative(database: Path) -> None:

@@ -28,7 +28,7 @@ from memtune.tracking.compatibility import (
     register_repository,
 )
 from memtune.tracking.home_artifacts import (
-    SCHEME,
+    SERVER_SCHEMES,
     make_locations_relative,
     open_repository,
     relative_location,
@@ -98,7 +98,8 @@ def connect(tracking_uri: str) -> "MlflowClient":
         check_sqlite_file(path)
     with pause_gc():
         client_class = load_client_class()
-    register_repository(SCHEME, open_repository)
+    for scheme in SERVER_SCHEMES:
+        register_repository(scheme, open_repository)
     try:
         with _lock_sqlite_file(tracking_uri):
             _create_sqlite_file(path, client_class)

@@ -1,8 +1,11 @@
-"""Artifacts of a store in a file are addressed relative to it."""
+"""Artifacts of a store in a file are addressed relative to it; those of other servers are refused."""
 
 import shutil
 import sqlite3
+import threading
+from collections.abc import Iterator
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -72,3 +75,45 @@ def test_a_location_leads_nowhere_else(tmp_path):
     for location in ("mlflow-artifacts:/ptb/../../etc", "mlflow-artifacts:/%2e%2e/etc"):
         with pytest.raises(TrackingError, match="leads out"):
             find_local_folder(uri, location)
+
+
+class OtherServer(ThreadingHTTPServer):
+    """A server that keeps the headers of every request."""
+
+    def __init__(self) -> None:
+        self.received: list[str] = []
+        received = self.received
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                received.append(str(self.headers))
+                self.send_error(404)
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+@pytest.fixture
+def other_server() -> Iterator[OtherServer]:
+    server = OtherServer()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("scheme", ["http", "mlflow-artifacts"])
+def test_a_location_on_another_server_receives_no_credentials(
+    tracking_uri, client, other_server, scheme, monkeypatch, tmp_path
+):
+    """Whoever may create an experiment chooses its location; MLflow sends the user's password there."""
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "secret")
+    location = f"{scheme}://127.0.0.1:{other_server.server_port}/files"
+    experiment = client.create_experiment("ptb", artifact_location=location)
+    run = client.create_run(experiment)
+    with pytest.raises(TrackingError, match=rf"{location}.* is on another server than the tracking store"):
+        connect(tracking_uri).download_artifacts(run.info.run_id, "notes.txt", str(tmp_path))
+    assert other_server.received == []

@@ -120,9 +120,22 @@ def test_the_figures_of_a_model_are_on_its_corpus_at_its_tokens(tracking_uri, mo
 
 def test_a_version_of_an_earlier_memtune_is_a_single_seed(register, client, tracking_uri):
     register(5.0)
-    for tag in ("seeds", "candidate_alias"):
+    for tag in ("seeds", "offered_as"):
         client.delete_model_version_tag("ptb", "1", tag)
     assert require(find_champion(tracking_uri, "ptb")).summary.endswith("(decided by a single seed)")
+
+
+@pytest.mark.parametrize(
+    ("tag", "value"), [("cost", "nan"), ("cost", "inf"), ("low", "-inf"), ("high", "nan"), ("seeds", "0")]
+)
+def test_a_version_whose_figures_are_not_numbers_is_named_and_skipped(
+    register, client, tracking_uri, tag, value, caplog
+):
+    """A cost of minus infinity would stay champion for ever."""
+    register(5.0)
+    client.set_model_version_tag("ptb", "1", tag, value)
+    assert find_champion(tracking_uri, "ptb") is None
+    assert f'models:/ptb/1 has the tag "{tag}" with a value that memtune does not write' in caplog.text
 
 
 def test_by_accuracy_the_higher_figure_wins(register):

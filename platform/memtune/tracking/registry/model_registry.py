@@ -149,7 +149,7 @@ def _explain_decision(
     return f"{candidate.summary}, before {holder.summary}{text}"
 
 
-def _upload(client: "MlflowClient", package: _Package, candidate_alias: str) -> RegisteredVersion:
+def _upload(client: "MlflowClient", package: _Package, offered_as: str) -> RegisteredVersion:
     """Log the package as a model that the trial's run made, and register a version of it."""
     # Imported here: MLflow loads for seconds; see mlflow_connection.
     from memtune.tracking.registry.pyfunc_flavor import describe_package
@@ -188,7 +188,7 @@ def _upload(client: "MlflowClient", package: _Package, candidate_alias: str) -> 
         high=estimate.high,
         trial_cost=result.trial_cost,
         parameters=result.parameters,
-        candidate_alias=candidate_alias,
+        offered_as=offered_as,
     )
     return model_versions.create_version(client, candidate, model.artifact_location)
 
@@ -228,7 +228,7 @@ def _choose_best(
         version
         for version in newer
         if version.is_comparable_with(candidate)
-        and alias in version.candidate_alias.split()
+        and alias in version.offered_as.split()
         and (version.study == NO_STUDY or version.study != candidate.study)
     ]
     return min([candidate, *others], key=lambda version: (version.cost, version.version))

@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, ValidationError, computed_field
+from pydantic import Field, FiniteFloat, ValidationError, computed_field
 
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import TrackingError, did_you_mean
@@ -61,20 +61,20 @@ class RegisteredVersion(Value):
     protocol: str
     """Its label: the protocol, and the task where that is not language modelling."""
     objective: Objective
-    cost: float
+    cost: FiniteFloat
     """Of the validation split by that objective, lower is better: the mean over seeds."""
     family: str
     study: str
     trial: str
-    seeds: int = 1
-    low: float | None = None
+    seeds: int = Field(default=1, ge=1)
+    low: FiniteFloat | None = None
     """The lower bound of the cost's 95 % interval; None for a single seed."""
-    high: float | None = None
+    high: FiniteFloat | None = None
     trial_cost: float | None = None
     """The cost of the registered weights; None for versions of a single seed, whose cost it is."""
     parameters: int | None = None
     """Trained parameters; None for versions of an earlier memtune."""
-    candidate_alias: str = CHAMPION_ALIAS
+    offered_as: str = CHAMPION_ALIAS
     """The aliases that this version competed for."""
     alias: str | None = None
     """The alias under which the version was found."""
@@ -242,7 +242,7 @@ def create_version(client: "MlflowClient", candidate: RegisteredVersion, source:
             raise
         for known in list_versions(client, candidate.corpus, after=0):
             if known.content == candidate.content:
-                return _add_candidate_aliases(client, known, candidate.candidate_alias)
+                return _add_candidate_aliases(client, known, candidate.offered_as)
     version = client.create_model_version(
         candidate.corpus,
         source,
@@ -290,13 +290,13 @@ def describe_registered(
 
 
 def _add_candidate_aliases(
-    client: "MlflowClient", known: RegisteredVersion, candidate_alias: str
+    client: "MlflowClient", known: RegisteredVersion, offered_as: str
 ) -> RegisteredVersion:
     """A registered version that competes for further aliases."""
-    together = " ".join(sorted({*known.candidate_alias.split(), *candidate_alias.split()}))
-    if together != known.candidate_alias:
-        client.set_model_version_tag(known.corpus, str(known.version), "candidate_alias", together)
-    return known.model_copy(update={"candidate_alias": together})
+    together = " ".join(sorted({*known.offered_as.split(), *offered_as.split()}))
+    if together != known.offered_as:
+        client.set_model_version_tag(known.corpus, str(known.version), "offered_as", together)
+    return known.model_copy(update={"offered_as": together})
 
 
 def require_registered(tracking_uri: str, uri: str) -> None:
