@@ -21,8 +21,9 @@ import pytest
 from memtune.corpora import import_corpus
 from memtune.settings import Settings
 
-# Tests send SIGINT, which a shell makes background processes and their children ignore.
+# Tests send SIGINT and SIGHUP, which shells and nohup make background processes and their children ignore.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The time of one example says little on a machine that other processes use.
 hypothesis.settings.register_profile("memtune", deadline=None)

@@ -12,7 +12,14 @@ import torch
 from memtune.errors import ConfigurationError
 from memtune.model_checks import CHECKS, Check
 from memtune.model_checks.family_contract import WORDS, draw_text, make_model
-from memtune.models import MODELS, LanguageModelConfig, NeuralLanguageModelConfig, build_model, logits
+from memtune.models import (
+    MODELS,
+    LanguageModelConfig,
+    NeuralLanguageModelConfig,
+    build_model,
+    logits,
+    negative_log_likelihood,
+)
 from memtune.values import parse
 from tests.oracles.cases import EXAMPLE_SIZE
 from tests.oracles.table import FAMILIES, list_examples
@@ -34,6 +41,23 @@ def test_every_family_has_an_example(family):
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.topic)
 def test_the_contract_holds(check: Check, config: NeuralLanguageModelConfig):
     check.run(config)
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")  # of a switch that `flags` sets too
+@every_example
+def test_products_in_bfloat16_give_the_loss_of_float32(config):
+    """On every processor: torch's own kernels emulate bfloat16, and oneDNN's LSTM needs its instructions."""
+    model, words_BT = build_model(config, WORDS, seed=7), draw_text(3, 25)
+    inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
+    exact, _ = negative_log_likelihood(model.eval(), inputs_BT, targets_BT)
+    with torch.backends.mkldnn.flags(enabled=False), torch.autocast("cpu", torch.bfloat16):
+        rounded, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
+        trained, _ = negative_log_likelihood(model.train(), inputs_BT, targets_BT)
+    # 8 bits of mantissa are 4e-3 in each product; the errors of products average out in the loss.
+    assert rounded.item() == pytest.approx(exact.item(), rel=0.02)
+    gradients = torch.autograd.grad(trained, list(model.parameters()))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert {value.dtype for value in (rounded, *gradients)} == {torch.float32}
 
 
 ATTENDING = [config for config in EXAMPLES if "attention" in config.memory_traces]

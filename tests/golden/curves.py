@@ -37,10 +37,10 @@ TRIAL_CONFIGS = {
 }
 
 
-def compute_curve(name: str, corpus: Corpus) -> dict[str, list[float]]:
+def compute_curve(name: str, corpus: Corpus, device: str = "cpu") -> dict[str, list[float]]:
     """Training and validation losses of a trial, in nats per token, one value per epoch."""
     torch.set_num_threads(1)
-    trainer = GradientTrainer(parse(TrialConfig, TRIAL_CONFIGS[name], name), corpus)
+    trainer = GradientTrainer(parse(TrialConfig, TRIAL_CONFIGS[name], name), corpus, device)
     while not trainer.finished:
         trainer.advance()
     return {

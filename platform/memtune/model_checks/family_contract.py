@@ -159,6 +159,14 @@ def check_loss(config: NeuralLanguageModelConfig) -> None:
     torch.testing.assert_close(state, expected_state, **EXACT)
 
 
+def check_device(config: NeuralLanguageModelConfig) -> None:
+    """Every tensor that a pass makes is made on the device of its inputs."""
+    model, words_BT = make_model(config), draw_text(3, 13)
+    with torch.device("meta"):  # where a tensor whose device is not named is made, and joins no other
+        loss, _ = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
+        torch.autograd.grad(loss, list(model.parameters()))
+
+
 def check_masked_context(config: NeuralLanguageModelConfig) -> None:
     """Words that are not predicted are still context."""
     model, words_BT = make_model(config), draw_text(3, 12)
@@ -345,6 +353,7 @@ CHECKS = (
     _make_check("unequal rows", check_unequal_rows),
     _make_check("batch independence", check_batch_independence),
     _make_check("loss", check_loss),
+    _make_check("device", check_device),
     _make_check("masked context", check_masked_context),
     _make_check("candidates", check_candidates),
     _make_check("parameter formula", check_parameter_formula),

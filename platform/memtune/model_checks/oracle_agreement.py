@@ -23,7 +23,7 @@ def assert_agreement(
     carried_from: int = 0,
     seed: int | None = None,
 ) -> None:
-    """The model predicts words[1:] as the oracle does in float64.
+    """The model, on its device, predicts words[1:] as the oracle does in float64 on the CPU.
 
     With `carried_from`, the model first reads that number of words and carries its state, while the oracle
     reads the whole text; the words after `carried_from` are compared. With `seed`, torch's generator is
@@ -35,6 +35,7 @@ def assert_agreement(
     expected_BTV = _stack(oracle(model.config, parameters, inputs_BT))[:, carried_from:]
     expected_loss = -_compute_log_likelihood(expected_BTV, targets_BT[:, carried_from:])
 
+    inputs_BT, targets_BT = (words.to(next(model.parameters()).device) for words in (inputs_BT, targets_BT))
     state = logits(model, inputs_BT[:, :carried_from])[1] if carried_from else None
     rest_BT = inputs_BT[:, carried_from:]
     _set_seed(seed)
@@ -68,14 +69,14 @@ def assert_same_gradients(
 def assert_near(value: Tensor, reference: Tensor, tolerance: float, name: str) -> None:
     """The distance is at most `tolerance` of the reference's norm."""
     assert value.shape == reference.shape, name
-    distance = (value.detach().double() - reference.detach()).norm()
+    distance = (value.detach().cpu().double() - reference.detach()).norm()
     limit = max(tolerance * reference.norm(), ROUNDING)
     assert distance <= limit, f"{name}: {distance / reference.norm():.1e} off"
 
 
 def copy_as_float64(model: NeuralLanguageModel) -> dict[str, Tensor]:
-    """The parameters as an oracle reads them, with gradients."""
-    return {name: value.detach().double().requires_grad_() for name, value in model.named_parameters()}
+    """The parameters as an oracle reads them, on the CPU and with gradients."""
+    return {name: value.detach().cpu().double().requires_grad_() for name, value in model.named_parameters()}
 
 
 def _stack(sentences: list[list[Tensor]]) -> Tensor:

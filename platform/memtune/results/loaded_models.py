@@ -13,7 +13,7 @@ from memtune.models.architecture import LanguageModel, Model, NeuralLanguageMode
 from memtune.results.model_sources import check_model_name, open_model
 from memtune.settings import Settings
 from memtune.tracking import TextReader, TextRules, find_text_rules, is_trial_name, load_registered
-from memtune.training import TrialConfig, find_device, load_model
+from memtune.training import TrialConfig, load_model, open_device
 
 __all__ = ["GenerationOptions", "LoadedModel", "generate", "load"]
 
@@ -75,7 +75,7 @@ def load(
         return LoadedModel(name, opened.model.eval(), tokens, opened.config, rules)
     found = load_registered(settings.tracking_uri, name, settings.home / "models")
     module = found.run_with_sources(
-        lambda: load_model(found.folder, str(find_device(device))).eval(), trust_code
+        lambda: load_model(found.folder, str(open_device(device))).eval(), trust_code
     )
     config = TrialConfig.model_validate(found.card.result.configuration)
     return LoadedModel(found.version.uri, module, found.vocabulary, config, found.rules)

@@ -20,9 +20,9 @@ from memtune.tracking import (
 from memtune.training import (
     CheckpointRecord,
     TrialConfig,
-    find_device,
     load_best_model,
     load_model,
+    open_device,
     read_checkpoint,
 )
 
@@ -80,7 +80,7 @@ def check_model_name(name: object) -> None:
 def _open_version(name: str, settings: Settings, device: str, trust_code: bool) -> TrainedModel:
     found = load_registered(settings.tracking_uri, name, settings.home / "models")
     version = found.version
-    model = found.run_with_sources(lambda: load_model(found.folder, str(find_device(device))), trust_code)
+    model = found.run_with_sources(lambda: load_model(found.folder, str(open_device(device))), trust_code)
     return TrainedModel(
         version.uri,
         model,
@@ -108,7 +108,7 @@ def _open_trial(name: str, settings: Settings, device: str, trust_code: bool) ->
     except CheckpointError as error:
         raise CheckpointError(f"{name} cannot be used: {error}") from None
     corpus = _open_training_corpus(name, record.corpus, record.corpus_digest, settings)
-    placed = model.to(find_device(device))
+    placed = model.to(open_device(device))
     return TrainedModel(name, placed, record.config, corpus, run.run_id, run.corpus, settings.tracking_uri)
 
 

@@ -7,7 +7,7 @@ from memtune.training.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from memtune.training.devices import find_device
+from memtune.training.devices import open_device
 from memtune.training.evaluation import evaluate
 from memtune.training.gradient_trainer import GradientTrainer
 from memtune.training.memory_footprint import (
@@ -61,13 +61,13 @@ __all__ = [
     "estimate_memory",
     "evaluate",
     "find_best_report",
-    "find_device",
     "find_largest_batch",
     "find_longest_row",
     "load_best_model",
     "load_model",
     "measure_available_bytes",
     "new_trainer",
+    "open_device",
     "read_checkpoint",
     "restore_trainer",
     "save_model",

@@ -19,7 +19,7 @@ from memtune.models.architecture import Model
 from memtune.tasks import build_model, open_task
 from memtune.training import memory_footprint
 from memtune.training.checkpoint import Checkpoint, make_record, read_trial_checkpoint, write_checkpoint
-from memtune.training.devices import find_device
+from memtune.training.devices import open_device
 from memtune.training.end_conditions import never_stop
 from memtune.training.loop.epoch_batches import Position
 from memtune.training.trial_config import TrialConfig
@@ -48,7 +48,7 @@ class CountingTrainer:
         self.config = config
         self._meter = meter or UsageMeter()
         self.corpus = corpus
-        self.device = find_device(device)
+        self.device = open_device(device)
         self.identity = config.identity(corpus.digest)
         self._curve = TrialCurve()
         self.model: Model = build_model(config.task, config.model, len(corpus.vocabulary), config.seed)

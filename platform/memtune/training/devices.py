@@ -11,11 +11,14 @@ import torch
 
 from memtune.errors import ConfigurationError
 
-__all__ = ["describe_environment", "find_device", "has_bfloat16_instructions"]
+__all__ = ["describe_environment", "has_bfloat16_instructions", "open_device"]
 
 
-def find_device(name: str) -> torch.device:
-    """The device "cpu", "cuda" or "cuda:1"; raises ConfigurationError for an unknown or missing device."""
+def open_device(name: str) -> torch.device:
+    """The device "cpu", "cuda" or "cuda:1", which computes float32 in full precision from now on.
+
+    Raises ConfigurationError for an unknown or missing device.
+    """
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -24,7 +27,17 @@ def find_device(name: str) -> torch.device:
         ) from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError(f'device "{name}" is not available: torch finds no GPU; set device = "cpu"')
+    if device.type == "cuda":
+        _disable_tensorfloat32()
     return device
+
+
+def _disable_tensorfloat32() -> None:
+    # By default cuDNN's recurrent networks round float32 operands to the 10 bits of TensorFloat-32, which is
+    # not the precision that a trial states. Both kinds of cuDNN are set, because torch's older switch
+    # torch.backends.cudnn.allow_tf32 raises an error where they differ.
+    for kind in (torch.backends.cudnn.rnn, torch.backends.cudnn.conv, torch.backends.cuda.matmul):
+        kind.fp32_precision = "ieee"  # type: ignore[attr-defined]
 
 
 def has_bfloat16_instructions() -> bool:

@@ -28,7 +28,7 @@ from memtune.training.checkpoint import (
     split_groups,
     write_checkpoint,
 )
-from memtune.training.devices import find_device
+from memtune.training.devices import open_device
 from memtune.training.end_conditions import find_divergence, find_stall, never_stop
 from memtune.training.loop.progress_meter import ProgressMeter
 from memtune.training.loop.random_states import RandomStates
@@ -60,7 +60,7 @@ class GradientTrainer:
         self.config = config
         self._meter = meter or UsageMeter()
         self.corpus = corpus
-        self.device = find_device(device)
+        self.device = open_device(device)
         self.identity = config.identity(corpus.digest)
         self._curve = TrialCurve()
         self._task = open_task(config.task, corpus, config.protocol)

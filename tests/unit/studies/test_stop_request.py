@@ -2,19 +2,10 @@
 
 import signal
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from memtune.studies.stop_request import STOPPING_MESSAGE, StopRequest
-
-
-@pytest.fixture(autouse=True)
-def _default_hangup() -> Iterator[None]:
-    """The tests may run under nohup, which ignores hangups."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

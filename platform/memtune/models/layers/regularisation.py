@@ -148,4 +148,7 @@ def select_step_mask(mask_TBH: Tensor | None, step: int) -> Tensor | None:
 
 def apply_zoneout(reached_BH: Tensor, before_BH: Tensor, kept_BH: Tensor | None) -> Tensor:
     """reached + kept * (before - reached): the old value where `kept` is 1, the new value where it is 0."""
-    return reached_BH if kept_BH is None else torch.lerp(reached_BH, before_BH, kept_BH)
+    if kept_BH is None:
+        return reached_BH
+    # Under autocast the new value is in a lower precision than the state, and lerp takes one dtype.
+    return torch.lerp(reached_BH.to(before_BH.dtype), before_BH, kept_BH)

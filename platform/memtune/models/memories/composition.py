@@ -90,7 +90,8 @@ class Gate(nn.Module):
         gates_2H = (from_context_2H + self.hidden(hidden_H)).sigmoid()
         update_H, reset_H = gates_2H.chunk(2, dim=-1)
         candidate_H = (from_context_H + self.candidate(reset_H * hidden_H)).tanh()
-        return torch.lerp(hidden_H, candidate_H, update_H)
+        # Under autocast the products have a lower precision than the hidden vectors; lerp takes one dtype.
+        return torch.lerp(hidden_H, candidate_H.to(hidden_H.dtype), update_H.to(hidden_H.dtype))
 
 
 class LinearCombination(nn.Module):

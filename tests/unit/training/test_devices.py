@@ -1,0 +1,26 @@
+"""The device of a name."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from memtune.training import open_device
+
+BACKENDS: list[Any] = [torch.backends.cudnn.rnn, torch.backends.cudnn.conv, torch.backends.cuda.matmul]
+
+
+@pytest.fixture
+def _default_precision() -> Iterator[None]:
+    before = [backend.fp32_precision for backend in BACKENDS]
+    yield
+    for backend, precision in zip(BACKENDS, before, strict=True):
+        backend.fp32_precision = precision
+
+
+@pytest.mark.usefixtures("_default_precision")
+def test_a_gpu_computes_float32_without_tensorfloat32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert open_device("cuda:1") == torch.device("cuda:1")
+    assert {backend.fp32_precision for backend in BACKENDS} == {"ieee"}
