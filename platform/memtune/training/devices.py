@@ -5,6 +5,7 @@ import platform
 import re
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from operator import attrgetter
 from pathlib import Path
 
 import torch
@@ -36,8 +37,8 @@ def _disable_tensorfloat32() -> None:
     # By default cuDNN's recurrent networks round float32 operands to the 10 bits of TensorFloat-32, which is
     # not the precision that a trial states. Both kinds of cuDNN are set, because torch's older switch
     # torch.backends.cudnn.allow_tf32 raises an error where they differ.
-    for kind in (torch.backends.cudnn.rnn, torch.backends.cudnn.conv, torch.backends.cuda.matmul):
-        kind.fp32_precision = "ieee"  # type: ignore[attr-defined]
+    for operations in ("cudnn.rnn", "cudnn.conv", "cuda.matmul"):
+        attrgetter(operations)(torch.backends).fp32_precision = "ieee"
 
 
 def has_bfloat16_instructions() -> bool:

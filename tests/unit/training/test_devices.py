@@ -8,7 +8,7 @@ import torch
 
 from memtune.training import open_device
 
-BACKENDS: list[Any] = [torch.backends.cudnn.rnn, torch.backends.cudnn.conv, torch.backends.cuda.matmul]
+BACKENDS: list[Any] = [torch.backends.cudnn.rnn, torch.backends.cuda.matmul]
 
 
 @pytest.fixture
