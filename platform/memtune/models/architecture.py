@@ -274,6 +274,14 @@ class LanguageModel(Model):
         `negative_log_likelihood`. Computes no gradients.
         """
 
+    def score_next_word(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """scores_BV, log probabilities up to a constant, of the word after the last, and the last state."""
+        asked_BT = torch.zeros_like(tokens_BT, dtype=torch.bool)
+        asked_BT[:, -1] = True
+        words_BV = torch.arange(self.vocabulary_size, device=tokens_BT.device).expand(len(tokens_BT), -1)
+        nats_BV, state = self.candidate_nats(tokens_BT, asked_BT, words_BV, state)
+        return -nats_BV, state
+
 
 class NeuralLanguageModel(LanguageModel):
     """A network: a body that reads words and an output layer over the vocabulary."""
@@ -315,6 +323,11 @@ class NeuralLanguageModel(LanguageModel):
         hidden_BTH, state = self.encode(tokens_BT, state)
         logits_BTV: Tensor = self.output(hidden_BTH)
         return logits_BTV, state
+
+    @override
+    def score_next_word(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        logits_BTV, state = self.logits(tokens_BT, state)
+        return logits_BTV[:, -1], state
 
     @override
     def negative_log_likelihood(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from memtune.arguments import check_type
 from memtune.errors import ConfigurationError
-from memtune.models.architecture import LanguageModel, Model, NeuralLanguageModel, RecurrentState, logits
+from memtune.models.architecture import LanguageModel, Model
 from memtune.results.model_sources import check_model_name, open_model
 from memtune.settings import Settings
 from memtune.tracking import TextReader, TextRules, find_text_rules, is_trial_name, load_registered
@@ -110,7 +110,8 @@ def _write_tokens(
     given, state = [eos, *model.reader.read(prompt).ids], module.initial_state(1)
     for _ in range(options.tokens):
         with torch.no_grad():
-            scores_V, state = _score_next(module, torch.tensor([given], device=device), state)
+            scores_1V, state = module.score_next_word(torch.tensor([given], device=device), state)
+        scores_V = scores_1V[0].float().cpu()
         if unk is not None:
             scores_V[unk] = -torch.inf
         chosen = _choose(scores_V, options, generator)
@@ -130,20 +131,6 @@ def _check_options(options: GenerationOptions) -> None:
         raise ConfigurationError(f"temperature must be at least 0, got {options.temperature}; 0 is greedy")
     if options.top_k is not None and options.top_k < 1:
         raise ConfigurationError(f"top_k must be at least 1, got {options.top_k}")
-
-
-def _score_next(
-    module: LanguageModel, given_1T: Tensor, state: RecurrentState
-) -> tuple[Tensor, RecurrentState]:
-    """scores_V, log probabilities up to a constant, of the word after the given ones, and the next state."""
-    if isinstance(module, NeuralLanguageModel):
-        logits_1TV, state = logits(module, given_1T, state)
-        return logits_1TV[0, -1].float().cpu(), state
-    asked_1T = torch.zeros_like(given_1T, dtype=torch.bool)
-    asked_1T[0, -1] = True
-    every_1V = torch.arange(module.vocabulary_size, device=given_1T.device)[None]
-    nats_1V, state = module.candidate_nats(given_1T, asked_1T, every_1V, state)
-    return -nats_1V[0].float().cpu(), state
 
 
 def _choose(scores_V: Tensor, options: GenerationOptions, generator: torch.Generator) -> int:

@@ -11,6 +11,7 @@ import torch
 
 from memtune.model_checks.oracle_agreement import assert_agreement
 from memtune.spaces.space_files import read_space
+from memtune.spaces.space_points import pin_point
 from tests.presence import require
 
 ROOT = Path(__file__).parents[3]
@@ -57,6 +58,8 @@ def test_the_unit_tests_pass(monkeypatch):
     assert "test_size_by_hand" in passed
 
 
-def test_the_space_is_one_of_the_family():
-    text = (SHARED_TEMPLATES / "space.toml.template").read_text()
-    assert read_space(text, "space.toml.template").family == "my_family"
+def test_the_space_is_one_of_the_family_and_holds_the_settings_of_a_paper():
+    space = read_space((SHARED_TEMPLATES / "space.toml.template").read_text(), "space.toml.template")
+    assert space.family == "my_family"
+    (point,) = space.paper_points
+    assert len(pin_point(space, point, space.source)) == len(point)
