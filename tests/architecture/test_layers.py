@@ -40,6 +40,10 @@ LAYERS = [
     {"__main__"},
 ]
 PACKAGES_BY_LIBRARY = {"ray": "ray_backend", "optuna": "search", "mlflow": "tracking", "altair": "reports"}
+TORCH_FREE = ("library", "storage", "plugins", "spaces", "search", "tracking", "cli")
+"""With corpora, whose test is in test_corpora. They start quickly, and run on a driver that trains nothing."""
+NEEDS_TORCH = "memtune.tracking.registry.pyfunc_flavor"
+"""MLflow imports it to load a model."""
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -121,6 +125,21 @@ def test_models_corpora_tasks_and_training_run_where_ray_optuna_and_mlflow_are_m
         "import sys\n"
         "for name in ('ray', 'optuna', 'mlflow'): sys.modules[name] = None\n"
         "import memtune.corpora, memtune.models, memtune.spaces, memtune.tasks, memtune.training\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=SOURCE.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_packages_that_compute_no_tensors_are_imported_without_torch() -> None:
+    names = [
+        ".".join(("memtune", *path.relative_to(SOURCE).with_suffix("").parts))
+        for path in MODULES
+        if find_package(path) in TORCH_FREE and not path.stem.startswith("__")
+    ]
+    program = f"import importlib, sys\nsys.modules['torch'] = None\nnames = {names!r}\n" + (
+        f"[importlib.import_module(name) for name in names if name != {NEEDS_TORCH!r}]\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=SOURCE.parent, capture_output=True, text=True, check=False

@@ -1,5 +1,6 @@
 """The layout of the tree: source root, sizes and names of modules, studies."""
 
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "platform" / "memtune"
-PACKAGES = sorted(path for path in SOURCE.rglob("*") if path.is_dir() and list(path.glob("*.py")))
+PACKAGES = sorted(path for path in [SOURCE, *SOURCE.rglob("*")] if path.is_dir() and list(path.glob("*.py")))
 MAX_MODULES = 16
 """More modules make a package hard to survey."""
 
@@ -35,8 +36,39 @@ def test_every_package_has_a_docstring(package: Path) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_no_package_has_too_many_modules(package: Path) -> None:
-    modules = [path for path in package.glob("*.py") if path.name != "__init__.py"]
+    modules = [path for path in package.glob("*.py") if not path.stem.startswith("__")]
     assert len(modules) <= MAX_MODULES
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_the_tree_of_the_architecture_has_every_package(package: Path) -> None:
+    tree = (ROOT / "ARCHITECTURE.md").read_text().partition("## Packages")[2].partition("## Imports")[0]
+    assert f"{package.name}/" in tree
+
+
+def test_the_tree_of_the_architecture_has_every_module_of_the_root() -> None:
+    tree = (ROOT / "ARCHITECTURE.md").read_text().partition("## Packages")[2].partition("## Imports")[0]
+    modules = {path.stem for path in SOURCE.glob("*.py") if path.stem != "__main__"}
+    assert modules <= set(re.findall(r"\w+", tree))
+
+
+def test_every_path_and_module_that_the_architecture_names_exists() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    paths = re.findall(r"`([a-z_]+/[\w/.]*)`", text)
+    modules = re.findall(r"`([a-z_]+(?:\.[a-z_]+)*\.(?!(?:py|toml)`)\w+)`", text)
+    assert len(paths) > 10
+    assert len(modules) > 10
+    missing = [path for path in paths if not any((root / path).exists() for root in (ROOT, SOURCE))]
+    assert [*missing, *(name for name in modules if not has_module_or_name(name))] == []
+
+
+def has_module_or_name(dotted: str) -> bool:
+    """Whether a dotted name without `memtune.` is a package, a module, or a name that a module mentions."""
+    path = SOURCE / dotted.replace(".", "/")
+    found = [path, path.with_suffix(".py"), path.parent.with_suffix(".py"), path.parent / "__init__.py"]
+    return any(place.exists() for place in found[:2]) or any(
+        place.exists() and re.search(rf"\b{path.name}\b", place.read_text()) for place in found[2:]
+    )
 
 
 def test_no_two_modules_have_the_same_name() -> None:

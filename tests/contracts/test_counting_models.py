@@ -66,6 +66,16 @@ def test_every_next_word_has_a_positive_probability_and_they_sum_to_one(config, 
 
 
 @every_example
+def test_the_scores_of_the_next_word_are_its_log_probabilities(config):
+    model, words_BT = fit_model(config), draw_text(1, 7)
+    scores_BV, _ = model.score_next_word(words_BT, model.initial_state(1))
+    last_BT = torch.arange(7).unsqueeze(0) == 6
+    for word, score in enumerate(scores_BV[0].tolist()):
+        longer_BT = torch.cat([words_BT, torch.tensor([[word]])], dim=1)
+        assert score == pytest.approx(-compute_nats(model, longer_BT, last_BT), rel=1e-12)
+
+
+@every_example
 def test_fitting_lowers_the_nats_of_the_training_text(config):
     words_BT = draw_text(40, 12, seed=1)
     assert compute_nats(fit_model(config), words_BT) < compute_nats(config.build(WORDS), words_BT)
