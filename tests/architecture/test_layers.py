@@ -1,6 +1,7 @@
 """Imports point down only, and each external library is imported in one package."""
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -41,7 +42,7 @@ LAYERS = [
 ]
 PACKAGES_BY_LIBRARY = {"ray": "ray_backend", "optuna": "search", "mlflow": "tracking", "altair": "reports"}
 TORCH_FREE = ("library", "storage", "plugins", "spaces", "search", "tracking", "cli")
-"""With corpora, whose test is in test_corpora. They start quickly, and run on a driver that trains nothing."""
+"""With corpora, whose test is in test_corpora."""
 NEEDS_TORCH = "memtune.tracking.registry.pyfunc_flavor"
 """MLflow imports it to load a model."""
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -80,6 +81,24 @@ def test_a_library_is_imported_in_one_package(library: str, package: str) -> Non
         find_package(path) for path in MODULES for name in find_imports(path) if name.split(".")[0] == library
     }
     assert users == {package}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_comment_says_why_a_module_imports_within_functions(path: Path) -> None:
+    """The first of them has it, for all."""
+    lines = path.read_text().splitlines()
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+    imports = [
+        node.lineno
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    above = itertools.takewhile(
+        lambda line: line.lstrip().startswith("#"), reversed(lines[: min(imports, default=1) - 1])
+    )
+    assert not imports or "Imported here" in " ".join(above)
 
 
 def test_every_imported_library_is_declared() -> None:

@@ -18,6 +18,7 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this ma
 
     Example: memtune ui --port 5001
     """
+    # Imported here: pydantic and MLflow take up to a second, and help needs neither.
     from memtune.settings import Settings
     from memtune.tracking import link_corpora, serve_pages
 

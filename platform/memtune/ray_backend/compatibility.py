@@ -47,6 +47,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import click
 import yaml
 
 from memtune.errors import MemtuneError, StudyError
@@ -102,10 +103,8 @@ class ClusterConfigError(Exception):
 
 def complete_cluster_config(config: dict[str, Any]) -> dict[str, Any]:
     """A cluster's configuration with the defaults that `ray up` fills in. Raises ClusterConfigError."""
-    # Imported here: Ray's cluster code loads for a second, which other commands need not wait for.
-    import click
-
     try:
+        # Imported here, as below: Ray's modules load for up to two seconds, which other commands need not wait for.
         from ray.autoscaler._private.util import prepare_config
     except ImportError:
         return copy.deepcopy(config)
@@ -243,7 +242,6 @@ def forward_no_variables() -> None:
 
     Raises StudyError when this version of Ray has no such names.
     """
-    # Imported here: Ray's modules load for a second, and only a private instance needs them.
     from ray.tune.execution import class_cache
 
     for name in ("DEFAULT_ENV_VARS", "ENV_VARS_TO_PROPAGATE"):
@@ -259,7 +257,6 @@ def forward_no_variables() -> None:
 @contextmanager
 def raise_callback_errors() -> Iterator[None]:
     """Raise the MemtuneError of a Tune callback within the block as itself."""
-    # Imported here: Ray's modules load for a second, and only a private instance needs them.
     from ray.tune import TuneError
 
     try:

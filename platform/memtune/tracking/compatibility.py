@@ -218,6 +218,7 @@ def read_pages_version(tracking_uri: str) -> str | None:
 
     Reason: `/version` is not part of the documented API. Fallback: None, which gives tables without charts.
     """
+    # Imported here, as in every function below: MLflow loads for seconds; see mlflow_connection.
     import mlflow
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request

@@ -193,6 +193,7 @@ async def _send(send: Send, status: int, headers: list[tuple[str, str]], content
 
 def main() -> None:
     """Serve MLflow's application on the socket and with the token that the environment names."""
+    # Imported here: the process that starts the server imports this module too, and serves nothing.
     import uvicorn
 
     token = os.environ.pop(TOKEN_VARIABLE)

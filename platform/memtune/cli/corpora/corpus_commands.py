@@ -46,6 +46,7 @@ def corpus_formats() -> None:
 
     Example: memtune corpus formats
     """
+    # Imported here, as in every command below: pyarrow and pydantic take about 0.5 s, and help needs neither.
     from memtune.reports.corpus_tables import formats_table
 
     out.print(formats_table())

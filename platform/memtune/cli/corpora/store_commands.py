@@ -19,6 +19,7 @@ def corpus_remove(name: CorpusName, store: CorpusStoreOption = None, yes: Yes = 
 
     Example: memtune corpus remove novels --yes
     """
+    # Imported here, as below: pyarrow and pydantic take about 0.5 s, and help needs neither.
     from memtune.corpora import remove_corpus
 
     if not yes:

@@ -1,5 +1,6 @@
 """`memtune schema`: JSON Schema for editors."""
 
+import json
 from typing import Annotated, Literal
 
 import typer
@@ -15,8 +16,6 @@ def schema(
     Example: memtune schema study > study.schema.json
     """
     # Imported here: torch loads for seconds, which --help need not wait for.
-    import json
-
     from memtune.reports.reference.json_schemas import make_schema
 
     typer.echo(json.dumps(make_schema(kind), indent=2, ensure_ascii=False))

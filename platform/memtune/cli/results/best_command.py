@@ -21,6 +21,7 @@ def best(
 
     Example: memtune best --corpus ptb
     """
+    # Imported here, as below: MLflow and pydantic take a second, and help needs neither.
     from memtune.results.comparison import count_accesses, find_champions
 
     found = find_champions(corpus)

@@ -8,6 +8,7 @@ import typer
 from memtune.cli.results.best_command import describe_accesses
 from memtune.cli.shell_completion import complete_corpus, complete_study
 from memtune.cli.terminal import AsJson, out, print_pages
+from memtune.number_format import format_count
 
 __all__ = ["compare"]
 
@@ -54,7 +55,6 @@ def compare(
 
         typer.echo(format_leaderboard_csv(rows, found.ideal_perplexity), nl=False)
         return
-    from memtune.number_format import format_count
     from memtune.reports.report_page.chart_files import write_figure
     from memtune.reports.report_page.trade_off_charts import draw_trials
     from memtune.reports.trials.trial_tables import leaderboard_table

@@ -51,6 +51,7 @@ def evaluate(
 
     Example: memtune evaluate models:/ptb@champion --split test --tune-cache
     """
+    # Imported here: pydantic and MLflow take up to a second, and help and wrong usage need neither.
     from memtune.settings import Settings
     from memtune.tracking import require_registered
 

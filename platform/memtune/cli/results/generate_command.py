@@ -32,6 +32,7 @@ def generate(
 
     Example: memtune generate models:/ptb@champion --prompt "the company said" --temperature 0.8
     """
+    # Imported here: pydantic and MLflow take up to a second, and help and wrong usage need neither.
     from memtune.settings import Settings
     from memtune.tracking import require_registered
 

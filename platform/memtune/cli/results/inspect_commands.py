@@ -20,6 +20,7 @@ from memtune.cli.terminal import (
     TrustCode,
     out,
 )
+from memtune.reports.inspection.figure_files import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,6 +71,8 @@ class TextOptions:
 
     def to_choice(self) -> "TextChoice":
         """The choice of the text."""
+        # Imported here, as in every command below: torch and MLflow load for seconds, which help and refused
+        # options need not wait for.
         from memtune.results.inspection.inspected_text import TextChoice
 
         return TextChoice(split=self.split, corpus=self.corpus, text=self.text, sentences=self.sentences)
@@ -90,8 +93,6 @@ class OutputOptions:
     ) -> None:
         """Print the values as JSON or as tables, and write the figure where a file is named."""
         if self.figure is not None:
-            from memtune.reports.inspection.figure_files import save_figure
-
             save_figure(draw(), self.figure)
         if self.json:
             values = found if isinstance(found, list) else [found]
@@ -111,7 +112,6 @@ def positions(models: ModelNames, text: TextOptions, output: OutputOptions, laye
 
     Example: memtune inspect positions models:/ptb/1 models:/ptb/2 --out positions.svg
     """
-    # Imported here: torch and MLflow load for seconds, which --help and refused options need not wait for.
     from memtune.reports.inspection.attention_figures import draw_positions
     from memtune.reports.inspection.inspection_tables import positions_table
     from memtune.results.inspection.attention_positions import average_positions

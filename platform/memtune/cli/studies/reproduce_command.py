@@ -46,8 +46,8 @@ def reproduce(
 
     Example: memtune reproduce tran2016 --table ptb --scale cpu --out tran2016.md
     """
-    # Imported here: torch loads for seconds, which --help and refused options need not wait for.
     with pause_gc():
+        # Imported here, as below: torch loads for seconds, which help and refused options need not wait for.
         from memtune.reports.reproduction_tables import format_reproduction_markdown, reproduction_table
         from memtune.results.reproduction.published_tables import load_paper, select_tables
 

@@ -9,6 +9,7 @@ from memtune.cli.shell_completion import complete_packaged_study, complete_study
 from memtune.cli.studies.search_command import StudyFile
 from memtune.cli.terminal import AsJson, Yes, out
 from memtune.library import FileKind, copy_packaged, find_file, find_packaged, list_packaged, read_question
+from memtune.number_format import format_count
 
 if TYPE_CHECKING:
     from memtune.results.insight.study_detail import StudyDetail
@@ -208,7 +209,6 @@ def remove(
 
     Example: memtune study remove ptb_all_families-1a2b3c4d --runs
     """
-    from memtune.number_format import format_count
     from memtune.results.insight.study_catalogue import measure_study, remove_study
 
     found = measure_study(study)

@@ -136,6 +136,7 @@ def _draw_legend(figure: "Figure", title: str | None) -> None:
 
 
 def _set_logarithmic(axes: "Axes") -> None:
+    # Imported here, as below: matplotlib takes about 1 s, and tables do not need it.
     from matplotlib.ticker import LogFormatter
 
     axes.set(xscale="log", yscale="log")

@@ -46,6 +46,7 @@ def _place_words(sentence: SentenceLinks) -> list[float]:
 
 
 def _draw_arcs(axes: "Axes", sentence: SentenceLinks, places: list[float], links: list[Link]) -> None:
+    # Imported here: matplotlib takes about 1 s, and tables do not need it.
     from matplotlib.patches import Arc
 
     *centres, end = places

@@ -76,6 +76,7 @@ def _log_figures(client: "MlflowClient", run: "Run", result: ModelResult, model:
     They have the time of the model, because a registration that was interrupted logs them again, and MLflow
     keeps one of two equal metrics of one time.
     """
+    # Imported here, as below: MLflow loads for seconds; see mlflow_connection.
     from mlflow.entities import Metric
 
     figures = {f"model_valid_{result.objective}": result.objective.compute_figure(result.cost)}

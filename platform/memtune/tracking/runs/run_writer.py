@@ -249,6 +249,7 @@ class RunWriter:
         )
 
     def _add_metric(self, run: _OpenRun, name: str, step: int, value: float, time_ms: int) -> None:
+        # Imported here: MLflow loads for seconds; see mlflow_connection.
         from mlflow.entities import Metric
 
         values = run.values.setdefault(name, {})
