@@ -104,7 +104,7 @@ class ClusterConfigError(Exception):
 def complete_cluster_config(config: dict[str, Any]) -> dict[str, Any]:
     """A cluster's configuration with the defaults that `ray up` fills in. Raises ClusterConfigError."""
     try:
-        # Imported here, as below: Ray's modules load for up to two seconds, which other commands need not wait for.
+        # Imported here, as below: Ray's modules load for up to two seconds, and other commands need none.
         from ray.autoscaler._private.util import prepare_config
     except ImportError:
         return copy.deepcopy(config)
