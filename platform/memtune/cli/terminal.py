@@ -1,8 +1,9 @@
 """The terminal that all commands print to, and the options that several commands share."""
 
 import logging
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -45,7 +46,17 @@ err = TextConsole(stderr=True)
 CorpusStoreOption = Annotated[
     str | None, typer.Option(help="Folder or URI of the corpora; default: MEMTUNE_STORE.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
+
+
+def reserve_output(context: typer.Context, is_json: bool) -> bool:
+    """With --json, only the JSON is printed: what a user's model prints goes to the standard error."""
+    if is_json:
+        context.with_resource(out.keep_file())
+        context.with_resource(redirect_stdout(sys.stderr))
+    return is_json
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.", callback=reserve_output)]
 ClusterPath = Annotated[Path, typer.Argument(help="A cluster file, such as cluster.yaml.")]
 SplitName = Annotated[Literal["train", "valid", "test"], typer.Option(help="Split of the corpus.")]
 MODEL_HELP = "models:/NAME@champion, models:/NAME/VERSION, STUDY#7 or a run's id."

@@ -14,6 +14,7 @@ from memtune.model_checks.oracle_cases import EXAMPLE_SIZE, OracleCase
 from memtune.model_checks.oracle_files import OracleFile
 from memtune.models import MODELS, LanguageModelConfig, NeuralLanguageModelConfig
 from memtune.plugins import load_plugin_file
+from memtune.plugins.source_modules import describe_error
 from memtune.values import parse
 
 __all__ = ["CheckResult", "check_family", "find_family", "list_examples"]
@@ -132,8 +133,8 @@ def _judge(
             run(example)
         except MemtuneError as error:
             return CheckResult(topic, sentence, f"{example.describe()}: {error}")
-        except Exception as error:
-            text = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+        except (Exception, SystemExit) as error:
+            text = str(error) if isinstance(error, AssertionError) else describe_error(error)
             return CheckResult(topic, sentence, f"{example.describe()}: {_join_lines(text)}")
     return CheckResult(topic, sentence)
 
@@ -150,4 +151,7 @@ def _compare_speed(config: type[LanguageModelConfig], example: NeuralLanguageMod
         figures = compare_with_lstm(wide.require_network("the comparison"), COMPARED_WORDS)
     except ConfigurationError as error:
         return CheckResult("speed and memory", "A training step can be measured.", str(error))
+    except (Exception, SystemExit) as error:
+        text = _join_lines(describe_error(error))
+        return CheckResult("speed and memory", "A training step can be measured.", text)
     return CheckResult("speed and memory", f"{figures}.")

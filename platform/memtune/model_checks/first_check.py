@@ -4,14 +4,17 @@
 """
 
 from collections.abc import Iterable
+from numbers import Integral, Real
 
 import torch
 
 from memtune.errors import MemtuneError, PluginError
 from memtune.models import MODELS, LanguageModelConfig, NeuralLanguageModel, build_model, logits
+from memtune.plugins import list_sources
+from memtune.plugins.source_modules import describe_error
 from memtune.training import TrialConfig
 
-__all__ = ["check_new_families"]
+__all__ = ["check_new_families", "find_formula_problem"]
 
 WORDS, ROWS, STEPS = 23, 2, 5
 
@@ -30,13 +33,39 @@ def check_new_families(samples: Iterable[TrialConfig]) -> None:
             problem = _find_problem(config)
         except MemtuneError:
             raise
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
+        except (Exception, SystemExit) as error:
+            problem = describe_error(error)
         if problem is not None:
             raise PluginError(
                 f'{source}: the model family "{family}" does not work: {problem}; memtune model check shows '
                 "more"
             )
+
+
+def find_formula_problem(config: TrialConfig, vocabulary_size: int) -> str | None:
+    """Why the sizes or the description of a configuration cannot be computed; None where they can be.
+
+    Only plug-ins are checked, whose formulas may fail for some of their configurations: the driver uses them
+    for each trial, and its tables for each trial that has ended.
+    """
+    if not list_sources(config.model_dump(mode="json")):
+        return None
+    try:
+        sizes: dict[str, object] = {
+            "parameter_count": config.parameter_count(vocabulary_size),
+            "multiply_adds": config.multiply_adds(vocabulary_size),
+            "state_size": config.model.state_size(),
+        }
+        described: dict[str, object] = {**config.model.describe(), **config.model.describe_output()}
+    except MemtuneError:
+        raise
+    except (Exception, SystemExit) as error:
+        return f"its formulas fail: {describe_error(error)}"
+    for name, size in sizes.items():
+        if not isinstance(size, Integral) or size < 0:
+            return f"its {name} is {size!r}, which is not a whole number of at least 0"
+    wrong = [name for name, value in described.items() if not isinstance(value, str | Real)]
+    return f"it describes {', '.join(wrong)} by other values than texts and numbers" if wrong else None
 
 
 def _find_problem(config: LanguageModelConfig) -> str | None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from memtune.errors import PluginError
 from memtune.model_checks.oracle_agreement import Oracle
-from memtune.plugins import PluginSource, load_source
-from memtune.plugins.plugin_source import read_source_text
+from memtune.plugins import load_source
+from memtune.plugins.plugin_source import read_source_file
 
 __all__ = ["OracleFile", "load_oracle"]
 
@@ -29,9 +29,7 @@ class OracleFile:
 
 def load_oracle(path: Path) -> OracleFile:
     """Execute an oracle's file. Raises PluginError for one that cannot be loaded or lacks its function."""
-    module = load_source(
-        PluginSource(name=path.name, module=path.stem, files={path.name: read_source_text(path)})
-    )
+    module = load_source(read_source_file(path))
     compute_logits = getattr(module, "compute_logits", None)
     examples = getattr(module, "EXAMPLES", [])
     if not callable(compute_logits):

@@ -11,21 +11,22 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, Generic, Literal, TypeVar, cast
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, create_model
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, create_model
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticKnownError, SchemaValidator, core_schema
 from typing_extensions import override
 
-from memtune.errors import MissingSourceError, PluginError
+from memtune.errors import MemtuneError, MissingSourceError, PluginError
 from memtune.plugins.plugin_registry import PluginRegistry
 from memtune.plugins.plugin_source import PluginSource
-from memtune.plugins.source_modules import SOURCE_FIELD, remember_source
+from memtune.plugins.source_modules import SOURCE_FIELD, describe_error, remember_source
 from memtune.values import Value, forget_schemas
 
 __all__ = ["ConfigRegistry"]
 
 ConfigT = TypeVar("ConfigT", bound=Value)
-NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]*")
+NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,59}")
+"""Of a plug-in; its length is limited because names of files and aliases of models contain it."""
 DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
 
 
@@ -62,11 +63,18 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
             and issubclass(value, self.base)
             and value.__module__.partition(".")[0] == root
         ]
-        return {
-            str(value.model_fields[self.tag].default): value
-            for value in classes
-            if self.tag in value.model_fields and not value.model_fields[self.tag].is_required()
-        }
+        found: dict[str, object] = {}
+        for value in classes:
+            if self.tag not in value.model_fields or value.model_fields[self.tag].is_required():
+                continue
+            name = str(value.model_fields[self.tag].default)
+            other = found.setdefault(name, value)
+            if other is not value:
+                raise PluginError(
+                    f'{_name_class(other)} and {_name_class(value)} are both the {self.noun} "{name}"; give '
+                    f"one of them another {self.tag}"
+                )
+        return found
 
     @override
     def adapt(self, name: str, entry: object, source: PluginSource) -> type[ConfigT]:
@@ -79,15 +87,21 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
         own = entry.model_fields[self.tag].default if self.tag in entry.model_fields else None
         if own != name or not NAME_PATTERN.fullmatch(name):
             raise PluginError(
-                f"{source}: {entry.__name__} needs a name of small letters, digits and underscores, such as "
-                f'{self.tag}: Literal["my_name"] = "my_name"; it has {own!r}'
+                f"{source}: {entry.__name__} needs a name of small letters, digits and underscores, at most "
+                f'60, such as {self.tag}: Literal["my_name"] = "my_name"; it has {own!r}'
                 + (f', its entry point "{name}"' if own != name else "")
             )
         if inspect.isabstract(entry):
             missing = ", ".join(sorted(entry.__abstractmethods__))
             raise PluginError(f"{source}: {entry.__name__} lacks the methods {missing}")
+        if SOURCE_FIELD in entry.model_fields:
+            raise PluginError(
+                f'{source}: {entry.__name__} has a field "{SOURCE_FIELD}", in which memtune keeps the '
+                "digest of the file; rename the field"
+            )
+        known = self._class_by_source.get((name, source.digest)) or self._attach_source(entry, source)
         remember_source(source)
-        return self._class_by_source.get((name, source.digest)) or self._attach_source(name, entry, source)
+        return known
 
     @override
     def add(self, name: str, entry: type[ConfigT], source: PluginSource) -> None:
@@ -104,16 +118,20 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
         }
         forget_schemas()
 
-    def _attach_source(self, name: str, entry: type[ConfigT], source: PluginSource) -> type[ConfigT]:
+    def _attach_source(self, entry: type[ConfigT], source: PluginSource) -> type[ConfigT]:
         fields: Any = {
             SOURCE_FIELD: (
                 Literal[source.digest],
                 Field(default=source.digest, description="SHA-256 of the source that defines the class"),
             )
         }
-        return create_model(
-            entry.__name__, __base__=entry, __module__=entry.__module__, __doc__=entry.__doc__, **fields
-        )
+        try:
+            entry.model_rebuild()  # raises for a type that the module does not define
+            return create_model(
+                entry.__name__, __base__=entry, __module__=entry.__module__, __doc__=entry.__doc__, **fields
+            )
+        except Exception as error:
+            raise PluginError(f"{source}: {entry.__name__} is not usable: {describe_error(error)}") from error
 
     def __get_pydantic_core_schema__(
         self, source_type: Any, handler: GetCoreSchemaHandler
@@ -148,7 +166,18 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
                 "expected_tags": ", ".join(f"'{known}'" for known in self.list_names()),
             }
             raise PydanticKnownError("union_tag_invalid", context)
-        return cast(ConfigT, self._get_validator(name, config).validate_python(data))
+        return self._validate_as(name, config, data)
+
+    def _validate_as(self, name: str, config: type[ConfigT], data: Mapping[str, Any]) -> ConfigT:
+        """A value of the class. An error in a plug-in's own validators is an invalid value."""
+        try:
+            return cast(ConfigT, self._get_validator(name, config).validate_python(data))
+        except (ValidationError, MemtuneError):
+            raise
+        except Exception as error:
+            if name in self.built_in:
+                raise
+            raise ValueError(f'the {self.noun} "{name}" refuses it: {describe_error(error)}') from error
 
     def _accept_instance(self, config: ConfigT) -> ConfigT:
         """A value of a registered class; one of a plug-in's class without its source gets the source."""
@@ -192,3 +221,7 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
 
 def _is_digest(value: object) -> bool:
     return isinstance(value, str) and DIGEST_PATTERN.fullmatch(value) is not None
+
+
+def _name_class(value: object) -> str:
+    return value.__name__ if isinstance(value, type) else repr(value)

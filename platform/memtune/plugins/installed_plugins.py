@@ -1,13 +1,15 @@
 """Plug-ins of installed packages: entry points in groups such as `memtune.models`."""
 
 import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from memtune.errors import PluginError
-from memtune.plugins.plugin_source import MAX_SOURCE_BYTES, PluginSource, read_source_text
+from memtune.plugins.plugin_source import MAX_SOURCE_BYTES, PluginSource, make_source, read_source_text
+from memtune.plugins.source_modules import describe_error
 
 __all__ = ["InstalledPlugin", "find_module_folder", "list_names", "load"]
 
@@ -47,11 +49,14 @@ def load(group: str, name: str) -> InstalledPlugin:
         raise PluginError(f'{" and ".join(packages)} define {group} "{name}"; uninstall one of them')
     point = points[0]
     try:
-        entry = point.load()
-    except (Exception, SystemExit) as error:
+        with redirect_stdout(sys.stderr):  # what it prints is not part of a command's output
+            entry = point.load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise PluginError(
             f'{packages[0]} defines {group} "{name}" in {point.value}, which cannot be imported: '
-            f"{type(error).__name__}: {error}"
+            f"{describe_error(error)}"
         ) from error
     return InstalledPlugin(entry, _read_source(point, packages[0]))
 
@@ -70,19 +75,27 @@ def _name_distribution(point: EntryPoint) -> str:
 
 
 def _read_source(point: EntryPoint, package: str) -> PluginSource:
-    """All modules of the package that has the entry point, or its one module."""
+    """All modules of the package that has the entry point, or its one module.
+
+    A script whose name no module can have, such as `run-me.py`, cannot be imported and is left out.
+    """
     top = point.module.partition(".")[0]
     file = sys.modules[top].__file__
     if file is None or not file.endswith(".py"):
         raise PluginError(f"{package} has no readable source of {top}, which a trial's identity needs")
     if Path(file).name != "__init__.py":
-        return PluginSource(name=package, module=top, files={f"{top}.py": read_source_text(Path(file))})
+        return make_source(package, top, {f"{top}.py": read_source_text(Path(file))})
     folder = Path(file).parent
-    paths = {path: path.relative_to(folder.parent).as_posix() for path in sorted(folder.rglob("*.py"))}
+    relative_paths = {path: path.relative_to(folder.parent) for path in sorted(folder.rglob("*.py"))}
+    paths = {path: name.as_posix() for path, name in relative_paths.items() if _is_module(name)}
     if sum(path.stat().st_size for path in paths) > MAX_SOURCE_BYTES:
         raise PluginError(
             f"{package} has more than {MAX_SOURCE_BYTES:,} bytes of source, and every trial carries it; put "
             "the plug-in into a package of its own"
         )
     texts = {name: read_source_text(path) for path, name in paths.items()}
-    return PluginSource(name=package, module=point.module, files=texts)
+    return make_source(package, point.module, texts)
+
+
+def _is_module(path: Path) -> bool:
+    return all(part.isidentifier() for part in path.with_suffix("").parts)

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from memtune.errors import PluginError
-from memtune.plugins.plugin_registry import register_module
-from memtune.plugins.plugin_source import PluginSource, read_source_text
-from memtune.plugins.source_modules import load_source
+from memtune.plugins.plugin_registry import list_entries, register_module
+from memtune.plugins.plugin_source import PluginSource, read_source_file
+from memtune.plugins.source_modules import load_source, unload_source
 
 __all__ = ["load_plugin_file", "load_plugin_files"]
 
@@ -15,9 +15,18 @@ __all__ = ["load_plugin_file", "load_plugin_files"]
 def load_plugin_files(names: Iterable[str], folder: Path) -> tuple[PluginSource, ...]:
     """Load the files that a study or a trial lists, by paths relative to a folder.
 
-    Raises the errors of `load_plugin_file`.
+    Raises the errors of `load_plugin_file`, and PluginError for an entry that two of the files define.
     """
-    return tuple(load_plugin_file(folder / name) for name in names)
+    source_by_entry: dict[str, PluginSource] = {}
+    sources = []
+    for name in names:
+        source = load_plugin_file(folder / name)
+        sources.append(source)
+        for entry in list_entries(source):
+            other = source_by_entry.setdefault(entry, source)
+            if other.digest != source.digest:
+                raise PluginError(f"{other} and {source} both define the {entry}; rename one of the two")
+    return tuple(sources)
 
 
 def load_plugin_file(path: str | Path) -> PluginSource:
@@ -28,13 +37,14 @@ def load_plugin_file(path: str | Path) -> PluginSource:
     other machines of a cluster do not have.
     """
     path = Path(path)
-    text = read_source_text(path)
-    if not path.stem.isidentifier():
-        raise PluginError(f"{path}: a file that is imported has letters, digits and underscores in its name")
-    source = PluginSource(name=path.name, module=path.stem, files={path.name: text})
+    source = read_source_file(path)
     before = set(sys.modules)
     module = load_source(source)
-    _refuse_neighbours(path, before)
+    try:
+        _refuse_neighbours(path, before)
+    except PluginError:
+        unload_source(source)  # else the next call would find it loaded, and import nothing
+        raise
     if not register_module(module, source):
         raise PluginError(
             f"{path} defines no model family: no class derived from NeuralLanguageModelConfig or "
@@ -47,7 +57,7 @@ def _refuse_neighbours(path: Path, before: set[str]) -> None:
     folder = path.resolve().parent
     for name in sorted(set(sys.modules) - before):
         file = getattr(sys.modules[name], "__file__", None)
-        if file and not file.startswith("<") and Path(file).resolve().parent == folder:
+        if isinstance(file, str) and not file.startswith("<") and Path(file).resolve().parent == folder:
             del sys.modules[name]
             raise PluginError(
                 f"{path} imports {Path(file).name} beside it, which workers do not have; keep a family in "

@@ -15,7 +15,7 @@ from memtune.plugins import installed_plugins
 from memtune.plugins.plugin_source import PluginSource
 from memtune.plugins.source_modules import forget_sources, list_loaded_digests
 
-__all__ = ["PluginRegistry", "find_installed_file", "isolate_registries", "register_module"]
+__all__ = ["PluginRegistry", "find_installed_file", "isolate_registries", "list_entries", "register_module"]
 
 T = TypeVar("T")
 
@@ -109,10 +109,14 @@ def register_module(module: ModuleType, source: PluginSource) -> list[str]:
 
     Raises PluginError for a name that is built in and for an invalid entry; then nothing is registered.
     """
+    try:
+        entries = [(registry, registry.find_entries(module)) for registry in _registries]
+    except PluginError as error:
+        raise PluginError(f"{source}: {error}") from None
     found = [
         (registry, name, registry.adapt(name, entry, source))
-        for registry in _registries
-        for name, entry in registry.find_entries(module).items()
+        for registry, by_name in entries
+        for name, entry in by_name.items()
     ]
     for registry, name, _ in found:
         if name in registry.built_in:
@@ -120,6 +124,16 @@ def register_module(module: ModuleType, source: PluginSource) -> list[str]:
     for registry, name, entry in found:
         registry.add(name, entry, source)
     return [f"{registry.noun} {name}" for registry, name, _ in found]
+
+
+def list_entries(source: PluginSource) -> list[str]:
+    """ "noun name" of each entry whose newest definition is that of a source."""
+    return [
+        f'{registry.noun} "{name}"'
+        for registry in _registries
+        for name in registry
+        if registry.get_source(name) == source
+    ]
 
 
 def find_installed_file(registry: PluginRegistry[T], name: str, file: str) -> Path | None:

@@ -4,33 +4,37 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from memtune.errors import PluginError, StorageError
 from memtune.storage.digests import hash_bytes
 from memtune.storage.regular_files import open_regular_file
 from memtune.values import Value, digest
 
-__all__ = ["MAX_SOURCE_BYTES", "PluginSource", "read_source_text"]
+__all__ = ["MAX_SOURCE_BYTES", "PluginSource", "make_source", "read_source_file", "read_source_text"]
 
 MAX_SOURCE_BYTES = 2**20
 """Of all files of one plug-in; a family has some thousand lines at most, and every trial carries it."""
 SHOWN_DIGITS = 12
+MAX_NAME_CHARACTERS = 200
+MAX_FILES = 200
 
 
 class PluginSource(Value):
     """Python source that travels with a study, a trial and a registered model."""
 
-    name: str = Field(max_length=200)
+    name: str = Field(max_length=MAX_NAME_CHARACTERS)
     """As the user knows it: the name of a file, or a distribution with its version."""
-    module: str = Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", max_length=200)
+    module: str = Field(max_length=MAX_NAME_CHARACTERS)
     """The dotted module, among the files, that defines the plug-in's entries."""
-    files: Mapping[str, str] = Field(min_length=1, max_length=200)
+    files: Mapping[str, str] = Field(min_length=1, max_length=MAX_FILES)
     """Texts by path: one module, or all modules of one package."""
 
     @model_validator(mode="after")
     def _paths_are_modules(self) -> Self:
-        """Refuse paths that name no module: who can write to a store can write this value."""
+        """Refuse names that are not those of modules: who can write to a store can write this value."""
+        if not all(part.isidentifier() for part in self.module.split(".")):
+            raise ValueError(f"{self.module!r} is not the name of a Python module")
         for name in self.files:
             path = PurePosixPath(name)
             if path.suffix != ".py" or not all(part.isidentifier() for part in path.with_suffix("").parts):
@@ -50,6 +54,27 @@ class PluginSource(Value):
     def __str__(self) -> str:
         """The name and the first digits of the digest, for messages."""
         return f"{self.name} (sha256 {self.digest[:SHOWN_DIGITS]})"
+
+
+def make_source(name: str, module: str, files: Mapping[str, str]) -> PluginSource:
+    """The source of a user's own file or package. Raises PluginError for names and sizes out of bounds."""
+    try:
+        return PluginSource(name=name, module=module, files=files)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        reasons = "; ".join(
+            ": ".join([*map(str, each["loc"]), each["msg"].removeprefix("Value error, ")])
+            for each in problems
+        )
+        raise PluginError(f"{name[:MAX_NAME_CHARACTERS]} cannot be used: {reasons}") from None
+
+
+def read_source_file(path: Path) -> PluginSource:
+    """The source of one Python file. Raises PluginError for a file that cannot be imported."""
+    text = read_source_text(path)
+    if not path.stem.isidentifier():
+        raise PluginError(f"{path}: a file that is imported has letters, digits and underscores in its name")
+    return make_source(path.name, path.stem, {path.name: text})
 
 
 def read_source_text(path: Path) -> str:

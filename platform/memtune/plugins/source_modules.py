@@ -6,6 +6,7 @@ whose modules find each other by relative imports. This module is the only one t
 consent for anything from storage.
 """
 
+import re
 import sys
 import traceback
 from collections.abc import Collection, Mapping, Sequence
@@ -24,15 +25,21 @@ from memtune.errors import PluginError
 from memtune.plugins.plugin_source import PluginSource
 
 __all__ = [
+    "describe_error",
     "forget_sources",
     "list_loaded_digests",
     "list_sources",
     "load_source",
     "remember_source",
+    "unload_source",
 ]
 
 MODULE_PREFIX = "memtune_plugin_"
 MODULE_DIGITS = 16
+SOURCE_FILE = re.compile(r"<[0-9a-f]{16}>/")
+"""The start of what tracebacks show as the file of a module of a source."""
+BYTE_ORDER_MARK = "\ufeff"
+"""At the start of files of some editors; Python skips it in files, but not in a text."""
 SOURCE_FIELD = "source"
 """The field of a configuration that holds the digest of the source that defines its class."""
 
@@ -72,7 +79,8 @@ class _SourceLoader(InspectLoader):
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__
         module.__file__ = self.get_filename(name)
-        code = compile(self.get_source(name), self.get_filename(name), "exec", dont_inherit=True)
+        text = self.get_source(name).removeprefix(BYTE_ORDER_MARK)
+        code = compile(text, self.get_filename(name), "exec", dont_inherit=True)
         exec(code, module.__dict__)
 
     def _name_module(self, path: str) -> str:
@@ -117,9 +125,13 @@ def load_source(source: PluginSource) -> ModuleType:
             _forget(loader)
             if isinstance(error, KeyboardInterrupt):
                 raise
-            raise PluginError(f"{source} cannot be loaded: {_describe_error(error, loader)}") from error
+            raise PluginError(f"{source} cannot be loaded: {describe_error(error)}") from error
+    module = sys.modules.get(loader.entry)
+    if not isinstance(module, ModuleType):
+        _forget(loader)
+        raise PluginError(f"{source} cannot be loaded: it takes itself out of sys.modules")
     remember_source(source)
-    return sys.modules[loader.entry]
+    return module
 
 
 def remember_source(source: PluginSource) -> None:
@@ -134,9 +146,14 @@ def list_loaded_digests() -> frozenset[str]:
 
 def forget_sources(keep: Collection[str]) -> None:
     """Unload all sources but those of the given digests."""
-    for digest in [digest for digest in _loaded if digest not in keep]:
-        source = _loaded.pop(digest)
-        _forget(_SourceLoader(source))
+    for source in [source for digest, source in _loaded.items() if digest not in keep]:
+        unload_source(source)
+
+
+def unload_source(source: PluginSource) -> None:
+    """Forget a source and its modules, so that it is executed again when it is loaded again."""
+    _loaded.pop(source.digest, None)
+    _forget(_SourceLoader(source))
 
 
 def list_sources(configuration: Mapping[str, Any]) -> tuple[PluginSource, ...]:
@@ -156,17 +173,22 @@ def _forget(loader: _SourceLoader) -> None:
         del sys.modules[name]
 
 
-def _describe_error(error: BaseException, loader: _SourceLoader) -> str:
-    """The error with the last of its lines that is in the source."""
-    if isinstance(error, SyntaxError) and error.filename and loader.source.digest[:8] in error.filename:
+def describe_error(error: BaseException) -> str:
+    """An error of a plug-in, with the last of its lines that is in the source of one."""
+    if isinstance(error, SyntaxError) and error.filename and SOURCE_FILE.match(error.filename):
         return f"line {error.lineno}: {error.msg}"
     frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename.startswith(f"<{loader.source.digest[:MODULE_DIGITS]}>/")
+        frame for frame in traceback.extract_tb(error.__traceback__) if SOURCE_FILE.match(frame.filename)
     ]
     if not frames:
-        return f"{type(error).__name__}: {error}"
+        return _format_error(error)
     file = frames[-1].filename.partition("/")[2]
-    place = f"{file}, " if len(loader.source.files) > 1 else ""
-    return f"{place}line {frames[-1].lineno}: {type(error).__name__}: {error}"
+    return f"{file}, line {frames[-1].lineno}: {_format_error(error)}"
+
+
+def _format_error(error: BaseException) -> str:
+    """The class and the message; the class alone where a plug-in's own class cannot be printed."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

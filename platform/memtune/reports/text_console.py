@@ -4,6 +4,8 @@ import json as json_module
 import os
 import re
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -56,6 +58,15 @@ class TextConsole(Console):
         content = data if json is None else json_module.loads(json)
         has_controls = C1_CHARACTERS.search(json_module.dumps(content, ensure_ascii=False)) is not None
         super().print_json(data=content, ensure_ascii=has_controls, **options)
+
+    @contextmanager
+    def keep_file(self) -> Iterator[None]:
+        """Print to the present file within the block, also while `sys.stdout` is another."""
+        self.file = self.file
+        try:
+            yield
+        finally:
+            self._file = None
 
     def on_broken_pipe(self) -> None:
         """The program that read the output has ended: ask this one to end as a closed terminal does.

@@ -145,3 +145,15 @@ def test_a_built_in_family_takes_the_same_path() -> None:
 
 def test_a_family_that_counts_is_refused_with_the_reason() -> None:
     assert "learns by counting" in str(run("check", "kneser_ney").exception)
+
+
+def test_json_holds_nothing_that_a_model_prints(folder: Path) -> None:
+    """A forgotten print in `encode` would otherwise end the program that reads the output."""
+    run("new", "my_memory")
+    change(
+        folder / "my_memory.py", "        contexts = []\n", "        contexts = []\n        print('debug')\n"
+    )
+    done = run("check", "my_memory.py", "--json")
+    assert json.loads(done.stdout)
+    assert "debug" in done.stderr
+    assert "my_memory" in run("list").stdout

@@ -196,13 +196,48 @@ print(json.dumps(find_space("decaying_mean", Path("study.toml")).name))
     assert space == "decaying_mean.toml"
 
 
-def test_a_package_that_cannot_be_imported_is_named_and_hides_no_other_family(
-    home: Path, installed: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("text", "modules", "problem"),
+    [
+        ("import nothing_there\n", 0, "No module named 'nothing_there'"),
+        ("raise BaseException('base')\n", 0, "BaseException: base"),
+        (None, 200, "at most 200 items"),
+    ],
+)
+def test_a_package_that_cannot_be_used_is_named_and_hides_no_other_family(
+    text: str | None, modules: int, problem: str, home: Path, installed: Path, tmp_path: Path
 ) -> None:
     subprocess.run(["cp", "-r", f"{installed}/.", str(tmp_path)], check=True)
-    (tmp_path / "memtune_examples" / "decaying_mean.py").write_text("import nothing_there\n")
+    package = tmp_path / "memtune_examples"
+    if text is not None:
+        (package / "decaying_mean.py").write_text(text)
+    for number in range(modules):
+        (package / f"module_{number}.py").touch()
     _, entries, _ = run(LIST, home, tmp_path)
     problems = {name: problem for name, _, problem in entries if problem}
     assert list(problems) == ["decaying_mean"]
     assert "memtune-examples 1.0" in problems["decaying_mean"]
-    assert "No module named 'nothing_there'" in problems["decaying_mean"]
+    assert problem in problems["decaying_mean"]
+
+
+def test_scripts_of_a_package_are_no_modules_and_what_it_prints_is_no_output(
+    home: Path, installed: Path, tmp_path: Path
+) -> None:
+    subprocess.run(["cp", "-r", f"{installed}/.", str(tmp_path)], check=True)
+    package = tmp_path / "memtune_examples"
+    (package / "__init__.py").write_text("print('imported')\n")
+    (package / "run-me.py").write_text("raise SystemExit\n")
+    files, printed = run(
+        """
+import contextlib, io
+from memtune.models import MODELS
+with contextlib.redirect_stdout(io.StringIO()) as output:
+    MODELS["decaying_mean"]
+print(json.dumps([list(MODELS.get_source("decaying_mean").files), output.getvalue()]))
+""",
+        home,
+        tmp_path,
+    )
+    assert "memtune_examples/decaying_mean.py" in files
+    assert "memtune_examples/run-me.py" not in files
+    assert printed == ""

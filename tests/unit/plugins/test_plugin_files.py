@@ -11,11 +11,12 @@ import pytest
 
 from memtune.errors import ConfigurationError, PluginError
 from memtune.models import MODELS, build_model
-from memtune.plugins import load_plugin_file
+from memtune.plugins import load_plugin_file, load_plugin_files
 from memtune.training import TrialConfig
 from memtune.values import parse
 from tests.unit.plugins.user_files import write_family
 
+BUILD = "    @override\n    def build("
 TRIAL = {"model": {"family": "my_memory", "width": 4}, "training": {"tokens": 900}}
 
 
@@ -76,6 +77,7 @@ def test_a_value_of_the_users_own_class_gets_its_source(family_file: Path) -> No
         ("import a_module_that_nobody_has\n", "line 1: ModuleNotFoundError: No module named 'a_module"),
         ("raise SystemExit(0)\n", "line 1: SystemExit: 0"),
         ("raise BaseException('base')\n", "line 1: BaseException: base"),
+        ("class E(Exception):\n    def __str__(self):\n        return 1 / 0\nraise E\n", "line 4: E$"),
         ("x = 1\n", r"bad\.py defines no model family: no class derived from NeuralLanguageModelConfig"),
         ("", "defines no model family"),
         ("# " + "x" * 10_000_000, r"more than 1,048,576 bytes, and every trial carries it"),
@@ -113,6 +115,65 @@ def test_what_a_file_prints_is_no_part_of_the_output_of_a_command(
     assert capsys.readouterr() == ("", "loaded\n")
 
 
+def test_a_name_in_any_alphabet_and_a_byte_order_mark_are_accepted(tmp_path: Path) -> None:
+    file = write_family(tmp_path / "модель.py")
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert load_plugin_file(file).digest == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert MODELS["my_memory"].__module__.startswith("memtune_plugin_")
+
+
+def test_two_files_of_a_study_with_one_family_are_refused(tmp_path: Path) -> None:
+    for name in ("first.py", "second.py"):
+        write_family(tmp_path / name, before=f"# {name}\n")
+    with pytest.raises(
+        PluginError, match=r'first\.py .* and second\.py .* both define the model family "my_'
+    ):
+        load_plugin_files(["first.py", "second.py"], tmp_path)
+    assert load_plugin_files(["first.py", "./first.py"], tmp_path)
+
+
+def test_a_mistake_in_a_familys_own_validator_is_an_invalid_value_with_its_line(tmp_path: Path) -> None:
+    file = edit_family(
+        tmp_path, BUILD, f"    def model_post_init(self, _):\n        raise KeyError('no')\n\n{BUILD}"
+    )
+    load_plugin_file(file)
+    with pytest.raises(ConfigurationError, match=r"refuses it: my_memory\.py, line \d+: KeyError: 'no'"):
+        parse(TrialConfig, TRIAL, "trial")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        (
+            "class MyMemoryLanguageModel(",
+            "class Variant(MyMemoryConfig):\n    beta: float = 0.5\n\n\nclass MyMemoryLanguageModel(",
+            r'MyMemoryConfig and Variant are both the model family "my_memory"; give one of them another fam',
+        ),
+        (
+            "    alpha: float",
+            '    source: str = "a"\n    alpha: float',
+            'has a field "source", in which memtune',
+        ),
+        ("    alpha: float", '    beta: "Nothing" = None\n    alpha: float', "name 'Nothing' is not defined"),
+        ("my_memory", "m" * 61, "at most 60"),
+        ("class MyMemoryConfig", "import sys\ndel sys.modules[__name__]\n\n\nclass MyMemoryConfig", "loaded"),
+    ],
+    ids=["two classes", "field source", "unknown type", "long name", "no module"],
+)
+def test_a_family_that_cannot_be_registered_is_named(old: str, new: str, named: str, tmp_path: Path) -> None:
+    before = dict(MODELS)
+    with pytest.raises(PluginError, match=named):
+        load_plugin_file(edit_family(tmp_path, old, new))
+    assert dict(MODELS) == before
+
+
+def edit_family(folder: Path, old: str, new: str) -> Path:
+    file = write_family(folder / "my_memory.py")
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    return file
+
+
 def test_a_corrected_file_is_loaded_after_a_failure(tmp_path: Path) -> None:
     file = tmp_path / "my_memory.py"
     file.write_text("import a_module_that_nobody_has\n")
@@ -128,6 +189,7 @@ def test_what_is_no_python_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00")
     os.mkfifo(tmp_path / "pipe.py")
     (tmp_path / "my-memory.py").write_text("x = 1\n")
+    (tmp_path / f"{'m' * 210}.py").write_text("x = 1\n")
     for name, named in {
         "missing.py": "no file .*missing.py; name it relative to the file that lists it",
         "folder.py": "is a folder; name the Python file",
@@ -135,6 +197,7 @@ def test_what_is_no_python_file_is_refused(tmp_path: Path) -> None:
         "pipe.py": "is not a regular file",
         "notes.txt": "is not a Python file; its name ends in .py",
         "my-memory.py": "letters, digits and underscores in its name",
+        f"{'m' * 210}.py": "name: String should have at most 200 characters",
     }.items():
         with pytest.raises(PluginError, match=named):
             load_plugin_file(tmp_path / name)
@@ -146,8 +209,9 @@ def test_a_file_beside_it_that_workers_do_not_have_is_refused(
     (tmp_path / "neighbour_of_my_memory.py").write_text("x = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     file = write_family(tmp_path / "my_memory.py", before="import neighbour_of_my_memory\n")
-    with pytest.raises(PluginError, match=r"imports neighbour_of_my_memory\.py beside it, which workers"):
-        load_plugin_file(file)
+    for _ in range(2):
+        with pytest.raises(PluginError, match=r"imports neighbour_of_my_memory\.py beside it, which workers"):
+            load_plugin_file(file)
 
 
 def test_importing_memtune_and_its_models_reads_no_entry_points() -> None:

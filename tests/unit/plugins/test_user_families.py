@@ -227,6 +227,33 @@ def test_a_family_that_does_not_work_stops_the_study_before_it_starts(
         resolve_study(study, load_study(study), settings)
 
 
+@pytest.mark.parametrize(
+    ("method", "result"),
+    [
+        ("multiply_adds(self, vocabulary_size: int) -> int", "{}[0]"),
+        ("multiply_adds(self, vocabulary_size: int) -> int", "float('nan')"),
+        ("parameter_count(self, vocabulary_size: int) -> int", "'many'"),
+        ("state_size(self) -> int", "1 // 0"),
+        ("describe(self) -> dict[str, str | int | float]", "{}[0]"),
+        ("describe(self) -> dict[str, str | int | float]", "{'width': [self.width]}"),
+    ],
+)
+def test_a_configuration_whose_formulas_fail_is_refused_and_the_search_continues(
+    method: str, result: str, study: Path, settings: Settings
+) -> None:
+    """The first check of a family samples some configurations only, so a study meets others."""
+    file, space = study.with_name("my_memory.py"), study.with_name("my_memory.toml")
+    head = f"    def {method}:\n"
+    failing = f"{head}        if self.width == 5:\n            return {result}\n"
+    file.write_text(file.read_text().replace(head, failing))
+    space.write_text(space.read_text().replace("[4, 8]", "[4, 5, 8]"))
+    study.write_text(study.read_text().replace('"model.width" = 4 }', '"model.width" = 5 }', 1))
+    found = run_search(study, {"budget.trials": 2}, settings=settings, executor=InProcessExecutor())
+    widths = [outcome.configuration["model"]["width"] for outcome in found.outcomes]
+    assert len(widths) == 2
+    assert 5 not in widths
+
+
 @pytest.mark.parametrize("models", ['"my_memory.py"', "[1]", "{ a = 1 }"])
 def test_models_must_be_a_list_of_names(models: str, study: Path) -> None:
     study.write_text(study.read_text().replace('["my_memory.py"]', models))

@@ -12,6 +12,7 @@ from memtune.corpora.blocks.text_blocks import Block, Format, TextFile
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.importing.annotation_tables import AnnotationTables
 from memtune.corpora.importing.data_sets import DataSet
+from memtune.corpora.importing.plugin_blocks import check_plugin_blocks
 from memtune.corpora.importing.split_assignment import Division, divide_block
 from memtune.corpora.importing.word_counts import SplitCounter
 from memtune.corpora.sources.line_reader import LineReader
@@ -146,7 +147,7 @@ class SourceReader:
     def _read_blocks(self, source: TextFile, reader: LineReader, split: str) -> Iterator[Block]:
         size = reader.size_bytes
         for file in _open_files(source, reader):
-            for block in _find_format(source).read(file, _parse_options(source)):
+            for block in _read_file(source, file):
                 yield block
                 if self.progress:
                     self.progress(_count_bytes_read(reader), size, split)
@@ -204,6 +205,14 @@ class SourceReader:
     def _add_block(self, block: Block, counter: SplitCounter, split: str) -> None:
         self.tables.add(split, block.annotations, counter.sentence_count)
         counter.add(block)
+
+
+def _read_file(source: TextFile, file: LineReader) -> Iterator[Block]:
+    read, options = _find_format(source).read, _parse_options(source)
+    plugin = FORMATS.get_source(source.format)
+    if plugin is None:
+        return read(file, options)
+    return check_plugin_blocks(lambda: read(file, options), source.format, plugin)
 
 
 def _finish_division(division: Division, counters: Mapping[str, SplitCounter]) -> None:

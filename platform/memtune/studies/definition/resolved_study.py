@@ -9,6 +9,7 @@ import torch
 
 from memtune.corpora import Corpus
 from memtune.errors import ConfigurationError, StudyError
+from memtune.model_checks.first_check import find_formula_problem
 from memtune.plugins import PluginSource, SourceStore
 from memtune.search import (
     REPEATS_SUFFIX,
@@ -248,20 +249,24 @@ class ResolvedStudy:
     def get_refusal_reason(self, configuration: Mapping[str, Any]) -> str | None:
         """Why a configuration must not start, or None.
 
-        Its parameters or its memory are out of bounds, or the task does not support its model.
+        Its parameters or its memory are out of bounds, the task does not support its model, or the formulas
+        of a plug-in fail for it.
         """
         try:
-            parameters = self.count_parameters(configuration)
+            config = make_trial_config(configuration)
+            if problem := find_formula_problem(config, self.vocabulary_size):
+                return problem
+            parameters = config.parameter_count(self.vocabulary_size)
         except ConfigurationError as error:
             return str(error)
-        if not make_trial_config(configuration).model.is_trained_by_gradient:
+        if not config.model.is_trained_by_gradient:
             return None
         budget = self.study.budget
         if parameters > (budget.max_parameters or math.inf):
             return f"{parameters:,} parameters are more than max_parameters = {budget.max_parameters:,}"
         if parameters < (budget.min_parameters or 0):
             return f"{parameters:,} parameters are fewer than min_parameters = {budget.min_parameters:,}"
-        return self._get_memory_refusal_reason(make_trial_config(configuration))
+        return self._get_memory_refusal_reason(config)
 
     def check_budget(self) -> None:
         """Raise StudyError when none of 200 sampled configurations may start."""
