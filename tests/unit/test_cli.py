@@ -317,3 +317,17 @@ def test_help_needs_neither_torch_nor_ray_nor_mlflow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", [["search", "FILE"], ["train", "FILE"], ["model", "check", "FILE.py"]])
+def test_a_file_that_the_system_refuses_is_named_without_a_traceback(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name too long stands for all refusals: root, who may run the tests, has every permission."""
+    name = "x" * 300
+    monkeypatch.setattr(sys, "argv", ["memtune", *(word.replace("FILE", name) for word in command)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    assert name in (error := capsys.readouterr().err)
+    assert "File name too long" in error

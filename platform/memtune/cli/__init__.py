@@ -10,7 +10,7 @@ Exit codes: 0 success, 1 an error that the message explains, 2 wrong usage.
 import logging
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.text import Text
@@ -83,7 +83,10 @@ app.command("rare-words")(seed_commands.rare_words)
 
 
 def main() -> None:
-    """Run the command line; a MemtuneError ends it with its message and exit code 1."""
+    """Run the command line; a MemtuneError ends it with its message and exit code 1.
+
+    So does an error of the operating system about a file: a folder without permission, a full disk.
+    """
     logging.getLogger("memtune").addHandler(LogConsole())
     try:
         with interrupt_on_stop_signals():
@@ -92,13 +95,21 @@ def main() -> None:
             else:
                 app()
     except MemtuneError as error:
-        message = show_control_characters(str(error))
-        err.print(Text.assemble(("error:", "bold red"), " ", message), soft_wrap=True)
-        sys.exit(1)
+        _exit_with_error(str(error))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _exit_with_error(f"cannot use {os.fsdecode(error.filename)}: {error.strerror}")
     except KeyboardInterrupt:
         if not out.quiet:  # an output that nobody reads any more needs no message
             err.print("interrupted")
         sys.exit(1)
+
+
+def _exit_with_error(message: str) -> NoReturn:
+    shown = show_control_characters(message)
+    err.print(Text.assemble(("error:", "bold red"), " ", shown), soft_wrap=True)
+    sys.exit(1)
 
 
 @app.callback(invoke_without_command=True)

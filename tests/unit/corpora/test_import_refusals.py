@@ -44,6 +44,13 @@ def test_a_missing_file_is_reported_before_any_file_is_read(write_texts, store, 
         import_corpus("small", sources, store, cache=cache)
 
 
+def test_a_file_that_cannot_be_read_is_refused(write_texts, store, cache):
+    """Reading one's own memory at address 0 fails for root too, whom modes of files do not stop."""
+    sources = write_texts() | {"train": TextFile("/proc/self/mem")}
+    with pytest.raises(CorpusError, match="cannot read /proc/self/mem: Input/output error"):
+        import_corpus("tiny", sources, store, cache=cache)
+
+
 def test_a_folder_without_files_is_refused_as_a_text(write_texts, store, cache, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(CorpusError, match=r"the folder .*empty has no files"):

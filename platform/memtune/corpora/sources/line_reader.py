@@ -67,8 +67,11 @@ class LineReader:
 
     @property
     def size_bytes(self) -> int | None:
-        """Bytes of the source; None for a pipe."""
-        return self._source.size_bytes
+        """Bytes of the source; None for a pipe. Raises CorpusError for a file that cannot be read."""
+        try:
+            return self._source.size_bytes
+        except OSError as error:
+            raise CorpusError(f"cannot read {self.name}: {error.strerror}") from None
 
     @property
     def sha256(self) -> str:
