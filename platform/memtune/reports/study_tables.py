@@ -120,12 +120,13 @@ def format_objective(name: ObjectiveName, value: float, objective: Objective) ->
 
 
 def ended_table(detail: StudyDetail) -> Table:
-    """The trials that were stopped, paused or failed, with the reason."""
-    names = ["trial", "family", "tokens", detail.summary.objective, "state", "reason"]
+    """The trials that were stopped, paused or failed, with the best value at their tokens and the reason."""
+    names = ["trial", "family", "tokens", detail.summary.objective, "best there", "state", "reason"]
     table = _make_table("stopped, paused and failed trials", names)
     for trial in detail.ended_early:
-        figure, tokens = trial.figure or "", f"{trial.tokens:,}"
-        table.add_row(f"#{trial.number}", trial.family, tokens, figure, trial.state, trial.reason)
+        figures = [trial.figure or "", trial.leader_figure or ""]
+        cells = [f"{trial.tokens:,}", *figures, trial.state, trial.reason]
+        table.add_row(f"#{trial.number}", trial.family, *cells)
     return table
 
 

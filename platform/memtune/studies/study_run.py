@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import torch
 
 from memtune.data_frames import make_frame, render_table
-from memtune.errors import StudyError
+from memtune.errors import ConfigurationError, StudyError
 from memtune.library import format_argument
 from memtune.number_format import format_count
 from memtune.plugins import list_sources
@@ -37,7 +37,7 @@ from memtune.studies.stop_request import StopRequest
 from memtune.studies.trial import Trial, Watcher
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import DrawFigures, PromotionResult, Recorder, check_tracking
-from memtune.training import TrialConfig
+from memtune.training import TrialConfig, check_device
 from memtune.values import flatten, parse
 
 __all__ = [
@@ -53,6 +53,8 @@ __all__ = [
 ]
 
 DRY_RUN_SAMPLES = 5
+DEVICE_SAMPLES = 20
+"""Configurations of which one must be trainable on this machine."""
 FLUSH_SECONDS = 60.0
 
 
@@ -186,7 +188,33 @@ def check_study(
             f"{name_place(path)} requests {study.resources.cpus_per_trial} cores per trial and this machine "
             f"has {cores}; lower cpus_per_trial, or submit it to a cluster"
         )
+    if not has_cluster:
+        _check_trainings(path, resolved)
     return resolved
+
+
+def _check_trainings(path: Path | None, resolved: ResolvedStudy) -> None:
+    """Raise StudyError where this machine cannot compute any trial, or any repeat, in its precision."""
+    repeats = resolved.study.repeats
+    samples = [resolved.sample(RandomChooser(seed)) for seed in range(DEVICE_SAMPLES)]
+    for precision in dict.fromkeys([None, repeats.precision if repeats.best else None]):
+        problems = [_find_device_problem(resolved, sample, precision) for sample in samples]
+        if all(problems):
+            raise StudyError(f"{name_place(path)}: {problems[0]}")
+
+
+def _find_device_problem(
+    resolved: ResolvedStudy, sample: TrialConfig, precision: str | None
+) -> ConfigurationError | None:
+    """Why this machine cannot train a configuration, in another precision where one is given; or None."""
+    if sample.training is None:
+        return None
+    changes = {"precision": precision} if precision else {}
+    try:
+        check_device(sample.training.model_copy(update=changes), torch.device(resolved.select_device(sample)))
+    except ConfigurationError as error:
+        return error
+    return None
 
 
 def run_study(
@@ -266,7 +294,8 @@ class _StudyRun:
         conclusion = None
         if not result.is_interrupted:
             conclusion = self._hooks.conclude(self._resolved, recorder, result.outcomes, repeats)
-        records.close(interrupted=bool(open_trials), cost=self._compute_cost(result))
+        cost = self._compute_cost(result)
+        records.close(interrupted=bool(open_trials), cost=cost, is_concluded=conclusion is not None)
         disconnecting.result()
         return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
 

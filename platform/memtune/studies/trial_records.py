@@ -183,11 +183,14 @@ class StudyRecords:
         trial.remarks.append(f"reuses the training of {origin}")
         self.remark(trial)
 
-    def close(self, interrupted: bool, cost: StudyCost) -> None:
-        """End the study's run with what the study has spent."""
+    def close(self, interrupted: bool, cost: StudyCost, *, is_concluded: bool = False) -> None:
+        """End the study's run with what the study has spent; a conclusion has recorded its figures before."""
         # The progress again: a driver may have been killed between the end of the last trial and its record.
-        tokens = max(cost.total.tokens, self._progress.tokens)
-        self._recorder.log_study_figures({**self._progress.list_figures(), **cost.list_figures()}, tokens)
+        tokens, figures = max(cost.total.tokens, self._progress.tokens), self._progress.list_figures()
+        if is_concluded:
+            # The margin of single trials: that of the conclusion is of means over seeds and stays.
+            figures.pop("margin_percent", None)
+        self._recorder.log_study_figures({**figures, **cost.list_figures()}, tokens)
         self._recorder.finish_study(TrialState.INTERRUPTED if interrupted else TrialState.COMPLETE)
 
 

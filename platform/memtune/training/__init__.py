@@ -31,6 +31,7 @@ from memtune.training.optimisation.schedules import (
     StepSchedule,
 )
 from memtune.training.optimisation.training_config import TrainingConfig
+from memtune.training.optimisation.update_step import check_device
 from memtune.training.trainers import AnyTrainer, new_trainer, restore_trainer
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_report import Progress, Report, find_best_report
@@ -57,6 +58,7 @@ __all__ = [
     "TrainingConfig",
     "TrialConfig",
     "TrialSizes",
+    "check_device",
     "compute_sizes",
     "estimate_memory",
     "evaluate",

@@ -88,6 +88,7 @@ def test_a_study_shows_its_progress_and_its_stopped_trials(study: ResolvedStudy,
     assert detail.progress[6].core_hours == pytest.approx(4.0)
     (ended,) = detail.ended_early
     assert (ended.number, ended.tokens, ended.figure) == (2, 300, "12.182")
+    assert ended.leader_cost == 1.5, "of trial 3, the best of full length, at the same tokens"
     assert "rank 2 of 3 at the rung of 300" in ended.reason
 
 

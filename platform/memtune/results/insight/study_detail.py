@@ -21,13 +21,17 @@ from memtune.results.insight.study_catalogue import (
 )
 from memtune.results.insight.study_front import StudyFront, find_study_front
 from memtune.results.insight.study_trials import StudyTrial, list_study_trials
+from memtune.results.ranking.selection import Ranking
 from memtune.search import DEFAULT_OBJECTIVES, Outcome, ParameterImportance, StudyReader
 from memtune.settings import Settings
 from memtune.studies.definition.study_terms import read_stored_terms
 from memtune.trial_state import TrialState
 from memtune.values import Value
 
-__all__ = ["ProgressPoint", "ReportedTrial", "StudyDetail", "explain_end", "show_study"]
+__all__ = ["EndedTrial", "ProgressPoint", "ReportedTrial", "StudyDetail", "explain_end", "show_study"]
+
+
+DIGITS = 3
 
 
 class ReportedTrial(Value):
@@ -44,6 +48,25 @@ class ReportedTrial(Value):
     """The same in the unit that users read."""
     reason: str
     """Why the trial was stopped, paused or failed; empty otherwise."""
+
+
+class EndedTrial(Value):
+    """A trial that was stopped, paused or failed, as the ranking lists it apart from those of full length."""
+
+    number: int
+    family: str
+    state: TrialState
+    tokens: int
+    """Seen at its last report; 0 before the first."""
+    cost: float | None
+    """The lowest up to there; None before the first report."""
+    figure: str | None
+    """The same in the unit that users read."""
+    leader_cost: float | None
+    """The lowest of a trial of full length up to the same tokens; None without one."""
+    leader_figure: str | None
+    reason: str
+    """Why the trial ended."""
 
 
 class ProgressPoint(Value):
@@ -72,8 +95,8 @@ class StudyDetail(Value):
     """The most important parameter first; empty below ten trials with a value."""
     front: StudyFront | None
     """None before the first trial of full length."""
-    ended_early: tuple[ReportedTrial, ...]
-    """The trials that were stopped, paused or failed, at their last reports."""
+    ended_early: tuple[EndedTrial, ...]
+    """The trials that were stopped, paused or failed, by number."""
     trials: tuple[StudyTrial, ...]
     """Every trial by number, and then the repeats."""
 
@@ -179,11 +202,7 @@ def show_study(study: str, settings: Settings | None = None) -> StudyDetail:
         progress=tuple(_trace_progress(trials, objective)),
         importance=tuple(StudyReader(settings.study_database).rank_parameters(stored.id)),
         front=find_study_front(ranking, trials, objectives, objective) if ranking else None,
-        ended_early=tuple(
-            _describe_report(outcome, max(outcome.curve, default=0), objective)
-            for outcome in stored.outcomes
-            if outcome.state.has_ended_early
-        ),
+        ended_early=tuple(_list_ended_early(stored.outcomes, ranking, objective)),
         trials=trials,
     )
 
@@ -216,6 +235,29 @@ def explain_end(
     )
 
 
+def _list_ended_early(
+    outcomes: Sequence[Outcome], ranking: Ranking | None, objective: Objective
+) -> Iterator[EndedTrial]:
+    shorts = {short.trial.identity: short for short in ranking.short} if ranking else {}
+    for outcome in outcomes:
+        if not outcome.state.has_ended_early:
+            continue
+        short = shorts.get(outcome.identity)
+        cost = min(outcome.curve.values(), default=None)
+        leader_cost = None if short is None else short.leader_cost
+        yield EndedTrial(
+            number=outcome.number,
+            family=outcome.family,
+            state=outcome.state,
+            tokens=max(outcome.curve, default=0),
+            cost=cost,
+            figure=None if cost is None else objective.format_cost(cost, DIGITS),
+            leader_cost=leader_cost,
+            leader_figure=None if leader_cost is None else objective.format_cost(leader_cost, DIGITS),
+            reason="" if outcome.end is None else str(outcome.end),
+        )
+
+
 def _describe_report(outcome: Outcome, tokens: int, objective: Objective) -> ReportedTrial:
     """The trial at its report at `tokens`; 0 tokens are before the first one."""
     cost = outcome.curve.get(tokens)
@@ -225,7 +267,7 @@ def _describe_report(outcome: Outcome, tokens: int, objective: Objective) -> Rep
         state=outcome.state,
         tokens=tokens,
         cost=cost,
-        figure=None if cost is None else objective.format_cost(cost, 3),
+        figure=None if cost is None else objective.format_cost(cost, DIGITS),
         reason="" if outcome.end is None else str(outcome.end),
     )
 
@@ -245,7 +287,7 @@ def _trace_progress(trials: Sequence[StudyTrial], objective: Objective) -> Itera
                     number=trial.number,
                     name=trial.name,
                     cost=cost,
-                    figure=objective.format_cost(cost, 3),
+                    figure=objective.format_cost(cost, DIGITS),
                 )
         tokens_before += trial.tokens
         hours_before += trial.cpu_hours

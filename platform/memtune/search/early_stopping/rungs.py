@@ -36,7 +36,7 @@ class RungConfig(EarlyStopping):
     max_survivors: int | None = Field(default=4, ge=1)
     """Number of trials that continue at a rung, at most."""
     per_family: bool = True
-    """Whether the best two trials of a family continue until another family is shown to be better."""
+    """Whether the best 1/factor of a family, two trials at most, pass too until another family is better."""
 
     @property
     def first_rung(self) -> int:

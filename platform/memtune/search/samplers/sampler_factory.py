@@ -117,7 +117,8 @@ def check_sampler(config: SamplerConfig, space: Space) -> None:
     """Raise SpaceError when the sampler cannot search the space: a grid needs a finite one."""
     if config.kind != "grid":
         return
-    continuous = [parameter.field for parameter in space.parameters() if parameter.leaf.size() is None]
+    fields = (parameter.field for parameter in space.parameters() if parameter.leaf.size() is None)
+    continuous = dict.fromkeys(fields)
     if continuous:
         raise SpaceError(
             f'{space.source}: sampler.kind = "grid" needs a finite space, and {", ".join(continuous)} '

@@ -20,7 +20,7 @@ from memtune.training.optimisation.averaged_sgd import AveragedSGD
 from memtune.training.optimisation.row_gradients import coalesce, enable_sparse_gradients, stored_entries
 from memtune.training.optimisation.training_config import TrainingConfig
 
-__all__ = ["ModelUpdater"]
+__all__ = ["ModelUpdater", "check_device"]
 
 
 class ModelUpdater:
@@ -34,7 +34,7 @@ class ModelUpdater:
         rate_scales: Mapping[str, float] | None = None,
     ) -> None:
         """`rate_scales` has the factors of the learning rates of parameters by name; the default is 1."""
-        _check_device(config, device)
+        check_device(config, device)
         self._config = config
         self._device = device
         scales = dict.fromkeys((name for name, _ in model.named_parameters()), 1.0) | dict(rate_scales or {})
@@ -154,7 +154,8 @@ class ModelUpdater:
             self._scaler.load_state_dict(numbers)
 
 
-def _check_device(config: TrainingConfig, device: torch.device) -> None:
+def check_device(config: TrainingConfig, device: torch.device) -> None:
+    """Raise ConfigurationError for a training that needs another device, or another processor."""
     if device.type == "cuda":
         return
     if config.precision == "float16":

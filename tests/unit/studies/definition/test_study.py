@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from memtune.api import run_search
 from memtune.errors import ConfigurationError, CorpusError, SpaceError, StudyError
@@ -13,6 +14,7 @@ from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.definition.toml_files import check_document
 from memtune.studies.seed_repeats import make_repeat_space
+from memtune.studies.study_run import check_study, dry_run
 from memtune.trial_state import TrialState
 from tests.presence import require
 
@@ -70,6 +72,25 @@ def test_the_settings_of_papers_are_tried_on_request(study_file: Path, settings:
     assert resolve(study_file, settings).list_initial_points() == []
     found = resolve(study_file, settings, points="papers")
     assert found.list_initial_points() == [{"model.layers": 2}]
+
+
+@pytest.mark.parametrize(
+    "terms", [{"training.precision": "bfloat16"}, {"repeats": {"best": 1, "precision": "bfloat16"}}]
+)
+def test_a_precision_that_this_machine_lacks_is_refused_before_anything_starts(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, terms: dict[str, object]
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False, "amx_bf16": False})
+    with pytest.raises(StudyError, match="this processor has neither"):
+        dry_run(study_file, terms, settings)
+
+
+def test_a_precision_of_other_nodes_is_not_checked_here(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False, "amx_bf16": False})
+    study = load_study(study_file, {"training.precision": "bfloat16"})
+    assert check_study(study_file, study, settings, "ray://head:10001").study == study
 
 
 def test_a_grid_over_a_continuous_space_is_refused(study_file: Path, settings: Settings) -> None:
