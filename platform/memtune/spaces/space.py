@@ -126,7 +126,7 @@ def combine_spaces(spaces: Iterable[Space]) -> Space:
     questions = dict.fromkeys(space.question for space in listed if space.question)
     return Space(
         source=" + ".join(space.source for space in listed),
-        root=Branch("family", options, is_key_written=False),
+        root=Branch("family", options, is_key_written=False, field=FAMILY_FIELD),
         question=" ".join(questions),
         paper_points=tuple(
             {FAMILY_FIELD: space.family, **point} for space in listed for point in space.paper_points

@@ -14,7 +14,7 @@ from memtune.errors import SpaceError, did_you_mean
 from memtune.spaces.choosers import PinnedChooser, RandomChooser, Scalar
 from memtune.spaces.parameters import Categorical, Integer, Leaf, Real
 from memtune.spaces.space import FAMILY_FIELD, Space
-from memtune.spaces.space_tree import Branch, Parameter
+from memtune.spaces.space_tree import Parameter
 from memtune.values import flatten
 
 __all__ = ["adapt_point", "find_nearest_value", "pin_point"]
@@ -88,7 +88,7 @@ def _pin_field(
     candidates = [
         found
         for found in space.parameters()
-        if _get_field(space, found) == field
+        if found.field == field
         and all(pinned.get(name, option) == option for name, option in found.conditions.items())
     ]
     if not candidates:
@@ -96,7 +96,7 @@ def _pin_field(
         return None, None
     if len(candidates) > 1:
         branches = [name for found in candidates for name in found.conditions if name not in pinned]
-        fields = [_get_field(space, found) for found in space.parameters() if found.name in branches]
+        fields = [found.field for found in space.parameters() if found.name in branches]
         raise SpaceError(f"{where}: {field} is in several branches; add {' or '.join(dict.fromkeys(fields))}")
     return candidates[0], find_nearest_value(candidates[0].leaf, value)
 
@@ -105,7 +105,7 @@ def _check_fixed(space: Space, field: str, value: Scalar, pinned: Mapping[str, S
     """Raise SpaceError unless the space fixes the field at the value."""
     fixed = dict(flatten(space.root.sample(PinnedChooser(pinned, RandomChooser(0)), "")))
     if field not in fixed:
-        known = {_get_field(space, found) for found in space.parameters()}
+        known = {found.field for found in space.parameters()}
         raise SpaceError(f"{where}: the space has no field {field}; {did_you_mean(field, known)}")
     if fixed[field] != value:
         raise SpaceError(f"{where}: {field} = {value!r}, and the space fixes it at {fixed[field]!r}")
@@ -114,15 +114,8 @@ def _check_fixed(space: Space, field: str, value: Scalar, pinned: Mapping[str, S
 def _put_branches_first(space: Space, point: Mapping[str, Scalar]) -> list[tuple[str, Scalar]]:
     """The family, then the other fields that choose options, then the rest."""
     names = {name for found in space.parameters() for name in found.conditions}
-    branches = {_get_field(space, found) for found in space.parameters() if found.name in names}
+    branches = {found.field for found in space.parameters() if found.name in names}
     return sorted(point.items(), key=lambda item: (item[0] != FAMILY_FIELD, item[0] not in branches))
-
-
-def _get_field(space: Space, parameter: Parameter) -> str:
-    """The field of a parameter; the choice between families is the model's family."""
-    root = space.root
-    is_family = isinstance(root, Branch) and not root.is_key_written and parameter.name == root.key
-    return FAMILY_FIELD if is_family else parameter.field
 
 
 def _describe_allowed(leaf: Leaf, nearest: Scalar) -> str:

@@ -65,6 +65,8 @@ class Branch:
     key: str
     options: Mapping[str, Group]
     is_key_written: bool = True
+    field: str = ""
+    """Where the groups hold the choice, if the key is not its place in the configuration."""
 
     def sample(self, chooser: Chooser, name: str) -> dict[str, Any]:
         """The chosen option's group."""
@@ -84,7 +86,9 @@ class Branch:
     def parameters(self, name: str, place: str, conditions: Mapping[str, str]) -> Iterator[Parameter]:
         """The choice itself, then every option's parameters."""
         choice = join_name(name, self.key)
-        yield Parameter(choice, join_name(place, self.key), Categorical(tuple(self.options)), conditions)
+        yield Parameter(
+            choice, self.field or join_name(place, self.key), Categorical(tuple(self.options)), conditions
+        )
         for option, group in self.options.items():
             yield from group.parameters(join_name(name, option), place, {**conditions, choice: option})
 

@@ -9,7 +9,11 @@ from rich.console import Console
 from memtune.models import LSTMConfig, RecurrentMemoryConfig
 from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.live.notebook_display import render_as_html
-from memtune.reports.trials.trial_descriptions import describe_trial, format_key_parameters
+from memtune.reports.trials.trial_descriptions import (
+    describe_trial,
+    format_key_parameters,
+    format_searched_fields,
+)
 from memtune.search import Outcome, Proposal
 from memtune.studies.seed_repeats import TrialNames
 from memtune.studies.trial import Trial
@@ -171,6 +175,11 @@ def test_searched_fields_of_task_and_training_are_shown_once() -> None:
     assert text.endswith("fusion=deep learning_rate=0.00316")
     assert text.count("width=") == 1
     assert "fusion" not in describe_trial(parse(TrialConfig, configuration, "trial"))
+
+
+def test_the_family_leads_the_configuration_where_it_is_searched(trial: Trial) -> None:
+    assert format_searched_fields(trial.config, ["model.family", "model.width"]) == "lstm width=24"
+    assert format_searched_fields(trial.config, ["model.width"]) == "width=24"
 
 
 def test_layers_below_and_above_the_memory_are_shown_as_configured() -> None:

@@ -137,6 +137,7 @@ def test_combined_families_are_chosen_first_and_share_no_parameter():
         [read_space(format_space("lstm"), "a.toml"), read_space(format_space("memory"), "b.toml")]
     )
     assert [leaf.name for leaf in space.parameters()] == ["family", "lstm.model.width", "memory.model.width"]
+    assert [leaf.field for leaf in space.parameters()] == ["model.family", "model.width", "model.width"]
     assert space.question == "Is lstm good? Is memory good?"
     assert space.source == "a.toml + b.toml"
 
