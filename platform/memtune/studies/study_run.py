@@ -291,11 +291,11 @@ class _StudyRun:
             self._spent_budget,
             is_interrupted,
         )
+        records.record_cost(self._compute_cost(result))
         conclusion = None
         if not result.is_interrupted:
             conclusion = self._hooks.conclude(self._resolved, recorder, result.outcomes, repeats)
-        cost = self._compute_cost(result)
-        records.close(interrupted=bool(open_trials), cost=cost, is_concluded=conclusion is not None)
+        records.close(interrupted=bool(open_trials))
         disconnecting.result()
         return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
 

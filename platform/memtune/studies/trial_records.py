@@ -183,14 +183,14 @@ class StudyRecords:
         trial.remarks.append(f"reuses the training of {origin}")
         self.remark(trial)
 
-    def close(self, interrupted: bool, cost: StudyCost, *, is_concluded: bool = False) -> None:
-        """End the study's run with what the study has spent; a conclusion has recorded its figures before."""
+    def record_cost(self, cost: StudyCost) -> None:
+        """Record what the study has spent; its conclusion comes later, and its margin is the last one."""
         # The progress again: a driver may have been killed between the end of the last trial and its record.
-        tokens, figures = max(cost.total.tokens, self._progress.tokens), self._progress.list_figures()
-        if is_concluded:
-            # The margin of single trials: that of the conclusion is of means over seeds and stays.
-            figures.pop("margin_percent", None)
-        self._recorder.log_study_figures({**figures, **cost.list_figures()}, tokens)
+        tokens = max(cost.total.tokens, self._progress.tokens)
+        self._recorder.log_study_figures({**self._progress.list_figures(), **cost.list_figures()}, tokens)
+
+    def close(self, interrupted: bool) -> None:
+        """End the study's run."""
         self._recorder.finish_study(TrialState.INTERRUPTED if interrupted else TrialState.COMPLETE)
 
 

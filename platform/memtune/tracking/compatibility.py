@@ -152,8 +152,7 @@ def build_charts(
 
     Reason: the pages draw a bar per metric unless a view says otherwise. Fallback: see `encode_shared_view`.
     """
-    section = "memtune-charts"
-    shared = {"metricSectionId": section, "isGenerated": False, "deleted": False}
+    section, wide_section = "memtune-charts", "memtune-parameters"
     charts = [_describe_line_chart(objective, direction)]
     charts.append(
         {
@@ -169,6 +168,7 @@ def build_charts(
         charts.append(
             {
                 "type": "PARALLEL",
+                "metricSectionId": wide_section,
                 "uuid": "memtune-searched",
                 "displayName": f"Searched parameters and best validation {objective}",
                 "runsCountToCompare": 100,
@@ -177,17 +177,32 @@ def build_charts(
                 "showAllRuns": True,
             }
         )
-    sections = [(section, "memtune", True), ("memtune-model", "Model metrics", False)]
-    sections.append(("memtune-system", "System metrics", False))
+    sections = [
+        _describe_section(section, "memtune", is_open=True, columns=2),
+        # In a narrower chart, the names of the axes cover each other.
+        *([_describe_section(wide_section, "Parameters", is_open=True, columns=1)] if searched else []),
+        _describe_section("memtune-model", "Model metrics"),
+        _describe_section("memtune-system", "System metrics"),
+    ]
+    shared = {"metricSectionId": section, "isGenerated": False, "deleted": False}
     return {
         "compareRunCharts": [{**shared, **chart} for chart in charts],
-        "compareRunSections": [
-            {"uuid": uuid, "name": name, "display": is_open, "isReordered": True, "deleted": False}
-            | {"isGenerated": False}
-            for uuid, name, is_open in sections
-        ],
+        "compareRunSections": sections,
         "isAccordionReordered": True,
         "hideEmptyCharts": True,
+    }
+
+
+def _describe_section(uuid: str, name: str, *, is_open: bool = False, columns: int = 3) -> dict[str, object]:
+    """A part of the page with charts in so many columns."""
+    return {
+        "uuid": uuid,
+        "name": name,
+        "display": is_open,
+        "isReordered": True,
+        "deleted": False,
+        "isGenerated": False,
+        "columns": columns,
     }
 
 

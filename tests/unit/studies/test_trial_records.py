@@ -408,7 +408,8 @@ def test_a_study_ends_with_its_cost_and_the_progress_that_a_killed_driver_did_no
     opened.complete(trial.proposal.number, 2.0)
     with open_records(resolved) as (_, records):
         records.resume(opened.list_outcomes())
-        records.close(interrupted, make_cost(tokens=1000))
+        records.record_cost(make_cost(tokens=1000))
+        records.close(interrupted)
     run = find_study_run(client)
     assert run.info.status == status
     for name, value in {
@@ -432,7 +433,8 @@ def test_the_last_figures_of_a_study_are_at_the_most_tokens(
         trial = start(Director(opened, records, max_trials=1))
         trial.usage, trial.state = Usage(tokens=900, nodes={}), TrialState.COMPLETE
         records.finish(trial)
-        records.close(False, make_cost(tokens=300))
+        records.record_cost(make_cost(tokens=300))
+        records.close(False)
     run = find_study_run(client)
     assert run.data.metrics["spent_seconds"] == 60.0
     assert client.get_metric_history(run.info.run_id, "spent_seconds")[-1].step == 900

@@ -136,11 +136,14 @@ def test_the_pages_read_every_field_of_charts_and_sections():
 
 
 def test_a_view_opens_with_memtunes_charts_alone():
-    """The sections of MLflow's own charts, one of each metric, are closed."""
+    """The sections of MLflow's own charts, are closed; parallel coordinates have a row."""
     sections = {section["name"]: section for section in CHARTS["compareRunSections"]}
-    assert [name for name, section in sections.items() if section["display"]] == ["memtune"]
-    assert sections.keys() == {"memtune", "Model metrics", "System metrics"}
-    assert {chart["metricSectionId"] for chart in CHARTS["compareRunCharts"]} == {sections["memtune"]["uuid"]}
+    places = {chart["type"]: chart["metricSectionId"] for chart in CHARTS["compareRunCharts"]}
+    assert [name for name, section in sections.items() if section["display"]] == ["memtune", "Parameters"]
+    assert sections.keys() == {"memtune", "Parameters", "Model metrics", "System metrics"}
+    assert places["LINE"] == places["SCATTER"] == sections["memtune"]["uuid"]
+    assert places["PARALLEL"] == sections["Parameters"]["uuid"]
+    assert sections["Parameters"]["columns"] == 1
 
 
 def test_the_installed_pages_are_of_a_version_whose_views_are_known(tracking_uri):

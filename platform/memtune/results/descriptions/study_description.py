@@ -85,7 +85,7 @@ def _describe_usage(study: ResolvedStudy, winner: RankedConfiguration, outcomes:
 
 def _describe_distance(study: ResolvedStudy, objective: Objective, estimate: Estimate) -> str:
     distance = _compute_distance(study, objective, estimate.cost)
-    return "" if distance is None else f", {distance:.1%} above the ideal perplexity"
+    return "" if distance is None else f", {100 * distance:,.1f} % above the ideal perplexity"
 
 
 def _compute_distance(study: ResolvedStudy, objective: Objective, cost: float) -> float | None:
