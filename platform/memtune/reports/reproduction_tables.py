@@ -1,5 +1,6 @@
 """Tables of reproduced rows: ours next to the published values, on the terminal and in Markdown."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from rich import box
@@ -7,8 +8,9 @@ from rich.table import Table
 
 from memtune.results.reproduction.published_tables import PublishedTable
 from memtune.results.reproduction.table_run import ReproducedRow, RowState
+from memtune.toml_text import format_toml
 
-__all__ = ["format_reproduction_markdown", "reproduction_table"]
+__all__ = ["format_reproduction_page", "reproduction_table"]
 
 COLUMNS = (
     "row",
@@ -21,6 +23,8 @@ COLUMNS = (
     "difference",
     "reason",
 )
+TRAINING_COLUMNS = ("row", "seed", "trained on", "best validation at", "per second", "core hours")
+"""Of the tokens or examples of a row."""
 
 
 def reproduction_table(table: PublishedTable, rows: Sequence[ReproducedRow], scale: str) -> Table:
@@ -38,16 +42,75 @@ def reproduction_table(table: PublishedTable, rows: Sequence[ReproducedRow], sca
     return shown
 
 
-def format_reproduction_markdown(
+def format_reproduction_page(
     table: PublishedTable, rows: Sequence[ReproducedRow], scale: str, command: str
 ) -> str:
-    """The same table in Markdown, with the command that makes it and the hours it took."""
-    lines = [f"## {table.title}", "", f"Scale {scale}: `{command}`"]
-    if hours := sum(row.cpu_hours or 0.0 for row in rows):
-        lines[-1] += f", {hours:.3g} core hours."
-    lines += ["", f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-    lines += [f"| {' | '.join(cell.replace('|', '/') for cell in _list_cells(row))} |" for row in rows]
-    return "\n".join([*lines, ""])
+    """The same table in Markdown, with command, seeds, settings, versions and machines."""
+    found = [row for row in rows if row.state is RowState.TRAINED]
+    hours = sum(row.cpu_hours or 0.0 for row in found)
+    parts = [
+        [f"## {table.title}", "", f"Scale {scale}, {hours:.3g} core hours:"],
+        ["", "```", command, "```", ""],
+        _format_table(COLUMNS, [_list_cells(row) for row in rows]),
+    ]
+    if found:
+        parts += [
+            ["", "### Trainings", ""],
+            _format_table(TRAINING_COLUMNS, [_list_training(row) for row in found]),
+            ["", "### Settings", "", *_format_settings(found)],
+            ["", "### Versions and machines", "", *_format_environments(found)],
+        ]
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
+
+
+def _list_training(row: ReproducedRow) -> list[str]:
+    return [
+        row.name,
+        str((row.configuration or {}).get("seed", "")),
+        f"{row.tokens or 0:,}",
+        f"{row.best_tokens or 0:,}",
+        f"{row.tokens_per_second or 0.0:,.0f}",
+        f"{row.cpu_hours or 0.0:.3g}",
+    ]
+
+
+def _format_settings(rows: Sequence[ReproducedRow]) -> list[str]:
+    """The settings that all rows have as TOML, and those of each row by dotted name."""
+    settings = {row.name: _list_settings(row) for row in rows}
+    first, *others = settings.values()
+    shared = {name: value for name, value in first.items() if all(own.get(name) == value for own in others)}
+    corpora = dict.fromkeys(f"`{row.corpus}`, digest {row.corpus_digest}" for row in rows)
+    lines = [
+        f"Corpus {'; '.join(corpora)}. Of every row:",
+        "",
+        "```toml",
+        *(f"{name} = {value}" for name, value in shared.items()),
+        "```",
+        "",
+    ]
+    for name, own in settings.items():
+        different = [f"{field} = {value}" for field, value in own.items() if field not in shared]
+        lines.append(f"- {name}: `{', '.join(different)}`" if different else f"- {name}: nothing else")
+    return lines
+
+
+def _list_settings(row: ReproducedRow) -> dict[str, str]:
+    """The settings by dotted name, with their values as TOML."""
+    lines = format_toml(row.configuration or {}).splitlines()
+    return dict(line.split(" = ", maxsplit=1) for line in lines)
+
+
+def _format_environments(rows: Sequence[ReproducedRow]) -> list[str]:
+    """The versions and machines with the rows that were trained with them."""
+    names = defaultdict[str, list[str]](list)
+    for row in rows:
+        names[", ".join(f"{name} {value}" for name, value in row.trained_with.items())].append(row.name)
+    return [f"- {environment}: {'; '.join(trained)}" for environment, trained in names.items()]
 
 
 def _list_cells(row: ReproducedRow) -> list[str]:

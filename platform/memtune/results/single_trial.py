@@ -41,6 +41,7 @@ __all__ = [
     "TrialFile",
     "TrialSource",
     "load_trial",
+    "open_checkpoints",
     "open_trial",
     "parse_trial",
     "train_trial",
@@ -157,9 +158,8 @@ def train_trial(
     corpus = open_corpus(file.corpus, settings.corpus_store)
     check_tracking(settings.tracking_uri)
     check_new_families([file.trial])
-    folder = f"{settings.studies_folder}/{SINGLE_TRIALS_FOLDER}"
-    SourceStore(folder).write(list_sources(file.trial.model_dump(mode="json")))
-    checkpoints = Checkpoints(f"{folder}/checkpoints", file.trial.identity(corpus.digest))
+    checkpoints = open_checkpoints(file.trial, corpus, settings)
+    SourceStore(_find_folder(settings)).write(list_sources(file.trial.model_dump(mode="json")))
     trainer = checkpoints.restore(corpus, device) or new_trainer(file.trial, corpus, device)
     initial_tokens = trainer.tokens
     with Recorder(settings.tracking_uri, corpus.name, draw_figures=draw_figures) as recorder:
@@ -180,6 +180,15 @@ def train_trial(
         unit=config.task.prediction_unit,
         has_test_split=config.task.is_evaluable(corpus, config.protocol, "test"),
     )
+
+
+def open_checkpoints(trial: TrialConfig, corpus: Corpus, settings: Settings) -> Checkpoints:
+    """The checkpoints of a configuration that is trained without a study."""
+    return Checkpoints(f"{_find_folder(settings)}/checkpoints", trial.identity(corpus.digest))
+
+
+def _find_folder(settings: Settings) -> str:
+    return f"{settings.studies_folder}/{SINGLE_TRIALS_FOLDER}"
 
 
 def _start_run(

@@ -1,9 +1,14 @@
 """Papers' tables: their rows make trials, train at scale tiny, and are compared with the published values."""
 
+import re
 import shlex
+import shutil
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 
 from memtune.cli import app
@@ -11,6 +16,7 @@ from memtune.corpora.formats import FORMATS
 from memtune.errors import ConfigurationError, CorpusError, StudyError
 from memtune.library import FileKind, list_packaged
 from memtune.objective import Objective
+from memtune.reports.reproduction_tables import format_reproduction_page
 from memtune.results.reproduction import table_run
 from memtune.results.reproduction.published_tables import (
     PublishedRow,
@@ -18,11 +24,13 @@ from memtune.results.reproduction.published_tables import (
     Scale,
     has_printed_size,
     load_paper,
+    select_rows,
     select_tables,
 )
-from memtune.results.reproduction.table_run import ReproducedRow, RowState, reproduce_table
+from memtune.results.reproduction.table_run import ReproducedRow, RowHooks, RowState, reproduce_table
 from memtune.settings import Settings
 from memtune.tracking import find_champion
+from memtune.training import Report, TrialConfig
 from memtune.values import parse
 from tests.unit.results.reproduction_corpus import import_small_corpora
 
@@ -156,11 +164,83 @@ def test_a_trained_row_is_not_trained_again_and_its_test_split_is_read_once(
 
     monkeypatch.setattr(table_run, "evaluate_model", refuse)
     steps: list[str] = []
-    again = list(
-        reproduce_table(TABLE, "cpu", settings, on_progress=lambda row, progress: steps.append(row.name))
-    )
+    hooks = RowHooks(on_report=lambda row, trial, report: steps.append(row.name))
+    again = list(reproduce_table(TABLE, "cpu", settings, hooks=hooks))
     assert again == first
     assert steps == []
+
+
+BOTH_ROWS = TABLE.model_copy(
+    update={"scales": {"paper": Scale(), "cpu": Scale(tokens=300, changes={"training.report_every": 100})}}
+)
+
+
+def test_rows_are_trained_one_at_a_time_in_any_order(settings: Settings) -> None:
+    reports: list[str] = []
+    hooks = RowHooks(on_report=lambda row, trial, report: reports.append(row.name))
+    first = list(reproduce_table(BOTH_ROWS, "cpu", settings, rows=["two"], hooks=hooks))
+    assert [row.state for row in first] == ["not run", "trained"]
+    second = list(reproduce_table(BOTH_ROWS, "cpu", settings, rows=["one"], hooks=hooks))
+    assert second[1] == first[1]
+    assert reports == ["two"] * 3 + ["one"] * 3
+    assert list(reproduce_table(BOTH_ROWS, "cpu", settings, hooks=hooks)) == second
+    assert len(reports) == 6
+
+
+def test_a_row_that_is_not_chosen_tells_how_far_it_is(settings: Settings) -> None:
+    def stop(row: PublishedRow, trial: TrialConfig, report: Report) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(reproduce_table(BOTH_ROWS, "cpu", settings, rows=["one"], hooks=RowHooks(on_report=stop)))
+    (one, two) = reproduce_table(BOTH_ROWS, "cpu", settings, rows=[])
+    assert (one.state, two.state) == ("not run", "not run")
+    assert re.fullmatch(r"not among the chosen rows; 1\d\d tokens are trained", one.reason)
+    assert two.reason == "not among the chosen rows"
+
+
+def test_a_row_that_another_machine_has_trained_is_read_from_its_checkpoint(
+    settings: Settings, tmp_path: Path
+) -> None:
+    elsewhere = settings.model_copy(
+        update={
+            "home": tmp_path / "b",
+            "studies_folder": str(tmp_path / "b" / "studies"),
+            "tracking_uri": f"sqlite:///{tmp_path / 'b.db'}",
+        }
+    )
+    (_, two) = reproduce_table(BOTH_ROWS, "cpu", elsewhere, rows=["two"])
+    shutil.copytree(
+        tmp_path / "b" / "studies" / "single", Path(settings.studies_folder) / "single", dirs_exist_ok=True
+    )
+    reports: list[str] = []
+    hooks = RowHooks(on_report=lambda row, trial, report: reports.append(row.name))
+    (one, copied) = reproduce_table(BOTH_ROWS, "cpu", settings, hooks=hooks)
+    assert (one.state, reports) == ("trained", ["one"] * 3)
+    assert copied.model_copy(update={"run_id": two.run_id}) == two
+
+
+def test_an_unknown_row_is_named_with_those_that_there_are() -> None:
+    tables = select_tables(load_paper("cheng2016"), "2")
+    assert select_rows(tables, []) is None
+    assert select_rows(tables, ["LSTM"]) == {"LSTM"}
+    with pytest.raises(ConfigurationError, match='no row "LSTMM"; the rows are "LSTM", "LSTM, 2 layers"'):
+        select_rows(tables, ["LSTM", "LSTMM"])
+
+
+def test_the_page_has_command_seeds_settings_versions_and_machine(settings: Settings) -> None:
+    rows = list(reproduce_table(BOTH_ROWS, "cpu", settings))
+    page = format_reproduction_page(BOTH_ROWS, rows, "cpu", "memtune reproduce x --table 1")
+    command, trainings, common, environments = re.split("^### .*$", page, flags=re.MULTILINE)
+    assert "\nmemtune reproduce x --table 1\n" in command
+    assert re.findall(r"^\| (one|two) \| 0 \| 3\d\d \|", trainings, re.MULTILINE) == ["one", "two"]
+    assert rows[0].corpus_digest is not None
+    assert rows[0].corpus_digest in common
+    shared = tomllib.loads(common.partition("```toml")[2].partition("```")[0])
+    assert shared["model"]["family"] == "lstm"
+    assert "- one: `model.width = 4`\n- two: `model.width = 6`" in common
+    for value in (f"torch {torch.__version__}", "processor", "cores: one; two"):
+        assert value in environments
 
 
 def test_a_missing_corpus_is_named_with_its_import_and_its_source(settings: Settings) -> None:

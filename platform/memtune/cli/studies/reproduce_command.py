@@ -1,20 +1,21 @@
 """`memtune reproduce`: the rows of papers' tables, trained under their protocols."""
 
+import shlex
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.progress import TextColumn
 
 from memtune.cli.shell_completion import complete_corpus, complete_paper
-from memtune.cli.terminal import AsJson, Device, out, progress_bar, warn
+from memtune.cli.terminal import AsJson, Device, err, out, warn
 from memtune.errors import CorpusError
 from memtune.gc_pause import pause_gc
 
 if TYPE_CHECKING:
     from memtune.results.reproduction.published_tables import PublishedRow, PublishedTable
     from memtune.results.reproduction.table_run import ReproducedRow
-    from memtune.training import Progress
+    from memtune.training import Progress, Report, TrialConfig
 
 __all__ = ["reproduce"]
 
@@ -26,6 +27,9 @@ def reproduce(
     ],
     table: Annotated[
         str | None, typer.Option(help="One table, such as 2, or its part, such as 2-de; default: all.")
+    ] = None,
+    row: Annotated[
+        list[str] | None, typer.Option(help="Train this row only; may be repeated. Default: all rows.")
     ] = None,
     scale: Annotated[
         Literal["paper", "cpu", "tiny"],
@@ -48,26 +52,37 @@ def reproduce(
     """
     with pause_gc():
         # Imported here, as below: torch loads for seconds, which help and refused options need not wait for.
-        from memtune.reports.reproduction_tables import format_reproduction_markdown, reproduction_table
-        from memtune.results.reproduction.published_tables import load_paper, select_tables
+        from memtune.reports.reproduction_tables import format_reproduction_page, reproduction_table
+        from memtune.results.reproduction.published_tables import load_paper, select_rows, select_tables
 
     tables = select_tables(load_paper(paper), table)
+    chosen = select_rows(tables, row or [])
     if threads:
         import torch
 
         torch.set_num_threads(threads)
-    command = f"memtune reproduce {paper} --scale {scale}"
+    options = [("--row", name) for name in row or []] + [("--scale", scale)]
+    options += [(name, str(value)) for name, value in (("--corpus", corpus), ("--threads", threads)) if value]
+    options += [("--device", device)] if device != "cpu" else []
     rows: list[ReproducedRow] = []
     pages: list[str] = []
     missing: list[CorpusError] = []
     for one in tables:
         try:
-            found = _reproduce_table(one, scale, paper, corpus, device)
+            found = _reproduce_table(one, scale, paper, chosen, corpus, device)
         except CorpusError as error:
             missing.append(error)
             continue
         rows += found
-        pages.append(format_reproduction_markdown(one, found, scale, f"{command} --table {one.name}"))
+        words = [
+            "memtune",
+            "reproduce",
+            paper,
+            "--table",
+            one.name,
+            *(word for pair in options for word in pair),
+        ]
+        pages.append(format_reproduction_page(one, found, scale, shlex.join(words)))
         if not json:
             out.print(reproduction_table(one, found, scale))
     if json:
@@ -84,20 +99,23 @@ def _reproduce_table(
     table: "PublishedTable",
     scale: Literal["paper", "cpu", "tiny"],
     paper: str,
+    rows: Collection[str] | None,
     corpus: str | None,
     device: str,
 ) -> "list[ReproducedRow]":
     from memtune.reports.learning_curves import draw_trial_figures
-    from memtune.results.reproduction.table_run import reproduce_table
+    from memtune.reports.live.watched_calls import LineDisplay, format_progress, format_report
+    from memtune.results.reproduction.table_run import RowHooks, reproduce_table
     from memtune.settings import Settings
 
-    with progress_bar(TextColumn("{task.fields[figures]}")) as bar:
-        task = bar.add_task(table.name, total=None, figures="")
+    # The standard output is for the tables.
+    with LineDisplay(err) as display:
 
-        def show(row: "PublishedRow", now: "Progress") -> None:
-            total = now.tokens + now.seconds_left * now.tokens_per_second
-            figures = f"{now.tokens_per_second:,.0f}/s, loss {now.loss:.3f}"
-            bar.update(task, description=row.name, completed=now.tokens, total=total, figures=figures)
+        def show(row: "PublishedRow", trial: "TrialConfig", now: "Progress") -> None:
+            display.replace(f"{row.name}: {format_progress(now, trial.task.prediction_unit)}")
+
+        def tell(row: "PublishedRow", trial: "TrialConfig", report: "Report") -> None:
+            display.add_line(f"{row.name}: {format_report(report, trial.task.prediction_unit)}")
 
         try:
             return list(
@@ -105,11 +123,11 @@ def _reproduce_table(
                     table,
                     scale,
                     Settings.from_environment(),
+                    rows=rows,
                     corpus=corpus,
                     device=device,
                     name=f"{paper}_{table.name}",
-                    on_progress=show,
-                    draw_figures=draw_trial_figures,
+                    hooks=RowHooks(show, tell, draw_trial_figures),
                 )
             )
         except KeyboardInterrupt:

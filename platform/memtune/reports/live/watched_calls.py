@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from memtune.settings import Settings
     from memtune.training import Progress, Report
 
-__all__ = ["LineDisplay", "format_report", "import_corpus", "train"]
+__all__ = ["LineDisplay", "format_progress", "format_report", "import_corpus", "train"]
 
 MEGABYTE = 1_000_000
 
@@ -88,10 +88,7 @@ def train(
     with LineDisplay(output) as display:
 
         def show(now: "Progress") -> None:
-            display.replace(
-                f"{now.tokens:,} {unit}, {now.tokens_per_second:,.0f} {unit}/s, loss {now.loss:.3f}, "
-                f"{now.seconds_left:,.0f} s left"
-            )
+            display.replace(format_progress(now, unit))
             if on_progress:
                 on_progress(now)
 
@@ -175,6 +172,12 @@ def _describe_import(imported: "ImportResult") -> str:
     sizes = ", ".join(f"{split} {summary.tokens:,}" for split, summary in manifest.splits.items())
     stored = "already in the store" if imported.unchanged else "imported"
     return f"{manifest.name}: {stored}, tokens: {sizes}"
+
+
+def format_progress(now: "Progress", unit: str) -> str:
+    """The state of a training between two reports in a line."""
+    speed = f"{now.tokens_per_second:,.0f} {unit}/s"
+    return f"{now.tokens:,} {unit}, {speed}, loss {now.loss:.3f}, {now.seconds_left:,.0f} s left"
 
 
 def format_report(report: "Report", unit: str) -> str:

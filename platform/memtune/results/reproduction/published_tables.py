@@ -5,7 +5,7 @@ Settings are values by dotted name, such as `"training.epochs" = 15`. A row's se
 trial file, which replace those of the table, and a scale's settings replace all of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ __all__ = [
     "has_printed_size",
     "is_rounded_or_cut_off",
     "load_paper",
+    "select_rows",
     "select_tables",
 ]
 
@@ -136,6 +137,19 @@ def select_tables(paper: Paper, number: str | None) -> list[PublishedTable]:
         names = [table.name for table in paper.tables]
         raise ConfigurationError(f'no table "{number}"; the tables are {", ".join(names)}')
     return chosen
+
+
+def select_rows(tables: Sequence[PublishedTable], names: Sequence[str]) -> frozenset[str] | None:
+    """The rows with these names; None, which means all rows, without names.
+
+    Raises ConfigurationError for a name that no table has.
+    """
+    known = dict.fromkeys(row.name for table in tables for row in table.rows)
+    for name in names:
+        if name not in known:
+            listed = ", ".join(f'"{row}"' for row in known)
+            raise ConfigurationError(f'no row "{name}"; the rows are {listed}')
+    return frozenset(names) or None
 
 
 def has_printed_size(count: int, printed: str) -> bool:

@@ -1,7 +1,11 @@
 """The rows of a paper's table, trained under its protocol, with the difference from the published values."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import CorpusError, MemtuneError
@@ -13,13 +17,14 @@ from memtune.results.reproduction.published_tables import (
     ScaleName,
     has_printed_size,
 )
-from memtune.results.single_trial import TrainResult, TrialFile, train_trial
+from memtune.results.single_trial import TrainResult, TrialFile, open_checkpoints, train_trial
 from memtune.settings import Settings
 from memtune.tracking import DrawFigures, find_evaluation
-from memtune.training import Progress
+from memtune.training import Progress, Report, TrialConfig
+from memtune.training.checkpoint import read_record
 from memtune.values import Value
 
-__all__ = ["ReproducedRow", "RowState", "reproduce_table"]
+__all__ = ["ReproducedRow", "RowHooks", "RowState", "reproduce_table"]
 
 CLOSE_PERCENT, CLOSE_POINTS = 2.0, 1.0
 """Differences of perplexity, relative, and of accuracy, in points, that other seeds make as well."""
@@ -53,11 +58,28 @@ class ReproducedRow(Value):
     has_published_size: bool | None = None
     """Whether the model of the paper's scale has the published number of parameters; None without one."""
     tokens: int | None = None
+    best_tokens: int | None = None
+    """Tokens at the best validation, whose weights read the test split."""
     tokens_per_second: float | None = None
     cpu_hours: float | None = None
     run_id: str | None = None
+    corpus: str | None = None
+    corpus_digest: str | None = None
+    configuration: dict[str, Any] | None = None
+    """Of the trained model: every setting, the seed included."""
+    trained_with: dict[str, str] = Field(default_factory=dict)
+    """Versions and machine of the last process that trained it."""
     reason: str = ""
     """Why the values differ, or why the row was not run."""
+
+
+@dataclass(frozen=True)
+class RowHooks:
+    """What is called while a row is trained: a few times a second, at each report, and at its end."""
+
+    on_progress: Callable[[PublishedRow, TrialConfig, Progress], None] = lambda row, trial, progress: None
+    on_report: Callable[[PublishedRow, TrialConfig, Report], None] = lambda row, trial, report: None
+    draw_figures: DrawFigures = lambda name, objective, metrics: {}
 
 
 def reproduce_table(
@@ -65,18 +87,19 @@ def reproduce_table(
     scale: ScaleName,
     settings: Settings,
     *,
+    rows: Collection[str] | None = None,
     corpus: str | None = None,
     device: str = "cpu",
     name: str = "table",
-    on_progress: Callable[[PublishedRow, Progress], None] = lambda row, progress: None,
-    draw_figures: DrawFigures = lambda name, objective, metrics: {},
+    hooks: RowHooks = RowHooks(),
 ) -> Iterator[ReproducedRow]:
     """Train the rows that a scale covers, one after the other, and yield every row of the table.
 
-    A row that is trained already is not trained again, and its test split is not read again; an interrupted
-    one continues. Models of the scale "tiny" are not offered to the registry. `corpus` replaces the table's
-    corpus. Trials are recorded under `name` and the row's number. Raises CorpusError that names the import
-    command where the corpus is missing.
+    `rows` names those that are trained; the others have figures where they are trained already. A trained row
+    is not trained again, and its test split is not read again; an interrupted one continues. Models of the
+    scale "tiny" are not offered to the registry. `corpus` replaces the table's corpus. Trials are recorded
+    under `name` and the row's number. Raises CorpusError that names the import command where the corpus is
+    missing.
     """
     opened = _open_corpus(table, corpus, settings)
     for number, row in enumerate(table.rows):
@@ -93,12 +116,25 @@ def reproduce_table(
             has_published_size=size,
             reason=f"not in the rows of scale {scale}",
         )
-        if table.covers(row, scale):
+        if table.covers(row, scale) and (reason := _find_obstacle(row, rows, file, opened, settings)):
+            found = found.model_copy(update={"reason": reason})
+        elif table.covers(row, scale):
             label = f"{name}_{number}_{scale}" if row.trial is None else f"{row.trial}_{scale}"
-            found = _train_row(
-                found, table, row, scale, file, label, settings, device, on_progress, draw_figures
-            )
+            found = _train_row(found, table, row, scale, file, label, settings, device, hooks)
         yield found
+
+
+def _find_obstacle(
+    row: PublishedRow, rows: Collection[str] | None, file: TrialFile, corpus: Corpus, settings: Settings
+) -> str:
+    """Why a row has no figures yet: it is not among those to train, and not trained; "" without a reason."""
+    if rows is None or row.name in rows:
+        return ""
+    curve = open_checkpoints(file.trial, corpus, settings).read_curve()
+    if curve and curve[-1].finished:
+        return ""
+    unit = file.trial.task.prediction_unit
+    return "not among the chosen rows" + (f"; {curve[-1].tokens:,} {unit} are trained" if curve else "")
 
 
 def _open_corpus(table: PublishedTable, corpus: str | None, settings: Settings) -> Corpus:
@@ -127,8 +163,7 @@ def _train_row(
     label: str,
     settings: Settings,
     device: str,
-    on_progress: Callable[[PublishedRow, Progress], None],
-    draw_figures: DrawFigures,
+    hooks: RowHooks,
 ) -> ReproducedRow:
     """Train a row and read its test split; a failure of the row is its state."""
     corpus = open_corpus(file.corpus, settings.corpus_store)
@@ -138,8 +173,9 @@ def _train_row(
             label,
             device=device,
             settings=settings,
-            on_progress=lambda progress: on_progress(row, progress),
-            draw_figures=draw_figures,
+            on_progress=lambda progress: hooks.on_progress(row, file.trial, progress),
+            on_report=lambda report: hooks.on_report(row, file.trial, report),
+            draw_figures=hooks.draw_figures,
             registers=scale != "tiny",
         )
     except MemtuneError as error:
@@ -160,12 +196,22 @@ def _train_row(
             "difference": difference,
             "parameters": file.trial.parameter_count(len(corpus.vocabulary)),
             "tokens": last.tokens,
+            "best_tokens": trained.best.tokens,
             "tokens_per_second": last.tokens_per_second,
             "cpu_hours": last.cpu_seconds / 3600,
             "run_id": run_id,
+            "corpus": corpus.name,
+            "corpus_digest": corpus.digest,
+            "configuration": file.trial.model_dump(mode="json"),
+            "trained_with": _read_environment(file, corpus, settings),
             "reason": _explain(found.objective, difference, row, table.scales[scale].note, scale),
         }
     )
+
+
+def _read_environment(file: TrialFile, corpus: Corpus, settings: Settings) -> dict[str, str]:
+    with open_checkpoints(file.trial, corpus, settings).open_newest() as folder:
+        return read_record(folder).versions
 
 
 def _read_test(
