@@ -23,6 +23,7 @@ __all__ = [
     "TrialError",
     "WorkerError",
     "did_you_mean",
+    "suggest_nearest",
 ]
 
 
@@ -98,7 +99,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     'did you mean "memory_size"?'
     """
     names = sorted(set(known))
-    near = get_close_matches(name, names, n=1)
-    if near:
-        return f'did you mean "{near[0]}"?'
+    if near := suggest_nearest(name, names):
+        return near
     return f"known: {', '.join(names)}" if names else "there are none"
+
+
+def suggest_nearest(name: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown name where the known ones are too many: the nearest, or ""."""
+    near = get_close_matches(name, sorted(set(known)), n=1)
+    return f'did you mean "{near[0]}"?' if near else ""

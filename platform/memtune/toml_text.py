@@ -13,6 +13,13 @@ from typing import Any
 
 __all__ = ["find_line", "format_toml", "locate_field", "parse_toml", "read_toml_text"]
 
+TOML_FIXES = {
+    "Cannot declare": "write all fields of a table below one header",
+    "Cannot overwrite a value": "keep one of the two",
+    "Cannot mutate immutable": "write all fields of a table at one place",
+    "Invalid value": 'a text needs quotes, as in corpus = "ptb"',
+}
+"""What mends a file, by the start of tomllib's message."""
 MAX_BYTES = 2**20
 MAX_DEPTH = 32
 INTEGERS = range(-(2**63), 2**63)
@@ -46,6 +53,9 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError(f"it has a dotted key nested more than {MAX_DEPTH} deep")
     try:
         document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        fixes = [f"; {fix}" for start, fix in TOML_FIXES.items() if str(error).startswith(start)]
+        raise ValueError("".join([str(error), *fixes])) from None
     except RecursionError:
         raise ValueError(f"it is nested more than {MAX_DEPTH} deep") from None
     _check_bounds(document)

@@ -89,7 +89,10 @@ def _format_problem(schema: Any, data: object, problem: Any) -> str:
     members = f" ({', '.join(tags)})" if tags else ""
     if problem["type"] == "extra_forbidden":
         deeper = _find_deeper_fields(schema, [str(part) for part in problem["loc"]])
-        near = f'did you mean "{deeper[0]}"?' if deeper else did_you_mean(name.rpartition(".")[2], siblings)
+        table, _, field = name.rpartition(".")
+        near = f'did you mean "{deeper[0]}"?' if deeper else did_you_mean(field, siblings)
+        if table.rpartition(".")[2] == field and isinstance(problem["input"], Mapping):
+            near = f'below [{table}], its fields are written without "{field}."'
         return f'unknown name "{name}"{members}; {near}'
     if problem["type"] == "missing":
         return f"{name}{members} is missing"

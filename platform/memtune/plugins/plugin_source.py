@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from memtune.errors import PluginError, StorageError
+from memtune.errors import PluginError, StorageError, suggest_nearest
 from memtune.storage.digests import hash_bytes
 from memtune.storage.regular_files import open_regular_file
 from memtune.values import Value, digest
@@ -87,7 +87,9 @@ def read_source_text(path: Path) -> str:
         with open_regular_file(path, path.resolve().parent) as file:
             data = file.read(MAX_SOURCE_BYTES + 1)
     except FileNotFoundError:
-        raise PluginError(f"no file {path}; name it relative to the file that lists it") from None
+        near = suggest_nearest(path.name, (other.name for other in path.parent.glob("*.py")))
+        fix = near or "a study or a trial names it relative to itself"
+        raise PluginError(f"no file {path}; {fix}") from None
     except (OSError, ValueError, StorageError) as error:  # a NUL in a path is a ValueError
         raise PluginError(f"cannot read {str(path)!r}: {error}") from None
     if len(data) > MAX_SOURCE_BYTES:

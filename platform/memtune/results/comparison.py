@@ -10,7 +10,7 @@ from typing import Any
 from memtune.arguments import CORPUS_NAME, check_type
 from memtune.corpora import open_corpus
 from memtune.data_frames import ResultList, make_frame, render_table
-from memtune.errors import CorpusError, TrackingError, did_you_mean
+from memtune.errors import CorpusError, TrackingError, did_you_mean, suggest_nearest
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.ranking.selection import RankedTrial, Ranking, rank_trials
@@ -22,6 +22,7 @@ from memtune.tracking import (
     RegisteredVersion,
     count_test_accesses,
     find_champion,
+    link_corpora,
     link_corpus,
     list_champions,
     read_leaderboard,
@@ -155,9 +156,11 @@ def compare(
     settings = Settings.resolve(settings)
     rows = read_leaderboard(settings.tracking_uri, corpus)
     if not rows:
+        recorded = (pages.corpus for pages in link_corpora(settings.tracking_uri))
+        near = suggest_nearest(corpus, recorded)
         raise TrackingError(
-            f'no trials are recorded for corpus "{corpus}" in {settings.tracking_uri}; run: memtune search '
-            "STUDY.toml, or set MEMTUNE_HOME to where one has run"
+            f'no trials are recorded for corpus "{corpus}" in {settings.tracking_uri}; '
+            + (near or "run: memtune search STUDY.toml, or set MEMTUNE_HOME to where one has run")
         )
     rows = _select_study(rows, corpus, study)
     champion = find_champion(settings.tracking_uri, corpus)

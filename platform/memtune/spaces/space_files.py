@@ -236,7 +236,8 @@ class _TableReader:
         low, high = bounds
         if low >= high:
             raise SpaceError(
-                f"{self._source}: [{place}] low must be below high, got low = {low}, high = {high}"
+                f"{locate_field(self._source, place)}: [{place}] low must be below high, got low = {low}, "
+                f"high = {high}"
             )
         if not math.isfinite(float(high) - float(low)):
             raise self._make_error(place, "the range is wider than the largest floating-point number", bounds)

@@ -365,7 +365,9 @@ class _StudyRun:
                 f"no trial of study {resolved.id}{file} is in {settings.study_database}; restore it, or "
                 f"start the study without {option}"
             )
-        changes = describe_changed_terms(settings.studies_folder, self._study.name, resolved.terms)
+        changes = describe_changed_terms(
+            settings.studies_folder, self._study.name, resolved.terms, self._path
+        )
         reason = (
             f": {changes}; undo the change to resume that study, or start it" if changes else "; start it"
         )

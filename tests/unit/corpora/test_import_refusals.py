@@ -1,6 +1,7 @@
 """Refused imports, which leave the store unchanged, and warnings of imports."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,14 @@ def test_a_file_that_cannot_be_read_is_refused(write_texts, store, cache):
     sources = write_texts() | {"train": TextFile("/proc/self/mem")}
     with pytest.raises(CorpusError, match="cannot read /proc/self/mem: Input/output error"):
         import_corpus("tiny", sources, store, cache=cache)
+
+
+def test_the_nearest_file_is_suggested_for_a_missing_one(write_texts, store, cache):
+    sources = write_texts()
+    place = Path(sources["test"].path)
+    wrong = TextFile(place.with_name(f"x{place.name}"))
+    with pytest.raises(CorpusError, match=rf'does not exist; did you mean "{place.name}"\?'):
+        import_corpus("small", sources | {"test": wrong}, store, cache=cache)
 
 
 def test_a_folder_without_files_is_refused_as_a_text(write_texts, store, cache, tmp_path):

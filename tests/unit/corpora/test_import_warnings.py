@@ -37,6 +37,14 @@ def test_a_vocabulary_that_is_too_large_is_told_with_its_share(find_warnings, si
     assert re.search(advice, told)
 
 
+@pytest.mark.parametrize(("share", "is_told"), [(3, True), (10, False)])
+def test_raw_prose_is_told_at_any_size(find_warnings, share, is_told):
+    words = [f"w{number}{'' if number % share else ','}" for number in range(300)]
+    told = find_warnings(write_sentences(words, 10), "w1 w2\n", "w1 w2\n", unknown="map")
+    message = "100 of 300 types end in a sign of punctuation, such as 'w0,'; --format prose splits"
+    assert (message in told) is is_told
+
+
 @pytest.mark.parametrize("options", [{"max_size": 5000}, {"tokens": "characters"}])
 def test_a_limited_vocabulary_is_not_too_large(find_warnings, options):
     words = [f"w{number}" for number in range(10_500)]

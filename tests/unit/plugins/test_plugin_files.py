@@ -191,7 +191,8 @@ def test_what_is_no_python_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "my-memory.py").write_text("x = 1\n")
     (tmp_path / f"{'m' * 210}.py").write_text("x = 1\n")
     for name, named in {
-        "missing.py": "no file .*missing.py; name it relative to the file that lists it",
+        "missing.py": "no file .*missing.py; a study or a trial names it relative to itself",
+        "binery.py": 'no file .*binery.py; did you mean "binary.py"',
         "folder.py": "is a folder; name the Python file",
         "binary.py": "is not UTF-8",
         "pipe.py": "is not a regular file",

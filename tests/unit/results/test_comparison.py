@@ -79,3 +79,8 @@ def test_the_error_for_a_home_without_trials_or_champions_names_it(settings: Set
     for question in (lambda: compare("tiny", settings=settings), lambda: find_champions("tiny", settings)):
         with pytest.raises(TrackingError, match=r"mlflow\.db.*MEMTUNE_HOME"):
             question()
+
+
+def test_the_error_for_a_misspelt_corpus_suggests_one_with_trials(recorded: Settings) -> None:
+    with pytest.raises(TrackingError, match=r'corpus "tinny" in .*mlflow\.db; did you mean "tiny"\?'):
+        compare("tinny", settings=recorded)

@@ -27,6 +27,10 @@ MIN_WARNED_TYPES = 10_000
 """A smaller vocabulary is not too large, whatever the length of the text."""
 MAX_SIGN_SHARE = 0.05
 """Largest share of types that end in a sign, as words of prose do that nobody split."""
+MAX_SIGN_SHARE_ALONE = 0.2
+"""The same for a vocabulary that is not too large: raw prose has 40 %, split text 1 %."""
+MIN_SIGN_TYPES = 200
+"""A smaller vocabulary has too few types for a share."""
 MAX_MEAN_WORDS = 500
 """Longest mean sentence."""
 MAX_ONLY_WORDS = 100
@@ -88,13 +92,20 @@ def _check_vocabulary(words: pa.Array, counter: SplitCounter, options: ImportOpt
     counts = counter.counts[1:]
     kept = int(np.count_nonzero(counts >= options.min_count))
     types = min(kept, options.max_size or kept)
+    found = words[1:].filter(pa.array(counts >= options.min_count))
+    signed = pc.match_substring_regex(found, _SIGN_END)
+    signs = pc.sum(signed).as_py() or 0
     if types <= max(MIN_WARNED_TYPES, MAX_TYPE_SHARE * counter.word_count):
+        if kept >= MIN_SIGN_TYPES and signs > MAX_SIGN_SHARE_ALONE * kept:
+            yield (
+                f"{signs:,} of {kept:,} types end in a sign of punctuation, such as "
+                f"{found.filter(signed)[0].as_py()!a}; --format prose splits words and signs, --tokens "
+                "bpe:8000 has no unknown words"
+            )
         return
     remedy = (
         f"--min-count {options.min_count + 1} keeps {np.count_nonzero(counts > options.min_count):,} of them"
     )
-    found = words[1:].filter(pa.array(counts >= options.min_count))
-    signs = pc.sum(pc.match_substring_regex(found, _SIGN_END)).as_py() or 0
     if signs > MAX_SIGN_SHARE * kept:
         remedy = f"{signs:,} end in a sign of punctuation: --format prose splits words and signs; {remedy}"
     yield (

@@ -24,7 +24,7 @@ from memtune.corpora.sources.locations import (
     parse_location,
 )
 from memtune.corpora.sources.spool import create_temporary_file, translate_spool_errors
-from memtune.errors import CorpusError
+from memtune.errors import CorpusError, suggest_nearest
 
 __all__ = ["SourceFile", "SourceKind", "find_kind", "get_pipe_identity", "list_source_files"]
 
@@ -278,6 +278,15 @@ def _read_status(path: Path, role: str) -> os.stat_result:
     try:
         return os.fstat(0) if path == _STANDARD_INPUT else path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise CorpusError(f"{role} {path} does not exist") from None
+        near = suggest_nearest(path.name, _list_siblings(path))
+        raise CorpusError(f"{role} {path} does not exist{near and f'; {near}'}") from None
     except (OSError, ValueError) as error:  # ValueError for a NUL in the path
         raise CorpusError(f"cannot read {role} {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _list_siblings(path: Path) -> list[str]:
+    """The names in the folder of a path."""
+    try:
+        return [entry.name for entry in os.scandir(path.parent)]
+    except OSError:
+        return []

@@ -4,12 +4,14 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from memtune.search import ObjectiveName
 from memtune.storage.folder import Folder
+from memtune.toml_text import locate_field
 from memtune.training import TrialSizes
 from memtune.usage import NodeSeconds, Usage
 from memtune.values import Value, flatten, parse
@@ -215,12 +217,17 @@ class StoredTerms(Value):
     champion: ChampionLimits = ChampionLimits()
 
 
-def describe_changed_terms(studies_folder: str, name: str, terms: Mapping[str, Any]) -> str:
-    """How `terms` differ from those of the most similar stored study of a name; "" where there is none."""
+def describe_changed_terms(
+    studies_folder: str, name: str, terms: Mapping[str, Any], file: Path | None = None
+) -> str:
+    """How `terms` differ from those of the most similar stored study of a name; "" where there is none.
+
+    With the study's file, each change has its line.
+    """
     folder = Folder.open(studies_folder)
     stored = [study for study in folder.list_names() if study.rpartition("-")[0] == name]
     compared = [
-        (_list_changes((folder / study).read_json(TERMS_FILE) or {}, terms), study) for study in stored
+        (_list_changes((folder / study).read_json(TERMS_FILE) or {}, terms, file), study) for study in stored
     ]
     if not compared:
         return ""
@@ -229,10 +236,10 @@ def describe_changed_terms(studies_folder: str, name: str, terms: Mapping[str, A
     return f"changed since study {study}: {listed}"
 
 
-def _list_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def _list_changes(before: Mapping[str, Any], now: Mapping[str, Any], file: Path | None) -> list[str]:
     old, new = (dict(flatten(terms)) for terms in (before, now))
     return [
-        f"{name} from {json.dumps(old.get(name))} to {json.dumps(new.get(name))}"
+        f"{_name_field(file, name)} from {json.dumps(old.get(name))} to {json.dumps(new.get(name))}"
         for name in sorted({*new, *(name for name in old if name.partition(".")[0] in now)})
         if old.get(name) != new.get(name)
     ]
@@ -247,3 +254,9 @@ def read_stored_terms(studies_folder: str, study: str) -> StoredTerms:
     where = f"{folder}/{TERMS_FILE} (delete it; a resumed study writes it again)"
     terms: StoredTerms = parse(StoredTerms, folder.read_json(TERMS_FILE) or {}, where)
     return terms
+
+
+def _name_field(file: Path | None, name: str) -> str:
+    """A field by its dotted name, with its line in the file."""
+    place = "" if file is None else locate_field(file, name).removeprefix(str(file)).removeprefix(", ")
+    return f"{name} ({place})" if place else name

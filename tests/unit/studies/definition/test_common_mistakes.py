@@ -57,6 +57,12 @@ MISTAKES = {
         'line 11, over {space}: unknown name "training.learning_rate"; did you mean '
         '"training.optimiser.learning_rate"?',
     ),
+    "a field with its table, below that table": (
+        "tokens = 900",
+        "training.learning_rate = 0.1\ntokens = 900",
+        'line 8, over {space}: unknown name "training.training"; below [training], its fields are written '
+        'without "training."',
+    ),
     "a term outside its table": (
         'question = "',
         'trials = 4\nquestion = "',
@@ -84,6 +90,11 @@ MISTAKES = {
         "layers = { int = [1] }",
         "line 6: [model.layers] int must be two finite bounds such as [1, 20], got [1]",
     ),
+    "a range whose bounds are exchanged": (
+        "layers = 1",
+        "layers = { int = [4, 1] }",
+        "line 6: [model.layers] low must be below high, got low = 4, high = 1",
+    ),
 }
 
 
@@ -98,6 +109,28 @@ def test_a_common_mistake_is_answered_with_its_line_and_its_fix(
     expected = message.replace("{space}", str(study_file.parent / "space.toml"))
     with pytest.raises(MemtuneError, match=re.escape(f"{study_file}, {expected}")):
         resolve_study(study_file, load_study(study_file), settings)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ('"tiny"', "tiny", 'Invalid value (at line 2, column 10); a text needs quotes, as in corpus = "ptb"'),
+        (
+            "spaces",
+            "training.tokens = 900\nspaces",
+            "Cannot declare ('training',) twice (at line 9, column 10); write all fields of a table",
+        ),
+        ("tokens = 900", "tokens = 900\ntokens = 9", "(at line 10, column 11); keep one of the two"),
+    ],
+)
+def test_a_text_that_is_not_toml_is_answered_with_its_line_and_its_fix(
+    study_file: Path, right: str, wrong: str, message: str
+) -> None:
+    study_file.write_text(STUDY.replace(right, wrong, 1))
+    with pytest.raises(
+        MemtuneError, match=f"{re.escape(str(study_file))} is not TOML: .*{re.escape(message)}"
+    ):
+        load_study(study_file)
 
 
 def test_more_tokens_than_the_database_can_store_are_refused_before_anything_starts(
@@ -155,6 +188,10 @@ def test_changed_terms_of_a_study_are_named(study_file: Path, settings: Settings
     assert describe_changed_terms(folder, "layers", now.terms) == (
         f"changed since study {begun.id}: seed from 0 to 1, training.tokens from 900 to 1200"
     )
+    study_file.write_text(STUDY.replace("tokens = 900", "tokens = 1200"))
+    edited = resolve_study(study_file, load_study(study_file), settings)
+    told = describe_changed_terms(folder, "layers", edited.terms, study_file)
+    assert "training.tokens (line 9) from 900 to 1200" in told
     assert describe_changed_terms(folder, "layers", begun.terms).endswith(
         ": the content of its search spaces, its model files or its corpus"
     )
