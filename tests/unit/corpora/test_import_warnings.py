@@ -1,10 +1,12 @@
 """Warnings of imports: each has its numbers and a remedy, and a clean text has none."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from memtune.corpora import TextFile, import_corpus
 from memtune.errors import CorpusError
 
 
@@ -35,6 +37,15 @@ def test_a_vocabulary_that_is_too_large_is_told_with_its_share(find_warnings, si
     assert "--tokens bpe:8000" in told
 
     assert re.search(advice, told)
+
+
+@pytest.mark.parametrize(("name", "told"), [("a.jsonl", ["jsonl"]), ("b.CSV.gz", ["csv"]), ("c.txt", [])])
+def test_a_file_of_records_that_is_read_as_text_is_told(write_texts, store, cache, name, told):
+    sources = write_texts()
+    file = Path(sources["train"].path).with_name(name)
+    file.write_text('{"text": "the cat"}\n')
+    warnings = import_corpus("small", sources | {"train": TextFile(file)}, store, cache=cache).warnings
+    assert re.findall(r"read as text, .*--format (\w+)", "\n".join(warnings)) == told
 
 
 @pytest.mark.parametrize(("share", "is_told"), [(3, True), (10, False)])

@@ -7,6 +7,7 @@ writes the shards, and commits the manifest last (`corpus_writer`). Memory grows
 words, not with the length of the text.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ __all__ = ["OOV_WARNING_RATE", "ImportResult", "import_corpus"]
 
 OOV_WARNING_RATE = 0.2
 """Share of a valid or test split's words outside the vocabulary above which an import warns."""
+RECORD_NAME = re.compile(r"\.(jsonl|csv)(\.(gz|bz2|zst|xz))?$", re.IGNORECASE)
+"""Files of records, which are text too, by name; the format that reads their fields."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,12 @@ def _check_ideal(name: str, splits: Sequence[str], ideal: Mapping[str, float] | 
 
 def _collect_warnings(manifest: Manifest) -> Iterator[str]:
     yield from manifest.remarks
+    for file in sorted({record.name for record in manifest.sources.values() if record.format == "text"}):
+        if found := RECORD_NAME.search(file):
+            yield (
+                f"{file} was read as text, with the names and signs of its records; --format "
+                f"{found[1].lower()} reads one field of them"
+            )
     if vectors := manifest.vectors:
         missing = manifest.vocabulary.size - vectors.known
         yield f"{missing:,} of {manifest.vocabulary.size:,} tokens have no vector in {vectors.source.name}"

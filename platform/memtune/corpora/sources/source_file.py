@@ -285,8 +285,8 @@ def _read_status(path: Path, role: str) -> os.stat_result:
 
 
 def _list_siblings(path: Path) -> list[str]:
-    """The names in the folder of a path."""
+    """The names of the same kind in the folder of a path."""
     try:
-        return [entry.name for entry in os.scandir(path.parent)]
+        return [name for name in os.listdir(path.parent) if Path(name).suffix == path.suffix]
     except OSError:
         return []
