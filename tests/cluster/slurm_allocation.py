@@ -20,18 +20,22 @@ from memtune.settings import Settings
 from tests.cluster.drivers import Driver
 from tests.cluster.hosts import PATH, SHARED_MOUNT, Hosts, find_missing_requirements
 
-__all__ = ["Allocation", "boot_allocation"]
+__all__ = ["SSH", "Allocation", "boot_allocation"]
 
 ROOT = Path(__file__).parents[2]
 SCONTROL = """#!/bin/sh
 # scontrol show hostnames LIST: the test writes lists without ranges.
 test "$1 $2" = "show hostnames" && echo "$3" | tr , '\\n'
 """
+SSH = (
+    f"ssh -i {SHARED_MOUNT}/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+)
+"""What connects one host to another; only its options differ from what a user writes."""
 SRUN = """#!/bin/bash
 # Runs a command on each host of the allocation, with the environment of the batch script.
 while [[ $1 == --* ]]; do shift; done
 folder=$(mktemp -d "$HOME/step-XXXXXX")
-on() { ssh -n -i KEY -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "$@"; }
+on() { SSH -n "$@"; }
 clients=()
 for node in ${SLURM_JOB_NODELIST//,/ }; do
   {
@@ -53,10 +57,13 @@ from {module} import {name}
 
 
 class Allocation:
-    """Hosts with a shared home; `run_batch` runs the batch script on the first one."""
+    """Hosts with a shared home; `run_batch` runs the batch script on the first one.
+
+    The last host is the login node, which is no part of the allocation.
+    """
 
     def __init__(self, hosts: Hosts) -> None:
-        self.hosts, self.home = hosts.hosts, hosts.shared / "home"
+        (*self.hosts, self.login_node), self.home = hosts.hosts, hosts.shared / "home"
         self._shared = hosts.shared
         self.home.mkdir()
         for name in ("platform", "search_spaces", "clusters"):
@@ -85,7 +92,7 @@ class Allocation:
         folder = self._shared / "slurm"
         folder.mkdir()
         self._write_program(folder / "scontrol", SCONTROL)
-        self._write_program(folder / "srun", SRUN.replace("KEY", f"{SHARED_MOUNT}/key"))
+        self._write_program(folder / "srun", SRUN.replace("SSH", SSH))
 
     @staticmethod
     def _write_program(path: Path, text: str) -> None:
@@ -129,6 +136,16 @@ class Allocation:
         finally:
             batch.kill_session()
 
+    def run_on_login_node(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command line of the user on the login node, in the home folder and its environment."""
+        variables = [
+            f"HOME={SHARED_MOUNT}/home",
+            f"PATH={SHARED_MOUNT}/environment/bin:{PATH}",
+            "COLUMNS=200",
+        ]
+        words = [*self.login_node.enter_command, "env", "-i", *variables, "bash", "-c", f"cd && {command}"]
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
     def join_without_token(self) -> str:
         """What `ray start` prints on the second host of the running cluster, without the token."""
         (raylet,) = self.hosts[1].find_processes("raylet/raylet")
@@ -153,8 +170,8 @@ class Allocation:
 
 @contextmanager
 def boot_allocation(folder: Path) -> Iterator[Allocation]:
-    """Boot two hosts with their disks in `folder`; skips the test where this machine cannot run hosts."""
+    """Boot two nodes and a login node, disks in `folder`; skips the test where this machine cannot."""
     if missing := find_missing_requirements():
         pytest.skip(f"hosts on this machine need {', '.join(missing)}")
-    with Hosts(folder, 2) as hosts:
+    with Hosts(folder, 3) as hosts:
         yield Allocation(hosts)

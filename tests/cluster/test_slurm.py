@@ -1,4 +1,4 @@
-"""clusters/slurm.sh on two hosts: a study on both, its stop by SIGTERM and its resumption, and its token."""
+"""clusters/slurm.sh on two hosts: a study on both, its stop and resumption, its token, and a login node."""
 
 import re
 import stat
@@ -10,7 +10,7 @@ from memtune.corpora import import_corpus
 from memtune.trial_state import TrialState
 from tests.cluster.drivers import Driver, read_outcomes
 from tests.cluster.poll import poll_until
-from tests.cluster.slurm_allocation import Allocation, boot_allocation
+from tests.cluster.slurm_allocation import SSH, Allocation, boot_allocation
 from tests.conftest import SENTENCES
 
 pytestmark = pytest.mark.cluster
@@ -102,6 +102,29 @@ def test_a_study_that_sigterm_stopped_continues_from_its_checkpoints(
         allocation.terminate()
         batch.wait_for_exit()
     assert read_tokens(allocation)[0] > stopped[0]
+
+
+@pytest.mark.long
+def test_a_login_node_submits_to_an_allocation_without_a_study(allocation: Allocation) -> None:
+    short = (
+        STUDY.replace("900_000_000", "2_000").replace("10_000", "1_000").replace("trials = 2", "trials = 1")
+    )
+    (allocation.home / "short.toml").write_text(short)
+    with allocation.run_batch(nodes=1) as batch:
+        command = batch.wait_for_line(r"^ +ssh -N -L 8265:").strip()
+        # -f returns once the port is forwarded.
+        connect = command.replace("ssh", f"{SSH} -f -o ExitOnForwardFailure=yes", 1)
+        connected = allocation.run_on_login_node(f"{connect} > /dev/null 2>&1")
+        assert connected.returncode == 0
+        submitted = allocation.run_on_login_node("memtune submit short.toml")
+        assert submitted.returncode == 0, submitted.stderr
+        assert "1 of 1 trial ended" in submitted.stdout
+        listed = allocation.run_on_login_node("memtune jobs").stdout
+        assert re.search(r"short-\w+ .* succeeded", listed)
+        allocation.terminate()
+        batch.wait_for_exit()
+    (outcome,) = read_outcomes(allocation.home / "short.toml", allocation.settings)
+    assert outcome.state is TrialState.COMPLETE
 
 
 def parse_tokens(line: str) -> int:

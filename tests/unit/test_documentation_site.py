@@ -15,7 +15,8 @@ def test_every_page_is_built_and_every_link_leads_somewhere(tmp_path: Path) -> N
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-c", "docs", "."]
     done = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    sources = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "results").glob("*.md")]
+    docs = ROOT / "docs"
+    sources = [*docs.glob("*.md"), *docs.glob("results/*.md"), *docs.glob("notebooks/*.ipynb")]
     missing = [
         path for path in sources if not (tmp_path / path.relative_to(ROOT)).with_suffix(".html").exists()
     ]
