@@ -16,6 +16,16 @@ Cluster files and job packages:
 
 Private instances and Tune:
 
+- `_temp_dir` and `_system_config` of ray.init, and the settings named in START_SETTINGS and
+  PRESTART_SETTINGS: the session must be in a private folder, and a start without the settings takes seconds
+  longer. There is no fallback: Ray refuses a name that it does not know, and the guard test fails.
+- `dashboard.optional_deps`: ray.init imports it while other threads import what it needs too. Fallback:
+  ray.init imports it.
+- `widgets.util.in_notebook`: elsewhere than in a notebook, Tune warns of a reporter that it ignores.
+  Fallback: no reporter, and Tune prints its own table in a notebook. `memtune.notebook_imports` sets the
+  level of the same module's logger; fallback: the log of missing widgets is printed.
+- RAY_NODE_TYPE_NAME, with which the cluster launcher tells a worker the type of its node. Fallback: usage
+  has no type of node.
 - `_private.node.Node`: ray.init always starts a dashboard, an autoscaler and a log monitor, each of which
   takes a second of a core, and listens on every interface. Fallback: Ray's own node.
 - `tune.execution.class_cache` gives workers a runtime environment with variables of the driver, AWS keys
@@ -43,7 +53,8 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +65,7 @@ from memtune.errors import MemtuneError, StudyError
 
 __all__ = [
     "LOW_MEMORY_PATTERN",
+    "NODE_TYPE_VARIABLE",
     "UPLOAD_LOGGERS",
     "WORKER_DIED_TEXT",
     "ClusterConfigError",
@@ -61,11 +73,14 @@ __all__ = [
     "delete_shared_key",
     "forward_no_variables",
     "has_shared_key",
+    "import_dashboard_modules",
+    "is_in_notebook",
     "iterate_packaged_files",
     "put_shared_key",
     "raise_callback_errors",
     "read_autoscaling_config",
     "reset_token_cache",
+    "start_instance",
     "use_lean_node",
     "validate_cluster_config",
 ]
@@ -76,6 +91,21 @@ RAY_LOG_PREFIX = re.compile(r"[\d-]+ [\d:,]+\s+(?:PANIC|ERR|WARN|INFO) \S+\.py:\
 """The time and place with which a line of Ray's log begins."""
 KUBERAY_VARIABLE = "RAY_USAGE_STATS_KUBERAY_IN_USE"
 """KubeRay sets it in every container with Ray, with RAY_CLUSTER_NAME and RAY_CLUSTER_NAMESPACE."""
+NODE_TYPE_VARIABLE = "RAY_NODE_TYPE_NAME"
+"""Set by Ray's cluster launcher: the name under `available_node_types` of the cluster file."""
+START_SETTINGS = {
+    # By default the node looks for its object store once a second; the store is there after milliseconds.
+    "raylet_client_connect_timeout_milliseconds": 20,
+    "raylet_client_num_connect_attempts": 1000,
+}
+PRESTART_SETTINGS = {
+    # A worker per core imports what a trial needs while the driver still connects and imports. They are
+    # started once, and none is ended as idle before its first trial: another would import it all again.
+    "preload_python_modules": ["memtune.ray_backend.trial_actor"],
+    "enable_worker_prestart": True,
+    "prestart_worker_first_driver": False,
+    "idle_worker_killing_time_threshold_ms": 3_600_000,
+}
 UPLOAD_LOGGERS = (
     "ray.dashboard.modules.dashboard_sdk",
     "ray.dashboard.modules.job.sdk",
@@ -197,6 +227,29 @@ def _load_packaging_rules() -> tuple[Callable[[Path], PathPredicate], Callable[[
 def _strip_log_formatting(text: str) -> str:
     """What Ray printed, without colours, line breaks and log prefixes."""
     return RAY_LOG_PREFIX.sub("", " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split()))
+
+
+def start_instance(folder: Path, *, has_prestarted_workers: bool, **options: Any) -> None:
+    """Start Ray on this machine with its session in `folder`, and connect to it; `options` go to ray.init."""
+    import ray
+
+    settings = START_SETTINGS | (PRESTART_SETTINGS if has_prestarted_workers else {})
+    ray.init("local", _temp_dir=str(folder), _system_config=settings, **options)
+
+
+def import_dashboard_modules() -> None:
+    """Import now what ray.init would import while other threads import the same modules."""
+    with suppress(ImportError):
+        import_module("ray.dashboard.optional_deps")
+
+
+def is_in_notebook() -> bool:
+    """Whether Tune takes this process for a notebook."""
+    try:
+        from ray.widgets.util import in_notebook
+    except ImportError:
+        return False
+    return bool(in_notebook())
 
 
 @contextmanager

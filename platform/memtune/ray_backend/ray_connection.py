@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,15 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import ray
 
-with suppress(ImportError):
-    # ray.init imports it: here instead, while no other thread imports what it needs too.
-    import ray.dashboard.optional_deps
-
 from memtune.errors import StudyError
+from memtune.ray_backend.compatibility import import_dashboard_modules
 from memtune.ray_backend.local_instance import run_local_instance
 from memtune.ray_backend.private_token import protect_default_token
 from memtune.ray_backend.run_folder import open_run_folder
 
 __all__ = ["connect_ray"]
+
+import_dashboard_modules()
 
 
 @contextmanager

@@ -14,14 +14,12 @@ with pause_gc():
     from ray import tune
     from ray.tune.execution.placement_groups import PlacementGroupFactory
 
+    from memtune.ray_backend.compatibility import NODE_TYPE_VARIABLE
     from memtune.ray_backend.stop_notice import StopWatcher
     from memtune.studies.assignment import Assignment
     from memtune.studies.trial_worker import TrialWorker
 
 __all__ = ["TrialActor", "request_resources"]
-
-NODE_TYPE_VARIABLE = "RAY_NODE_TYPE_NAME"
-"""Set by Ray's cluster launcher: the name under `available_node_types` of the cluster file."""
 
 
 class TrialActor(tune.Trainable):

@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ray import tune
-from ray.widgets.util import in_notebook
 
 from memtune.ray_backend.cluster_nodes import SlotPlanner
-from memtune.ray_backend.compatibility import forward_no_variables, raise_callback_errors
+from memtune.ray_backend.compatibility import forward_no_variables, is_in_notebook, raise_callback_errors
 from memtune.ray_backend.stop_notice import StopNotice
 from memtune.ray_backend.trial_actor import TrialActor, request_resources
 from memtune.ray_backend.tune_adapters import (
@@ -72,7 +71,7 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
                 failure_config=tune.FailureConfig(max_failures=MAX_RETRIES),
                 verbose=0,
                 # Elsewhere Tune warns that it ignores a reporter.
-                progress_reporter=SilentReporter() if in_notebook() else None,
+                progress_reporter=SilentReporter() if is_in_notebook() else None,
             ),
         ).fit()
     # Tune's objects call Ray when they are collected, which fails if Ray has been shut down before.

@@ -5,29 +5,42 @@ import inspect
 import logging
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
 from ray import _raylet
-from ray._private import node, worker
+from ray._common.usage import usage_constants
+from ray._private import node, services, worker
 from ray._private.runtime_env import packaging
-from ray.autoscaler._private import util
+from ray.autoscaler._private import commands, util
 from ray.autoscaler._private.command_runner import SSHCommandRunner
+from ray.autoscaler._private.kuberay import autoscaling_config, node_provider
+from ray.experimental import internal_kv
 from ray.tune import TuneError
 from ray.tune.execution import class_cache
 from ray.tune.execution.tune_controller import TuneController
+from ray.widgets import util as widgets
 
 from memtune.errors import StudyError
 from memtune.ray_backend.compatibility import (
+    KUBERAY_VARIABLE,
     LOW_MEMORY_PATTERN,
+    NODE_TYPE_VARIABLE,
+    PRESTART_SETTINGS,
+    START_SETTINGS,
     UPLOAD_LOGGERS,
     WORKER_DIED_TEXT,
     ClusterConfigError,
     complete_cluster_config,
     forward_no_variables,
+    has_shared_key,
+    import_dashboard_modules,
+    is_in_notebook,
     iterate_packaged_files,
+    put_shared_key,
     raise_callback_errors,
     reset_token_cache,
     use_lean_node,
@@ -214,6 +227,57 @@ def test_ray_words_the_failure_of_a_worker_like_this() -> None:
     assert WORKER_DIED_TEXT.encode() in texts
     assert LOW_MEMORY_PATTERN.pattern.partition(r"\.")[0].encode() in texts
     assert b"Memory on the node" in texts
+
+
+def test_rays_start_takes_a_folder_and_settings_of_these_names() -> None:
+    """Ray's node is a program that holds the names of its settings."""
+    assert all(f'"{name}"' in inspect.getsource(worker.init) for name in ("_temp_dir", "_system_config"))
+    program = (Path(ray.__file__).parent / "core" / "src" / "ray" / "raylet" / "raylet").read_bytes()
+    assert [name for name in START_SETTINGS | PRESTART_SETTINGS if name.encode() not in program] == []
+
+
+def test_the_store_of_rays_head_takes_keys_in_a_namespace() -> None:
+    for name in ("_internal_kv_put", "_internal_kv_exists", "_internal_kv_del"):
+        assert "namespace" in inspect.signature(getattr(internal_kv, name)).parameters
+
+
+def test_without_the_store_of_rays_head_no_notice_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(internal_kv, "_internal_kv_put")
+    monkeypatch.delattr(internal_kv, "_internal_kv_exists")
+    put_shared_key("stop")
+    assert not has_shared_key("stop")
+
+
+def test_rays_autoscaler_has_its_file_and_its_cluster_on_its_command_line() -> None:
+    source = inspect.getsource(services.start_monitor)
+    assert "--gcs-address=" in source
+    assert "--autoscaling-config=" in source
+
+
+def test_kuberay_has_these_names() -> None:
+    assert usage_constants.KUBERAY_ENV == KUBERAY_VARIABLE
+    assert callable(node_provider.KubernetesHttpApiClient.get)
+    assert callable(autoscaling_config._derive_autoscaling_config_from_ray_cr)
+
+
+def test_rays_launcher_names_the_type_of_a_node() -> None:
+    assert NODE_TYPE_VARIABLE in inspect.getsource(commands)
+
+
+def test_this_process_is_not_a_notebook_and_neither_is_one_of_another_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not is_in_notebook()
+    monkeypatch.setattr(widgets, "in_notebook", lambda: True)
+    assert is_in_notebook()
+    monkeypatch.delattr(widgets, "in_notebook")
+    assert not is_in_notebook()
+    assert widgets.logger.name == "ray.widgets.util"
+
+
+def test_the_modules_of_rays_dashboard_are_imported() -> None:
+    import_dashboard_modules()
+    assert "ray.dashboard.optional_deps" in sys.modules
 
 
 def test_the_token_cache_can_be_reset() -> None:
