@@ -22,6 +22,7 @@ __all__ = [
     "RestrictedStudy",
     "add_read_cache",
     "read_fixed_parameters",
+    "read_sampler_attributes",
     "suppress_optuna_messages",
     "write_sampler_attribute",
 ]
@@ -34,6 +35,7 @@ class RestrictedStudy:
     samplers read through the private `Study._get_trials`. `get_trials` and `trials` give the same, so that a
     sampler that reads through the public names still sees these trials only. With several objectives it says
     so to the samplers, through the private `Study._is_multi_objective` too; the stored study has one.
+    Fallback: the public names.
     """
 
     def __init__(self, study: optuna.Study, trials: Sequence[FrozenTrial], objectives: int = 1) -> None:
@@ -73,6 +75,7 @@ def add_read_cache(database: optuna.storages.RDBStorage) -> optuna.storages.Base
 
     Reason: without it each ask reads all trials from the database. `create_study` adds this cache to a URL,
     and to no storage object. The function that does so, `get_storage`, is importable and undocumented.
+    Fallback: the database itself, which is slower.
     """
     wrap = getattr(optuna.storages, "get_storage", None)
     return database if wrap is None else wrap(database)
@@ -83,7 +86,8 @@ class JournalLock(JournalFileSymlinkLock):
 
     Reason: Optuna gives a lock that is 30 s old to the next process, and the former holder's `release` then
     raises RuntimeError. No harm is done: what the former holder appends is a whole line. The lock is a
-    symbolic link, because other locks do not work on network file systems.
+    symbolic link, because other locks do not work on network file systems. Fallback: `release` as it is; the
+    guard test fails when it raises something else.
     """
 
     def release(self) -> None:
@@ -96,14 +100,25 @@ def read_fixed_parameters(trial: FrozenTrial) -> dict[str, Any]:
     """The parameters that were enqueued for a trial, which its sampler does not choose.
 
     Reason: `enqueue_trial` stores them under a key of its own; without it a sampler would not know them.
+    Fallback: none are fixed.
     """
-    return dict(trial.system_attrs.get("fixed_params", {}))
+    return dict(read_sampler_attributes(trial).get("fixed_params", {}))
+
+
+def read_sampler_attributes(trial: FrozenTrial) -> dict[str, Any]:
+    """What Optuna and its samplers have stored of a trial.
+
+    Reason: `FrozenTrial.system_attrs` is not documented, and samplers keep their state nowhere else. There is
+    no fallback: the guard test fails.
+    """
+    return trial.system_attrs
 
 
 def write_sampler_attribute(study: optuna.Study, trial: FrozenTrial, key: str, value: Any) -> None:
     """Store what a sampler has to know of a trial later, as Optuna's own samplers do.
 
-    Reason: a sampler gets a `FrozenTrial`, which has no method that writes.
+    Reason: a sampler gets a `FrozenTrial`, which has no method that writes. There is no fallback: the guard
+    test fails.
     """
     study._storage.set_trial_system_attr(trial._trial_id, key, value)
 

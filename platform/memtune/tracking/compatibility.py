@@ -50,7 +50,10 @@ MODEL_VERSIONS_TAG = "mlflow.modelVersions"
 Reason: MLflow's server sets it, and a client of a store in a file does not. Fallback: the table of models
 shows no versions."""
 START_FRAGMENT = "#/experiments"
-"""The page of all corpora, with their descriptions."""
+"""The page of all corpora, with their descriptions.
+
+Reason: the addresses of pages are not documented, here and in the two functions on fragments below. Fallback:
+MLflow's first page, from which the same tables are reached by hand."""
 
 DATABASE_REFUSAL_CODE = "BAD_REQUEST"
 """The error code for every database error other than a lost connection: two writers that insert the same

@@ -13,6 +13,7 @@ from memtune.search.compatibility import (
     RestrictedStudy,
     add_read_cache,
     read_fixed_parameters,
+    read_sampler_attributes,
     write_sampler_attribute,
 )
 
@@ -80,7 +81,7 @@ def test_a_sampler_reads_what_was_enqueued_and_what_it_wrote() -> None:
     write_sampler_attribute(study, study.trials[0], "state", [1.5])
     enqueued, free = study.trials
     assert (read_fixed_parameters(enqueued), read_fixed_parameters(free)) == ({"rate": 0.5}, {})
-    assert enqueued.system_attrs["state"] == [1.5]
+    assert read_sampler_attributes(enqueued)["state"] == [1.5]
 
 
 def test_a_database_gets_the_cache_that_optuna_gives_to_urls(tmp_path) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from memtune.search.compatibility import write_sampler_attribute
+from memtune.search.compatibility import read_sampler_attributes, write_sampler_attribute
 from memtune.search.samplers.cube_sampler import CubeSampler
 from memtune.search.samplers.joint_space import JointSpace
 from memtune.search.samplers.observed_values import get_final_value
@@ -150,7 +150,7 @@ class CmaEsSampler(CubeSampler):
         return self._space.read_cube(point)
 
     def _find_state(self) -> CmaState | None:
-        attributes = [trial.system_attrs for trial in self._trials.values()]
+        attributes = [read_sampler_attributes(trial) for trial in self._trials.values()]
         states = [found[STATE_KEY] for found in attributes if STATE_KEY in found]
         return CmaState(**max(states, key=lambda state: state["generation"])) if states else None
 
@@ -162,9 +162,11 @@ class CmaEsSampler(CubeSampler):
 
     def _list_points(self, completed: Sequence[FrozenTrial], generation: int) -> list[list[float]]:
         """The points of the generation's first trials, the best first; a trial may have fixed parameters."""
-        own = [trial for trial in completed if trial.system_attrs.get(GENERATION_KEY) == generation]
+        own = [
+            trial for trial in completed if read_sampler_attributes(trial).get(GENERATION_KEY) == generation
+        ]
         ranked = sorted(own[: self._strategy.population], key=get_final_value)
-        return [self._locate(trial, trial.system_attrs[POINT_KEY]) for trial in ranked]
+        return [self._locate(trial, read_sampler_attributes(trial)[POINT_KEY]) for trial in ranked]
 
     def _locate(self, trial: FrozenTrial, near: Sequence[float]) -> list[float]:
         """The trial's point; a parameter that it does not use has the coordinate of `near`."""

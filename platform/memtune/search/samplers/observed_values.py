@@ -8,6 +8,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from memtune.search.compatibility import read_sampler_attributes
 from memtune.search.optuna_trials import REFUSAL_KEY
 from memtune.search.samplers.joint_space import JointSpace
 
@@ -25,7 +26,7 @@ def extrapolate_stopped(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     return [
         trial
         if (value := _read_last_value(trial)) is None
-        else _complete(trial, estimate(trial, value), trial.system_attrs)
+        else _complete(trial, estimate(trial, value), read_sampler_attributes(trial))
         for trial in trials
     ]
 
@@ -48,7 +49,7 @@ def complete_trials(
         elif REFUSAL_KEY in trial.user_attrs:
             completed += [] if worst is None else [_complete(trial, worst, {})]
         elif (value := values[trial.number]) is not None:
-            completed.append(_complete(trial, value, trial.system_attrs))
+            completed.append(_complete(trial, value, read_sampler_attributes(trial)))
     for trial in completed:
         known = trial.params
         filled = space.draw_absent(known, trial.number) if is_absent_drawn else space.fill_absent(known)
