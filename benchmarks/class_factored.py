@@ -15,7 +15,7 @@ from benchmarks.side_by_side import compare_times, describe_machine, make_refusa
 from memtune.model_checks.oracle_agreement import assert_near
 from memtune.models.outputs.output_config import ClassFactoredConfig, SoftmaxConfig
 from memtune.models.outputs.output_layer import OutputLayer
-from memtune.models.outputs.word_classes import zipf_counts
+from memtune.models.outputs.word_classes import compute_zipf_counts
 
 ROWS, WIDTH = 20 * 35, 128
 MUST, GOAL = 5.0, 9.0
@@ -50,7 +50,9 @@ def make_inputs(words: int) -> tuple[Tensor, Tensor]:
     """Hidden rows that require gradients, and targets."""
     generator = torch.Generator().manual_seed(0)
     hidden_NH = torch.randn(ROWS, WIDTH, generator=generator).mul_(0.1).requires_grad_()
-    return hidden_NH, torch.multinomial(torch.tensor(zipf_counts(words)), ROWS, True, generator=generator)
+    return hidden_NH, torch.multinomial(
+        torch.tensor(compute_zipf_counts(words)), ROWS, True, generator=generator
+    )
 
 
 def initialise_layer(output: OutputLayer) -> OutputLayer:

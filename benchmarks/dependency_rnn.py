@@ -18,7 +18,7 @@ from memtune.corpora import grammar
 from memtune.model_checks.oracle_agreement import assert_near, assert_same_gradients
 from memtune.models import ClassFactoredConfig, DependencyRNNConfig, build_model
 from memtune.models.families.dependency_rnn import DependencyRNNLanguageModel
-from memtune.models.outputs.word_classes import zipf_counts
+from memtune.models.outputs.word_classes import compute_zipf_counts
 from tests.golden.tiny_trees import Sentence, make_treebank
 from tests.oracles.dependency_rnn import BOUNDARY, compute_discounted_nats, find_paths
 
@@ -72,7 +72,7 @@ def make_sentences(count: int, words: int) -> list[Sentence]:
     """Trees of the grammar with words from a vocabulary of `words` types."""
     heads = [list(sentence.heads) for sentence in grammar.generate_sentences("train", count)]
     places = sum(map(len, heads))
-    shares = torch.tensor(zipf_counts(words - 1))
+    shares = torch.tensor(compute_zipf_counts(words - 1))
     drawn = torch.multinomial(shares, places, True, generator=torch.Generator().manual_seed(0))
     ids = iter((1 + drawn).tolist())
     return [([next(ids) for _ in tree], tree, [-1] * len(tree)) for tree in heads]

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from benchmarks.side_by_side import compare_times, describe_machine, format_measure, make_refusal
 from memtune.model_checks.oracle_agreement import assert_near
-from memtune.models.outputs.output_layer import chunked_negative_log_likelihood
+from memtune.models.outputs.output_layer import compute_chunked_loss
 from memtune.training.memory_footprint import measure_peak_bytes, measure_resident_bytes, reset_peak_memory
 
 ROWS, WIDTH = 20 * 35, 128
@@ -40,7 +40,7 @@ def measure(words: int, repeats: int) -> str:
     leaves, targets = make_inputs(words)
     plain, chunked = (
         make_step(compute_plain_loss, leaves, targets),
-        make_step(chunked_negative_log_likelihood, leaves, targets),
+        make_step(compute_chunked_loss, leaves, targets),
     )
     try:
         require_agreement(plain(), chunked())
@@ -56,7 +56,7 @@ def measure_memory(words: int) -> str:
     with context.Pool(2, maxtasksperchild=1) as pool:
         plain, chunked = pool.starmap(
             measure_extra_bytes,
-            [(compute_plain_loss, words), (chunked_negative_log_likelihood, words)],
+            [(compute_plain_loss, words), (compute_chunked_loss, words)],
             chunksize=1,
         )
     name = f"linear + cross_entropy peak memory / chunked loss peak memory, V={words // 1000}k"

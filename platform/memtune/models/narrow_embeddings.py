@@ -19,7 +19,7 @@ class NarrowEmbeddingsConfig(NeuralLanguageModelConfig):
     )
 
     @model_validator(mode="after")
-    def _tied_tables_are_of_one_width(self) -> Self:
+    def _check_tied_widths(self) -> Self:
         if self.tie_output and self.input_width != self.width:
             raise ValueError(
                 f"tie_output needs embeddings as wide as the layers, got embedding_width = "

@@ -31,7 +31,7 @@ class PluginSource(Value):
     """Texts by path: one module, or all modules of one package."""
 
     @model_validator(mode="after")
-    def _paths_are_modules(self) -> Self:
+    def _check_names(self) -> Self:
         """Refuse names that are not those of modules: who can write to a store can write this value."""
         if not all(part.isidentifier() for part in self.module.split(".")):
             raise ValueError(f"{self.module!r} is not the name of a Python module")

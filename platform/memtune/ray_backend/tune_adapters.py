@@ -214,7 +214,7 @@ class DirectedCallback(tune.Callback):
         self._handle.director.check()
         if self._handle.is_stopping:
             self._advance_stop(trials)
-        for expired in self._monitor.expired_trials():
+        for expired in self._monitor.find_expired_trials():
             self._monitor.remove(expired)
             # The number of a resumed trial occurs several times; its last run is the live one.
             trial = [trial for trial in trials if get_trial_number(trial) == expired][-1]

@@ -40,7 +40,7 @@ class HeartbeatMonitor:
         """The trial ended, or lost its worker."""
         self._last_heartbeats.pop(number, None)
 
-    def expired_trials(self) -> list[int]:
+    def find_expired_trials(self) -> list[int]:
         """Advance the clock and return the expired trials. Call it more often than once a second."""
         now = self._clock()
         self._elapsed_seconds += min(now - self._last_check, MAX_STEP_SECONDS)

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memtune.errors import ConfigurationError
 from memtune.models import ClassFactoredConfig, LSTMConfig, build_model, logits
-from memtune.models.outputs.word_classes import class_borders, zipf_counts
+from memtune.models.outputs.word_classes import compute_class_borders, compute_zipf_counts
 from tests.oracles.output_layers import assign_word_classes
 
 ROWS, WIDTH, WORDS = 40, 6, 29
@@ -200,30 +200,30 @@ def test_size_by_hand():
     ],
 )
 def test_classes_have_equal_shares_of_the_counts(counts, classes, borders):
-    assert class_borders(counts, classes, "frequency") == borders
+    assert compute_class_borders(counts, classes, "frequency") == borders
 
 
 def test_shares_of_square_roots_make_the_last_classes_smaller():
     counts = [9, 4, 4, 1, 1, 1, 1, 1, 1]  # roots 3, 2, 2, 1, ...: a third is 13 / 3
-    assert class_borders(counts, 3, "square_root") == [0, 2, 5, 9]
-    assert class_borders(counts, 3, "frequency") == [0, 1, 3, 9]
+    assert compute_class_borders(counts, 3, "square_root") == [0, 2, 5, 9]
+    assert compute_class_borders(counts, 3, "frequency") == [0, 1, 3, 9]
 
 
 @pytest.mark.parametrize("mass", ["frequency", "square_root"])
 @pytest.mark.parametrize(("words", "classes"), [(29, 6), (300, 18), (300, 150)])
 def test_classes_of_a_zipfian_text_are_those_of_the_definition(words, classes, mass):
-    borders = class_borders(zipf_counts(words), classes, mass)
-    expected = assign_word_classes(zipf_counts(words), classes, mass)
+    borders = compute_class_borders(compute_zipf_counts(words), classes, mass)
+    expected = assign_word_classes(compute_zipf_counts(words), classes, mass)
     assert [list(range(first, end)) for first, end in pairwise(borders)] == expected
 
 
 @pytest.mark.parametrize("mass", ["frequency", "square_root"])
 def test_cost_is_the_mean_over_a_zipfian_text(mass):
     config = ClassFactoredConfig(classes=3, mass=mass)
-    words_of_class = [len(members) for members in assign_word_classes(zipf_counts(50), 3, mass)]
-    counts = iter(zipf_counts(50))
+    words_of_class = [len(members) for members in assign_word_classes(compute_zipf_counts(50), 3, mass)]
+    counts = iter(compute_zipf_counts(50))
     met = sum(size * sum(next(counts) for _ in range(size)) for size in words_of_class)
-    assert config.multiply_adds(7, 50) == 7 * (3 + math.ceil(met / sum(zipf_counts(50))))
+    assert config.multiply_adds(7, 50) == 7 * (3 + math.ceil(met / sum(compute_zipf_counts(50))))
 
 
 def test_word_counts_change_the_classes_but_no_parameter():

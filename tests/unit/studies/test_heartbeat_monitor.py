@@ -29,8 +29,8 @@ def check_for(monitor: HeartbeatMonitor, clock: Clock, seconds: float) -> list[i
     """Check ten times a second for a number of seconds."""
     for _ in range(round(10 * seconds)):
         clock.now += 0.1
-        monitor.expired_trials()
-    return monitor.expired_trials()
+        monitor.find_expired_trials()
+    return monitor.find_expired_trials()
 
 
 def test_a_trial_without_a_heartbeat_expires_after_the_timeout(
@@ -54,7 +54,7 @@ def test_no_trial_expires_because_the_driver_was_stopped_for_an_hour(
     monitor.start(1)
     check_for(monitor, clock, 10)
     clock.now += 3600
-    assert monitor.expired_trials() == []
+    assert monitor.find_expired_trials() == []
     assert check_for(monitor, clock, 60 - 10 - MAX_STEP_SECONDS - 1) == []
     assert check_for(monitor, clock, 2) == [1]
 
@@ -79,7 +79,7 @@ def test_a_trial_expires_exactly_at_the_timeout(clock: Clock) -> None:
     monitor = HeartbeatMonitor(1.0, clock)
     monitor.start(1)
     clock.now += 1.0
-    assert monitor.expired_trials() == [1]
+    assert monitor.find_expired_trials() == [1]
 
 
 def test_the_first_token_is_progress(monitor: HeartbeatMonitor) -> None:
@@ -89,7 +89,7 @@ def test_the_first_token_is_progress(monitor: HeartbeatMonitor) -> None:
 
 def test_a_trial_that_never_started_can_be_removed(monitor: HeartbeatMonitor) -> None:
     monitor.remove(7)
-    assert monitor.expired_trials() == []
+    assert monitor.find_expired_trials() == []
 
 
 def test_the_first_token_is_progress_after_a_heartbeat_without_tokens(monitor: HeartbeatMonitor) -> None:

@@ -11,7 +11,7 @@ import torch
 from memtune.corpora.batching.protocols import SentenceProtocol
 from memtune.errors import ConfigurationError, TrialError
 from memtune.models import build_model
-from memtune.models.outputs.word_classes import class_borders, zipf_counts
+from memtune.models.outputs.word_classes import compute_class_borders, compute_zipf_counts
 from memtune.tasks import LanguageModelling
 from memtune.training import GradientTrainer
 from memtune.training.memory_footprint import measure_peak_bytes
@@ -79,8 +79,8 @@ def test_classes_of_words_follow_the_word_counts_and_reload_without_the_corpus(c
     )
     model: Any = trainer.model
     borders = model.output.borders.tolist()
-    assert borders == class_borders(corpus.vocabulary.counts, len(borders) - 1, "frequency")
-    assert borders != class_borders(zipf_counts(borders[-1]), len(borders) - 1, "frequency")
+    assert borders == compute_class_borders(corpus.vocabulary.counts, len(borders) - 1, "frequency")
+    assert borders != compute_class_borders(compute_zipf_counts(borders[-1]), len(borders) - 1, "frequency")
     save_model(trainer.model, tmp_path)
     loaded: Any = load_model(tmp_path)
     assert loaded.output.borders.tolist() == borders

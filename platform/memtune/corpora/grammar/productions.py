@@ -105,30 +105,30 @@ def list_productions(symbol: Symbol) -> tuple[Production, ...]:
     return tuple(_RULES[symbol.kind](symbol))
 
 
-def _sentence(symbol: Symbol) -> Iterator[Production]:
+def _expand_sentence(symbol: Symbol) -> Iterator[Production]:
     """A clause, a report with a conjunct about its reporter, a call and its reply, a place and a clause."""
     clause = Symbol("clause", links=SUBJECT_LINKS, depth=symbol.depth)
-    yield from _start_with_determiner(0.22, _subject(clause), ("nsubj",))
-    yield from _start_with_name(0.34, ("nsubj",), _report(symbol.depth - 1))
+    yield from _start_with_determiner(0.22, _make_subject(clause), ("nsubj",))
+    yield from _start_with_name(0.34, ("nsubj",), _list_report_symbols(symbol.depth - 1))
     yield Production(0.38, OPENERS, ((Symbol("caller"), 0),), "mark", ("advcl",))
     place = Symbol("phrase", links=1, relatives=1)
     opening = ((place, 0), (Symbol("comma"), 1), (clause, 1))
     yield Production(0.06, PREPOSITIONS, opening, "case", ("obl",))
 
 
-def _report(depth: int) -> tuple[tuple[Symbol, int], ...]:
+def _list_report_symbols(depth: int) -> tuple[tuple[Symbol, int], ...]:
     conjunct = (Symbol("comma"), Symbol("coordinator"), Symbol("reporter", word=PARTNER))
     return ((Symbol("reporting", "singular", depth=depth), 1), *((symbol, 1) for symbol in conjunct))
 
 
-def _clause(symbol: Symbol) -> Iterator[Production]:
-    yield from _start_with_determiner(0.9, _subject(symbol), ("nsubj",))
+def _expand_clause(symbol: Symbol) -> Iterator[Production]:
+    yield from _start_with_determiner(0.9, _make_subject(symbol), ("nsubj",))
     yield from _start_with_name(
         0.1, ("nsubj",), ((Symbol("verb", "singular", "people", depth=symbol.depth), 1),)
     )
 
 
-def _subject(clause: Symbol) -> Symbol:
+def _make_subject(clause: Symbol) -> Symbol:
     return Symbol("nominal", verb="verb", links=clause.links, relatives=RELATIVES, depth=clause.depth)
 
 
@@ -145,7 +145,7 @@ def _start_with_name(
         yield Production(weight / 2, names, then, enter=enter)
 
 
-def _phrase(symbol: Symbol) -> Iterator[Production]:
+def _expand_phrase(symbol: Symbol) -> Iterator[Production]:
     """A noun phrase other than a subject."""
     enter = (symbol.role,) if symbol.role else ()
     yield from _start_with_determiner(0.94, symbol._replace(kind="nominal", role=""), enter)
@@ -153,27 +153,29 @@ def _phrase(symbol: Symbol) -> Iterator[Production]:
         yield from _start_with_name(0.06, enter)
 
 
-def _separated(symbol: Symbol) -> Iterator[Production]:
+def _expand_separated(symbol: Symbol) -> Iterator[Production]:
     """The object between a separable verb and its particle: at least a determiner and a noun."""
     yield from _start_with_determiner(1.0, symbol._replace(kind="nominal", role=""), (symbol.role,))
 
 
-def _nominal(symbol: Symbol) -> Iterator[Production]:
+def _expand_nominal(symbol: Symbol) -> Iterator[Production]:
     yield Production(0.25, ADJECTIVES, ((symbol._replace(kind="noun"), 0),), "amod")
-    for production in _noun(symbol):
+    for production in _expand_noun(symbol):
         yield production._replace(weight=0.75 * production.weight)
 
 
-def _noun(symbol: Symbol) -> Iterator[Production]:
+def _expand_noun(symbol: Symbol) -> Iterator[Production]:
     numbers = {symbol.number: 1.0} if symbol.number else _NUMBER_PROBABILITIES
     categories = {symbol.category: 1.0} if symbol.category else _SUBJECT_CATEGORY_PROBABILITIES
     for number, number_share in numbers.items():
         for category, category_share in categories.items():
             chosen = symbol._replace(number=number, category=category)
-            yield Production(number_share * category_share, NOUNS[category][number], _after_noun(chosen))
+            yield Production(
+                number_share * category_share, NOUNS[category][number], _list_symbols_after(chosen)
+            )
 
 
-def _after_noun(noun: Symbol) -> tuple[tuple[Symbol, int], ...]:
+def _list_symbols_after(noun: Symbol) -> tuple[tuple[Symbol, int], ...]:
     """A modifier while more nouns are allowed, then the verb if the noun is a subject."""
     modifier = Symbol("modifier", noun.number, noun.category, links=noun.links, relatives=noun.relatives)
     then: tuple[tuple[Symbol, int], ...] = ((modifier, 0),) if noun.links else ()
@@ -182,7 +184,7 @@ def _after_noun(noun: Symbol) -> tuple[tuple[Symbol, int], ...]:
     return then
 
 
-def _modifier(symbol: Symbol) -> Iterator[Production]:
+def _expand_modifier(symbol: Symbol) -> Iterator[Production]:
     """Nothing, a prepositional phrase or a relative clause that modifies the noun before it."""
     modified, inner = _MODIFIER_PROBABILITIES[symbol.links], symbol.links - 1
     yield Production(1.0 - modified, None)
@@ -193,15 +195,15 @@ def _modifier(symbol: Symbol) -> Iterator[Production]:
         yield Production(0.45 * modified, THAT, ((relative, 0),), "mark", ("acl:relcl",))
 
 
-def _circumstance(symbol: Symbol) -> Iterator[Production]:
+def _expand_circumstance(symbol: Symbol) -> Iterator[Production]:
     """A mandatory modifier."""
-    return (production for production in _modifier(symbol) if production.words)
+    return (production for production in _expand_modifier(symbol) if production.words)
 
 
-def _relative(symbol: Symbol) -> Iterator[Production]:
+def _expand_relative(symbol: Symbol) -> Iterator[Production]:
     """A relative clause; the noun before it is its subject or, if the clause has a subject, its object."""
     phrase = Symbol("phrase", role="obj", links=symbol.links, relatives=symbol.relatives)
-    yield from _transitive(0.35, symbol, phrase)
+    yield from _expand_transitive(0.35, symbol, phrase)
     yield Production(0.15, INTRANSITIVE[symbol.category][symbol.number], ((Symbol("adverb"), 0),))
     subject = phrase._replace(kind="nominal", role="", verb="gapped", gap=symbol.category)
     yield from _start_with_determiner(0.44, subject, ("nsubj",))
@@ -210,11 +212,11 @@ def _relative(symbol: Symbol) -> Iterator[Production]:
     )
 
 
-def _gapped(symbol: Symbol) -> Iterator[Production]:
+def _expand_gapped(symbol: Symbol) -> Iterator[Production]:
     yield Production(1.0, TRANSITIVE[symbol.category, symbol.gap][symbol.number])
 
 
-def _transitive(
+def _expand_transitive(
     weight: float, subject: Symbol, phrase: Symbol, *after: tuple[Symbol, int]
 ) -> Iterator[Production]:
     for category, share in _OBJECT_CATEGORY_PROBABILITIES[subject.category].items():
@@ -222,11 +224,11 @@ def _transitive(
         yield Production(weight * share, words, ((phrase._replace(category=category), 0), *after))
 
 
-def _verb(symbol: Symbol) -> Iterator[Production]:
+def _expand_verb(symbol: Symbol) -> Iterator[Production]:
     """The verb of a clause and its complements."""
     phrase = Symbol("phrase", role="obj", links=OBJECT_LINKS, relatives=1)
     close = (Symbol("close", depth=symbol.depth), 0)
-    yield from _transitive(0.5, symbol, phrase, close)
+    yield from _expand_transitive(0.5, symbol, phrase, close)
     separated = phrase._replace(kind="separated", category=_SEPARABLE_OBJECT[symbol.category])
     then = ((separated, 0), (Symbol("particle", word=PARTNER), 0), close)
     yield Production(0.22, SEPARABLE[symbol.category][symbol.number], then)
@@ -237,16 +239,16 @@ def _verb(symbol: Symbol) -> Iterator[Production]:
         yield Production(0.15, REPORTING[symbol.number], that_clause)
 
 
-def _reporting(symbol: Symbol) -> Iterator[Production]:
+def _expand_reporting(symbol: Symbol) -> Iterator[Production]:
     yield Production(1.0, REPORTING[symbol.number], ((Symbol("that", depth=symbol.depth), 0),))
 
 
-def _that(symbol: Symbol) -> Iterator[Production]:
+def _expand_that(symbol: Symbol) -> Iterator[Production]:
     clause = Symbol("clause", links=SUBJECT_LINKS - 1, depth=symbol.depth)
     yield Production(1.0, THAT, ((clause, 0),), "mark", ("ccomp",))
 
 
-def _close(symbol: Symbol) -> Iterator[Production]:
+def _expand_close(symbol: Symbol) -> Iterator[Production]:
     """The end of a clause: nothing, an adverb, a clause in brackets or a subordinate clause."""
     yield Production(0.62, None)
     yield Production(0.16, ADVERBS, relation="advmod")
@@ -257,13 +259,13 @@ def _close(symbol: Symbol) -> Iterator[Production]:
         yield Production(0.09, SUBORDINATORS, ((clause, 0),), "mark", ("advcl",))
 
 
-def _reporter(symbol: Symbol) -> Iterator[Production]:
+def _expand_reporter(symbol: Symbol) -> Iterator[Production]:
     """The name of the reporter again, as the subject of another verb."""
     then = ((Symbol("verb", "singular", "people", depth=1), 1),)
     yield Production(1.0, Lexicon((symbol.word,)), then, enter=("conj", "nsubj"))
 
 
-def _caller(symbol: Symbol) -> Iterator[Production]:
+def _expand_caller(symbol: Symbol) -> Iterator[Production]:
     """A woman calls a man or a man a woman; in the main clause the called one answers the caller."""
     for caller, called in (("woman", "man"), ("man", "woman")):
         then = (
@@ -274,18 +276,18 @@ def _caller(symbol: Symbol) -> Iterator[Production]:
         yield Production(0.5, NAMES[caller], then, enter=("nsubj",))
 
 
-def _called(symbol: Symbol) -> Iterator[Production]:
+def _expand_called(symbol: Symbol) -> Iterator[Production]:
     circumstance = Symbol("circumstance", "singular", "people", links=OBJECT_LINKS, relatives=1)
     then = ((circumstance, 0), (Symbol("comma"), 2), (Symbol("answering", word=PARTNER), 2))
     yield Production(1.0, NAMES[symbol.category], then, enter=("obj",))
 
 
-def _answering(symbol: Symbol) -> Iterator[Production]:
+def _expand_answering(symbol: Symbol) -> Iterator[Production]:
     then = ((Symbol("meeting"), 1),)
     yield Production(1.0, Lexicon((symbol.word,)), then, enter=("nsubj",))
 
 
-def _answered(symbol: Symbol) -> Iterator[Production]:
+def _expand_answered(symbol: Symbol) -> Iterator[Production]:
     yield Production(1.0, Lexicon((symbol.word,)), ((Symbol("close", depth=1), 1),), enter=("obj",))
 
 
@@ -298,25 +300,25 @@ def _make_partner_rule(relation: str) -> Callable[[Symbol], Iterator[Production]
 
 
 _RULES: dict[str, Callable[[Symbol], Iterator[Production]]] = {
-    "sentence": _sentence,
-    "clause": _clause,
-    "phrase": _phrase,
-    "separated": _separated,
-    "nominal": _nominal,
-    "noun": _noun,
-    "modifier": _modifier,
-    "circumstance": _circumstance,
-    "relative": _relative,
-    "gapped": _gapped,
-    "verb": _verb,
-    "reporting": _reporting,
-    "that": _that,
-    "close": _close,
-    "reporter": _reporter,
-    "caller": _caller,
-    "called": _called,
-    "answering": _answering,
-    "answered": _answered,
+    "sentence": _expand_sentence,
+    "clause": _expand_clause,
+    "phrase": _expand_phrase,
+    "separated": _expand_separated,
+    "nominal": _expand_nominal,
+    "noun": _expand_noun,
+    "modifier": _expand_modifier,
+    "circumstance": _expand_circumstance,
+    "relative": _expand_relative,
+    "gapped": _expand_gapped,
+    "verb": _expand_verb,
+    "reporting": _expand_reporting,
+    "that": _expand_that,
+    "close": _expand_close,
+    "reporter": _expand_reporter,
+    "caller": _expand_caller,
+    "called": _expand_called,
+    "answering": _expand_answering,
+    "answered": _expand_answered,
     "meeting": _make_word_rule(MEETING, ""),
     "adverb": _make_word_rule(ADVERBS, "advmod"),
     "comma": _make_word_rule(COMMA, "punct"),

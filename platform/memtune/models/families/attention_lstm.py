@@ -28,11 +28,11 @@ from memtune.models.layers.shared_fields import CandidateDropout, InitialRange, 
 from memtune.models.memories.composition import LinearCombination
 from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
 from memtune.models.memories.window_attention import (
-    banded_weights,
+    arrange_window_slots,
+    compute_banded_weights,
+    compute_window_weights,
     mask_absent_slots,
-    window_context,
-    window_slots,
-    window_weights,
+    sum_window_values,
 )
 
 __all__ = ["AttentionLSTMConfig", "AttentionLSTMLanguageModel"]
@@ -158,7 +158,7 @@ class AttentionLSTMLanguageModel(NeuralLanguageModel):
         states_BKR = self._build_window_states(hidden_BTH, state["memory"])
         weights_XLJ = self._compute_weights(hidden_BTH, states_BKR, state["memory"].shape[1])
         values_BKC = states_BKR[..., -self.config.key_width :]
-        context_BTC = window_context(weights_XLJ, values_BKC, tokens_BT.shape[1])
+        context_BTC = sum_window_values(weights_XLJ, values_BKC, tokens_BT.shape[1])
         predict_BTF = hidden_BTH[..., -self.config.predict_width :]
         combined_BTH: Tensor = self.dropout(self.combination(context_BTC, predict_BTF))
         return combined_BTH, after
@@ -168,7 +168,7 @@ class AttentionLSTMLanguageModel(NeuralLanguageModel):
         hidden_BTH, _ = self._run_lstm(tokens_BT, state)
         states_BKR = self._build_window_states(hidden_BTH, state["memory"])
         weights_XLJ = self._compute_weights(hidden_BTH, states_BKR, state["memory"].shape[1])
-        return window_slots(weights_XLJ, *tokens_BT.shape)
+        return arrange_window_slots(weights_XLJ, *tokens_BT.shape)
 
     @override
     @torch.no_grad()
@@ -225,7 +225,7 @@ class AdditiveScore(nn.Module):
             self.score((projected_BKD[:, slot : slot + steps] + projected_BTD).tanh())
             for slot in range(slots)
         ]
-        return banded_weights(torch.cat(scores_BT1, dim=2).masked_fill(absent_Tn, -torch.inf))
+        return compute_banded_weights(torch.cat(scores_BT1, dim=2).masked_fill(absent_Tn, -torch.inf))
 
 
 class BilinearScore(nn.Module):
@@ -239,7 +239,9 @@ class BilinearScore(nn.Module):
     def forward(self, query_BTD: Tensor, keys_BKD: Tensor, absent_Tn: Tensor) -> Tensor:
         projected_BTD = self.query(query_BTD)
         position_BTn = projected_BTD.new_zeros(len(query_BTD), *absent_Tn.shape)
-        return window_weights(projected_BTD, keys_BKD, position_BTn.masked_fill(absent_Tn, -torch.inf))
+        return compute_window_weights(
+            projected_BTD, keys_BKD, position_BTn.masked_fill(absent_Tn, -torch.inf)
+        )
 
 
 class PrintedScore(nn.Module):
@@ -252,4 +254,4 @@ class PrintedScore(nn.Module):
     @override
     def forward(self, query_BTD: Tensor, keys_BKD: Tensor, absent_Tn: Tensor) -> Tensor:
         scores_BTn = self.score(keys_BKD).squeeze(2).unfold(1, absent_Tn.shape[1], 1)
-        return banded_weights(scores_BTn.masked_fill(absent_Tn, -torch.inf))
+        return compute_banded_weights(scores_BTn.masked_fill(absent_Tn, -torch.inf))

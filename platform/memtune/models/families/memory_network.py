@@ -28,11 +28,11 @@ from memtune.models.layers.shared_fields import InitialRange
 from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
 from memtune.models.memories.recent_words import keep_recent_words
 from memtune.models.memories.window_attention import (
-    linear_window_weights,
+    arrange_window_slots,
+    compute_linear_window_weights,
+    compute_window_weights,
     mask_absent_slots,
-    window_context,
-    window_slots,
-    window_weights,
+    sum_window_values,
 )
 
 __all__ = ["MemoryNetworkConfig", "MemoryNetworkLanguageModel"]
@@ -134,7 +134,7 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
     def attention(self, tokens_BT: Tensor, state: RecurrentState) -> Tensor:
         """weights_BTn of the last hop over the n most recent words, the current one last; 0 for no word."""
         _, weights_XLJ = self._run_hops(tokens_BT, state["words"])
-        return window_slots(weights_XLJ, *tokens_BT.shape)
+        return arrange_window_slots(weights_XLJ, *tokens_BT.shape)
 
     @override
     @torch.no_grad()
@@ -150,13 +150,15 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
         keys_BKH, values_BKH = self.input_table(words_BK), self.output_table(words_BK)
         absent_Tn = mask_absent_slots(steps, slots, history, words_BK.device)
         query_BTH = keys_BKH.new_full((*tokens_BT.shape, self.config.width), INITIAL_QUERY_VALUE)
-        weigh = window_weights if self.softmax else linear_window_weights
+        weigh = compute_window_weights if self.softmax else compute_linear_window_weights
         for _ in range(self.config.hops):
             position_BTn = self._score_positions(query_BTH).masked_fill(absent_Tn, -torch.inf)
             weights_XLJ = weigh(query_BTH, keys_BKH, position_BTn)
-            context_BTH = window_context(weights_XLJ, values_BKH, steps)
+            context_BTH = sum_window_values(weights_XLJ, values_BKH, steps)
             if self.temporal_values is not None:
-                context_BTH = context_BTH + window_slots(weights_XLJ, *tokens_BT.shape) @ self.temporal_values
+                context_BTH = (
+                    context_BTH + arrange_window_slots(weights_XLJ, *tokens_BT.shape) @ self.temporal_values
+                )
             query_BTH = self._rectify(context_BTH + self.hop(query_BTH))
         return query_BTH, weights_XLJ
 

@@ -13,10 +13,10 @@ from torch.nn import functional
 
 from memtune.models.memories.composition import CompositionKind, build_composition
 from memtune.models.memories.window_attention import (
+    arrange_window_slots,
+    compute_window_weights,
     mask_absent_slots,
-    window_context,
-    window_slots,
-    window_weights,
+    sum_window_values,
 )
 
 __all__ = ["MemoryBlock", "TemporalAlignment", "TemporalTables"]
@@ -57,12 +57,12 @@ class MemoryBlock(nn.Module):
         shared = self.output_table is self.input_table
         values_BKH = keys_BKH if shared else self.output_table(words_BK)
         steps = words_BT.shape[1]
-        weights_XLJ = window_weights(
+        weights_XLJ = compute_window_weights(
             hidden_BTH, keys_BKH, self._score_positions(hidden_BTH, words_BK, history)
         )
-        context_BTH = window_context(weights_XLJ, values_BKH, steps)
+        context_BTH = sum_window_values(weights_XLJ, values_BKH, steps)
         if self.temporal_values is not None:
-            slots_BTn = window_slots(weights_XLJ, len(words_BT), steps)
+            slots_BTn = arrange_window_slots(weights_XLJ, len(words_BT), steps)
             context_BTH = context_BTH + self._slots_to_rows(slots_BTn, history) @ self.temporal_values
         composed_BTH: Tensor = self.composition(context_BTH, hidden_BTH)
         return composed_BTH
@@ -71,8 +71,8 @@ class MemoryBlock(nn.Module):
         """p_t of equations 1 and 2 as weights_BTn; slots without a word have 0."""
         words_BK, history = self._pad_words(earlier_BP, words_BT)
         position_BTn = self._score_positions(hidden_BTH, words_BK, history)
-        weights_XLJ = window_weights(hidden_BTH, self.input_table(words_BK), position_BTn)
-        return window_slots(weights_XLJ, *words_BT.shape)
+        weights_XLJ = compute_window_weights(hidden_BTH, self.input_table(words_BK), position_BTn)
+        return arrange_window_slots(weights_XLJ, *words_BT.shape)
 
     @property
     def slot_offsets(self) -> tuple[int, ...]:

@@ -20,10 +20,10 @@ from typing_extensions import override
 
 from memtune.models.outputs.output_layer import OutputLayer, SoftmaxOutput
 
-__all__ = ["AdaptiveOutput", "projected_widths"]
+__all__ = ["AdaptiveOutput", "compute_projected_widths"]
 
 
-def projected_widths(width: int, clusters: int, factor: int) -> list[int]:
+def compute_projected_widths(width: int, clusters: int, factor: int) -> list[int]:
     """The projected width of each cluster: `width` / `factor`^i for cluster i, and at least 1."""
     return [max(1, width // factor**cluster) for cluster in range(1, clusters + 1)]
 
@@ -38,7 +38,7 @@ class AdaptiveOutput(OutputLayer):
         super().__init__()
         self.borders = [*cutoffs, vocabulary_size]
         self.head = SoftmaxOutput(width, self.borders[0] + len(cutoffs), bias=bias)
-        widths = projected_widths(width, len(cutoffs), factor)
+        widths = compute_projected_widths(width, len(cutoffs), factor)
         self.clusters = nn.ModuleList(
             _Cluster(width, narrow, end - first, bias)
             for narrow, (first, end) in zip(widths, pairwise(self.borders), strict=True)

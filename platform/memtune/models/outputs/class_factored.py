@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from memtune.models.outputs.hashed_ngrams import Slices, locate_slice_entries
 from memtune.models.outputs.output_layer import OutputLayer, SoftmaxOutput, find_product_type, select_leaves
-from memtune.models.outputs.word_classes import ClassMass, class_borders, zipf_counts
+from memtune.models.outputs.word_classes import ClassMass, compute_class_borders, compute_zipf_counts
 
 __all__ = ["ClassFactoredOutput"]
 
@@ -52,12 +52,12 @@ class ClassFactoredOutput(OutputLayer):
         self.classes = SoftmaxOutput(width, classes, bias=bias)
         self.words = SoftmaxOutput(width, vocabulary_size, tied_to, bias)
         self.register_buffer("borders", torch.empty(classes + 1, dtype=torch.int64))
-        self.set_word_counts(zipf_counts(vocabulary_size))
+        self.set_word_counts(compute_zipf_counts(vocabulary_size))
 
     @override
     def set_word_counts(self, counts: Sequence[float]) -> None:
         classes = len(self.borders) - 1
-        self.borders.copy_(torch.tensor(class_borders(counts, classes, self.mass)))
+        self.borders.copy_(torch.tensor(compute_class_borders(counts, classes, self.mass)))
 
     @override
     def forward(self, hidden_H: Tensor, direct: Slices | None = None) -> Tensor:

@@ -14,10 +14,15 @@ from torch import nn
 from typing_extensions import override
 
 from memtune.errors import ConfigurationError
-from memtune.models.outputs.adaptive_softmax import AdaptiveOutput, projected_widths
+from memtune.models.outputs.adaptive_softmax import AdaptiveOutput, compute_projected_widths
 from memtune.models.outputs.class_factored import ClassFactoredOutput
 from memtune.models.outputs.output_layer import NoOutput, OutputLayer, SoftmaxOutput, rows_per_chunk
-from memtune.models.outputs.word_classes import ClassMass, class_borders, range_shares, zipf_counts
+from memtune.models.outputs.word_classes import (
+    ClassMass,
+    compute_class_borders,
+    compute_range_shares,
+    compute_zipf_counts,
+)
 from memtune.plugins import ConfigRegistry
 from memtune.values import Value
 
@@ -146,10 +151,12 @@ class ClassFactoredConfig(OutputLayerConfig):
     def multiply_adds(self, width: int, vocabulary_size: int) -> int:
         """Multiply-adds for all classes and the words of one class: the mean over a text under Zipf's law."""
         classes = self.resolve_class_count(vocabulary_size)
-        counts = zipf_counts(vocabulary_size)
-        borders = class_borders(counts, classes, self.mass)
+        counts = compute_zipf_counts(vocabulary_size)
+        borders = compute_class_borders(counts, classes, self.mass)
         sizes = (end - first for first, end in pairwise(borders))
-        met = sum(share * size for share, size in zip(range_shares(counts, borders), sizes, strict=True))
+        met = sum(
+            share * size for share, size in zip(compute_range_shares(counts, borders), sizes, strict=True)
+        )
         return width * (classes + math.ceil(met))
 
     @override
@@ -218,7 +225,7 @@ class AdaptiveConfig(OutputLayerConfig):
         """Multiply-adds for the head, and for each cluster times its share of a text under Zipf's law."""
         head, clusters = self._compute_sizes(width, vocabulary_size)
         borders = [*self.resolve_cutoffs(vocabulary_size), vocabulary_size]
-        shares = range_shares(zipf_counts(vocabulary_size), borders)
+        shares = compute_range_shares(compute_zipf_counts(vocabulary_size), borders)
         within = (
             share * projected * (width + words)
             for share, (projected, words) in zip(shares, clusters, strict=True)
@@ -239,7 +246,7 @@ class AdaptiveConfig(OutputLayerConfig):
         """The number of entries of the head, and the projected width and number of words of each cluster."""
         borders = [*self.resolve_cutoffs(vocabulary_size), vocabulary_size]
         words = [end - first for first, end in pairwise(borders)]
-        projected = projected_widths(width, len(words), self.factor)
+        projected = compute_projected_widths(width, len(words), self.factor)
         return borders[0] + len(words), list(zip(projected, words, strict=True))
 
 

@@ -26,7 +26,7 @@ __all__ = [
     "NoOutput",
     "OutputLayer",
     "SoftmaxOutput",
-    "chunked_negative_log_likelihood",
+    "compute_chunked_loss",
     "find_product_type",
     "rows_per_chunk",
     "select_leaves",
@@ -131,7 +131,7 @@ class SoftmaxOutput(OutputLayer):
         return _compute_chunked_loss(hidden_NH, self.weight, self.bias, targets_N, weights_N, direct=direct)
 
 
-def chunked_negative_log_likelihood(
+def compute_chunked_loss(
     hidden_NH: Tensor,
     weight_VH: Tensor,
     bias_V: Tensor,

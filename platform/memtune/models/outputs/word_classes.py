@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Literal
 
-__all__ = ["ClassMass", "class_borders", "range_shares", "zipf_counts"]
+__all__ = ["ClassMass", "compute_class_borders", "compute_range_shares", "compute_zipf_counts"]
 
 ClassMass = Literal["frequency", "square_root"]
 
 
-def class_borders(counts: Sequence[float], classes: int, mass: ClassMass) -> list[int]:
+def compute_class_borders(counts: Sequence[float], classes: int, mass: ClassMass) -> list[int]:
     """The `classes` + 1 borders of ranges of words with about equal sums of counts or of their square roots.
 
     No class is empty. A word with more than an equal share is a class of its own, and the other classes
@@ -36,12 +36,12 @@ def class_borders(counts: Sequence[float], classes: int, mass: ClassMass) -> lis
     return [*borders, len(counts)]
 
 
-def zipf_counts(words: int) -> list[float]:
+def compute_zipf_counts(words: int) -> list[float]:
     """Counts proportional to 1 / rank: the prior for a text whose counts are unknown (Zipf's law)."""
     return [1 / rank for rank in range(1, words + 1)]
 
 
-def range_shares(counts: Sequence[float], borders: Sequence[int]) -> list[float]:
+def compute_range_shares(counts: Sequence[float], borders: Sequence[int]) -> list[float]:
     """The share of the text in the words from each border to the next."""
     total = sum(counts)
     return [sum(counts[first:end]) / total for first, end in pairwise(borders)]

@@ -47,7 +47,7 @@ def leaderboard_table(
     table.add_column("trial", overflow="fold", ratio=1)
     has_several_studies = len({row.study for row in rows}) > 1
     objective = rows[0].objective if rows else Objective.PERPLEXITY
-    units = {_recorded_task(row).prediction_unit for row in rows}
+    units = {_find_recorded_task(row).prediction_unit for row in rows}
     unit = "examples" if units == {"examples"} else "tokens"
     sizes = ("parameters", "memory", unit, "hours")
     for name in (*_stack(sizes, is_stacked), objective, *(("above",) if ideal else ())):
@@ -104,7 +104,7 @@ def _format_row_figure(row: LeaderboardRow, figure: float) -> str:
     return row.objective.format_figure(figure, DIGITS)
 
 
-def _recorded_task(row: LeaderboardRow) -> type[TaskConfig]:
+def _find_recorded_task(row: LeaderboardRow) -> type[TaskConfig]:
     """The class of the task in a trial's record."""
     return TASKS.get(str(row.parameters.get("task.kind")), LanguageModellingConfig)
 

@@ -76,7 +76,7 @@ def count_attended_pairs(
     """
     found, skipped = Counter[tuple[int, int, int]](), model.find_signs()
     for reading in read_attention(model, choice):
-        words_Tn, distances = reading.attended_words(), reading.distances_n.tolist()
+        words_Tn, distances = reading.find_attended_words(), reading.distances_n.tolist()
         for step, slot, _ in find_most_attended(reading, layer):
             attended, predicted = int(words_Tn[step, slot]), int(reading.targets_T[step])
             if distances[slot] >= min_distance and skipped.isdisjoint((attended, predicted)):

@@ -59,7 +59,7 @@ def find_distant_examples(
     best: list[tuple[float, int, AttentionExample]] = []
     seen, order = set[tuple[int, int]](), count_from(0, -1)
     for reading in read_attention(model, choice):
-        words_Tn, distances = reading.attended_words(), reading.distances_n
+        words_Tn, distances = reading.find_attended_words(), reading.distances_n
         for step, slot, weight in find_most_attended(reading, layer):
             pair = int(words_Tn[step, slot]), int(reading.targets_T[step])
             is_far = distances[slot] >= min_distance and skipped.isdisjoint(pair) and pair not in seen

@@ -25,7 +25,7 @@ def select_layer(reading: SentenceAttention, layer: int | None) -> NDArray[np.fl
 
 def find_most_attended(reading: SentenceAttention, layer: int | None) -> Iterator[tuple[int, int, float]]:
     """Yield (step, slot, weight) of the most attended word of each step at which any slot has a word."""
-    weights_Tn, words_Tn = select_layer(reading, layer), reading.attended_words()
+    weights_Tn, words_Tn = select_layer(reading, layer), reading.find_attended_words()
     masked_Tn = np.where(words_Tn >= 0, weights_Tn, -np.inf)
     for step, slot in enumerate(masked_Tn.argmax(1).tolist()):
         weight = float(masked_Tn[step, slot])

@@ -48,7 +48,7 @@ def average_positions(
     sums, counts = defaultdict[int, float](float), defaultdict[int, int](int)
     predictions, without_word = 0, 0.0
     for reading in read_attention(model, choice):
-        weights_Tn, is_word_Tn = select_layer(reading, layer), reading.attended_words() != NO_WORD
+        weights_Tn, is_word_Tn = select_layer(reading, layer), reading.find_attended_words() != NO_WORD
         predictions += len(weights_Tn)
         without_word += float(weights_Tn[~is_word_Tn].sum())
         sums_n, counts_n = np.where(is_word_Tn, weights_Tn, 0.0).sum(0), is_word_Tn.sum(0)

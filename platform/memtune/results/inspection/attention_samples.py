@@ -71,7 +71,10 @@ def list_attended_words(
     """The words in the slots at a step, the most distant earlier word first."""
     tokens, weights_Tn = model.corpus.vocabulary.tokens, select_layer(reading, layer)
     slots = zip(
-        reading.distances_n.tolist(), reading.attended_words()[step].tolist(), weights_Tn[step], strict=True
+        reading.distances_n.tolist(),
+        reading.find_attended_words()[step].tolist(),
+        weights_Tn[step],
+        strict=True,
     )
     return tuple(
         AttendedWord(distance=distance, word=tokens[word], weight=float(weight))

@@ -59,7 +59,7 @@ class SentenceAttention(SentenceReading):
         """Words from each slot's word to the word to predict: 1 is the word before it, -1 the word after."""
         return 1 - self.offsets_n
 
-    def attended_words(self) -> NDArray[np.int64]:
+    def find_attended_words(self) -> NDArray[np.int64]:
         """The id of the word in each slot, (T, n); NO_WORD for a slot without one."""
         text_K = np.concatenate([self.earlier_P, self.inputs_T])
         steps_T1 = np.arange(len(self.inputs_T))[:, None]

@@ -36,7 +36,7 @@ class SamplerConfig(Value):
     )
 
     @model_validator(mode="after")
-    def _kind_is_known(self) -> Self:
+    def _check_kind(self) -> Self:
         if self.kind not in BUILT_IN_KINDS and SAMPLERS.find(self.kind) is None:
             known = [*BUILT_IN_KINDS, *SAMPLERS.list_names()]
             raise ValueError(f'kind: no sampler "{self.kind}"; {did_you_mean(self.kind, known)}')

@@ -88,7 +88,7 @@ class ModelResult(Value):
 
     @field_validator("cost")
     @classmethod
-    def _is_validated(cls, cost: float) -> float:
+    def _check_cost(cls, cost: float) -> float:
         if not math.isfinite(cost):
             raise ValueError(f"a finite cost is needed, got {cost}")
         return cost

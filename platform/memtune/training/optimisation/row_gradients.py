@@ -7,7 +7,7 @@ result with the rows that were read.
 
 from torch import Tensor, nn
 
-__all__ = ["coalesce", "enable_sparse_gradients", "stored_entries"]
+__all__ = ["coalesce", "enable_sparse_gradients", "get_stored_entries"]
 
 
 def enable_sparse_gradients(model: nn.Module) -> None:
@@ -25,6 +25,6 @@ def coalesce(gradient: Tensor) -> Tensor:
     return gradient.coalesce() if gradient.is_sparse else gradient
 
 
-def stored_entries(gradient: Tensor) -> Tensor:
+def get_stored_entries(gradient: Tensor) -> Tensor:
     """The entries of a coalesced gradient that may differ from zero."""
     return gradient.values() if gradient.is_sparse else gradient

@@ -17,7 +17,7 @@ from memtune.errors import ConfigurationError
 from memtune.models.architecture import Model
 from memtune.training.devices import has_bfloat16_instructions
 from memtune.training.optimisation.averaged_sgd import AveragedSGD
-from memtune.training.optimisation.row_gradients import coalesce, enable_sparse_gradients, stored_entries
+from memtune.training.optimisation.row_gradients import coalesce, enable_sparse_gradients, get_stored_entries
 from memtune.training.optimisation.training_config import TrainingConfig
 
 __all__ = ["ModelUpdater", "check_device"]
@@ -90,7 +90,7 @@ class ModelUpdater:
             for parameter in self._parameters
             if parameter.grad is not None
         ]
-        norm = get_total_norm([stored_entries(gradient) for _, gradient in updates], foreach=True)
+        norm = get_total_norm([get_stored_entries(gradient) for _, gradient in updates], foreach=True)
         limit = self._config.clip_norm
         # 1e-6 as in torch's clip_grads_with_norm_.
         clip_factor = 1.0 if limit is None else min(1.0, limit / (norm.item() + 1e-6))

@@ -162,7 +162,7 @@ def test_a_stream_attends_across_sentences(settings: Settings) -> None:
     corpus = make_corpus(settings, ["a b", "c d"])
     flat = make_attention_model(corpus, settings, {}, [0.0] * 4, carries_state=True)
     readings = list(read_attention(flat, ALL))
-    words = [corpus.vocabulary.tokens[id] for id in readings[1].attended_words()[0]]
+    words = [corpus.vocabulary.tokens[id] for id in readings[1].find_attended_words()[0]]
     assert words == ["<eos>", "a", "b", "<eos>"]
     assert readings[1].weights_LTn[0, 0].tolist() == pytest.approx([0.25] * 4)
 

@@ -71,10 +71,12 @@ def find_ambiguous_addresses(cluster: ClusterFile) -> list[Finding]:
             option, head_ip = NODE_IP_OPTION.search(command), cluster.provider.get("head_ip")
             if option is None:
                 problem = "the node would pick one of its addresses, which others may not reach"
-                findings.append(_address_finding(name, problem, "add --node-ip-address=... to ray start"))
+                findings.append(
+                    _make_address_finding(name, problem, "add --node-ip-address=... to ray start")
+                )
             elif name == HEAD_START_COMMANDS and head_ip and option[1] != head_ip:
                 problem = f"the address is {option[1]}, but provider.head_ip is {head_ip}"
-                findings.append(_address_finding(name, problem, f"write --node-ip-address={head_ip}"))
+                findings.append(_make_address_finding(name, problem, f"write --node-ip-address={head_ip}"))
     return findings
 
 
@@ -85,7 +87,9 @@ def find_head_among_workers(cluster: ClusterFile) -> list[Finding]:
         return []
     problem = f"{head_ip} is the head; a host is either the head or a worker"
     return [
-        _address_finding("provider.worker_ips", problem, "remove it from worker_ips, or name another head_ip")
+        _make_address_finding(
+            "provider.worker_ips", problem, "remove it from worker_ips, or name another head_ip"
+        )
     ]
 
 
@@ -97,16 +101,16 @@ def find_unverified_workers(cluster: ClusterFile) -> list[Finding]:
         return []
     if SSH_PATH_ON_NODES not in cluster.mounts:
         source = "platform/memtune/ray_backend/clusters/bin/ssh"
-        return [_host_key_finding("file_mounts", problem, f'add: "{SSH_PATH_ON_NODES}": "{source}"')]
+        return [_make_host_key_finding("file_mounts", problem, f'add: "{SSH_PATH_ON_NODES}": "{source}"')]
     if not all(SSH_FOLDER_ON_PATH.search(command) for command in starts):
         fix = "write it as: PATH=~/.memtune-node/bin:... ray start --head ..."
-        return [_host_key_finding(HEAD_START_COMMANDS, problem, fix)]
+        return [_make_host_key_finding(HEAD_START_COMMANDS, problem, fix)]
     return []
 
 
-def _host_key_finding(where: str, problem: str, fix: str) -> Finding:
+def _make_host_key_finding(where: str, problem: str, fix: str) -> Finding:
     return Finding(rule="host keys", where=where, problem=problem, fix=fix)
 
 
-def _address_finding(where: str, problem: str, fix: str) -> Finding:
+def _make_address_finding(where: str, problem: str, fix: str) -> Finding:
     return Finding(rule="address", where=where, problem=problem, fix=fix)
