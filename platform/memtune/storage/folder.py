@@ -211,11 +211,26 @@ class Folder:
             fs.copy_files(str(source), self.path, fs.LocalFileSystem(), self.filesystem)
 
     def download(self, target: Path) -> None:
-        """Copy the files of this folder into a local one; every entry must be a regular file."""
+        """Copy the files of this folder into a local one; every entry must be a regular file below it."""
+        selector = fs.FileSelector(self.path, recursive=True)
         with self.translate_errors("read"):
             target.mkdir(parents=True, exist_ok=True)
             self._check_regular_files()
-            fs.copy_files(self.path, str(target), self.filesystem, fs.LocalFileSystem())
+            for entry in self.filesystem.get_file_info(selector):
+                name = self._name_below(entry.path)
+                if entry.is_file:
+                    (target / name).parent.mkdir(parents=True, exist_ok=True)
+                    fs.copy_files(entry.path, str(target / name), self.filesystem, fs.LocalFileSystem())
+
+    def _name_below(self, path: str) -> str:
+        """The name of a listed entry below this folder. Raises StorageError for one that leads out of it.
+
+        A key of an object store may contain "..", which a local folder would follow.
+        """
+        name = path.removeprefix(f"{self.path}/")
+        if name == path or not {"", ".", ".."}.isdisjoint(name.split("/")):
+            raise StorageError(f"{self} has an entry {path!r} that leads out of the folder; delete it")
+        return name
 
     def _check_regular_files(self) -> None:
         """Raise StorageError for a device, a FIFO, or a link that leaves a local folder."""

@@ -1,8 +1,10 @@
 """Folders in storage: local paths and URIs behave alike, and documents are whole or absent."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyarrow import fs
 
 from memtune.errors import StorageError
 from memtune.storage.folder import Folder
@@ -52,3 +54,27 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
 def test_a_uri_with_an_unknown_scheme_is_refused() -> None:
     with pytest.raises(StorageError, match="cannot open storage"):
         Folder.open("gopher://host/studies")
+
+
+class HostileStore:
+    """An object store with a key that leads out of the folder: such stores allow any name."""
+
+    type_name = "s3"
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def get_file_info(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        assert selector.recursive
+        return [fs.FileInfo(self._key, type=fs.FileType.File, size=4)]
+
+
+@pytest.mark.parametrize(
+    "key", ["bucket/c/../../written", "bucket/c/./../x", "bucket/c//x", "bucket/c", "other/x"]
+)
+def test_a_key_that_leads_out_of_the_folder_is_refused(key: str, tmp_path: Path) -> None:
+    """Whoever writes to a bucket would otherwise write to every folder of its readers."""
+    store: Any = HostileStore(key)
+    with pytest.raises(StorageError, match="leads out of the folder"):
+        Folder(store, "bucket/c").download(tmp_path / "target")
+    assert [path.name for path in tmp_path.rglob("*")] == ["target"]
