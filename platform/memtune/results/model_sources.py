@@ -106,7 +106,9 @@ def _open_trial(name: str, settings: Settings, device: str, trust_code: bool) ->
     try:
         record, model = run_with_sources(open_checkpoint, SourceStore(root).read, name, trust_code)
     except CheckpointError as error:
-        raise CheckpointError(f"{name} cannot be used: {error}") from None
+        # A reused training is stored at its end alone, and early stopping may have ended this trial before.
+        other = f'; use "{run.reused_from}", which has trained it' if run.reused_from else ""
+        raise CheckpointError(f"{name} cannot be used: {error}{other}") from None
     corpus = _open_training_corpus(name, record.corpus, record.corpus_digest, settings)
     placed = model.to(open_device(device))
     return TrainedModel(name, placed, record.config, corpus, run.run_id, run.corpus, settings.tracking_uri)

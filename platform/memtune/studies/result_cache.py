@@ -13,16 +13,19 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from pydantic import ValidationError
+
 from memtune.errors import CheckpointError, ConfigurationError, StorageError, StudyError
 from memtune.search import Outcome, StudyReader
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
+from memtune.studies.seed_repeats import TrialNames
 from memtune.training import Checkpoint, TrialConfig
 from memtune.trial_state import StopReason, TrialState
 from memtune.usage import Usage
 from memtune.values import digest, parse
 
-__all__ = ["ResultCache", "TrainedSource"]
+__all__ = ["ResultCache"]
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +35,8 @@ class TrainedSource:
     """A trial of another study that holds a trained configuration."""
 
     study: str
-    number: int
-    identity: str
-    is_repeat: bool = False
-
-    def __str__(self) -> str:
-        """The trial's name."""
-        return f"{self.study}#{self.number}" + (" (repeat)" if self.is_repeat else "")
+    outcome: Outcome
+    is_repeat: bool
 
 
 class ResultCache:
@@ -48,8 +46,10 @@ class ResultCache:
         """Read the studies; one that completes trials later is not seen."""
         self._settings, self._corpus_digest = settings, corpus_digest
         self._sources: dict[str, TrainedSource] = {}
-        self._complete: dict[str, list[tuple[TrainedSource, Outcome]]] = defaultdict(list)
+        self._complete: dict[str, list[TrainedSource]] = defaultdict(list)
         self._by_terms: dict[str, dict[str, list[tuple[TrainedSource, int]]]] = {}
+        self._repeated: dict[str, list[Outcome]] = {}
+        """The trials of each study with repeats."""
         reader = StudyReader(settings.study_database)
         for other in reader.list_ids():
             if other != study:
@@ -63,16 +63,18 @@ class ResultCache:
             return
         self._add_outcomes(study, stored.outcomes)
         self._add_outcomes(study, stored.repeats, are_repeats=True)
+        if stored.repeats:
+            self._repeated[study] = stored.outcomes
 
     def _add_outcomes(self, study: str, outcomes: list[Outcome], *, are_repeats: bool = False) -> None:
         for outcome in outcomes:
             if outcome.state is TrialState.COMPLETE:
-                source = TrainedSource(study, outcome.number, outcome.identity, are_repeats)
+                source = TrainedSource(study, outcome, are_repeats)
                 self._sources.setdefault(outcome.identity, source)
-                self._complete[outcome.family].append((source, outcome))
+                self._complete[outcome.family].append(source)
 
-    def reuse(self, config: TrialConfig, root: str) -> TrainedSource | None:
-        """Give a trial without a checkpoint the trained state of another study; return where it is from.
+    def reuse(self, config: TrialConfig, root: str) -> str | None:
+        """Give a trial without a checkpoint the trained state of another study's trial; return its name.
 
         `root` is the folder of the study's checkpoints. A source whose checkpoint is deleted or damaged is
         skipped.
@@ -83,13 +85,24 @@ class ResultCache:
         for source in self._list_sources(config):
             folder = f"{self._settings.studies_folder}/{source.study}/checkpoints"
             try:
-                found = Checkpoints(folder, source.identity)
+                found = Checkpoints(folder, source.outcome.identity)
                 if found.exist():
                     own.store(self._adapt(found.read(), config))
-                    return source
+                    return self._name(source)
             except (CheckpointError, StorageError) as error:
-                log.warning("the result of %s is not reused: %s", source, error)
+                log.warning("the result of %s is not reused: %s", self._name(source), error)
         return None
+
+    def _name(self, source: TrainedSource) -> str:
+        """The name by which commands find the trial, such as `layers-1a2b3c4d#3 seed 1`."""
+        if not source.is_repeat:
+            return f"{source.study}#{source.outcome.number}"
+        try:
+            config = TrialConfig.model_validate(source.outcome.configuration)
+            name = TrialNames(self._repeated[source.study]).name(source.outcome.number, config)
+        except ValidationError:  # of another version of memtune
+            return f"{source.study} (a repeat)"
+        return source.study + name
 
     def _list_sources(self, config: TrialConfig) -> Iterator[TrainedSource]:
         """The same trial first, then the shorter ones, the longest first."""
@@ -105,9 +118,10 @@ class ResultCache:
         """The extendable trials of a family with their tokens, by everything but their length; read once."""
         if family not in self._by_terms:
             groups = self._by_terms[family] = defaultdict(list)
-            for source, outcome in self._complete[family]:
+            for source in self._complete[family]:
+                outcome = source.outcome
                 try:
-                    config: TrialConfig = parse(TrialConfig, outcome.configuration, str(source))
+                    config: TrialConfig = parse(TrialConfig, outcome.configuration, source.study)
                 except ConfigurationError:  # of another version of memtune
                     continue
                 is_same_corpus = config.identity(self._corpus_digest) == outcome.identity

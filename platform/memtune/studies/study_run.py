@@ -467,8 +467,8 @@ class _StudyRun:
 
     def _make_assignment(self, trial: Trial) -> Assignment:
         resolved = self._resolved
-        if self._cache and (source := self._cache.reuse(trial.config, resolved.checkpoint_root)):
-            self._records.mark_reused(trial, source)
+        if self._cache and (origin := self._cache.reuse(trial.config, resolved.checkpoint_root)):
+            self._records.mark_reused(trial, origin)
         return make_assignment(resolved, trial, self._gpu_bytes)
 
 

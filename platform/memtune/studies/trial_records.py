@@ -18,7 +18,6 @@ from memtune.studies.budgets.study_cost import StudyCost
 from memtune.studies.budgets.study_progress import StudyProgress
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.studies.result_cache import TrainedSource
 from memtune.studies.seed_repeats import TrialNames
 from memtune.studies.trial import Trial
 from memtune.tracking import CorpusInput, Recorder
@@ -176,9 +175,9 @@ class StudyRecords:
         except (CheckpointError, StorageError) as error:
             log.warning("files of killed workers remain: %s", error)
 
-    def mark_reused(self, trial: Trial, source: TrainedSource) -> None:
-        """Record that the trial's state comes from another study: as a tag of its run and as a remark."""
-        identity, origin = trial.proposal.identity, str(source)
+    def mark_reused(self, trial: Trial, origin: str) -> None:
+        """Record the trial of another study that has trained this one, as a tag and as a remark."""
+        identity = trial.proposal.identity
         self._recorder.log_reports(identity, [{"tokens": 0, "reused_from": origin}])
         trial.remarks.append(f"reuses the training of {origin}")
         self.remark(trial)

@@ -7,13 +7,16 @@ import pytest
 from mlflow.entities import Run
 
 from memtune.api import run_search
-from memtune.errors import ConfigurationError
+from memtune.errors import CheckpointError, ConfigurationError
 from memtune.results.insight.study_catalogue import remove_study
+from memtune.results.model_evaluation import evaluate_model
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.study_run import StudyResult
 from memtune.tracking import read_leaderboard
 from memtune.tracking.mlflow_connection import connect
+from memtune.trial_state import TrialState
+from tests.presence import require
 from tests.unit.studies.test_interrupted_studies import read_curves, relocate
 
 pytestmark = pytest.mark.usefixtures("prepared_store")
@@ -87,6 +90,22 @@ def test_trained_configurations_are_reused_and_stopped_as_if_they_had_been_train
         first.resolved.id,
         again.resolved.id,
     }
+
+
+def test_a_reused_trial_names_the_trial_that_can_be_used(study_file: Path, settings: Settings) -> None:
+    """A repeat has the name of the trial that it repeats; a copy that was stopped early has no weights."""
+    repeats = {"best": 1, "seeds": 2}
+    first = run(study_file, settings, repeats=repeats, **NONE)
+    best = min(first.outcomes, key=lambda outcome: require(outcome.value))
+    again = run(study_file, settings, name="again", repeats=repeats, **HALVING)
+    tags = read_reuse_tags(settings, again.resolved.id)
+    assert tags[again.repeats[0].identity] == f"{first.resolved.id}#{best.number} seed 1"
+
+    stopped = next(outcome for outcome in again.outcomes if outcome.state is TrialState.STOPPED)
+    origin = f"{first.resolved.id}#{stopped.number}"
+    with pytest.raises(CheckpointError, match=f'use "{origin}", which has trained it'):
+        evaluate_model(f"again#{stopped.number}", settings=settings)
+    assert evaluate_model(origin, settings=settings).metrics.loss > 0
 
 
 @pytest.mark.parametrize(("schedule", "is_reused"), [("constant", True), ("plateau", False)])

@@ -19,7 +19,6 @@ from memtune.studies.budgets.study_cost import CostRow, StudyCost
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.director import Director
-from memtune.studies.result_cache import TrainedSource
 from memtune.studies.seed_repeats import TrialNames, make_repeat_space
 from memtune.studies.study_run import make_assignment
 from memtune.studies.trial import Trial
@@ -257,11 +256,11 @@ def test_a_reused_result_is_a_tag_and_a_remark_of_its_run(
     with open_records(resolved) as (_, records):
         trial = start(Director(opened, records, max_trials=1))
         trial.remarks.append("checkpoint 7 is skipped")
-        records.mark_reused(trial, TrainedSource("other", 3, "identity", is_repeat=True))
+        records.mark_reused(trial, "other#3 seed 1")
     (run,) = find_runs(client, opened.list_outcomes()[0])
-    assert run.data.tags["memtune.reused_from"] == "other#3 (repeat)"
+    assert run.data.tags["memtune.reused_from"] == "other#3 seed 1"
     path = client.download_artifacts(run.info.run_id, "remarks.txt", str(tmp_path))
-    remarks = "checkpoint 7 is skipped\nreuses the training of other#3 (repeat)\n"
+    remarks = "checkpoint 7 is skipped\nreuses the training of other#3 seed 1\n"
     assert Path(path).read_text() == remarks
 
 

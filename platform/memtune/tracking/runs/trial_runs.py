@@ -41,6 +41,8 @@ class TrialRun(Value):
     label: str
     max_tokens: int | None
     """Tokens at its last recorded validation; None while it is open."""
+    reused_from: str = ""
+    """The trial of another study that has trained it; empty for one that was trained in its own."""
 
 
 def is_trial_name(text: str) -> bool:
@@ -84,6 +86,7 @@ def _read_trial_run(run: "Run", corpus: str) -> TrialRun:
         "trial": tags.get(TRIAL_TAG),
         "label": tags.get("memtune.protocol", ""),
         "max_tokens": tags.get(VALIDATED_TOKENS_TAG) or None,
+        "reused_from": tags.get("memtune.reused_from", ""),
     }
     try:
         return TrialRun.model_validate(fields)
