@@ -164,6 +164,11 @@ def test_an_output_layer_other_than_the_softmax_is_shown() -> None:
     assert format_key_parameters(config).endswith("dropout=0.0 output=class_factored classes=90")
 
 
+def test_a_number_of_the_model_is_shown_with_three_digits() -> None:
+    config = parse(LSTMConfig, {"width": 24, "dropout": 0.7167114501408332}, "model")
+    assert format_key_parameters(config).endswith("dropout=0.717")
+
+
 def test_searched_fields_of_task_and_training_are_shown_once() -> None:
     configuration = {
         "model": {"family": "lstmn", "width": 8, "output": {"kind": "none"}},

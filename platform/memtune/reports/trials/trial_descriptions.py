@@ -10,10 +10,9 @@ __all__ = ["describe_trial", "format_fields", "format_key_parameters", "format_s
 
 
 def format_key_parameters(config: LanguageModelConfig) -> str:
-    """The fields that distinguish two models of a family, as `name=value` words."""
-    return " ".join(
-        f"{name}={value}" for name, value in {**config.describe(), **config.describe_output()}.items()
-    )
+    """The fields that distinguish two models of a family, as `name=value` words with three digits."""
+    fields = {**config.describe(), **config.describe_output()}
+    return " ".join(f"{name}={_round(value)}" for name, value in fields.items())
 
 
 def describe_trial(config: TrialConfig, searched_fields: Collection[str] = ()) -> str:
@@ -55,6 +54,11 @@ def _shorten_name(name: str) -> str:
         return parent.removeprefix("training.").removeprefix("model.")
     _, _, within = name.partition(".")
     return within.removeprefix("optimiser.") or name
+
+
+def _round(value: object) -> object:
+    """A number with three digits that stays a float, so that 0.0 is not written as 0."""
+    return float(f"{value:.3g}") if isinstance(value, float) else value
 
 
 def _format_value(value: object) -> str:
