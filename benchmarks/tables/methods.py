@@ -82,7 +82,7 @@ def _open_director_search(proposals: Proposals, rule: EarlyStopping, task: Searc
 
 
 def _count_trials(rule: EarlyStopping, task: SearchTask) -> int:
-    """The budget of trials: more than the tokens allow, but for a rule whose finalists wait for its end."""
+    """The budget of trials: more than the tokens allow; fewer for a rule whose finalists wait for its end."""
     if not isinstance(rule, ConstantBudgetConfig):
         return MAX_TRIALS
     reported = (tokens / task.trial_tokens for tokens in task.report_tokens)

@@ -8,7 +8,7 @@ __all__ = ["StopReason", "TrialEnd", "TrialState"]
 
 
 class TrialState(StrEnum):
-    """Where a trial stands. Stored by value: renaming a member's value makes stored studies unreadable."""
+    """The state of a trial. Stored by value: renaming a member's value makes stored studies unreadable."""
 
     WAITING = "waiting"
     """Proposed, without a worker; also after its worker was lost."""
@@ -39,7 +39,7 @@ class TrialState(StrEnum):
 
     @property
     def has_ended_or_paused(self) -> bool:
-        """Whether the trial was started and has no worker: a paused one may continue, or stay so for ever."""
+        """Whether the trial was started and has no worker: a paused one may continue, or stay so."""
         return self.has_ended or self is TrialState.PAUSED
 
     @property

@@ -266,5 +266,5 @@ def test_a_table_that_holds_itself_is_an_error() -> None:
     table["model"] = table
     study = {"name": "n", "question": "q", "corpus": "tiny", "spaces": ["lstm"]}
     for given, overrides in ((study | {"model": table}, None), (study, {"model": table})):
-        with pytest.raises(ConfigurationError, match="lies in more than 100 others, or holds itself"):
+        with pytest.raises(ConfigurationError, match="is in more than 100 others, or holds itself"):
             memtune.dry_run(given, overrides)

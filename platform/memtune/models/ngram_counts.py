@@ -72,7 +72,7 @@ def _insert_start_signs(tokens: Integers, starts: Integers, vocabulary_size: int
         raise ConfigurationError("kneser_ney: the text is empty; give at least one token")
     if not 0 <= tokens.min() <= tokens.max() < vocabulary_size:
         raise ConfigurationError(
-            f"kneser_ney: token ids must lie from 0 to {vocabulary_size - 1}, got {tokens.min()} to "
+            f"kneser_ney: token ids must be from 0 to {vocabulary_size - 1}, got {tokens.min()} to "
             f"{tokens.max()}; was the text encoded with another vocabulary?"
         )
     if not len(starts) or starts[0] != 0 or (np.diff(starts) <= 0).any() or starts[-1] >= len(tokens):

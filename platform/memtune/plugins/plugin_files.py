@@ -60,6 +60,6 @@ def _refuse_neighbours(path: Path, before: set[str]) -> None:
         if isinstance(file, str) and not file.startswith("<") and Path(file).resolve().parent == folder:
             del sys.modules[name]
             raise PluginError(
-                f"{path} imports {Path(file).name} beside it, which workers do not have; keep a family in "
+                f"{path} imports {Path(file).name} next to it, which workers do not have; keep a family in "
                 "one file, or make a package with the entry point memtune.models"
             )

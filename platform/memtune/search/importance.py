@@ -103,7 +103,7 @@ def _describe(name: str, share: float, trials: Sequence[FrozenTrial]) -> Paramet
 
 
 def _find_branch(prefix: Sequence[str], option: str, having: Sequence[FrozenTrial]) -> str | None:
-    """The choice beside `option` that all trials with the parameter made; None where it is not an option.
+    """The choice other than `option` that all trials with the parameter made; None where it is not an option.
 
     The study's storage has no conditions; the names of parameters hold them.
     """

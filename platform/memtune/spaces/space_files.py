@@ -202,7 +202,7 @@ class _TableReader:
             if name != kind and name not in LEAF_OPTIONS[kind]:
                 near = did_you_mean(name, (kind, *LEAF_OPTIONS[kind]))
                 file = locate_field(self._source, place)
-                raise SpaceError(f'{file}: [{place}] unknown name "{name}" beside {kind}; {near}')
+                raise SpaceError(f'{file}: [{place}] unknown name "{name}" next to {kind}; {near}')
         if kind == "choice":
             return self._read_categorical(table["choice"], place)
         if kind in FITS:

@@ -35,5 +35,5 @@ def _run_git(*arguments: str) -> str:
 
 
 def _is_checkout(folder: Path) -> bool:
-    """Whether the package lies in its own repository, under `platform`, not in a virtual environment."""
+    """Whether the package is in its own repository, under `platform`, not in a virtual environment."""
     return (folder.parents[2] / ".git").exists() and folder.parents[1].name == "platform"

@@ -109,7 +109,7 @@ def require_database(tracking_uri: str) -> Path:
     """The file of a store that can be served. Raises TrackingError for any other store and a missing file."""
     database = sqlite_path(tracking_uri)
     if database is None:
-        fix = f"open {tracking_uri}" if is_server(tracking_uri) else "start `mlflow server` beside it"
+        fix = f"open {tracking_uri}" if is_server(tracking_uri) else "start `mlflow server` next to it"
         raise TrackingError(f"{tracking_uri} is not a file that memtune can serve; {fix}")
     if not database.is_file():
         raise TrackingError(f"{database} does not exist yet; run a search or a training first")

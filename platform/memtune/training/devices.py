@@ -52,7 +52,7 @@ def has_bfloat16_instructions() -> bool:
 
 @cache
 def describe_environment() -> dict[str, str]:
-    """The versions and the machine of this process: what a result may depend on beside its configuration."""
+    """The versions and the machine of this process: with the configuration, what a result may depend on."""
     try:
         release = version("memtune")
     except PackageNotFoundError:

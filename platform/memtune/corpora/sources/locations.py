@@ -1,4 +1,4 @@
-"""Where a source lies: a local path, a pattern such as `books/*.txt`, or a URI of pyarrow.fs."""
+"""The location of a source: a local path, a pattern such as `books/*.txt`, or a URI of pyarrow.fs."""
 
 import glob
 import os

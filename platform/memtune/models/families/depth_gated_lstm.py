@@ -33,7 +33,7 @@ GateWeights = Literal["diagonal", "full"]
 
 
 class DepthGatedLSTMConfig(NarrowEmbeddingsConfig):
-    """A depth-gated LSTM language model; the defaults are the dLSTM of Cheng et al. (2016), table 1, but for
+    """A depth-gated LSTM language model; the defaults are the dLSTM of Cheng et al. (2016), table 1, with
     embeddings as wide as the layers.
     """
 

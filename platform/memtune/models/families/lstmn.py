@@ -33,7 +33,7 @@ MEAN_SLOTS_PER_WORD = 11
 
 
 class LSTMNConfig(NarrowEmbeddingsConfig):
-    """An LSTMN language model; the defaults are the one-layer model of Cheng et al. (2016), table 1, but for
+    """An LSTMN language model; the defaults are the one-layer model of Cheng et al. (2016), table 1, with
     embeddings as wide as the layer.
     """
 

@@ -52,7 +52,7 @@ class StackLSTMConfig(NeuralLanguageModelConfig):
     )
     policy_reads: Literal["word", "hidden"] = Field(
         "word",
-        description="What the policy reads beside two cells: the embedded word x_t (section 2.1) or h_t",
+        description="What the policy reads apart from two cells: the embedded word x_t (section 2.1) or h_t",
     )
     last_pop: LastPop = Field(
         "renormalise",

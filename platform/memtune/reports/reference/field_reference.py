@@ -101,7 +101,7 @@ TITLES = {
     "SamplerConfig": "sampler",
     "TrainingConfig": "training",
 }
-"""The table of a TOML file in which a configuration stands, by its class."""
+"""The table of a TOML file of a configuration, by its class."""
 
 
 def render_reference_page() -> str:

@@ -25,7 +25,7 @@ COUNTED_STATES = (
 
 @dataclass(frozen=True)
 class _Standing:
-    """Where a trial stands."""
+    """The progress of a trial."""
 
     configuration: str
     state: TrialState

@@ -27,7 +27,7 @@ def copy_as_toml(value: Any, depth: int = 0) -> Any:
     tables in more than 100 others, such as one that holds itself.
     """
     if depth > MAX_DEPTH:
-        raise ConfigurationError(f"a table lies in more than {MAX_DEPTH} others, or holds itself")
+        raise ConfigurationError(f"a table is in more than {MAX_DEPTH} others, or holds itself")
     if isinstance(value, Value):
         return copy_as_toml(value.model_dump(mode="json"), depth)
     if isinstance(value, Mapping):
@@ -69,7 +69,7 @@ class Study(UserValue):
     """Search spaces, by name or as paths that end in .toml."""
     models: tuple[str, ...] = Field(
         default=(),
-        description="Python files with model families, relative to the study; their spaces stand beside them",
+        description="Python files with model families, relative to the study; their spaces are next to them",
     )
     task: dict[str, Any] = Field(default_factory=dict)
     """Values, or parameters, that replace those of all spaces: of the task."""
