@@ -41,10 +41,7 @@ class PausedTrials:
         limit = self._max_survivors and max(least, self._max_survivors, PROTECTED_TRIALS)
         for index in reversed(range(end)):
             for number in self.rungs[index].iterate_best(limit):
-                if (
-                    self._waiting.get(number) == index
-                    and self.rungs.get_standing(number, index, least).passes
-                ):
+                if self._waiting.get(number) == index and self.rungs.get_rank(number, index, least).passes:
                     return number
         return None
 
@@ -53,5 +50,5 @@ class PausedTrials:
         if number not in self._waiting:
             return CONTINUE
         index = self._waiting[number]
-        standing = self.rungs.get_standing(number, index, least=0)
-        return Decision(Action.PAUSE, f"{name}: {standing}")
+        place = self.rungs.get_rank(number, index, least=0)
+        return Decision(Action.PAUSE, f"{name}: {place}")

@@ -12,7 +12,7 @@ from memtune.search.early_stopping.family_comparison import MAX_VALUES, is_leadi
 from memtune.search.early_stopping.rule import EarlyStopping
 from memtune.search.outcomes import Outcome
 
-__all__ = ["PROTECTED_TRIALS", "Rung", "RungConfig", "Rungs", "Standing"]
+__all__ = ["PROTECTED_TRIALS", "Rung", "RungConfig", "RungRank", "Rungs"]
 
 PROTECTED_TRIALS = 2
 """Trials of each family that may pass a rung by their rank within it: seed noise may decide which is best."""
@@ -65,7 +65,7 @@ class RungConfig(EarlyStopping):
 
 
 @dataclass(frozen=True)
-class Standing:
+class RungRank:
     """The place of a trial at the rung of `tokens` among `count` trials, of which `survivors` continue."""
 
     tokens: int
@@ -159,28 +159,26 @@ class Rungs:
             len(self.record(outcome.number, outcome.family, tokens, value)) for tokens, value in reports
         )
 
-    def get_standing(self, number: int, index: int, least: int | None = None) -> Standing:
+    def get_rank(self, number: int, index: int, least: int | None = None) -> RungRank:
         """The place of a trial that has reached a rung; within its family if it passes only there.
 
         Of fewer than `factor` trials all continue; with `least`, where trials can wait for more, so many.
         """
-        standing = self._get_standing_within(number, index, None, least)
-        if standing.passes or not self._config.per_family:
-            return standing
+        place = self._get_rank_within(number, index, None, least)
+        if place.passes or not self._config.per_family:
+            return place
         family = self._rungs[index].family_by_number[number]
-        within = self._get_standing_within(number, index, family, least)
+        within = self._get_rank_within(number, index, family, least)
         is_protected = within.passes and within.rank <= PROTECTED_TRIALS
         if is_protected and is_leading(family, self._full_length.list_best_values(MAX_VALUES)):
             return within
-        return standing
+        return place
 
-    def _get_standing_within(
-        self, number: int, index: int, family: str | None, least: int | None
-    ) -> Standing:
+    def _get_rank_within(self, number: int, index: int, family: str | None, least: int | None) -> RungRank:
         rung = self._rungs[index]
         rank, count = rung.get_place(number, family)
         share = count // self._config.factor
         if least is None and count < self._config.factor:
             share = count
         survivors = max(least or 0, min(share, self._config.max_survivors or share))
-        return Standing(rung.tokens, rank, count, survivors, family)
+        return RungRank(rung.tokens, rank, count, survivors, family)

@@ -63,9 +63,9 @@ class SuccessiveHalving(Rule):
     def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
         """Stop the trial unless it is good enough at each rung that the report reaches."""
         for index in self.rungs.record(number, family, tokens, value):
-            standing = self.rungs.get_standing(number, index)
-            if number not in self._stops and not standing.passes:
-                reason = f"successive halving: {standing}"
+            place = self.rungs.get_rank(number, index)
+            if number not in self._stops and not place.passes:
+                reason = f"successive halving: {place}"
                 self._stops[number] = Decision(Action.STOP, reason)
         return self._stops.get(number, CONTINUE)
 

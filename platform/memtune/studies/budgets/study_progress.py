@@ -24,7 +24,7 @@ COUNTED_STATES = (
 
 
 @dataclass(frozen=True)
-class _Standing:
+class _TrialProgress:
     """The progress of a trial."""
 
     configuration: str
@@ -39,21 +39,21 @@ class StudyProgress:
 
     def __init__(self, objective: Objective, prices: Prices | None) -> None:
         self._objective, self._prices = objective, prices
-        self._standings: dict[str, _Standing] = {}
+        self._progress_by_identity: dict[str, _TrialProgress] = {}
 
     def add_outcomes(self, outcomes: Iterable[Outcome]) -> None:
         """Add trials of the study database, which earlier drivers have run."""
         for outcome in outcomes:
             config = TrialConfig.model_validate(outcome.configuration)
             cost = min(outcome.curve.values(), default=None)
-            standing = _Standing(config.configuration_identity, outcome.state, outcome.usage, cost)
-            self._standings[outcome.identity] = standing
+            progress = _TrialProgress(config.configuration_identity, outcome.state, outcome.usage, cost)
+            self._progress_by_identity[outcome.identity] = progress
 
     def add_trial(self, trial: Trial, state: TrialState) -> None:
         """Add or update a trial of this driver."""
         configuration = trial.config.configuration_identity
-        standing = _Standing(configuration, state, trial.usage, trial.best_cost)
-        self._standings[trial.proposal.identity] = standing
+        progress = _TrialProgress(configuration, state, trial.usage, trial.best_cost)
+        self._progress_by_identity[trial.proposal.identity] = progress
 
     def is_improved_by(self, trial: Trial) -> bool:
         """Whether a trial has a lower cost than every trial added so far."""
@@ -63,12 +63,12 @@ class StudyProgress:
     @property
     def tokens(self) -> int:
         """Predicted tokens that the trials have trained on."""
-        return sum(standing.usage.tokens for standing in self._standings.values())
+        return sum(progress.usage.tokens for progress in self._progress_by_identity.values())
 
     def list_figures(self) -> dict[str, float]:
         """The figures by name, for a tracking store: hours are of cores and of GPUs."""
-        usages = [standing.usage for standing in self._standings.values()]
-        states = Counter(standing.state for standing in self._standings.values())
+        usages = [progress.usage for progress in self._progress_by_identity.values()]
+        states = Counter(progress.state for progress in self._progress_by_identity.values())
         figures = {f"trials_{state.value}": float(states[state]) for state in COUNTED_STATES}
         figures |= {
             "spent_tokens": float(self.tokens),
@@ -87,8 +87,8 @@ class StudyProgress:
     def _list_costs(self) -> list[float]:
         """The lowest cost of each configuration, ascending."""
         best: dict[str, float] = {}
-        for standing in self._standings.values():
-            if standing.cost is not None:
-                cost = min(standing.cost, best.get(standing.configuration, standing.cost))
-                best[standing.configuration] = cost
+        for progress in self._progress_by_identity.values():
+            if progress.cost is not None:
+                cost = min(progress.cost, best.get(progress.configuration, progress.cost))
+                best[progress.configuration] = cost
         return sorted(best.values())
