@@ -23,15 +23,25 @@ from benchmarks.tables.curve_table import CurveTable
 from benchmarks.tables.landscape import REFERENCE_POINTS, Landscape
 from benchmarks.tables.methods import METHODS
 
-__all__ = ["TableRuns", "draw_comparison", "format_comparison", "read_compared"]
+__all__ = ["TableRuns", "draw_comparison", "format_comparison", "format_default_ratios", "read_compared"]
 
+DEFAULT_METHOD = "memtune: TPE, halving from a quarter"
+REQUIRED_METHODS = (
+    "Ray Tune, factor 3",
+    "random",
+    "random, constant budget",
+    "Syne Tune ASHA, stopping",
+    "Syne Tune ASHA, promotion",
+    "Syne Tune MOBSTER",
+)
+"""The methods of others than which memtune's default must be no worse."""
 FIGURE_METHODS = (
     "random",
     "random, constant budget",
     "Ray Tune, factor 3",
     "Syne Tune ASHA, promotion",
     "TPE, no early stopping",
-    "memtune: TPE, halving from a quarter",
+    DEFAULT_METHOD,
 )
 
 
@@ -60,7 +70,40 @@ def read_compared(tables: Sequence[Path], runs_folder: Path, max_trainings: int)
 def format_comparison(compared: Sequence[TableRuns], baseline: str) -> str:
     """The sections of all tables as Markdown; ratios are to the method `baseline`."""
     command = " ".join(["python -m benchmarks.tables", *sys.argv[1:]])
-    return "\n".join([f"`{command}`", "", *(_format_table(each, baseline) for each in compared)])
+    runs = {each.name: each.runs for each in compared}
+    ratios = format_default_ratios(runs, max(each.max_trainings for each in compared))
+    return "\n".join([f"`{command}`", "", ratios, *(_format_table(each, baseline) for each in compared)])
+
+
+def format_default_ratios(
+    runs_by_table: Mapping[str, Mapping[str, Sequence[Run]]], max_trainings: int
+) -> str:
+    """The tokens of memtune's default over those of other methods, on each table to each goal.
+
+    It has the methods that were run on all tables; empty without one.
+    """
+    compared = [
+        method
+        for method in REQUIRED_METHODS
+        if all({method, DEFAULT_METHOD} <= runs.keys() for runs in runs_by_table.values())
+    ]
+    if not compared:
+        return ""
+    header = [f"{table}, to {goal:.1%}" for table in runs_by_table for goal in GOALS]
+    rows = [
+        [
+            method,
+            *(
+                _format_ratio(runs[DEFAULT_METHOD], runs[method], max_trainings, place)
+                for runs in runs_by_table.values()
+                for place in range(len(GOALS))
+            ),
+        ]
+        for method in compared
+    ]
+    lines = [["tokens of the default to those of", *header], *rows]
+    first, *others = ("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join([first, "|---" * len(lines[0]) + "|", *others, ""])
 
 
 def _format_table(compared: TableRuns, baseline: str) -> str:
@@ -103,16 +146,16 @@ def _format_row(method: str, compared: TableRuns, baseline: str) -> list[str]:
         trainings = [run.trainings_to_goal[place] for run in runs]
         reached = sum(np.isfinite(trainings))
         cells.append(f"{compute_ert(trainings, limit):.1f}, {reached} of {len(runs)}")
-        cells.append(_format_ratio(trainings, compared, baseline, place))
+        cells.append(_format_ratio(runs, compared.runs[baseline], limit, place))
         cells.append(f"{median(run.seconds_to_goal[place] for run in runs):.0f}")
     cells.append(f"{median(run.regret for run in runs):.4f}")
     cells.append(f"{median(run.trials for run in runs):.0f} ({median(run.complete for run in runs):.0f})")
     return cells
 
 
-def _format_ratio(trainings: Sequence[float], compared: TableRuns, baseline: str, place: int) -> str:
-    base = [run.trainings_to_goal[place] for run in compared.runs[baseline]]
-    ratio, low, high = estimate_ratio(trainings, base, compared.max_trainings)
+def _format_ratio(runs: Sequence[Run], base: Sequence[Run], max_trainings: int, place: int) -> str:
+    first, second = ([run.trainings_to_goal[place] for run in each] for each in (runs, base))
+    ratio, low, high = estimate_ratio(first, second, max_trainings)
     return f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
 
 

@@ -11,7 +11,12 @@ import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
 from benchmarks.tables.comparison import Run, compute_ert, estimate_ratio, read_runs, summarise
-from benchmarks.tables.comparison_page import TableRuns, draw_comparison, format_comparison
+from benchmarks.tables.comparison_page import (
+    TableRuns,
+    draw_comparison,
+    format_comparison,
+    format_default_ratios,
+)
 from benchmarks.tables.curve_table import Curve, CurveTable, read_table, write_table
 from benchmarks.tables.landscape import (
     MAX_GAIN_DEVIATIONS,
@@ -246,6 +251,18 @@ def test_the_page_has_every_method_with_its_share_of_runs_that_reached_the_goals
     assert random == ["random", "45.0, 1 of 2"]
     draw_comparison([compared], tmp_path / "page.png")
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_compares_the_default_with_every_method_of_others_that_was_run() -> None:
+    missed = Run("", 0, (np.inf, np.inf), (np.inf, np.inf), 0.1, trials=9, complete=9)
+    runs = {
+        "memtune: TPE, halving from a quarter": [replace(missed, trainings_to_goal=(5.0, 20.0))],
+        "random": [replace(missed, trainings_to_goal=(10.0, 40.0))],
+        "TPE, PASHA": [missed],
+    }
+    header, _, random = format_default_ratios({"small": runs}, max_trainings=40).splitlines()
+    assert "small, to 1.0% | small, to 0.5%" in header
+    assert random == "| random | 0.50 [0.50, 0.50] | 0.50 [0.50, 0.50] |"
 
 
 def test_ended_runs_are_read_back_and_not_repeated(tmp_path: Path) -> None:
