@@ -344,9 +344,9 @@ def accuracy(models: ModelNames, output: OutputOptions) -> None:
     """
     from memtune.reports.inspection.curve_figures import draw_accuracies
     from memtune.reports.inspection.inspection_tables import accuracies_table
-    from memtune.results.inspection.trial_reports import read_trial_reports
+    from memtune.results.inspection.trial_reports import read_accuracy_reports
 
-    found = [read_trial_reports(name) for name in models]
+    found = read_accuracy_reports(models)
     output.show(found, lambda: [accuracies_table(found)], lambda: draw_accuracies(found))
 
 

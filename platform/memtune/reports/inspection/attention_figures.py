@@ -60,7 +60,7 @@ def draw_samples(samples: Sequence[AttentionSample], title: str) -> "Figure":
     axes.set_yticks(range(len(distances)), [str(distance) for distance in distances])
     axes.tick_params(labelsize=6.5)
     axes.set(xlabel="predicted word", ylabel=POSITION_LABEL)
-    axes.set_title(f"{title} (hatched: no word)", fontsize=9)
+    figure.suptitle(f"{title}\n(hatched: no word)", fontsize=9)  # wider than the axes of a few words
     figure.colorbar(image, ax=axes, label="attention", pad=0.01)
     return figure
 

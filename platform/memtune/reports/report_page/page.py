@@ -90,7 +90,7 @@ def _open_templates() -> jinja2.Environment:
     environment.filters["figure"] = format_figure_value
     environment.filters["count"] = lambda number: "" if number is None else f"{number:,.0f}"
     environment.filters["amount"] = format_amount
-    environment.filters["percent"] = lambda share: "" if share is None else f"{share:.1%}"
+    environment.filters["percent"] = lambda share: "" if share is None else f"{100 * share:,.1f} %"
     return environment
 
 

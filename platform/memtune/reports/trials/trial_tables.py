@@ -94,7 +94,7 @@ def _figure_cells(row: LeaderboardRow, ideal: float | None) -> list[str]:
     figure = row.ranked_figure
     figures = ["" if figure is None else _format_row_figure(row, figure)]
     if ideal:
-        figures.append("" if figure is None else f"{figure / ideal - 1:.1%}")
+        figures.append("" if figure is None else f"{100 * (figure / ideal - 1):,.1f} %")
     return figures
 
 

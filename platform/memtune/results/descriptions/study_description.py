@@ -142,7 +142,7 @@ def make_family_table(study: ResolvedStudy, ranking: Ranking, outcomes: Sequence
         usage = add_usages(by_identity[other.identity].usage for other in trials)
         distance = _compute_distance(study, objective, estimate.cost)
         row = [f"{trial.family} {trial.name}", describe_model(config), estimate.format(objective, DIGITS)]
-        row += ["" if distance is None else f"{distance:.1%}"] if has_ideal else []
+        row += ["" if distance is None else f"{100 * distance:,.1f} %"] if has_ideal else []
         row += [f"{config.parameter_count(study.vocabulary_size):,}", _describe_state(outcome)]
         row += [f"{max(outcome.curve, default=0):,}"]
         row += [f"{usage.cpu_seconds / 3600:.4g}", f"{usage.gpu_seconds / 3600:.4g}"]

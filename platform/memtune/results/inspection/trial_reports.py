@@ -1,6 +1,8 @@
 """The reports of trials by their names: Mirowski and Vlachos (2015), figure 2, plots two of their figures."""
 
-from memtune.errors import CheckpointError
+from collections.abc import Sequence
+
+from memtune.errors import CheckpointError, ConfigurationError
 from memtune.results.model_sources import SINGLE_TRIALS_FOLDER
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
@@ -8,7 +10,13 @@ from memtune.tracking import NO_STUDY, find_trial_run, is_trial_name, load_regis
 from memtune.training import read_checkpoint
 from memtune.values import Value
 
-__all__ = ["ReportPoint", "TrialReports", "read_checkpoint_reports", "read_trial_reports"]
+__all__ = [
+    "ReportPoint",
+    "TrialReports",
+    "read_accuracy_reports",
+    "read_checkpoint_reports",
+    "read_trial_reports",
+]
 
 
 class ReportPoint(Value):
@@ -42,6 +50,20 @@ def read_trial_reports(name: str, settings: Settings | None = None) -> TrialRepo
         return read_checkpoint_reports(name, study, run.trial, settings)
     except CheckpointError as error:
         raise CheckpointError(f"the reports of {name} cannot be read: {error}") from None
+
+
+def read_accuracy_reports(names: Sequence[str], settings: Settings | None = None) -> list[TrialReports]:
+    """The reports of several models, of which at least one has an accuracy beside a perplexity.
+
+    Raises the errors of `read_trial_reports`, and ConfigurationError where none has both.
+    """
+    found = [read_trial_reports(name, settings) for name in names]
+    if not any(point.valid_accuracy is not None for trial in found for point in trial.points):
+        raise ConfigurationError(
+            f"no report of {', '.join(names)} has an accuracy; a training has it beside its perplexity with "
+            'task = { kind = "agreement" } or "completion" and questions in its corpus'
+        )
+    return found
 
 
 def read_checkpoint_reports(name: str, study: str, identity: str, settings: Settings) -> TrialReports:

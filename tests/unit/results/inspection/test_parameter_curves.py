@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from memtune.corpora import open_corpus
-from memtune.errors import StudyError
+from memtune.errors import ConfigurationError, StudyError
 from memtune.reports.live.watched_calls import train
 from memtune.results.inspection.parameter_curves import collect_parameter_curves
-from memtune.results.inspection.trial_reports import read_trial_reports
+from memtune.results.inspection.trial_reports import read_accuracy_reports, read_trial_reports
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
@@ -120,3 +120,7 @@ def test_the_reports_of_a_registered_model_are_those_of_its_training(
     assert [(point.tokens, point.train_perplexity, point.valid_perplexity) for point in found.points] == [
         (report.tokens, report.train_perplexity, report.valid_perplexity) for report in trained.curve
     ]
+    with pytest.raises(
+        ConfigurationError, match=r"no report of models:/tiny@champion has an accuracy; .*agree"
+    ):
+        read_accuracy_reports(["models:/tiny@champion"], settings)
