@@ -3,10 +3,15 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
+import typer
 
+from memtune.cli import app
 from memtune.cli.shell_completion import complete_corpus, complete_model, complete_study, join_words_of_bash
 from memtune.settings import Settings
 from memtune.tracking import Recorder
@@ -40,6 +45,31 @@ def test_corpora_studies_models_and_trials_of_the_home_are_completed(home: Setti
     assert complete_model("models:/") == ["models:/tiny@champion"]
     assert complete_model("layers") == ["layers-0123abcd#0"]
     assert complete_corpus("x") == complete_study("x") == complete_model("x") == []
+
+
+NEW_NAMES = {("corpus", "import")}
+"""Commands whose corpus does not exist yet."""
+
+
+def list_named_parameters(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The parameters of all commands that name a corpus or a study of the home."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from list_named_parameters(command, (*path, name))
+        elif (*path, name) not in NEW_NAMES:
+            yield from (((*path, name), own) for own in command.params if own.name in ("corpus", "study"))
+
+
+def test_every_command_completes_the_names_of_corpora_and_studies(home: Settings) -> None:
+    root: Any = typer.main.get_command(app)
+    found = list(list_named_parameters(root))
+    without = [
+        (command, parameter.name)
+        for command, parameter in found
+        if not parameter.shell_complete(click.Context(root), "")
+    ]
+    assert len(found) > 15
+    assert without == []
 
 
 def test_a_home_without_records_completes_nothing_and_is_not_created(

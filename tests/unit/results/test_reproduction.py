@@ -288,6 +288,15 @@ def test_the_reason_of_a_difference() -> None:
     assert explain(0.0, Objective.PERPLEXITY, "tiny") == "shorter"
 
 
+def test_a_model_that_counts_is_at_the_scale_of_the_paper() -> None:
+    table = find_table("benes2017", "1")
+    departures = {
+        row.name: table_run._find_departure(table.make_trial(row, "tiny"), table, "tiny") for row in table.rows
+    }
+    assert departures.pop("KN5") == ("", "paper")
+    assert set(departures.values()) == {(table.scales["tiny"].note, "tiny")}
+
+
 def test_results_are_values() -> None:
     row = ReproducedRow(
         table="1",

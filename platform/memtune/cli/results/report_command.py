@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memtune.cli.shell_completion import complete_corpus, complete_study
 from memtune.cli.terminal import AsJson, out
 from memtune.errors import ConfigurationError
 
@@ -19,9 +20,15 @@ DEFAULT_FILE = Path("report.html")
 
 def report(
     study: Annotated[
-        str | None, typer.Argument(help="A study's id, or its name where that names one study only.")
+        str | None,
+        typer.Argument(
+            help="A study's id, or its name where that names one study only.", autocompletion=complete_study
+        ),
     ] = None,
-    corpus: Annotated[str | None, typer.Option(help="All studies of this corpus instead.")] = None,
+    corpus: Annotated[
+        str | None,
+        typer.Option(help="All studies of this corpus instead.", autocompletion=complete_corpus),
+    ] = None,
     file: Annotated[
         Path | None, typer.Option("--out", help="The HTML file to write; default: report.html.")
     ] = None,

@@ -204,7 +204,7 @@ def _train_row(
             "corpus_digest": corpus.digest,
             "configuration": file.trial.model_dump(mode="json"),
             "trained_with": _read_environment(file, corpus, settings),
-            "reason": _explain(found.objective, difference, row, table.scales[scale].note, scale),
+            "reason": _explain(found.objective, difference, row, *_find_departure(file, table, scale)),
         }
     )
 
@@ -238,6 +238,13 @@ def _compute_difference(objective: Objective, ours: float | None, published: flo
     if ours is None or published is None:
         return None
     return objective.compute_difference(ours, published)
+
+
+def _find_departure(file: TrialFile, table: PublishedTable, scale: ScaleName) -> tuple[str, ScaleName]:
+    """How a training departs from the paper, and its scale: that of the paper for a model that counts."""
+    if not file.trial.model.is_trained_by_gradient:
+        return "", "paper"
+    return table.scales[scale].note, scale
 
 
 def _explain(
