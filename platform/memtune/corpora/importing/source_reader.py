@@ -221,8 +221,8 @@ def _finish_division(division: Division, counters: Mapping[str, SplitCounter]) -
     reason = f"no word in {division.source.path}"
     if any(counter.word_count for counter in counters.values()):
         reason = (
-            f"with seed {division.seed} it got none of the {sentences:,} sentences of {path}; give it a "
-            "larger share in --split, or use another --split-seed"
+            f"with seed {division.seed} it got none of the {sentences:,} sentences of {path}, of which "
+            "equal ones share a split; give it a larger share in --split, or use another --split-seed"
         )
     for split, counter in counters.items():
         counter.merge()
