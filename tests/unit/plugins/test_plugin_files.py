@@ -211,7 +211,7 @@ def test_a_file_beside_it_that_workers_do_not_have_is_refused(
     monkeypatch.syspath_prepend(str(tmp_path))
     file = write_family(tmp_path / "my_memory.py", before="import neighbour_of_my_memory\n")
     for _ in range(2):
-        with pytest.raises(PluginError, match=r"imports neighbour_of_my_memory\.py next to it, which workers"):
+        with pytest.raises(PluginError, match=r"imports neighbour_of_my_memory\.py next to it, which"):
             load_plugin_file(file)
 
 

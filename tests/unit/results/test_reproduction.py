@@ -290,9 +290,8 @@ def test_the_reason_of_a_difference() -> None:
 
 def test_a_model_that_counts_is_at_the_scale_of_the_paper() -> None:
     table = find_table("benes2017", "1")
-    departures = {
-        row.name: table_run._find_departure(table.make_trial(row, "tiny"), table, "tiny") for row in table.rows
-    }
+    find = table_run._find_departure
+    departures = {row.name: find(table.make_trial(row, "tiny"), table, "tiny") for row in table.rows}
     assert departures.pop("KN5") == ("", "paper")
     assert set(departures.values()) == {(table.scales["tiny"].note, "tiny")}
 
