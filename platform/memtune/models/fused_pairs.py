@@ -87,7 +87,7 @@ class PairReadingConfig(Value):
         readers = (1 if self.shared_reader else 2) * strip_output_layer(config).parameter_count(
             vocabulary_size
         )
-        return readers + head.parameter_count(2 * width, width) + self._fusion_parameters(config)
+        return readers + head.parameter_count(2 * width, width) + self._count_fusion_parameters(config)
 
     def pair_multiply_adds(self, config: NeuralLanguageModelConfig, head: ClassifierConfig) -> int:
         """Multiply-adds of the matrix products per word of a mean pair: forward pass with the head."""
@@ -101,7 +101,7 @@ class PairReadingConfig(Value):
             fusion += MEAN_PREMISE_WORDS * width * width + 8 * (query + gate + reading)
         return strip_output_layer(config).multiply_adds(1) + fusion // words
 
-    def _fusion_parameters(self, config: NeuralLanguageModelConfig) -> int:
+    def _count_fusion_parameters(self, config: NeuralLanguageModelConfig) -> int:
         """u, W_gamma, W_x and W_gamma~ of equation 10, and W_r of equation 13 with its bias."""
         if self.fusion == "none":
             return 0
@@ -148,7 +148,7 @@ class FusedPairClassifier(Classifier):
         self, premises_BS: Tensor, premises_B: Tensor, hypotheses_BT: Tensor, hypotheses_B: Tensor
     ) -> Tensor:
         """logits_BC of the pairs, from the words and the length of each sentence."""
-        first, second = self._reader(0), self._reader(-1)
+        first, second = self._get_reader(0), self._get_reader(-1)
         tape_BSD = _encode_premise(first, premises_BS)
         inputs_BTE = second.embedding(hypotheses_BT)
         attended_BTD, _ = self.source(inputs_BTE, tape_BSD, _build_word_mask(premises_BS, premises_B))
@@ -166,13 +166,13 @@ class FusedPairClassifier(Classifier):
     @torch.no_grad()
     def alignment(self, premises_BS: Tensor, premises_B: Tensor, hypotheses_BT: Tensor) -> Tensor:
         """weights_BTS of each word of a hypothesis over the words of its premise (equation 11)."""
-        tape_BSD = _encode_premise(self._reader(0), premises_BS)
-        inputs_BTE = self._reader(-1).embedding(hypotheses_BT)
+        tape_BSD = _encode_premise(self._get_reader(0), premises_BS)
+        inputs_BTE = self._get_reader(-1).embedding(hypotheses_BT)
         _, weights_BTS = self.source(inputs_BTE, tape_BSD, _build_word_mask(premises_BS, premises_B))
         aligned_BTS: Tensor = weights_BTS
         return aligned_BTS
 
-    def _reader(self, index: int) -> LSTMNLanguageModel:
+    def _get_reader(self, index: int) -> LSTMNLanguageModel:
         reader = self.readers[index]
         assert isinstance(reader, LSTMNLanguageModel)
         return reader
@@ -185,7 +185,7 @@ class FusedPairClassifier(Classifier):
 
     def _encode_hypothesis(self, inputs_BTE: Tensor, attended_BTD: Tensor, slot_B1D: Tensor) -> Tensor:
         """hidden_BTH; the attended vector of the premise enters the gates (shallow) or the memory (deep)."""
-        layer = self._reader(-1).layers[0]
+        layer = self._get_reader(-1).layers[0]
         assert isinstance(layer, LSTMNLayer)
         gamma_BTH, alpha_BTH = attended_BTD.chunk(2, dim=2)
         attended_BH = torch.zeros_like(gamma_BTH[:, 0])

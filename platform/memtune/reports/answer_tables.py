@@ -31,7 +31,7 @@ def answers_table(model_answers: Sequence[ModelAnswers], title: str) -> Table:
             identity = [model.model_uri, model.family] if place == 0 else ["", ""]
             rate = f"{model.unknown_rate:.2%}" if place == 0 else ""
             table.add_row(
-                *identity, name, *_accuracy_cells(answers), rate, end_section=place == len(groups) - 1
+                *identity, name, *_format_accuracy_cells(answers), rate, end_section=place == len(groups) - 1
             )
     return table
 
@@ -45,7 +45,7 @@ def group_answers(answers: Answers) -> list[tuple[str, Answers]]:
     return [("all", answers), *(pair for pair in (*counted, many) if pair[1].names)]
 
 
-def _accuracy_cells(answers: Answers) -> list[str]:
+def _format_accuracy_cells(answers: Answers) -> list[str]:
     count = answers.question_count
     counts = [f"{number:,}" for number in (count, len(answers.names) - count, answers.tie_count)]
     if not count:

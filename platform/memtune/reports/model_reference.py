@@ -55,27 +55,27 @@ def render_models_page() -> str:
         "| family | description | parameters | multiply-adds | methods for analysis |",
         "|---|---|---|---|---|",
     ]
-    rows += [_family_row(family, config) for family, config in MODELS.built_in.items()]
-    sections = [_family_section(family, config) for family, config in MODELS.built_in.items()]
+    rows += [_format_family_row(family, config) for family, config in MODELS.built_in.items()]
+    sections = [_format_family_section(family, config) for family, config in MODELS.built_in.items()]
     return "\n".join(
-        [PAGE_HEADER, *rows, "", *sections, *_output_layers_section(), *_ngram_connections_section()]
+        [PAGE_HEADER, *rows, "", *sections, *_format_output_layers(), *_format_ngram_connections()]
     )
 
 
-def _family_row(family: str, config: type[LanguageModelConfig]) -> str:
+def _format_family_row(family: str, config: type[LanguageModelConfig]) -> str:
     default = config.model_validate({})
     size, cost = default.parameter_count(VOCABULARY_SIZE), default.multiply_adds(VOCABULARY_SIZE)
     return (
-        f"| [`{family}`](#{family}) | {_title(config)} | {size:,} | {cost:,} | "
+        f"| [`{family}`](#{family}) | {_find_title(config)} | {size:,} | {cost:,} | "
         f"{_list_inspection_methods(default)} |"
     )
 
 
-def _title(config: type[LanguageModelConfig]) -> str:
-    return _documentation(config).split("\n\n")[0].replace("\n", " ")
+def _find_title(config: type[LanguageModelConfig]) -> str:
+    return _find_documentation(config).split("\n\n")[0].replace("\n", " ")
 
 
-def _documentation(config: type[Value]) -> str:
+def _find_documentation(config: type[Value]) -> str:
     text = sys.modules[config.__module__].__doc__
     assert text is not None, f"{config.__module__} has no docstring"
     return text.strip()
@@ -88,16 +88,18 @@ def _list_inspection_methods(config: LanguageModelConfig) -> str:
     return ", ".join(f"`{name}`" for name in sorted(own) if name not in INTERFACE_METHODS)
 
 
-def _family_section(family: str, config: type[LanguageModelConfig]) -> str:
-    paragraphs = _documentation(config).split("\n\n")[1:]
+def _format_family_section(family: str, config: type[LanguageModelConfig]) -> str:
+    paragraphs = _find_documentation(config).split("\n\n")[1:]
     fields = [
-        _field_row(name, field) for name, field in config.model_fields.items() if name not in SHARED_FIELDS
+        _format_field_row(name, field)
+        for name, field in config.model_fields.items()
+        if name not in SHARED_FIELDS
     ]
     table = ["| field | default | description |", "|---|---|---|", *fields]
     return "\n".join([f"## {family}\n", *(f"{text}\n" for text in paragraphs), *table, ""])
 
 
-def _output_layers_section() -> list[str]:
+def _format_output_layers() -> list[str]:
     """A table of the output layers and a table of their fields."""
     kinds = OUTPUTS.built_in.values()
     rows = ["| kind | description | parameters | multiply-adds | can be tied |", "|---|---|---|---|---|"]
@@ -109,22 +111,22 @@ def _output_layers_section() -> list[str]:
         about, tied = (config.__doc__ or "").rstrip("."), "yes" if config.can_be_tied else "no"
         rows.append(f"| `{default.kind}` | {about} | {size:,} | {cost:,} | {tied} |")
         fields += [
-            f"| `{default.kind}` {_field_row(name, field)}"
+            f"| `{default.kind}` {_format_field_row(name, field)}"
             for name, field in config.model_fields.items()
             if name != "kind"
         ]
     return [OUTPUT_LAYERS_HEADER, *rows, "", *fields, ""]
 
 
-def _ngram_connections_section() -> list[str]:
+def _format_ngram_connections() -> list[str]:
     """The description of n-gram connections and a table of their fields."""
-    head, *paragraphs = _documentation(MaximumEntropyConfig).split("\n\n")
-    fields = [_field_row(name, field) for name, field in MaximumEntropyConfig.model_fields.items()]
+    head, *paragraphs = _find_documentation(MaximumEntropyConfig).split("\n\n")
+    fields = [_format_field_row(name, field) for name, field in MaximumEntropyConfig.model_fields.items()]
     about = [f"## Maximum entropy\n\n{head}\n", *(f"{text}\n" for text in paragraphs)]
     return [*about, "| field | default | description |", "|---|---|---|", *fields, ""]
 
 
-def _field_row(name: str, field: Any) -> str:
+def _format_field_row(name: str, field: Any) -> str:
     return f"| `{name}` | `{field.default!r}` | {field.description} |"
 
 

@@ -174,7 +174,7 @@ def render_parameter_counts_page() -> str:
     """The page in Markdown: every count, and the parameters of the models that are not as printed."""
     rows = [_count_row(published) for published in PUBLISHED_COUNTS]
     sections = [
-        _discrepancy_section(published) for published in PUBLISHED_COUNTS if not published.is_derivable
+        _format_discrepancies(published) for published in PUBLISHED_COUNTS if not published.is_derivable
     ]
     small = next(published for published in PUBLISHED_COUNTS if published.trial.endswith("lstm_small"))
     pairs = [_pair_row(published) for published in PUBLISHED_PAIR_COUNTS]
@@ -183,7 +183,7 @@ def render_parameter_counts_page() -> str:
             PAGE_HEADER,
             *rows,
             SMALL_LSTM_HEADER,
-            _parameter_table(small),
+            _format_parameter_table(small),
             DISCREPANCIES_HEADER,
             *sections,
             PAIRS_HEADER,
@@ -212,14 +212,14 @@ def _count_row(published: PublishedCount) -> str:
     )
 
 
-def _discrepancy_section(published: PublishedCount) -> str:
+def _format_discrepancies(published: PublishedCount) -> str:
     title = f"### `{published.trial}`: {published.printed_count}M printed\n"
     rows = [f"| {name} | {count:,} |" for name, count in count_under_alternatives(published).items()]
     table = ["", "| other interpretation | parameters |", "|---|---|", *rows, ""]
-    return "\n".join([title, _parameter_table(published), *table])
+    return "\n".join([title, _format_parameter_table(published), *table])
 
 
-def _parameter_table(published: PublishedCount) -> str:
+def _format_parameter_table(published: PublishedCount) -> str:
     """Name, shape and size of every parameter; the meta device allocates no memory."""
     with torch.device("meta"):
         model = published.load_config().build(published.vocabulary)

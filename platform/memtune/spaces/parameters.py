@@ -103,7 +103,7 @@ class Real:
         value = chooser.suggest_float(name, self.low, self.high, step=self.step, log=self.log)
         if self.step is None:
             return value
-        return self._grid_value(round((value - self.low) / self.step))
+        return self._compute_grid_value(round((value - self.low) / self.step))
 
     def describe(self) -> dict[str, Any]:
         """As in a space file; without a step, step is None."""
@@ -115,16 +115,16 @@ class Real:
 
     def values(self) -> Iterator[Scalar]:
         """Every number of the grid, in ascending order."""
-        return (self._grid_value(index) for index in range(self.size() or 0))
+        return (self._compute_grid_value(index) for index in range(self.size() or 0))
 
     def test_values(self) -> tuple[Scalar, ...]:
         """Both ends, then a number between them."""
         if self.step is not None:
-            return (self.low, self.high, self._grid_value((self.size() or 0) // 2))
+            return (self.low, self.high, self._compute_grid_value((self.size() or 0) // 2))
         between = math.sqrt(self.low) * math.sqrt(self.high) if self.log else (self.low + self.high) / 2
         return (self.low, self.high, between)
 
-    def _grid_value(self, index: int) -> float:
+    def _compute_grid_value(self, index: int) -> float:
         assert self.step is not None
         return float(f"{self.low + index * self.step:.12g}")
 

@@ -68,13 +68,13 @@ class Agreement(QuestionTask):
 
     @override
     def is_answerable(self, split: str) -> NDArray[np.bool_]:
-        forms_Q2 = self._verb_forms(split)
+        forms_Q2 = self._find_verb_forms(split)
         return np.asarray(self.known_V[forms_Q2].all(axis=1) & (forms_Q2[:, 0] != forms_Q2[:, 1]))
 
     @override
     @torch.no_grad()
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:
-        rows, forms_Q2 = self.question_table(split), self._verb_forms(split)
+        rows, forms_Q2 = self.question_table(split), self._find_verb_forms(split)
         training = model.training
         model.eval()
         score = self._score_by_sentence if self._context == "sentence" else self._score_through_text
@@ -86,7 +86,7 @@ class Agreement(QuestionTask):
         answers_Q = np.zeros(len(names), np.int64)
         return Answers(self.kind, names, nats_Q2, answers_Q, self.is_answerable(split), attractors_Q)
 
-    def _verb_forms(self, split: str) -> NDArray[np.int64]:
+    def _find_verb_forms(self, split: str) -> NDArray[np.int64]:
         """The right and the wrong form of each verb, in the questions' vocabulary, (Q, 2)."""
         rows = self.question_table(split)
         return np.stack([rows.column(name).to_numpy() for name in ("right", "wrong")], axis=1)

@@ -102,13 +102,13 @@ class Completion(QuestionTask):
         questions = self.question_corpus[split]
         if self.protocol.reads_trees:
             trees = Treebank.from_questions(self.corpus, split)
-            different, inverse = _find_different(sentences, partial(_tree_key, trees))
+            different, inverse = _find_different(sentences, partial(_make_tree_key, trees))
             protocol = self.protocol.model_copy(update={"count_unknown": not self._skip_unknown})
             return nats_by_sentence(model, trees, protocol, device)[different][inverse]
-        different, inverse = _find_different(sentences, partial(self._sentence_key, questions))
+        different, inverse = _find_different(sentences, partial(self._make_sentence_key, questions))
         return self._read_sentences(model, questions, different, torch.device(device))[inverse]
 
-    def _sentence_key(self, questions: Split, sentence: int) -> bytes:
+    def _make_sentence_key(self, questions: Split, sentence: int) -> bytes:
         """The ids of a sentence's words in the text's vocabulary, as bytes."""
         start = int(questions.starts[sentence])
         return self.ids_V[questions.read_tokens(start, start + int(questions.lengths[sentence]))].tobytes()
@@ -139,7 +139,7 @@ class Completion(QuestionTask):
         return nats
 
 
-def _tree_key(trees: Treebank, sentence: int) -> bytes:
+def _make_tree_key(trees: Treebank, sentence: int) -> bytes:
     """The words of a sentence in the text's ids, their heads and their labels, as bytes."""
     tree = trees.batch(np.array([sentence]))
     return b"".join(column.numpy().tobytes() for column in (tree.words_N, tree.parents_N, tree.labels_N))

@@ -180,7 +180,7 @@ def _write_files(checkpoint: Checkpoint, folder: Path) -> None:
 
 def _replace_folder(new_folder: Path, folder: Path) -> None:
     """Rename a complete folder; an existing checkpoint is kept as a backup until the rename succeeds."""
-    backup = _backup_folder(folder)
+    backup = _find_backup_folder(folder)
     if folder.exists():
         shutil.rmtree(backup, ignore_errors=True)
         os.replace(folder, backup)
@@ -188,7 +188,7 @@ def _replace_folder(new_folder: Path, folder: Path) -> None:
     shutil.rmtree(backup, ignore_errors=True)
 
 
-def _backup_folder(folder: Path) -> Path:
+def _find_backup_folder(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.aside")
 
 
@@ -246,7 +246,11 @@ def load_best_model(folder: Path) -> Model:
 
 def _find_readable_folder(folder: Path) -> Path:
     """The folder, or its backup if a writer was killed before it renamed the new folder."""
-    return _backup_folder(folder) if not folder.exists() and _backup_folder(folder).exists() else folder
+    return (
+        _find_backup_folder(folder)
+        if not folder.exists() and _find_backup_folder(folder).exists()
+        else folder
+    )
 
 
 def _parse_record(sealed: _SealedRecord, folder: Path) -> CheckpointRecord:

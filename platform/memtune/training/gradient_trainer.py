@@ -113,7 +113,7 @@ class GradientTrainer:
         """
         if self.finished:
             return self.curve[-1]
-        interval = self._current_interval()
+        interval = self._make_current_interval()
         with self._run_block():
             problem = self._run_loop(interval, inf, progress, never_stop)
             metrics = None if problem else self._evaluate()
@@ -131,7 +131,7 @@ class GradientTrainer:
         """
         if self.finished:
             return True
-        interval = self._current_interval()
+        interval = self._make_current_interval()
         with self._run_block():
             problem = self._run_loop(interval, seconds, None, is_stopping)
         return problem is not None or self.tokens >= interval.milestone
@@ -154,13 +154,13 @@ class GradientTrainer:
         meter = ProgressMeter(progress, self._budget_tokens)
         return self._loop.run(interval, seconds, self._curve.valid_costs, meter, is_stopping)
 
-    def _current_interval(self) -> ReportInterval:
+    def _make_current_interval(self) -> ReportInterval:
         """The interval up to the next report; a new interval after a report."""
         if self._interval is None:
-            self._interval = ReportInterval(self.device, self._next_milestone())
+            self._interval = ReportInterval(self.device, self._find_next_milestone())
         return self._interval
 
-    def _next_milestone(self) -> int:
+    def _find_next_milestone(self) -> int:
         """Predicted tokens of the trial at the next report."""
         every = self.config.gradient_training.report_every
         if every is None:

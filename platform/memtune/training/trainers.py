@@ -18,15 +18,15 @@ def new_trainer(
     config: TrialConfig, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
 ) -> AnyTrainer:
     """The trainer of a new trial; raises the errors of `GradientTrainer`."""
-    return _trainer_class(config)(config, corpus, device, meter)
+    return _find_trainer_class(config)(config, corpus, device, meter)
 
 
 def restore_trainer(
     folder: Path, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
 ) -> AnyTrainer:
     """The trainer of the trial in a checkpoint; raises the errors of `GradientTrainer.restore`."""
-    return _trainer_class(read_record(folder).config).restore(folder, corpus, device, meter)
+    return _find_trainer_class(read_record(folder).config).restore(folder, corpus, device, meter)
 
 
-def _trainer_class(config: TrialConfig) -> type[AnyTrainer]:
+def _find_trainer_class(config: TrialConfig) -> type[AnyTrainer]:
     return GradientTrainer if config.model.is_trained_by_gradient else CountingTrainer

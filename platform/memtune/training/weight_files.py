@@ -84,7 +84,9 @@ def load_model(folder: Path, device: str | torch.device = "cpu") -> Model:
 
 def copy_weights(model: Model) -> dict[str, Tensor]:
     """Copies on the CPU of every parameter and persistent buffer; shared tensors are copied once."""
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in _persistent_tensors(model).items()}
+    return {
+        name: tensor.detach().to("cpu", copy=True) for name, tensor in _list_persistent_tensors(model).items()
+    }
 
 
 def check_size(parameter_count: int, weights: Mapping[str, Tensor], path: Path) -> None:
@@ -107,7 +109,7 @@ def load_weights(model: Model, weights: dict[str, Tensor], path: Path) -> None:
     Raises CheckpointError for missing or additional names and for other shapes or types.
     """
     model.allocate_buffers(weights)
-    targets = _persistent_tensors(model)
+    targets = _list_persistent_tensors(model)
     for name in sorted(targets.keys() ^ weights.keys()):
         problem = "is missing" if name in targets else "is not part of the model"
         raise CheckpointError(f"{path}: {name} {problem}; it belongs to another configuration")
@@ -123,7 +125,7 @@ def load_weights(model: Model, weights: dict[str, Tensor], path: Path) -> None:
             target.copy_(source)
 
 
-def _persistent_tensors(model: Model) -> dict[str, Tensor]:
+def _list_persistent_tensors(model: Model) -> dict[str, Tensor]:
     named = dict(model.named_parameters()) | dict(model.named_buffers())
     persistent = model.state_dict().keys()
     return {name: tensor for name, tensor in named.items() if name in persistent}

@@ -65,7 +65,7 @@ def ask(
                 answers / f"{model.model_uri.removeprefix('models:/').replace('/', '-')}.tsv"
             )
     if json:
-        out.print_json(data=[_answers_as_json(model) for model in model_answers])
+        out.print_json(data=[_dump_answers(model) for model in model_answers])
         return
     kind = model_answers[0].answers.kind
     out.print(answers_table(model_answers, f"{kind}, {questions or 'own questions'}, {split}"))
@@ -85,10 +85,10 @@ def _check_options(task: str | None, options: Collection[str]) -> None:
             )
 
 
-def _answers_as_json(model_answers: "ModelAnswers") -> dict[str, Any]:
+def _dump_answers(model_answers: "ModelAnswers") -> dict[str, Any]:
     from memtune.reports.answer_tables import group_answers
 
-    groups = {name: _accuracy_as_json(answers) for name, answers in group_answers(model_answers.answers)}
+    groups = {name: _dump_accuracy(answers) for name, answers in group_answers(model_answers.answers)}
     record = {
         "model": model_answers.model_uri,
         "family": model_answers.family,
@@ -98,7 +98,7 @@ def _answers_as_json(model_answers: "ModelAnswers") -> dict[str, Any]:
     return {**record, "unknown_rate": model_answers.unknown_rate, "by_attractors": groups or None}
 
 
-def _accuracy_as_json(answers: "Answers") -> dict[str, Any]:
+def _dump_accuracy(answers: "Answers") -> dict[str, Any]:
     count = answers.question_count
     counts = {"questions": count, "not_asked": len(answers.names) - count, "ties": answers.tie_count}
     low, high = answers.confidence_interval() if count else (None, None)

@@ -219,7 +219,7 @@ def _find_table_problems(
 
 
 def _check_completion(table: pa.Table, words: Numbers, vocabulary_size: int, labels: int) -> Iterator[str]:
-    first, candidates, blank, answer = _columns(table, "first", "candidates", "blank", "answer")
+    first, candidates, blank, answer = _get_columns(table, "first", "candidates", "blank", "answer")
     yield from _check_range("candidates", candidates, 1, 127)
     yield from _check_range("first", first, 0, len(words) - candidates)
     yield from _check_range("answer", answer, -1, candidates - 1)
@@ -227,16 +227,16 @@ def _check_completion(table: pa.Table, words: Numbers, vocabulary_size: int, lab
 
 
 def _check_agreement(table: pa.Table, words: Numbers, vocabulary_size: int, labels: int) -> Iterator[str]:
-    sentence, verb, attractors = _columns(table, "sentence", "verb", "attractors")
+    sentence, verb, attractors = _get_columns(table, "sentence", "verb", "attractors")
     yield from _check_range("sentence", sentence, 0, len(words) - 1)
     yield from _check_range("verb", verb, 0, _look_up(words, sentence))
     yield from _check_range("attractors", attractors, -1, None)  # -1: not known
     for name in ("right", "wrong"):
-        yield from _check_range(name, _column(table, name), 0, vocabulary_size - 1)
+        yield from _check_range(name, _get_column(table, name), 0, vocabulary_size - 1)
 
 
 def _check_sentiment(table: pa.Table, words: Numbers, vocabulary_size: int, labels: int) -> Iterator[str]:
-    sentence, start, stop, label = _columns(table, "sentence", "start", "stop", "label")
+    sentence, start, stop, label = _get_columns(table, "sentence", "start", "stop", "label")
     yield from _check_range("sentence", sentence, 0, len(words) - 1)
     yield from _check_range("start", start, 0, stop - 1)
     yield from _check_range("stop", stop, 1, _look_up(words, sentence))
@@ -245,8 +245,8 @@ def _check_sentiment(table: pa.Table, words: Numbers, vocabulary_size: int, labe
 
 def _check_inference(table: pa.Table, words: Numbers, vocabulary_size: int, labels: int) -> Iterator[str]:
     for name in ("premise", "hypothesis"):
-        yield from _check_range(name, _column(table, name), 0, len(words) - 1)
-    yield from _check_range("label", _column(table, "label"), 0, labels - 1)
+        yield from _check_range(name, _get_column(table, name), 0, len(words) - 1)
+    yield from _check_range("label", _get_column(table, "label"), 0, labels - 1)
 
 
 def _check_trees(table: pa.Table, words: Numbers, vocabulary_size: int, labels: int) -> Iterator[str]:
@@ -269,11 +269,11 @@ TABLE_CHECKS: Mapping[str, Callable[[pa.Table, Numbers, int, int], Iterator[str]
 }
 
 
-def _columns(table: pa.Table, *names: str) -> list[Numbers]:
-    return [_column(table, name) for name in names]
+def _get_columns(table: pa.Table, *names: str) -> list[Numbers]:
+    return [_get_column(table, name) for name in names]
 
 
-def _column(table: pa.Table, name: str) -> Numbers:
+def _get_column(table: pa.Table, name: str) -> Numbers:
     numbers: Numbers = table[name].to_numpy().astype(np.int64)
     return numbers
 

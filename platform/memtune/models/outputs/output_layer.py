@@ -74,16 +74,16 @@ class NoOutput(OutputLayer):
 
     @override
     def forward(self, hidden_H: Tensor) -> Tensor:
-        raise _no_output_error()
+        raise _make_no_output_error()
 
     @override
     def negative_log_likelihood_by_row(
         self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        raise _no_output_error()
+        raise _make_no_output_error()
 
 
-def _no_output_error() -> ConfigurationError:
+def _make_no_output_error() -> ConfigurationError:
     return ConfigurationError(
         'output.kind = "none" predicts no words; leave output out for language modelling'
     )

@@ -38,7 +38,7 @@ MAX_POSITIONS = 30
 
 def positions_table(models: Sequence[AttentionPositions]) -> Table:
     """One row for each model and position, the most recent word last; no more than the nearest 30."""
-    table = _new_table(
+    table = _make_table(
         "mean attention by position", ("model", "family"), ("words before", "mean", "share", "n")
     )
     for model in models:
@@ -51,7 +51,7 @@ def positions_table(models: Sequence[AttentionPositions]) -> Table:
 
 def samples_table(samples: Sequence[AttentionSample], title: str) -> Table:
     """One row for each sampled word, with the word it attended to most."""
-    table = _new_table(title, ("sentence", "predicted", "most attended"), ("words before", "weight"))
+    table = _make_table(title, ("sentence", "predicted", "most attended"), ("words before", "weight"))
     for sample in samples:
         most = max(sample.attended, key=lambda word: word.weight, default=None)
         cells = ("", "", "") if most is None else (most.word, str(most.distance), f"{most.weight:.3f}")
@@ -61,7 +61,7 @@ def samples_table(samples: Sequence[AttentionSample], title: str) -> Table:
 
 def examples_table(examples: Sequence[AttentionExample], title: str) -> Table:
     """One row for each example, with the likeliest next words."""
-    table = _new_table(
+    table = _make_table(
         title,
         ("sentence", "attended", "predicted", "likeliest next words"),
         ("words before", "weight", "rank"),
@@ -76,7 +76,7 @@ def examples_table(examples: Sequence[AttentionExample], title: str) -> Table:
 
 def distances_table(pairs: AttendedPairs) -> Table:
     """One row for each distance."""
-    table = _new_table(
+    table = _make_table(
         f"{pairs.model}: pairs of most attended and predicted word, and their mean training count",
         (),
         (
@@ -95,7 +95,7 @@ def distances_table(pairs: AttendedPairs) -> Table:
 
 def pairs_table(pairs: AttendedPairs, rows: int) -> Table:
     """The pairs that are most frequent in the training text."""
-    table = _new_table(
+    table = _make_table(
         "the most frequent of these pairs",
         ("attended", "predicted"),
         ("words before", "predictions", f"count within {pairs.window} words", "count at this distance"),
@@ -112,7 +112,7 @@ def dependencies_table(found: DependencyAttention, rows: int) -> Table:
         str(bin.first) if bin.first == bin.last else f"{bin.first}-{bin.last}"
         for bin in found.everything.by_distance
     ]
-    table = _new_table(
+    table = _make_table(
         f"{found.model}: mean attention by path from the attended word and words before the predicted one",
         ("path",),
         ("pairs", "mean", *bins),
@@ -125,7 +125,7 @@ def dependencies_table(found: DependencyAttention, rows: int) -> Table:
 
 def links_table(found: AttentionLinks, min_weight: float) -> Table:
     """One row for each link with at least this weight."""
-    table = _new_table(
+    table = _make_table(
         f"{found.model}: links of weight {min_weight:g} and more",
         ("sentence", "layer", "word", "attended"),
         ("words before it", "weight"),
@@ -141,7 +141,7 @@ def links_table(found: AttentionLinks, min_weight: float) -> Table:
 
 def stack_actions_table(found: StackStatistics) -> Table:
     """One row for each action."""
-    table = _new_table(
+    table = _make_table(
         f"{found.model}: {found.words:,} words, mean peak {found.mean_peak:.3f}, mean contribution "
         f"{found.mean_contribution:.3f}",
         ("action",),
@@ -154,7 +154,7 @@ def stack_actions_table(found: StackStatistics) -> Table:
 
 def stack_steps_table(uses: Sequence[SentenceStackUse]) -> Table:
     """One row for each word read."""
-    table = _new_table(
+    table = _make_table(
         "likeliest action at each word",
         ("sentence", "word", "action"),
         ("pops", "probability", "contribution", "entropy of the next word"),
@@ -171,7 +171,7 @@ def stack_steps_table(uses: Sequence[SentenceStackUse]) -> Table:
 def mistakes_table(found: SharedMistakes) -> Table:
     """One row for each set of models that make the same mistakes, then the total of each model."""
     title = f"mistakes on {found.questions:,} questions, by the models that make them and no others"
-    table = _new_table(title, ("models",), ("mistakes",))
+    table = _make_table(title, ("models",), ("mistakes",))
     for region in found.regions:
         table.add_row(" and ".join(region.models), _format_mistakes(region.mistakes))
     table.add_section()
@@ -182,7 +182,7 @@ def mistakes_table(found: SharedMistakes) -> Table:
 
 def mcnemar_table(found: SharedMistakes) -> Table:
     """One row for each pair of models."""
-    table = _new_table(
+    table = _make_table(
         "McNemar's exact test",
         ("first", "second"),
         ("only first correct", "only second correct", "ties", "p"),
@@ -196,7 +196,7 @@ def mcnemar_table(found: SharedMistakes) -> Table:
 
 def parameter_table(found: ParameterCurves) -> Table:
     """One row for each trial."""
-    table = _new_table(
+    table = _make_table(
         found.question or found.study,
         (found.parameter, "trial", "state"),
         ("seed", "tokens", f"best {found.objective}", "last training perplexity"),
@@ -215,7 +215,7 @@ def parameter_table(found: ParameterCurves) -> Table:
 
 def accuracies_table(models: Sequence[TrialReports]) -> Table:
     """One row for each report."""
-    table = _new_table("reports", ("model", "family"), ("tokens", "perplexity", "accuracy"))
+    table = _make_table("reports", ("model", "family"), ("tokens", "perplexity", "accuracy"))
     for model in models:
         for point in model.points:
             perplexity = "" if point.valid_perplexity is None else f"{point.valid_perplexity:.2f}"
@@ -224,7 +224,7 @@ def accuracies_table(models: Sequence[TrialReports]) -> Table:
     return table
 
 
-def _new_table(title: str, texts: Iterable[str], numbers: Iterable[str]) -> Table:
+def _make_table(title: str, texts: Iterable[str], numbers: Iterable[str]) -> Table:
     """A table with columns of texts and then of numbers."""
     table = Table(title=title, title_justify="left")
     for name in texts:

@@ -160,7 +160,7 @@ class LiveDisplay:
     def _select_trials(self, max_rows: int) -> list[Trial]:
         """The running trials by number and the others by value, with the best of these in any case."""
         running = self._list_running()
-        others = sorted((t for t in self._list_trials() if t not in running), key=_cost_or_infinity)
+        others = sorted((t for t in self._list_trials() if t not in running), key=_get_cost_or_infinity)
         if len(running) + len(others) <= max_rows:
             return running + others
         places = max(1, max_rows - 1)  # the last row tells how many are hidden
@@ -198,8 +198,8 @@ class LiveDisplay:
     def _find_best_trial(self) -> Trial | None:
         """The trial of this run with the lowest cost; None before the first validation. A trial that failed
         has no result."""
-        validated = [trial for trial in self._list_trials() if _cost_or_infinity(trial) < math.inf]
-        return min(validated, key=_cost_or_infinity, default=None)
+        validated = [trial for trial in self._list_trials() if _get_cost_or_infinity(trial) < math.inf]
+        return min(validated, key=_get_cost_or_infinity, default=None)
 
     def _list_progress(self) -> list[str]:
         """The progress as two lines: trials and the best value, then times."""
@@ -256,6 +256,6 @@ def _format_figure(trial: Trial) -> str:
     return "" if trial.best_cost is None else trial.config.task.objective.format_cost(trial.best_cost, 2)
 
 
-def _cost_or_infinity(trial: Trial) -> float:
+def _get_cost_or_infinity(trial: Trial) -> float:
     """The cost that orders trials; a failed trial is the last, whatever it reached before."""
     return math.inf if trial.best_cost is None or trial.state is TrialState.FAILED else trial.best_cost

@@ -69,8 +69,8 @@ def leaderboard_table(
         table.add_row(
             "" if row.place is None else str(row.place),
             trial,
-            *_stack(_size_cells(row), is_stacked),
-            *_figure_cells(row, ideal),
+            *_stack(_format_size_cells(row), is_stacked),
+            *_format_figure_cells(row, ideal),
             _describe_state(row),
             style="bold" if row.place == 1 else None,
         )
@@ -83,14 +83,14 @@ def _stack(cells: Sequence[str], is_stacked: bool) -> list[str]:
     return ["\n".join(pair) for pair in pairs] if is_stacked else list(cells)
 
 
-def _size_cells(row: LeaderboardRow) -> list[str]:
+def _format_size_cells(row: LeaderboardRow) -> list[str]:
     """Parameters, memory, tokens and hours."""
     count = "" if row.parameter_count is None else f"{row.parameter_count:,}"
     memory = "" if row.peak_memory_bytes is None else f"{row.peak_memory_bytes / 2**20:,.0f} MiB"
     return [count, memory, f"{row.tokens:,}", "" if row.hours is None else f"{row.hours:.3g} h"]
 
 
-def _figure_cells(row: LeaderboardRow, ideal: float | None) -> list[str]:
+def _format_figure_cells(row: LeaderboardRow, ideal: float | None) -> list[str]:
     figure = row.ranked_figure
     figures = ["" if figure is None else _format_row_figure(row, figure)]
     if ideal:

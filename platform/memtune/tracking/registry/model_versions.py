@@ -354,14 +354,14 @@ def _read_fields(version: "ModelVersion") -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _missing_fields(version: "ModelVersion") -> list[str]:
+def _list_missing_fields(version: "ModelVersion") -> list[str]:
     """The required fields of a RegisteredVersion that a version lacks."""
     required = {name for name, field in RegisteredVersion.model_fields.items() if field.is_required()}
     return sorted(required - _read_fields(version).keys())
 
 
 def _to_registered_version(version: "ModelVersion") -> RegisteredVersion:
-    if lacking := _missing_fields(version):
+    if lacking := _list_missing_fields(version):
         raise ForeignVersionError(
             f"models:/{version.name}/{version.version} was not registered by memtune: it lacks "
             f"{', '.join(lacking)}; use a version that was, or give its alias to one"

@@ -92,7 +92,7 @@ class Recorder:
         """
         self._study = study
         opening = StartRun(
-            name, self._now_ms(), dict(parameters), _build_tags(tags), dataset, description=description
+            name, self._read_clock_ms(), dict(parameters), _build_tags(tags), dataset, description=description
         )
         self._enqueue_start(RunKey(study), opening)
 
@@ -113,13 +113,13 @@ class Recorder:
         `description` is Markdown, shown below the trial's status.
         """
         opening = StartRun(
-            name, self._now_ms(), dict(parameters), _build_tags(tags), dataset, max_tokens, description
+            name, self._read_clock_ms(), dict(parameters), _build_tags(tags), dataset, max_tokens, description
         )
         self._enqueue_start(RunKey(self._study, identity), opening)
 
     def log_reports(self, identity: str, reports: Iterable[object]) -> None:
         """Record each report's numbers at its `tokens`; a step that is already recorded stays as it is."""
-        now = self._now_ms()
+        now = self._read_clock_ms()
         self._enqueue(identity, *(LogReport(now, report) for report in reports))
 
     def log_files(self, identity: str, files: Mapping[str, bytes | str | Path]) -> None:
@@ -138,7 +138,7 @@ class Recorder:
 
         `validated_tokens` are those at its last report with a validation, see `list_recorded_trials`.
         """
-        ending = EndRun(state, end, self._now_ms(), validated_tokens, dict(figures or {}))
+        ending = EndRun(state, end, self._read_clock_ms(), validated_tokens, dict(figures or {}))
         self._enqueue(identity, DrawCurve(), ending)
 
     def list_recorded_trials(self) -> dict[str, RecordedTrial]:
@@ -155,7 +155,7 @@ class Recorder:
 
         At tokens for which a figure is recorded, the new value counts.
         """
-        self._enqueue(None, LogReport(self._now_ms(), {"tokens": tokens, **figures}))
+        self._enqueue(None, LogReport(self._read_clock_ms(), {"tokens": tokens, **figures}))
 
     def log_study_files(self, files: Mapping[str, bytes | str | Path]) -> None:
         """Store artifacts of the study's run by relative name, as `log_files` does."""
@@ -163,7 +163,7 @@ class Recorder:
 
     def finish_study(self, state: TrialState = TrialState.COMPLETE) -> None:
         """End the study's run."""
-        self._enqueue(None, EndRun(state, None, self._now_ms()))
+        self._enqueue(None, EndRun(state, None, self._read_clock_ms()))
 
     def reconcile(self, state_by_trial: Mapping[str, TrialState]) -> None:
         """Make the store agree with a study that was resumed after a crash; call it before any trial starts.
@@ -172,7 +172,7 @@ class Recorder:
         a duplicate run move to it and the duplicate is deleted. A run in status RUNNING whose trial has not
         ended becomes KILLED; `start_trial` reopens it.
         """
-        self._enqueue(None, ReconcileRuns(dict(state_by_trial), self._now_ms()))
+        self._enqueue(None, ReconcileRuns(dict(state_by_trial), self._read_clock_ms()))
 
     @property
     def problems(self) -> list[str]:
@@ -211,7 +211,7 @@ class Recorder:
             raise TrackingError(f"{key} was not started; call start_trial or start_study first")
         self._delivery_queue.put(key, *commands)
 
-    def _now_ms(self) -> int:
+    def _read_clock_ms(self) -> int:
         return round(1000 * self._clock())
 
 

@@ -79,17 +79,17 @@ class TrainingLoop:
         batch = self.batches.read_current().to(self._device)
         with self.updater.autocast():
             nats, self._state = self._task.loss(self._model, batch, self._state)
-        rate = self._learning_rate(valid_costs)
-        norm = self.updater.step(nats / self._loss_divisor(batch), rate * batch.learning_rate_scale)
+        rate = self._compute_learning_rate(valid_costs)
+        norm = self.updater.step(nats / self._find_loss_divisor(batch), rate * batch.learning_rate_scale)
         interval.add_step(nats, norm, batch.token_count, rate)
         if self.batches.advance(batch.token_count):
             self._task.on_epoch_start(self._model, self.position.epoch)
 
-    def _learning_rate(self, valid_costs: Sequence[float]) -> float:
+    def _compute_learning_rate(self, valid_costs: Sequence[float]) -> float:
         at = SchedulePosition(self.position.epoch + 1, self.position.updates, valid_costs)
         return self._config.optimiser.learning_rate * self._config.schedule.scale(at)
 
-    def _loss_divisor(self, batch: TaskBatch) -> int:
+    def _find_loss_divisor(self, batch: TaskBatch) -> int:
         return batch.rows if self._config.loss_reduction == "sentences" else batch.token_count
 
     def on_validation(self, valid_costs: Sequence[float]) -> None:

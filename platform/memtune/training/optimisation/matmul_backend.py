@@ -60,7 +60,7 @@ def probe_backends(multiply: Matmul = torch.matmul) -> MatmulBackend:
     """Measure oneDNN on the products of an output layer and of a layer's gates."""
     pairs = _make_test_matrices()
     with _use_onednn():
-        error = max(_relative_error(multiply(*pair), *pair) for pair in pairs)
+        error = max(_compute_relative_error(multiply(*pair), *pair) for pair in pairs)
     if not error <= MAX_RELATIVE_ERROR:
         return MatmulBackend(kernels="default", error=error, gain=None)
     gain = statistics.median(_measure_speedup(multiply, pairs) for _ in range(TIMING_ROUNDS))
@@ -80,7 +80,7 @@ def _make_test_matrices() -> list[tuple[Tensor, Tensor]]:
     ]
 
 
-def _relative_error(product: Tensor, left: Tensor, right: Tensor) -> float:
+def _compute_relative_error(product: Tensor, left: Tensor, right: Tensor) -> float:
     exact = left.double() @ right.double()
     return float((product.double() - exact).norm() / exact.norm())
 
@@ -112,7 +112,7 @@ def _set_matmul_precision(precision: str) -> None:
     torch.backends.mkldnn.matmul.fp32_precision = precision  # type: ignore[attr-defined]
 
 
-def _cache_file(folder: Path) -> Path:
+def _find_cache_file(folder: Path) -> Path:
     """The file for this processor and version of torch; different nodes may share a cache."""
     processor = Path("/proc/cpuinfo")
     kinds = ("model name", "flags")
@@ -123,7 +123,7 @@ def _cache_file(folder: Path) -> Path:
 
 def _load_cached_backend(folder: Path) -> MatmulBackend | None:
     with suppress(OSError, ValidationError):
-        return MatmulBackend.model_validate_json(_cache_file(folder).read_bytes())
+        return MatmulBackend.model_validate_json(_find_cache_file(folder).read_bytes())
     return None
 
 
@@ -132,7 +132,7 @@ def store_backend(backend: MatmulBackend, folder: Path) -> MatmulBackend:
 
     Without a writable cache each process uses its own result.
     """
-    record = _cache_file(folder)
+    record = _find_cache_file(folder)
     with suppress(OSError):
         record.parent.mkdir(parents=True, exist_ok=True)
         temporary = record.with_suffix(f".{os.getpid()}")
