@@ -94,7 +94,7 @@ KUBERAY_VARIABLE = "RAY_USAGE_STATS_KUBERAY_IN_USE"
 NODE_TYPE_VARIABLE = "RAY_NODE_TYPE_NAME"
 """Set by Ray's cluster launcher: the name under `available_node_types` of the cluster file."""
 START_SETTINGS = {
-    # By default the node looks for its object store once a second; the store is there after milliseconds.
+    # By default the node looks for its object store once a second; the store starts within milliseconds.
     "raylet_client_connect_timeout_milliseconds": 20,
     "raylet_client_num_connect_attempts": 1000,
 }

@@ -80,7 +80,7 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
 
 @contextmanager
 def _restore_signal_handler() -> Iterator[None]:
-    """Tune replaces the handler of SIGUSR1 for good; put the one before it back after the block."""
+    """Tune replaces the handler of SIGUSR1; restore the previous one after the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

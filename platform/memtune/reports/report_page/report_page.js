@@ -7,7 +7,7 @@
 
   const drawing = (async () => {
     for (const element of document.querySelectorAll(".plot")) {
-      // Expressions of charts are interpreted, because the page's policy forbids to compile programs.
+      // Expressions of charts are interpreted, because the page's policy does not allow compiling programs.
       const options = { ast: true, renderer: "svg", actions: false, config: data.config };
       try {
         const drawn = await window.vegaEmbed(element, data.charts[element.dataset.chart], options);

@@ -29,7 +29,7 @@ def load_vega() -> str:
         if _is_own(file):
             return file.read_text(encoding="utf-8")
     bundle = str(vl_convert.javascript_bundle(SNIPPET))
-    # An HTML parser ends a script at this text wherever it stands; within a JavaScript text both are equal.
+    # An HTML parser ends a script at this text anywhere; within a JavaScript text both are equal.
     bundle = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     with suppress(OSError):
         _store(bundle, file)

@@ -10,7 +10,7 @@ __all__ = ["delete_study_runs"]
 def delete_study_runs(tracking_uri: str, corpus: str, study: str) -> int:
     """Delete the runs of a study and its trials, as MLflow's own pages do; return their number.
 
-    `mlflow gc` removes deleted runs for good.
+    `mlflow gc` removes deleted runs permanently.
     """
     client = connect(tracking_uri)
     with translate_mlflow_errors(tracking_uri):
