@@ -19,6 +19,8 @@ Place = str | Callable[[str], str]
 SCALAR_ERRORS = ("int_type", "float_type", "string_type", "bool_type", "literal_error")
 """Pydantic's errors for a list or a table in place of one value."""
 
+MAX_SHOWN_PROBLEMS = 20
+"""Lines of one error; a file of thousands of unknown names would take minutes to describe."""
 MAX_SHOWN_CHARACTERS = 200
 """Largest length of an invalid value in an error message."""
 
@@ -60,11 +62,15 @@ def parse(schema: Any, data: object, where: Place) -> Any:
 
 
 def _format_problems(error: ValidationError, schema: Any, data: object, where: Place) -> str:
-    """A line for each problem: where, the dotted name and the problem."""
+    """A line for each of the first problems: where, the dotted name and the problem."""
     problems = error.errors(include_url=False)
-    return "\n".join(
-        f"{_find_place(where, schema, each)}: {_format_problem(schema, data, each)}" for each in problems
-    )
+    lines = [
+        f"{_find_place(where, schema, each)}: {_format_problem(schema, data, each)}"
+        for each in problems[:MAX_SHOWN_PROBLEMS]
+    ]
+    if len(problems) > MAX_SHOWN_PROBLEMS:
+        lines.append(f"and {len(problems) - MAX_SHOWN_PROBLEMS:,} more problems")
+    return "\n".join(lines)
 
 
 def _find_place(where: Place, schema: Any, problem: Any) -> str:

@@ -5,7 +5,6 @@ Optuna creates the file again when it was deleted under a running study: the dri
 journal, and every result of the study would be lost without an error.
 """
 
-import json
 import os
 import time
 from collections.abc import Callable, Generator
@@ -33,7 +32,12 @@ class CrashSafeJournal(JournalFileBackend):
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open the journal and cut off an incomplete last line."""
+        """Open the journal and cut off an incomplete last line.
+
+        Raises StudyError for anything but a file: a device never ends, and a pipe never answers.
+        """
+        if path.exists() and not path.is_file():
+            raise StudyError(f"the journal of studies {path} is not a regular file; name another path")
         self._journal_path, self._own_lock, self._clock = path, JournalLock(str(path)), clock
         super().__init__(str(path), self._own_lock)
         self._missing_since: float | None = None
@@ -49,7 +53,7 @@ class CrashSafeJournal(JournalFileBackend):
                 if not (isinstance(change, dict) and isinstance(change.get("op_code"), int)):
                     raise self._make_damage_error(f"a change is {str(change)[:MAX_SHOWN_CHARACTERS]}")
                 yield change
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # also numbers over 4,300 digits, and deep brackets
             raise self._make_damage_error(str(error)) from None
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:

@@ -1,5 +1,6 @@
 """A journal that is deleted or truncated during a study ends the study with this error."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,7 +107,20 @@ def test_a_driver_whose_lease_file_was_deleted_ends_with_that_error(
     assert "the lease of study s cannot be released: its file is gone" in caplog.text
 
 
-@pytest.mark.parametrize("line", [b"garbage", b"5", b"[]", b'{"op": 1}', b"\xff\xfe"])
+@pytest.mark.parametrize("target", ["/dev/zero", "pipe", "folder"])
+def test_a_journal_that_is_no_file_is_refused_unread(path: Path, target: str) -> None:
+    """A device never ends: reading it would take all memory."""
+    os.mkfifo(path.with_name("pipe"))
+    path.with_name("folder").mkdir()
+    path.symlink_to(target)
+    with pytest.raises(StudyError, match=r"study\.log is not a regular file"):
+        CrashSafeJournal(path)
+
+
+DEEP, LONG = b"[" * 100_000, b'{"op_code": ' + b"9" * 5000 + b"}"
+
+
+@pytest.mark.parametrize("line", [b"garbage", b"5", b"[]", b'{"op": 1}', b"\xff\xfe", DEEP, LONG])
 def test_a_line_that_optuna_did_not_write_is_named(path: Path, line: bytes) -> None:
     CrashSafeJournal(path).append_logs([CHANGE])
     path.write_bytes(line + b"\n" + path.read_bytes())
