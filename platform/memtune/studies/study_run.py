@@ -280,6 +280,7 @@ class _StudyRun:
         open_trials, repeats = self._run_trials(proposals, records), list[Outcome]()
         if not (open_trials or self._stop.is_set) and self._study.repeats.best:
             repeats, open_trials = self._run_repeats(proposals, records, resume)
+        self._clock.tick()  # also the time of a driver whose budget is spent before a trial starts
         proposals.flush()
         disconnecting = self._disconnect()
         is_interrupted = self._stop.is_signalled or bool(open_trials and not self._spent_budget)
@@ -291,7 +292,7 @@ class _StudyRun:
             self._spent_budget,
             is_interrupted,
         )
-        records.record_cost(self._compute_cost(result))
+        records.record_cost(self._compute_cost(result, proposals.read_seconds_spent()))
         conclusion = None
         if not result.is_interrupted:
             conclusion = self._hooks.conclude(self._resolved, recorder, result.outcomes, repeats)
@@ -322,16 +323,14 @@ class _StudyRun:
         resolved = self._resolved
         return ResultCache(resolved.settings, resolved.id, resolved.corpus.digest)
 
-    def _compute_cost(self, result: StudyResult) -> StudyCost:
+    def _compute_cost(self, result: StudyResult, seconds: float) -> StudyCost:
         epoch_tokens = self._resolved.open_task().epoch_tokens
 
         def count_full_tokens(outcome: Outcome) -> int:
             return TrialConfig.model_validate(outcome.configuration).count_tokens(lambda: epoch_tokens)
 
         trials = [*result.outcomes, *result.repeats]
-        return compute_study_cost(
-            self._resolved.id, trials, self._clock.spent_seconds, self._study.prices, count_full_tokens
-        )
+        return compute_study_cost(self._resolved.id, trials, seconds, self._study.prices, count_full_tokens)
 
     def _disconnect(self) -> Future[None]:
         """Close the executor in the background, while the promotion runs."""

@@ -9,6 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from memtune.api import run_search
+from memtune.results.insight.study_catalogue import compute_cost
 from memtune.settings import Settings
 from memtune.studies import study_run
 from memtune.studies.budgets import study_clock
@@ -17,6 +18,7 @@ from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.stop_request import StopRequest
 from memtune.studies.study_run import StudyResult
+from memtune.tracking.mlflow_connection import connect
 from memtune.training import read_checkpoint
 from memtune.trial_state import TrialState
 
@@ -50,6 +52,26 @@ def test_trials_cut_off_by_a_time_budget_continue_with_a_larger_one(
     )
     assert read_curves(continued) == read_curves(undisturbed)
     assert read_recorded_curves(continued, settings) == read_curves(continued)
+
+
+def test_the_time_of_a_driver_that_starts_no_trial_counts(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its start may take longer than the time that is left."""
+    lengthen_trials(study_file)
+    seconds = itertools.count()
+    monkeypatch.setattr(study_clock, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    terms = {"budget.time": "30s"}
+    cut = run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
+    before = compute_cost(cut.resolved.id, settings).seconds
+    again = run_search(study_file, terms, settings=settings, executor=InProcessExecutor(), resume=True)
+    assert again.spent_budget is not None
+    spent = compute_cost(cut.resolved.id, settings).seconds
+    assert spent > before
+    client = connect(settings.tracking_uri)
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    (run,) = client.search_runs(experiments, "tags.`memtune.role` = 'study'")
+    assert run.data.metrics["spent_seconds"] == spent, "the same figure everywhere"
 
 
 def test_a_study_that_is_interrupted_repeatedly_ends_like_an_undisturbed_one(
