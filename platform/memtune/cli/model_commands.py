@@ -1,4 +1,4 @@
-"""`memtune model ...`: the model families, and the checks of a family of your own."""
+"""`memtune model ...`: the model families, the checks of a family of your own, and models as folders."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,12 +7,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from memtune.cli.terminal import AsJson, out
+from memtune.cli.terminal import AsJson, ModelName, TrustCode, out
 from memtune.number_format import format_count
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Model families: list, show, start and check one of your own.", no_args_is_help=True)
+app = typer.Typer(
+    help="Model families: list, show, start and check one of your own; export a trained model.",
+    no_args_is_help=True,
+)
 Family = Annotated[str, typer.Argument(help="A family, or a Python file that defines one.")]
 
 
@@ -125,3 +128,19 @@ def check(
         if not json:
             out.print(f"{name}: {format_count(failed, 'check')} of {len(verdicts)} failed", soft_wrap=True)
         raise typer.Exit(1)
+
+
+@app.command()
+def export(
+    model: ModelName,
+    folder: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
+    trust_code: TrustCode = False,
+) -> None:
+    """Write a registered model or a trial to a folder, which MLflow's commands read as a model.
+
+    Example: memtune model export "ptb_memories#7" lstm_model
+    """
+    from memtune.results.model_export import export_model
+
+    export_model(model, folder, trust_code=trust_code)
+    out.print(f"wrote {folder}; score sentences with: mlflow models predict -m {folder}", soft_wrap=True)

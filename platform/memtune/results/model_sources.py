@@ -47,6 +47,10 @@ class TrainedModel:
     tracking_uri: str
     version: RegisteredVersion | None = None
     """None for a trial."""
+    study: str = NO_STUDY
+    """The study of a trial."""
+    record: CheckpointRecord | None = None
+    """The checkpoint of a trial; None for a version."""
 
     def record_access(self, split: str) -> None:
         """Record that the model is about to read a split, where that is the test split."""
@@ -111,7 +115,17 @@ def _open_trial(name: str, settings: Settings, device: str, trust_code: bool) ->
         raise CheckpointError(f"{name} cannot be used: {error}{other}") from None
     corpus = _open_training_corpus(name, record.corpus, record.corpus_digest, settings)
     placed = model.to(open_device(device))
-    return TrainedModel(name, placed, record.config, corpus, run.run_id, run.corpus, settings.tracking_uri)
+    return TrainedModel(
+        name,
+        placed,
+        record.config,
+        corpus,
+        run.run_id,
+        run.corpus,
+        settings.tracking_uri,
+        study=run.study,
+        record=record,
+    )
 
 
 def _open_training_corpus(name: str, corpus: str, digest: str, settings: Settings) -> Corpus:

@@ -15,6 +15,7 @@ from memtune.training import CheckpointRecord, find_best_report, load_best_model
 
 __all__ = [
     "has_test_split",
+    "make_model_result",
     "register_trial_model",
     "wait_for_records",
 ]
@@ -47,7 +48,7 @@ def register_trial_model(
         save_model(load_best_model(folder), scratch, record.config.task)
         promotion = register_if_better(
             settings.tracking_uri,
-            _build_result(record, study, estimate, len(corpus.vocabulary)),
+            make_model_result(record, study, estimate, len(corpus.vocabulary)),
             scratch,
             corpus.vocabulary.tokens,
             rules=find_text_rules(corpus),
@@ -67,9 +68,10 @@ def wait_for_records(recorder: Recorder, settings: Settings) -> None:
         )
 
 
-def _build_result(
+def make_model_result(
     record: CheckpointRecord, study: str, estimate: Estimate | None, vocabulary_size: int
 ) -> ModelResult:
+    """The result of a checkpoint's best weights; without an `estimate` their own cost counts."""
     best = find_best_report(record.curve)
     assert best is not None, "a checkpoint with best weights has a best report"
     assert best.cost is not None, "the best report was validated"

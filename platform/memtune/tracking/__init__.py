@@ -12,7 +12,11 @@ from memtune.tracking.registry.evaluation_records import (
     record_evaluation,
 )
 from memtune.tracking.registry.model_package import ModelCard, ModelResult
-from memtune.tracking.registry.model_registry import PromotionResult, register_if_better
+from memtune.tracking.registry.model_registry import (
+    PromotionResult,
+    register_if_better,
+    write_run_package,
+)
 from memtune.tracking.registry.model_versions import (
     RegisteredVersion,
     describe_registered,
@@ -76,4 +80,5 @@ __all__ = [
     "require_registered",
     "serve_pages",
     "sqlite_uri",
+    "write_run_package",
 ]

@@ -1,16 +1,20 @@
 """A champion as a module with its vocabulary, and text that it writes."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from memtune.api import run_search
-from memtune.errors import ConfigurationError
+from memtune.errors import ConfigurationError, StorageError
+from memtune.results.insight.study_detail import show_study
 from memtune.results.loaded_models import GenerationOptions, LoadedModel, generate, load
+from memtune.results.model_export import export_model
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.tracking.registry.pyfunc_flavor import SentenceScorer
 from tests.conftest import import_tiny_corpus, open_home, write_study
 
 
@@ -84,3 +88,24 @@ def test_the_words_of_a_long_text_are_those_of_one_pass_over_it(champion: Loaded
 def test_options_without_a_meaning_are_refused(champion: LoadedModel, options: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         write(champion, **options)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*Any type hint is inferred as AnyType:UserWarning"
+)  # MLflow's own import
+def test_an_exported_trial_scores_sentences_like_the_trial(home: Settings, tmp_path: Path) -> None:
+    """A registered version is exported as it is, a trial with the same files."""
+    import mlflow.pyfunc
+
+    (worse,) = {0, 1} - {show_study("layers", home).families[0].number}
+    trial, version = tmp_path / "trial", tmp_path / "version"
+    export_model(f"layers#{worse}", trial, home)
+    export_model("models:/tiny@champion", version, home)
+    assert {path.name for path in trial.iterdir()} == {path.name for path in version.iterdir()}
+    loaded = load(f"layers#{worse}", settings=home)
+    sentences = ["the dog sees", "a cat"]
+    expected = SentenceScorer(loaded.module.require_language_model("a test"), loaded.vocabulary, loaded.rules)
+    scores = mlflow.pyfunc.load_model(str(trial)).predict(sentences)
+    assert list(scores) == pytest.approx(list(expected.predict(sentences)))
+    with pytest.raises(StorageError, match="exists; name a folder that does not"):
+        export_model(f"layers#{worse}", trial, home)

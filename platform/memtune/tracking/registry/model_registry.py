@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-__all__ = ["PromotionResult", "register_if_better"]
+__all__ = ["PromotionResult", "register_if_better", "write_run_package"]
 
 PREVIOUS_ALIAS = "previous"
 
@@ -149,22 +149,46 @@ def _explain_decision(
     return f"{candidate.summary}, before {holder.summary}{text}"
 
 
-def _upload(client: "MlflowClient", package: _Package, offered_as: str) -> RegisteredVersion:
-    """Log the package as a model that the trial's run made, and register a version of it."""
+def write_run_package(
+    folder: Path,
+    run_id: str,
+    result: ModelResult,
+    model_folder: Path,
+    vocabulary: Sequence[str],
+    rules: TextRules,
+    sources: Sequence[PluginSource],
+) -> None:
+    """Fill `folder` with the package of a model that training saved in `model_folder`.
+
+    A trial's run has made the model. The arguments are those of `register_if_better`.
+    """
     # Imported here: MLflow loads for seconds; see mlflow_connection.
     from memtune.tracking.registry.pyfunc_flavor import describe_package
 
+    write_package(
+        model_folder,
+        vocabulary,
+        rules,
+        result,
+        read_code_version(),
+        folder,
+        lambda path: describe_package(run_id).save(str(path)),
+        sources,
+    )
+
+
+def _upload(client: "MlflowClient", package: _Package, offered_as: str) -> RegisteredVersion:
+    """Log the package as a model that the trial's run made, and register a version of it."""
     result = package.result
     run = _find_run(client, result)
     with open_scratch_folder() as folder:
-        write_package(
+        write_run_package(
+            folder,
+            run.info.run_id,
+            result,
             package.model_folder,
             package.vocabulary,
             package.rules,
-            result,
-            read_code_version(),
-            folder,
-            lambda path: describe_package(run.info.run_id).save(str(path)),
             package.sources,
         )
         content = digest_card(folder)
