@@ -58,7 +58,9 @@ class Director:
         self._trials: dict[int, Trial] = {}
         known = proposals.list_outcomes()
         self._rule.replay(outcome for outcome in known if not _has_single_report(outcome))
-        self._unfinished_proposals = proposals.list_unfinished()
+        unfinished = proposals.list_unfinished()
+        # A budget lowered since they started leaves the last of them open.
+        self._unfinished_proposals = unfinished[: max(0, max_trials - len(known) + len(unfinished))]
         self._paused = {proposal.number: proposal for proposal in proposals.list_paused()}
         self._pausing: set[int] = set()
         self._remaining_trials = max_trials - len(known)

@@ -4,6 +4,7 @@ import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import altair as alt
 import pytest
 
 from memtune.errors import StorageError
@@ -11,7 +12,7 @@ from memtune.estimate import Estimate
 from memtune.objective import Objective
 from memtune.reports.report_page import vega_bundle
 from memtune.reports.report_page.chart_files import draw_svg, write_figure
-from memtune.reports.report_page.chart_parts import StudyChart
+from memtune.reports.report_page.chart_parts import FamilyScales, StudyChart, chart_rows
 from memtune.reports.report_page.trade_off_charts import draw_trials
 from memtune.tracking import LeaderboardRow
 from memtune.trial_state import StopReason, TrialEnd, TrialState
@@ -89,6 +90,19 @@ def test_a_file_names_its_subject_and_explains_its_signs() -> None:
     assert "ptb: against parameters" in texts
     assert any("Pareto front" in text for text in texts)
     assert {"lstmn", "rnn"} <= set(texts)
+
+
+def test_a_legend_has_marks_with_solid_outlines_where_lines_are_dashed() -> None:
+    scales, rows = FamilyScales(["lstm", "rnn"]), chart_rows("reports")
+    marks = rows.mark_point().encode(x="tokens:Q", color=scales.colour(), shape=scales.shape())
+    lines = rows.mark_line().encode(x="tokens:Q", color=scales.colour(), strokeDash=scales.dash())
+    reports = [{"family": family, "tokens": tokens} for family in ("lstm", "rnn") for tokens in (1, 2)]
+    chart = StudyChart("curves", "Curves", "", alt.layer(lines, marks), {"reports": reports})
+    groups = list(ET.fromstring(draw_svg(chart, "ptb")).iter())
+    symbols = [path for group in groups if "role-legend-symbol" in group.get("class", "") for path in group]
+    assert len(symbols) == 2
+    assert not [symbol for symbol in symbols if "stroke-dasharray" in symbol.attrib]
+    assert any("stroke-dasharray" in element.attrib for element in groups)
 
 
 def read_texts(picture: str) -> list[str]:

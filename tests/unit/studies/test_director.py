@@ -255,6 +255,19 @@ def test_a_finished_study_has_no_trial_to_run(open_proposals: Callable[[], Propo
     assert Director(open_proposals(), MemoryRecords(), max_trials=1).is_finished
 
 
+def test_open_trials_beyond_a_lowered_budget_stay_open(open_proposals: Callable[[], Proposals]) -> None:
+    first = Director(open_proposals(), MemoryRecords(), max_trials=3)
+    ended, left_open, last = start_trial(first), start_trial(first), start_trial(first)
+    first.on_reports(ended, [make_report(900, 2.0, "budget")], None)
+    first.on_ended(ended)
+
+    assert Director(open_proposals(), MemoryRecords(), max_trials=1).is_finished
+    lowered = Director(opened := open_proposals(), MemoryRecords(), max_trials=2)
+    assert start_trial(lowered) == left_open
+    assert lowered.take_next_trial() is None
+    assert [proposal.number for proposal in opened.list_unfinished()] == [left_open, last]
+
+
 def test_an_interrupted_trial_stays_open_for_the_next_driver(open_proposals: Callable[[], Proposals]) -> None:
     director = Director(opened := open_proposals(), records := MemoryRecords(), max_trials=2)
     number = start_trial(director)

@@ -62,6 +62,7 @@ MAX_DRAWABLE = 1e12
 MAX_DRAWN_FACTOR = 4.0
 """Perplexities above this multiple of the best are beyond an axis: bad trials, and first reports."""
 IDEAL_DASH = [4, 3]
+SOLID = [1, 0]
 HIDDEN = "hidden"
 """The parameter of a chart that lists the families that the reader has switched off."""
 
@@ -114,10 +115,13 @@ class FamilyScales:
         scale = alt.Scale(domain=self._families, range=paths)
         return alt.Shape("family:N", scale=scale)
 
-    def dash(self) -> alt.StrokeDash:
-        """The dash of `family`."""
-        dashes = [list(mark.dash) or [1, 0] for mark in self._marks.values()]
-        return alt.StrokeDash("family:N", scale=alt.Scale(domain=self._families, range=dashes))
+    def dash(self) -> alt.StrokeDashValue:
+        """The dash of `family`, as conditions: a scale would dash the outlines of marks in a legend."""
+        conditions = [
+            {"test": f"datum.family === {json.dumps(family)}", "value": list(mark.dash) or SOLID}
+            for family, mark in self._marks.items()
+        ]
+        return alt.StrokeDashValue(SOLID, condition=conditions)
 
     def filter(self, chart: alt.Chart) -> alt.Chart:
         """The chart without the families that the reader has switched off."""
