@@ -134,6 +134,8 @@ def _write_headline(ranking: Ranking, runner_up: WinnerComparison | None, object
     if bounds := winner.estimate.compute_interval(objective):
         low, high = (objective.format_figure(bound, DIGITS) for bound in bounds)
         text += f" (95 % interval {low} to {high} over {winner.estimate.seeds} seeds)"
+    if runner_up is None and ranking.fewer_seeds:
+        return f"{text}; the other configurations of full length have fewer seeds, so none ranks with it."
     if runner_up is None:
         return f"{text}; no other configuration has full length, so nothing compares with it."
     return f"{text}, {_MARGIN[runner_up.certainty].format(margin=_describe_margin(runner_up, objective))}."
@@ -151,13 +153,14 @@ def _describe_margin(comparison: WinnerComparison, objective: Objective) -> str:
 
 
 def _advise(ranking: Ranking, runner_up: WinnerComparison | None) -> str:
-    if runner_up is None or runner_up.certainty == "significant":
-        return ""
-    if runner_up.certainty == "not tested":
+    lacks_seeds = ranking.fewer_seeds if runner_up is None else runner_up.certainty == "not tested"
+    if lacks_seeds:
         return (
             f"To find out, add [repeats] with best = 2 and seeds = {MIN_PAIRED_SEEDS} or more to the study's "
             "file and run it with --resume."
         )
+    if runner_up is None or runner_up.certainty == "significant":
+        return ""
     seeds = 2 * ranking.winner.estimate.seeds
     return (
         f"To find out, raise seeds under [repeats] to {seeds} in the study's file and run it with --resume."

@@ -56,6 +56,11 @@ def rank(costs: dict[str, list[float]]) -> Ranking:
             "add [repeats] with best = 2 and seeds = 3 or more",
         ),
         (
+            {"lstm": [4.0, 4.01, 4.02], "rnn": [4.5, 4.52]},
+            "the other configurations of full length have fewer seeds, so none ranks with it.",
+            "add [repeats] with best = 2 and seeds = 3 or more",
+        ),
+        (
             {"lstm": [4.0]},
             "no other configuration has full length, so nothing compares with it.",
             "",
