@@ -21,6 +21,7 @@ from memtune.models import (
     negative_log_likelihood,
 )
 from memtune.values import parse
+from tests.low_precision import autocast_to_bfloat16
 from tests.oracles.cases import EXAMPLE_SIZE
 from tests.oracles.table import FAMILIES, list_examples
 
@@ -43,14 +44,12 @@ def test_the_contract_holds(check: Check, config: NeuralLanguageModelConfig):
     check.run(config)
 
 
-@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")  # of a switch that `flags` sets too
 @every_example
 def test_products_in_bfloat16_give_the_loss_of_float32(config):
-    """On every processor: torch's own kernels emulate bfloat16, and oneDNN's LSTM needs its instructions."""
     model, words_BT = build_model(config, WORDS, seed=7), draw_text(3, 25)
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
     exact, _ = negative_log_likelihood(model.eval(), inputs_BT, targets_BT)
-    with torch.backends.mkldnn.flags(enabled=False), torch.autocast("cpu", torch.bfloat16):
+    with autocast_to_bfloat16():
         rounded, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
         trained, _ = negative_log_likelihood(model.train(), inputs_BT, targets_BT)
     # 8 bits of mantissa are 4e-3 in each product; the errors of products average out in the loss.

@@ -21,6 +21,7 @@ from memtune.models import (
 from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, strip_output_layer
 from memtune.models.fused_pairs import PairReadingConfig
 from memtune.models.layers.pooling import Spans, average_spans
+from tests.low_precision import autocast_to_bfloat16
 from tests.oracles.classifiers import compute_pair_logits, compute_phrase_logits, compute_reference_fusion
 
 WORDS = 23
@@ -258,7 +259,7 @@ def test_long_and_short_sentences_are_read(fusion):
 def test_reduced_precision_agrees_to_rounding_and_trains(reading):
     model = make_pair_model(reading).float()
     premises, hypotheses = pad_rows(draw_sentences([16, 3])), pad_rows(draw_sentences([5, 12], seed=1))
-    with torch.autocast("cpu", torch.bfloat16):
+    with autocast_to_bfloat16():
         reduced_BC = model(*premises, *hypotheses)
     torch.testing.assert_close(reduced_BC.float(), model(*premises, *hypotheses), rtol=0.05, atol=0.02)
     assert all(

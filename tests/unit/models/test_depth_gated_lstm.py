@@ -5,6 +5,7 @@ import torch
 
 from memtune.models import DepthGatedLSTMConfig, build_model, logits
 from memtune.models.layers.depth_gate import run_depth_gated_layer
+from tests.low_precision import autocast_to_bfloat16
 
 WORDS = 23
 
@@ -68,7 +69,7 @@ def test_the_recurrence_runs_in_full_precision_under_autocast():
     shapes = [(6, 2, 20), (16, 4), (2, 4), (2, 4), (6, 2, 4), (4, 4)]
     inputs = [torch.randn(shape, generator=generator) for shape in shapes]
     hidden_TBH, cell_TBH = run_depth_gated_layer(*inputs)
-    with torch.autocast("cpu", torch.bfloat16):
+    with autocast_to_bfloat16():
         again_TBH, cells_TBH = run_depth_gated_layer(*inputs)
     assert torch.equal(again_TBH, hidden_TBH)
     assert torch.equal(cells_TBH, cell_TBH)

@@ -4,6 +4,7 @@ import torch
 
 from memtune.models import GatedFeedbackLSTMConfig, build_model, logits
 from memtune.models.layers.gated_feedback import run_gated_feedback
+from tests.low_precision import autocast_to_bfloat16
 
 WORDS = 23
 
@@ -79,7 +80,7 @@ def test_the_recurrence_runs_in_full_precision_under_autocast():
     shapes = [(4, 2, 14), (1, 14, 3), (1, 14), (2, 19, 3), (2, 2, 3), (2, 2, 3)]
     inputs = [torch.randn(shape, generator=generator) for shape in shapes]
     outputs = run_gated_feedback(*inputs, None)
-    with torch.autocast("cpu", torch.bfloat16):
+    with autocast_to_bfloat16():
         again = run_gated_feedback(*inputs, None)
     assert all(torch.equal(one, other) for one, other in zip(outputs, again, strict=True))
 

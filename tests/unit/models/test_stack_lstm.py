@@ -6,6 +6,7 @@ import torch
 
 from memtune.model_checks.oracle_agreement import assert_near
 from memtune.models import StackLSTMConfig, build_model, logits, negative_log_likelihood
+from tests.low_precision import autocast_to_bfloat16
 from tests.oracles.stack_lstm import compute_stack_lstm_actions, compute_stack_lstm_contributions
 
 WORDS = 23
@@ -140,7 +141,7 @@ def test_mixed_precision_keeps_the_stack_in_the_type_of_its_parameters():
     model: Any = build_model(make_config(width=16, initial_range=0.3), WORDS, seed=1)
     words_BT = draw_text(12)
     exact, _ = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
-    with torch.autocast("cpu", torch.bfloat16):
+    with autocast_to_bfloat16():
         use = model.measure_stack_use(words_BT, model.initial_state(2))
         mixed, _ = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
     mixed.backward()

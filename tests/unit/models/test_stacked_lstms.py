@@ -10,6 +10,7 @@ from memtune.models import (
     build_model,
     negative_log_likelihood,
 )
+from tests.low_precision import autocast_to_bfloat16
 from tests.presence import require
 
 WORDS = 23
@@ -26,7 +27,7 @@ def draw_text(length: int) -> torch.Tensor:
 def test_reduced_precision_trains_and_carries_its_state_in_full(make_config):
     config = make_config(width=8, layers=2, initial_range=0.8)
     model, words_BT = build_model(config, WORDS, seed=1), draw_text(9)
-    with torch.autocast("cpu", torch.bfloat16):
+    with autocast_to_bfloat16():
         nats, state = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
     nats.backward()
     exact, _ = negative_log_likelihood(model, words_BT[:, :-1], words_BT[:, 1:])
