@@ -21,7 +21,7 @@ from ray.air.integrations.mlflow import MLflowLoggerCallback
 from ray.tune.search.optuna import OptunaSearch
 
 from memtune.corpora import open_corpus
-from memtune.training import TrialConfig, new_trainer
+from memtune.training import TrialConfig, create_trainer
 
 
 class BaselineTrial(tune.Trainable):
@@ -41,7 +41,7 @@ class BaselineTrial(tune.Trainable):
                 "training": training,
             }
         )
-        self._trainer = new_trainer(trial, open_corpus("grammar", config["store"]))
+        self._trainer = create_trainer(trial, open_corpus("grammar", config["store"]))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Start the next trial in this process."""

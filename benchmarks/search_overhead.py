@@ -38,7 +38,7 @@ from memtune.spaces import RandomChooser
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.tracking import read_leaderboard
 from memtune.tracking.mlflow_connection import connect
-from memtune.training import new_trainer
+from memtune.training import create_trainer
 from memtune.trial_state import TrialState
 
 WORKERS = 2
@@ -150,7 +150,7 @@ def measure_tokens_per_second(store: str) -> float:
         settings = Settings.from_environment(Path(name) / "home").model_copy(update={"corpus_store": store})
         study = write_study(Path(name), 1, PROBE_TOKENS, 1)
         resolved = resolve_study(study, load_study(study), settings)
-        trainer = new_trainer(resolved.sample(RandomChooser(0)), open_corpus("grammar", store))
+        trainer = create_trainer(resolved.sample(RandomChooser(0)), open_corpus("grammar", store))
         trainer.advance()
         return trainer.advance().tokens / trainer.curve[-1].seconds
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.side_by_side import format_measure
 from memtune.reports.learning_curves import draw_trial_figures
-from memtune.tracking import Recorder, read_leaderboard, sqlite_uri
+from memtune.tracking import Recorder, make_sqlite_uri, read_leaderboard
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import Report
 
@@ -67,7 +67,7 @@ def check_records(uri: str) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        uri = sqlite_uri(Path(folder))
+        uri = make_sqlite_uri(Path(folder))
         with Recorder(uri, "benchmark", draw_figures=draw_trial_figures) as recorder:
             recorder.start_trial("trial", "benchmark", {})
             assert recorder.flush(60)

@@ -93,10 +93,10 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with MLflow's empty tables, whose creation takes seconds."""
-    from memtune.tracking.mlflow_connection import connect, sqlite_uri
+    from memtune.tracking.mlflow_connection import connect, make_sqlite_uri
 
     folder = tmp_path_factory.mktemp("store")
-    connect(sqlite_uri(folder))
+    connect(make_sqlite_uri(folder))
     return folder / "mlflow.db"
 
 

@@ -30,7 +30,7 @@ from memtune.settings import Settings
 from memtune.spaces import PinnedChooser, RandomChooser, Scalar
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.training import TrialConfig, new_trainer
+from memtune.training import TrialConfig, create_trainer
 from memtune.values import digest
 
 __all__ = ["RecordingPlan", "record_table"]
@@ -172,7 +172,7 @@ def _train(study_file: Path, training: Training) -> Curve:
     torch.set_num_threads(1)
     resolved = _resolve(study_file)
     config, parameters = _choose(training, resolved)
-    trainer = new_trainer(config, resolved.corpus)
+    trainer = create_trainer(config, resolved.corpus)
     start = time.process_time()
     seconds = []
     while not trainer.finished:

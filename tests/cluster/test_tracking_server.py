@@ -14,7 +14,7 @@ import pytest
 
 from memtune.errors import TrackingError
 from memtune.reports.learning_curves import draw_trial_figures
-from memtune.tracking import Recorder, check_tracking, read_leaderboard, sqlite_uri
+from memtune.tracking import Recorder, check_tracking, make_sqlite_uri, read_leaderboard
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.mlflow_ui import start_server
 from memtune.trial_state import TrialState
@@ -43,7 +43,7 @@ class Server:
         self.process = None
 
     def start(self):
-        self.process = start_server(sqlite_uri(self.folder), self.port, TOKEN)
+        self.process = start_server(make_sqlite_uri(self.folder), self.port, TOKEN)
         self.wait()
 
     def wait(self):
@@ -76,7 +76,7 @@ def wait_for_health(uri, process):
 @pytest.fixture(scope="module")
 def shared_server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("store")
-    connect(sqlite_uri(folder))
+    connect(make_sqlite_uri(folder))
     running = Server(folder)
     yield running
     if running.is_up():
@@ -250,7 +250,7 @@ def test_a_server_passes_the_check_only_while_it_runs(server):
 
 
 def test_the_server_of_the_pages_ends_with_its_command(tmp_path):
-    connect(sqlite_uri(tmp_path))
+    connect(make_sqlite_uri(tmp_path))
     port = find_free_port()
     environment = {**os.environ, "MEMTUNE_HOME": str(tmp_path)}
     environment.pop("MLFLOW_TRACKING_URI", None)
@@ -264,7 +264,7 @@ def test_the_server_of_the_pages_ends_with_its_command(tmp_path):
 
 
 def test_concurrent_processes_that_create_a_store_all_find_it_complete(tmp_path):
-    program = f"from memtune.tracking import check_tracking; check_tracking({sqlite_uri(tmp_path)!r})"
+    program = f"from memtune.tracking import check_tracking; check_tracking({make_sqlite_uri(tmp_path)!r})"
     started = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(3)]
     errors = [process.communicate(timeout=120)[1].decode() for process in started]
     assert [process.returncode for process in started] == [0, 0, 0], errors

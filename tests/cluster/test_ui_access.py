@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memtune.tracking import Recorder, link_corpus, sqlite_uri
+from memtune.tracking import Recorder, link_corpus, make_sqlite_uri
 from memtune.trial_state import TrialState
 from tests.cluster.servers import find_free_port
 from tests.presence import require
@@ -78,7 +78,7 @@ def home(tmp_path):
     """A MEMTUNE_HOME with one recorded trial, whose folders every user may enter, and a private file."""
     for folder in (tmp_path, *list(tmp_path.parents)[:2]):
         folder.chmod(0o755)
-    with Recorder(sqlite_uri(tmp_path), "ptb") as recorder:
+    with Recorder(make_sqlite_uri(tmp_path), "ptb") as recorder:
         recorder.start_study("s1", "study", {})
         recorder.start_trial("t1", "lstm #0", {"model.width": 8}, {"family": "lstm", "protocol": "stream"})
         recorder.log_reports("t1", [{"tokens": 100 * n, "valid_perplexity": 90.0 / n} for n in range(1, 7)])
@@ -140,7 +140,7 @@ def read_page(address, profile):
 def test_the_owner_opens_the_printed_address_and_sees_the_trials(home, address, tmp_path_factory):
     profile = tmp_path_factory.mktemp("browser")
     url, _, query = address.partition("/?")
-    link = link_corpus(sqlite_uri(home), "ptb", pages_url=url).trials
+    link = link_corpus(make_sqlite_uri(home), "ptb", pages_url=url).trials
     page = read_page(link.replace("/#", f"/?{query}#"), profile)
     assert "lstm #0" in page
     refused = read_page(link, tmp_path_factory.mktemp("refused"))

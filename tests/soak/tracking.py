@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from memtune.tracking import CorpusInput, Recorder, sqlite_uri
+from memtune.tracking import CorpusInput, Recorder, make_sqlite_uri
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=5000)
     count = parser.parse_args().trials
     with tempfile.TemporaryDirectory(prefix="memtune-soak-") as folder:
-        uri = sqlite_uri(Path(folder))
+        uri = make_sqlite_uri(Path(folder))
         started = time.monotonic()
         with Recorder(uri, "soak") as recorder:
             recorder.start_study("soak", "soak", {})

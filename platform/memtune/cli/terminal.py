@@ -32,10 +32,10 @@ __all__ = [
     "TrustCode",
     "Yes",
     "err",
+    "open_progress_bar",
     "out",
     "print_pages",
     "print_promotion",
-    "progress_bar",
     "resolve_corpus_store",
     "warn",
 ]
@@ -103,7 +103,7 @@ def resolve_corpus_store(given: str | None) -> str:
 
 
 @contextmanager
-def progress_bar(*columns: TextColumn) -> Iterator[Progress]:
+def open_progress_bar(*columns: TextColumn) -> Iterator[Progress]:
     """A progress bar; it is hidden when the output is not a terminal."""
     parts = [TextColumn("{task.description}", markup=False), BarColumn(), *columns, TimeRemainingColumn()]
     with Progress(*parts, console=out, transient=True, disable=not out.is_terminal) as bar:

@@ -21,7 +21,7 @@ from typing_extensions import override
 from memtune.errors import ConfigurationError
 from memtune.models.layers.tree_levels import Trees
 from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace, StackUse
-from memtune.models.memories.recent_words import empty_words, keep_recent_words
+from memtune.models.memories.recent_words import keep_recent_words, make_empty_words
 from memtune.models.outputs.output_config import NoOutputConfig, OutputConfig, SoftmaxConfig
 from memtune.models.outputs.output_layer import OutputLayer
 from memtune.values import Value
@@ -379,7 +379,7 @@ class WindowLanguageModel(NeuralLanguageModel):
 
     @override
     def initial_state(self, batch_size: int) -> RecurrentState:
-        return {"words": empty_words(batch_size, next(self.parameters()).device)}
+        return {"words": make_empty_words(batch_size, next(self.parameters()).device)}
 
     @override
     def negative_log_likelihood(

@@ -19,7 +19,7 @@ from typing_extensions import override
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import NeuralLanguageModel, RecurrentState, TreeReader
 from memtune.models.layers.tree_levels import Trees, collect_ancestor_words
-from memtune.models.memories.recent_words import empty_words, keep_recent_words
+from memtune.models.memories.recent_words import keep_recent_words, make_empty_words
 from memtune.models.outputs.class_factored import ClassFactoredOutput
 from memtune.models.outputs.hashed_ngrams import Slices, hash_contexts
 from memtune.models.outputs.output_layer import OutputLayer, SoftmaxOutput
@@ -83,7 +83,7 @@ class MaximumEntropyLanguageModel(NeuralLanguageModel):
 
     @override
     def initial_state(self, batch_size: int) -> RecurrentState:
-        words_BP = empty_words(batch_size, self.output.table_S.device)
+        words_BP = make_empty_words(batch_size, self.output.table_S.device)
         return {**self.body.initial_state(batch_size), "words": words_BP}
 
     @override

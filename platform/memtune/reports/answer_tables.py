@@ -9,12 +9,12 @@ from memtune.results.error_overlap import OverlapRegion
 from memtune.results.question_answers import ModelAnswers
 from memtune.tasks import Answers
 
-__all__ = ["answers_table", "group_answers", "overlap_table", "write_overlap_png"]
+__all__ = ["group_answers", "make_answers_table", "make_overlap_table", "write_overlap_png"]
 
 MAX_ATTRACTORS = 5
 
 
-def answers_table(model_answers: Sequence[ModelAnswers], title: str) -> Table:
+def make_answers_table(model_answers: Sequence[ModelAnswers], title: str) -> Table:
     """One row for each model and group: questions, ties, accuracy with its 95 % bootstrap interval.
 
     Number agreement has one group for each number of attractors, and one for five or more. "not asked" counts
@@ -50,11 +50,11 @@ def _format_accuracy_cells(answers: Answers) -> list[str]:
     counts = [f"{number:,}" for number in (count, len(answers.names) - count, answers.tie_count)]
     if not count:
         return [*counts, "", ""]
-    low, high = answers.confidence_interval()
+    low, high = answers.compute_confidence_interval()
     return [*counts, f"{answers.accuracy:.2%}", f"{low:.2%} to {high:.2%}"]
 
 
-def overlap_table(regions: Sequence[OverlapRegion]) -> Table:
+def make_overlap_table(regions: Sequence[OverlapRegion]) -> Table:
     """One row for each set of models: the number of questions that they, and no others, answered wrongly."""
     table = Table(title="mistakes made by these models and no others", title_justify="left")
     table.add_column("models", overflow="fold")

@@ -6,7 +6,7 @@ from rich.table import Table
 
 from memtune.corpora import FORMATS, CorpusDescription, Manifest
 
-__all__ = ["corpus_description_table", "corpus_table", "formats_table", "list_format_rows"]
+__all__ = ["list_format_rows", "make_corpus_description_table", "make_corpus_table", "make_formats_table"]
 
 
 def list_format_rows() -> Iterator[tuple[str, str, str, str]]:
@@ -20,7 +20,7 @@ def list_format_rows() -> Iterator[tuple[str, str, str, str]]:
         yield name, format.summary, ", ".join(format.annotations) or "-", " ".join(options) or "-"
 
 
-def formats_table() -> Table:
+def make_formats_table() -> Table:
     """One row per format."""
     table = Table("format", "what it reads", "annotations", "options")
     for row in list_format_rows():
@@ -28,7 +28,7 @@ def formats_table() -> Table:
     return table
 
 
-def corpus_table(manifests: Iterable[Manifest]) -> Table:
+def make_corpus_table(manifests: Iterable[Manifest]) -> Table:
     """One row per corpus: tokens per split, vocabulary, unit, kinds of annotations, size, digest."""
     table = Table()
     table.add_column("corpus")
@@ -57,7 +57,7 @@ def _format_token_count(manifest: Manifest, split: str) -> str:
     return f"{manifest.splits[split].tokens:,}" if split in manifest.splits else "-"
 
 
-def corpus_description_table(description: CorpusDescription) -> Table:
+def make_corpus_description_table(description: CorpusDescription) -> Table:
     """One column per split: counts, sentence lengths in words, share of words outside of the vocabulary."""
     manifest = description.manifest
     table = Table(title=f"{manifest.name}, {manifest.vocabulary.size:,} types, digest {manifest.digest[:12]}")

@@ -7,10 +7,10 @@ from rich.table import Table
 
 from memtune.ray_backend.jobs.job_server import Job
 
-__all__ = ["job_table"]
+__all__ = ["make_job_table"]
 
 
-def job_table(jobs: Iterable[Job], now: float) -> Table:
+def make_job_table(jobs: Iterable[Job], now: float) -> Table:
     """One row per job: study, status, start in local time, duration until its end or `now` (Unix seconds)."""
     table = Table()
     for name in ("job", "study", "status", "started"):

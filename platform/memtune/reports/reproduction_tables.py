@@ -10,7 +10,7 @@ from memtune.results.reproduction.published_tables import PublishedTable
 from memtune.results.reproduction.table_run import ReproducedRow, RowState
 from memtune.toml_text import format_toml
 
-__all__ = ["format_reproduction_page", "reproduction_table"]
+__all__ = ["format_reproduction_page", "make_reproduction_table"]
 
 COLUMNS = (
     "row",
@@ -27,7 +27,7 @@ TRAINING_COLUMNS = ("row", "seed", "trained on", "best validation at", "per seco
 """Of the tokens or examples of a row."""
 
 
-def reproduction_table(table: PublishedTable, rows: Sequence[ReproducedRow], scale: str) -> Table:
+def make_reproduction_table(table: PublishedTable, rows: Sequence[ReproducedRow], scale: str) -> Table:
     """One row per model: our figures next to the published ones.
 
     Lower perplexity and higher accuracy are better.

@@ -13,13 +13,13 @@ from memtune.results.insight.scaling_laws import Prediction, ScalingReport
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["describe_answer", "draw_scaling", "make_scaling_figure", "scaling_table"]
+__all__ = ["describe_answer", "draw_scaling", "make_scaling_figure", "make_scaling_table"]
 
 SURE_SHARE = 0.95
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
-def scaling_table(report: ScalingReport) -> Table:
+def make_scaling_table(report: ScalingReport) -> Table:
     """One row per family, best at the larger budget first."""
     table = Table(title="Families by compute", title_justify="left")
     table.add_column("family")

@@ -14,19 +14,19 @@ from memtune.trial_state import TrialState
 
 __all__ = [
     "MIN_SHOWN_IMPORTANCE",
-    "comparison_table",
-    "cost_table",
     "describe_best",
     "describe_reference",
     "describe_spending",
-    "ended_table",
-    "family_best_table",
     "format_objective",
     "format_states",
-    "front_table",
-    "importance_table",
-    "progress_table",
-    "study_list_table",
+    "make_comparison_table",
+    "make_cost_table",
+    "make_ended_table",
+    "make_family_best_table",
+    "make_front_table",
+    "make_importance_table",
+    "make_progress_table",
+    "make_study_list_table",
 ]
 
 DIGITS = 3
@@ -35,7 +35,7 @@ MAX_IMPROVEMENTS, MAX_PARAMETERS = 12, 15
 MIN_SHOWN_IMPORTANCE = 0.005
 
 
-def study_list_table(studies: Sequence[StudySummary]) -> Table:
+def make_study_list_table(studies: Sequence[StudySummary]) -> Table:
     """One row per study."""
     table = _make_table("", ["study", "corpus", "trials", "best", "spent", "last activity"])
     for study in studies:
@@ -59,7 +59,7 @@ def describe_best(study: StudySummary) -> str:
     return f"best: {study.best.name}, validation {study.objective} {found}; chosen by: {study.champion_rule}"
 
 
-def family_best_table(detail: StudyDetail) -> Table:
+def make_family_best_table(detail: StudyDetail) -> Table:
     """The best configuration of each family, as the ranking has it."""
     objective = detail.summary.objective
     names = ["family", "trial", "tokens", f"{objective} [95 % interval]", "seeds", "note"]
@@ -71,7 +71,7 @@ def family_best_table(detail: StudyDetail) -> Table:
     return table
 
 
-def importance_table(detail: StudyDetail) -> Table:
+def make_importance_table(detail: StudyDetail) -> Table:
     """The most important parameters; the conditions of a parameter of a branch are in brackets."""
     names = ["parameter", "importance", "trials that have it"]
     table = _make_table("importance of parameters (PED-ANOVA)", names)
@@ -83,7 +83,7 @@ def importance_table(detail: StudyDetail) -> Table:
     return table
 
 
-def front_table(detail: StudyDetail) -> Table:
+def make_front_table(detail: StudyDetail) -> Table:
     """The configurations that no other one beats in every objective."""
     front, objective = detail.front, detail.summary.objective
     if front is None:
@@ -119,7 +119,7 @@ def format_objective(name: ObjectiveName, value: float, objective: Objective) ->
     return objective.format_figure(value, DIGITS)
 
 
-def ended_table(detail: StudyDetail) -> Table:
+def make_ended_table(detail: StudyDetail) -> Table:
     """The trials that were stopped, paused or failed, with the best value at their tokens and the reason."""
     names = ["trial", "family", "tokens", detail.summary.objective, "best there", "state", "reason"]
     table = _make_table("stopped, paused and failed trials", names)
@@ -130,7 +130,7 @@ def ended_table(detail: StudyDetail) -> Table:
     return table
 
 
-def progress_table(detail: StudyDetail) -> Table:
+def make_progress_table(detail: StudyDetail) -> Table:
     """The last improvements of the lowest validation against the tokens and core hours of all trials."""
     names = ["tokens of all trials", "core hours", "trial", detail.summary.objective]
     shown = detail.progress[-MAX_IMPROVEMENTS:]
@@ -143,7 +143,7 @@ def progress_table(detail: StudyDetail) -> Table:
     return table
 
 
-def comparison_table(trials: Sequence[ReportedTrial], number: int, tokens: int) -> Table:
+def make_comparison_table(trials: Sequence[ReportedTrial], number: int, tokens: int) -> Table:
     """The values of trials at the tokens where one of them ended."""
     title = f"values at the first report at or past {tokens:,} tokens"
     table = _make_table(title, ["rank", "trial", "family", "tokens", "value", "state"])
@@ -153,7 +153,7 @@ def comparison_table(trials: Sequence[ReportedTrial], number: int, tokens: int) 
     return table
 
 
-def cost_table(cost: StudyCost) -> Table:
+def make_cost_table(cost: StudyCost) -> Table:
     """What a study has spent, by state and by family."""
     has_gpus, has_money = bool(cost.total.gpu_hours), cost.currency is not None
     names = ["", "trials", "tokens", "core hours"]

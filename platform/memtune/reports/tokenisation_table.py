@@ -6,10 +6,10 @@ from rich.table import Table
 
 from memtune.results.tokenisation_comparison import TokenisationRow
 
-__all__ = ["tokenisation_table"]
+__all__ = ["make_tokenisation_table"]
 
 
-def tokenisation_table(rows: Sequence[TokenisationRow]) -> Table:
+def make_tokenisation_table(rows: Sequence[TokenisationRow]) -> Table:
     """One row per corpus: its best trial in bits per byte, per word and per token."""
     table = Table(title="validation, bits per byte compare; perplexities per token do not")
     for name in (

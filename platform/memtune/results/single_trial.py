@@ -32,7 +32,7 @@ from memtune.studies.trial_records import (
 )
 from memtune.toml_text import locate_field
 from memtune.tracking import NO_STUDY, DrawFigures, PromotionResult, Recorder, check_tracking
-from memtune.training import AnyTrainer, Progress, Report, TrialConfig, new_trainer
+from memtune.training import AnyTrainer, Progress, Report, TrialConfig, create_trainer
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Place, Value, parse
 
@@ -160,7 +160,7 @@ def train_trial(
     check_new_families([file.trial])
     checkpoints = open_checkpoints(file.trial, corpus, settings)
     SourceStore(_find_folder(settings)).write(list_sources(file.trial.model_dump(mode="json")))
-    trainer = checkpoints.restore(corpus, device) or new_trainer(file.trial, corpus, device)
+    trainer = checkpoints.restore(corpus, device) or create_trainer(file.trial, corpus, device)
     initial_tokens = trainer.tokens
     with Recorder(settings.tracking_uri, corpus.name, draw_figures=draw_figures) as recorder:
         _start_run(recorder, name, trainer, corpus, settings)

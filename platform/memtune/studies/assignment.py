@@ -11,7 +11,7 @@ from memtune.errors import CorpusError, PluginError, StorageError, WorkerError
 from memtune.plugins import PluginSource, load_sources
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.gpu_share import compute_tensor_fraction
-from memtune.training import AnyTrainer, TrialConfig, measure_available_bytes, new_trainer
+from memtune.training import AnyTrainer, TrialConfig, create_trainer, measure_available_bytes
 from memtune.usage import UsageMeter
 from memtune.values import Value
 
@@ -76,7 +76,7 @@ def restore_or_create_trainer(
         found = checkpoints.restore(corpus, assignment.device, meter)
     except (CorpusError, PluginError, StorageError, WorkerError) as error:
         raise WorkerError(f"on {socket.gethostname()}: {error}") from error
-    return found or new_trainer(config, corpus, assignment.device, meter)
+    return found or create_trainer(config, corpus, assignment.device, meter)
 
 
 def _open_assigned_corpus(assignment: Assignment) -> Corpus:

@@ -127,7 +127,7 @@ def _compute_losses(
     model.eval()
     for hidden_NH, words_N in _iterate_blocks(model, plan, place):
         _, nats_N = model.output.negative_log_likelihood_by_row(hidden_NH, words_N)
-        probabilities_FN = slots.cache_probabilities(hidden_NH, words_N, flatnesses)
+        probabilities_FN = slots.compute_cache_probabilities(hidden_NH, words_N, flatnesses)
         for total_W, cache_N in zip(total_FW, probabilities_FN, strict=True):
             total_W += _mix_losses(nats_N.double(), cache_N.double(), weights_W)
     model.train(training)
@@ -171,7 +171,7 @@ class _CacheSlots:
         self._hidden: Tensor | None = None
         self._words: Tensor | None = None
 
-    def cache_probabilities(
+    def compute_cache_probabilities(
         self, hidden_NH: Tensor, words_N: Tensor, flatnesses: Sequence[float]
     ) -> Iterator[Tensor]:
         """Yield p_cache of each word, (N,), for each flatness, and add the words to the cache.

@@ -96,7 +96,7 @@ class Answers:
         nats_QC, answers_Q = self.nats_QC[kept_Q], self.answers_Q[kept_Q]
         return Answers(self.kind, names, nats_QC, answers_Q, self.asked_Q[kept_Q], self.groups_Q[kept_Q])
 
-    def confidence_interval(self) -> tuple[float, float]:
+    def compute_confidence_interval(self) -> tuple[float, float]:
         """Bootstrap interval of the accuracy at 95 %, from 10,000 resamples under a fixed seed."""
         credits = self.credits[self.asked_Q]
         if not len(credits):

@@ -4,7 +4,7 @@ The only package that imports MLflow. It does so on first use.
 """
 
 from memtune.tracking.code_version import read_code_version
-from memtune.tracking.mlflow_connection import check_tracking, is_server, sqlite_uri
+from memtune.tracking.mlflow_connection import check_tracking, is_server, make_sqlite_uri
 from memtune.tracking.mlflow_ui import ServedPages, serve_pages
 from memtune.tracking.registry.evaluation_records import (
     RecordedEvaluation,
@@ -35,7 +35,13 @@ from memtune.tracking.runs.run_entries import CorpusInput
 from memtune.tracking.runs.run_writer import DrawFigures
 from memtune.tracking.runs.split_accesses import count_test_accesses, record_test_access
 from memtune.tracking.runs.trial_runs import TrialRun, find_trial_run, is_trial_name
-from memtune.tracking.ui_links import LOCAL_PAGES_URL, CorpusPages, comparison_link, link_corpora, link_corpus
+from memtune.tracking.ui_links import (
+    LOCAL_PAGES_URL,
+    CorpusPages,
+    link_corpora,
+    link_corpus,
+    make_comparison_link,
+)
 
 __all__ = [
     "LOCAL_PAGES_URL",
@@ -56,7 +62,6 @@ __all__ = [
     "TextRules",
     "TrialRun",
     "check_tracking",
-    "comparison_link",
     "count_test_accesses",
     "delete_study_runs",
     "describe_registered",
@@ -71,6 +76,8 @@ __all__ = [
     "link_corpus",
     "list_champions",
     "load_registered",
+    "make_comparison_link",
+    "make_sqlite_uri",
     "read_code_version",
     "read_leaderboard",
     "record_conclusion",
@@ -79,6 +86,5 @@ __all__ = [
     "register_if_better",
     "require_registered",
     "serve_pages",
-    "sqlite_uri",
     "write_run_package",
 ]

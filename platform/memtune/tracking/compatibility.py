@@ -27,16 +27,16 @@ __all__ = [
     "START_FRAGMENT",
     "build_charts",
     "build_server_environment",
-    "comparison_fragment",
     "encode_shared_view",
-    "experiment_fragment",
+    "format_comparison_fragment",
+    "format_experiment_fragment",
+    "format_shared_view_tag",
     "is_unreachable",
     "load_client_class",
     "load_server_application",
     "open_repository_of",
     "read_pages_version",
     "register_repository",
-    "shared_view_tag",
 ]
 
 BROWSER_SETTINGS = {"mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true"}
@@ -116,7 +116,7 @@ def build_server_environment(store_uri: str, artifact_folder: Path, port: int) -
     }
 
 
-def shared_view_tag(name: str) -> str:
+def format_shared_view_tag(name: str) -> str:
     """The experiment tag that holds a table's columns, order, filter and charts.
 
     Reason: a link can open a prepared table only through a shared view. Fallback: the page opens
@@ -251,7 +251,7 @@ def read_pages_version(tracking_uri: str) -> str | None:
     return answer.text.strip() if answer.status_code == 200 else None
 
 
-def experiment_fragment(experiment_id: str, quoted_view: str, *, has_charts: bool = False) -> str:
+def format_experiment_fragment(experiment_id: str, quoted_view: str, *, has_charts: bool = False) -> str:
     """The address, after the server's, of an experiment's table in a shared view, or of the view's charts."""
     query = f"workflowType=machine_learning&viewStateShareKey={quoted_view}"
     return f"/#/experiments/{experiment_id}/runs?{query}{'&compareRunsMode=CHART' if has_charts else ''}"
@@ -316,7 +316,7 @@ def load_server_application() -> Any:
     return app
 
 
-def comparison_fragment(quoted_runs: str, quoted_experiments: str) -> str:
+def format_comparison_fragment(quoted_runs: str, quoted_experiments: str) -> str:
     """The address, after the server's, of the page that compares runs; both lists are JSON, URL-quoted."""
     query = f"runs={quoted_runs}&experiments={quoted_experiments}&workflowType=machine_learning"
     return f"/#/compare-runs?{query}"

@@ -21,8 +21,8 @@ __all__ = [
     "SERVER_SCHEMES",
     "find_local_folder",
     "make_locations_relative",
+    "make_relative_location",
     "open_repository",
-    "relative_location",
 ]
 
 SCHEME = "mlflow-artifacts"
@@ -32,7 +32,7 @@ ARTIFACTS_FOLDER = "artifacts"
 SQLITE_PREFIX = "sqlite:///"
 
 
-def relative_location(corpus: str) -> str:
+def make_relative_location(corpus: str) -> str:
     """The artifact location of a corpus's experiment in a store in a file."""
     return f"{SCHEME}:/{quote(corpus)}"
 
@@ -125,4 +125,4 @@ def _list_absolute(connection: sqlite3.Connection, artifacts: Path) -> Iterator[
         is_own = str(location).endswith(f"/{ARTIFACTS_FOLDER}/{quote(name)}") and (artifacts / name).is_dir()
         # MLflow creates experiment 0 with a folder of its own choice, which nothing uses.
         if is_own or experiment == 0:
-            yield experiment, str(location), relative_location(name)
+            yield experiment, str(location), make_relative_location(name)

@@ -30,8 +30,8 @@ from memtune.tracking.compatibility import (
 from memtune.tracking.home_artifacts import (
     SERVER_SCHEMES,
     make_locations_relative,
+    make_relative_location,
     open_repository,
-    relative_location,
 )
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ __all__ = [
     "check_tracking",
     "connect",
     "ensure_experiment",
-    "experiment_name",
     "is_server",
-    "sqlite_uri",
+    "make_experiment_name",
+    "make_sqlite_uri",
     "translate_mlflow_errors",
 ]
 
@@ -75,7 +75,7 @@ _ENVIRONMENT_DEFAULTS = {
 }
 
 
-def sqlite_uri(folder: Path) -> str:
+def make_sqlite_uri(folder: Path) -> str:
     """The URI of the store kept in `folder`, used when no server is named: `sqlite:////.../mlflow.db`."""
     return f"sqlite:///{folder.absolute() / 'mlflow.db'}"
 
@@ -93,7 +93,7 @@ def connect(tracking_uri: str) -> "MlflowClient":
     not a database of this version of MLflow.
     """
     _configure_mlflow(tracking_uri)
-    path = sqlite_path(tracking_uri)
+    path = find_sqlite_path(tracking_uri)
     if path is not None and path.exists():
         check_sqlite_file(path)
     with pause_gc():
@@ -160,7 +160,7 @@ def _summarize(error: BaseException) -> str:
 
 def _lock_sqlite_file(tracking_uri: str) -> AbstractContextManager[object]:
     """One process at a time where opening may create the tables of a sqlite file."""
-    path = sqlite_path(tracking_uri)
+    path = find_sqlite_path(tracking_uri)
     return nullcontext() if path is None else FileLock(f"{path}.lock")
 
 
@@ -169,7 +169,7 @@ def _configure_mlflow(tracking_uri: str) -> None:
         os.environ.setdefault(name, value)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger(DATABASE_LOGGER).setLevel(logging.CRITICAL)
-    path = sqlite_path(tracking_uri)
+    path = find_sqlite_path(tracking_uri)
     if path is not None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -177,7 +177,7 @@ def _configure_mlflow(tracking_uri: str) -> None:
             raise TrackingError(f"cannot create {path.parent} for the tracking store: {error}") from error
 
 
-def sqlite_path(tracking_uri: str) -> Path | None:
+def find_sqlite_path(tracking_uri: str) -> Path | None:
     """The file behind a sqlite URI, or None for any other store."""
     prefix = "sqlite:///"
     return Path(tracking_uri.removeprefix(prefix)) if tracking_uri.startswith(prefix) else None
@@ -202,7 +202,7 @@ def check_tracking(tracking_uri: str) -> None:
                 f"no tracking server answers at {tracking_uri}; start it (`memtune ui` starts one on this "
                 "machine), correct MLFLOW_TRACKING_URI, or unset it to record in a file"
             ) from None
-        if path := sqlite_path(tracking_uri):
+        if path := find_sqlite_path(tracking_uri):
             raise TrackingError(f"MLflow cannot read {path} ({_summarize(error)}); {REBUILD_HINT}") from error
         raise TrackingError(
             f"the tracking server {tracking_uri} does not answer as MLflow does: {_summarize(error)}; "
@@ -223,7 +223,7 @@ def translate_mlflow_errors(tracking_uri: str) -> Iterator[None]:
             isinstance(cause, sqlite3.DatabaseError) and not isinstance(cause, sqlite3.OperationalError)
             for cause in iterate_causes(error)
         ):
-            path = sqlite_path(tracking_uri) or tracking_uri
+            path = find_sqlite_path(tracking_uri) or tracking_uri
             raise TrackingError(f"{path} is damaged: {_summarize(error)}; {REBUILD_HINT}") from error
         raise TrackingError(f"the tracking store {tracking_uri} failed: {_summarize(error)}") from error
 
@@ -259,7 +259,7 @@ def is_database_refusal(error: Exception) -> bool:
     return isinstance(error, MlflowException) and error.error_code == DATABASE_REFUSAL_CODE
 
 
-def experiment_name(corpus: str) -> str:
+def make_experiment_name(corpus: str) -> str:
     """The name of a corpus's experiment and registered model, which is the corpus's own.
 
     Raises TrackingError for a name that MLflow does not allow.
@@ -279,7 +279,7 @@ def ensure_experiment(client: "MlflowClient", tracking_uri: str, corpus: str) ->
     """
     found = client.get_experiment_by_name(corpus)
     if found is None:
-        location = relative_location(corpus) if sqlite_path(tracking_uri) else None
+        location = make_relative_location(corpus) if find_sqlite_path(tracking_uri) else None
         return client.create_experiment(corpus, artifact_location=location)
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)

@@ -16,7 +16,7 @@ from memtune.errors import TrackingError
 from memtune.settings import Settings
 from memtune.stop_signals import interrupt_on_stop_signals
 from memtune.tracking.compatibility import OLD_IMPORT_WARNINGS, build_server_environment
-from memtune.tracking.mlflow_connection import check_sqlite_file, is_server, sqlite_path
+from memtune.tracking.mlflow_connection import check_sqlite_file, find_sqlite_path, is_server
 from memtune.tracking.ui_server import LISTENING_FD_VARIABLE, TOKEN_VARIABLE
 
 __all__ = ["ServedPages", "serve_pages", "start_server"]
@@ -107,7 +107,7 @@ def start_server(tracking_uri: str, port: int, token: str) -> "subprocess.Popen[
 
 def require_database(tracking_uri: str) -> Path:
     """The file of a store that can be served. Raises TrackingError for any other store and a missing file."""
-    database = sqlite_path(tracking_uri)
+    database = find_sqlite_path(tracking_uri)
     if database is None:
         fix = f"open {tracking_uri}" if is_server(tracking_uri) else "start `mlflow server` next to it"
         raise TrackingError(f"{tracking_uri} is not a file that memtune can serve; {fix}")

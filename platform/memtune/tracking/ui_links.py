@@ -35,7 +35,7 @@ from memtune.tracking.runs.run_commands import (
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-__all__ = ["LOCAL_PAGES_URL", "CorpusPages", "comparison_link", "link_corpora", "link_corpus"]
+__all__ = ["LOCAL_PAGES_URL", "CorpusPages", "link_corpora", "link_corpus", "make_comparison_link"]
 
 LOCAL_PAGES_URL = "http://127.0.0.1:5000"
 MODELS_COLUMN = "attributes.`Models`"
@@ -134,14 +134,16 @@ def link_corpus(
                 _build_charts(view),
                 version,
             )
-            client.set_experiment_tag(experiment_id, compatibility.shared_view_tag(name + suffix), value)
+            client.set_experiment_tag(
+                experiment_id, compatibility.format_shared_view_tag(name + suffix), value
+            )
     address = find_pages_url(tracking_uri, pages_url)
     trials, families = quote(f"memtune{suffix}"), quote(f"memtune-families{suffix}")
     return CorpusPages(
         corpus,
-        address + compatibility.experiment_fragment(experiment_id, trials),
-        address + compatibility.experiment_fragment(experiment_id, trials, has_charts=True),
-        address + compatibility.experiment_fragment(experiment_id, families, has_charts=True),
+        address + compatibility.format_experiment_fragment(experiment_id, trials),
+        address + compatibility.format_experiment_fragment(experiment_id, trials, has_charts=True),
+        address + compatibility.format_experiment_fragment(experiment_id, families, has_charts=True),
         note,
     )
 
@@ -230,14 +232,16 @@ def _make_suffix(text: str | None) -> str:
     return "" if not text else "-" + re.sub(r"[^\w.]+", "-", text).strip("-")
 
 
-def comparison_link(
+def make_comparison_link(
     tracking_uri: str, corpus: str, run_ids: Sequence[str], pages_url: str | None = None
 ) -> str:
     """A link to the page that compares these runs; `pages_url` as in `link_corpus`."""
     with translate_mlflow_errors(tracking_uri):
         experiment_id = _find_experiment_id(tracking_uri, corpus)
     runs, experiments = (quote(json.dumps(ids)) for ids in (list(run_ids), [experiment_id]))
-    return find_pages_url(tracking_uri, pages_url) + compatibility.comparison_fragment(runs, experiments)
+    return find_pages_url(tracking_uri, pages_url) + compatibility.format_comparison_fragment(
+        runs, experiments
+    )
 
 
 def _find_experiment_id(tracking_uri: str, corpus: str) -> str:

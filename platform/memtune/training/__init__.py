@@ -32,7 +32,7 @@ from memtune.training.optimisation.schedules import (
 )
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import check_device
-from memtune.training.trainers import AnyTrainer, new_trainer, restore_trainer
+from memtune.training.trainers import AnyTrainer, create_trainer, restore_trainer
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_report import Progress, Report, find_best_report
 from memtune.training.trial_sizes import TrialSizes, compute_sizes
@@ -60,6 +60,7 @@ __all__ = [
     "TrialSizes",
     "check_device",
     "compute_sizes",
+    "create_trainer",
     "estimate_memory",
     "evaluate",
     "find_best_report",
@@ -68,7 +69,6 @@ __all__ = [
     "load_best_model",
     "load_model",
     "measure_available_bytes",
-    "new_trainer",
     "open_device",
     "read_checkpoint",
     "restore_trainer",

@@ -9,12 +9,12 @@ from memtune.training.gradient_trainer import GradientTrainer
 from memtune.training.trial_config import TrialConfig
 from memtune.usage import UsageMeter
 
-__all__ = ["AnyTrainer", "new_trainer", "restore_trainer"]
+__all__ = ["AnyTrainer", "create_trainer", "restore_trainer"]
 
 AnyTrainer = GradientTrainer | CountingTrainer
 
 
-def new_trainer(
+def create_trainer(
     config: TrialConfig, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
 ) -> AnyTrainer:
     """The trainer of a new trial; raises the errors of `GradientTrainer`."""

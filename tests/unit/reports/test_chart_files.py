@@ -12,7 +12,7 @@ from memtune.estimate import Estimate
 from memtune.objective import Objective
 from memtune.reports.report_page import vega_bundle
 from memtune.reports.report_page.chart_files import draw_svg, write_figure
-from memtune.reports.report_page.chart_parts import FamilyScales, StudyChart, chart_rows
+from memtune.reports.report_page.chart_parts import FamilyScales, StudyChart, plot_rows
 from memtune.reports.report_page.trade_off_charts import draw_trials
 from memtune.tracking import LeaderboardRow
 from memtune.trial_state import StopReason, TrialEnd, TrialState
@@ -93,7 +93,7 @@ def test_a_file_names_its_subject_and_explains_its_signs() -> None:
 
 
 def test_a_legend_has_marks_with_solid_outlines_where_lines_are_dashed() -> None:
-    scales, rows = FamilyScales(["lstm", "rnn"]), chart_rows("reports")
+    scales, rows = FamilyScales(["lstm", "rnn"]), plot_rows("reports")
     marks = rows.mark_point().encode(x="tokens:Q", color=scales.colour(), shape=scales.shape())
     lines = rows.mark_line().encode(x="tokens:Q", color=scales.colour(), strokeDash=scales.dash())
     reports = [{"family": family, "tokens": tokens} for family in ("lstm", "rnn") for tokens in (1, 2)]

@@ -11,7 +11,7 @@ from memtune.objective import Objective
 from memtune.reports.inspection.attention_figures import draw_examples, draw_pair_counts, draw_positions
 from memtune.reports.inspection.curve_figures import draw_accuracies, draw_parameter, draw_trajectories
 from memtune.reports.inspection.dependency_figure import draw_dependencies
-from memtune.reports.inspection.figure_files import new_figure, save_figure
+from memtune.reports.inspection.figure_files import make_figure, save_figure
 from memtune.reports.inspection.link_figures import draw_link_arcs
 from memtune.reports.inspection.mistake_figure import draw_mistakes
 from memtune.results.error_overlap import OverlapRegion
@@ -147,7 +147,7 @@ def test_figures_without_anything_to_show_are_drawn(tmp_path: Path) -> None:
 
 def test_equal_figures_are_equal_files_of_the_named_format(tmp_path: Path) -> None:
     for name in ("a.svg", "b.svg"):
-        figure = new_figure(3, 2)
+        figure = make_figure(3, 2)
         figure.add_subplot().plot([1, 2])
         save_figure(figure, tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()

@@ -1,7 +1,7 @@
 """The table of the jobs of a cluster."""
 
 from memtune.ray_backend.jobs.job_server import Job
-from memtune.reports.job_tables import job_table
+from memtune.reports.job_tables import make_job_table
 from memtune.reports.text_console import TextConsole
 
 
@@ -24,7 +24,7 @@ def make_job(**changes: object) -> Job:
 def render(*jobs: Job) -> str:
     console = TextConsole(width=120, record=True, file=None, quiet=False)
     with console.capture() as captured:
-        console.print(job_table(jobs, now=1_000.0 + 3_725.0))
+        console.print(make_job_table(jobs, now=1_000.0 + 3_725.0))
     return captured.get()
 
 

@@ -89,3 +89,9 @@ def test_a_mistake_is_found_by_the_schema(kind: SchemaKind, text: str) -> None:
 )
 def test_what_a_study_may_hold_is_valid(text: str) -> None:
     assert list_errors("study", text) == []
+
+
+def test_a_field_that_no_family_has_is_an_error_next_to_fields_of_several() -> None:
+    study = 'question = "?"\ncorpus = "ptb"\nspaces = ["lstm", "scrn"]\n[model]\nlayers = 1\nalpha = 0.9\n'
+    assert list_errors("study", study) == []
+    assert list_errors("study", study + "alfa = 0.9\n") != []

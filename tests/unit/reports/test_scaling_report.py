@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memtune.errors import ConfigurationError
-from memtune.reports.scaling_report import describe_answer, draw_scaling, scaling_table
+from memtune.reports.scaling_report import describe_answer, draw_scaling, make_scaling_table
 from memtune.results.insight.scaling_laws import ScalingReport, compare_scaling
 from tests.unit.results.insight.test_scaling_laws import FAST, SLOW, make_trials
 
@@ -16,7 +16,7 @@ def report() -> ScalingReport:
 
 
 def test_the_table_has_a_row_for_each_family_best_first(report: ScalingReport) -> None:
-    table = scaling_table(report)
+    table = make_scaling_table(report)
     columns = {str(column.header): list(column.cells) for column in table.columns}
     assert columns["family"] == ["fast", "slow"]
     assert str(columns["parameters"][0]).endswith("M")

@@ -8,7 +8,12 @@ from rich.console import Console
 from rich.table import Table
 
 from memtune.objective import Objective
-from memtune.reports.trials.trial_tables import family_table, leaderboard_table, sample_table, spread_table
+from memtune.reports.trials.trial_tables import (
+    make_families_table,
+    make_leaderboard_table,
+    make_sample_table,
+    make_spread_table,
+)
 from memtune.results.ranking.selection import RankedTrial, Ranking, rank_trials
 from memtune.search import Outcome
 from memtune.tracking import LeaderboardRow
@@ -70,34 +75,38 @@ def rank(outcomes: list[Outcome]) -> Ranking:
 
 
 def test_a_differing_parameter_is_shown_although_it_is_not_a_key_parameter() -> None:
-    tied = render(leaderboard_table([make_row(tie_output=True), make_row(tie_output=False)], None, "title"))
+    tied = render(
+        make_leaderboard_table([make_row(tie_output=True), make_row(tie_output=False)], None, "title")
+    )
     assert "tie_output=True" in tied
-    alike = render(leaderboard_table([make_row(tie_output=True), make_row(tie_output=True)], None, "title"))
+    alike = render(
+        make_leaderboard_table([make_row(tie_output=True), make_row(tie_output=True)], None, "title")
+    )
     assert "tie_output" not in alike
 
 
 def test_hours_and_memory_of_a_trial_are_shown() -> None:
     row = make_row(width=8).model_copy(update={"hours": 1.25, "peak_memory_bytes": 700 * 2**20})
     for is_stacked in (True, False):
-        text = render(leaderboard_table([row], None, "title", is_stacked=is_stacked))
+        text = render(make_leaderboard_table([row], None, "title", is_stacked=is_stacked))
         assert "1.25 h" in text
         assert "700 MiB" in text
 
 
 def test_a_trial_takes_one_line_where_it_is_not_stacked() -> None:
-    text = render(leaderboard_table([make_row(width=8)], None, "title", is_stacked=False))
+    text = render(make_leaderboard_table([make_row(width=8)], None, "title", is_stacked=False))
     assert sum("lstm #0" in line and "width=8" in line for line in text.splitlines()) == 1
 
 
 def test_a_model_of_another_version_is_shown_with_its_family_alone() -> None:
-    assert "lstm" in render(leaderboard_table([make_row(width="x")], None, "title"))
+    assert "lstm" in render(make_leaderboard_table([make_row(width="x")], None, "title"))
 
 
 def test_a_differing_output_layer_is_shown() -> None:
     softmax: dict[str, Any] = {"output.kind": "softmax"}
     adaptive: dict[str, Any] = {"output.kind": "adaptive", "output.factor": 2}
     rows = [make_row(**softmax), make_row(**adaptive)]
-    shown = render(leaderboard_table(rows, None, "title"))
+    shown = render(make_leaderboard_table(rows, None, "title"))
     assert "output=adaptive output.factor=2" in shown
 
 
@@ -108,7 +117,7 @@ def test_a_differing_option_of_the_task_is_shown() -> None:
         )
         for fusion in ("none", "deep")
     ]
-    shown = render(leaderboard_table(rows, None, "title"))
+    shown = render(make_leaderboard_table(rows, None, "title"))
     assert "fusion=none" in shown
     assert "fusion=deep" in shown
     assert "kind=" not in shown
@@ -128,18 +137,20 @@ def make_row_with_rate(learning_rate: float, **others: Any) -> LeaderboardRow:
 
 
 def test_a_differing_learning_rate_is_shown_and_a_differing_budget_is_not() -> None:
-    shown = render(leaderboard_table([make_row_with_rate(0.5), make_row_with_rate(0.031622)], None, "title"))
+    shown = render(
+        make_leaderboard_table([make_row_with_rate(0.5), make_row_with_rate(0.031622)], None, "title")
+    )
     assert "learning_rate=0.5" in shown
     assert "learning_rate=0.0316" in shown
     budgets = [make_row_with_rate(0.5), make_row_with_rate(0.5, **{"training.tokens": 1800})]
-    assert "tokens=" not in render(leaderboard_table(budgets, None, "title"))
+    assert "tokens=" not in render(make_leaderboard_table(budgets, None, "title"))
 
 
 def test_a_field_that_only_another_family_has_is_not_shown() -> None:
     lstm = make_row(recurrent_dropout=0.0, width=8)
     scrn = {"model.family": "scrn", "model.recurrent_dropout": 0, "model.width": 8}
     other = make_row().model_copy(update={"family": "scrn", "parameters": scrn})
-    shown = render(leaderboard_table([lstm, lstm, other], None, "title"))
+    shown = render(make_leaderboard_table([lstm, lstm, other], None, "title"))
     assert "recurrent_dropout" not in shown
 
 
@@ -150,7 +161,7 @@ def test_the_state_of_a_trial_has_the_reason_of_an_unusual_end() -> None:
             "end": TrialEnd(reason=StopReason.EARLY_STOPPING, detail="successive halving at 300 tokens"),
         }
     )
-    shown = render(leaderboard_table([stopped], None, "title"))
+    shown = render(make_leaderboard_table([stopped], None, "title"))
     assert "stopped" in shown
     assert "finished" not in shown
     late = make_row().model_copy(
@@ -159,11 +170,11 @@ def test_the_state_of_a_trial_has_the_reason_of_an_unusual_end() -> None:
             "end": TrialEnd(reason=StopReason.NO_VALIDATION, detail="no validation"),
         }
     )
-    assert "stopped: no validation" in render(leaderboard_table([late], None, "title"))
+    assert "stopped: no validation" in render(make_leaderboard_table([late], None, "title"))
     ended = make_row().model_copy(
         update={"end": TrialEnd(reason=StopReason.NO_IMPROVEMENT, detail="no improvement in 3 reports")}
     )
-    assert "complete: no improvement" in render(leaderboard_table([ended], None, "title"))
+    assert "complete: no improvement" in render(make_leaderboard_table([ended], None, "title"))
 
 
 def test_every_table_of_a_study_shows_the_searched_fields() -> None:
@@ -172,9 +183,9 @@ def test_every_table_of_a_study_shows_the_searched_fields() -> None:
     config = TrialConfig.model_validate(found[0].configuration)
     again = replace(found[0], identity="again", configuration={**found[0].configuration, "seed": 1})
     for table in (
-        family_table(rank(found), found, 10, "Which?", searched),
-        spread_table(rank([*found, again]), [*found, again], searched),
-        sample_table([config], 10, searched),
+        make_families_table(rank(found), found, 10, "Which?", searched),
+        make_spread_table(rank([*found, again]), [*found, again], searched),
+        make_sample_table([config], 10, searched),
     ):
         assert "lstm width=4 layers=1 dropout=0.0 learning_rate=1" in render(table)
 
@@ -191,7 +202,7 @@ def test_words_and_numbers_are_not_split_in_100_columns() -> None:
             "tokens": 1_234_567,
         }
     )
-    shown = render(leaderboard_table([memory, make_row()], 12.3, "title"), 100)
+    shown = render(make_leaderboard_table([memory, make_row()], 12.3, "title"), 100)
     whole = ["recurrent_memory #12", "grammar_memories-0123abcd", "layers_above=2", "12,345,678", "1,234,567"]
     for part in (*whole, "perplexity", "stopped", "ideal perplexity 12.300"):
         assert part in shown
@@ -199,9 +210,9 @@ def test_words_and_numbers_are_not_split_in_100_columns() -> None:
 
 def test_the_study_is_shown_when_there_are_several() -> None:
     assert "other-0123abcd" in render(
-        leaderboard_table([make_row(), make_row(study="other-0123abcd")], None, "title")
+        make_leaderboard_table([make_row(), make_row(study="other-0123abcd")], None, "title")
     )
-    assert "s-0123abcd" not in render(leaderboard_table([make_row(), make_row()], None, "title"))
+    assert "s-0123abcd" not in render(make_leaderboard_table([make_row(), make_row()], None, "title"))
 
 
 def test_the_family_table_has_the_best_trial_of_each_family_best_family_first() -> None:
@@ -212,7 +223,7 @@ def test_the_family_table_has_the_best_trial_of_each_family_best_family_first() 
         replace(make_outcome(2, "lstm", [1.25]), configuration=wider),
         make_outcome(3, "scrn", []),
     ]
-    table = render(family_table(rank(outcomes), outcomes, 10, "Which?"))
+    table = render(make_families_table(rank(outcomes), outcomes, 10, "Which?"))
     lines = [line for line in table.splitlines() if "#" in line]
     assert ["rnn" in lines[0], "#1" in lines[0], "2.718" in lines[0]] == [True, True, True]
     assert ["lstm" in lines[1], "#2" in lines[1], "3.490" in lines[1]] == [True, True, True]
@@ -222,7 +233,7 @@ def test_the_family_table_has_the_best_trial_of_each_family_best_family_first() 
 def test_a_family_that_was_stopped_early_comes_last_with_its_value_at_the_common_milestone() -> None:
     slow = replace(make_outcome(0, "scrn", [1.0]), state=TrialState.STOPPED)
     outcomes = [slow, make_outcome(1, "rnn", [2.0, 1.5, 1.25])]
-    table = render(family_table(rank(outcomes), outcomes, 10, "Which?"))
+    table = render(make_families_table(rank(outcomes), outcomes, 10, "Which?"))
     first, second = [line for line in table.splitlines() if "#" in line]
     assert "rnn" in first
     assert "ended early: 2.718 at 300 tokens, where the best has 7.389" in second
@@ -236,7 +247,10 @@ def test_a_mean_over_seeds_has_its_interval_in_the_unit_of_the_figure() -> None:
         )
         for seed, loss in enumerate((2.0, 2.1, 2.2))
     ]
-    for table in (family_table(rank(seeds), seeds, 10, "Which?"), spread_table(rank(seeds), seeds)):
+    for table in (
+        make_families_table(rank(seeds), seeds, 10, "Which?"),
+        make_spread_table(rank(seeds), seeds),
+    ):
         # exp(2.1 - 4.3027 * 0.1 / sqrt 3) and exp(2.1 + 4.3027 * 0.1 / sqrt 3)
         assert "8.166 [6.370, 10.469]" in render(table)
-    assert "0: 7.389, 1: 8.166, 2: 9.025" in render(spread_table(rank(seeds), seeds))
+    assert "0: 7.389, 1: 8.166, 2: 9.025" in render(make_spread_table(rank(seeds), seeds))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from memtune.errors import CorpusError
-from memtune.reports.answer_tables import answers_table, write_overlap_png
+from memtune.reports.answer_tables import make_answers_table, write_overlap_png
 from memtune.results.error_overlap import OverlapRegion, count_overlap
 from memtune.results.question_answers import ModelAnswers
 from memtune.tasks import Answers
@@ -63,7 +63,7 @@ def test_the_figure_has_a_bar_for_each_region(tmp_path: Path):
 
 
 def test_answers_are_shown_by_attractors_five_and_more_together():
-    table = answers_table(
+    table = make_answers_table(
         [ModelAnswers("models:/m/1", "lstm", make_answers("+-++?", "00167"), 0.25)], "asked"
     )
     rows = list(zip(*(column.cells for column in table.columns), strict=True))
@@ -96,6 +96,6 @@ def test_regions_of_a_model_add_up_to_its_mistakes():
 def test_the_table_of_answers_shows_the_number_of_ties():
     tied = make_answers("++")
     tied.nats_QC[1] = [1.0, 1.0]
-    table = answers_table([ModelAnswers("models:/m/1", "lstm", tied, 0.0)], "asked")
+    table = make_answers_table([ModelAnswers("models:/m/1", "lstm", tied, 0.0)], "asked")
     columns = {str(column.header): next(iter(column.cells)) for column in table.columns}
     assert (columns["ties"], columns["accuracy"]) == ("1", "75.00%")

@@ -8,7 +8,12 @@ from typer.testing import CliRunner
 
 from memtune.api import run_search
 from memtune.cli import app
-from memtune.reports.study_tables import describe_best, family_best_table, front_table, importance_table
+from memtune.reports.study_tables import (
+    describe_best,
+    make_family_best_table,
+    make_front_table,
+    make_importance_table,
+)
 from memtune.results.insight.study_detail import StudyDetail, show_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
@@ -57,9 +62,9 @@ def test_a_study_is_two_data_frames_three_tables_and_the_charts_of_its_report(
     assert detail.best is not None
     assert detail.front is not None
     assert describe_best(detail.summary).startswith(f"best: {detail.best.name}, validation perplexity")
-    assert family_best_table(detail).row_count == 2
-    assert front_table(detail).row_count == len(detail.front.front) > 0
-    assert importance_table(detail).row_count > 0
+    assert make_family_best_table(detail).row_count == 2
+    assert make_front_table(detail).row_count == len(detail.front.front) > 0
+    assert make_importance_table(detail).row_count > 0
     assert sum(found.importance for found in detail.importance) == pytest.approx(1.0)
 
     folder = tmp_path / "figures"
@@ -85,7 +90,7 @@ def test_a_study_without_a_validation_has_no_best(detail: StudyDetail) -> None:
     )
     assert describe_best(empty.summary) == "no trial has reached a validation"
     assert len(empty.curves()) == len(empty.to_frame()) == 0
-    assert front_table(empty).row_count == 0
+    assert make_front_table(empty).row_count == 0
 
 
 @pytest.mark.skipif(not has_bfloat16_instructions(), reason="this processor has no bfloat16 instructions")

@@ -90,7 +90,7 @@ def test_answers_are_counted_by_attractors(open_joined, build_network):
         1,
         2,
     ]
-    low, high = answers.confidence_interval()
+    low, high = answers.compute_confidence_interval()
     assert 0 <= low <= answers.accuracy <= high <= 1
     assert math.isnan(answers.select_groups(5).accuracy)
 

@@ -81,13 +81,13 @@ def test_accuracy_does_not_depend_on_the_order_of_the_candidates():
 
 def test_an_interval_of_ties_alone_has_no_width():
     """Every resample of questions that each count 1/2 has accuracy 1/2."""
-    assert make_answers([[1, 1]] * 20, [0] * 20).confidence_interval() == (0.5, 0.5)
+    assert make_answers([[1, 1]] * 20, [0] * 20).compute_confidence_interval() == (0.5, 0.5)
 
 
 def test_ties_make_the_interval_narrower_than_the_same_accuracy_without_ties():
     """The variance of a mean of 100 credits: 0.25 / 100 without ties, 0.125 / 100 with half of them ties."""
-    without = make_answers([[1, 2], [2, 1]] * 50, [0] * 100).confidence_interval()
-    with_ties = make_answers([[1, 2], [2, 1], [1, 1], [1, 1]] * 25, [0] * 100).confidence_interval()
+    without = make_answers([[1, 2], [2, 1]] * 50, [0] * 100).compute_confidence_interval()
+    with_ties = make_answers([[1, 2], [2, 1], [1, 1], [1, 1]] * 25, [0] * 100).compute_confidence_interval()
     # 10,000 resamples give a quantile of a normal distribution to about 1 % of its standard deviation; the
     # lattice of possible accuracies (0.005) adds 5 % here.
     assert without == pytest.approx((0.5 - 1.96 * 0.05, 0.5 + 1.96 * 0.05), abs=0.005)

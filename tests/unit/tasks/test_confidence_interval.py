@@ -22,4 +22,4 @@ def test_the_interval_covers_95_percent() -> None:
         np.zeros(questions, dtype=np.int64),
     )
     margin = 1.96 * math.sqrt(0.75 * 0.25 / questions)
-    assert answers.confidence_interval() == pytest.approx((0.75 - margin, 0.75 + margin), abs=0.005)
+    assert answers.compute_confidence_interval() == pytest.approx((0.75 - margin, 0.75 + margin), abs=0.005)

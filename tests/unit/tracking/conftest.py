@@ -7,7 +7,7 @@ import pytest
 
 from memtune.models import LSTMConfig, build_model
 from memtune.tracking import Recorder, register_if_better
-from memtune.tracking.mlflow_connection import connect, sqlite_uri
+from memtune.tracking.mlflow_connection import connect, make_sqlite_uri
 from memtune.training import save_model
 from tests.unit.tracking.registered_models import VOCABULARY, make_result
 
@@ -16,7 +16,7 @@ from tests.unit.tracking.registered_models import VOCABULARY, make_result
 def empty_store(tmp_path_factory):
     """A folder with a migrated, empty sqlite store; making one takes seconds."""
     folder = tmp_path_factory.mktemp("store")
-    connect(sqlite_uri(folder))
+    connect(make_sqlite_uri(folder))
     return folder
 
 
@@ -24,7 +24,7 @@ def empty_store(tmp_path_factory):
 def tracking_uri(empty_store, tmp_path):
     """The URI of a fresh store."""
     shutil.copyfile(empty_store / "mlflow.db", Path(tmp_path, "mlflow.db"))
-    return sqlite_uri(tmp_path)
+    return make_sqlite_uri(tmp_path)
 
 
 @pytest.fixture

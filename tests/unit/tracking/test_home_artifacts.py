@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memtune.errors import TrackingError
-from memtune.tracking import Recorder, sqlite_uri
+from memtune.tracking import Recorder, make_sqlite_uri
 from memtune.tracking.home_artifacts import find_local_folder
 from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import TrialState
@@ -57,7 +57,7 @@ def test_a_store_with_absolute_locations_is_changed_when_it_is_opened_elsewhere(
     moved.mkdir()
     for name in ("mlflow.db", "artifacts"):
         shutil.move(tmp_path / name, moved / name)
-    assert read_notes(sqlite_uri(moved), tmp_path / "copy") == "kept"
+    assert read_notes(make_sqlite_uri(moved), tmp_path / "copy") == "kept"
     assert str(tmp_path).encode() not in (moved / "mlflow.db").read_bytes()
 
 
@@ -68,7 +68,7 @@ def test_a_location_in_an_object_store_stays(tracking_uri, client):
 
 
 def test_a_location_leads_nowhere_else(tmp_path):
-    uri = sqlite_uri(tmp_path)
+    uri = make_sqlite_uri(tmp_path)
     assert find_local_folder(uri, "mlflow-artifacts:/ptb/x") == tmp_path / "artifacts" / "ptb" / "x"
     assert find_local_folder(uri, "mlflow-artifacts://host/ptb") is None
     assert find_local_folder("http://host:5000", "mlflow-artifacts:/ptb") is None

@@ -11,10 +11,10 @@ from memtune.errors import TrackingError
 from memtune.tracking.mlflow_connection import (
     check_tracking,
     connect,
+    find_sqlite_path,
     is_database_refusal,
     is_permanent,
-    sqlite_path,
-    sqlite_uri,
+    make_sqlite_uri,
 )
 
 
@@ -56,7 +56,7 @@ def make_newer_database(path):
     ids=["text", "overwritten pages", "another program's tables", "a newer MLflow's schema"],
 )
 def test_a_file_that_is_no_store_is_named_with_the_fix(tracking_uri, overwrite):
-    path = sqlite_path(tracking_uri)
+    path = find_sqlite_path(tracking_uri)
     overwrite(path)
     with pytest.raises(TrackingError) as caught:
         check_tracking(tracking_uri)
@@ -70,7 +70,7 @@ def test_a_file_that_is_no_store_is_named_with_the_fix(tracking_uri, overwrite):
 
 def test_an_empty_file_becomes_a_store(tmp_path):
     (tmp_path / "mlflow.db").touch()
-    assert connect(sqlite_uri(tmp_path)).search_experiments()
+    assert connect(make_sqlite_uri(tmp_path)).search_experiments()
 
 
 def test_a_store_whose_creation_was_interrupted_is_created_again(

@@ -17,12 +17,12 @@ from memtune.errors import TrackingError
 from memtune.settings import Settings
 from memtune.tracking import (
     Recorder,
-    comparison_link,
     compatibility,
     link_corpora,
     link_corpus,
+    make_comparison_link,
+    make_sqlite_uri,
     serve_pages,
-    sqlite_uri,
 )
 from memtune.tracking.mlflow_ui import ServedPages, _end_group, _write_private, start_server
 from memtune.trial_state import TrialState
@@ -136,14 +136,14 @@ def test_every_corpus_with_trials_has_links(recorded, client):
 
 
 def test_a_comparison_names_its_runs(recorded):
-    link = comparison_link(recorded, "ptb", ["r1", "r2"], pages_url="http://127.0.0.1:5001")
+    link = make_comparison_link(recorded, "ptb", ["r1", "r2"], pages_url="http://127.0.0.1:5001")
     assert link.startswith("http://127.0.0.1:5001/#/compare-runs?")
     assert 'runs=["r1", "r2"]' in unquote(link)
 
 
 def test_a_corpus_without_records_has_no_page(tracking_uri):
     with pytest.raises(TrackingError, match='corpus "nothing"'):
-        comparison_link(tracking_uri, "nothing", [])
+        make_comparison_link(tracking_uri, "nothing", [])
 
 
 def test_pages_of_a_tracking_server_need_no_second_server():
@@ -153,7 +153,7 @@ def test_pages_of_a_tracking_server_need_no_second_server():
 
 def test_a_store_that_does_not_exist_is_refused(tmp_path):
     with pytest.raises(TrackingError, match="run a search"):
-        start_server(sqlite_uri(tmp_path), 5000, TOKEN)
+        start_server(make_sqlite_uri(tmp_path), 5000, TOKEN)
 
 
 def test_a_port_in_use_is_refused_before_a_server_starts(places):

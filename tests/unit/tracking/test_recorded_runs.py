@@ -9,12 +9,12 @@ from memtune.errors import TrackingError
 from memtune.tracking import (
     Recorder,
     TrialRun,
-    comparison_link,
     count_test_accesses,
     delete_study_runs,
     find_trial_run,
     is_trial_name,
     link_corpus,
+    make_comparison_link,
     record_conclusion,
     record_evaluation,
     record_test_access,
@@ -210,10 +210,10 @@ def test_a_link_without_a_study_shows_all_trials_of_the_corpus(recorded):
 
 def test_a_link_compares_runs(recorded, client):
     experiment = client.get_experiment_by_name("ptb")
-    link = comparison_link(recorded, "ptb", ["r1", "r2"])
+    link = make_comparison_link(recorded, "ptb", ["r1", "r2"])
     assert unquote(link) == (
         'http://127.0.0.1:5000/#/compare-runs?runs=["r1", "r2"]'
         f'&experiments=["{experiment.experiment_id}"]&workflowType=machine_learning'
     )
     with pytest.raises(TrackingError, match='nothing is recorded for corpus "another"'):
-        comparison_link(recorded, "another", [])
+        make_comparison_link(recorded, "another", [])

@@ -8,9 +8,9 @@ from memtune.models import KneserNeyConfig
 from memtune.training import (
     GradientTrainer,
     TrialConfig,
+    create_trainer,
     evaluate,
     load_best_model,
-    new_trainer,
     read_checkpoint,
     restore_trainer,
 )
@@ -27,12 +27,12 @@ def make_counting_trial(protocol=SENTENCE, order=3) -> TrialConfig:
 
 
 def test_the_family_determines_the_trainer(corpus, make_trial):
-    assert isinstance(new_trainer(make_counting_trial(), corpus), CountingTrainer)
-    assert isinstance(new_trainer(make_trial(), corpus), GradientTrainer)
+    assert isinstance(create_trainer(make_counting_trial(), corpus), CountingTrainer)
+    assert isinstance(create_trainer(make_trial(), corpus), GradientTrainer)
 
 
 def test_one_report_counts_every_token_and_ends_the_trial(corpus):
-    trainer = new_trainer(make_counting_trial(), corpus)
+    trainer = create_trainer(make_counting_trial(), corpus)
     report = trainer.advance()
     assert (report.tokens, report.epoch) == (corpus["train"].token_count, 1.0)
     assert report.finished
@@ -43,7 +43,7 @@ def test_one_report_counts_every_token_and_ends_the_trial(corpus):
 
 @pytest.mark.parametrize("protocol", [SENTENCE, STREAM], ids=["sentence", "stream"])
 def test_contexts_start_where_the_protocol_starts_a_text(corpus, protocol):
-    trainer = new_trainer(make_counting_trial(protocol), corpus)
+    trainer = create_trainer(make_counting_trial(protocol), corpus)
     train = corpus["train"]
     starts = train.starts if protocol is SENTENCE else train.starts[:1]
     model = KneserNeyConfig(order=3).fit(
@@ -55,7 +55,7 @@ def test_contexts_start_where_the_protocol_starts_a_text(corpus, protocol):
 
 def test_a_filtered_protocol_counts_only_what_it_keeps(corpus):
     protocol = SentenceProtocol(variant="tran2016", batch_size=3, min_length=4, max_length=9)
-    report = new_trainer(make_counting_trial(protocol.model_dump()), corpus).advance()
+    report = create_trainer(make_counting_trial(protocol.model_dump()), corpus).advance()
     assert (
         report.tokens == protocol.evaluation_plan(corpus["train"]).token_count < corpus["train"].token_count
     )
@@ -63,7 +63,7 @@ def test_a_filtered_protocol_counts_only_what_it_keeps(corpus):
 
 @pytest.mark.parametrize("reports", [0, 1])
 def test_a_restored_trial_continues_like_the_original(corpus, tmp_path, reports):
-    trainer = new_trainer(make_counting_trial(), corpus)
+    trainer = create_trainer(make_counting_trial(), corpus)
     for _ in range(reports):
         trainer.advance()
     trainer.save(tmp_path / "saved")
@@ -75,7 +75,7 @@ def test_a_restored_trial_continues_like_the_original(corpus, tmp_path, reports)
 
 
 def test_the_best_model_has_the_reported_loss(corpus, tmp_path):
-    trainer = new_trainer(make_counting_trial(), corpus)
+    trainer = create_trainer(make_counting_trial(), corpus)
     report = trainer.advance()
     trainer.save(tmp_path / "saved")
     checkpoint = read_checkpoint(tmp_path / "saved")
@@ -85,7 +85,7 @@ def test_the_best_model_has_the_reported_loss(corpus, tmp_path):
 
 
 def test_another_corpus_is_refused(corpus, tmp_path):
-    trainer = new_trainer(make_counting_trial(), corpus)
+    trainer = create_trainer(make_counting_trial(), corpus)
     trainer.save(tmp_path / "saved")
     other = make_tiny_corpus(tmp_path, train=20)
     with pytest.raises(CheckpointError, match="was trained on corpus"):

@@ -47,9 +47,9 @@ def corpus_formats() -> None:
     Example: memtune corpus formats
     """
     # Imported here, as in every command below: pyarrow and pydantic take about 0.5 s, and help needs neither.
-    from memtune.reports.corpus_tables import formats_table
+    from memtune.reports.corpus_tables import make_formats_table
 
-    out.print(formats_table())
+    out.print(make_formats_table())
 
 
 def _check_grammar_task(task: str | None) -> str | None:
@@ -150,14 +150,14 @@ def corpus_list(store: CorpusStoreOption = None, json: AsJson = False) -> None:
     Example: memtune corpus list --json
     """
     from memtune.corpora import list_corpora
-    from memtune.reports.corpus_tables import corpus_table
+    from memtune.reports.corpus_tables import make_corpus_table
 
     manifests = list_corpora(resolve_corpus_store(store), lambda error: warn(str(error)))
     if json:
         records = [manifest.model_dump(mode="json") | {"bytes": manifest.bytes} for manifest in manifests]
         out.print_json(data=records)
     elif manifests:
-        out.print(corpus_table(manifests))
+        out.print(make_corpus_table(manifests))
     else:
         out.print(f"no corpora in {resolve_corpus_store(store)}; start with: memtune corpus demo")
 
@@ -198,9 +198,9 @@ def corpus_verify(name: CorpusName, store: CorpusStoreOption = None) -> None:
 
 
 def _print_description(description: "CorpusDescription") -> None:
-    from memtune.reports.corpus_tables import corpus_description_table
+    from memtune.reports.corpus_tables import make_corpus_description_table
 
-    out.print(corpus_description_table(description))
+    out.print(make_corpus_description_table(description))
     frequent = " ".join(f"{word} ({count:,})" for word, count in description.frequent)
     out.print(f"most frequent: {frequent}")
     for remark in description.manifest.remarks:

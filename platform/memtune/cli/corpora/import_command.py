@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from memtune.cli.option_groups import expand_option_groups
-from memtune.cli.terminal import CorpusStoreOption, out, progress_bar, resolve_corpus_store, warn
+from memtune.cli.terminal import CorpusStoreOption, open_progress_bar, out, resolve_corpus_store, warn
 
 if TYPE_CHECKING:
     from memtune.corpora import Division, ImportOptions, ImportResult, Source, TextFile, VectorFile
@@ -133,7 +133,7 @@ def corpus_import(
     from memtune.corpora import import_corpus
 
     options, texts = words.resolve(), sources.resolve()
-    with progress_bar() as bar:
+    with open_progress_bar() as bar:
         task = bar.add_task("import", total=None)
 
         def show(done: int, total: int | None, split: str) -> None:
@@ -175,10 +175,10 @@ def parse_format_options(options: list[str]) -> dict[str, str]:
 
 def print_import(imported: "ImportResult") -> None:
     """Print the warnings of an import and the row of its corpus."""
-    from memtune.reports.corpus_tables import corpus_table
+    from memtune.reports.corpus_tables import make_corpus_table
 
     for warning in imported.warnings:
         warn(warning)
     if imported.unchanged:
         out.print(f"{imported.manifest.name} is already in the store, with the same content")
-    out.print(corpus_table([imported.manifest]))
+    out.print(make_corpus_table([imported.manifest]))

@@ -53,7 +53,7 @@ def ask(
     options = {name: value for name, value in task_options.items() if value is not None}
     _check_options(task, options)
     # Imported here: importing PyTorch takes seconds, and help and wrong usage do not need it.
-    from memtune.reports.answer_tables import answers_table
+    from memtune.reports.answer_tables import make_answers_table
     from memtune.results.question_answers import ask as ask_models
     from memtune.settings import Settings
 
@@ -68,7 +68,7 @@ def ask(
         out.print_json(data=[_dump_answers(model) for model in model_answers])
         return
     kind = model_answers[0].answers.kind
-    out.print(answers_table(model_answers, f"{kind}, {questions or 'own questions'}, {split}"))
+    out.print(make_answers_table(model_answers, f"{kind}, {questions or 'own questions'}, {split}"))
     if len(model_answers) > 1:
         _print_overlap(
             model_answers, Settings.from_environment().home / "figures" / f"mistakes_{questions or 'own'}.png"
@@ -101,15 +101,15 @@ def _dump_answers(model_answers: "ModelAnswers") -> dict[str, Any]:
 def _dump_accuracy(answers: "Answers") -> dict[str, Any]:
     count = answers.question_count
     counts = {"questions": count, "not_asked": len(answers.names) - count, "ties": answers.tie_count}
-    low, high = answers.confidence_interval() if count else (None, None)
+    low, high = answers.compute_confidence_interval() if count else (None, None)
     return {**counts, "accuracy": answers.accuracy if count else None, "low": low, "high": high}
 
 
 def _print_overlap(model_answers: "list[ModelAnswers]", path: Path) -> None:
-    from memtune.reports.answer_tables import overlap_table, write_overlap_png
+    from memtune.reports.answer_tables import make_overlap_table, write_overlap_png
     from memtune.results.error_overlap import count_overlap
 
     regions = count_overlap({model.model_uri: model.answers for model in model_answers})
-    out.print(overlap_table(regions))
+    out.print(make_overlap_table(regions))
     write_overlap_png(regions, [model.model_uri for model in model_answers], path)
     out.print(f"figure: {path}", soft_wrap=True)

@@ -57,10 +57,10 @@ def compare(
         return
     from memtune.reports.report_page.chart_files import write_figure
     from memtune.reports.report_page.trade_off_charts import draw_trials
-    from memtune.reports.trials.trial_tables import leaderboard_table
+    from memtune.reports.trials.trial_tables import make_leaderboard_table
 
     title = f"{corpus}, protocol {found.protocol}, {format_count(len(found.rows), 'trial')}"
-    out.print(leaderboard_table(rows, found.ideal_perplexity, title, is_stacked=out.is_terminal))
+    out.print(make_leaderboard_table(rows, found.ideal_perplexity, title, is_stacked=out.is_terminal))
     if chart := draw_trials(found.rows, found.ideal_perplexity):
         write_figure(chart, corpus, found.figure_path)
         out.print(f"figure: {found.figure_path}", soft_wrap=True)
@@ -78,9 +78,9 @@ def _compare_tokenisations(corpora: list[str], protocol: str | None, json: bool)
     if json:
         out.print_json(data=[row.model_dump(mode="json") for row in rows])
         return
-    from memtune.reports.tokenisation_table import tokenisation_table
+    from memtune.reports.tokenisation_table import make_tokenisation_table
 
-    out.print(tokenisation_table(rows))
+    out.print(make_tokenisation_table(rows))
 
 
 def _print_compare_hint(corpus: str, study: str | None, protocol: str) -> None:

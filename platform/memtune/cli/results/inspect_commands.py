@@ -113,7 +113,7 @@ def positions(models: ModelNames, text: TextOptions, output: OutputOptions, laye
     Example: memtune inspect positions models:/ptb/1 models:/ptb/2 --out positions.svg
     """
     from memtune.reports.inspection.attention_figures import draw_positions
-    from memtune.reports.inspection.inspection_tables import positions_table
+    from memtune.reports.inspection.inspection_tables import make_positions_table
     from memtune.results.inspection.attention_positions import average_positions
     from memtune.results.inspection.inspected_model import inspect_model
 
@@ -124,7 +124,7 @@ def positions(models: ModelNames, text: TextOptions, output: OutputOptions, laye
         )
         for name in models
     ]
-    output.show(found, lambda: [positions_table(found)], lambda: draw_positions(found))
+    output.show(found, lambda: [make_positions_table(found)], lambda: draw_positions(found))
 
 
 @app.command()
@@ -142,14 +142,14 @@ def samples(
     Example: memtune inspect samples models:/ptb@champion --words 60 --out samples.png
     """
     from memtune.reports.inspection.attention_figures import draw_samples
-    from memtune.reports.inspection.inspection_tables import samples_table
+    from memtune.reports.inspection.inspection_tables import make_samples_table
     from memtune.results.inspection.attention_samples import sample_attention
     from memtune.results.inspection.inspected_model import inspect_model
 
     inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
     found = sample_attention(inspected, text.to_choice(), words, seed, layer)
     title = f"{inspected.name}: attention before {len(found)} sampled words"
-    output.show(found, lambda: [samples_table(found, title)], lambda: draw_samples(found, title))
+    output.show(found, lambda: [make_samples_table(found, title)], lambda: draw_samples(found, title))
 
 
 @app.command()
@@ -170,14 +170,14 @@ def examples(
     Example: memtune inspect examples models:/ptb@champion --count 5 --out examples.svg
     """
     from memtune.reports.inspection.attention_figures import draw_examples
-    from memtune.reports.inspection.inspection_tables import examples_table
+    from memtune.reports.inspection.inspection_tables import make_examples_table
     from memtune.results.inspection.attention_examples import find_distant_examples
     from memtune.results.inspection.inspected_model import inspect_model
 
     inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
     found = find_distant_examples(inspected, text.to_choice(), count, min_distance, max_rank, layer)
     title = f"{inspected.name}: most attention to a word at least {min_distance} words before"
-    output.show(found, lambda: [examples_table(found, title)], lambda: draw_examples(found, title))
+    output.show(found, lambda: [make_examples_table(found, title)], lambda: draw_examples(found, title))
 
 
 @app.command()
@@ -199,14 +199,16 @@ def pairs(
     Example: memtune inspect pairs models:/ptb@champion --split test --json
     """
     from memtune.reports.inspection.attention_figures import draw_pair_counts
-    from memtune.reports.inspection.inspection_tables import distances_table, pairs_table
+    from memtune.reports.inspection.inspection_tables import make_distances_table, make_pairs_table
     from memtune.results.inspection.attended_pairs import count_attended_pairs
     from memtune.results.inspection.inspected_model import inspect_model
 
     inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
     found = count_attended_pairs(inspected, text.to_choice(), min_distance, window, layer)
     output.show(
-        found, lambda: [distances_table(found), pairs_table(found, rows)], lambda: draw_pair_counts(found)
+        found,
+        lambda: [make_distances_table(found), make_pairs_table(found, rows)],
+        lambda: draw_pair_counts(found),
     )
 
 
@@ -228,13 +230,13 @@ def relations(
     Example: memtune inspect relations models:/ptb@champion --corpus ud --max-steps 3
     """
     from memtune.reports.inspection.dependency_figure import draw_dependencies
-    from memtune.reports.inspection.inspection_tables import dependencies_table
+    from memtune.reports.inspection.inspection_tables import make_dependencies_table
     from memtune.results.inspection.dependency_attention import average_dependencies
     from memtune.results.inspection.inspected_model import inspect_model
 
     inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
     found = average_dependencies(inspected, text.to_choice(), max_steps, min_pairs, layer)
-    output.show(found, lambda: [dependencies_table(found, rows)], lambda: draw_dependencies(found, rows))
+    output.show(found, lambda: [make_dependencies_table(found, rows)], lambda: draw_dependencies(found, rows))
 
 
 @app.command()
@@ -255,7 +257,7 @@ def links(
 
     Example: memtune inspect links models:/ptb@champion --text "the company said it will" --out links.svg
     """
-    from memtune.reports.inspection.inspection_tables import links_table
+    from memtune.reports.inspection.inspection_tables import make_links_table
     from memtune.reports.inspection.link_figures import draw_link_arcs, draw_link_matrix
     from memtune.results.inspection.attention_links import find_links
     from memtune.results.inspection.inspected_model import inspect_model
@@ -270,7 +272,7 @@ def links(
             return draw_link_matrix(sentence, title)
         return draw_link_arcs(sentence, title, min_weight)
 
-    output.show(found, lambda: [links_table(found, min_weight)], draw)
+    output.show(found, lambda: [make_links_table(found, min_weight)], draw)
 
 
 @app.command("stack-actions")
@@ -280,14 +282,14 @@ def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) ->
 
     Example: memtune inspect stack-actions models:/ptb@champion --out actions.svg
     """
-    from memtune.reports.inspection.inspection_tables import stack_actions_table
+    from memtune.reports.inspection.inspection_tables import make_stack_actions_table
     from memtune.reports.inspection.stack_figures import draw_stack_statistics
     from memtune.results.inspection.inspected_model import inspect_model
     from memtune.results.inspection.stack_statistics import count_stack_actions
 
     inspected = inspect_model(model, "stack", device=text.device, trust_code=text.trust_code)
     found = count_stack_actions(inspected, text.to_choice())
-    output.show(found, lambda: [stack_actions_table(found)], lambda: draw_stack_statistics(found))
+    output.show(found, lambda: [make_stack_actions_table(found)], lambda: draw_stack_statistics(found))
 
 
 @app.command("stack-sentence")
@@ -299,14 +301,14 @@ def stack_sentence(
 
     Example: memtune inspect stack-sentence models:/ptb@champion --text "the loss of basic needs"
     """
-    from memtune.reports.inspection.inspection_tables import stack_steps_table
+    from memtune.reports.inspection.inspection_tables import make_stack_steps_table
     from memtune.reports.inspection.stack_figures import draw_sentence_stack
     from memtune.results.inspection.inspected_model import inspect_model
     from memtune.results.inspection.sentence_stacks import describe_stack_use
 
     inspected = inspect_model(model, "stack", device=text.device, trust_code=text.trust_code)
     found = describe_stack_use(inspected, text.to_choice(), first)
-    output.show(found, lambda: [stack_steps_table(found)], lambda: draw_sentence_stack(found[0]))
+    output.show(found, lambda: [make_stack_steps_table(found)], lambda: draw_sentence_stack(found[0]))
 
 
 @app.command()
@@ -324,7 +326,7 @@ def mistakes(
 
     Example: memtune inspect mistakes models:/ptb/1 models:/ptb/2 --questions linzen --out mistakes.svg
     """
-    from memtune.reports.inspection.inspection_tables import mcnemar_table, mistakes_table
+    from memtune.reports.inspection.inspection_tables import make_mcnemar_table, make_mistakes_table
     from memtune.reports.inspection.mistake_figure import draw_mistakes
     from memtune.results.inspection.shared_mistakes import find_shared_mistakes
     from memtune.results.question_answers import ask
@@ -332,7 +334,9 @@ def mistakes(
     if len(models) < 2:
         raise typer.BadParameter("needs two models or more", param_hint="MODELS")
     found = find_shared_mistakes(ask(models, questions, task, split, device=device, trust_code=trust_code))
-    output.show(found, lambda: [mistakes_table(found), mcnemar_table(found)], lambda: draw_mistakes(found))
+    output.show(
+        found, lambda: [make_mistakes_table(found), make_mcnemar_table(found)], lambda: draw_mistakes(found)
+    )
 
 
 @app.command()
@@ -343,11 +347,11 @@ def accuracy(models: ModelNames, output: OutputOptions) -> None:
     Example: memtune inspect accuracy models:/ptb+linzen/1 models:/ptb+linzen/2 --out accuracy.svg
     """
     from memtune.reports.inspection.curve_figures import draw_accuracies
-    from memtune.reports.inspection.inspection_tables import accuracies_table
+    from memtune.reports.inspection.inspection_tables import make_accuracies_table
     from memtune.results.inspection.trial_reports import read_accuracy_reports
 
     found = read_accuracy_reports(models)
-    output.show(found, lambda: [accuracies_table(found)], lambda: draw_accuracies(found))
+    output.show(found, lambda: [make_accuracies_table(found)], lambda: draw_accuracies(found))
 
 
 @app.command()
@@ -371,9 +375,9 @@ def parameter(
     Example: memtune inspect parameter benes2017_phi model.phi --out phi.svg
     """
     from memtune.reports.inspection.curve_figures import draw_parameter, draw_trajectories
-    from memtune.reports.inspection.inspection_tables import parameter_table
+    from memtune.reports.inspection.inspection_tables import make_parameter_table
     from memtune.results.inspection.parameter_curves import collect_parameter_curves
 
     found = collect_parameter_curves(study, name)
     draw = draw_parameter if style == "best" else draw_trajectories
-    output.show(found, lambda: [parameter_table(found)], lambda: draw(found))
+    output.show(found, lambda: [make_parameter_table(found)], lambda: draw(found))

@@ -166,7 +166,7 @@ def _follow(server: "JobServer", job: str) -> None:
 
 
 def _print_jobs(address: str | None, json: bool) -> None:
-    from memtune.reports.job_tables import job_table
+    from memtune.reports.job_tables import make_job_table
 
     listed = _open_job_server(address).list_jobs()
     if json:
@@ -174,7 +174,7 @@ def _print_jobs(address: str | None, json: bool) -> None:
             data=[job.model_dump(mode="json", exclude={"metadata", "environment"}) for job in listed]
         )
     elif listed:
-        out.print(job_table(listed, time.time()))
+        out.print(make_job_table(listed, time.time()))
     else:
         _print_message("no jobs yet; submit a study: memtune submit jobs/studies/demo.toml")
 

@@ -52,7 +52,7 @@ def reproduce(
     """
     with pause_gc():
         # Imported here, as below: torch loads for seconds, which help and refused options need not wait for.
-        from memtune.reports.reproduction_tables import format_reproduction_page, reproduction_table
+        from memtune.reports.reproduction_tables import format_reproduction_page, make_reproduction_table
         from memtune.results.reproduction.published_tables import load_paper, select_rows, select_tables
 
     tables = select_tables(load_paper(paper), table)
@@ -84,7 +84,7 @@ def reproduce(
         ]
         pages.append(format_reproduction_page(one, found, scale, shlex.join(words)))
         if not json:
-            out.print(reproduction_table(one, found, scale))
+            out.print(make_reproduction_table(one, found, scale))
     if json:
         out.print_json(data=[row.model_dump(mode="json") for row in rows])
     if write_to is not None and pages:

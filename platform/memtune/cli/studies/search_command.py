@@ -106,7 +106,7 @@ def search(
 def _print_result(study: Path, result: "StudyResult") -> None:
     """Print the tables of a run, and how it ended. Raises Exit with code 1 after an interruption."""
     # Imported here: these modules import PyTorch; `search` has loaded it.
-    from memtune.reports.trials.trial_tables import family_table, spread_table
+    from memtune.reports.trials.trial_tables import make_families_table, make_spread_table
     from memtune.results.promotion import has_test_split
     from memtune.results.study_conclusion import rank_outcomes
     from memtune.spaces import RandomChooser
@@ -121,9 +121,9 @@ def _print_result(study: Path, result: "StudyResult") -> None:
     label = resolved.sample(RandomChooser(resolved.study.seed)).label
     outcomes = result.outcomes + result.repeats
     if ranking := rank_outcomes(resolved, result.outcomes, result.repeats):
-        out.print(family_table(ranking, outcomes, resolved.vocabulary_size, question, searched))
+        out.print(make_families_table(ranking, outcomes, resolved.vocabulary_size, question, searched))
         if result.repeats:
-            out.print(spread_table(ranking, outcomes, searched))
+            out.print(make_spread_table(ranking, outcomes, searched))
     for statement in result.conclusion.statements if result.conclusion else ():
         out.print(statement, soft_wrap=True, highlight=False)
     print_promotion(result.promotion, has_test_split(resolved))
@@ -173,7 +173,7 @@ def collect_overrides(
 
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     with pause_gc():
-        from memtune.reports.trials.trial_tables import sample_table
+        from memtune.reports.trials.trial_tables import make_sample_table
         from memtune.studies.study_run import dry_run
 
     resolved, samples = dry_run(study, overrides)
@@ -192,5 +192,5 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     trials = f"{format_count(study_config.budget.trials, 'trial')} of {points}"
     length = f"{resolved.trial_tokens:,} {sample.task.prediction_unit} each"
     out.print(f"{trials}, {length}, sampler {study_config.sampler.kind}, {early_stopping}", highlight=False)
-    out.print(sample_table(samples, resolved.vocabulary_size, resolved.searched_fields))
+    out.print(make_sample_table(samples, resolved.vocabulary_size, resolved.searched_fields))
     out.print("nothing was started")

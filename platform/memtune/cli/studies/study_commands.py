@@ -60,7 +60,7 @@ def list_all(json: AsJson = False) -> None:
     Example: memtune study list
     """
     # Imported here: torch and Optuna load for seconds, which --help need not wait for.
-    from memtune.reports.study_tables import study_list_table
+    from memtune.reports.study_tables import make_study_list_table
     from memtune.results.insight.study_catalogue import list_studies
 
     found = list_studies()
@@ -69,7 +69,7 @@ def list_all(json: AsJson = False) -> None:
     elif not found:
         out.print("no study yet; run: memtune search STUDY.toml")
     else:
-        out.print(study_list_table(found))
+        out.print(make_study_list_table(found))
 
 
 @app.command()
@@ -113,11 +113,11 @@ def _print_detail(detail: "StudyDetail") -> None:
     )
     out.print(tables.describe_best(summary), highlight=False, soft_wrap=True)
     for make_table in (
-        tables.family_best_table,
-        tables.progress_table,
-        tables.importance_table,
-        tables.front_table,
-        tables.ended_table,
+        tables.make_family_best_table,
+        tables.make_progress_table,
+        tables.make_importance_table,
+        tables.make_front_table,
+        tables.make_ended_table,
     ):
         table = make_table(detail)
         if table.row_count:
@@ -138,7 +138,7 @@ def _write_figures(study: str, folder: Path, json: bool) -> None:
 
 
 def _print_reason(study: str, number: int, json: bool) -> None:
-    from memtune.reports.study_tables import comparison_table
+    from memtune.reports.study_tables import make_comparison_table
     from memtune.results.insight.study_detail import explain_end
 
     end, compared = explain_end(study, number)
@@ -150,7 +150,7 @@ def _print_reason(study: str, number: int, json: bool) -> None:
         f"trial {number}, {end.family}, {end.state.value}: {end.reason}", highlight=False, soft_wrap=True
     )
     if compared:
-        out.print(comparison_table(compared, number, end.tokens))
+        out.print(make_comparison_table(compared, number, end.tokens))
 
 
 @app.command()
@@ -159,14 +159,14 @@ def cost(study: StudyName, json: AsJson = False) -> None:
 
     Example: memtune study cost ptb_all_families
     """
-    from memtune.reports.study_tables import cost_table
+    from memtune.reports.study_tables import make_cost_table
     from memtune.results.insight.study_catalogue import compute_cost
 
     found = compute_cost(study)
     if json:
         out.print_json(data=found.model_dump(mode="json"))
         return
-    out.print(cost_table(found))
+    out.print(make_cost_table(found))
     out.print(f"drivers have run it for {found.seconds:,.0f} s", highlight=False)
     out.print(
         f"early stopping saved {found.saved_tokens:,} of {found.full_tokens:,} tokens at full length "
@@ -186,14 +186,14 @@ def scaling(
 
     Example: memtune study scaling grammar_sizes --factor 10 --figure scaling.svg
     """
-    from memtune.reports.scaling_report import describe_answer, draw_scaling, scaling_table
+    from memtune.reports.scaling_report import describe_answer, draw_scaling, make_scaling_table
     from memtune.results.insight.study_scaling import extrapolate_study
 
     report = extrapolate_study(study, factor)
     if json:
         out.print_json(data=report.model_dump(mode="json"))
     else:
-        out.print(scaling_table(report))
+        out.print(make_scaling_table(report))
         out.print(describe_answer(report), highlight=False, soft_wrap=True)
     if figure is not None:
         draw_scaling(report, figure)

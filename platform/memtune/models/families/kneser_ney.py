@@ -26,7 +26,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from memtune.models.architecture import CountingConfig, LanguageModel, RecurrentState
-from memtune.models.memories.recent_words import empty_words, keep_recent_words
+from memtune.models.memories.recent_words import keep_recent_words, make_empty_words
 from memtune.models.ngram_counts import ABSENT, SmoothedNgrams, estimate_kneser_ney
 
 __all__ = ["KneserNey", "KneserNeyConfig"]
@@ -133,7 +133,7 @@ class KneserNey(LanguageModel):
 
     @override
     def initial_state(self, batch_size: int) -> RecurrentState:
-        return {"words": empty_words(batch_size, next(self.buffers()).device)}
+        return {"words": make_empty_words(batch_size, next(self.buffers()).device)}
 
     @override
     def allocate_buffers(self, weights: Mapping[str, Tensor]) -> None:

@@ -31,7 +31,7 @@ from memtune.models.memories.composition import (
 )
 from memtune.models.memories.memory_block import MemoryBlock, TemporalAlignment, TemporalTables
 from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
-from memtune.models.memories.recent_words import empty_words, keep_recent_words
+from memtune.models.memories.recent_words import keep_recent_words, make_empty_words
 
 __all__ = ["RecurrentMemoryConfig", "RecurrentMemoryLanguageModel"]
 
@@ -202,7 +202,7 @@ class RecurrentMemoryLanguageModel(NeuralLanguageModel):
 
     @override
     def initial_state(self, batch_size: int) -> RecurrentState:
-        state = {"words": empty_words(batch_size, self.embedding.weight.device)}
+        state = {"words": make_empty_words(batch_size, self.embedding.weight.device)}
         for name, stack in self._stacks().items():
             state[f"{name}_hidden"], state[f"{name}_cell"] = stack.initial_state(batch_size)
         return state

@@ -6,10 +6,10 @@ Shapes: B batch, K words.
 import torch
 from torch import Tensor
 
-__all__ = ["empty_words", "keep_recent_words"]
+__all__ = ["keep_recent_words", "make_empty_words"]
 
 
-def empty_words(batch_size: int, device: torch.device) -> Tensor:
+def make_empty_words(batch_size: int, device: torch.device) -> Tensor:
     """The words before the start of a text: none, (B, 0)."""
     return torch.empty(batch_size, 0, dtype=torch.int64, device=device)
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 from memtune.errors import ConfigurationError
 from memtune.models.outputs.adaptive_softmax import AdaptiveOutput, compute_projected_widths
 from memtune.models.outputs.class_factored import ClassFactoredOutput
-from memtune.models.outputs.output_layer import NoOutput, OutputLayer, SoftmaxOutput, rows_per_chunk
+from memtune.models.outputs.output_layer import NoOutput, OutputLayer, SoftmaxOutput, find_chunk_rows
 from memtune.models.outputs.word_classes import (
     ClassMass,
     compute_class_borders,
@@ -101,7 +101,7 @@ class SoftmaxConfig(OutputLayerConfig):
 
     @override
     def count_live_logits(self, rows: int, vocabulary_size: int) -> int:
-        return min(rows, rows_per_chunk("cpu", vocabulary_size)) * vocabulary_size
+        return min(rows, find_chunk_rows("cpu", vocabulary_size)) * vocabulary_size
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -163,7 +163,7 @@ class ClassFactoredConfig(OutputLayerConfig):
     def count_live_logits(self, rows: int, vocabulary_size: int) -> int:
         classes = self.resolve_class_count(vocabulary_size)
         return (
-            rows * math.ceil(vocabulary_size / classes) + min(rows, rows_per_chunk("cpu", classes)) * classes
+            rows * math.ceil(vocabulary_size / classes) + min(rows, find_chunk_rows("cpu", classes)) * classes
         )
 
     @override
@@ -236,7 +236,7 @@ class AdaptiveConfig(OutputLayerConfig):
     def count_live_logits(self, rows: int, vocabulary_size: int) -> int:
         head, clusters = self._compute_sizes(1, vocabulary_size)
         softmaxes = [head, *(words for _, words in clusters)]
-        return max(min(rows, rows_per_chunk("cpu", size)) * size for size in softmaxes)
+        return max(min(rows, find_chunk_rows("cpu", size)) * size for size in softmaxes)
 
     @override
     def describe(self) -> dict[str, str | int | float]:

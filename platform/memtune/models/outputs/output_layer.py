@@ -27,8 +27,8 @@ __all__ = [
     "OutputLayer",
     "SoftmaxOutput",
     "compute_chunked_loss",
+    "find_chunk_rows",
     "find_product_type",
-    "rows_per_chunk",
     "select_leaves",
 ]
 
@@ -156,7 +156,7 @@ def _compute_chunked_loss(
     rows: int | None = None,
     direct: Slices | None = None,
 ) -> tuple[Tensor, Tensor]:
-    rows = rows or _balance_chunk_rows(len(hidden_NH), rows_per_chunk(hidden_NH.device.type, len(bias_V)))
+    rows = rows or _balance_chunk_rows(len(hidden_NH), find_chunk_rows(hidden_NH.device.type, len(bias_V)))
     if weights_N is None:
         weights_N = torch.ones_like(targets_N)
     leaves = select_leaves(hidden_NH, weight_VH, bias_V, direct)
@@ -185,7 +185,7 @@ def find_product_type(values: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else values.dtype
 
 
-def rows_per_chunk(device: str, vocabulary_size: int) -> int:
+def find_chunk_rows(device: str, vocabulary_size: int) -> int:
     """The maximum number of rows of a chunk, on a device of a type such as "cpu"."""
     kind = device if device in MAX_CHUNK_LOGITS else "cpu"
     return max(MIN_CHUNK_ROWS, min(MAX_CHUNK_ROWS[kind], MAX_CHUNK_LOGITS[kind] // vocabulary_size))

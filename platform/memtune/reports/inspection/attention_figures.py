@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memtune.reports.inspection.figure_files import DARK, LIGHT, new_figure
+from memtune.reports.inspection.figure_files import DARK, LIGHT, make_figure
 from memtune.results.inspection.attended_pairs import AttendedPairs
 from memtune.results.inspection.attention_examples import AttentionExample
 from memtune.results.inspection.attention_positions import AttentionPositions
@@ -23,7 +23,7 @@ POSITION_LABEL = "words before the predicted word"
 
 def draw_positions(models: Sequence[AttentionPositions]) -> "Figure":
     """Mean attention by position, one panel for each model; the most recent word is on the right."""
-    figure = new_figure(7, 0.6 + 2.1 * len(models))
+    figure = make_figure(7, 0.6 + 2.1 * len(models))
     panels = figure.subplots(len(models), 1, squeeze=False)[:, 0]
     for axes, model in zip(panels, models, strict=True):
         positions = model.positions[-MAX_DRAWN_POSITIONS:]
@@ -52,7 +52,7 @@ def draw_samples(samples: Sequence[AttentionSample], title: str) -> "Figure":
         for word in sample.attended:
             if word.distance in rows:
                 weights[rows[word.distance], column] = word.weight
-    figure = new_figure(max(5.0, 1.8 + 0.13 * len(samples)), 1.8 + 0.16 * len(distances))
+    figure = make_figure(max(5.0, 1.8 + 0.13 * len(samples)), 1.8 + 0.16 * len(distances))
     axes = figure.add_subplot()
     _hatch_background(axes)
     image = axes.imshow(weights, cmap="Greys", vmin=0, vmax=1, aspect="auto", interpolation="none")
@@ -80,7 +80,7 @@ def draw_examples(examples: Sequence[AttentionExample], title: str) -> "Figure":
     The most attended word has a dark bar; the correct next word has an arrow.
     """
     widest = max((len(example.attended) for example in examples), default=1)
-    figure = new_figure(max(6.0, 3.4 + 0.42 * widest), 0.5 + 2.3 * max(1, len(examples)))
+    figure = make_figure(max(6.0, 3.4 + 0.42 * widest), 0.5 + 2.3 * max(1, len(examples)))
     figure.suptitle(title, fontsize=9)
     grid = figure.subplots(max(1, len(examples)), 2, squeeze=False, width_ratios=(0.42 * widest, 2.4))
     for (bars, words), example in zip(grid, examples, strict=False):
@@ -118,7 +118,7 @@ def _list_next_words(axes: "Axes", example: AttentionExample) -> None:
 
 def draw_pair_counts(pairs: AttendedPairs) -> "Figure":
     """The mean training counts of the attended pairs by distance, and the number of pairs above each bar."""
-    figure = new_figure(6.5, 3.4)
+    figure = make_figure(6.5, 3.4)
     axes = figure.add_subplot()
     places = np.arange(len(pairs.by_distance))
     near = [row.mean_training_count for row in pairs.by_distance]

@@ -8,7 +8,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from memtune.reports.family_marks import assign_marks
-from memtune.reports.inspection.figure_files import DARK, new_figure
+from memtune.reports.inspection.figure_files import DARK, make_figure
 from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial
 from memtune.results.inspection.trial_reports import TrialReports
 from memtune.trial_state import TrialState
@@ -30,7 +30,7 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
 
     Trials that did not run to the end are hollow and not in the means.
     """
-    figure = new_figure(6.5, 4)
+    figure = make_figure(6.5, 4)
     axes = figure.add_subplot()
     trials = [trial for trial in found.trials if trial.best is not None]
     places = _place_values(axes, found.parameter, trials)
@@ -83,7 +83,7 @@ def draw_trajectories(found: ParameterCurves) -> "Figure":
 
     The last report of a trial has a ring.
     """
-    figure = new_figure(7, 4.8)
+    figure = make_figure(7, 4.8)
     axes = figure.add_subplot()
     labels = [_label_trial(trial, found.trials) for trial in found.trials]
     for trial, label in zip(found.trials, labels, strict=True):
@@ -152,7 +152,7 @@ def draw_accuracies(models: Sequence[TrialReports]) -> "Figure":
     """
     from matplotlib.ticker import PercentFormatter
 
-    figure = new_figure(7, 4.6)
+    figure = make_figure(7, 4.6)
     axes = figure.add_subplot()
     labels = [f"{model.family} ({model.model})" for model in models]
     for model, label in zip(models, labels, strict=True):

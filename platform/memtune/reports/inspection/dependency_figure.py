@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memtune.reports.inspection.figure_files import new_figure
+from memtune.reports.inspection.figure_files import make_figure
 from memtune.results.inspection.dependency_attention import DependencyAttention
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def draw_dependencies(found: DependencyAttention, rows: int = 10) -> "Figure":
         [[np.nan if bin.mean is None else bin.mean for bin in reversed(path.by_distance)] for path in drawn]
     )
     widest = max(len(path.path) for path in drawn)
-    figure = new_figure(2.6 + 0.07 * widest + 0.62 * len(bins), 1.6 + 0.34 * len(drawn))
+    figure = make_figure(2.6 + 0.07 * widest + 0.62 * len(bins), 1.6 + 0.34 * len(drawn))
     axes = figure.add_subplot()
     axes.patch.set(facecolor="white", hatch="//////", edgecolor="#b0b0b0", linewidth=0)
     image = axes.imshow(means, cmap="Greys", vmin=0, aspect="auto", interpolation="none")

@@ -9,14 +9,14 @@ from memtune.errors import ConfigurationError, StorageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["DARK", "LIGHT", "draw_matplotlib_svg", "new_figure", "save_figure"]
+__all__ = ["DARK", "LIGHT", "draw_matplotlib_svg", "make_figure", "save_figure"]
 
 SUFFIXES = (".svg", ".png", ".pdf")
 DARK, LIGHT = "#1f4e79", "#c9d8e8"
 """Two blues that differ in lightness, so that they differ in print and for every eye."""
 
 
-def new_figure(width: float, height: float) -> "Figure":
+def make_figure(width: float, height: float) -> "Figure":
     """An empty figure of a size in inches."""
     # Imported here: matplotlib takes about 1 s, and tables do not need it.
     from matplotlib.figure import Figure

@@ -17,26 +17,26 @@ from memtune.results.inspection.stack_statistics import StackStatistics
 from memtune.results.inspection.trial_reports import TrialReports
 
 __all__ = [
-    "accuracies_table",
-    "dependencies_table",
-    "distances_table",
-    "examples_table",
-    "links_table",
-    "mcnemar_table",
-    "mistakes_table",
-    "pairs_table",
-    "parameter_table",
-    "positions_table",
-    "samples_table",
-    "stack_actions_table",
-    "stack_steps_table",
+    "make_accuracies_table",
+    "make_dependencies_table",
+    "make_distances_table",
+    "make_examples_table",
+    "make_links_table",
+    "make_mcnemar_table",
+    "make_mistakes_table",
+    "make_pairs_table",
+    "make_parameter_table",
+    "make_positions_table",
+    "make_samples_table",
+    "make_stack_actions_table",
+    "make_stack_steps_table",
 ]
 
 
 MAX_POSITIONS = 30
 
 
-def positions_table(models: Sequence[AttentionPositions]) -> Table:
+def make_positions_table(models: Sequence[AttentionPositions]) -> Table:
     """One row for each model and position, the most recent word last; no more than the nearest 30."""
     table = _make_table(
         "mean attention by position", ("model", "family"), ("words before", "mean", "share", "n")
@@ -49,7 +49,7 @@ def positions_table(models: Sequence[AttentionPositions]) -> Table:
     return table
 
 
-def samples_table(samples: Sequence[AttentionSample], title: str) -> Table:
+def make_samples_table(samples: Sequence[AttentionSample], title: str) -> Table:
     """One row for each sampled word, with the word it attended to most."""
     table = _make_table(title, ("sentence", "predicted", "most attended"), ("words before", "weight"))
     for sample in samples:
@@ -59,7 +59,7 @@ def samples_table(samples: Sequence[AttentionSample], title: str) -> Table:
     return table
 
 
-def examples_table(examples: Sequence[AttentionExample], title: str) -> Table:
+def make_examples_table(examples: Sequence[AttentionExample], title: str) -> Table:
     """One row for each example, with the likeliest next words."""
     table = _make_table(
         title,
@@ -74,7 +74,7 @@ def examples_table(examples: Sequence[AttentionExample], title: str) -> Table:
     return table
 
 
-def distances_table(pairs: AttendedPairs) -> Table:
+def make_distances_table(pairs: AttendedPairs) -> Table:
     """One row for each distance."""
     table = _make_table(
         f"{pairs.model}: pairs of most attended and predicted word, and their mean training count",
@@ -93,7 +93,7 @@ def distances_table(pairs: AttendedPairs) -> Table:
     return table
 
 
-def pairs_table(pairs: AttendedPairs, rows: int) -> Table:
+def make_pairs_table(pairs: AttendedPairs, rows: int) -> Table:
     """The pairs that are most frequent in the training text."""
     table = _make_table(
         "the most frequent of these pairs",
@@ -106,7 +106,7 @@ def pairs_table(pairs: AttendedPairs, rows: int) -> Table:
     return table
 
 
-def dependencies_table(found: DependencyAttention, rows: int) -> Table:
+def make_dependencies_table(found: DependencyAttention, rows: int) -> Table:
     """One row for each path, one column for each bin of distance."""
     bins = [
         str(bin.first) if bin.first == bin.last else f"{bin.first}-{bin.last}"
@@ -123,7 +123,7 @@ def dependencies_table(found: DependencyAttention, rows: int) -> Table:
     return table
 
 
-def links_table(found: AttentionLinks, min_weight: float) -> Table:
+def make_links_table(found: AttentionLinks, min_weight: float) -> Table:
     """One row for each link with at least this weight."""
     table = _make_table(
         f"{found.model}: links of weight {min_weight:g} and more",
@@ -139,7 +139,7 @@ def links_table(found: AttentionLinks, min_weight: float) -> Table:
     return table
 
 
-def stack_actions_table(found: StackStatistics) -> Table:
+def make_stack_actions_table(found: StackStatistics) -> Table:
     """One row for each action."""
     table = _make_table(
         f"{found.model}: {found.words:,} words, mean peak {found.mean_peak:.3f}, mean contribution "
@@ -152,7 +152,7 @@ def stack_actions_table(found: StackStatistics) -> Table:
     return table
 
 
-def stack_steps_table(uses: Sequence[SentenceStackUse]) -> Table:
+def make_stack_steps_table(uses: Sequence[SentenceStackUse]) -> Table:
     """One row for each word read."""
     table = _make_table(
         "likeliest action at each word",
@@ -168,7 +168,7 @@ def stack_steps_table(uses: Sequence[SentenceStackUse]) -> Table:
     return table
 
 
-def mistakes_table(found: SharedMistakes) -> Table:
+def make_mistakes_table(found: SharedMistakes) -> Table:
     """One row for each set of models that make the same mistakes, then the total of each model."""
     title = f"mistakes on {found.questions:,} questions, by the models that make them and no others"
     table = _make_table(title, ("models",), ("mistakes",))
@@ -180,7 +180,7 @@ def mistakes_table(found: SharedMistakes) -> Table:
     return table
 
 
-def mcnemar_table(found: SharedMistakes) -> Table:
+def make_mcnemar_table(found: SharedMistakes) -> Table:
     """One row for each pair of models."""
     table = _make_table(
         "McNemar's exact test",
@@ -194,7 +194,7 @@ def mcnemar_table(found: SharedMistakes) -> Table:
     return table
 
 
-def parameter_table(found: ParameterCurves) -> Table:
+def make_parameter_table(found: ParameterCurves) -> Table:
     """One row for each trial."""
     table = _make_table(
         found.question or found.study,
@@ -213,7 +213,7 @@ def parameter_table(found: ParameterCurves) -> Table:
     return table
 
 
-def accuracies_table(models: Sequence[TrialReports]) -> Table:
+def make_accuracies_table(models: Sequence[TrialReports]) -> Table:
     """One row for each report."""
     table = _make_table("reports", ("model", "family"), ("tokens", "perplexity", "accuracy"))
     for model in models:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memtune.reports.inspection.figure_files import new_figure
+from memtune.reports.inspection.figure_files import make_figure
 from memtune.results.inspection.attention_links import Link, SentenceLinks
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def draw_link_arcs(sentence: SentenceLinks, title: str, min_weight: float = 0.2)
     """
     places = _place_words(sentence)
     width = min(MAX_WIDTH_INCHES, 1.0 + CHARACTER_INCHES * places[-1])
-    figure = new_figure(width, 0.6 + 2.2 * sentence.layers)
+    figure = make_figure(width, 0.6 + 2.2 * sentence.layers)
     figure.suptitle(f"{title}; weights of {min_weight:g} and more", fontsize=9)
     panels = figure.subplots(sentence.layers, 1, squeeze=False)[:, 0]
     for layer, axes in enumerate(panels, start=1):
@@ -80,7 +80,7 @@ def draw_link_matrix(sentence: SentenceLinks, title: str) -> "Figure":
     """A row for each word read and a column for each word attended to, darker for a larger weight."""
     words = len(sentence.words)
     side = max(2.2, 0.28 * words)
-    figure = new_figure(2.4 + side * sentence.layers, 1.7 + side)
+    figure = make_figure(2.4 + side * sentence.layers, 1.7 + side)
     figure.suptitle(title, fontsize=9)
     panels = figure.subplots(1, sentence.layers, squeeze=False)[0]
     darkest = max((link.weight for link in sentence.links), default=1.0)

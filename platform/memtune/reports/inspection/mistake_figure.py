@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from memtune.reports.inspection.figure_files import DARK, LIGHT, new_figure
+from memtune.reports.inspection.figure_files import DARK, LIGHT, make_figure
 from memtune.results.inspection.shared_mistakes import SharedMistakes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def draw_mistakes(found: SharedMistakes) -> "Figure":
     Each model has its family's name and its total.
     """
     regions, names = found.regions[:MAX_REGIONS], [model.name for model in found.models]
-    figure = new_figure(max(5.5, 0.62 * len(regions) + 3.4), 3.0 + 0.34 * len(names))
+    figure = make_figure(max(5.5, 0.62 * len(regions) + 3.4), 3.0 + 0.34 * len(names))
     figure.suptitle(
         f"{found.questions:,} questions, {found.correct_for_all:,.0f} answered correctly by all", fontsize=9
     )

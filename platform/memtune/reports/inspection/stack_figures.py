@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from memtune.reports.inspection.figure_files import DARK, LIGHT, new_figure
+from memtune.reports.inspection.figure_files import DARK, LIGHT, make_figure
 from memtune.results.inspection.sentence_stacks import SentenceStackUse, StackStep
 from memtune.results.inspection.stack_statistics import StackStatistics
 
@@ -20,7 +20,7 @@ LARGEST_DOT_POINTS = 13
 
 def draw_stack_statistics(found: StackStatistics) -> "Figure":
     """Words by their most probable action, on a logarithmic axis, and a histogram of its probability."""
-    figure = new_figure(9.5, 3.4)
+    figure = make_figure(9.5, 3.4)
     figure.suptitle(f"{found.model}: {found.words:,} words, mean peak {found.mean_peak:.2f}", fontsize=9)
     left, right = figure.subplots(1, 2)
     for place, (label, colour, is_push) in enumerate(ENDS):
@@ -60,7 +60,7 @@ def draw_sentence_stack(use: SentenceStackUse) -> "Figure":
     """
     rows = -(-len(use.steps) // COLUMNS)
     columns = min(COLUMNS, len(use.steps))
-    figure = new_figure(1.0 + 1.65 * columns, 0.9 + 1.75 * rows)
+    figure = make_figure(1.0 + 1.65 * columns, 0.9 + 1.75 * rows)
     figure.suptitle(
         f"{use.model}, sentence {use.number}\ndot: norm of the stack term; H: entropy of the next word",
         fontsize=9,

@@ -111,7 +111,19 @@ def _make_study_schema() -> dict[str, Any]:
         schema["properties"][name] = {**trial["properties"][name], "description": meaning}
         schema["properties"][name].pop("default", None)  # that of the spaces
     schema["$defs"] |= trial["$defs"]
+    _allow_several_families(schema["properties"]["model"], schema["$defs"])
     return schema
+
+
+def _allow_several_families(table: dict[str, Any], definitions: dict[str, Any]) -> None:
+    """Let a table without `family` have fields of several families: each applies to those that have it."""
+    fields: dict[str, list[dict[str, Any]]] = {}
+    for option in table["anyOf"]:
+        for name, field in definitions[option["$ref"].rpartition("/")[2]].get("properties", {}).items():
+            if name != "family" and field not in fields.setdefault(name, []):
+                fields[name].append(field)
+    properties = {name: {"anyOf": options} for name, options in fields.items()}
+    table["anyOf"].append({"type": "object", "properties": properties, "additionalProperties": False})
 
 
 def _make_trial_schema() -> dict[str, Any]:

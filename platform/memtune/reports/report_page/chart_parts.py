@@ -22,7 +22,6 @@ __all__ = [
     "FamilyScales",
     "Row",
     "StudyChart",
-    "chart_rows",
     "choose_labels",
     "choose_scale",
     "choose_ticks",
@@ -33,6 +32,7 @@ __all__ = [
     "is_drawable",
     "make_config",
     "name_value",
+    "plot_rows",
     "resolve_colours",
 ]
 
@@ -128,7 +128,7 @@ class FamilyScales:
         return chart.transform_filter(f"indexof({HIDDEN}, datum.family) < 0")
 
 
-def chart_rows(name: str) -> alt.Chart:
+def plot_rows(name: str) -> alt.Chart:
     """A chart of the table of this name."""
     return alt.Chart(alt.NamedData(name=name))
 
@@ -184,13 +184,13 @@ def draw_ideal(ideal: float | None, along: alt.X | alt.Y) -> list[alt.Chart]:
     """A dashed line at the ideal figure, where it is known, of the table "ideal"; `along` is its axis."""
     if not ideal:
         return []
-    rule = chart_rows("ideal").mark_rule(strokeDash=IDEAL_DASH, color=MUTED, clip=True)
+    rule = plot_rows("ideal").mark_rule(strokeDash=IDEAL_DASH, color=MUTED, clip=True)
     return [rule.encode(along, tooltip=[alt.Tooltip("figure:Q", title="ideal", format=".4~g")])]
 
 
 def draw_ring(table: str, x: alt.X, y: alt.Y) -> Any:
     """A ring around the study's best configuration."""
-    best = chart_rows(table).transform_filter("datum.best")
+    best = plot_rows(table).transform_filter("datum.best")
     ring = best.mark_point(shape="circle", size=RING_SIZE, filled=False, color=INK, strokeWidth=1.4)
     return ring.encode(x=x, y=y)
 

@@ -12,7 +12,6 @@ from memtune.reports.report_page.chart_parts import (
     FamilyScales,
     Row,
     StudyChart,
-    chart_rows,
     choose_labels,
     choose_scale,
     divide,
@@ -20,6 +19,7 @@ from memtune.reports.report_page.chart_parts import (
     figure_format,
     is_drawable,
     name_value,
+    plot_rows,
 )
 from memtune.results.insight.study_detail import StudyDetail
 from memtune.results.insight.study_trials import StudyTrial
@@ -68,7 +68,7 @@ def _draw_curves(x: alt.X, y: alt.Y, objective: Objective, scales: FamilyScales)
         alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
     ]
     lines = (
-        chart_rows("reports")
+        plot_rows("reports")
         .mark_line(clip=True)
         .encode(
             x=x,
@@ -81,13 +81,13 @@ def _draw_curves(x: alt.X, y: alt.Y, objective: Objective, scales: FamilyScales)
         )
     )
     ends = {"x": x, "y": y, "color": scales.colour(), "shape": scales.shape(), "tooltip": tooltip}
-    complete = chart_rows("reports").transform_filter("datum.last && datum.complete")
-    short = chart_rows("reports").transform_filter("datum.last && !datum.complete")
+    complete = plot_rows("reports").transform_filter("datum.last && datum.complete")
+    short = plot_rows("reports").transform_filter("datum.last && !datum.complete")
     return [
         lines,
         short.mark_point(filled=False, size=HOLLOW_SIZE, clip=True).encode(**ends),
         complete.mark_point(filled=True, size=HOLLOW_SIZE, opacity=1, clip=True).encode(**ends),
-        chart_rows("counted")
+        plot_rows("counted")
         .mark_rule(strokeWidth=1.4, clip=True)
         .encode(y=y, color=scales.colour(), strokeDash=scales.dash(), tooltip=tooltip),
     ]
@@ -161,8 +161,8 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: FamilyScales
         scale = alt.Scale(domain=[0, ends[quantity] * 1.03], nice=False)
         x = alt.X(f"{quantity}:Q", scale=scale, title=unit)
         x = x.axis(labelExpr=choose_labels(quantity), values=divide(0, ends[quantity]), grid=False)
-        line = chart_rows("steps").mark_line(interpolate="step-after", color=MUTED, clip=True)
-        marks = chart_rows("improvements").mark_point(filled=True, size=HOLLOW_SIZE, opacity=1, clip=True)
+        line = plot_rows("steps").mark_line(interpolate="step-after", color=MUTED, clip=True)
+        marks = plot_rows("improvements").mark_point(filled=True, size=HOLLOW_SIZE, opacity=1, clip=True)
         tooltip = [
             alt.Tooltip("name:N", title="trial"),
             alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),

@@ -12,13 +12,13 @@ from memtune.reports.report_page.chart_parts import (
     FamilyScales,
     Row,
     StudyChart,
-    chart_rows,
     choose_scale,
     draw_ideal,
     draw_ring,
     figure_format,
     is_drawable,
     name_value,
+    plot_rows,
 )
 from memtune.results.reporting.study_leaderboard import LeaderboardEntry, StudyLeaderboard
 
@@ -90,12 +90,12 @@ def _draw_rows(
         alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
     ]
     interval = (
-        chart_rows("means")
+        plot_rows("means")
         .mark_rule(strokeWidth=2, opacity=0.6, clip=True)
         .encode(x=alt.X("low:Q", scale=scale), x2="high:Q", y=y, color=scales.colour())
     )
     dots = (
-        chart_rows("seeds")
+        plot_rows("seeds")
         .mark_circle(size=SEED_SIZE, opacity=JITTERLESS_OPACITY)
         .encode(x=x, y=y, color=scales.colour(), tooltip=[*tooltip, alt.Tooltip("seed:Q", title="seed")])
     )
@@ -106,8 +106,8 @@ def _draw_rows(
         "shape": scales.shape(),
         "tooltip": [*tooltip, alt.Tooltip("seeds:Q"), alt.Tooltip("interval:N", title="95 % interval")],
     }
-    trained = chart_rows("means").transform_filter("!datum.counted").mark_point(filled=True, size=MARK_SIZE)
-    counted = chart_rows("means").transform_filter("datum.counted").mark_point(filled=False, size=MARK_SIZE)
+    trained = plot_rows("means").transform_filter("!datum.counted").mark_point(filled=True, size=MARK_SIZE)
+    counted = plot_rows("means").transform_filter("datum.counted").mark_point(filled=False, size=MARK_SIZE)
     marks = [mark.encode(**encoded, opacity=alt.value(1)) for mark in (trained, counted)]
     return [interval, dots, *marks]
 

@@ -10,11 +10,11 @@ from memtune.reports.report_page.chart_parts import (
     FamilyScales,
     Row,
     StudyChart,
-    chart_rows,
     choose_scale,
     figure_format,
     is_drawable,
     name_value,
+    plot_rows,
 )
 from memtune.reports.report_page.parameter_axes import (
     ABSENT_PLACE,
@@ -56,17 +56,17 @@ def draw_importance(detail: StudyDetail) -> StudyChart | None:
     domain = [0, 1.25 * found[0].importance]
     x = alt.X("importance:Q", scale=alt.Scale(domain=domain, nice=False), title="share of importance")
     bars = (
-        chart_rows("importance")
+        plot_rows("importance")
         .mark_bar(height=7, yOffset=8, cornerRadiusEnd=2)
         .encode(x=x.axis(format="%", tickCount=4), y=y, color=alt.value("var(--mark-0)"))
     )
     # Labels above the bars, because names of parameters are longer than a phone's margin.
     labels = (
-        chart_rows("importance")
+        plot_rows("importance")
         .mark_text(align="left", baseline="bottom")
         .encode(x=alt.value(0), y=y, text="parameter:N")
     )
-    shares = chart_rows("importance").mark_text(align="left", dx=4, dy=8).encode(x=x, y=y, text="text:N")
+    shares = plot_rows("importance").mark_text(align="left", dx=4, dy=8).encode(x=x, y=y, text="text:N")
     return StudyChart(
         name="importance",
         title="Importance of parameters",
@@ -112,14 +112,14 @@ def _draw_slice(
             alt.Tooltip("state:N"),
         ],
     }
-    complete = chart_rows("trials").transform_filter("datum.complete")
-    short = chart_rows("trials").transform_filter("!datum.complete")
+    complete = plot_rows("trials").transform_filter("datum.complete")
+    short = plot_rows("trials").transform_filter("!datum.complete")
     layers = [
         short.mark_point(filled=False, size=HOLLOW_SIZE, opacity=0.6, clip=True).encode(**encoded),
         complete.mark_point(filled=True, size=HOLLOW_SIZE, opacity=0.9, clip=True).encode(**encoded),
     ]
     labels = (
-        chart_rows("ticks").mark_text(baseline="top", dy=6).encode(x=x, y=alt.value("height"), text="text:N")
+        plot_rows("ticks").mark_text(baseline="top", dy=6).encode(x=x, y=alt.value("height"), text="text:N")
     )
     return StudyChart(
         name=f"slice_{axis.field}",
@@ -191,7 +191,7 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: FamilySca
         alt.Tooltip("figure:N", title="figure"),
     ]
     lines = (
-        chart_rows("trials")
+        plot_rows("trials")
         .mark_line()
         .encode(
             x=x,
@@ -205,7 +205,7 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: FamilySca
         )
     )
     marks = (
-        chart_rows("trials")
+        plot_rows("trials")
         .mark_point(filled=True, size=30)
         .encode(
             x=x,
@@ -216,7 +216,7 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: FamilySca
             opacity=alt.condition("datum.top", alt.value(1), alt.value(0.35)),
         )
     )
-    texts = chart_rows("ticks").mark_text(baseline="top", dy=9).encode(x=x, y=y, text="text:N")
+    texts = plot_rows("ticks").mark_text(baseline="top", dy=9).encode(x=x, y=y, text="text:N")
     return StudyChart(
         name="parallel_coordinates",
         title="Parallel coordinates",

@@ -15,7 +15,6 @@ from memtune.reports.report_page.chart_parts import (
     FamilyScales,
     Row,
     StudyChart,
-    chart_rows,
     choose_labels,
     choose_scale,
     divide,
@@ -24,6 +23,7 @@ from memtune.reports.report_page.chart_parts import (
     figure_format,
     is_drawable,
     name_value,
+    plot_rows,
 )
 from memtune.reports.report_page.leaderboard_charts import choose_ideal, select_drawn
 from memtune.reports.study_tables import describe_reference
@@ -205,13 +205,13 @@ def _draw_points(
         format=figure_format(objective), values=figure_ticks
     )
     front = (
-        chart_rows("front")
+        plot_rows("front")
         .mark_line(interpolate=_choose_steps(trade_off), color=MUTED, strokeWidth=1.2)
         .encode(x=x, y=y)
     )
     encoded = _encode_marks(x, y, trade_off, objective, scales)
-    hollow = chart_rows("points").transform_filter("!datum.front").mark_point(size=MARK_SIZE, filled=False)
-    marked = chart_rows("points").transform_filter("datum.front")
+    hollow = plot_rows("points").transform_filter("!datum.front").mark_point(size=MARK_SIZE, filled=False)
+    marked = plot_rows("points").transform_filter("datum.front")
     marked = marked.mark_point(size=MARK_SIZE, filled=True, opacity=1)
     layers = [
         *draw_ideal(points.ideal, y),
@@ -242,7 +242,7 @@ def _draw_strips(
     )
     y = alt.Y("family:N", sort=families, title=None).axis(domain=False, ticks=False, grid=True)
     encoded = _encode_marks(x, y, trade_off, objective, scales)
-    marks = chart_rows("points").mark_point(filled=True, size=MARK_SIZE, opacity=0.85, clip=True)
+    marks = plot_rows("points").mark_point(filled=True, size=MARK_SIZE, opacity=0.85, clip=True)
     layers = [
         *draw_ideal(points.ideal, x),
         *_draw_background(points, encoded, scales),
@@ -262,10 +262,10 @@ def _draw_strips(
 
 def _draw_background(points: _Points, encoded: dict[str, Any], scales: FamilyScales) -> Iterator[alt.Chart]:
     """Seeds as dots, and trials that do not compare as small marks."""
-    dots = chart_rows("seeds").mark_circle(size=SEED_SIZE, opacity=0.5, clip=True)
+    dots = plot_rows("seeds").mark_circle(size=SEED_SIZE, opacity=0.5, clip=True)
     yield scales.filter(dots.encode(x=encoded["x"], y=encoded["y"], color=scales.colour()))
     if points.others:
-        others = chart_rows("others").mark_point(
+        others = plot_rows("others").mark_point(
             size=OTHER_SIZE, filled=False, opacity=OTHER_OPACITY, clip=True
         )
         yield scales.filter(others.encode(**encoded))
@@ -283,9 +283,9 @@ def _draw_counted(
     """Models that count as lines at their figure, which `along` encodes, with their names at `place`."""
     if not points.counted:
         return
-    lines = chart_rows("counted").mark_rule(strokeWidth=1.4, clip=True)
+    lines = plot_rows("counted").mark_rule(strokeWidth=1.4, clip=True)
     yield scales.filter(lines.encode(along, color=scales.colour(), strokeDash=scales.dash()))
-    names = chart_rows("counted").mark_text(align=align, dx=dx, dy=dy, color=MUTED)
+    names = plot_rows("counted").mark_text(align=align, dx=dx, dy=dy, color=MUTED)
     yield scales.filter(names.encode(along, text="label:N", **place))
 
 
@@ -317,7 +317,7 @@ def draw_hypervolume(detail: StudyDetail) -> StudyChart | None:
     x = x.axis(labelExpr=choose_labels("tokens"), values=divide(0, end), grid=False)
     y = alt.Y("volume:Q", title="hypervolume (higher is better)").axis(tickCount=5)
     names = (detail.summary.objective if name == "value" else SIZE_UNITS[name] for name in front.objectives)
-    line = chart_rows("volumes").mark_line(interpolate="step-after", color=MUTED)
+    line = plot_rows("volumes").mark_line(interpolate="step-after", color=MUTED)
     return StudyChart(
         name="hypervolume",
         title="Hypervolume",

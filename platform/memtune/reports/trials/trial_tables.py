@@ -17,7 +17,7 @@ from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason
 
-__all__ = ["family_table", "leaderboard_table", "sample_table", "spread_table"]
+__all__ = ["make_families_table", "make_leaderboard_table", "make_sample_table", "make_spread_table"]
 
 DIGITS = 3
 MODEL_PREFIX, TRAINING_PREFIX = "model.", "training."
@@ -26,7 +26,7 @@ BUDGET_FIELDS = ("training.tokens", "training.epochs", "training.report_every")
 """Fields that belong to the study's budget; the table has a column of tokens instead."""
 
 
-def leaderboard_table(
+def make_leaderboard_table(
     rows: Sequence[LeaderboardRow], ideal: float | None, title: str, *, is_stacked: bool = True
 ) -> Table:
     """One row per trial, best first: validation perplexity per token (lower is better), or accuracy (higher
@@ -171,7 +171,7 @@ def _describe_model(row: LeaderboardRow, differing: Collection[str]) -> str:
     )
 
 
-def family_table(
+def make_families_table(
     ranking: Ranking,
     outcomes: Sequence[Outcome],
     vocabulary_size: int,
@@ -221,7 +221,7 @@ def _find_task(outcomes: Sequence[Outcome]) -> TaskConfig:
     )
 
 
-def spread_table(
+def make_spread_table(
     ranking: Ranking, outcomes: Sequence[Outcome], searched_fields: Collection[str] = ()
 ) -> Table:
     """One row per repeated configuration, best first: mean with interval, and the figure of each seed."""
@@ -244,7 +244,7 @@ def spread_table(
     return table
 
 
-def sample_table(
+def make_sample_table(
     samples: Iterable[TrialConfig], vocabulary_size: int, searched_fields: Collection[str] = ()
 ) -> Table:
     """One row per sampled configuration, with the parameter count for this vocabulary size."""

@@ -23,7 +23,7 @@ from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.mlflow_connection import (
     connect,
-    experiment_name,
+    make_experiment_name,
     retry_while_unavailable,
     translate_mlflow_errors,
 )
@@ -93,7 +93,7 @@ def register_if_better(
 
 
 def _register(client: "MlflowClient", package: "_Package", as_champion: bool) -> PromotionResult:
-    result, corpus = package.result, experiment_name(package.result.corpus)
+    result, corpus = package.result, make_experiment_name(package.result.corpus)
     suffix = _find_suffix(client, corpus, result.label)
     family = str(result.configuration["model"]["family"])
     aliases = [*([CHAMPION_ALIAS + suffix] if as_champion else []), f"{FAMILY_ALIAS}-{family}{suffix}"]

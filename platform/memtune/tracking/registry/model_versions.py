@@ -13,7 +13,12 @@ from memtune.errors import TrackingError, did_you_mean
 from memtune.estimate import Estimate
 from memtune.objective import Objective
 from memtune.tracking.compatibility import MODEL_VERSIONS_TAG
-from memtune.tracking.mlflow_connection import connect, experiment_name, sqlite_path, translate_mlflow_errors
+from memtune.tracking.mlflow_connection import (
+    connect,
+    find_sqlite_path,
+    make_experiment_name,
+    translate_mlflow_errors,
+)
 from memtune.tracking.runs.run_commands import NOTE_TAG
 from memtune.tracking.runs.trial_runs import find_trial_run, is_trial_name
 from memtune.values import Value
@@ -308,7 +313,7 @@ def require_registered(tracking_uri: str, uri: str) -> None:
         find_trial_run(tracking_uri, uri)
         return
     _parse_model_uri(uri)
-    database = sqlite_path(tracking_uri)
+    database = find_sqlite_path(tracking_uri)
     if database is not None and not database.exists():
         raise TrackingError(
             f"no {uri}: {database} does not exist; run: memtune search STUDY.toml, or set MEMTUNE_HOME to "
@@ -366,7 +371,7 @@ def _to_registered_version(version: "ModelVersion") -> RegisteredVersion:
             f"models:/{version.name}/{version.version} was not registered by memtune: it lacks "
             f"{', '.join(lacking)}; use a version that was, or give its alias to one"
         )
-    experiment_name(version.name)
+    make_experiment_name(version.name)
     try:
         return RegisteredVersion.model_validate(_read_fields(version))
     except ValidationError as error:

@@ -17,9 +17,9 @@ from memtune.errors import StudyError, TrackingError
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.mlflow_connection import (
     connect,
-    experiment_name,
     is_database_refusal,
     is_permanent,
+    make_experiment_name,
     retry_while_unavailable,
     translate_mlflow_errors,
 )
@@ -67,7 +67,7 @@ class Recorder:
         draw_figures: DrawFigures = lambda name, objective, metrics: {},
     ) -> None:
         self.tracking_uri = tracking_uri
-        self.experiment = experiment_name(corpus)
+        self.experiment = make_experiment_name(corpus)
         self._clock = clock
         self._study = NO_STUDY
         self._started: set[RunKey] = set()

@@ -1,6 +1,6 @@
 """Deletion of a study's runs in MLflow."""
 
-from memtune.tracking.mlflow_connection import connect, experiment_name, translate_mlflow_errors
+from memtune.tracking.mlflow_connection import connect, make_experiment_name, translate_mlflow_errors
 from memtune.tracking.runs import run_store
 from memtune.tracking.runs.run_commands import STUDY_TAG
 
@@ -14,7 +14,7 @@ def delete_study_runs(tracking_uri: str, corpus: str, study: str) -> int:
     """
     client = connect(tracking_uri)
     with translate_mlflow_errors(tracking_uri):
-        experiment = client.get_experiment_by_name(experiment_name(corpus))
+        experiment = client.get_experiment_by_name(make_experiment_name(corpus))
         found = (
             run_store.find_runs(client, experiment.experiment_id, {STUDY_TAG: study}) if experiment else []
         )

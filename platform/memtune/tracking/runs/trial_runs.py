@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, ValidationError
 
 from memtune.errors import TrackingError
-from memtune.tracking.mlflow_connection import connect, sqlite_path, translate_mlflow_errors
+from memtune.tracking.mlflow_connection import connect, find_sqlite_path, translate_mlflow_errors
 from memtune.tracking.runs import run_store
 from memtune.tracking.runs.run_commands import (
     NUMBER_TAG,
@@ -55,7 +55,7 @@ def find_trial_run(tracking_uri: str, text: str) -> TrialRun:
 
     Raises TrackingError where there is no such trial, or several.
     """
-    database = sqlite_path(tracking_uri)
+    database = find_sqlite_path(tracking_uri)
     if database is not None and not database.exists():
         raise TrackingError(
             f"no trial {text}: {database} does not exist; set MEMTUNE_HOME to where it was trained"
