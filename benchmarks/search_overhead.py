@@ -1,6 +1,6 @@
 """The overhead of a search: wall time x number of workers over the training seconds of its trials.
 
-The studies train on the embedded corpus with workers of one core, and without successive halving, so that
+The studies train on the embedded corpus with workers of one core, and without early stopping, so that
 every trial trains its whole budget. Each study runs in a new process, so that it pays for its imports and for
 Ray. The training seconds of a trial are those that its trainer measures, evaluations included. All other time
 from the call of the search on is overhead: start and end of Ray, imports, a new tracking store, scheduling,
@@ -63,6 +63,9 @@ report_every = {report_every}
 
 [sampler]
 kind = "random"
+
+[early_stopping]
+kind = "none"
 
 [budget]
 trials = {trials}
