@@ -19,6 +19,8 @@ Private instances and Tune:
 - `_temp_dir` and `_system_config` of ray.init, and the settings named in START_SETTINGS and
   PRESTART_SETTINGS: the session must be in a private folder, and a start without the settings takes seconds
   longer. There is no fallback: Ray refuses a name that it does not know, and the guard test fails.
+- The text of the bare Exception for a node whose processes took too long to start, which is tried again.
+  Fallback: the first such error ends the search, with its reason.
 - `dashboard.optional_deps`: ray.init imports it while other threads import what it needs too. Fallback:
   ray.init imports it.
 - `widgets.util.in_notebook`: elsewhere than in a notebook, Tune warns of a reporter that it ignores.
@@ -75,6 +77,7 @@ __all__ = [
     "has_shared_key",
     "import_dashboard_modules",
     "is_in_notebook",
+    "is_start_timeout",
     "iterate_packaged_files",
     "put_shared_key",
     "raise_callback_errors",
@@ -235,6 +238,14 @@ def start_instance(folder: Path, *, has_prestarted_workers: bool, **options: Any
 
     settings = START_SETTINGS | (PRESTART_SETTINGS if has_prestarted_workers else {})
     ray.init("local", _temp_dir=str(folder), _system_config=settings, **options)
+
+
+def is_start_timeout(error: Exception) -> bool:
+    """Whether a process of a starting node took too long.
+
+    Ray 2.60 raises a bare Exception then, which only its text identifies; another text is not tried again.
+    """
+    return "timed out during startup" in str(error)
 
 
 def import_dashboard_modules() -> None:

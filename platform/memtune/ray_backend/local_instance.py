@@ -8,11 +8,15 @@ from typing import Any
 
 import ray
 
-from memtune.ray_backend.compatibility import start_instance, use_lean_node
+from memtune.ray_backend.compatibility import is_start_timeout, start_instance, use_lean_node
 from memtune.ray_backend.instance_cleanup import RUN_FOLDER_VARIABLE
 from memtune.ray_backend.private_token import set_environment, use_private_token
+from memtune.retry import Backoff, retry
 
 __all__ = ["run_local_instance"]
+
+RETRY_SECONDS = 60.0
+"""Ray gives up when a process of its takes 15 s to start, as on a busy machine; so long it is tried again."""
 
 
 @contextmanager
@@ -27,7 +31,15 @@ def run_local_instance(folder: Path, cores: int, **options: Any) -> Iterator[Non
         try:
             with use_lean_node(), set_environment({RUN_FOLDER_VARIABLE: str(folder)}):
                 is_half = 2 * cores >= (os.cpu_count() or 1)
-                start_instance(folder / "ray", has_prestarted_workers=is_half, **options)
+                _start(folder / "ray", has_prestarted_workers=is_half, **options)
             yield
         finally:
             ray.shutdown()
+
+
+def _start(folder: Path, **options: Any) -> None:
+    def start() -> None:
+        ray.shutdown()  # what is left of an attempt before
+        start_instance(folder, **options)
+
+    retry(start, is_start_timeout, Backoff(1.0, 1.0).next_pause, RETRY_SECONDS)
