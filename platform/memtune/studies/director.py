@@ -63,6 +63,8 @@ class Director:
         self._unfinished_proposals = unfinished[: max(0, max_trials - len(known) + len(unfinished))]
         self._paused = {proposal.number: proposal for proposal in proposals.list_paused()}
         self._pausing: set[int] = set()
+        self._recorded: set[int] = set()
+        """Trials whose end is recorded, because their worker is done with them."""
         self._remaining_trials = max_trials - len(known)
         self._exhausted = False
         self._last_check = time.monotonic()
@@ -95,6 +97,7 @@ class Director:
         new = Trial(proposal, TrialConfig.model_validate(proposal.configuration))
         trial = self._trials.setdefault(proposal.number, new)
         trial.state, trial.end = TrialState.WAITING, None
+        self._recorded.discard(proposal.number)
         self._records.start(trial)
         return trial
 
@@ -229,6 +232,7 @@ class Director:
     def on_ended(self, number: int) -> None:
         """The trial's worker is done with it: store how it ended in the study database and the records."""
         trial = self._trials[number]
+        self._recorded.add(number)
         if trial.state is TrialState.PAUSED:
             self._pausing.discard(number)
             self._paused[number] = trial.proposal
@@ -261,7 +265,13 @@ class Director:
         self._remaining_trials, self._unfinished_proposals, self._paused = 0, [], {}
 
     def interrupt(self) -> list[Trial]:
-        """Leave the open trials to a later driver; return them."""
+        """Leave the open trials to a later driver; return them.
+
+        A trial that has ended is recorded, although the end of its worker was not waited for.
+        """
+        for number, trial in self._trials.items():
+            if not trial.state.is_open and number not in self._recorded:
+                self.on_ended(number)
         interrupted = self._list_open_trials()
         for trial in interrupted:
             trial.state = TrialState.INTERRUPTED

@@ -117,6 +117,19 @@ def test_a_trial_behind_at_a_rung_is_stopped_and_pruned(open_proposals: Callable
     assert records.finished == [(bad, "stopped")]
 
 
+def test_an_interruption_records_a_stopped_trial_whose_worker_has_not_ended_yet(
+    open_proposals: Callable[[], Proposals],
+) -> None:
+    records = MemoryRecords()
+    rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
+    director = Director(open_proposals(), records, 3, rule)
+    better, worse, open_number = (start_trial(director) for _ in range(3))
+    assert director.on_reports(better, [make_report(300, 1.0)], None)
+    assert not director.on_reports(worse, [make_report(300, 2.0)], None)
+    assert [trial.proposal.number for trial in director.interrupt()] == [better, open_number]
+    assert (worse, TrialState.STOPPED) in records.finished
+
+
 def test_reports_after_the_one_that_stops_a_trial_are_recorded_nowhere(
     open_proposals: Callable[[], Proposals],
 ) -> None:
