@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from optuna.storages.journal import JournalFileBackend
 
-from memtune.errors import StudyError
+from memtune.errors import StorageError, StudyError
 from memtune.search.compatibility import JournalLock
 
 __all__ = ["MISSING_LIMIT_SECONDS", "CrashSafeJournal"]
@@ -34,10 +34,10 @@ class CrashSafeJournal(JournalFileBackend):
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         """Open the journal and cut off an incomplete last line.
 
-        Raises StudyError for anything but a file: a device never ends, and a pipe never answers.
+        Raises StorageError for anything but a file: a device never ends, and a pipe never answers.
         """
         if path.exists() and not path.is_file():
-            raise StudyError(f"the journal of studies {path} is not a regular file; name another path")
+            raise StorageError(f"the journal of studies {path} is not a regular file; name another path")
         self._journal_path, self._own_lock, self._clock = path, JournalLock(str(path)), clock
         super().__init__(str(path), self._own_lock)
         self._missing_since: float | None = None

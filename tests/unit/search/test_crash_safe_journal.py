@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memtune.errors import StudyError
+from memtune.errors import StorageError, StudyError
 from memtune.search import Lease, Proposals
 from memtune.search.compatibility import JournalLock
 from memtune.search.crash_safe_journal import MISSING_LIMIT_SECONDS, CrashSafeJournal
@@ -113,7 +113,7 @@ def test_a_journal_that_is_no_file_is_refused_unread(path: Path, target: str) ->
     os.mkfifo(path.with_name("pipe"))
     path.with_name("folder").mkdir()
     path.symlink_to(target)
-    with pytest.raises(StudyError, match=r"study\.log is not a regular file"):
+    with pytest.raises(StorageError, match=r"study\.log is not a regular file"):
         CrashSafeJournal(path)
 
 

@@ -162,7 +162,7 @@ def test_a_grid_proposes_each_point_once_and_no_other(read_optuna_trials, storag
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (SPACE, "model.width, optimiser.learning_rate, optimiser.learning_rate have a continuous range"),
+        (SPACE, "model.width, optimiser.learning_rate have a continuous range"),
         (
             "[model]\nwidth = { int = [1, 100_001] }\n",
             '100,001 points, more than 100,000; fix some fields, or choose kind = "qmc"',

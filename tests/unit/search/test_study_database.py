@@ -33,9 +33,11 @@ def test_an_unknown_kind_of_storage_is_refused_with_the_known_ones(url):
         open_study_database(url)
 
 
-@pytest.mark.parametrize("url", ["sqlite:///{}", "journal://{}"])
-def test_a_folder_is_refused(tmp_path, url):
-    with pytest.raises(StorageError, match="cannot be opened"):
+@pytest.mark.parametrize(
+    ("url", "message"), [("sqlite:///{}", "cannot be opened"), ("journal://{}", "is not a regular file")]
+)
+def test_a_folder_is_refused(tmp_path, url, message):
+    with pytest.raises(StorageError, match=message):
         open_study_database(url.format(tmp_path))
 
 
