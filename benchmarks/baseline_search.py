@@ -55,7 +55,7 @@ class BaselineTrial(tune.Trainable):
             "perplexity": report.valid_perplexity,
             "train_loss": report.train_loss,
             "trained": report.seconds,
-            "done": self._trainer.finished,
+            "done": self._trainer.is_finished,
         }
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:

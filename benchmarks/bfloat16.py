@@ -90,7 +90,7 @@ def train_small_model(corpus: Corpus, precision: Precision, seed: int) -> float:
     trainer = GradientTrainer(
         TrialConfig.model_validate({"model": model, "training": training, "seed": seed}), corpus
     )
-    while not trainer.finished:
+    while not trainer.is_finished:
         trainer.advance()
     loss = trainer.curve[-1].valid_loss
     assert loss is not None, "the small model does not diverge"

@@ -48,7 +48,7 @@ PROBE_TOKENS = 500_000
 """Tokens of the trial that measures the training speed in tokens per second."""
 OVERHEAD_BOUNDS = {1: (1.12, 1.20), 10: (1.05, 1.10)}
 """Goal and must of the overhead by minutes of training."""
-STUDY_TOML = """question = "What does a search cost beside its training?"
+STUDY_TOML = """question = "What does a search cost on top of its training?"
 
 corpus = "grammar"
 spaces = ["lstm.toml"]

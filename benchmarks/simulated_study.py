@@ -30,7 +30,7 @@ from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study
 from memtune.studies.director import Director
-from memtune.studies.study_run import check_study
+from memtune.studies.study_check import check_study
 from memtune.studies.trial import Trial
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import Recorder, read_leaderboard

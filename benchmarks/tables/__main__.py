@@ -41,7 +41,7 @@ def _parse_options() -> argparse.Namespace:
     record.add_argument("--processes", type=int, default=1)
     record.set_defaults(run=_record)
     compare = commands.add_parser("compare", help="run searches on recorded tables in simulated time")
-    compare.add_argument("tables", type=Path, nargs="*", help="default: all beside this module")
+    compare.add_argument("tables", type=Path, nargs="*", help="default: all next to this module")
     compare.add_argument("--seeds", type=int, default=30)
     compare.add_argument("--methods", nargs="*", metavar="NAME", help="default: all")
     compare.add_argument(

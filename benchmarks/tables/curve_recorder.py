@@ -5,7 +5,7 @@ near the best of those: they keep 70 % of the parameters of one of them and draw
 the table is denser where methods differ. Then some configurations train under a second seed: the best ones,
 and the rest at equal spacing of their ranks.
 
-The same arguments give the same trainings. Each is appended to a file beside the table when it ends, so that
+The same arguments give the same trainings. Each is appended to a file next to the table when it ends, so that
 an interrupted recording continues; the number of processes may change.
 """
 
@@ -175,7 +175,7 @@ def _train(study_file: Path, training: Training) -> Curve:
     trainer = create_trainer(config, resolved.corpus)
     start = time.process_time()
     seconds = []
-    while not trainer.finished:
+    while not trainer.is_finished:
         trainer.advance()
         seconds.append(time.process_time() - start)
     return _make_curve(config, parameters, trainer.curve, seconds)

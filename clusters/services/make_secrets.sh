@@ -1,5 +1,5 @@
 #!/bin/sh
-# Create the passwords of the services in secrets/ beside this script, or in the folder of the first argument. Only
+# Create the passwords of the services in secrets/ next to this script, or in the folder of the first argument. Only
 # their owner can read them, nothing is printed, and existing files are not changed.
 #
 #   postgres_password, mlflow.env     for compose.yaml and the systemd unit

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from memtune.results.model_evaluation import evaluate_model as evaluate
     from memtune.settings import Settings
     from memtune.studies.definition.study import Study
-    from memtune.studies.study_run import dry_run
+    from memtune.studies.study_check import dry_run
     from memtune.tasks import CacheGrid, ContinuousCache
     from memtune.tracking import serve_pages
 
@@ -89,7 +89,7 @@ _MODULE_BY_NAME = {
     "find_champions": "memtune.results.comparison",
     "compare": "memtune.results.comparison",
     "draw_figures": "memtune.reports.report_page.result_figures",
-    "dry_run": "memtune.studies.study_run",
+    "dry_run": "memtune.studies.study_check",
     "extrapolate_study": "memtune.results.insight.study_scaling",
     "evaluate": "memtune.results.model_evaluation",
     "generate": "memtune.results.loaded_models",

@@ -19,7 +19,8 @@ from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import StudySource, open_study
 from memtune.studies.executor import Executor
-from memtune.studies.study_run import Conclusion, StudyHooks, TrialPhase, check_study, run_study
+from memtune.studies.study_check import check_study
+from memtune.studies.study_run import Conclusion, StudyHooks, TrialPhase, run_study
 from memtune.tracking import Recorder
 
 __all__ = ["run_search"]

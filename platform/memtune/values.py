@@ -127,7 +127,7 @@ def _suggest_parameter(value: object) -> str:
 
 
 def _find_deeper_fields(kind: Any, path: list[str]) -> list[str]:
-    """The dotted names of fields of this name in the tables beside it."""
+    """The dotted names of fields of this name in the tables next to it."""
     schema = _generate_json_schema(kind)
     tags: set[str] = set()
     node: Any = schema

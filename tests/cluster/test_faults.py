@@ -226,7 +226,7 @@ def train_undisturbed(faulty_study: FaultyStudy, outcome: Outcome) -> dict[int, 
     corpus = open_corpus("tiny", faulty_study.settings.corpus_store)
     torch.set_num_threads(1)
     trainer = GradientTrainer(TrialConfig.model_validate(outcome.configuration), corpus)
-    while not trainer.finished:
+    while not trainer.is_finished:
         trainer.advance()
     return {report.tokens: report.valid_loss for report in trainer.curve}
 

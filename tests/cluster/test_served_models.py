@@ -71,7 +71,7 @@ def address(home: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """A running `mlflow models serve`; it ends with SIGTERM to its own process."""
     found = f"http://127.0.0.1:{find_free_port()}"
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", MODEL, "--env-manager", "local"]
-    # uvicorn, which serves the model, is a program beside this interpreter.
+    # uvicorn, which serves the model, is a program next to this interpreter.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     log = tmp_path_factory.mktemp("log") / "serve.log"
     with (

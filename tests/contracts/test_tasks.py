@@ -135,7 +135,7 @@ def test_a_resumed_trial_ends_with_the_same_bits(kind, make_trainer, corpus, tmp
     stopped.save(tmp_path / "checkpoint")
     resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
     for trainer in (undisturbed, resumed):
-        while not trainer.finished:
+        while not trainer.is_finished:
             trainer.advance()
     figures = ("tokens", "train_loss", "valid_loss", "valid_accuracy")
     for one, other in zip(undisturbed.curve, resumed.curve, strict=True):

@@ -29,7 +29,7 @@ def test_a_trial_with_an_extreme_learning_rate_ends_with_figures_or_a_reason(cor
         {"model": {"family": family, "width": 6}, "training": training | {"tokens": 400, "report_every": 200}}
     )
     trainer = GradientTrainer(config, corpus)
-    while not trainer.finished:
+    while not trainer.is_finished:
         trainer.advance()
     losses = [report.valid_loss for report in trainer.curve]
     reason = require(trainer.curve[-1].end).reason
@@ -48,7 +48,7 @@ def test_training_in_bfloat16_reaches_the_loss_of_float32(corpus, family):
         training = {"tokens": 2000, "report_every": 1000, "precision": precision, "optimiser": optimiser}
         config = TrialConfig.model_validate({"model": {"family": family, "width": 8}, "training": training})
         trainer = GradientTrainer(config, corpus)
-        while not trainer.finished:
+        while not trainer.is_finished:
             trainer.advance()
         losses[precision] = trainer.curve[-1].valid_loss
         assert all(parameter.dtype is torch.float32 for parameter in trainer.model.parameters())

@@ -41,7 +41,7 @@ def compute_curve(name: str, corpus: Corpus, device: str = "cpu") -> dict[str, l
     """Training and validation losses of a trial, in nats per token, one value per epoch."""
     torch.set_num_threads(1)
     trainer = GradientTrainer(parse(TrialConfig, TRIAL_CONFIGS[name], name), corpus, device)
-    while not trainer.finished:
+    while not trainer.is_finished:
         trainer.advance()
     return {
         "train_loss": [report.train_loss or float("nan") for report in trainer.curve],

@@ -29,7 +29,7 @@ def corpus(tmp_path_factory):
 
 def train(config: TrialConfig, corpus, device: str = "cuda") -> GradientTrainer:
     trainer = GradientTrainer(config, corpus, device)
-    while not trainer.finished:
+    while not trainer.is_finished:
         trainer.advance()
     return trainer
 
@@ -61,7 +61,7 @@ def test_a_resumed_trial_continues_the_uninterrupted_one(corpus, family, tmp_pat
     trainer.advance()
     trainer.save(tmp_path / "checkpoint")
     resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus, "cuda")
-    while not resumed.finished:
+    while not resumed.is_finished:
         resumed.advance()
     assert list_losses(resumed) == pytest.approx(list_losses(undisturbed), abs=CURVE_TOLERANCE)
 

@@ -97,7 +97,9 @@ def check(
     family: Family,
     oracle: Annotated[
         Path | None,
-        typer.Option(help="Its equations once more; default: FILE_oracle.py beside FILE.py, if it is there."),
+        typer.Option(
+            help="Its equations once more; default: FILE_oracle.py next to FILE.py, if it is there."
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -108,9 +110,9 @@ def check(
     from memtune.model_checks import check_family, find_family, load_oracle
 
     name = find_family(family)
-    beside = Path(family).with_name(f"{Path(family).stem}_oracle.py")
-    if oracle is None and family.endswith(".py") and beside.is_file():
-        oracle = beside
+    nearby = Path(family).with_name(f"{Path(family).stem}_oracle.py")
+    if oracle is None and family.endswith(".py") and nearby.is_file():
+        oracle = nearby
     loaded = None if oracle is None else load_oracle(oracle)
     failed, verdicts = 0, []
     for verdict in check_family(name, loaded):

@@ -62,11 +62,11 @@ def find_file(kind: FileKind, given: Path) -> Path:
     """
     known = list_packaged(kind)
     if _is_name(given) and not given.is_file():
-        beside = Path(f"{given}.toml")
-        if beside.is_file():
-            return beside
+        nearby = Path(f"{given}.toml")
+        if nearby.is_file():
+            return nearby
         if given.name in known:
-            return kind.folder / beside
+            return kind.folder / nearby
     if given.is_dir():
         raise StudyError(f"{given} is a folder; name one {kind.noun} in it{_format_files(kind, given)}")
     if given.exists():

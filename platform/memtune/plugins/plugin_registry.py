@@ -137,7 +137,7 @@ def list_entries(source: PluginSource) -> list[str]:
 
 
 def find_installed_file(registry: PluginRegistry[T], name: str, file: str) -> Path | None:
-    """A file beside the module that an installed package has for an entry; None without one."""
+    """A file next to the module that an installed package has for an entry; None without one."""
     if name in registry.built_in or registry.find(name) is None:
         return None
     folder = installed_plugins.find_module_folder(registry.group, name)

@@ -102,7 +102,7 @@ class SlotPlanner:
         self._last_refresh = time.monotonic()
 
     def has_slot(self, open_gpus: Collection[float]) -> bool:
-        """Whether another trial fits beside open trials with these GPU requests; a first one always fits."""
+        """Whether another trial fits together with open ones of these GPU requests; the first always fits."""
         if not open_gpus or self._max_trials is not None:
             return len(open_gpus) < (self._max_trials or 1)
         if time.monotonic() - self._last_refresh >= REFRESH_INTERVAL_SECONDS:

@@ -86,7 +86,7 @@ class DirectedSearcher(Searcher):
     """Asks the director for the next trial while the cluster has a slot for one."""
 
     def __init__(self, handle: DirectorHandle, has_slot: SlotPredicate, stop_key: str) -> None:
-        """`has_slot` says whether another trial fits beside open trials with these GPU requests.
+        """`has_slot` says whether another trial fits in addition to open trials with these GPU requests.
 
         `stop_key` names the notice that ends the run's workers.
         """

@@ -55,7 +55,7 @@ def compute_mean_deviation(values: Sequence[float]) -> tuple[float, float]:
 def _train_seed(path: Path, file: TrialFile, settings: Settings) -> SeedFigures:
     corpus = open_corpus(file.corpus, settings.corpus_store)
     trainer = GradientTrainer(file.trial, corpus)
-    while not trainer.finished:
+    while not trainer.is_finished:
         trainer.advance()
     best, task = trainer.best, file.trial.task
     if best is None or best.cost is None:

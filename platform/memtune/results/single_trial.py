@@ -215,7 +215,7 @@ def _train_and_record(
     on_report: Callable[[Report], None] | None,
 ) -> None:
     try:
-        while not trainer.finished:
+        while not trainer.is_finished:
             latest = trainer.advance(on_progress)
             checkpoints.save(trainer)
             recorder.log_reports(trainer.identity, [latest])

@@ -148,7 +148,7 @@ def _open_postgresql(url: URL) -> optuna.storages.BaseStorage:
 
 
 def _open_journal(path: Path) -> optuna.storages.BaseStorage:
-    # Absolute, because the lock is a symbolic link beside the file, whose target must not depend on where
+    # Absolute, because the lock is a symbolic link next to the file, whose target must not depend on where
     # the process runs.
     path = path.absolute()
     _make_parent_folder(path)

@@ -203,7 +203,7 @@ class Director:
             return
         number, tokens, cost = trial.proposal.number, report.tokens, report.cost
         decision = self._decide(trial, report)
-        if decision.action is Action.CONTINUE or report.finished:
+        if decision.action is Action.CONTINUE or report.is_finished:
             self._proposals.report(number, tokens, cost)
             return
         trial.end = TrialEnd(reason=StopReason.EARLY_STOPPING, detail=decision.reason)
@@ -217,7 +217,7 @@ class Director:
 
     def _decide(self, trial: Trial, report: Report) -> Decision:
         """The rule's decision on the trial's last report; a trial of one report passes no rung."""
-        if report.cost is None or (report.finished and len(trial.reports) == 1):
+        if report.cost is None or (report.is_finished and len(trial.reports) == 1):
             return CONTINUE
         return self._rule.decide(trial.proposal.number, trial.config.model.family, report.tokens, report.cost)
 

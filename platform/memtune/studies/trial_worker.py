@@ -69,7 +69,7 @@ class TrialWorker:
             worker_fault = str(fault)
         except MemtuneError as problem:
             error = f"{type(problem).__name__}: {problem}"
-        is_finished = self._trainer is not None and self._trainer.finished
+        is_finished = self._trainer is not None and self._trainer.is_finished
         return WorkerReport(
             reports=tuple(self._trainer.curve) if self._trainer else (),
             tokens=self._trainer.tokens if self._trainer else 0,
@@ -87,7 +87,7 @@ class TrialWorker:
                 # The last driver may have died before it decided on these reports. Training first would add
                 # a report, and better weights, to a trial that the director stops at an earlier one.
                 return
-        if self._trainer.finished:
+        if self._trainer.is_finished:
             return
         started = time.monotonic()
         is_validation_due = self._trainer.train_for(self._assignment.checkpoint_seconds, is_stopping)

@@ -1,7 +1,7 @@
-"""Artifacts of a store in a file: beside the file, and addressed relative to it, so that a home can be moved.
+"""Artifacts of a store in a file: next to the file and addressed relative to it, so that a home can be moved.
 
 The store holds `mlflow-artifacts:/<corpus>/...`, as that of a server does. `memtune ui` serves these from the
-folder `artifacts` beside the file; here they are read and written in that folder directly.
+folder `artifacts` next to the file; here they are read and written in that folder directly.
 """
 
 import sqlite3
@@ -92,7 +92,7 @@ def _refuse_other_servers(tracking_uri: str, location: str) -> None:
 def make_locations_relative(database: Path) -> None:
     """Replace absolute locations, as earlier versions stored them, by relative ones.
 
-    Only those of experiments whose folder lies beside the file: a home that was moved, or is about to be.
+    Only those of experiments whose folder lies next to the file: a home that was moved, or is about to be.
     """
     with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=rw", uri=True)) as connection:
         tables = {
@@ -117,7 +117,7 @@ def make_locations_relative(database: Path) -> None:
 
 
 def _list_absolute(connection: sqlite3.Connection, artifacts: Path) -> Iterator[tuple[int, str, str]]:
-    """(id, absolute location, relative location) of each experiment that has its folder beside the store."""
+    """(id, absolute location, relative location) of each experiment that has its folder next to the store."""
     query = (
         "SELECT experiment_id, name, artifact_location FROM experiments WHERE artifact_location NOT LIKE ?"
     )

@@ -274,7 +274,7 @@ def make_experiment_name(corpus: str) -> str:
 def ensure_experiment(client: "MlflowClient", tracking_uri: str, corpus: str) -> str:
     """The id of the corpus's experiment, created or restored when needed.
 
-    Beside a sqlite file used directly, artifacts go to the folder `artifacts/<corpus>` next to it; a server
+    With a sqlite file used directly, artifacts go to the folder `artifacts/<corpus>` next to it; a server
     decides for itself.
     """
     found = client.get_experiment_by_name(corpus)

@@ -77,7 +77,7 @@ class CountingTrainer:
         return self._meter.measure(self.tokens)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the training text is counted."""
         return bool(self.curve)
 
@@ -87,7 +87,7 @@ class CountingTrainer:
         A finished trainer returns its report again. `progress` is never called, because counting has no loss
         before it ends. Raises TrialError when memory runs out.
         """
-        if self.finished:
+        if self.is_finished:
             return self.curve[-1]
         started = time.perf_counter()
         protocol = self.config.protocol.require_text("a family that counts")
@@ -133,7 +133,7 @@ class CountingTrainer:
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint to a folder atomically; only best.safetensors holds the n-gram tables."""
-        position = Position(epoch=int(self.finished), tokens=self.tokens)
+        position = Position(epoch=int(self.is_finished), tokens=self.tokens)
         record = make_record(self.config, self.corpus, position, self.curve, usage=self.usage)
         write_checkpoint(Checkpoint(record, {}, self._curve.best_weights, {}), folder)
 

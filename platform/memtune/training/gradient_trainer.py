@@ -100,7 +100,7 @@ class GradientTrainer:
         return self._meter.measure(self.tokens)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the trial has ended; the last report of the curve holds the reason."""
         return self._curve.is_finished
 
@@ -111,7 +111,7 @@ class GradientTrainer:
         Divergence ends the trial; the report holds the reason.
         Raises TrialError with a batch size that would fit when memory runs out.
         """
-        if self.finished:
+        if self.is_finished:
             return self.curve[-1]
         interval = self._make_current_interval()
         with self._run_block():
@@ -129,7 +129,7 @@ class GradientTrainer:
 
         The trainer can be saved afterwards; a trial resumed from there ends with the same bits.
         """
-        if self.finished:
+        if self.is_finished:
             return True
         interval = self._make_current_interval()
         with self._run_block():

@@ -20,7 +20,7 @@ class TrialCurve:
     @property
     def is_finished(self) -> bool:
         """Whether the last report ends the trial."""
-        return bool(self.reports) and self.reports[-1].finished
+        return bool(self.reports) and self.reports[-1].is_finished
 
     @property
     def valid_costs(self) -> list[float]:

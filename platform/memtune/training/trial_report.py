@@ -63,7 +63,7 @@ class Report(Value):
         return self.end is not None and self.end.reason is StopReason.DIVERGED
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the trial has ended."""
         return self.end is not None
 

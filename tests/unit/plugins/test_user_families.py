@@ -1,4 +1,4 @@
-"""A user's family in a study: beside the LSTM, on workers, in the records, and in the registry."""
+"""A user's family in a study: compared with the LSTM, on workers, in the records, and in the registry."""
 
 import json
 from collections.abc import Callable

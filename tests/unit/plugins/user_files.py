@@ -1,4 +1,4 @@
-"""Files that a user of memtune writes: a family of the templates, its space, and a study beside the LSTM."""
+"""Files that a user of memtune writes: a family of the templates, its space, and a study next to the LSTM."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def write_family(path: Path, *, marker: Path | None = None, before: str = "") ->
 
 
 def write_study(folder: Path, *, marker: Path | None = None) -> Path:
-    """A study of the family beside the LSTM; returns its file."""
+    """A study of the family next to the LSTM; returns its file."""
     write_family(folder / "my_memory.py", marker=marker)
     (folder / "my_memory.toml").write_text(SPACE_TOML)
     (folder / "space.toml").write_text(LSTM_SPACE_TOML)

@@ -77,7 +77,7 @@ def test_a_trial_stopped_early_does_not_compete_with_complete_ones() -> None:
 
 
 def test_a_trial_of_a_longer_study_sets_full_length() -> None:
-    """A good value after 2,400 tokens does not rank beside one after 200."""
+    """A good value after 2,400 tokens does not rank next to one after 200."""
     ranking = rank(
         make_trial("short", {200: 3.0}, planned=200),
         make_trial("long", {200: 5.0, 2400: 4.0}, planned=2400),

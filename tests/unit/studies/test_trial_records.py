@@ -1,6 +1,5 @@
 """The study database and the tracking store hold the same curves, also after a driver was killed."""
 
-import json
 import math
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,18 +21,12 @@ from memtune.studies.director import Director
 from memtune.studies.seed_repeats import TrialNames, make_repeat_space
 from memtune.studies.study_run import make_assignment
 from memtune.studies.trial import Trial
-from memtune.studies.trial_records import (
-    StudyRecords,
-    collect_trial_parameters,
-    describe_open_study,
-    describe_trial_run,
-    format_value,
-)
+from memtune.studies.trial_records import StudyRecords
 from memtune.studies.trial_worker import TrialWorker, WorkerReport
 from memtune.tracking import Recorder
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.runs.run_commands import VALIDATED_TOKENS_TAG
-from memtune.training import Report, TrialConfig
+from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import NodeSeconds, Usage
 from tests.presence import require
@@ -443,62 +436,3 @@ def find_study_run(client: MlflowClient) -> Run:
     experiment = client.get_experiment_by_name("tiny")
     (run,) = client.search_runs([require(experiment).experiment_id], "tags.`memtune.role` = 'study'")
     return run
-
-
-def test_an_open_study_is_described_by_its_question_its_size_and_its_command(resolved: ResolvedStudy) -> None:
-    assert describe_open_study(resolved) == (
-        "**Question.** Does a second layer help?\n\n"
-        "**Answer.** The study is open: its answer and the best trial of each family are written here when "
-        "it ends. The metrics follow its progress.\n\n"
-        f"4 trials over space.toml on the corpus tiny; `memtune study show {resolved.id}` shows each."
-    )
-
-
-CONFIG = TrialConfig.model_validate(
-    {
-        "model": {"family": "lstm", "width": 4},
-        "training": {"tokens": 900, "optimiser": {"kind": "sgd", "learning_rate": 0.123456}},
-        "seed": 3,
-    }
-)
-
-
-def test_a_run_is_described_by_its_model_its_size_its_searched_fields_and_its_command() -> None:
-    fields = ("model.family", "model.width", "training.optimiser.learning_rate", "model.order")
-    described = describe_trial_run(CONFIG, 12, "layers#3", fields).splitlines()
-    assert described == [
-        "| | |",
-        "|---|---|",
-        "| family | lstm |",
-        "| width | 4 |",
-        "| layers | 1 |",
-        "| dropout | 0 |",
-        "| parameters | 268 |",
-        "| `model.width` (searched) | 4 |",
-        "| `training.optimiser.learning_rate` (searched) | 0.1235 |",
-        "| protocol | sentence |",
-        "| seed | 3 |",
-        "| evaluate | `memtune evaluate 'layers#3'` |",
-    ]
-
-
-def test_a_run_without_a_name_is_evaluated_by_its_id() -> None:
-    last = describe_trial_run(CONFIG, 12, "").splitlines()[-1]
-    assert last == "| evaluate | `memtune evaluate` with this run's id |"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.123456, "0.1235"), (1e-6, "1e-06"), (20_000, "20000"), (True, "True"), ("a", "a")]
-)
-def test_fractions_in_a_description_have_four_digits(value: object, text: str) -> None:
-    assert format_value(value) == text
-
-
-def test_the_parameters_of_a_run_are_those_of_json() -> None:
-    """MLflow holds them as JSON: a list of cutoffs, not a tuple."""
-    model = {"family": "lstm", "width": 4, "output": {"kind": "adaptive", "cutoffs": [4, 8]}}
-    parameters = collect_trial_parameters(
-        TrialConfig.model_validate({**CONFIG.model_dump(), "model": model}), 12
-    )
-    assert parameters["model.output.cutoffs"] == [4, 8]
-    assert parameters == json.loads(json.dumps(parameters))

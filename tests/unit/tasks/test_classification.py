@@ -209,7 +209,7 @@ LEARNABLE_TASKS = [
 def test_a_trainer_beats_chance_and_its_model_is_evaluated(task, find_corpus, tmp_path):
     corpus = find_corpus(task)
     trainer = GradientTrainer(make_trial(task, epochs=12), corpus)
-    while not trainer.finished:
+    while not trainer.is_finished:
         trainer.advance()
     chance = 1 / trainer._task.outcome_count
     best, accuracy = require(trainer.best), require(require(trainer.best).valid_accuracy)
@@ -228,10 +228,10 @@ def test_a_trial_resumed_between_epochs_ends_with_the_same_bits(task, find_corpu
         update={"training": require(config.training).model_copy(update={"report_every": 37})}
     )
     uninterrupted = GradientTrainer(config, corpus)
-    while not uninterrupted.finished:
+    while not uninterrupted.is_finished:
         uninterrupted.advance()
     resumed = GradientTrainer(config, corpus)
-    while not resumed.finished:
+    while not resumed.is_finished:
         resumed.advance()
         resumed.save(tmp_path / "checkpoint")
         resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
@@ -310,7 +310,7 @@ def test_inference_freezes_pretrained_words_in_the_first_epoch(shared, inference
         moved_V = (table.weight.detach().numpy() != corpus.vectors.values_VE).any(1)
         assert not moved_V[known_V].any()
         assert moved_V[~known_V].any()
-    while not trainer.finished:
+    while not trainer.is_finished:
         trainer.advance()
     for table in model.find_embedding_tables():
         assert (table.weight.detach().numpy() != corpus.vectors.values_VE).any(1)[known_V].any()

@@ -112,7 +112,7 @@ def make_trial(model: dict, **training) -> TrialConfig:
 def test_a_resumed_trial_ends_like_an_uninterrupted_one(corpus, tmp_path):
     config = make_trial(MODEL.model_dump(), epochs=4)
     uninterrupted = GradientTrainer(config, corpus)
-    while not uninterrupted.finished:
+    while not uninterrupted.is_finished:
         uninterrupted.advance()
     losses = [require(report.valid_loss) for report in uninterrupted.curve]
     assert losses[-1] < losses[0]
@@ -121,7 +121,7 @@ def test_a_resumed_trial_ends_like_an_uninterrupted_one(corpus, tmp_path):
     resumed.advance()
     resumed.save(tmp_path / "checkpoint")
     resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
-    while not resumed.finished:
+    while not resumed.is_finished:
         resumed.advance()
     assert [report.valid_loss for report in resumed.curve] == losses
     assert evaluate(uninterrupted.model, corpus, config.protocol, "valid").loss == losses[-1]

@@ -199,7 +199,7 @@ def test_mlflow_itself_loads_a_registered_model(register, tracking_uri, model_fo
     signature = loaded.metadata.signature
     assert signature.inputs.to_dict() == [{"type": "string", "required": True}]
     assert signature.outputs.to_dict() == [{"type": "double", "name": "log_probability", "required": True}]
-    # MLflow's loader has written a file of its own beside those of the package.
+    # MLflow's loader has written a file of its own next to those of the package.
     assert load_registered(tracking_uri, "models:/ptb@champion", tmp_path / "cache").vocabulary
 
 

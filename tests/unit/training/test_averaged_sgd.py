@@ -90,7 +90,7 @@ def test_reports_and_best_weights_are_those_of_the_average(corpus, make_trial, m
     monkeypatch.setattr("memtune.training.loop.progress_meter.PROGRESS_SECONDS", 0.0)
     trainer = GradientTrainer(make_trial(LSTM, STREAM, **TRIAL), corpus)
     config, weights_since_trigger, compared_reports = NTASGDConfig(interval=1), [], 0
-    while not trainer.finished:
+    while not trainer.is_finished:
         averaging = config.should_average([require(report.valid_loss) for report in trainer.curve])
         weights: list[dict[str, torch.Tensor]] = []
 
@@ -120,7 +120,7 @@ def test_reports_and_best_weights_are_those_of_the_average(corpus, make_trial, m
 
 def test_a_checkpoint_holds_both_the_current_weights_and_their_average(corpus, make_trial, tmp_path):
     trainer = GradientTrainer(make_trial(LSTM, STREAM, **TRIAL), corpus)
-    while not trainer.finished:
+    while not trainer.is_finished:
         trainer.advance()
     before = copy_weights(trainer.model)
     trainer.save(tmp_path / "checkpoint")

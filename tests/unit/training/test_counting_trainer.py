@@ -35,7 +35,7 @@ def test_one_report_counts_every_token_and_ends_the_trial(corpus):
     trainer = create_trainer(make_counting_trial(), corpus)
     report = trainer.advance()
     assert (report.tokens, report.epoch) == (corpus["train"].token_count, 1.0)
-    assert report.finished
+    assert report.is_finished
     assert report.end == TrialEnd(reason=StopReason.BUDGET)
     assert trainer.advance() is report
     assert (trainer.curve, trainer.best, trainer.tokens) == ([report], report, report.tokens)
@@ -69,7 +69,7 @@ def test_a_restored_trial_continues_like_the_original(corpus, tmp_path, reports)
     trainer.save(tmp_path / "saved")
     restored = restore_trainer(tmp_path / "saved", corpus)
     assert restored.curve == trainer.curve
-    assert restored.finished == bool(reports)
+    assert restored.is_finished == bool(reports)
     assert restored.advance().valid_loss == trainer.advance().valid_loss
     assert restored.best == restored.curve[0]
 

@@ -14,7 +14,7 @@ from tests.unit.training.conftest import SENTENCE, STREAM
 def test_the_saved_best_model_reproduces_the_logged_perplexity(corpus, make_trial, tmp_path, protocol):
     config = make_trial(protocol=protocol, epochs=2)
     trainer = GradientTrainer(config, corpus)
-    while not trainer.finished:
+    while not trainer.is_finished:
         trainer.advance()
     trainer.save(tmp_path / "checkpoint")
     save_model(load_best_model(tmp_path / "checkpoint"), tmp_path / "model")

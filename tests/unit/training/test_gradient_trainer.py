@@ -32,7 +32,7 @@ OPTIMISERS = [
 
 
 def _run_to_end(trainer: GradientTrainer) -> GradientTrainer:
-    while not trainer.finished:
+    while not trainer.is_finished:
         trainer.advance()
     return trainer
 
@@ -96,7 +96,7 @@ def test_without_an_interval_each_epoch_reports_once(corpus, make_trial):
 
 def test_a_fraction_of_an_epoch_ends_with_a_report(corpus, make_trial):
     trainer = _run_to_end(GradientTrainer(make_trial(epochs=1.5), corpus))
-    assert [report.finished for report in trainer.curve] == [False, True]
+    assert [report.is_finished for report in trainer.curve] == [False, True]
     assert trainer.curve[-1].end == TrialEnd(reason=StopReason.BUDGET)
     # The batch that reaches the budget is the last: it exceeds it by less than 16 sentences of 13 tokens.
     assert 0 <= trainer.tokens - 1.5 * corpus["train"].token_count < 16 * 13
@@ -223,7 +223,7 @@ def test_a_batch_of_random_length_scales_its_own_rate(corpus, make_trial):
 def test_divergence_is_a_finished_report(corpus, make_trial):
     config = make_trial(epochs=30, clip_norm=None, optimiser={"kind": "sgd", "learning_rate": 1e39})
     report = _run_to_end(GradientTrainer(config, corpus)).curve[-1]
-    assert report.finished
+    assert report.is_finished
     assert str(report.end) == "diverged: the training loss is not finite"
     assert report.train_loss is None
     assert report.valid_loss is None
@@ -252,7 +252,7 @@ def test_best_is_the_report_with_the_lowest_validation_loss(corpus, make_trial):
 
 def test_training_never_reads_the_test_split(corpus, make_trial):
     without = replace(corpus, splits={name: corpus[name] for name in ("train", "valid")})
-    assert _run_to_end(GradientTrainer(make_trial(epochs=1), without)).finished
+    assert _run_to_end(GradientTrainer(make_trial(epochs=1), without)).is_finished
 
 
 def test_equal_trials_give_equal_bits_whatever_the_process_drew(corpus, make_trial):
@@ -272,7 +272,7 @@ def test_training_does_not_change_the_random_state_of_the_process(corpus, make_t
 def test_two_trainers_in_one_process_do_not_affect_each_other(corpus, make_trial):
     alone = _run_to_end(GradientTrainer(make_trial(), corpus))
     first, second = GradientTrainer(make_trial(), corpus), GradientTrainer(make_trial(seed=9), corpus)
-    while not first.finished:
+    while not first.is_finished:
         first.advance()
         second.advance()
     assert [report.valid_loss for report in first.curve] == [report.valid_loss for report in alone.curve]

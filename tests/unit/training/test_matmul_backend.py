@@ -111,7 +111,7 @@ def test_a_trial_reports_its_backend_and_resumes_with_the_backend_of_another_nod
     monkeypatch.setattr(matmul_backend, "probe_backends", lambda: found)
     resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
     assert resumed.advance().kernels == found.kernels
-    assert resumed.finished
+    assert resumed.is_finished
 
 
 def test_the_backend_of_this_machine_keeps_single_precision():

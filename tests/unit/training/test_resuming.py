@@ -58,7 +58,7 @@ def _read_curve(trainer: GradientTrainer) -> list[dict[str, Any]]:
 
 
 def _run_to_end(trainer: GradientTrainer) -> GradientTrainer:
-    while not trainer.finished:
+    while not trainer.is_finished:
         trainer.advance()
     return trainer
 
@@ -78,7 +78,7 @@ def _assert_same(resumed: GradientTrainer, whole: GradientTrainer, folder: Path)
 @each_case
 def test_a_trial_resumed_after_any_report_ends_with_the_same_bits(corpus, make_trial, tmp_path, case):
     whole = GradientTrainer(_make_trial(make_trial, case), corpus)
-    while not whole.finished:
+    while not whole.is_finished:
         whole.save(tmp_path / str(len(whole.curve)))
         whole.advance()
     assert len(whole.curve) == REPORTS
@@ -99,7 +99,7 @@ def test_the_nt_asgd_case_starts_to_average_before_its_last_report(corpus, make_
 def test_a_trial_resumed_after_every_report_ends_with_the_same_bits(corpus, make_trial, tmp_path):
     whole = _run_to_end(GradientTrainer(_make_trial(make_trial, CASES[1]), corpus))
     resumed = GradientTrainer(_make_trial(make_trial, CASES[1]), corpus)
-    while not resumed.finished:
+    while not resumed.is_finished:
         resumed.advance()
         resumed.save(tmp_path / "checkpoint")
         resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
@@ -111,7 +111,7 @@ def test_a_trial_resumed_between_any_two_steps_ends_with_the_same_bits(corpus, m
     whole = _run_to_end(GradientTrainer(_make_trial(make_trial, case), corpus))
     resumed = GradientTrainer(_make_trial(make_trial, case), corpus)
     pauses = 0
-    while not resumed.finished:
+    while not resumed.is_finished:
         while not resumed.train_for(0.0):
             pauses += 1
             if pauses % 3 == 0:
@@ -197,12 +197,12 @@ def test_a_restored_trainer_has_the_position_of_the_saved_one(corpus, make_trial
     assert restored.tokens == trainer.tokens
     assert restored.curve == trainer.curve
     assert restored.best == trainer.best
-    assert not restored.finished
+    assert not restored.is_finished
 
 
 def test_a_finished_trial_stays_finished(corpus, make_trial, tmp_path):
     trainer = _run_to_end(GradientTrainer(make_trial(epochs=1), corpus))
     trainer.save(tmp_path / "checkpoint")
     restored = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
-    assert restored.finished
+    assert restored.is_finished
     assert restored.advance() == trainer.curve[-1]

@@ -1,7 +1,7 @@
 """`memtune reproduce`: the rows of papers' tables, trained under their protocols."""
 
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -61,9 +61,7 @@ def reproduce(
         import torch
 
         torch.set_num_threads(threads)
-    options = [("--row", name) for name in row or []] + [("--scale", scale)]
-    options += [(name, str(value)) for name, value in (("--corpus", corpus), ("--threads", threads)) if value]
-    options += [("--device", device)] if device != "cpu" else []
+    options = _format_options(row or [], scale, corpus, threads, device)
     rows: list[ReproducedRow] = []
     pages: list[str] = []
     missing: list[CorpusError] = []
@@ -74,15 +72,8 @@ def reproduce(
             missing.append(error)
             continue
         rows += found
-        words = [
-            "memtune",
-            "reproduce",
-            paper,
-            "--table",
-            one.name,
-            *(word for pair in options for word in pair),
-        ]
-        pages.append(format_reproduction_page(one, found, scale, shlex.join(words)))
+        command = f"memtune reproduce {shlex.join([paper, '--table', one.name])} {options}"
+        pages.append(format_reproduction_page(one, found, scale, command))
         if not json:
             out.print(make_reproduction_table(one, found, scale))
     if json:
@@ -93,6 +84,16 @@ def reproduce(
         raise missing[0]
     for problem in missing:
         warn(f"not run: {problem}")
+
+
+def _format_options(
+    rows: Sequence[str], scale: str, corpus: str | None, threads: int | None, device: str
+) -> str:
+    """The options that decide what a table's rows are trained with, as words of a command."""
+    options = [("--row", name) for name in rows] + [("--scale", scale)]
+    options += [(name, str(value)) for name, value in (("--corpus", corpus), ("--threads", threads)) if value]
+    options += [("--device", device)] if device != "cpu" else []
+    return shlex.join(word for option in options for word in option)
 
 
 def _reproduce_table(

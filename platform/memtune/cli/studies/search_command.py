@@ -174,7 +174,7 @@ def collect_overrides(
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     with pause_gc():
         from memtune.reports.trials.trial_tables import make_sample_table
-        from memtune.studies.study_run import dry_run
+        from memtune.studies.study_check import dry_run
 
     resolved, samples = dry_run(study, overrides)
     if json:

@@ -40,7 +40,7 @@ _Rows = tuple[dict[str, str], dict[str, str]]
 
 
 class AgreementOptions(Value):
-    """`gold` is the file of the verbs, by default NAME.gold beside NAME.text; `table` has the attractors of
+    """`gold` is the file of the verbs, by default NAME.gold next to NAME.text; `table` has the attractors of
     generated questions, by default NAME.tab.
     """
 

@@ -3,7 +3,7 @@
 Zweig and Burges (2011), "The Microsoft Research Sentence Completion Challenge". One candidate per line,
 `12c) ... [word] ...`, with a number for the question and a letter for the candidate. The candidates of a
 question differ in the brackets only, and no two are the same. The answers are in a file of such lines, or of
-indices from 0, one line per question: the file of the option `answers`, else the file beside the questions
+indices from 0, one line per question: the file of the option `answers`, else the file next to the questions
 with `answers` or `labels` in its name in place of `questions`. Without such a file they are unknown.
 
 Case is kept. A final full stop is a word of its own. The options `final` and `clitics` adapt the words to the

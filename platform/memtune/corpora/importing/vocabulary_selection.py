@@ -22,7 +22,7 @@ from memtune.errors import CorpusError
 __all__ = ["INVISIBLE_PATTERN", "VocabularySelection", "select_vocabulary", "spell_word", "spell_words"]
 
 _QUESTION_WORDS = "questions'"
-"""Key beside the split names for the counts of the words in annotation columns; error messages show it."""
+"""Key next to the split names for the counts of the words in annotation columns; error messages show it."""
 
 # Escapes that the Moses tokeniser writes for its reserved characters, older spellings included. The ampersand
 # comes last: replaced earlier, "&amp;lt;" would be unescaped twice.

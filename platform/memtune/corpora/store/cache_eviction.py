@@ -1,6 +1,6 @@
 """Eviction from a node's cache of corpora: the least recently used ones, when the cache exceeds its limit.
 
-Every process that opens a cached corpus holds a shared lock on a file beside it until it ends, however it
+Every process that opens a cached corpus holds a shared lock on a file next to it until it ends, however it
 ends; only a corpus that can be locked exclusively is deleted. The modification time of the lock's file is
 the time at which the corpus was last opened.
 """

@@ -1,6 +1,6 @@
 """A store of corpora: a local folder, or a location that pyarrow.fs knows, such as s3://bucket/corpora.
 
-Layout: NAME/manifest.json, and beside it one folder per import, which the paths of the manifest name.
+Layout: NAME/manifest.json, and next to it one folder per import, which the paths of the manifest name.
 A corpus exists when its manifest does: the manifest is written last, in one step.
 """
 

@@ -75,7 +75,7 @@ def _shorten(word: str, length: int = 14) -> str:
 
 
 def draw_examples(examples: Sequence[AttentionExample], title: str) -> "Figure":
-    """A panel for each example: the weight of each word in memory, and the likeliest next words beside it.
+    """A panel for each example: the weight of each word in memory, and the likeliest next words next to it.
 
     The most attended word has a dark bar; the correct next word has an arrow.
     """

@@ -56,7 +56,7 @@ def draw_sentence_stack(use: SentenceStackUse) -> "Figure":
     """A panel for each word read: the probability of each action, and a dot for the stack's contribution.
 
     The area of a dot is proportional to the norm of the stack's term in the prediction of the next word,
-    which is written beside it; H is the entropy of that prediction in nats.
+    which is written next to it; H is the entropy of that prediction in nats.
     """
     rows = -(-len(use.steps) // COLUMNS)
     columns = min(COLUMNS, len(use.steps))

@@ -17,7 +17,7 @@ __all__ = ["NotebookDisplay", "render_as_html"]
 
 REFRESH_SECONDS = 0.5
 COLUMNS = 110
-"""Characters of a line: what fits beside the margins of a notebook's page."""
+"""Characters of a line: what fits between the margins of a notebook's page."""
 PAGE = '<pre style="white-space: pre; overflow-x: auto; line-height: 1.2">{code}</pre>'
 
 

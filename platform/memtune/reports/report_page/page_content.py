@@ -24,7 +24,7 @@ __all__ = ["PageContent", "describe_page"]
 
 @dataclass(frozen=True)
 class PageContent:
-    """What a page shows beside the values of its report."""
+    """What a page shows in addition to the values of its report."""
 
     title: str
     subject: str

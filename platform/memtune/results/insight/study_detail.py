@@ -43,30 +43,19 @@ class ReportedTrial(Value):
     tokens: int
     """Seen at the report; 0 before the first."""
     cost: float | None
-    """Of the report, lower is better; None before the first."""
+    """Lower is better; None before the first report."""
     figure: str | None
     """The same in the unit that users read."""
     reason: str
     """Why the trial was stopped, paused or failed; empty otherwise."""
 
 
-class EndedTrial(Value):
-    """A trial that was stopped, paused or failed, as the ranking lists it apart from those of full length."""
+class EndedTrial(ReportedTrial):
+    """A trial that was stopped, paused or failed, at its last report; its cost is the lowest up to there."""
 
-    number: int
-    family: str
-    state: TrialState
-    tokens: int
-    """Seen at its last report; 0 before the first."""
-    cost: float | None
-    """The lowest up to there; None before the first report."""
-    figure: str | None
-    """The same in the unit that users read."""
     leader_cost: float | None
     """The lowest of a trial of full length up to the same tokens; None without one."""
     leader_figure: str | None
-    reason: str
-    """Why the trial ended."""
 
 
 class ProgressPoint(Value):
@@ -224,9 +213,13 @@ def explain_end(
             f"trial {number} of {stored.id} is {state}; --why explains stopped, paused and failed ones"
         )
     objective = get_objective(stored)
-    end = _describe_report(found[0], max(found[0].curve, default=0), objective)
+
+    def describe(outcome: Outcome, tokens: int) -> ReportedTrial:
+        return _describe_report(outcome, tokens, outcome.curve.get(tokens), objective)
+
+    end = describe(found[0], max(found[0].curve, default=0))
     compared = [
-        _describe_report(outcome, tokens, objective)
+        describe(outcome, tokens)
         for outcome in stored.outcomes
         if end.tokens and (tokens := min((t for t in outcome.curve if t >= end.tokens), default=None))
     ]
@@ -242,25 +235,18 @@ def _list_ended_early(
     for outcome in outcomes:
         if not outcome.state.has_ended_early:
             continue
-        short = shorts.get(outcome.identity)
         cost = min(outcome.curve.values(), default=None)
+        end = _describe_report(outcome, max(outcome.curve, default=0), cost, objective)
+        short = shorts.get(outcome.identity)
         leader_cost = None if short is None else short.leader_cost
-        yield EndedTrial(
-            number=outcome.number,
-            family=outcome.family,
-            state=outcome.state,
-            tokens=max(outcome.curve, default=0),
-            cost=cost,
-            figure=None if cost is None else objective.format_cost(cost, DIGITS),
-            leader_cost=leader_cost,
-            leader_figure=None if leader_cost is None else objective.format_cost(leader_cost, DIGITS),
-            reason="" if outcome.end is None else str(outcome.end),
-        )
+        leader_figure = None if leader_cost is None else objective.format_cost(leader_cost, DIGITS)
+        yield EndedTrial(**dict(end), leader_cost=leader_cost, leader_figure=leader_figure)
 
 
-def _describe_report(outcome: Outcome, tokens: int, objective: Objective) -> ReportedTrial:
+def _describe_report(
+    outcome: Outcome, tokens: int, cost: float | None, objective: Objective
+) -> ReportedTrial:
     """The trial at its report at `tokens`; 0 tokens are before the first one."""
-    cost = outcome.curve.get(tokens)
     return ReportedTrial(
         number=outcome.number,
         family=outcome.family,

@@ -58,7 +58,7 @@ def read_sentences(model: InspectedModel, choice: TextChoice) -> Iterator[Inspec
     """The sentences of a text in their order, empty ones left out; trees where the corpus has them.
 
     Raises CorpusError for a missing corpus or split and for a word that the model's vocabulary lacks where it
-    has no `<unk>`, ConfigurationError for a text without words or beside a corpus.
+    has no `<unk>`, ConfigurationError for a text without words or together with a corpus.
     """
     if choice.text is not None:
         return iter([_encode_text(model, choice)])

@@ -53,15 +53,15 @@ def read_trial_reports(name: str, settings: Settings | None = None) -> TrialRepo
 
 
 def read_accuracy_reports(names: Sequence[str], settings: Settings | None = None) -> list[TrialReports]:
-    """The reports of several models, of which at least one has an accuracy beside a perplexity.
+    """The reports of several models, of which at least one has an accuracy in addition to a perplexity.
 
     Raises the errors of `read_trial_reports`, and ConfigurationError where none has both.
     """
     found = [read_trial_reports(name, settings) for name in names]
     if not any(point.valid_accuracy is not None for trial in found for point in trial.points):
         raise ConfigurationError(
-            f"no report of {', '.join(names)} has an accuracy; a training has it beside its perplexity with "
-            'task = { kind = "agreement" } or "completion" and questions in its corpus'
+            f"no report of {', '.join(names)} has an accuracy; a training has it in addition to its "
+            'perplexity with task = { kind = "agreement" } or "completion" and questions in its corpus'
         )
     return found
 

@@ -1,4 +1,4 @@
-"""The costs of the validation split's items under a trial's best weights, stored beside its checkpoints."""
+"""The costs of the validation split's items under a trial's best weights, stored next to its checkpoints."""
 
 from contextlib import suppress
 from typing import Literal

@@ -1,1 +1,1 @@
-"""The tables of papers: published values as data, our rows trained under the paper's protocol beside them."""
+"""The tables of papers: published values as data, next to our rows, trained under the paper's protocol."""

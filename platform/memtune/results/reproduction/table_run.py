@@ -31,7 +31,7 @@ CLOSE_PERCENT, CLOSE_POINTS = 2.0, 1.0
 
 
 class RowState(StrEnum):
-    """Whether a row of a table has figures of ours; the row's trial has a `TrialState` beside it."""
+    """Whether a row of a table has figures of ours; the row's trial has a `TrialState` as well."""
 
     TRAINED = "trained"
     NOT_RUN = "not run"
@@ -131,7 +131,7 @@ def _find_obstacle(
     if rows is None or row.name in rows:
         return ""
     curve = open_checkpoints(file.trial, corpus, settings).read_curve()
-    if curve and curve[-1].finished:
+    if curve and curve[-1].is_finished:
         return ""
     unit = file.trial.task.prediction_unit
     return "not among the chosen rows" + (f"; {curve[-1].tokens:,} {unit} are trained" if curve else "")

@@ -163,7 +163,7 @@ class ResolvedStudy:
         return points + other
 
     def store_terms(self) -> None:
-        """Write terms and sources of the study beside its checkpoints, for commands without a study file."""
+        """Write terms and sources of the study next to its checkpoints, for commands without a study file."""
         folder = Folder.open(f"{self.settings.studies_folder}/{self.id}")
         folder.write_json(TERMS_FILE, self.study.model_dump(mode="json"))
         SourceStore(str(folder)).write(self.sources)

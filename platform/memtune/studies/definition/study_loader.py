@@ -90,7 +90,7 @@ def _parse_study(document: dict[str, Any], path: Path | None, overrides: Mapping
 def resolve_study(path: Path | None, study: Study, settings: Settings) -> ResolvedStudy:
     """Open and check everything that a study names; `path` is its file, None for the study of a program.
 
-    Spaces are searched beside the study file, in the `search_spaces` folders of the folders above it and of
+    Spaces are searched next to the study file, in the `search_spaces` folders of the folders above it and of
     the working folder, and among the packaged ones. Raises CorpusError, SpaceError or StudyError.
     """
     sources = load_plugin_files(study.models, find_folder(path))
@@ -209,8 +209,8 @@ def _list_family_sources(families: Iterable[str]) -> list[PluginSource]:
 def find_space(name: str, study: Path | None, model_folders: Iterable[Path] = ()) -> Path:
     """The file of a space named in a study; `study` is its file, None for the study of a program.
 
-    It is a path ending in .toml, or a name: a file beside a model file of the study (in `model_folders`), in
-    a `search_spaces` folder of the user, a packaged one, or one beside the module of an installed family.
+    It is a path ending in .toml, or a name: a file next to a model file of the study (in `model_folders`), in
+    a `search_spaces` folder of the user, a packaged one, or one next to the module of an installed family.
     Raises StudyError that names the searched folders.
     """
     if name.endswith(".toml"):

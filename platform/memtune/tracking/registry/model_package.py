@@ -58,7 +58,7 @@ COVERED_FILES = {
 }
 """The files that a card of each schema version lists, no more and no fewer."""
 MLFLOW_META_FILE = "registered_model_meta"
-"""What MLflow's own loader writes into the folder of a package beside the store; memtune does not read it."""
+"""What MLflow's own loader writes into the folder of a package next to the store; not read here."""
 PACKAGE_FILES = {*COVERED_FILES[SCHEMA_VERSION], CARD_FILE}
 MAX_TEXT_BYTES = 100_000_000
 """Of the card, MLmodel and a vocabulary of a million tokens; weights may have any size."""

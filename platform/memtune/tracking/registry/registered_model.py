@@ -84,7 +84,7 @@ def _verify_package(folder: Path, version: RegisteredVersion) -> ModelCard:
 
 
 def _download(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion, folder: Path) -> None:
-    """Download the package beside `folder`, verify it, and rename it to `folder`."""
+    """Download the package next to `folder`, verify it, and rename it to `folder`."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open_scratch_folder(folder.parent) as temporary:
         fetched = _fetch(client, tracking_uri, version, temporary / "package")

@@ -74,7 +74,7 @@ def study(tmp_path: Path, settings: Settings) -> str:
         if phi == 2:
             config = TrialConfig.model_validate(trial.proposal.configuration)
             trainer = GradientTrainer(config, open_corpus("tiny", settings.corpus_store))
-            while not trainer.finished:
+            while not trainer.is_finished:
                 trainer.advance()
             Checkpoints(f"{folder}/checkpoints", trial.proposal.identity).save(trainer)
     return resolved.id

@@ -51,7 +51,7 @@ MISTAKES = {
         "line 6, over {space}: model.layers (lstm): Input should be a valid integer, got {'between': [1, 2]}"
         "; a parameter of a study or a space is { int = [1, 4] }",
     ),
-    "a rate beside the optimiser": (
+    "a rate next to the optimiser": (
         "optimiser = { kind",
         "learning_rate = 0.1\noptimiser = { kind",
         'line 11, over {space}: unknown name "training.learning_rate"; did you mean '

@@ -14,7 +14,7 @@ from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.definition.toml_files import check_document
 from memtune.studies.seed_repeats import make_repeat_space
-from memtune.studies.study_run import check_study, dry_run
+from memtune.studies.study_check import check_study, dry_run
 from memtune.trial_state import TrialState
 from tests.presence import require
 

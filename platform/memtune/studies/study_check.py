@@ -1,0 +1,130 @@
+"""Checks of a study before it runs: whether this machine, or a cluster, can train what its space holds."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from memtune.data_frames import make_frame, render_table
+from memtune.errors import ConfigurationError, StudyError
+from memtune.number_format import format_count
+from memtune.settings import Settings
+from memtune.spaces import RandomChooser
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study import Study
+from memtune.studies.definition.study_loader import StudySource, open_study, resolve_study
+from memtune.studies.definition.toml_files import name_place
+from memtune.tracking import check_tracking
+from memtune.training import TrialConfig, check_device
+from memtune.values import flatten
+
+__all__ = ["DryRun", "check_study", "dry_run"]
+
+DRY_RUN_SAMPLES = 5
+DEVICE_SAMPLES = 20
+"""Configurations of which one must be trainable on this machine."""
+
+
+class DryRun(NamedTuple):
+    """A checked study, and configurations that its space holds."""
+
+    resolved: ResolvedStudy
+    samples: list[TrialConfig]
+
+    @property
+    def id(self) -> str:
+        """The study's id."""
+        return self.resolved.id
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each configuration: its size, and what the study searches."""
+        searched, words = self.resolved.searched_fields, self.resolved.vocabulary_size
+
+        def describe(sample: TrialConfig) -> dict[str, Any]:
+            fields = dict(flatten(sample.model_dump(mode="json")))
+            found = {name: fields[name] for name in searched if name in fields}
+            return {"family": sample.model.family, "parameters": sample.parameter_count(words), **found}
+
+        return make_frame(describe(sample) for sample in self.samples)
+
+    def __repr__(self) -> str:
+        """The study's id."""
+        return f"DryRun({self.id}: {format_count(len(self.samples), 'sample')})"
+
+    def _repr_html_(self) -> str:
+        question = self.resolved.study.question
+        return render_table(f"study {self.id}: {question}; samples, nothing was started", self.to_frame())
+
+
+def dry_run(
+    study: StudySource, overrides: Mapping[str, Any] | None = None, settings: Settings | None = None
+) -> DryRun:
+    """Check a study as `run_study` would and draw five of its configurations; start nothing.
+
+    `study` is a TOML file or the name of a packaged study, a mapping with the content of a file, or a Study;
+    `overrides` replace fields by dotted name. Raises what `run_study` raises before it starts trials.
+    """
+    settings = Settings.resolve(settings)
+    path, opened = open_study(study, overrides)
+    resolved = check_study(path, opened, settings)
+    check_tracking(settings.tracking_uri)
+    first = resolved.study.seed
+    samples = [resolved.sample(RandomChooser(seed)) for seed in range(first, first + DRY_RUN_SAMPLES)]
+    return DryRun(resolved, samples)
+
+
+def check_study(
+    path: Path | None, study: Study, settings: Settings, address: str | None = None
+) -> ResolvedStudy:
+    """Resolve a study and check that it can run on this machine or on the cluster at `address`.
+
+    `path` is the study's file, None for the study of a program. Does not contact the tracking server. Raises
+    a MemtuneError that names what is wrong.
+    """
+    resolved = resolve_study(path, study, settings)
+    has_cluster = bool(address or os.environ.get("RAY_ADDRESS"))
+    _check_resources(path, study, has_cluster)
+    if not has_cluster:
+        _check_trainings(path, resolved)
+    return resolved
+
+
+def _check_resources(path: Path | None, study: Study, has_cluster: bool) -> None:
+    """Raise StudyError where a trial needs GPUs or cores that neither this machine nor a cluster has."""
+    if study.resources.gpus_per_trial and not (torch.cuda.is_available() or has_cluster):
+        raise StudyError(
+            f"{name_place(path)} requests GPUs (gpus_per_trial = {study.resources.gpus_per_trial}) and this "
+            "machine has none; submit it to a cluster, or run with --gpus-per-trial 0"
+        )
+    cores = os.cpu_count() or 1
+    if study.resources.cpus_per_trial > cores and not has_cluster:
+        raise StudyError(
+            f"{name_place(path)} requests {study.resources.cpus_per_trial} cores per trial and this machine "
+            f"has {cores}; lower cpus_per_trial, or submit it to a cluster"
+        )
+
+
+def _check_trainings(path: Path | None, resolved: ResolvedStudy) -> None:
+    """Raise StudyError where this machine cannot compute any trial, or any repeat, in its precision."""
+    repeats = resolved.study.repeats
+    samples = [resolved.sample(RandomChooser(seed)) for seed in range(DEVICE_SAMPLES)]
+    for precision in dict.fromkeys([None, repeats.precision if repeats.best else None]):
+        problems = [_find_device_problem(resolved, sample, precision) for sample in samples]
+        if all(problems):
+            raise StudyError(f"{name_place(path)}: {problems[0]}")
+
+
+def _find_device_problem(
+    resolved: ResolvedStudy, sample: TrialConfig, precision: str | None
+) -> ConfigurationError | None:
+    """Why this machine cannot train a configuration, in another precision where one is given; or None."""
+    if sample.training is None:
+        return None
+    changes = {"precision": precision} if precision else {}
+    try:
+        check_device(sample.training.model_copy(update=changes), torch.device(resolved.select_device(sample)))
+    except ConfigurationError as error:
+        return error
+    return None
