@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from memtune.arguments import check_type
-from memtune.corpora import open_corpus
-from memtune.errors import StudyError, did_you_mean
+from memtune.corpora import Corpus, open_corpus
+from memtune.errors import CorpusError, StudyError, did_you_mean
 from memtune.library import FileKind, find_file
 from memtune.model_checks.first_check import check_new_families
 from memtune.models import MODELS
@@ -94,7 +94,7 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     the working folder, and among the packaged ones. Raises CorpusError, SpaceError or StudyError.
     """
     sources = load_plugin_files(study.models, find_folder(path))
-    corpus = open_corpus(study.corpus, settings.corpus_store)
+    corpus = _open_study_corpus(path, study, settings)
     spaces = check_spaces(path, study, len(corpus.vocabulary))
     families = [space.family for space in spaces if space.family]
     if study.baseline and study.baseline not in families:
@@ -117,6 +117,13 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     if problem := resolved.early_stopping.get_problem(resolved.trial_tokens):
         raise StudyError(f"{name_place(path)}: {problem}")
     return resolved
+
+
+def _open_study_corpus(path: Path | None, study: Study, settings: Settings) -> Corpus:
+    try:
+        return open_corpus(study.corpus, settings.corpus_store)
+    except CorpusError as error:
+        raise CorpusError(f"{locate_field(name_place(path), 'corpus')}: {error}") from None
 
 
 def _check_reports(file: str, resolved: ResolvedStudy) -> None:

@@ -80,6 +80,11 @@ MISTAKES = {
         "line 10: a trial reports only at its end, after 900 tokens, so early_stopping.kind = "
         '"successive_halving" would stop none; set training.report_every to 225, for instance',
     ),
+    "a misspelt corpus": (
+        'corpus = "tiny"',
+        'corpus = "tinny"',
+        'line 2: no corpus "tinny" in {store}; did you mean "tiny"?',
+    ),
     "a misspelt term": (
         "trials = 4",
         "trails = 4",
@@ -107,6 +112,7 @@ def test_a_common_mistake_is_answered_with_its_line_and_its_fix(
     assert right in STUDY
     study_file.write_text(STUDY.replace(right, wrong, 1))
     expected = message.replace("{space}", str(study_file.parent / "space.toml"))
+    expected = expected.replace("{store}", str(settings.corpus_store))
     with pytest.raises(MemtuneError, match=re.escape(f"{study_file}, {expected}")):
         resolve_study(study_file, load_study(study_file), settings)
 
