@@ -14,7 +14,7 @@ from memtune.results.comparison import compare, find_champions
 from memtune.search import Outcome
 from memtune.studies.checkpoint_store import parse_tokens
 from memtune.trial_state import TrialState
-from tests.cluster.drivers import Driver, list_session_processes, read_outcomes, run_driver
+from tests.cluster.drivers import Driver, read_outcomes, run_driver
 from tests.cluster.fault_table import RecordFault
 from tests.cluster.poll import poll_until
 from tests.cluster.study_setup import CHECKPOINT_INTERVAL_TOKENS, STUDY_TOML, StudySetup, describe_outcomes
@@ -93,6 +93,7 @@ def test_a_driver_killed_repeatedly_ends_with_the_trials_of_an_undisturbed_one(
     )
 
 
+@pytest.mark.long
 def test_a_truncated_checkpoint_is_named_and_the_trial_resumes_from_the_one_before(
     study_setup: StudySetup, undisturbed: list[Outcome], record_fault: RecordFault
 ) -> None:
@@ -119,14 +120,14 @@ def test_a_truncated_checkpoint_is_named_and_the_trial_resumes_from_the_one_befo
     )
 
 
-def test_a_second_driver_is_refused_with_who_holds_the_study_and_a_killed_first_leaves_no_process(
+def test_a_second_driver_is_refused_with_who_holds_the_study(
     study_setup: StudySetup, tmp_path: Path, record_fault: RecordFault
 ) -> None:
-    """The first has a Ray instance of its own, the second another home folder, as on another machine."""
+    """The second has another home folder, as on another machine."""
     study_setup.study_file.write_text(
         study_setup.study_file.read_text().replace("tokens = 900", "tokens = 900_000_000")
     )
-    with run_driver(study_setup.study_file, environment={"MEMTUNE_HOME": str(study_setup.home)}) as first:
+    with run_driver(study_setup.study_file, environment=study_setup.environment) as first:
         first.wait_for_line("running")
         with run_driver(
             study_setup.study_file,
@@ -136,17 +137,11 @@ def test_a_second_driver_is_refused_with_who_holds_the_study_and_a_killed_first_
             code, _, err = second.wait_for_exit()
         assert code == 1
         assert f"is run by process {first.process.pid} on " in err
-        first.kill()
-        poll_until(
-            lambda: not list(list_session_processes(first.process.pid)),
-            "the end of a killed driver's processes",
-        )
     record_fault(
         "two at once",
-        1,
         0,
-        "a second driver of a study, with another home, was refused with the process and host of the first; "
-        "the first was killed, and no process of its Ray instance remained",
+        0,
+        "a second driver of a study, with another home, was refused with the process and host of the first",
     )
 
 
@@ -290,6 +285,7 @@ def test_two_studies_at_once_do_not_mix_and_a_clock_set_back_changes_nothing(
     )
 
 
+@pytest.mark.long
 def test_a_driver_whose_journals_were_deleted_ends_with_their_name(study_setup: StudySetup) -> None:
     """Tune replaces an error of its callbacks by a traceback as text, which users must not see."""
     with run_driver(study_setup.study_file, environment=study_setup.environment) as driver:

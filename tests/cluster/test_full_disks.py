@@ -135,7 +135,7 @@ def assert_stopped(driver: Driver, study: Path, pattern: str) -> None:
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+@pytest.mark.parametrize("kind", [pytest.param("sqlite", marks=pytest.mark.long), "journal"])
 def test_a_driver_waits_while_the_disk_of_the_study_database_is_full(
     kind: str,
     study_setup: StudySetup,

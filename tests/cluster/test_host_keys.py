@@ -13,7 +13,7 @@ from tests.cluster.hosts import Host
 from tests.cluster.on_premises_cluster import CLUSTER_FILE, OnPremisesCluster, boot_cluster
 from tests.cluster.poll import poll_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 PASSWORD = secrets.token_hex(24)
 LOGIN = "Accepted publickey"
@@ -88,7 +88,6 @@ def test_a_worker_whose_key_changed_is_refused_before_anything_is_sent(cluster: 
     assert LOGIN not in worker.read_console()[length:]
 
 
-@pytest.mark.long
 def test_a_reinstalled_worker_joins_once_its_old_key_is_forgotten(cluster: OnPremisesCluster) -> None:
     worker = cluster.workers[0]
     replace_machine(cluster, worker)
@@ -104,7 +103,9 @@ def test_a_reinstalled_worker_joins_once_its_old_key_is_forgotten(cluster: OnPre
     "command",
     [
         "up --yes",
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("status", "dashboard", "down --yes")),
+        "status",
+        "dashboard",
+        "down --yes",
     ],
 )
 def test_a_head_whose_key_changed_is_refused_before_anything_is_sent(

@@ -15,6 +15,6 @@ def test_a_study_killed_at_any_write_and_resumed_stores_what_an_undisturbed_one_
 ) -> None:
     if shutil.which("cc") is None:
         pytest.skip("the kill loop needs a C compiler")
-    ended = run_with_library(["--kills", "5"], tmp_path)
+    ended = run_with_library(["--kills", "3"], tmp_path)
     assert ended.returncode == 0, ended.stdout
     assert "0 studies differ" in ended.stdout

@@ -144,7 +144,10 @@ def test_a_trial_resumes_from_its_checkpoint_in_a_bucket(
     assert train_trial(remote) == undisturbed
 
 
-@pytest.mark.parametrize("fault", ["503", "closed connections", "lost answers"])
+@pytest.mark.parametrize(
+    "fault",
+    [*(pytest.param(name, marks=pytest.mark.long) for name in ("503", "closed connections")), "lost answers"],
+)
 def test_requests_to_a_store_that_fails_temporarily_are_retried(
     fault: str,
     remote: Settings,

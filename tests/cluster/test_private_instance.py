@@ -171,7 +171,7 @@ def test_a_driver_killed_during_training_leaves_no_worker(
         pytest.param("gcs_server", marks=pytest.mark.long),
         "raylet/raylet",
         pytest.param("runtime_env/agent", marks=pytest.mark.long),
-        "default_worker",
+        pytest.param("default_worker", marks=pytest.mark.long),
     ],
 )
 def test_a_driver_killed_while_ray_starts_leaves_no_process(

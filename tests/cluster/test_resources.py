@@ -151,6 +151,7 @@ def count_nodes(head: RayHead) -> int:
     return sum(node["raylet"].get("state") == "ALIVE" for node in listed)
 
 
+@pytest.mark.long
 def test_a_cluster_without_a_node_grows_to_what_a_study_can_use(
     growing_head: RayHead, study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_
     assert math.log(evaluated.metrics.perplexity) == pytest.approx(champion.trial_cost, rel=1e-6)
 
 
+@pytest.mark.long
 def test_a_trial_is_promoted_on_ray_after_its_pause(
     start_search: Callable[..., Driver], study_file: Path, settings: Settings
 ) -> None:

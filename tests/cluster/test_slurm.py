@@ -79,6 +79,7 @@ def test_only_its_owner_can_read_the_token_and_no_command_line_or_log_has_it(
     assert not [line for line in [*running.lines, *running.errors] if token in line]
 
 
+@pytest.mark.long
 def test_a_worker_without_the_token_is_refused(allocation: Allocation, running: Driver) -> None:
     assert "InvalidAuthToken" in allocation.join_without_token()
 

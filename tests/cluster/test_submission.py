@@ -135,6 +135,7 @@ def test_a_detached_job_survives_its_follower_and_is_stopped_and_resumed(
     assert [outcome.state for outcome in after] == [outcome.state for outcome in before]
 
 
+@pytest.mark.long
 def test_a_worker_without_its_assigned_gpu_ends_the_job_with_a_message(
     client: RayHead, study_file: Path
 ) -> None:
