@@ -26,7 +26,7 @@ MOBSTER_OPTIONS = {
     "opt_skip_period": 10,
     "opt_maxiter": 20,
 }
-"""Less data and fewer fits of the Gaussian process than by default, with which a run takes a quarter of an hour."""
+"""Less data and fewer fits of the Gaussian process than by default, with which a run takes many minutes."""
 
 
 def make_domain(parameter):
