@@ -165,7 +165,8 @@ class _StudyRun:
         if resume:
             records.resume(proposals.list_outcomes())
         open_trials, repeats = self._run_trials(proposals, records), list[Outcome]()
-        if not (open_trials or self._stop.is_set) and self._study.repeats.best:
+        if self._study.repeats.best and not (open_trials or self._stop.is_signalled):
+            # With a spent budget too: no repeat starts then, and the result names the budget.
             repeats, open_trials = self._run_repeats(proposals, records, resume)
         self._clock.tick()  # also the time of a driver whose budget is spent before a trial starts
         proposals.flush()

@@ -15,6 +15,7 @@ from memtune.studies import study_run
 from memtune.studies.budgets import study_clock
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.executor import ExecutorRun
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.stop_request import StopRequest
 from memtune.studies.study_run import StudyResult
@@ -89,6 +90,39 @@ def test_a_study_that_is_interrupted_repeatedly_ends_like_an_undisturbed_one(
     )
     found = resolve_study(study_file, load_study(study_file), settings).open_proposals().list_outcomes()
     assert {outcome.identity: outcome.curve for outcome in found} == read_curves(undisturbed)
+
+
+def test_a_budget_that_the_trials_have_spent_is_named_where_repeats_are_left(
+    study_file: Path, settings: Settings
+) -> None:
+    terms = {"budget.trials": 1, "budget.tokens": 900, "repeats.best": 1, "repeats.seeds": 2}
+    cut = run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
+    assert cut.repeats == []
+    assert cut.spent_budget is not None
+    assert cut.spent_budget.name == "tokens"
+    assert cut.conclusion is not None
+    larger = {**terms, "budget.tokens": 1_800}
+    continued = run_search(study_file, larger, settings=settings, executor=InProcessExecutor(), resume=True)
+    assert [repeat.state for repeat in continued.repeats] == [TrialState.COMPLETE]
+
+
+class SignalledAtTheEnd(InProcessExecutor):
+    """Sends SIGTERM to this process when the last trial has ended."""
+
+    def run_trials(self, run: ExecutorRun) -> None:
+        super().run_trials(run)
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_signal_after_the_last_trial_leaves_the_repeats_and_the_conclusion_to_a_resume(
+    study_file: Path, settings: Settings
+) -> None:
+    terms = {"budget.trials": 1, "repeats.best": 1, "repeats.seeds": 2}
+    cut = run_search(study_file, terms, settings=settings, executor=SignalledAtTheEnd())
+    assert (cut.is_interrupted, cut.repeats, cut.conclusion) == (True, [], None)
+    resumed = run_search(study_file, terms, settings=settings, executor=InProcessExecutor(), resume=True)
+    assert len(resumed.repeats) == 1
+    assert resumed.conclusion is not None
 
 
 def lengthen_trials(study_file: Path, trials: int = 2) -> None:

@@ -138,9 +138,11 @@ def _print_spent_budget(study: Path, result: "StudyResult") -> None:
     """Print which budget ended the study and how to continue it."""
     max_trials = result.resolved.study.budget.trials
     if result.spent_budget:
-        open_trials = format_count(len(result.open_trials), "trial")
+        open_trials = f"{format_count(len(result.open_trials), 'trial')} open"
+        lacks_repeats = result.resolved.study.repeats.best and not result.repeats
+        left = "no repeat started" if lacks_repeats and not result.open_trials else open_trials
         warn(
-            f"{result.spent_budget}; {open_trials} open; to continue, raise it under [budget] and run: "
+            f"{result.spent_budget}; {left}; to continue, raise it under [budget] and run: "
             f"memtune search {study} --resume"
         )
     elif len(result.outcomes) >= max_trials:
