@@ -184,7 +184,7 @@ class _StudyRun:
         conclusion = None
         if not result.is_interrupted:
             conclusion = self._hooks.conclude(self._resolved, recorder, result.outcomes, repeats)
-        records.close(interrupted=bool(open_trials))
+        records.close(interrupted=bool(open_trials or proposals.list_unfinished()))
         disconnecting.result()
         return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
 

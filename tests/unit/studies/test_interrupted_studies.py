@@ -73,6 +73,7 @@ def test_the_time_of_a_driver_that_starts_no_trial_counts(
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     (run,) = client.search_runs(experiments, "tags.`memtune.role` = 'study'")
     assert run.data.metrics["spent_seconds"] == spent, "the same figure everywhere"
+    assert run.info.status == "KILLED", "its trials are open"
 
 
 def test_a_study_that_is_interrupted_repeatedly_ends_like_an_undisturbed_one(
