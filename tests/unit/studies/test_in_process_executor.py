@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 
 from memtune.api import run_search
-from memtune.errors import CorpusError, StorageError, StudyError
+from memtune.errors import CheckpointError, CorpusError, StorageError, StudyError
 from memtune.search import Lease, study_lease
 from memtune.settings import Settings
 from memtune.studies import assignment, director, trial_worker
+from memtune.studies.assignment import Assignment
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.trial_worker import TrialWorker, WorkerReport
 from memtune.tracking.mlflow_connection import connect
-from memtune.training import AnyTrainer
+from memtune.training import AnyTrainer, TrialConfig
 from memtune.trial_state import TrialState
 
 pytestmark = pytest.mark.usefixtures("prepared_store")
@@ -180,3 +181,43 @@ class TestBetweenTwoReports:
         with pytest.raises(StudyError, match="was taken over"):
             run_until(take_over)
         assert tokens[-1] < 900
+
+
+def make_assignment(study_file: Path, settings: Settings) -> Assignment:
+    """A trial of 900 tokens with a report after 300."""
+    resolved = resolve_study(study_file, load_study(study_file), settings)
+    config = TrialConfig.model_validate(
+        {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900, "report_every": 300}}
+    )
+    return Assignment(
+        number=0,
+        identity=config.identity(resolved.corpus.digest),
+        config=config,
+        corpus="tiny",
+        corpus_digest=resolved.corpus.digest,
+        corpus_store=settings.corpus_store,
+        checkpoint_root=resolved.checkpoint_root,
+    )
+
+
+def test_the_first_step_of_a_restored_trial_reports_and_does_not_train(
+    study_file: Path, settings: Settings
+) -> None:
+    given = make_assignment(study_file, settings)
+    before = TrialWorker(given).step()
+    assert len(before.reports) == 1
+    restored = TrialWorker(given)
+    again, further = restored.step(), restored.step()
+    assert (again.reports, again.tokens) == (before.reports, before.tokens)
+    assert len(further.reports) == 2
+
+
+def test_an_error_of_a_trial_finishes_its_worker(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object) -> None:
+        raise CheckpointError("every checkpoint is damaged")
+
+    monkeypatch.setattr(Checkpoints, "restore", refuse)
+    report = TrialWorker(make_assignment(study_file, settings)).step()
+    assert (report.error, report.is_finished) == ("CheckpointError: every checkpoint is damaged", True)
