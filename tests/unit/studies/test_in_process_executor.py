@@ -221,3 +221,53 @@ def test_an_error_of_a_trial_finishes_its_worker(
     monkeypatch.setattr(Checkpoints, "restore", refuse)
     report = TrialWorker(make_assignment(study_file, settings)).step()
     assert (report.error, report.is_finished) == ("CheckpointError: every checkpoint is damaged", True)
+
+
+def test_an_ended_study_runs_again_without_a_trial(study_file: Path, settings: Settings) -> None:
+    terms = {"budget.trials": 1}
+    first, again = (
+        run_search(study_file, terms, settings=settings, executor=InProcessExecutor()) for _ in range(2)
+    )
+    assert again.outcomes == first.outcomes
+
+
+def test_tokens_of_earlier_drivers_count(study_file: Path, settings: Settings) -> None:
+    terms = {"budget.trials": 2, "budget.tokens": 900}
+    cut = run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
+    again = run_search(study_file, terms, settings=settings, executor=InProcessExecutor(), resume=True)
+    assert len(cut.outcomes) == len(again.outcomes) == 1
+
+
+def test_a_stopping_worker_does_not_wait_for_the_permission_to_write(
+    refuse_writes: Callable[[int], None], study_file: Path, settings: Settings
+) -> None:
+    refuse_writes(3)
+    report = TrialWorker(make_assignment(study_file, settings)).step(lambda: True)
+    assert report.worker_fault == "cannot write to a folder"
+
+
+@pytest.mark.parametrize(("seconds", "saves"), [(1e9, 1), (-1.0, 2)])
+def test_a_long_training_is_saved_before_its_validation(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, seconds: float, saves: int
+) -> None:
+    saved: list[int] = []
+    monkeypatch.setattr(trial_worker, "MAX_UNSAVED_SECONDS", seconds)
+    monkeypatch.setattr(Checkpoints, "save", lambda checkpoints, trainer: saved.append(trainer.tokens))
+    TrialWorker(make_assignment(study_file, settings)).step()
+    assert len(saved) == saves
+
+
+def test_a_trial_that_the_director_ends_takes_no_further_step(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[WorkerReport] = []
+    step = TrialWorker.step
+
+    def count_steps(worker: TrialWorker, is_stopping: Callable[[], bool]) -> WorkerReport:
+        steps.append(step(worker, is_stopping))
+        return steps[-1]
+
+    monkeypatch.setattr(TrialWorker, "step", count_steps)
+    monkeypatch.setattr(director.Director, "on_reports", lambda *given: False)
+    run_search(study_file, {"budget.trials": 1}, settings=settings, executor=InProcessExecutor())
+    assert [report.is_finished for report in steps] == [False]
