@@ -12,9 +12,11 @@ from memtune.results.insight.study_catalogue import remove_study
 from memtune.results.model_evaluation import evaluate_model
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.result_cache import ResultCache
 from memtune.studies.study_run import StudyResult
 from memtune.tracking import read_leaderboard
 from memtune.tracking.mlflow_connection import connect
+from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 from tests.presence import require
 from tests.unit.studies.test_interrupted_studies import read_curves, relocate
@@ -90,6 +92,15 @@ def test_trained_configurations_are_reused_and_stopped_as_if_they_had_been_train
         first.resolved.id,
         again.resolved.id,
     }
+
+
+def test_a_trial_with_a_checkpoint_of_its_own_keeps_it(study_file: Path, settings: Settings) -> None:
+    first = run(study_file, settings, **NONE).resolved
+    trial = TrialConfig.model_validate(first.open_proposals().list_outcomes()[0].configuration)
+    root = f"{settings.studies_folder}/another/checkpoints"
+    cache = ResultCache(settings, "another", first.corpus.digest)
+    assert cache.reuse(trial, root) == f"{first.id}#0"
+    assert cache.reuse(trial, root) is None
 
 
 def test_a_reused_trial_names_the_trial_that_can_be_used(study_file: Path, settings: Settings) -> None:
