@@ -99,15 +99,7 @@ def test_a_reinstalled_worker_joins_once_its_old_key_is_forgotten(cluster: OnPre
     assert "the cluster is up with 2 nodes" in cluster.launch_output
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "up --yes",
-        "status",
-        "dashboard",
-        "down --yes",
-    ],
-)
+@pytest.mark.parametrize("command", ["up --yes", "status", "dashboard", "down --yes"])
 def test_a_head_whose_key_changed_is_refused_before_anything_is_sent(
     command: str, cluster: OnPremisesCluster
 ) -> None:

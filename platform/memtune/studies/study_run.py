@@ -90,7 +90,7 @@ class StudyResult:
     open_trials: list[Trial] = field(default_factory=list)
     """Trials that are left to a later driver, each at its last checkpoint."""
     spent_budget: SpentBudget | None = None
-    """The budget that ended the study before all its trials; None otherwise."""
+    """The budget that ended the study before all its trials and repeats; None otherwise."""
     is_interrupted: bool = False
     """Whether a signal, or a fault of a node, ended the run."""
     conclusion: Conclusion | None = None
