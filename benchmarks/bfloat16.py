@@ -5,6 +5,7 @@ reported if the losses of the steps differ by more than 0.2 %, or if the mean va
 over three seeds differs by more than the spread of the seeds. Skipped without bfloat16 instructions.
 
     python -m benchmarks.bfloat16
+    python -m benchmarks.bfloat16 --default-malloc   # without `freed_memory`, which trials use
 """
 
 import argparse
@@ -28,6 +29,7 @@ from memtune.models import (
 )
 from memtune.training import GradientTrainer, TrialConfig
 from memtune.training.devices import has_bfloat16_instructions
+from memtune.training.optimisation.freed_memory import keep_freed_memory
 from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import ModelUpdater
@@ -49,12 +51,17 @@ SEEDS = range(3)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--repeats", type=int, default=25)
+    parser.add_argument("--default-malloc", action="store_true", help="let glibc return freed memory")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if not has_bfloat16_instructions():
         print("skipped: this processor has no bfloat16 instructions")
         return
-    require_equal_validation()
+    if arguments.default_malloc:
+        print("glibc returns freed memory to the system")
+    else:
+        keep_freed_memory()
+        require_equal_validation()
     print(f"{describe_machine()}, float32 kernels: {select_backend().kernels}")
     for name, (config, must) in CASES.items():
         exact, rounded = make_step(config, "float32"), make_step(config, "bfloat16")

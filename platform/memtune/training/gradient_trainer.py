@@ -35,6 +35,7 @@ from memtune.training.loop.random_states import RandomStates
 from memtune.training.loop.report_interval import ReportInterval
 from memtune.training.loop.training_loop import TrainingLoop
 from memtune.training.loop.training_session import TrainingSession
+from memtune.training.optimisation.freed_memory import keep_freed_memory
 from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_curve import TrialCurve
@@ -66,7 +67,10 @@ class GradientTrainer:
         self._task = open_task(config.task, corpus, config.protocol)
         self._interval: ReportInterval | None = None
         self._session = TrainingSession(RandomStates(config.seed, self.device))
-        self._kernels = select_backend().kernels if self.device.type == "cpu" else None
+        self._kernels = None
+        if self.device.type == "cpu":
+            keep_freed_memory()
+            self._kernels = select_backend().kernels
         with memory_footprint.explain_memory_errors(config, corpus, self.device):
             built, rate_scales = build_trial_model(config, len(corpus.vocabulary))
             self._task.initialise_model(built)
