@@ -7,10 +7,12 @@ import pytest
 from mlflow.entities import Run
 
 from memtune.api import run_search
+from memtune.corpora import import_corpus
 from memtune.errors import CheckpointError, ConfigurationError
 from memtune.results.insight.study_catalogue import remove_study
 from memtune.results.model_evaluation import evaluate_model
 from memtune.settings import Settings
+from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.result_cache import ResultCache
 from memtune.studies.study_run import StudyResult
@@ -18,6 +20,7 @@ from memtune.tracking import read_leaderboard
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
+from tests.conftest import SENTENCES
 from tests.presence import require
 from tests.unit.studies.test_interrupted_studies import read_curves, relocate
 
@@ -25,6 +28,7 @@ pytestmark = pytest.mark.usefixtures("prepared_store")
 
 NONE: dict[str, Any] = {"early_stopping": {"kind": "none"}}
 HALVING: dict[str, Any] = {"early_stopping": {"kind": "successive_halving", "grace": 300, "factor": 2}}
+EXTENDABLE: dict[str, Any] = {"budget__trials": 1, "training__schedule": {"kind": "constant"}}
 
 
 def run(study_file: Path, settings: Settings, reuse: bool = True, **overrides: Any) -> StudyResult:
@@ -131,6 +135,37 @@ def test_a_longer_training_continues_a_shorter_one_under_a_constant_schedule(
     (outcome,), (whole,) = longer.outcomes, trained.outcomes
     expected = whole.usage.tokens - sorted(outcome.curve)[2] if is_reused else whole.usage.tokens
     assert outcome.usage.tokens == expected
+
+
+def lengthen_training(result: StudyResult, tokens: int) -> TrialConfig:
+    """The first trial of a study with more tokens of training."""
+    config = TrialConfig.model_validate(result.outcomes[0].configuration)
+    training = config.gradient_training.model_copy(update={"tokens": tokens})
+    return config.model_copy(update={"training": training})
+
+
+def test_the_longest_of_several_shorter_trainings_is_continued(study_file: Path, settings: Settings) -> None:
+    studies = {
+        tokens: run(study_file, settings, reuse=False, training__tokens=tokens, **EXTENDABLE)
+        for tokens in (300, 900, 600)
+    }
+    trial, corpus_digest = lengthen_training(studies[600], 1800), studies[600].resolved.corpus.digest
+    root = f"{settings.studies_folder}/another/checkpoints"
+    origin = ResultCache(settings, "another", corpus_digest).reuse(trial, root)
+    assert origin == f"{studies[900].resolved.id}#0"
+    stored = Checkpoints(root, trial.identity(corpus_digest)).read()
+    assert [report.tokens for report in stored.record.curve] == sorted(studies[900].outcomes[0].curve)
+
+
+def test_a_shorter_training_on_another_corpus_is_not_continued(study_file: Path, settings: Settings) -> None:
+    """Both corpora have the same words, so the weights of one have the shapes of the other's."""
+    first = run(study_file, settings, **EXTENDABLE)
+    splits = dict.fromkeys(("train", "valid", "test"), SENTENCES[::-1] * 20)
+    other = import_corpus("reversed", splits, settings.corpus_store).manifest.digest
+    trial, root = lengthen_training(first, 1800), f"{settings.studies_folder}/another/checkpoints"
+    assert ResultCache(settings, "another", other).reuse(trial, root) is None
+    own = ResultCache(settings, "another", first.resolved.corpus.digest)
+    assert own.reuse(trial, root) == f"{first.resolved.id}#0"
 
 
 def read_reuse_tags(settings: Settings, study: str) -> dict[str, str]:
