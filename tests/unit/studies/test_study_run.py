@@ -1,0 +1,228 @@
+"""What one driver's run gives to its executor, its display, its records and its repeats."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtune.errors import StudyError
+from memtune.search import Lease, StudyReader, study_lease
+from memtune.settings import Settings
+from memtune.studies.assignment import Assignment
+from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.definition.study_terms import read_stored_terms
+from memtune.studies.executor import ExecutorRun
+from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.study_run import StudyHooks, StudyResult, TrialPhase, run_study
+from memtune.studies.trial import Watcher
+from memtune.training import TrialConfig
+from tests.presence import require
+from tests.unit.studies.test_result_cache import find_runs
+
+pytestmark = pytest.mark.usefixtures("prepared_store")
+
+GB = 10**9
+REPEATED: dict[str, Any] = {
+    "budget.trials": 1,
+    "repeats.best": 1,
+    "repeats.seeds": 3,
+    "early_stopping.kind": "none",
+}
+"""One trial, and two repeats of it."""
+
+
+class RecordingExecutor(InProcessExecutor):
+    """Records how the driver connects it."""
+
+    def __init__(self) -> None:
+        self.connections: list[tuple[int, int]] = []
+
+    def connect(self, cpus_per_trial: int, max_concurrent_trials: int) -> None:
+        self.connections.append((cpus_per_trial, max_concurrent_trials))
+
+
+class PackingExecutor(RecordingExecutor):
+    """Starts one trial, which it leaves open, on a node whose GPU has this memory."""
+
+    def __init__(self, gpu_bytes: int | None = None) -> None:
+        super().__init__()
+        self._gpu_bytes = gpu_bytes
+        self.assignments: list[Assignment] = []
+        self.average_gpus: list[float] = []
+
+    def find_gpu_bytes(self) -> int | None:
+        return self._gpu_bytes
+
+    def run_trials(self, run: ExecutorRun) -> None:
+        trial = require(run.director.take_next_trial())
+        self.assignments.append(run.make_assignment(trial))
+        self.average_gpus.append(run.average_gpus)
+        run.director.on_started(trial.proposal.number)
+
+
+class ExpiringExecutor(InProcessExecutor):
+    """Lets another driver take the study over before the phase of this number."""
+
+    def __init__(self, settings: Settings, study: str, phase: int, patch: pytest.MonkeyPatch) -> None:
+        self._settings, self._study, self._phases_left, self._patch = settings, study, phase, patch
+
+    def run_trials(self, run: ExecutorRun) -> None:
+        if self._phases_left == 0:
+            take_over(self._settings, self._study, self._patch)
+        self._phases_left -= 1
+        super().run_trials(run)
+
+
+def take_over(settings: Settings, study: str, patch: pytest.MonkeyPatch) -> None:
+    """Expire the lease of the study's driver, whose next check is due at once."""
+    with Lease(settings.study_database, study, timeout_seconds=0.0):
+        patch.setattr(study_lease, "read_clock_seconds", lambda: float("inf"))
+
+
+def run(
+    study_file: Path,
+    settings: Settings,
+    terms: dict[str, Any],
+    executor: InProcessExecutor | None = None,
+    *,
+    phases: list[TrialPhase] | None = None,
+    conclude: Callable[[], None] = lambda: None,
+    resume: bool = False,
+) -> StudyResult:
+    """Run the study; `phases` receives what a display is told, and `conclude` is called at the end."""
+
+    @contextmanager
+    def watch(phase: TrialPhase) -> Iterator[Watcher]:
+        if phases is not None:
+            phases.append(phase)
+        yield lambda trial: None
+
+    hooks = StudyHooks(watch, lambda *given: conclude(), lambda message: None, lambda *given: {})
+    resolved = resolve_study(study_file, load_study(study_file, terms), settings)
+    return run_study(study_file, resolved, executor or InProcessExecutor(), hooks, resume=resume)
+
+
+def list_numbers(settings: Settings, result: StudyResult) -> list[str]:
+    """The numbers of a study's trials and repeats in MLflow."""
+    return sorted(run.data.tags["memtune.number"] for run in find_runs(settings, result.resolved.id, "trial"))
+
+
+def test_a_repeat_has_the_number_of_its_trial_and_its_seed(study_file: Path, settings: Settings) -> None:
+    phases: list[TrialPhase] = []
+    result = run(study_file, settings, REPEATED, phases=phases)
+    assert list_numbers(settings, result) == ["0", "0 seed 1", "0 seed 2"]
+    configs = [TrialConfig.model_validate(repeat.configuration) for repeat in result.repeats]
+    names = [phases[1].names.name(number, config) for number, config in enumerate(configs)]
+    assert sorted(names) == ["#0 seed 1", "#0 seed 2"]
+
+
+def test_a_resume_records_the_trials_and_repeats_that_the_tracking_store_lost(
+    study_file: Path, settings: Settings, tmp_path: Path
+) -> None:
+    run(study_file, settings, REPEATED)
+    empty = settings.model_copy(update={"tracking_uri": f"sqlite:///{tmp_path}/empty.db"})
+    result = run(study_file, empty, REPEATED, resume=True)
+    assert list_numbers(empty, result) == ["0", "0 seed 1", "0 seed 2"]
+
+
+def test_the_cost_of_a_study_includes_its_repeats(study_file: Path, settings: Settings) -> None:
+    result = run(study_file, settings, REPEATED)
+    (study,) = find_runs(settings, result.resolved.id, "study")
+    outcomes = [*result.outcomes, *result.repeats]
+    assert study.data.metrics["spent_tokens"] == sum(outcome.usage.tokens for outcome in outcomes)
+
+
+def test_only_configurations_within_the_limits_of_the_champion_are_repeated(
+    study_file: Path, settings: Settings
+) -> None:
+    space = study_file.with_name("space.toml")
+    text = space.read_text().replace("{ int = [1, 2] }", "1")
+    space.write_text(text.replace("{ float = [0.1, 1.0], log = true }", "0.5"))
+    terms = {"sampler.kind": "grid", "repeats.best": 2, "repeats.seeds": 2}
+    limits = {"budget.trials": 2, "champion.max_state": 8, "early_stopping.kind": "none"}
+    result = run(study_file, settings, {**terms, **limits})
+    assert {read_width(outcome.configuration) for outcome in result.outcomes} == {4, 8}
+    assert [read_width(repeat.configuration) for repeat in result.repeats] == [4]
+
+
+def read_width(configuration: dict[str, Any]) -> int:
+    return int(configuration["model"]["width"])
+
+
+def test_repeats_have_the_precision_of_their_terms(study_file: Path, settings: Settings) -> None:
+    """A trial of another precision is repeated under its own seed, too."""
+    result = run(study_file, settings, {**REPEATED, "repeats.precision": "bfloat16"})
+    configs = [TrialConfig.model_validate(repeat.configuration) for repeat in result.repeats]
+    found = sorted((config.seed, config.gradient_training.precision) for config in configs)
+    assert found == [(seed, "bfloat16") for seed in range(3)]
+
+
+def test_a_study_that_has_begun_has_its_terms_in_its_folder(study_file: Path, settings: Settings) -> None:
+    terms = {"question": "Is it open?", "budget.trials": 1}
+    result = run(study_file, settings, terms, PackingExecutor())
+    assert read_stored_terms(settings.studies_folder, result.resolved.id).question == "Is it open?"
+
+
+def test_an_executor_is_connected_once_for_trials_and_repeats(study_file: Path, settings: Settings) -> None:
+    executor = RecordingExecutor()
+    result = run(study_file, settings, {**REPEATED, "resources.cpus_per_trial": 2}, executor)
+    assert len(result.repeats) == 2
+    assert executor.connections == [(2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("terms", "gpu_bytes", "share"),
+    [
+        ({"gpus_per_trial": "fit", "gpu_memory": "6GB"}, 12 * GB, 0.5),
+        ({"gpus_per_trial": "fit"}, 6 * GB, 0.5),
+        ({"gpus_per_trial": 0.25}, None, 0.25),
+    ],
+)
+def test_a_trial_gets_the_share_of_a_gpu_that_it_needs(
+    study_file: Path, settings: Settings, terms: dict[str, Any], gpu_bytes: int | None, share: float
+) -> None:
+    space = study_file.with_name("space.toml")
+    space.write_text(
+        space.read_text().replace("{ choice = [4, 8] }", "4000").replace("{ int = [1, 2] }", "1")
+    )
+    executor = PackingExecutor(gpu_bytes)
+    run(study_file, settings, {f"resources.{name}": value for name, value in terms.items()}, executor)
+    assert [assignment.gpus for assignment in executor.assignments] == [share]
+    assert executor.average_gpus == [share]
+
+
+def test_trials_that_fit_a_gpu_of_unknown_memory_are_refused(study_file: Path, settings: Settings) -> None:
+    with pytest.raises(StudyError, match=r'no node has a GPU now; set it under .*gpu_memory = "24GB"'):
+        run(study_file, settings, {"resources.gpus_per_trial": "fit"}, PackingExecutor())
+
+
+def test_a_study_with_an_open_trial_is_not_run_again_without_resume(
+    study_file: Path, settings: Settings
+) -> None:
+    run(study_file, settings, {"budget.trials": 1}, PackingExecutor())
+    with pytest.raises(StudyError, match="has begun: 0 of 1 trial ended; continue with: memtune search"):
+        run(study_file, settings, {"budget.trials": 1})
+    assert len(run(study_file, settings, {"budget.trials": 1}, resume=True).outcomes) == 1
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+def test_a_driver_whose_study_was_taken_over_starts_no_trial_and_no_repeat(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, phase: int
+) -> None:
+    resolved = resolve_study(study_file, load_study(study_file, REPEATED), settings)
+    with pytest.raises(StudyError, match="was taken over"):
+        run(study_file, settings, REPEATED, ExpiringExecutor(settings, resolved.id, phase, monkeypatch))
+    stored = StudyReader(settings.study_database).read(resolved.id)
+    assert (len(stored.outcomes), stored.repeats) == (phase, [])
+
+
+def test_a_driver_whose_study_was_taken_over_leaves_the_end_of_its_run_to_the_other_driver(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms = {"budget.trials": 1}
+    resolved = resolve_study(study_file, load_study(study_file, terms), settings)
+    run(study_file, settings, terms, conclude=lambda: take_over(settings, resolved.id, monkeypatch))
+    (study,) = find_runs(settings, resolved.id, "study")
+    assert study.info.status == "RUNNING"
