@@ -99,6 +99,11 @@ class StudyResult:
     """Whether the tracking server has everything; if not, a resume sends the rest."""
 
     @property
+    def open_count(self) -> int:
+        """Trials and repeats that are left to a later driver, with those that this driver did not start."""
+        return sum(outcome.state.is_open for outcome in [*self.outcomes, *self.repeats])
+
+    @property
     def promotion(self) -> PromotionResult | None:
         """The decision of the registry; None without a conclusion."""
         return None if self.conclusion is None else self.conclusion.promotion

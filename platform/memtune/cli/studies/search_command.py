@@ -114,7 +114,7 @@ def _print_result(study: Path, result: "StudyResult") -> None:
 
     resolved = result.resolved
     if result.is_interrupted:
-        open_trials = format_count(len(result.open_trials), "trial")
+        open_trials = format_count(result.open_count, "trial")
         warn(f"stopped with {open_trials} open; to resume: memtune search {study} --resume")
         raise typer.Exit(1)
     question, searched = resolved.study.question, resolved.searched_fields
@@ -138,9 +138,9 @@ def _print_spent_budget(study: Path, result: "StudyResult") -> None:
     """Print which budget ended the study and how to continue it."""
     max_trials = result.resolved.study.budget.trials
     if result.spent_budget:
-        open_trials = f"{format_count(len(result.open_trials), 'trial')} open"
+        open_trials = f"{format_count(result.open_count, 'trial')} open"
         lacks_repeats = result.resolved.study.repeats.best and not result.repeats
-        left = "no repeat started" if lacks_repeats and not result.open_trials else open_trials
+        left = "no repeat started" if lacks_repeats and not result.open_count else open_trials
         warn(
             f"{result.spent_budget}; {left}; to continue, raise it under [budget] and run: "
             f"memtune search {study} --resume"
