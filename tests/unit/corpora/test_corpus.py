@@ -16,8 +16,10 @@ from memtune.corpora import (
     open_corpus,
     verify_corpus,
 )
+from memtune.corpora.store.corpus_store import MANIFEST_NAME
 from memtune.corpora.store.manifest import SCHEMA_VERSION
 from memtune.errors import CorpusError, StorageError
+from memtune.storage.folder import MAX_DOCUMENT_BYTES
 
 
 @pytest.fixture
@@ -285,6 +287,18 @@ def test_one_unreadable_corpus_does_not_hide_the_others(sharded, store, import_t
     assert "newer memtune" in str(problems[0])
     with pytest.raises(CorpusError, match="newer memtune"):
         list_corpora(store)
+
+
+def test_a_manifest_that_the_storage_refuses_does_not_hide_the_others(sharded, store, import_texts):
+    """A file of this size is not read: memtune has not written it."""
+    import_texts(name="after")
+    with (store.local_path / "numbers" / MANIFEST_NAME).open("r+b") as manifest:
+        manifest.truncate(MAX_DOCUMENT_BYTES + 1)
+    problems: list[CorpusError] = []
+    assert [manifest.name for manifest in list_corpora(store, problems.append)] == ["after"]
+    (problem,) = problems
+    assert 'the manifest of corpus "numbers" cannot be read' in str(problem)
+    assert "import the corpus again" in str(problem)
 
 
 def test_a_description_has_common_tokens_and_lengths(store, cache, import_texts):

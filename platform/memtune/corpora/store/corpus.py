@@ -21,7 +21,7 @@ from memtune.corpora.store.node_cache import ensure_verified, resolve_cache_fold
 from memtune.corpora.store.shards import ShardArrays, map_shard
 from memtune.corpora.store.vocabulary import Vocabulary
 from memtune.corpora.store.word_vectors import Vectors
-from memtune.errors import CorpusError, did_you_mean
+from memtune.errors import CorpusError, StorageError, did_you_mean
 from memtune.values import digest
 
 __all__ = ["Corpus", "Split", "list_corpora", "open_corpus"]
@@ -226,15 +226,27 @@ def list_corpora(
 ) -> list[Manifest]:
     """Manifests of a store's corpora, by name; `on_unreadable` receives the error of an unreadable one.
 
-    `store` is by default that of the environment's settings.
+    Without it, the first unreadable corpus raises CorpusError. `store` is by default that of the
+    environment's settings.
     """
     place = CorpusStore.open(store)
     manifests = []
     for name in place.list_names():
         try:
-            manifests.append(place.read_manifest(name))
+            manifests.append(_read_listed_manifest(place, name))
         except CorpusError as error:
             if on_unreadable is None:
                 raise
             on_unreadable(error)
     return manifests
+
+
+def _read_listed_manifest(store: CorpusStore, name: str) -> Manifest:
+    """The manifest of a corpus. Raises CorpusError also where the storage refuses the file."""
+    try:
+        return store.read_manifest(name)
+    except StorageError as error:
+        raise CorpusError(
+            f'the manifest of corpus "{name}" cannot be read: {error}; restore it, or import the corpus '
+            "again with replace"
+        ) from error
