@@ -28,6 +28,15 @@ class TrialState(StrEnum):
     """Sampled, but never started: another trial of the study has this configuration."""
 
     @property
+    def label(self) -> str:
+        """The state in tables: "open" for a started trial that has not ended.
+
+        The study database does not tell whether such a trial has a worker, waits for one or was interrupted.
+        """
+        is_unended = self in (TrialState.WAITING, TrialState.RUNNING, TrialState.INTERRUPTED)
+        return "open" if is_unended else self.value
+
+    @property
     def is_open(self) -> bool:
         """Whether a worker trains the trial now, or the trial waits for one."""
         return self in (TrialState.WAITING, TrialState.RUNNING)

@@ -10,7 +10,6 @@ from memtune.results.insight.study_catalogue import StudySummary
 from memtune.results.insight.study_detail import ReportedTrial, StudyDetail
 from memtune.search import SIZE_UNITS, ObjectiveName
 from memtune.studies.budgets.study_cost import CostRow, StudyCost
-from memtune.trial_state import TrialState
 
 __all__ = [
     "MIN_SHOWN_IMPORTANCE",
@@ -148,8 +147,8 @@ def make_comparison_table(trials: Sequence[ReportedTrial], number: int, tokens: 
     title = f"values at the first report at or past {tokens:,} tokens"
     table = _make_table(title, ["rank", "trial", "family", "tokens", "value", "state"])
     for rank, trial in enumerate(trials, 1):
-        cells = [str(rank), f"#{trial.number}", trial.family, f"{trial.tokens:,}", trial.figure, trial.state]
-        table.add_row(*cells, style="bold" if trial.number == number else None)
+        cells = [f"#{trial.number}", trial.family, f"{trial.tokens:,}", trial.figure, trial.state.label]
+        table.add_row(str(rank), *cells, style="bold" if trial.number == number else None)
     return table
 
 
@@ -193,9 +192,4 @@ def _make_table(title: str, names: Sequence[str]) -> Table:
 
 def format_states(study: StudySummary) -> str:
     """How many trials are in each state."""
-    return ", ".join(f"{count} {_name_state(state)}" for state, count in sorted(study.trials.items()))
-
-
-def _name_state(state: TrialState) -> str:
-    """The state; a running trial may wait for a driver, which the study database does not tell."""
-    return "open" if state is TrialState.RUNNING else state.value
+    return ", ".join(f"{count} {state.label}" for state, count in sorted(study.trials.items()))

@@ -85,6 +85,13 @@ def test_a_differing_parameter_is_shown_although_it_is_not_a_key_parameter() -> 
     assert "tie_output" not in alike
 
 
+def test_an_interrupted_trial_is_open_as_in_the_tables_of_its_study() -> None:
+    row = make_row().model_copy(update={"state": TrialState.INTERRUPTED, "end": None})
+    text = render(make_leaderboard_table([row], None, "title"))
+    assert "open" in text
+    assert "interrupted" not in text
+
+
 def test_hours_and_memory_of_a_trial_are_shown() -> None:
     row = make_row(width=8).model_copy(update={"hours": 1.25, "peak_memory_bytes": 700 * 2**20})
     for is_stacked in (True, False):

@@ -46,6 +46,11 @@ def make_row(group: str, trials: int, tokens: int) -> CostRow:
     return CostRow(group=group, trials=trials, tokens=tokens, **spent)
 
 
+def test_a_trial_that_has_not_ended_is_open():
+    cost = compute([make_outcome(0, "rnn", TrialState.RUNNING, 900)])
+    assert cost.by_state == (make_row("open", 1, 900),)
+
+
 def test_the_trials_are_added_up_in_all_by_state_and_by_family():
     cost = compute(OUTCOMES)
     assert (cost.study, cost.seconds, cost.currency) == ("s", 60.0, "USD")

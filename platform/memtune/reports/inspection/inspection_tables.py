@@ -209,7 +209,7 @@ def make_parameter_table(found: ParameterCurves) -> Table:
             "" if trial.best is None else f"{trial.best:.4g}",
             "" if last is None else f"{last:.4g}",
         )
-        table.add_row(str(trial.value), str(trial.number), trial.state, *numbers)
+        table.add_row(str(trial.value), str(trial.number), trial.state.label, *numbers)
     return table
 
 

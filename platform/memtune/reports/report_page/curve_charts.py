@@ -101,7 +101,7 @@ def _list_reports(trial: StudyTrial, objective: Objective) -> Iterator[Row]:
         yield {
             "name": trial.name,
             "family": trial.family,
-            "state": trial.state.value,
+            "state": trial.state.label,
             "tokens": tokens,
             "figure": figure,
             "complete": trial.state is TrialState.COMPLETE,

@@ -139,7 +139,7 @@ def _describe_trial(detail: StudyDetail, trial: StudyTrial, axis: ParameterAxis)
         "place": axis.find_place(value),
         "value": "absent" if value is None else format_level(value),
         "figure": detail.summary.objective.compute_figure(trial.cost or 0.0),
-        "state": trial.state.value,
+        "state": trial.state.label,
         "complete": trial.state is TrialState.COMPLETE,
     }
 

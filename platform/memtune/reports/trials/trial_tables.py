@@ -112,7 +112,9 @@ def _find_recorded_task(row: LeaderboardRow) -> type[TaskConfig]:
 def _describe_state(row: LeaderboardRow) -> str:
     """The trial's state, the reason of its end unless that is its budget or early stopping, and its notes."""
     unnamed = (None, StopReason.BUDGET, StopReason.EARLY_STOPPING)
-    state = row.state if (row.end and row.end.reason) in unnamed else f"{row.state}: {row.end}"
+    state = row.state.label
+    if (row.end and row.end.reason) not in unnamed:
+        state += f": {row.end}"
     lines = [state, *([row.note] if row.note else [])]
     if row.test_accesses:
         lines.append(f"test split read {format_count(row.test_accesses, 'time')}")

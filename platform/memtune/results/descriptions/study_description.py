@@ -158,7 +158,7 @@ def describe_model(config: TrialConfig) -> str:
 
 
 def _describe_state(outcome: Outcome) -> str:
-    return outcome.state.value if outcome.curve else f"{outcome.state.value} without a validation"
+    return outcome.state.label if outcome.curve else f"{outcome.state.label} without a validation"
 
 
 def make_state_table(study: ResolvedStudy, outcomes: Sequence[Outcome]) -> str:
@@ -166,7 +166,7 @@ def make_state_table(study: ResolvedStudy, outcomes: Sequence[Outcome]) -> str:
     prices = study.study.prices
     header = ["state", "trials", "tokens", "core hours", "GPU hours"]
     header += [f"cost, {prices.currency}"] if prices else []
-    groups = {state.value: [o for o in outcomes if o.state is state] for state in {o.state for o in outcomes}}
+    groups = {state.label: [o for o in outcomes if o.state is state] for state in {o.state for o in outcomes}}
     rows = []
     for name, members in [*sorted(groups.items()), ("all", list(outcomes))]:
         usage = add_usages(outcome.usage for outcome in members)

@@ -106,7 +106,7 @@ def compute_study_cost(
     return StudyCost(
         study=study,
         total=make_row("all", outcomes),
-        by_state=make_rows(lambda outcome: outcome.state.value),
+        by_state=make_rows(lambda outcome: outcome.state.label),
         by_family=make_rows(lambda outcome: outcome.family),
         seconds=seconds,
         full_tokens=sum(count_full_tokens(outcome) for outcome in outcomes),
