@@ -19,6 +19,10 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+
+from benchmarks.tables.curve_table import read_table
+
 FOLDER = Path(__file__).parent
 RUNS = FOLDER / "runs"
 MAX_TRAININGS = 100
@@ -41,7 +45,9 @@ def _parse_options() -> argparse.Namespace:
     record.add_argument("--processes", type=int, default=1)
     record.set_defaults(run=_record)
     compare = commands.add_parser("compare", help="run searches on recorded tables in simulated time")
-    compare.add_argument("tables", type=Path, nargs="*", help="default: all next to this module")
+    compare.add_argument(
+        "tables", type=_parse_table_path, nargs="*", metavar="TABLE.arrow", help="default: all in this folder"
+    )
     compare.add_argument("--seeds", type=int, default=30)
     compare.add_argument("--methods", nargs="*", metavar="NAME", help="default: all")
     compare.add_argument(
@@ -57,6 +63,19 @@ def _parse_options() -> argparse.Namespace:
     page.add_argument("--runs", type=Path, default=RUNS, help="folder of ended runs")
     page.set_defaults(run=_write_page)
     return parser.parse_args()
+
+
+def _parse_table_path(text: str) -> Path:
+    """The path of a recorded table. Raises ArgumentTypeError for another file."""
+    path = Path(text)
+    try:
+        read_table(path)
+    except (OSError, pa.ArrowException, KeyError, TypeError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{path} is not a table of learning curves ({type(error).__name__}: {error}); "
+            "`record STUDY.toml` writes one, with the suffix .arrow"
+        ) from None
+    return path
 
 
 def _record(options: argparse.Namespace) -> None:

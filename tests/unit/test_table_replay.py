@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
+from benchmarks.tables.__main__ import main
 from benchmarks.tables.comparison import Run, compute_ert, estimate_ratio, read_runs, summarise
 from benchmarks.tables.comparison_page import (
     TableRuns,
@@ -174,6 +175,19 @@ def test_a_table_is_read_as_it_was_written(table: CurveTable, tmp_path: Path) ->
     np.testing.assert_allclose(
         [curve.costs for curve in found.curves], [curve.costs for curve in table.curves], rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("content", [None, "question = 'Which is best?'"])
+def test_a_file_that_is_no_table_of_curves_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: str | None
+) -> None:
+    study = tmp_path / "study.toml"
+    if content is not None:
+        study.write_text(content)
+    monkeypatch.setattr("sys.argv", ["tables", "compare", str(study)])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"{study} is not a table of learning curves" in capsys.readouterr().err
 
 
 def test_a_landscape_orders_configurations_as_the_table_does(table: CurveTable) -> None:
