@@ -14,6 +14,10 @@ complete.
   that imports the modules of a trial.
 
     python -m benchmarks.search_overhead [MINUTES ...]
+
+Where the overhead of one search is: its start, its trials without their training, and its end.
+
+    python -m benchmarks.search_overhead --phases TRIALS TOKENS [WORKERS]
 """
 
 import json
@@ -33,9 +37,11 @@ from memtune.api import run_search
 from memtune.corpora import open_corpus
 from memtune.corpora.grammar import import_grammar
 from memtune.ray_backend.ray_connection import connect_ray
+from memtune.ray_backend.ray_executor import RayExecutor
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.executor import Executor, ExecutorRun
 from memtune.tracking import read_leaderboard
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import create_trainer
@@ -89,11 +95,50 @@ class SearchTimes(NamedTuple):
 
     wall_seconds: float
     training_seconds: list[float]
+    start_seconds: float = 0.0
+    """Wall seconds from the call until trials may run; not measured of the baseline."""
+    end_seconds: float = 0.0
+    """Wall seconds from the end of the last trial until the call returns; not measured of the baseline."""
 
     @property
     def total_training_seconds(self) -> float:
         """Training seconds of all trials."""
         return sum(self.training_seconds)
+
+    def list_phases(self, workers: int) -> dict[str, float]:
+        """Wall seconds of the phases of a search on this number of workers, without its training."""
+        running = self.wall_seconds - self.start_seconds - self.end_seconds
+        return {
+            "start": self.start_seconds,
+            "trials without training": running - self.total_training_seconds / workers,
+            "end": self.end_seconds,
+        }
+
+
+class TimedExecutor:
+    """An executor that notes when it starts to run trials and when these have ended."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self.start_time = self.end_time = 0.0
+
+    def connect(self, cpus_per_trial: int, max_concurrent_trials: int) -> None:
+        """Connect the executor."""
+        self._executor.connect(cpus_per_trial, max_concurrent_trials)
+
+    def find_gpu_bytes(self) -> int | None:
+        """Ask the executor."""
+        return self._executor.find_gpu_bytes()
+
+    def run_trials(self, run: ExecutorRun) -> None:
+        """Run trials between two readings of the clock."""
+        self.start_time = time.perf_counter()
+        self._executor.run_trials(run)
+        self.end_time = time.perf_counter()
+
+    def close(self) -> None:
+        """Close the executor."""
+        self._executor.close()
 
 
 def write_study(folder: Path, trials: int, tokens: int, workers: int) -> Path:
@@ -112,16 +157,22 @@ def measure_search(store: str, trials: int, tokens: int, workers: int) -> Search
         folder = Path(name)
         settings = Settings.from_environment(folder / "home").model_copy(update={"corpus_store": store})
         study = write_study(folder, trials, tokens, workers)
+        executor = TimedExecutor(RayExecutor())
         start = time.perf_counter()
-        run_search(study, settings=settings, progress=False)
-        wall = time.perf_counter() - start
+        run_search(study, settings=settings, progress=False, executor=executor)
+        end = time.perf_counter()
         client = connect(settings.tracking_uri)
         rows = read_leaderboard(settings.tracking_uri, "grammar")
         if len(rows) != trials or any(
             row.state != TrialState.COMPLETE or row.tokens < tokens for row in rows
         ):
             raise SystemExit("no result: a trial is missing or incomplete")
-        return SearchTimes(wall, [client.get_metric_history(row.run_id, "seconds")[-1].value for row in rows])
+        return SearchTimes(
+            end - start,
+            [client.get_metric_history(row.run_id, "seconds")[-1].value for row in rows],
+            executor.start_time - start,
+            end - executor.end_time,
+        )
 
 
 def run_memtune_process(store: str, trials: int, tokens: int, workers: int = WORKERS) -> SearchTimes:
@@ -251,6 +302,17 @@ def print_trial_cost(store: str) -> None:
     )
 
 
+def print_phases(trials: int, tokens: int, workers: int = WORKERS) -> None:
+    """Print the wall seconds of one search by phase."""
+    with tempfile.TemporaryDirectory(prefix="memtune-overhead-") as folder:
+        store = f"{folder}/corpora"
+        import_grammar("grammar", store)
+        times = run_memtune_process(store, trials, tokens, workers)
+    print(f"search of {trials} trials of {tokens:,} tokens on {workers} workers: {times.wall_seconds:.1f} s")
+    for name, seconds in times.list_phases(workers).items():
+        print(f"{name}: {seconds:.1f} s")
+
+
 def main(*minutes: str) -> None:
     with tempfile.TemporaryDirectory(prefix="memtune-overhead-") as folder:
         store = f"{folder}/corpora"
@@ -272,5 +334,7 @@ def main(*minutes: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--run"]:
         print(json.dumps(measure_search(sys.argv[2], *(int(text) for text in sys.argv[3:]))))
+    elif sys.argv[1:2] == ["--phases"]:
+        print_phases(*(int(text) for text in sys.argv[2:]))
     else:
         main(*sys.argv[1:])

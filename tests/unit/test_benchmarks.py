@@ -1,8 +1,9 @@
-"""The table of a benchmark run has the bounds of each measure and the better bound that is met."""
+"""The table of a benchmark run, and the phases of a search."""
 
 import pytest
 
 from benchmarks.__main__ import parse_measures
+from benchmarks.search_overhead import SearchTimes
 from benchmarks.side_by_side import format_measure
 
 
@@ -24,3 +25,8 @@ def test_the_verdict_of_a_measure_is_parsed_from_its_line(value, goal, must, at_
     (row,) = parse_measures(f"a machine, threads: 1\n{printed}\nno measure: 3\n")
     assert (row.name, row.verdict, row.detail) == ("a: b (c), V=10k", verdict, "of 3 s (all)")
     assert float(row.value) == pytest.approx(value, rel=0.01)
+
+
+def test_the_phases_of_a_search_and_its_training_add_up_to_its_wall_time():
+    times = SearchTimes(50.0, [30.0, 20.0, 10.0], start_seconds=5.0, end_seconds=4.0)
+    assert times.list_phases(workers=2) == {"start": 5.0, "trials without training": 11.0, "end": 4.0}
