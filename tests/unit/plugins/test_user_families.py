@@ -23,6 +23,7 @@ from memtune.studies.trial_worker import TrialWorker
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from memtune.training import TrialConfig
+from tests.assignments import assign_first_trial
 from tests.unit.plugins.user_files import write_family, write_study
 
 FAMILY = "models:/tiny@best-my_memory"
@@ -151,19 +152,8 @@ def write_assignment(study: Path, settings: Settings) -> str:
     """The assignment of a trial of the user's family as the driver sends it."""
     with isolate_registries():
         resolved = resolve_study(study, load_study(study), settings)
-        config = TrialConfig.model_validate(
-            {"model": {"family": "my_memory", "width": 4}, "training": {"tokens": 90}}
-        )
-        return Assignment(
-            number=0,
-            identity=config.identity(resolved.corpus.digest),
-            config=config,
-            sources=resolved.sources,
-            corpus="tiny",
-            corpus_digest=resolved.corpus.digest,
-            corpus_store=settings.corpus_store,
-            checkpoint_root=resolved.checkpoint_root,
-        ).model_dump_json()
+        configuration = {"model": {"family": "my_memory", "width": 4}, "training": {"tokens": 90}}
+        return assign_first_trial(resolved, configuration).model_dump_json()
 
 
 def test_a_worker_without_the_file_trains_from_the_assignment(

@@ -16,8 +16,9 @@ from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.trial_worker import TrialWorker, WorkerReport
 from memtune.tracking.mlflow_connection import connect
-from memtune.training import AnyTrainer, TrialConfig
+from memtune.training import AnyTrainer
 from memtune.trial_state import TrialState
+from tests.assignments import assign_first_trial
 
 pytestmark = pytest.mark.usefixtures("prepared_store")
 
@@ -54,7 +55,7 @@ def test_two_runs_of_a_study_give_the_same_curves(
 
 @pytest.fixture
 def refuse_writes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Lets the next checkpoints fail for want of permission; root may write everywhere."""
+    """Lets the next checkpoints fail for lack of permission; root may write everywhere."""
 
     def refuse(times: int) -> None:
         pending, save = [PermissionError(13, "Permission denied")] * times, Checkpoints.save
@@ -186,17 +187,9 @@ class TestBetweenTwoReports:
 def make_assignment(study_file: Path, settings: Settings) -> Assignment:
     """A trial of 900 tokens with a report after 300."""
     resolved = resolve_study(study_file, load_study(study_file), settings)
-    config = TrialConfig.model_validate(
-        {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900, "report_every": 300}}
-    )
-    return Assignment(
-        number=0,
-        identity=config.identity(resolved.corpus.digest),
-        config=config,
-        corpus="tiny",
-        corpus_digest=resolved.corpus.digest,
-        corpus_store=settings.corpus_store,
-        checkpoint_root=resolved.checkpoint_root,
+    return assign_first_trial(
+        resolved,
+        {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900, "report_every": 300}},
     )
 
 

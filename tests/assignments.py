@@ -1,0 +1,19 @@
+"""Assignments as a driver makes them."""
+
+from typing import Any
+
+from memtune.search import Proposal
+from memtune.studies.assignment import Assignment
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.study_run import make_assignment
+from memtune.studies.trial import Trial
+from memtune.training import TrialConfig
+
+__all__ = ["assign_first_trial"]
+
+
+def assign_first_trial(resolved: ResolvedStudy, configuration: dict[str, Any]) -> Assignment:
+    """The assignment of a study's first trial, which has this configuration."""
+    config = TrialConfig.model_validate(configuration)
+    proposal = Proposal(0, {}, configuration, config.identity(resolved.corpus.digest))
+    return make_assignment(resolved, Trial(proposal, config))
