@@ -1,9 +1,10 @@
 """Samplers, early stopping, and the storage of a study's trials. The only package that imports Optuna."""
 
+from memtune.search.database.outage_buffer import StorageUnavailableError
+from memtune.search.database.study_lease import Holder, Lease
 from memtune.search.early_stopping import RULES, AnyEarlyStopping, EarlyStopping, Rule
 from memtune.search.importance import ParameterImportance
 from memtune.search.objectives import DEFAULT_OBJECTIVES, SIZE_UNITS, ObjectiveName, compute_coordinate
-from memtune.search.outage_buffer import StorageUnavailableError
 from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.proposals import Proposals
 from memtune.search.samplers import (
@@ -14,7 +15,6 @@ from memtune.search.samplers import (
     SamplerRequest,
     check_sampler,
 )
-from memtune.search.study_lease import Holder, Lease
 from memtune.search.study_reader import REPEATS_SUFFIX, StoredStudy, StudyReader
 
 __all__ = [

@@ -12,12 +12,12 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from memtune.search.database.outage_buffer import OutageBuffer, StorageUnavailableError, convert_outage_errors
+from memtune.search.database.study_database import open_study_database, redact_url
 from memtune.search.optuna_trials import is_paused, is_rejected, read_outcome, read_proposal, select_started
-from memtune.search.outage_buffer import OutageBuffer, StorageUnavailableError, convert_outage_errors
 from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.proposer import Candidates, Proposer
 from memtune.search.samplers import MultiObjective, SamplerConfig
-from memtune.search.study_database import open_study_database, redact_url
 from memtune.search.trial_store import TrialStore
 from memtune.spaces import MeasureSize, Scalar, Space
 from memtune.trial_state import StopReason, TrialEnd

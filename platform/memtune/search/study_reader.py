@@ -6,11 +6,11 @@ from datetime import datetime
 import optuna
 
 from memtune.errors import StudyError, did_you_mean
+from memtune.search.database.outage_buffer import convert_outage_errors
+from memtune.search.database.study_database import open_study_database, redact_url
 from memtune.search.importance import ParameterImportance, rank_parameters
 from memtune.search.optuna_trials import read_outcome, read_seconds_spent, select_started
-from memtune.search.outage_buffer import convert_outage_errors
 from memtune.search.outcomes import Outcome
-from memtune.search.study_database import open_study_database, redact_url
 
 __all__ = ["REPEATS_SUFFIX", "StoredStudy", "StudyReader"]
 

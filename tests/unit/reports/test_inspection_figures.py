@@ -15,10 +15,14 @@ from memtune.reports.inspection.figure_files import make_figure, save_figure
 from memtune.reports.inspection.link_figures import draw_link_arcs
 from memtune.reports.inspection.mistake_figure import draw_mistakes
 from memtune.results.error_overlap import OverlapRegion
-from memtune.results.inspection.attended_pairs import AttendedPairs
-from memtune.results.inspection.attention_links import Link, SentenceLinks
-from memtune.results.inspection.attention_positions import AttentionPositions, PositionMean
-from memtune.results.inspection.dependency_attention import DependencyAttention, DistanceMean, PathAttention
+from memtune.results.inspection.attention.attended_pairs import AttendedPairs
+from memtune.results.inspection.attention.attention_links import Link, SentenceLinks
+from memtune.results.inspection.attention.attention_positions import AttentionPositions, PositionMean
+from memtune.results.inspection.attention.dependency_attention import (
+    DependencyAttention,
+    DistanceMean,
+    PathAttention,
+)
 from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial
 from memtune.results.inspection.shared_mistakes import ModelMistakes, SharedMistakes
 from memtune.results.inspection.trial_reports import ReportPoint, TrialReports

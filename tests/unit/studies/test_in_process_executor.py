@@ -7,7 +7,8 @@ import pytest
 
 from memtune.api import run_search
 from memtune.errors import CheckpointError, CorpusError, StorageError, StudyError
-from memtune.search import Lease, study_lease
+from memtune.search import Lease
+from memtune.search.database import study_lease
 from memtune.settings import Settings
 from memtune.studies import assignment, director, trial_worker
 from memtune.studies.assignment import Assignment
@@ -160,7 +161,7 @@ class TestBetweenTwoReports:
         monkeypatch: pytest.MonkeyPatch,
         tokens: list[int],
     ) -> None:
-        monkeypatch.setattr("memtune.search.crash_safe_journal.MISSING_LIMIT_SECONDS", 0.0)
+        monkeypatch.setattr("memtune.search.database.crash_safe_journal.MISSING_LIMIT_SECONDS", 0.0)
         with pytest.raises(StudyError, match="was deleted"):
             run_until(Path(settings.study_database.removeprefix("journal://")).unlink)
         assert tokens[-1] < 900

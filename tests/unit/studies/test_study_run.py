@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from memtune.errors import StudyError
-from memtune.search import Lease, StudyReader, study_lease
+from memtune.search import Lease, StudyReader
+from memtune.search.database import study_lease
 from memtune.settings import Settings
 from memtune.studies.assignment import Assignment
 from memtune.studies.definition.study_loader import load_study, resolve_study

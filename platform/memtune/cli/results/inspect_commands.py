@@ -114,7 +114,7 @@ def positions(models: ModelNames, text: TextOptions, output: OutputOptions, laye
     """
     from memtune.reports.inspection.attention_figures import draw_positions
     from memtune.reports.inspection.inspection_tables import make_positions_table
-    from memtune.results.inspection.attention_positions import average_positions
+    from memtune.results.inspection.attention.attention_positions import average_positions
     from memtune.results.inspection.inspected_model import inspect_model
 
     choice = text.to_choice()
@@ -143,7 +143,7 @@ def samples(
     """
     from memtune.reports.inspection.attention_figures import draw_samples
     from memtune.reports.inspection.inspection_tables import make_samples_table
-    from memtune.results.inspection.attention_samples import sample_attention
+    from memtune.results.inspection.attention.attention_samples import sample_attention
     from memtune.results.inspection.inspected_model import inspect_model
 
     inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
@@ -171,7 +171,7 @@ def examples(
     """
     from memtune.reports.inspection.attention_figures import draw_examples
     from memtune.reports.inspection.inspection_tables import make_examples_table
-    from memtune.results.inspection.attention_examples import find_distant_examples
+    from memtune.results.inspection.attention.attention_examples import find_distant_examples
     from memtune.results.inspection.inspected_model import inspect_model
 
     inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
@@ -200,7 +200,7 @@ def pairs(
     """
     from memtune.reports.inspection.attention_figures import draw_pair_counts
     from memtune.reports.inspection.inspection_tables import make_distances_table, make_pairs_table
-    from memtune.results.inspection.attended_pairs import count_attended_pairs
+    from memtune.results.inspection.attention.attended_pairs import count_attended_pairs
     from memtune.results.inspection.inspected_model import inspect_model
 
     inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
@@ -231,7 +231,7 @@ def relations(
     """
     from memtune.reports.inspection.dependency_figure import draw_dependencies
     from memtune.reports.inspection.inspection_tables import make_dependencies_table
-    from memtune.results.inspection.dependency_attention import average_dependencies
+    from memtune.results.inspection.attention.dependency_attention import average_dependencies
     from memtune.results.inspection.inspected_model import inspect_model
 
     inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
@@ -259,7 +259,7 @@ def links(
     """
     from memtune.reports.inspection.inspection_tables import make_links_table
     from memtune.reports.inspection.link_figures import draw_link_arcs, draw_link_matrix
-    from memtune.results.inspection.attention_links import find_links
+    from memtune.results.inspection.attention.attention_links import find_links
     from memtune.results.inspection.inspected_model import inspect_model
 
     inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)

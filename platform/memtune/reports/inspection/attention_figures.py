@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memtune.reports.inspection.figure_files import DARK, LIGHT, make_figure
-from memtune.results.inspection.attended_pairs import AttendedPairs
-from memtune.results.inspection.attention_examples import AttentionExample
-from memtune.results.inspection.attention_positions import AttentionPositions
-from memtune.results.inspection.attention_samples import AttentionSample
+from memtune.results.inspection.attention.attended_pairs import AttendedPairs
+from memtune.results.inspection.attention.attention_examples import AttentionExample
+from memtune.results.inspection.attention.attention_positions import AttentionPositions
+from memtune.results.inspection.attention.attention_samples import AttentionSample
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memtune.reports.inspection.figure_files import make_figure
-from memtune.results.inspection.dependency_attention import DependencyAttention
+from memtune.results.inspection.attention.dependency_attention import DependencyAttention
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 
-from memtune.results.inspection.attended_pairs import AttendedPairs
-from memtune.results.inspection.attention_examples import AttentionExample
-from memtune.results.inspection.attention_links import AttentionLinks
-from memtune.results.inspection.attention_positions import AttentionPositions
-from memtune.results.inspection.attention_samples import AttentionSample
-from memtune.results.inspection.dependency_attention import DependencyAttention
+from memtune.results.inspection.attention.attended_pairs import AttendedPairs
+from memtune.results.inspection.attention.attention_examples import AttentionExample
+from memtune.results.inspection.attention.attention_links import AttentionLinks
+from memtune.results.inspection.attention.attention_positions import AttentionPositions
+from memtune.results.inspection.attention.attention_samples import AttentionSample
+from memtune.results.inspection.attention.dependency_attention import DependencyAttention
 from memtune.results.inspection.parameter_curves import ParameterCurves
 from memtune.results.inspection.sentence_stacks import SentenceStackUse
 from memtune.results.inspection.shared_mistakes import SharedMistakes

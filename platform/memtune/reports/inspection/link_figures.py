@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memtune.reports.inspection.figure_files import make_figure
-from memtune.results.inspection.attention_links import Link, SentenceLinks
+from memtune.results.inspection.attention.attention_links import Link, SentenceLinks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

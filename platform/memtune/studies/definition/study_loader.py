@@ -15,7 +15,7 @@ from memtune.model_checks.first_check import check_new_families
 from memtune.models import MODELS
 from memtune.plugins import PluginSource, find_installed_file, load_plugin_files
 from memtune.search import check_sampler
-from memtune.search.study_database import find_max_tokens, redact_url
+from memtune.search.database.study_database import find_max_tokens, redact_url
 from memtune.settings import Settings
 from memtune.spaces import (
     FittedSize,

@@ -25,8 +25,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from memtune.errors import StudyError
 from memtune.search.compatibility import suppress_optuna_messages
-from memtune.search.outage_buffer import convert_outage_errors, is_unavailable
-from memtune.search.study_database import JOURNAL_PREFIX, open_study_database, redact_url
+from memtune.search.database.outage_buffer import convert_outage_errors, is_unavailable
+from memtune.search.database.study_database import JOURNAL_PREFIX, open_study_database, redact_url
 from memtune.values import Value
 
 __all__ = ["Holder", "Lease"]

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from memtune.results.inspection.attention_layer import select_layer
+from memtune.results.inspection.attention.attention_layer import select_layer
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import TextChoice
 from memtune.results.inspection.sentence_readings import NO_WORD, read_attention

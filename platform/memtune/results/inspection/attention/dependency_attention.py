@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from memtune.errors import CorpusError
-from memtune.results.inspection.attention_layer import select_layer
+from memtune.results.inspection.attention.attention_layer import select_layer
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import TextChoice, WordTree
 from memtune.results.inspection.sentence_readings import SentenceAttention, read_attention

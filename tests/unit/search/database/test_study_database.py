@@ -10,7 +10,7 @@ import pytest
 
 from memtune.errors import StorageError, StudyError
 from memtune.search.compatibility import JournalLock
-from memtune.search.study_database import open_study_database
+from memtune.search.database.study_database import open_study_database
 
 
 @pytest.mark.parametrize("url", ["sqlite:///{}/new/study.db", "journal://{}/new/study.log"])
@@ -103,7 +103,7 @@ def test_drivers_that_create_a_database_at_once_all_open_it(tmp_path):
 
 def test_a_database_that_stays_incomplete_is_an_error_after_the_timeout(tmp_path, monkeypatch):
     """A driver was killed after it had created a table of another layout."""
-    monkeypatch.setattr("memtune.search.study_database.CREATE_TABLES_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr("memtune.search.database.study_database.CREATE_TABLES_TIMEOUT_SECONDS", 0.3)
     with closing(sqlite3.connect(tmp_path / "study.db")) as connection:
         connection.execute("create table version_info (wrong text)")
     with pytest.raises(StorageError, match="cannot be opened: no such column"):
@@ -112,7 +112,7 @@ def test_a_database_that_stays_incomplete_is_an_error_after_the_timeout(tmp_path
 
 def test_an_error_of_a_complete_database_is_raised_at_once(tmp_path, monkeypatch):
     """The schema's revision is stored, so no other driver is creating tables; a pause of NaN is an error."""
-    monkeypatch.setattr("memtune.search.study_database.CREATE_TABLES_RETRY_SECONDS", float("nan"))
+    monkeypatch.setattr("memtune.search.database.study_database.CREATE_TABLES_RETRY_SECONDS", float("nan"))
     with closing(sqlite3.connect(tmp_path / "study.db")) as connection, connection:
         connection.execute("create table version_info (wrong text)")
         connection.execute("create table alembic_version (version_num text)")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from memtune.corpora.batching.treebank import BOUNDARY
-from memtune.results.inspection.attention_layer import select_layer
+from memtune.results.inspection.attention.attention_layer import select_layer
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import TextChoice
 from memtune.results.inspection.sentence_readings import NO_WORD, SentenceAttention, read_attention

@@ -18,8 +18,8 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from memtune.errors import StorageError
 from memtune.retry import retry
 from memtune.search.compatibility import add_read_cache
-from memtune.search.crash_safe_journal import CrashSafeJournal
-from memtune.search.outage_buffer import describe_cause
+from memtune.search.database.crash_safe_journal import CrashSafeJournal
+from memtune.search.database.outage_buffer import describe_cause
 
 __all__ = ["JOURNAL_PREFIX", "find_max_tokens", "open_study_database", "redact_url"]
 
@@ -141,7 +141,7 @@ class _TableCreation:
 
 def _open_postgresql(url: URL) -> optuna.storages.BaseStorage:
     # Imported here: psycopg is needed for PostgreSQL only.
-    from memtune.search.postgresql_connection import make_connector
+    from memtune.search.database.postgresql_connection import make_connector
 
     options = {"pool_pre_ping": True, "creator": make_connector(url)}
     return _open_database(url.render_as_string(hide_password=False), options)

@@ -7,7 +7,7 @@ import pytest
 from optuna.exceptions import StorageInternalError
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from memtune.search.outage_buffer import OutageBuffer, StorageUnavailableError
+from memtune.search.database.outage_buffer import OutageBuffer, StorageUnavailableError
 
 UNAVAILABLE = OperationalError("SELECT 1", {}, Exception("connection refused"))
 
@@ -158,7 +158,7 @@ def test_a_stored_proposal_is_returned_although_the_answer_was_lost(open_study, 
             raise StorageInternalError("the answer was lost")
 
     monkeypatch.setattr(optuna.Trial, "set_user_attr", lose_the_answer)
-    monkeypatch.setattr("memtune.search.outage_buffer.FIRST_RETRY_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("memtune.search.database.outage_buffer.FIRST_RETRY_PAUSE_SECONDS", 0.0)
     proposals = open_study()
     with pytest.raises(StorageUnavailableError):
         proposals.ask()

@@ -5,8 +5,8 @@ from itertools import count as count_from
 
 import torch
 
-from memtune.results.inspection.attention_layer import find_most_attended
-from memtune.results.inspection.attention_samples import AttendedWord, list_attended_words
+from memtune.results.inspection.attention.attention_layer import find_most_attended
+from memtune.results.inspection.attention.attention_samples import AttendedWord, list_attended_words
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import TextChoice
 from memtune.results.inspection.sentence_readings import SentenceAttention, read_attention

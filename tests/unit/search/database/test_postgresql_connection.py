@@ -9,8 +9,8 @@ import pytest
 from psycopg.pq import PGconn
 from psycopg.waiting import Ready, Wait
 
-from memtune.search import postgresql_connection
-from memtune.search.postgresql_connection import TimeoutConnection
+from memtune.search.database import postgresql_connection
+from memtune.search.database.postgresql_connection import TimeoutConnection
 
 
 @pytest.fixture

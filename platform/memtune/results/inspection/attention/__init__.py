@@ -1,0 +1,1 @@
+"""What attention reads: positions, links, words and dependency relations."""

@@ -1,0 +1,1 @@
+"""The study database of Optuna: connections, journals, outages, and the lease of a driver."""
