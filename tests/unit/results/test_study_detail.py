@@ -99,7 +99,7 @@ def test_a_study_that_searches_in_bfloat16_is_decided_by_its_repeats_in_float32(
     study_file: Path, settings: Settings
 ) -> None:
     text = study_file.read_text().replace("tokens = 900", 'tokens = 900\nprecision = "bfloat16"')
-    study_file.write_text(f'{text}{REPEATS}precision = "float32"\n')
+    study_file.write_text(text + REPEATS.replace("seeds = 2", 'seeds = 2\nprecision = "float32"'))
     run_search(study_file, settings=settings, executor=InProcessExecutor())
     found = show_study("layers", settings)
     repeats = [trial for trial in found.trials if trial.is_repeat]
