@@ -109,6 +109,7 @@ class EvolutionStrategy:
 def _decompose(state: CmaState) -> tuple[Vector, Vector]:
     """Standard deviations along the principal axes, and the axes as columns."""
     variances_N, axes_NN = np.linalg.eigh(np.asarray(state.covariance))
+    # Rounding may give a variance of zero or below, whose root and inverse the next draw needs.
     return np.sqrt(np.maximum(variances_N, 1e-20)), axes_NN
 
 

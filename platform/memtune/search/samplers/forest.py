@@ -125,6 +125,7 @@ def _mutate(coordinate: float, generator: Random) -> float:
 
 def _compute_expected_improvement(mean_C: Matrix, deviation_C: Matrix, best: float) -> Matrix:
     """Expected decrease below `best` of normally distributed values (Jones et al., 1998, equation 15)."""
+    # Where all trees agree, the quotient below would divide by zero.
     deviation_C = np.maximum(deviation_C, 1e-12)
     z_C = (best - mean_C) / deviation_C
     cumulative_C = np.array([0.5 * math.erfc(-z / math.sqrt(2)) for z in z_C])
