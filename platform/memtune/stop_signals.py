@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["STOP_SIGNALS", "interrupt_on_stop_signals", "is_ignored", "release_closed_terminal"]
+__all__ = [
+    "STOP_SIGNALS",
+    "interrupt_on_stop_signals",
+    "is_ignored",
+    "release_closed_terminal",
+    "start_processes_without_hangup",
+]
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 OUTPUTS = (1, 2)
@@ -33,6 +39,21 @@ def interrupt_on_stop_signals() -> Iterator[None]:
             # A handler that has replaced this one since then stays, such as the one that ignores SIGHUP.
             if signal.getsignal(number) is _raise_interrupt:
                 signal.signal(number, handler)
+
+
+@contextmanager
+def start_processes_without_hangup() -> Iterator[None]:
+    """Processes that this thread starts in the block never receive the SIGHUP of a closed terminal.
+
+    A shell in that terminal sends it to all processes of its job. Those that the driver needs for an orderly
+    end must outlive it, and the driver ends them. A process inherits the blocked signals of the thread that
+    starts it. A SIGHUP to this process is delivered after the block.
+    """
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 def is_ignored(number: int) -> bool:

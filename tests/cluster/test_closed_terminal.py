@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -70,8 +71,13 @@ class Terminal:
             if select.select([self._master], [], [], 1.0)[0]:
                 self._text += os.read(self._master, 65536)
 
-    def close(self) -> int:
-        """Close the terminal; returns the exit code of the command."""
+    def close(self, *, has_shell: bool = False) -> int:
+        """Close the terminal; returns the exit code of the command.
+
+        A shell in the terminal passes SIGHUP on to all processes of its job, those of Ray included.
+        """
+        if has_shell:
+            os.killpg(self.process.pid, signal.SIGHUP)
         os.close(self._master)
         return self.process.wait(TIMEOUT_SECONDS)
 
@@ -91,15 +97,16 @@ def test_a_training_ends_interrupted_and_resumes(settings: Settings, tmp_path: P
     assert list_run_states(settings) == ["KILLED"]
 
 
+@pytest.mark.parametrize("has_shell", [False, True])
 def test_a_search_leaves_open_trials_and_no_running_run_or_process(
-    settings: Settings, study_file: Path
+    settings: Settings, study_file: Path, has_shell: bool
 ) -> None:
     long = study_file.read_text().replace("tokens = 900", "tokens = 100_000_000")
     study_file.write_text(long.replace("report_every = 300", "report_every = 20_000"))
     with Terminal("search", str(study_file)) as terminal:
         terminal.wait_for(r"running.* \d+,\d{3}")  # a trial has reported
         session = terminal.process.pid
-        assert terminal.close() == 1
+        assert terminal.close(has_shell=has_shell) == 1
     states = list_run_states(settings)
     assert len(states) > 1
     assert set(states) == {"KILLED"}

@@ -12,6 +12,7 @@ from memtune.ray_backend.compatibility import is_start_timeout, start_instance, 
 from memtune.ray_backend.instance_cleanup import RUN_FOLDER_VARIABLE
 from memtune.ray_backend.private_token import set_environment, use_private_token
 from memtune.retry import Backoff, retry
+from memtune.stop_signals import start_processes_without_hangup
 
 __all__ = ["run_local_instance"]
 
@@ -29,7 +30,8 @@ def run_local_instance(folder: Path, cores: int, **options: Any) -> Iterator[Non
     """
     with use_private_token(folder):
         try:
-            with use_lean_node(), set_environment({RUN_FOLDER_VARIABLE: str(folder)}):
+            variables = {RUN_FOLDER_VARIABLE: str(folder)}
+            with use_lean_node(), set_environment(variables), start_processes_without_hangup():
                 is_half = 2 * cores >= (os.cpu_count() or 1)
                 _start(folder / "ray", has_prestarted_workers=is_half, **options)
             yield
