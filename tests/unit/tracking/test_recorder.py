@@ -114,9 +114,10 @@ def test_a_trial_has_its_tags(record, find):
     assert tags["memtune.code"]
 
 
-def test_parameters_are_flat_and_typed(record, find):
+def test_parameters_are_flat_and_typed_and_exist(record, find):
+    """A field that is None, here `clip`, is not one of the run."""
     record(100)
-    assert find()[0].data.params == {"model.family": "lstm", "model.width": "128", "clip": "null"}
+    assert find()[0].data.params == {"model.family": "lstm", "model.width": "128"}
 
 
 def test_reports_are_metrics_whose_step_is_the_number_of_tokens(record, find, client):

@@ -85,10 +85,14 @@ def to_metrics(reports: Iterable[tuple[int, object]]) -> Iterator["Metric"]:
 
 
 def to_params(nested: Mapping[str, Any]) -> list["Param"]:
-    """The leaves of a configuration by dotted name."""
+    """The leaves of a configuration by dotted name, without those that are None.
+
+    None says that a run does not have the field, such as epochs where tokens end a training.
+    """
     from mlflow.entities import Param
 
-    return [Param(name, format_parameter(value)) for name, value in flatten(nested)]
+    leaves = ((name, value) for name, value in flatten(nested) if value is not None)
+    return [Param(name, format_parameter(value)) for name, value in leaves]
 
 
 def to_tags(named: Mapping[str, object]) -> list["RunTag"]:
