@@ -27,8 +27,17 @@ __all__ = ["run_search"]
 
 log = logging.getLogger(__name__)
 
-REPORT_FILE = "report.html"
+REPORT_FILE, FIGURE_FOLDER = "report.html", "figures"
 """Among the artifacts of a study's run."""
+RECORDED_FIGURES = (
+    "leaderboard",
+    "validation_by_parameters",
+    "learning_curves",
+    "best_so_far_by_tokens",
+    "parallel_coordinates",
+    "importance",
+)
+"""Each figure delays the end of a study by a tenth of a second; the report draws the others."""
 
 
 def run_search(
@@ -92,12 +101,26 @@ def _conclude(
 
 
 def _record_report(study: ResolvedStudy, recorder: Recorder) -> None:
-    # Imported here: Altair loads for half a second, and only a study that ends needs it.
-    from memtune.reports.report_page.page import render_page
-    from memtune.results.reporting.study_report import report_study
-
     try:
-        recorder.log_study_files({REPORT_FILE: render_page(report_study(study.id, study.settings))})
+        recorder.log_study_files(_draw_report(study))
     except (MemtuneError, OSError, ValueError) as error:
         # A chart that cannot be drawn is not a reason to lose the end of a study.
         log.warning("the report of study %s is not recorded: %s", study.id, error)
+
+
+def _draw_report(study: ResolvedStudy) -> dict[str, str]:
+    """The report's page and its main figures as SVG, by the names of their files."""
+    # Imported here: Altair loads for half a second, and only a study that ends needs it.
+    from memtune.reports.report_page.chart_files import draw_svg
+    from memtune.reports.report_page.page import render_page
+    from memtune.reports.report_page.page_content import describe_page
+    from memtune.results.reporting.study_report import report_study
+
+    report = report_study(study.id, study.settings)
+    content = describe_page(report)
+    figures = {
+        f"{FIGURE_FOLDER}/{chart.name}.svg": draw_svg(chart, content.subject)
+        for chart in content.charts
+        if chart.name in RECORDED_FIGURES
+    }
+    return {REPORT_FILE: render_page(report), **figures}

@@ -1,6 +1,8 @@
 """Counts as text, in one format for all messages."""
 
-__all__ = ["format_count"]
+__all__ = ["format_count", "format_short_count"]
+
+SHORT_UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def format_count(number: int, noun: str) -> str:
@@ -10,3 +12,15 @@ def format_count(number: int, noun: str) -> str:
     ('1 trial', '2,000 trials')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def format_short_count(number: int) -> str:
+    """A count with three significant digits, for lines with little room.
+
+    >>> format_short_count(950), format_short_count(596_645), format_short_count(999_900)
+    ('950', '597k', '1M')
+    """
+    for unit, sign in SHORT_UNITS:
+        if float(f"{number:.3g}") >= unit:
+            return f"{float(f'{number:.3g}') / unit:.3g}{sign}"
+    return str(number)

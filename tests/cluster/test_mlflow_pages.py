@@ -132,10 +132,11 @@ def test_the_command_names_the_best_model_its_margin_its_size_and_its_cost(serve
     (line,) = [line for line in served[0].splitlines() if line.startswith("corpus tiny")]
     for answer in (
         r"perplexity \d",
-        r"% better than (lstm|rnn) #\d",
-        r"[\d,]+ parameters",
-        r"core hours",
+        r"margin [\d.]+ %",
+        r"[\d.]+k? parameters",
+        r"core h,",
         "EUR",
+        r"runner-up is (lstm|rnn) #\d",
     ):
         assert re.search(answer, line), line
 
@@ -145,7 +146,7 @@ def test_the_table_has_the_answer_and_the_trials_of_one_protocol(
     read: Read, served: tuple[str, str], width: int
 ) -> None:
     page = read(find_fragment(served[0], "trials in MLflow"), width)
-    assert re.search(r"Best: .*% better than .* parameters, .* core hours", page)
+    assert re.search(r"Best: .*, margin .* parameters, .* core h, .* EUR", page)
     for column in ("best_validation", "parameters", "memtune.status", "tokens", "hours", "spent_money"):
         assert column in page
     # The rows that fit the window.

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
-from memtune.number_format import format_count
+import pytest
+
+from memtune.number_format import format_count, format_short_count
 
 
 def test_a_count_of_one_is_singular() -> None:
@@ -13,6 +15,23 @@ def test_a_count_of_one_is_singular() -> None:
         "2 trials",
         "1,000 trials",
     ]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1000, "1k"),
+        (596_645, "597k"),
+        (999_499, "999k"),
+        (999_500, "1M"),
+        (5_971_234, "5.97M"),
+        (2_000_000_000, "2G"),
+    ],
+)
+def test_a_short_count_has_three_digits(number: int, text: str) -> None:
+    assert format_short_count(number) == text
 
 
 def test_formatting_a_count_needs_no_torch() -> None:

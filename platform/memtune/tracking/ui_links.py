@@ -48,13 +48,13 @@ COLUMN_PIXELS = {
     f"params.`{SIZE_PARAMETER}`": 82,
     f"tags.`{STATUS_TAG}`": 72,
     f"metrics.`{TOKENS_METRIC}`": 80,
-    f"metrics.`{HOURS_METRIC}`": 70,
+    f"metrics.`{HOURS_METRIC}`": 80,
     f"metrics.`{MONEY_METRIC}`": 90,
     f"tags.`{RANK_TAG}`": 120,
     f"tags.`{STUDY_TAG}`": 190,
     MODELS_COLUMN: 150,
 }
-ANSWER_PIXELS = 706
+ANSWER_PIXELS = 716
 """Of the name and everything up to the cost: a window of 1,000 pixels shows the first digits of the cost."""
 MAX_NAME_PIXELS = 240
 DETAIL_COLUMNS = (f"tags.`{RANK_TAG}`", f"tags.`{STUDY_TAG}`", MODELS_COLUMN)

@@ -12,6 +12,7 @@ from memtune.api import run_search
 from memtune.errors import CheckpointError, StudyError, TrackingError
 from memtune.objective import Objective
 from memtune.results.comparison import compare, find_champions
+from memtune.results.descriptions.study_description import LINE_CHARACTERS
 from memtune.results.insight.study_catalogue import list_studies
 from memtune.results.insight.study_detail import show_study
 from memtune.results.model_evaluation import evaluate_model
@@ -236,7 +237,7 @@ def test_the_run_of_a_study_answers_its_question(
 ) -> None:
     (tags,) = find_runs(client, role="study").values()
     note = tags["mlflow.note.content"]
-    for part in ("Does a second layer help?", "% better than", "parameters", "core hours", "95 % interval"):
+    for part in ("Does a second layer help?", "The runner-up is ", "parameters", "core h", "95 % interval"):
         assert part in note
     rows = [line for line in note.splitlines() if line.startswith(("| lstm #", "| rnn #"))]
     assert len(rows) == 2
@@ -246,7 +247,7 @@ def test_the_run_of_a_study_answers_its_question(
     (run,) = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'study'")
     metrics = run.data.metrics
     assert metrics["trials_complete"] == 8
-    (margin,) = re.findall(r"([\d.]+) % better than", note)
+    (margin,) = re.findall(r"margin ([\d.]+) %", note)
     assert f"{metrics['margin_percent']:.3g}" == margin
     assert metrics["spent_tokens"] == sum(o.usage.tokens for o in [*repeated.outcomes, *repeated.repeats])
     curve = client.get_metric_history(run.info.run_id, "best_validation")
@@ -255,6 +256,21 @@ def test_the_run_of_a_study_answers_its_question(
     assert run.inputs is not None
     assert [given.dataset.name for given in run.inputs.dataset_inputs] == ["tiny"]
     assert "report.html" in [file.path for file in client.list_artifacts(run.info.run_id)]
+    figures = {file.path for file in client.list_artifacts(run.info.run_id, "figures")}
+    assert {"figures/leaderboard.svg", "figures/learning_curves.svg"} <= figures
+
+
+def test_the_first_line_of_an_answer_in_a_narrow_window_ends_after_the_cost(
+    repeated: StudyResult, client: MlflowClient
+) -> None:
+    """A long family's name and a large model, before MLflow's page breaks the line."""
+    experiment = client.get_experiment_by_name("tiny")
+    assert experiment is not None
+    first, _, rest = experiment.tags["mlflow.note.content"].partition(" core h. ")
+    longest = first.replace("rnn #", "recurrent_memory #").replace("lstm #", "recurrent_memory #")
+    longest = re.sub(r"\d+ parameters", "5.97M parameters", longest)
+    assert len(f"{longest} core h.") <= LINE_CHARACTERS
+    assert rest.startswith("The runner-up is ")
 
 
 def test_a_trial_has_the_parameters_of_its_model_alone(repeated: StudyResult, client: MlflowClient) -> None:
@@ -264,7 +280,8 @@ def test_a_trial_has_the_parameters_of_its_model_alone(repeated: StudyResult, cl
     assert experiment is not None
     for run in client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'trial'"):
         config = configs[run.data.tags["memtune.trial"]]
-        fields = set(dict(flatten(config.model_dump(mode="json"))))
+        fields = {name for name, value in flatten(config.model_dump(mode="json")) if value is not None}
         assert set(run.data.params) == fields | {"parameters", "multiply_adds"}
+        assert "null" not in run.data.params.values()
         assert run.data.tags["memtune.status"] == "finished"
         assert "memtune evaluate" in run.data.tags["mlflow.note.content"]

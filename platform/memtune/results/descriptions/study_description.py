@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from memtune.estimate import Estimate
+from memtune.number_format import format_short_count
 from memtune.objective import Objective
 from memtune.results.descriptions.registry_descriptions import StudyAnswer
 from memtune.results.ranking.selection import RankedConfiguration, RankedTrial, Ranking
@@ -13,9 +14,17 @@ from memtune.tracking import PromotionResult
 from memtune.training import TrialConfig
 from memtune.usage import add_usages
 
-__all__ = ["describe_answer", "describe_margin", "describe_study", "list_family_bests"]
+__all__ = [
+    "LINE_CHARACTERS",
+    "describe_answer",
+    "describe_margin",
+    "describe_study",
+    "list_family_bests",
+]
 
 DIGITS = 3
+LINE_CHARACTERS = 96
+"""Of a corpus's description in MLflow's table of runs, in a window of 1,000 pixels."""
 
 
 def describe_study(
@@ -44,9 +53,10 @@ def describe_study(
 
 
 def describe_answer(study: ResolvedStudy, ranking: Ranking, outcomes: Sequence[Outcome]) -> str:
-    """The best model, by how much, at what size and cost; then its interval and its distance to the ideal.
+    """The best model, by how much, at what size and cost; then the runner-up, the interval and the ideal.
 
-    In this order, because pages and lists show the beginning.
+    In this order and in short forms, because MLflow's pages show the first line: in a window of 1,000 pixels
+    that is LINE_CHARACTERS.
     """
     winner = ranking.winner
     config = _read_configs(outcomes)[winner.best.identity]
@@ -54,11 +64,14 @@ def describe_answer(study: ResolvedStudy, ranking: Ranking, outcomes: Sequence[O
     first = [
         f"**{winner.title}**: {objective} {_format_short(objective, cost)}",
         *describe_margin(ranking, objective),
-        f"{config.parameter_count(study.vocabulary_size):,} parameters",
+        f"{format_short_count(config.parameter_count(study.vocabulary_size))} parameters",
         _describe_usage(study, winner, outcomes),
     ]
-    second = f"Validation {objective} {winner.estimate.describe(objective, DIGITS)}"
-    return f"{', '.join(first)}. {second}{_describe_distance(study, objective, winner.estimate)}."
+    other = ranking.runner_up
+    figure = _format_short(objective, other.estimate.cost) if other else ""
+    second = f"The runner-up is {other.title} with {figure}. " if other else ""
+    third = f"Validation {objective} {winner.estimate.describe(objective, DIGITS)}"
+    return f"{', '.join(first)}. {second}{third}{_describe_distance(study, objective, winner.estimate)}."
 
 
 def describe_margin(ranking: Ranking, objective: Objective) -> Iterator[str]:
@@ -66,8 +79,7 @@ def describe_margin(ranking: Ranking, objective: Objective) -> Iterator[str]:
     winner, other = ranking.winner, ranking.runner_up
     if other is not None:
         margin = objective.compute_margin(winner.estimate.cost, other.estimate.cost)
-        figure = _format_short(objective, other.estimate.cost)
-        yield f"{margin:.3g} {objective.margin_unit} better than {other.title} ({figure})"
+        yield f"margin {margin:.3g} {objective.margin_unit}"
 
 
 def _format_short(objective: Objective, cost: float) -> str:
@@ -78,9 +90,9 @@ def _describe_usage(study: ResolvedStudy, winner: RankedConfiguration, outcomes:
     """What training the winner took, all its seeds together."""
     identities, prices = {trial.identity for trial in winner.trials}, study.study.prices
     usage = add_usages(outcome.usage for outcome in outcomes if outcome.identity in identities)
-    gpu = f" and {usage.gpu_seconds / 3600:.3g} GPU hours" if usage.gpu_seconds else ""
+    gpu = f" and {usage.gpu_seconds / 3600:.3g} GPU h" if usage.gpu_seconds else ""
     money = f", {prices.compute_usage_money(usage):.3g} {prices.currency}" if prices else ""
-    return f"{usage.cpu_seconds / 3600:.3g} core hours{gpu}{money}"
+    return f"{usage.cpu_seconds / 3600:.3g} core h{gpu}{money}"
 
 
 def _describe_distance(study: ResolvedStudy, objective: Objective, estimate: Estimate) -> str:
