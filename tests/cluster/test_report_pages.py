@@ -24,6 +24,17 @@ PHONE_PIXELS = 390
 PROBE = """
 <script>
   const frame = document.getElementById("page");
+  const listOverlapping = svg => {
+    const texts = [...svg.querySelectorAll("text")].filter(text => text.textContent.trim());
+    const boxes = texts.map(text => text.getBoundingClientRect());
+    const meet = (a, b) =>
+      Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
+      Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
+    return texts.flatMap((text, i) => {
+      const others = texts.slice(0, i).filter((_, j) => meet(boxes[i], boxes[j]));
+      return others.map(other => [other.textContent, text.textContent]);
+    });
+  };
   frame.addEventListener("load", () => {
     const look = () => {
       const page = frame.contentDocument, root = page.documentElement;
@@ -33,6 +44,7 @@ PROBE = """
         overflow: root.scrollWidth - root.clientWidth,
         paper: getComputedStyle(page.body).backgroundColor,
         ink: getComputedStyle(page.body).color,
+        overlapping: [...page.querySelectorAll("svg")].flatMap(listOverlapping),
       });
     };
     look();
@@ -124,6 +136,11 @@ def test_the_question_of_a_study_runs_no_program(browse: Browse, file: Path) -> 
 @pytest.mark.parametrize("width", [1600, 1000, PHONE_PIXELS])
 def test_the_page_never_scrolls_sideways(browse: Browse, file: Path, tmp_path: Path, width: int) -> None:
     assert '"overflow":0' in probe(browse, file, tmp_path, width, "--window-size=1700,1000")
+
+
+@pytest.mark.parametrize("width", [1600, 1000, PHONE_PIXELS])
+def test_no_label_of_a_chart_covers_another(browse: Browse, file: Path, tmp_path: Path, width: int) -> None:
+    assert '"overlapping":[]' in probe(browse, file, tmp_path, width, "--window-size=1700,1000")
 
 
 def test_the_page_is_light_or_dark_as_the_reader_prefers(browse: Browse, file: Path, tmp_path: Path) -> None:

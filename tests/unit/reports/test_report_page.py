@@ -10,9 +10,12 @@ from typer.testing import CliRunner
 
 from memtune.api import run_search
 from memtune.cli import app
-from memtune.reports.report_page.chart_parts import LIGHT_COLOURS, make_config, resolve_colours
+from memtune.reports.report_page.chart_parts import LIGHT_COLOURS, FamilyScales, make_config, resolve_colours
 from memtune.reports.report_page.page import digest_script, embed_json, render_page
 from memtune.reports.report_page.page_content import describe_page
+from memtune.reports.report_page.parameter_axes import make_axis
+from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates
+from memtune.reports.report_page.study_charts import list_families
 from memtune.results.reporting.corpus_report import report_corpus
 from memtune.results.reporting.study_report import StudyReport, report_study
 from memtune.settings import Settings
@@ -174,6 +177,45 @@ def test_a_parameter_that_a_family_lacks_has_a_place_for_absent_values(report: S
     rows = [row for row in charts["parallel_coordinates"].tables["trials"] if row["axis"] == "activation"]
     assert {row["value"] for row in rows if row["family"] == "lstm"} == {"absent"}
     assert "absent" not in {row["value"] for row in rows if row["family"] == "rnn"}
+
+
+def test_trials_that_ended_early_are_marked_in_parallel_coordinates(report: StudyReport) -> None:
+    (chart,) = [c for c in describe_page(report).charts if c.name == "parallel_coordinates"]
+    states = {trial.name: trial.state is TrialState.COMPLETE for trial in report.detail.trials}
+    assert False in states.values()
+    assert all(row["complete"] is states[row["name"]] for row in chart.tables["trials"])
+    assert "hollow marks ended early" in chart.caption
+
+
+def test_a_diverged_trial_does_not_squeeze_the_axis_of_figures(report: StudyReport) -> None:
+    """Its line ends with the axis, at four times the best; the tooltip has its value."""
+    detail = report.detail
+    place, trial = next((i, t) for i, t in enumerate(detail.trials) if not t.is_repeat and t.cost)
+    diverged = trial.model_copy(update={"cost": trial.cost + 9.0})
+    trials = (*detail.trials[:place], diverged, *detail.trials[place + 1 :])
+    changed = detail.model_copy(update={"trials": trials})
+    chart = draw_parallel_coordinates(changed, FamilyScales(list_families(report)))
+    assert chart is not None
+    ends = {
+        row["name"]: row["value"] for row in chart.tables["trials"] if row["axis"].startswith("validation")
+    }
+    best = min(map(float, ends.values()))
+    assert float(ends[trial.name]) > 1000 * best
+    ticks = [tick for tick in chart.tables["ticks"] if tick["axis"].startswith("validation")]
+    assert all(float(tick["text"].replace(",", "")) <= 4.01 * best for tick in ticks)
+    assert "4 times the best" in chart.caption
+
+
+def test_labels_of_an_axis_have_room_at_the_width_of_a_chart() -> None:
+    families = ["lstm", "memory_network", "recurrent_memory", "scrn", "stack_lstm"]
+    axis = make_axis("model.family", "family", families)
+    assert axis is not None
+
+    def list_labels(width: float) -> list[str]:
+        return [tick.text for tick in axis.ticks if tick.min_pixels <= width < tick.max_pixels]
+
+    assert list_labels(230) == ["lstm", "stack_lstm"]
+    assert list_labels(990) == families
 
 
 def test_values_that_are_no_json_become_null_and_signs_of_markup_are_escaped() -> None:

@@ -1,15 +1,16 @@
 """Axes of searched parameters: each value a place from 0 to 1, and one place for trials without it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from memtune.reports.report_page.chart_parts import choose_ticks, divide
 
 __all__ = [
     "ABSENT_PLACE",
     "ParameterAxis",
+    "drop_overlapping",
     "format_level",
     "make_axis",
     "name_fields",
@@ -20,10 +21,25 @@ ABSENT_PLACE = -0.25
 """Where an axis shows trials whose model does not have the parameter."""
 LOGARITHMIC_RATIO = 8.0
 """From this ratio of the largest to the smallest value on, the places of numbers are logarithmic."""
-AXIS_CHARACTERS = 44
-"""Characters that fit side by side on the axis of a phone."""
+CHART_PIXELS = (0, 400, 800)
+"""Widths of a chart from which on more labels are shown; the first is that of a phone."""
+AXIS_CHARACTERS = (24, 42, 84)
+"""Characters that fit side by side between the places 0 and 1 at these widths, the first at 220 pixels."""
+MAX_PIXELS = 100_000
+"""Wider than any chart."""
 MAX_LEVELS = 6
 """More different numbers get round numbers as ticks."""
+
+
+class AxisTick(NamedTuple):
+    """A label of an axis, in charts of some widths."""
+
+    place: float
+    text: str
+    min_pixels: float
+    """The least width of a chart that shows the label."""
+    max_pixels: float
+    """The width from which on the labels of a wider chart are shown."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +50,8 @@ class ParameterAxis:
     label: str
     places: Mapping[str, float]
     """By the text of a value."""
-    ticks: tuple[tuple[float, str], ...]
-    """Places and texts whose labels do not overlap, the absent one first where trials lack the parameter."""
+    ticks: tuple["AxisTick", ...]
+    """The labels for each width of a chart."""
 
     def find_place(self, value: object) -> float:
         """The place of a value; ABSENT_PLACE for None."""
@@ -56,7 +72,7 @@ def make_axis(field: str, label: str, values: Sequence[object]) -> ParameterAxis
         places = {text: place / max(1, len(names) - 1) for place, text in enumerate(names)}
         ticks = [(place, text) for text, place in places.items()]
     absent = [(ABSENT_PLACE, "absent")] if has_absent else []
-    return ParameterAxis(field, label, places, _drop_overlapping([*absent, *ticks]))
+    return ParameterAxis(field, label, places, tuple(_list_ticks([*absent, *ticks])))
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -77,7 +93,12 @@ def _place_numbers(numbers: Mapping[str, float]) -> tuple[dict[str, float], list
     if len(numbers) <= MAX_LEVELS:
         return places, sorted((place, text) for text, place in places.items())
     round_numbers = choose_ticks(low, high) if is_logarithmic else divide(low, high)
-    return places, [(place(number), format_level(number)) for number in round_numbers]
+    return places, [(place(number), _format_tick(number)) for number in round_numbers]
+
+
+def _format_tick(number: float) -> str:
+    """A round number, with separators from 1,000 on."""
+    return f"{number:,.0f}" if number >= 1000 else format_level(number)
 
 
 def name_fields(fields: Sequence[str]) -> dict[str, str]:
@@ -105,23 +126,34 @@ def format_level(value: object) -> str:
     return str(value)
 
 
-def _drop_overlapping(ticks: Sequence[tuple[float, str]]) -> tuple[tuple[float, str], ...]:
-    """The ticks whose labels have room after the one before; the last one always has."""
+def _list_ticks(ticks: Sequence[tuple[float, str]]) -> Iterator[AxisTick]:
+    """The ticks whose labels do not overlap, for each width of a chart; the absent one is the first."""
+    limits = (*CHART_PIXELS[1:], MAX_PIXELS)
+    for low, high, characters in zip(CHART_PIXELS, limits, AXIS_CHARACTERS, strict=True):
+        for place, text in drop_overlapping(ticks, characters):
+            yield AxisTick(place, text, low, high)
+
+
+def drop_overlapping(ticks: Sequence[tuple[float, str]], characters: int) -> list[tuple[float, str]]:
+    """The ticks whose labels have room after the one before; the last one always has.
+
+    `characters` is the number of them that fit between the places 0 and 1.
+    """
     kept: list[tuple[float, str]] = []
-    for place, text in ticks:
-        if not kept or _is_clear(kept[-1], (place, text)):
-            kept.append((place, text))
+    for tick in ticks:
+        if not kept or _is_clear(kept[-1], tick, characters):
+            kept.append(tick)
     last = ticks[-1]
     if kept[-1] != last:
-        while kept and not _is_clear(kept[-1], last):
+        while kept and not _is_clear(kept[-1], last, characters):
             kept.pop()
         kept.append(last)
-    return tuple(kept)
+    return kept
 
 
-def _is_clear(left: tuple[float, str], right: tuple[float, str]) -> bool:
+def _is_clear(left: tuple[float, str], right: tuple[float, str], characters: int) -> bool:
     needed = (len(left[1]) + len(right[1])) / 2 + 1
-    return (right[0] - left[0]) * AXIS_CHARACTERS >= needed
+    return (right[0] - left[0]) * characters >= needed
 
 
 def read_field(fields: Mapping[str, Any], family: str, field: str) -> Any:

@@ -1,5 +1,6 @@
 """Charts of searched parameters: importance, a slice for each, and parallel coordinates over all."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -7,6 +8,7 @@ import altair as alt
 
 from memtune.reports.report_page.chart_parts import (
     HOLLOW_SIZE,
+    MAX_DRAWN_FACTOR,
     FamilyScales,
     Row,
     StudyChart,
@@ -118,9 +120,7 @@ def _draw_slice(
         short.mark_point(filled=False, size=HOLLOW_SIZE, opacity=0.6, clip=True).encode(**encoded),
         complete.mark_point(filled=True, size=HOLLOW_SIZE, opacity=0.9, clip=True).encode(**encoded),
     ]
-    labels = (
-        plot_rows("ticks").mark_text(baseline="top", dy=6).encode(x=x, y=alt.value("height"), text="text:N")
-    )
+    labels = _plot_ticks().mark_text(baseline="top", dy=6).encode(x=x, y=alt.value("height"), text="text:N")
     return StudyChart(
         name=f"slice_{axis.field}",
         title=axis.label,
@@ -145,24 +145,31 @@ def _describe_trial(detail: StudyDetail, trial: StudyTrial, axis: ParameterAxis)
 
 
 def _list_ticks(axis: ParameterAxis) -> list[Row]:
-    return [{"place": place, "text": text} for place, text in axis.ticks]
+    return [tick._asdict() for tick in axis.ticks]
+
+
+def _plot_ticks() -> alt.Chart:
+    """The labels for the width of the chart, in the page and in files."""
+    return plot_rows("ticks").transform_filter("datum.min_pixels <= width && width < datum.max_pixels")
 
 
 def draw_parallel_coordinates(detail: StudyDetail, scales: FamilyScales) -> StudyChart | None:
     """A line for each trial over the parameters, one below the other; None with fewer than two of them."""
     trials, objective = _list_valued(detail), detail.summary.objective
     axes = _choose_axes(detail, trials)[:MAX_AXES]
-    figures = [format_level(objective.compute_figure(trial.cost or 0.0)) for trial in trials]
-    last = make_axis("", f"validation {objective}", [float(text) for text in figures])
+    figures = [objective.compute_figure(trial.cost or 0.0) for trial in trials]
+    limit = MAX_DRAWN_FACTOR * min(figures, default=0) if objective.is_ratio else math.inf
+    drawn = [format_level(min(figure, limit)) for figure in figures]
+    last = make_axis("", f"validation {objective}", [float(text) for text in drawn])
     if len(axes) < 2 or last is None:
         return None
     top = _find_top(trials)
     rows: list[Row] = []
-    for trial, figure in zip(trials, figures, strict=True):
+    for trial, figure, end in zip(trials, map(format_level, figures), drawn, strict=True):
         places = [
             (axis, axis.find_place(read_field(trial.fields, trial.family, axis.field))) for axis in axes
         ]
-        for order, (axis, place) in enumerate([*places, (last, last.find_place(float(figure)))]):
+        for order, (axis, place) in enumerate([*places, (last, last.find_place(float(end)))]):
             value = read_field(trial.fields, trial.family, axis.field) if axis is not last else figure
             rows.append(
                 {
@@ -174,12 +181,16 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: FamilyScales) -> Stud
                     "value": "absent" if value is None else format_level(value),
                     "figure": figure,
                     "top": trial.identity in top,
+                    "complete": trial.state is TrialState.COMPLETE,
                 }
             )
-    return _join_axes(rows, [*axes, last], scales)
+    far = " Values above 4 times the best are at the end of the last axis."
+    return _join_axes(rows, [*axes, last], scales, far if max(figures) > limit else "")
 
 
-def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: FamilyScales) -> StudyChart:
+def _join_axes(
+    rows: list[Row], axes: Sequence[ParameterAxis], scales: FamilyScales, remark: str
+) -> StudyChart:
     labels = [axis.label for axis in axes]
     ticks = [{**tick, "axis": axis.label} for axis in axes for tick in _list_ticks(axis)]
     x = alt.X("place:Q", scale=PLACES, title=None).axis(None)
@@ -204,25 +215,25 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: FamilySca
             strokeWidth=alt.condition("datum.top", alt.value(1.8), alt.value(1)),
         )
     )
-    marks = (
-        plot_rows("trials")
-        .mark_point(filled=True, size=30)
-        .encode(
-            x=x,
-            y=y,
-            color=scales.colour(),
-            shape=scales.shape(),
-            tooltip=tooltip,
-            opacity=alt.condition("datum.top", alt.value(1), alt.value(0.35)),
-        )
-    )
-    texts = plot_rows("ticks").mark_text(baseline="top", dy=9).encode(x=x, y=y, text="text:N")
+    encoded = {
+        "x": x,
+        "y": y,
+        "color": scales.colour(),
+        "shape": scales.shape(),
+        "tooltip": tooltip,
+        "opacity": alt.condition("datum.top", alt.value(1), alt.value(0.35)),
+    }
+    complete = plot_rows("trials").transform_filter("datum.complete").mark_point(filled=True, size=30)
+    short = plot_rows("trials").transform_filter("!datum.complete").mark_point(filled=False, size=30)
+    marks = [scales.filter(own.encode(**encoded)) for own in (short, complete)]
+    texts = _plot_ticks().mark_text(baseline="top", dy=9).encode(x=x, y=y, text="text:N")
     return StudyChart(
         name="parallel_coordinates",
         title="Parallel coordinates",
         caption=f"Each trial is a line from its family to its figure. The best {TOP_SHARE:.0%} of the trials "
-        'are strong. Trials whose model does not have a parameter pass through "absent".',
-        chart=alt.layer(scales.filter(lines), scales.filter(marks), texts),
+        "are strong; hollow marks ended early, at fewer tokens. Trials whose model does not have a parameter "
+        f'pass through "absent".{remark}',
+        chart=alt.layer(scales.filter(lines), *marks, texts),
         tables={"trials": rows, "ticks": ticks},
         height=AXIS_PIXELS * len(axes),
         is_wide=True,
