@@ -71,6 +71,14 @@ def test_help_in_a_pipe_is_plain_text_as_wide_as_columns(monkeypatch: pytest.Mon
     assert max(len(line) for line in shown.splitlines()) > 80
 
 
+def test_a_list_of_commands_shows_their_first_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Click ends it at the first full stop, such as that of an abbreviation."""
+    monkeypatch.setenv("COLUMNS", "140")
+    shown = " ".join(run("inspect", "-h").stdout.split())
+    assert "et al." not in shown
+    assert "Mean attention by position in the memory (Tran 2016, figure 3)." in shown
+
+
 def test_the_package_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "memtune", "--version"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
@@ -163,7 +171,7 @@ def test_an_altered_shard_is_named_and_ends_with_1(settings: Settings) -> None:
 
 
 def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
-    settings: Settings, tmp_path: Path
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "trial.toml"
     file.write_text(TRIAL)
@@ -174,6 +182,9 @@ def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
     assert "from memtune train" in read_output("best")
     (row,) = json.loads(read_output("compare", "--corpus", "tiny", "--json"))
     assert row["state"] == "complete"
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("compare", "--corpus", "tiny").stdout.splitlines()
+    assert any(line.split() == ["parameters", "tokens"] for line in lines), "a narrow pipe has short lines"
     (champion,) = json.loads(read_output("best", "--corpus", "tiny", "--json"))
     evaluated = json.loads(read_output("evaluate", "models:/tiny@champion", "--json"))
     assert evaluated["perplexity"] == pytest.approx(champion["figure"], rel=1e-6)

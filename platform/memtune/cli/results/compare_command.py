@@ -12,6 +12,9 @@ from memtune.number_format import format_count
 
 __all__ = ["compare"]
 
+WIDE_CHARACTERS = 120
+"""From this width on, a trial of a pipe takes one line; a narrower line would break names and numbers."""
+
 
 def compare(
     corpus: Annotated[str, typer.Option(help="Name of the corpus.", autocompletion=complete_corpus)],
@@ -60,7 +63,8 @@ def compare(
     from memtune.reports.trials.trial_tables import make_leaderboard_table
 
     title = f"{corpus}, protocol {found.protocol}, {format_count(len(found.rows), 'trial')}"
-    out.print(make_leaderboard_table(rows, found.ideal_perplexity, title, is_stacked=out.is_terminal))
+    is_stacked = out.is_terminal or out.width < WIDE_CHARACTERS
+    out.print(make_leaderboard_table(rows, found.ideal_perplexity, title, is_stacked=is_stacked))
     if chart := draw_trials(found.rows, found.ideal_perplexity):
         write_figure(chart, corpus, found.figure_path)
         out.print(f"figure: {found.figure_path}", soft_wrap=True)

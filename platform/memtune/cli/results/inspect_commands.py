@@ -108,7 +108,7 @@ class OutputOptions:
 @app.command()
 @expand_option_groups
 def positions(models: ModelNames, text: TextOptions, output: OutputOptions, layer: Layer = None) -> None:
-    """Mean attention by position in the memory (Tran et al. 2016, figure 3).
+    """Mean attention by position in the memory (Tran 2016, figure 3).
 
     Example: memtune inspect positions models:/ptb/1 models:/ptb/2 --out positions.svg
     """
@@ -137,7 +137,7 @@ def samples(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sample.")] = 0,
     layer: Layer = None,
 ) -> None:
-    """Attention by position for a random sample of predicted words (Tran et al. 2016, figure 4).
+    """Attention by position for a random sample of predicted words (Tran 2016, figure 4).
 
     Example: memtune inspect samples models:/ptb@champion --words 60 --out samples.png
     """
@@ -225,7 +225,7 @@ def relations(
     rows: Rows = 10,
     layer: Layer = None,
 ) -> None:
-    """Attention by dependency relation, direction and path (Tran et al. 2016, figure 6); needs trees.
+    """Attention by dependency relation, direction and path (Tran 2016, figure 6); needs trees.
 
     Example: memtune inspect relations models:/ptb@champion --corpus ud --max-steps 3
     """
@@ -253,7 +253,7 @@ def links(
         Literal["arcs", "matrix"], typer.Option(help="Arcs over the sentence, or a row for each word read.")
     ] = "arcs",
 ) -> None:
-    """Attention between the words of one sentence, layer by layer (Cheng et al. 2016, figures 1, 4, 5).
+    """Attention between the words of one sentence, layer by layer (Cheng 2016, figures 1, 4, 5).
 
     Example: memtune inspect links models:/ptb@champion --text "the company said it will" --out links.svg
     """
@@ -278,7 +278,7 @@ def links(
 @app.command("stack-actions")
 @expand_option_groups
 def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) -> None:
-    """Most probable actions of a stack and their peakedness (Yogatama et al. 2018, figure 3).
+    """Most probable actions of a stack and their peakedness (Yogatama 2018, figure 3).
 
     Example: memtune inspect stack-actions models:/ptb@champion --out actions.svg
     """
@@ -322,7 +322,7 @@ def mistakes(
     device: Device = "cpu",
     trust_code: TrustCode = False,
 ) -> None:
-    """Questions that the same models get wrong, and McNemar's tests (Yogatama et al. 2018, figure 2).
+    """Questions that the same models get wrong, and McNemar's tests (Yogatama 2018, figure 2).
 
     Example: memtune inspect mistakes models:/ptb/1 models:/ptb/2 --questions linzen --out mistakes.svg
     """
@@ -370,7 +370,7 @@ def parameter(
         typer.Option(help="Best validation by value, or validation against training during each trial."),
     ] = "best",
 ) -> None:
-    """A study over one parameter as curves (Benes et al. 2017, figures 3, 4 and 5).
+    """A study over one parameter as curves (Benes 2017, figures 3, 4 and 5).
 
     Example: memtune inspect parameter benes2017_phi model.phi --out phi.svg
     """

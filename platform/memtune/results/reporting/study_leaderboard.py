@@ -183,13 +183,14 @@ def join_leaderboards(
 ) -> tuple[StudyLeaderboard, tuple[LeaderboardEntry, ...]]:
     """One leaderboard over several studies by name, and the best of each study that does not compete.
 
-    Configurations compete at the largest full length of a study. Their names start with the study's, and they
-    have new numbers. Those that lack seeds in their study come last, without a place.
+    Configurations compete at the largest full length of a study. Their names end with the study's, which a
+    chart may cut off, and they have new numbers. Those that lack seeds in their study come last, without a
+    place.
     """
     longest = max((found.tokens or 0 for _, found in leaderboards), default=0)
     competing, shorter = list[LeaderboardEntry](), list[LeaderboardEntry]()
     for study, found in leaderboards:
-        named = [entry.model_copy(update={"name": f"{study}: {entry.name}"}) for entry in found.entries]
+        named = [entry.model_copy(update={"name": f"{entry.name} ({study})"}) for entry in found.entries]
         if longest <= EQUAL_RATIO * (found.tokens or 0):
             competing += named
         else:

@@ -77,8 +77,8 @@ def test_studies_of_a_smaller_budget_are_listed_apart() -> None:
         [make_entry(0, 3.0, 10, identity="a"), make_entry(1, 3.1, 10, identity="b")], 500
     )
     joined, apart = join_leaderboards([("short", short), ("long", long)])
-    assert [entry.name for entry in joined.entries] == ["long: lstm #0", "long: lstm #1"]
-    assert [entry.name for entry in apart] == ["short: lstm #0"]
+    assert [entry.name for entry in joined.entries] == ["lstm #0 (long)", "lstm #1 (long)"]
+    assert [entry.name for entry in apart] == ["lstm #0 (short)"]
     assert joined.tokens == 1000
 
 
