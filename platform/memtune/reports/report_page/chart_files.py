@@ -15,7 +15,7 @@ WIDTH, WIDE_WIDTH = 420, 600
 """Pixels, without axes and legend: 72 to the inch, as in PDF."""
 CHARACTER_PIXELS = 5.0
 """Of a letter of the caption, on average."""
-PADDING = 14
+PADDING = 24
 """Pixels around a chart: another program may draw the same letters wider."""
 PNG_SCALE = 2.0
 SUFFIXES = (".svg", ".png", ".pdf")
