@@ -191,7 +191,7 @@ def test_a_diverged_trial_does_not_squeeze_the_axis_of_figures(report: StudyRepo
     """Its line ends with the axis, at four times the best; the tooltip has its value."""
     detail = report.detail
     place, trial = next((i, t) for i, t in enumerate(detail.trials) if not t.is_repeat and t.cost)
-    diverged = trial.model_copy(update={"cost": trial.cost + 9.0})
+    diverged = trial.model_copy(update={"cost": (trial.cost or 0.0) + 9.0})
     trials = (*detail.trials[:place], diverged, *detail.trials[place + 1 :])
     changed = detail.model_copy(update={"trials": trials})
     chart = draw_parallel_coordinates(changed, FamilyScales(list_families(report)))
