@@ -18,9 +18,8 @@ from memtune.search import (
     Proposals,
     SamplerConfig,
     StorageUnavailableError,
-    outage_buffer,
-    postgresql_connection,
 )
+from memtune.search.database import outage_buffer, postgresql_connection
 from memtune.spaces import read_space
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import digest
