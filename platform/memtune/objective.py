@@ -41,6 +41,11 @@ class Objective(StrEnum):
         return math.inf if self is Objective.PERPLEXITY else 1.0
 
     @property
+    def figure_range(self) -> str:
+        """What a scaled figure is, and its best value, in words."""
+        return "a perplexity, at least 1" if self is Objective.PERPLEXITY else "an accuracy, at most 100 %"
+
+    @property
     def cost_unit(self) -> str:
         """The unit of costs in words."""
         return "nats per token" if self is Objective.PERPLEXITY else "share of wrong answers"

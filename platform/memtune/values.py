@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -16,6 +17,8 @@ __all__ = ["Place", "UserValue", "Value", "digest", "flatten", "forget_schemas",
 T = TypeVar("T")
 Place = str | Callable[[str], str]
 """Where data come from, in messages; a function returns it for a field by its dotted name."""
+UNION_LABEL = re.compile(r"(constrained-)?(str|int|float|bool)|[a-z-]+\[.*\]")
+"""What pydantic puts into a location for a member of a union without tags, such as "literal['papers']"."""
 SCALAR_ERRORS = ("int_type", "float_type", "string_type", "bool_type", "literal_error")
 """Pydantic's errors for a list or a table in place of one value."""
 
@@ -63,7 +66,7 @@ def parse(schema: Any, data: object, where: Place) -> Any:
 
 def _format_problems(error: ValidationError, schema: Any, data: object, where: Place) -> str:
     """A line for each of the first problems: where, the dotted name and the problem."""
-    problems = error.errors(include_url=False)
+    problems = _merge_union_problems(error.errors(include_url=False), data)
     lines = [
         f"{_find_place(where, schema, each)}: {_format_problem(schema, data, each)}"
         for each in problems[:MAX_SHOWN_PROBLEMS]
@@ -71,6 +74,39 @@ def _format_problems(error: ValidationError, schema: Any, data: object, where: P
     if len(problems) > MAX_SHOWN_PROBLEMS:
         lines.append(f"and {len(problems) - MAX_SHOWN_PROBLEMS:,} more problems")
     return "\n".join(lines)
+
+
+def _merge_union_problems(problems: Iterable[Any], data: object) -> list[Any]:
+    """The problems with one for each value of a union, for which pydantic has one per member.
+
+    The problem of a whole value is left out where the value fits another member but for a part of it.
+    """
+    found: list[Any] = []
+    of_unions: dict[tuple[str | int, ...], Any] = {}
+    for problem in problems:
+        place = _drop_union_labels(problem["loc"], data)
+        if place in of_unions:
+            message = f"{of_unions[place]['msg']}, or {problem['msg'].removeprefix('Input should be ')}"
+            of_unions[place] |= {"msg": message, "type": "union"}
+            continue
+        found.append({**problem, "loc": place})
+        if len(place) < len(problem["loc"]):
+            of_unions[place] = found[-1]
+    places = {problem["loc"] for problem in found}
+    covered = {place for place in of_unions if any(place == other[: len(place)] != other for other in places)}
+    return [problem for problem in found if problem["loc"] not in covered]
+
+
+def _drop_union_labels(location: Iterable[str | int], data: object) -> tuple[str | int, ...]:
+    """A location without the labels of members of unions, which are no names of the data."""
+    kept: list[str | int] = []
+    for part in location:
+        is_name = isinstance(data, Mapping) and part in data
+        if is_name or not (isinstance(part, str) and UNION_LABEL.fullmatch(part)):
+            kept.append(part)
+            is_item = isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
+            data = data[part] if is_name or is_item else None  # type: ignore[index]
+    return tuple(kept)
 
 
 def _find_place(where: Place, schema: Any, problem: Any) -> str:
@@ -175,8 +211,10 @@ def _locate_field(kind: Any, path: list[str]) -> tuple[str, list[str], list[str]
             tags.append(part)
             continue
         names.append(part)
-        siblings = list(node.get("properties", {}))
-        node = node.get("properties", {}).get(part, {})
+        fields = node.get("properties", {})
+        siblings = list(fields)
+        others = node.get("additionalProperties")
+        node = fields.get(part) or (others if isinstance(others, dict) else {})
     return ".".join(names), tags, siblings
 
 

@@ -224,7 +224,7 @@ class _TableReader:
     def _read_fitted(self, kind: str, target: Any, place: str) -> FittedSize:
         if not _is_integer(target) or target < 1:
             noun = SIZE_NOUNS[FITS[kind]]
-            raise self._make_error(place, f"{kind} must be a positive number of {noun}", target)
+            raise self._make_error(place, f"{kind} must be a positive whole number of {noun}", target)
         return FittedSize(FITS[kind], target)
 
     def _read_range(self, kind: str, table: Mapping[str, Any], place: str) -> Integer | Real:

@@ -1,5 +1,6 @@
 """Every budget ends a study, adds up over drivers, and is exceeded by at most one report."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -176,6 +177,39 @@ def test_money_without_prices_is_refused(study_file: Path) -> None:
     study_file.write_text(study_file.read_text() + "money = 5\n")
     with pytest.raises(ConfigurationError, match=r"budget.money needs \[prices\]"):
         load_study(study_file)
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        (
+            "money = 5\n[prices]\ngpu_hour = 2.0",
+            "budget.money = 5 is never reached, because trials reserve no GPU and prices.cpu_hour is 0",
+        ),
+        (
+            "money = 5\n[prices]\n[resources]\ngpus_per_trial = 1",
+            "budget.money = 5 is never reached, because prices.cpu_hour is 0",
+        ),
+        ("gpu_hours = 5", "budget.gpu_hours = 5 is never reached, because resources.gpus_per_trial = 0"),
+    ],
+)
+def test_a_budget_that_is_never_reached_is_refused(study_file: Path, budget: str, message: str) -> None:
+    study_file.write_text(f"{study_file.read_text()}{budget}\n")
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        load_study(study_file)
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        "money = 5\n[prices]\ngpu_hour = 2.0\n[resources]\ngpus_per_trial = 1",
+        "money = 5\n[prices]\n[prices.node_types.large]\ncpu_hour = 0.1",
+        "gpu_hours = 5\n[resources]\ngpus_per_trial = 1",
+    ],
+)
+def test_a_budget_that_some_node_spends_is_accepted(study_file: Path, budget: str) -> None:
+    study_file.write_text(f"{study_file.read_text()}{budget}\n")
+    load_study(study_file)
 
 
 def test_prices_do_not_change_a_study(study_file: Path, settings: Settings) -> None:

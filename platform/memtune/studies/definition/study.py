@@ -129,11 +129,33 @@ class Study(UserValue):
             )
         return spaces
 
+    @field_validator("points", mode="before")
+    @classmethod
+    def _check_points(cls, points: Any) -> Any:
+        if points != "papers" and not isinstance(points, list | tuple):
+            raise ValueError(
+                'must be "papers" or a list of configurations, such as [{ model.family = "lstm" }], '
+                f"got {points!r}"
+            )
+        return points
+
     @model_validator(mode="after")
     def _check_prices(self) -> Self:
-        if self.budget.money is not None and self.prices is None:
+        money, uses_gpus = self.budget.money, bool(self.resources.gpus_per_trial)
+        if money is not None and self.prices is None:
             raise ValueError(
                 "budget.money needs [prices], such as cpu_hour = 0.04 and gpu_hour = 1.2 in currency per hour"
+            )
+        if money is not None and self.prices and not self.prices.has_price(uses_gpus=uses_gpus):
+            reserved = "" if uses_gpus else "trials reserve no GPU and "
+            raise ValueError(
+                f"budget.money = {money:g} is never reached, because {reserved}prices.cpu_hour is 0; set "
+                "prices.cpu_hour"
+            )
+        if self.budget.gpu_hours is not None and not uses_gpus:
+            raise ValueError(
+                f"budget.gpu_hours = {self.budget.gpu_hours:g} is never reached, because "
+                "resources.gpus_per_trial = 0; set it, or use budget.cpu_hours"
             )
         return self
 

@@ -111,7 +111,7 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     _check_reports(name_place(path), resolved)
     _check_database(name_place(path), resolved)
     resolved.list_initial_points()
-    resolved.open_task()
+    _check_target(name_place(path), resolved)
     resolved.check_budget()
     check_new_families(resolved.sample(RandomChooser(seed)) for seed in range(FAMILY_SAMPLES))
     if problem := resolved.early_stopping.get_problem(resolved.trial_tokens):
@@ -140,6 +140,16 @@ def _check_reports(file: str, resolved: ResolvedStudy) -> None:
         raise StudyError(
             f"{place}: a trial reports only at its end, after {tokens:,} tokens, so early_stopping.kind = "
             f'"{stopping}" would stop none; set training.report_every to {max(1, tokens // 4)}, for instance'
+        )
+
+
+def _check_target(file: str, resolved: ResolvedStudy) -> None:
+    """Raise StudyError for a target that no model can reach."""
+    target, objective = resolved.study.budget.target, resolved.open_task().objective
+    if target is not None and objective.compute_target_cost(target) < 0:
+        raise StudyError(
+            f"{locate_field(file, 'budget.target')}: budget.target = {target:g} is never reached: it is "
+            f"{objective.figure_range}"
         )
 
 

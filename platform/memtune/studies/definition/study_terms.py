@@ -112,6 +112,13 @@ class Budget(Value):
     max_parameters: int | None = Field(default=None, ge=1, description="larger models are never started")
     min_parameters: int | None = Field(default=None, ge=1, description="smaller models are never started")
 
+    @model_validator(mode="after")
+    def _check_parameters(self) -> Self:
+        low, high = self.min_parameters, self.max_parameters
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"min_parameters = {low:,} must be at most max_parameters = {high:,}")
+        return self
+
 
 class Price(Value):
     """The price of a node's resources, in currency per hour."""
@@ -132,6 +139,11 @@ class Prices(Price):
     node_types: dict[str, Price] = Field(
         default_factory=dict, description="by the name under `available_node_types` of the cluster file"
     )
+
+    def has_price(self, *, uses_gpus: bool) -> bool:
+        """Whether trials cost anything, on some type of node."""
+        prices = [self, *self.node_types.values()]
+        return any(price.cpu_hour > 0 or (uses_gpus and price.gpu_hour > 0) for price in prices)
 
     def compute_usage_money(self, usage: Usage) -> float:
         """The price of what trials have used, in the currency."""
@@ -199,7 +211,7 @@ class Repeats(Value):
     """Repeats of the best configurations under other seeds, which show the spread of a result."""
 
     best: int = Field(default=0, ge=0, description="how many configurations")
-    seeds: int = Field(default=3, ge=2, description="seeds in all, the search's own included")
+    seeds: int = Field(default=3, ge=2, le=1000, description="seeds in all, the search's own included")
     precision: Literal["float32", "bfloat16", "float16"] | None = Field(
         default=None, description="of the repeats; default: that of the search"
     )

@@ -100,6 +100,48 @@ MISTAKES = {
         "layers = { int = [4, 1] }",
         "line 6: [model.layers] low must be below high, got low = 4, high = 1",
     ),
+    "a size with a decimal point": (
+        "layers = 1",
+        "layers = 1\nwidth = { fit_parameters = 1e5 }",
+        "line 7: [model.width] fit_parameters must be a positive whole number of parameters, got 100000.0",
+    ),
+    "a negative share of a GPU": (
+        "[budget]",
+        "[resources]\ngpus_per_trial = -1\n[budget]",
+        "line 17: resources.gpus_per_trial: Input should be greater than or equal to 0, or 'fit', got -1",
+    ),
+    "a word for the initial points": (
+        'corpus = "tiny"',
+        'corpus = "tiny"\npoints = "paper"',
+        'line 3: points: must be "papers" or a list of configurations, such as '
+        "[{ model.family = \"lstm\" }], got 'paper'",
+    ),
+    "a list in an initial point": (
+        'corpus = "tiny"',
+        'corpus = "tiny"\npoints = [{ model.layers = [1, 2] }]',
+        "line 3: points.0.model.layers: Input should be a valid string, or a valid boolean, or a valid "
+        "integer, or a valid number, got [1, 2]",
+    ),
+    "a misspelt price of a type of node": (
+        "[budget]",
+        "[prices.node_types.large]\ncpu_hours = 1\n[budget]",
+        'line 17: unknown name "prices.node_types.large.cpu_hours"; did you mean "cpu_hour"?',
+    ),
+    "more seeds than anybody trains": (
+        "[budget]",
+        "[repeats]\nbest = 1\nseeds = 1_000_000_000\n[budget]",
+        "line 18: repeats.seeds: Input should be less than or equal to 1000, got 1000000000",
+    ),
+    "limits that exclude each other": (
+        "trials = 4",
+        "min_parameters = 200\nmax_parameters = 100",
+        "line 16: budget: min_parameters = 200 must be at most max_parameters = 100",
+    ),
+    "a target that no model reaches": (
+        "trials = 4",
+        "target = 0.5",
+        "line 17: budget.target = 0.5 is never reached: it is a perplexity, at least 1",
+    ),
 }
 
 
