@@ -13,7 +13,7 @@ from typing import Any
 
 from memtune.errors import StudyError
 from memtune.objective import Objective
-from memtune.search import Lease, Outcome, Proposal, Proposals
+from memtune.search import Lease, Outcome, Proposal, Proposals, StudyReader
 from memtune.spaces import Scalar, pin_point
 from memtune.studies.budgets.budget_monitor import BudgetMonitor
 from memtune.studies.budgets.study_clock import StudyClock
@@ -81,6 +81,8 @@ class AskTell:
         study = resolved.study
         self._budget = BudgetMonitor(study.budget, study.prices, self._objective, self._clock)
         self._budget.add_outcomes(proposals.list_outcomes())
+        repeats = StudyReader(resolved.settings.study_database).list_repeats(resolved.id)
+        self._budget.add_outcomes(repeats, are_repeats=True)
 
     def list_open(self) -> list[OpenTrial]:
         """The trials that wait for values, by number."""

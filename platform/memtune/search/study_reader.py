@@ -74,6 +74,12 @@ class StudyReader:
         except StudyError as error:
             raise StudyError(f"study {study}: {error}") from None
 
+    def list_repeats(self, study: str) -> list[Outcome]:
+        """The repeats of a study that were started; none for an unknown id."""
+        with convert_outage_errors(self._redacted_url):
+            trials = self._list_trials(f"{study}{REPEATS_SUFFIX}")
+        return [read_outcome(trial) for trial in select_started(trials)]
+
     def rank_parameters(self, study: str) -> list[ParameterImportance]:
         """The parameters of a study, the most important first; empty below ten trials with a value."""
         with convert_outage_errors(self._redacted_url):

@@ -12,7 +12,7 @@ from memtune.errors import StudyError
 from memtune.library import format_argument
 from memtune.number_format import format_count
 from memtune.plugins import list_sources
-from memtune.search import Lease, Outcome, Proposals, Rule
+from memtune.search import Lease, Outcome, Proposals, Rule, StudyReader
 from memtune.storage.folder import Folder
 from memtune.studies.assignment import Assignment
 from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget
@@ -161,6 +161,8 @@ class _StudyRun:
             self._study.budget, self._study.prices, self._resolved.open_task().objective, self._clock
         )
         self._budget.add_outcomes(proposals.list_outcomes())
+        # Those of earlier drivers count before this one has chosen what it repeats.
+        self._budget.add_outcomes(self._list_earlier_repeats(), are_repeats=True)
         self._stop = StopRequest(self._budget.is_spent)
         self._check_progress(proposals, resume)
         recorder = self._start_recorder(proposals)
@@ -192,6 +194,9 @@ class _StudyRun:
         records.close(interrupted=bool(open_trials or proposals.list_unfinished()))
         disconnecting.result()
         return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
+
+    def _list_earlier_repeats(self) -> list[Outcome]:
+        return StudyReader(self._resolved.settings.study_database).list_repeats(self._resolved.id)
 
     def _start_recorder(self, proposals: Proposals) -> Recorder:
         """Open the recorder and connect the executor at the same time: each takes seconds."""
@@ -290,7 +295,6 @@ class _StudyRun:
         if terms.precision and number > len(best) * (terms.seeds - 1):
             title = f"the best {len(best)} in {terms.precision} under {terms.seeds} seeds"
         phase = replace(self._make_phase(title, number, "seed"), names=records.names)
-        self._budget.add_outcomes(repeats.list_outcomes(), are_repeats=True)
         interrupted = self._run_phase(phase, repeats, records, None, self._budget.watch_repeat)
         return repeats.list_outcomes(), interrupted
 

@@ -110,6 +110,19 @@ def test_a_budget_that_the_trials_have_spent_is_named_where_repeats_are_left(
         assert [repeat.state for repeat in continued.repeats] == [TrialState.COMPLETE]
 
 
+def test_repeats_of_earlier_drivers_count_before_another_trial_starts(
+    study_file: Path, settings: Settings
+) -> None:
+    terms = {"budget.trials": 1, "budget.tokens": 1_800, "repeats.best": 1, "repeats.seeds": 2}
+    first = run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
+    assert len(first.repeats) == 1
+    more = {**terms, "budget.trials": 2}
+    again = run_search(study_file, more, settings=settings, executor=InProcessExecutor(), resume=True)
+    assert len(again.outcomes) == 1
+    assert again.spent_budget is not None
+    assert again.spent_budget.name == "tokens"
+
+
 class SignalledAtTheEnd(InProcessExecutor):
     """Sends SIGTERM to this process when the last trial has ended."""
 
