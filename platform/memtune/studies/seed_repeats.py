@@ -1,11 +1,13 @@
 """Repeats of the best configurations under other seeds: their space, and their names."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from memtune.search import Outcome
-from memtune.spaces import Branch, Categorical, Group, Space, override_space
+from memtune.spaces import Branch, Group, Space, override_space
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
+from memtune.values import digest
 
 __all__ = ["TrialNames", "make_repeat_space", "select_best_outcomes"]
 
@@ -19,23 +21,39 @@ def select_best_outcomes(outcomes: Iterable[Outcome], count: int) -> list[Outcom
 
 
 def make_repeat_space(
-    outcomes: Iterable[Outcome], seeds: Sequence[int], precision: str | None = None
+    outcomes: Iterable[Outcome],
+    seeds: Sequence[int],
+    precision: str | None = None,
+    started: Iterable[Outcome] = (),
 ) -> Space:
     """The space of every outcome's configuration under every seed after the first, which the search had.
 
     With a `precision` that a configuration did not have, that configuration is trained in it under all seeds:
-    values of different precisions have no common mean.
+    values of different precisions have no common mean. The repeats that were `started` before are in the
+    space too: of configurations that were among the best then, or under seeds that are no longer asked for.
     """
-    options = {}
+    options: dict[str, dict[str, Any]] = {}
     for outcome in outcomes:
         configuration, kept = dict(outcome.configuration), seeds[1:]
         training = configuration.get("training")
         if precision and training and training.get("precision") != precision:
             configuration["training"], kept = {**training, "precision": precision}, seeds
-        constants = override_space(Space("repeats", Group({})), configuration).root
-        assert isinstance(constants, Group)
-        options[f"trial {outcome.number}"] = Group({**constants.members, "seed": Categorical(tuple(kept))})
-    return Space("repeats", Branch("repeat of", options, is_key_written=False))
+        for seed in kept:
+            options[f"trial {outcome.number} seed {seed}"] = {**configuration, "seed": seed}
+    known = {digest(configuration) for configuration in options.values()}
+    for repeat in started:
+        if digest(repeat.configuration) not in known:
+            options[f"repeat {repeat.number}"] = repeat.configuration
+    # Optuna refuses a parameter whose choices change, and they change with the best trials and the seeds.
+    key = f"repeat of {digest(options)[:8]}"
+    groups = {name: _make_constants(configuration) for name, configuration in options.items()}
+    return Space("repeats", Branch(key, groups, is_key_written=False))
+
+
+def _make_constants(configuration: Mapping[str, Any]) -> Group:
+    constants = override_space(Space("repeats", Group({})), configuration).root
+    assert isinstance(constants, Group)
+    return constants
 
 
 class TrialNames:

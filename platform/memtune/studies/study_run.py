@@ -285,16 +285,18 @@ class _StudyRun:
         if not best:
             return [], []
         terms, first = self._study.repeats, self._study.seed
-        space = make_repeat_space(best, range(first, first + terms.seeds), terms.precision)
+        seeds = range(first, first + terms.seeds)
+        asked_for = make_repeat_space(best, seeds, terms.precision)
+        space = make_repeat_space(best, seeds, terms.precision, self._list_earlier_repeats())
         repeats = self._resolved.open_proposals(self._lease.check, repeats=space)
-        records.names = TrialNames(best)
+        # Earlier drivers may have repeated configurations that are not among the best any more.
+        records.names = TrialNames(proposals.list_outcomes())
         if resume:
             records.resend(repeats.list_outcomes())
-        number = space.size() or 0
         title = f"the best {len(best)} under {terms.seeds - 1} more seeds"
-        if terms.precision and number > len(best) * (terms.seeds - 1):
+        if terms.precision and (asked_for.size() or 0) > len(best) * (terms.seeds - 1):
             title = f"the best {len(best)} in {terms.precision} under {terms.seeds} seeds"
-        phase = replace(self._make_phase(title, number, "seed"), names=records.names)
+        phase = replace(self._make_phase(title, space.size() or 0, "seed"), names=records.names)
         interrupted = self._run_phase(phase, repeats, records, None, self._budget.watch_repeat)
         return repeats.list_outcomes(), interrupted
 

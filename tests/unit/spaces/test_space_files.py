@@ -101,7 +101,10 @@ def test_the_question_is_not_a_parameter():
         ("field = { choice = [] }", 'choice must be a list such as ["adam", "sgd"], got []'),
         ("field = { choice = [[1], [2]] }", "for tables use one_of, got [1]"),
         ("field = { choice = [1, 2, 1] }", "the choices must differ, got [1, 2, 1]"),
-        ("field = { fit_parameters = 0 }", "fit_parameters must be a positive whole number of parameters, got 0"),
+        (
+            "field = { fit_parameters = 0 }",
+            "fit_parameters must be a positive whole number of parameters, got 0",
+        ),
         ("a = { fit_parameters = 9 }\nb = { fit_state = 9 }", "one field of a configuration can be fitted"),
         ("cell = { one_of = 3 }", "[model.cell] one_of names the field that holds the chosen option"),
         ('cell = { one_of = "kind" }', "a branch needs options: sub-tables such as [model.cell.adam]"),

@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 
 from memtune.api import run_search
 from memtune.results.insight.study_catalogue import compute_cost
+from memtune.results.insight.study_detail import show_study
 from memtune.settings import Settings
 from memtune.studies import study_run
 from memtune.studies.budgets import study_clock
@@ -121,6 +122,43 @@ def test_repeats_of_earlier_drivers_count_before_another_trial_starts(
     assert len(again.outcomes) == 1
     assert again.spent_budget is not None
     assert again.spent_budget.name == "tokens"
+
+
+def test_a_better_configuration_of_a_longer_study_is_repeated(study_file: Path, settings: Settings) -> None:
+    terms = {"budget.trials": 1, "repeats.best": 1, "repeats.seeds": 2}
+    first = run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
+    more = {**terms, "budget.trials": 2}
+    for _ in range(2):  # nothing is left to a third driver
+        again = run_search(study_file, more, settings=settings, executor=InProcessExecutor(), resume=True)
+        before, best = again.outcomes
+        assert best.value is not None
+        assert before.value is not None
+        assert best.value < before.value, "the second trial is better"
+        known, new = again.repeats
+        assert [known] == first.repeats
+        assert new.configuration == {**best.configuration, "seed": 1}
+        names = {row.name for row in show_study(again.resolved.id, settings).trials}
+        assert names == {"lstm #0", "lstm #1", "lstm #0 seed 1", "lstm #1 seed 1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "repeated"),
+    [
+        ({"repeats.seeds": 3}, {"lstm #1 seed 1", "lstm #1 seed 2"}),
+        ({"repeats.best": 2}, {"lstm #1 seed 1", "lstm #0 seed 1"}),
+        ({"repeats.seeds": 2}, {"lstm #1 seed 1"}),
+    ],
+)
+def test_a_resumed_study_may_have_more_repeats(
+    study_file: Path, settings: Settings, change: dict[str, int], repeated: set[str]
+) -> None:
+    terms = {"budget.trials": 2, "repeats.best": 1, "repeats.seeds": 2}
+    run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
+    more = {**terms, **change}
+    again = run_search(study_file, more, settings=settings, executor=InProcessExecutor(), resume=True)
+    names = {row.name for row in show_study(again.resolved.id, settings).trials}
+    assert names == {"lstm #0", "lstm #1"} | repeated
+    assert {repeat.state for repeat in again.repeats} == {TrialState.COMPLETE}
 
 
 class SignalledAtTheEnd(InProcessExecutor):

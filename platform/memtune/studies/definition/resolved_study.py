@@ -115,7 +115,7 @@ class ResolvedStudy:
         """
         name, space, sampler = self.id, self.space, self.study.sampler
         if repeats is not None:
-            name, space, sampler = f"{self.id}{REPEATS_SUFFIX}", repeats, SamplerConfig(kind="random")
+            name, space, sampler = f"{self.id}{REPEATS_SUFFIX}", repeats, SamplerConfig(kind="grid")
         return Proposals(
             self.settings.study_database,
             name,
