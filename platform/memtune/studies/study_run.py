@@ -240,7 +240,8 @@ class _StudyRun:
         for outcome in outcomes:  # those of another version of memtune are named before anything starts
             parse(TrialConfig, outcome.configuration, f"study {self._resolved.id}, trial {outcome.number}")
         open_trials = len(proposals.list_unfinished())
-        if resume and not outcomes:
+        has_begun = outcomes or proposals.read_seconds_spent() > 0  # its time may end before the first trial
+        if resume and not has_begun:
             raise StudyError(self._explain_missing_study())
         paused_trials = len(proposals.list_paused())
         ended = f"{len(outcomes) - open_trials - paused_trials} of {format_count(max_trials, 'trial')} ended"

@@ -77,6 +77,19 @@ def test_the_time_of_a_driver_that_starts_no_trial_counts(
     assert run.info.status == "KILLED", "its trials are open"
 
 
+def test_a_study_whose_time_ended_before_its_first_trial_is_resumed(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end says that --resume continues it."""
+    seconds = itertools.count(0, 10)
+    monkeypatch.setattr(study_clock, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    cut = run_search(study_file, {"budget.time": "1s"}, settings=settings, executor=InProcessExecutor())
+    assert cut.outcomes == []
+    terms = {"budget.time": "1d", "budget.trials": 1}
+    continued = run_search(study_file, terms, settings=settings, executor=InProcessExecutor(), resume=True)
+    assert [outcome.state for outcome in continued.outcomes] == [TrialState.COMPLETE]
+
+
 def test_a_study_that_is_interrupted_repeatedly_ends_like_an_undisturbed_one(
     study_file: Path, settings: Settings, tmp_path: Path
 ) -> None:
