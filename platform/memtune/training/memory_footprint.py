@@ -19,6 +19,7 @@ from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import TrialError
 from memtune.models.outputs.output_config import SoftmaxConfig
+from memtune.training.optimisation.freed_memory import return_freed_memory
 from memtune.training.trial_config import TrialConfig
 from memtune.values import Value
 
@@ -135,6 +136,7 @@ def reset_peak_memory(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
+    return_freed_memory()  # the peak starts at what the process holds, including freed memory
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # 5 resets VmHWM, see proc(5)
 

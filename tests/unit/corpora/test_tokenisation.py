@@ -240,13 +240,13 @@ def write_splitting_document(expression):
 
 
 def test_a_regular_expression_that_takes_quadratic_time_is_stopped():
-    """At each of n letters it reads all that follow: about 20 s for 40,000."""
+    """At each of n letters it reads all that follow: 15 s or more for 80,000."""
     tokeniser = SubwordTokeniser(write_splitting_document("a*$"))
     start = time.process_time()
-    with pytest.raises(CorpusError, match=r"processor time for 40,001 characters; simplify the regular"):
-        tokeniser.split(["a" * 40_000 + "b"])
-    # The limit is 6 s.
-    assert time.process_time() - start < 9
+    with pytest.raises(CorpusError, match=r"processor time for 80,001 characters; simplify the regular"):
+        tokeniser.split(["a" * 80_000 + "b"])
+    # The limit is 8 s.
+    assert time.process_time() - start < 11
 
 
 def test_a_regular_expression_splits_long_texts_that_it_reads_in_linear_time():

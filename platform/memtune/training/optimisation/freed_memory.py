@@ -2,13 +2,13 @@
 
 The gradients and logits of a step are blocks of many MB. By default glibc returns such blocks to the system,
 and in the next step the kernel has to clear their pages again. In exchange, a process holds the memory of its
-largest step until it ends.
+largest step until it returns it.
 """
 
 import ctypes
 from functools import cache
 
-__all__ = ["keep_freed_memory"]
+__all__ = ["keep_freed_memory", "return_freed_memory"]
 
 # Names and numbers of glibc's malloc.h; the value is the largest that mallopt's int holds.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -26,3 +26,10 @@ def keep_freed_memory() -> bool:
     if mallopt is None:
         return False
     return all(mallopt(name, UNREACHED_BYTES) for name in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD))
+
+
+def return_freed_memory() -> None:
+    """Return what the process has freed to the system, for the measurements of the next trial."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
