@@ -123,4 +123,4 @@ def _draw_report(study: ResolvedStudy) -> dict[str, str]:
         for chart in content.charts
         if chart.name in RECORDED_FIGURES
     }
-    return {REPORT_FILE: render_page(report), **figures}
+    return {REPORT_FILE: render_page(report, content), **figures}

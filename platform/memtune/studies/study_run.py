@@ -162,7 +162,10 @@ class _StudyRun:
         )
         self._budget.add_outcomes(proposals.list_outcomes())
         # Those of earlier drivers count before this one has chosen what it repeats.
-        self._budget.add_outcomes(self._list_earlier_repeats(), are_repeats=True)
+        self._earlier_repeats = StudyReader(self._resolved.settings.study_database).list_repeats(
+            self._resolved.id
+        )
+        self._budget.add_outcomes(self._earlier_repeats, are_repeats=True)
         self._stop = StopRequest(self._budget.is_spent)
         self._check_progress(proposals, resume)
         recorder = self._start_recorder(proposals)
@@ -194,9 +197,6 @@ class _StudyRun:
         records.close(interrupted=bool(open_trials or proposals.list_unfinished()))
         disconnecting.result()
         return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
-
-    def _list_earlier_repeats(self) -> list[Outcome]:
-        return StudyReader(self._resolved.settings.study_database).list_repeats(self._resolved.id)
 
     def _start_recorder(self, proposals: Proposals) -> Recorder:
         """Open the recorder and connect the executor at the same time: each takes seconds."""
@@ -288,7 +288,7 @@ class _StudyRun:
         terms, first = self._study.repeats, self._study.seed
         seeds = range(first, first + terms.seeds)
         asked_for = make_repeat_space(best, seeds, terms.precision)
-        space = make_repeat_space(best, seeds, terms.precision, self._list_earlier_repeats())
+        space = make_repeat_space(best, seeds, terms.precision, self._earlier_repeats)
         repeats = self._resolved.open_proposals(self._lease.check, repeats=space)
         # Earlier drivers may have repeated configurations that are not among the best any more.
         records.names = TrialNames(proposals.list_outcomes())

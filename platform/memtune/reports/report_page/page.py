@@ -18,7 +18,7 @@ from markupsafe import Markup
 from memtune.objective import Objective
 from memtune.reports.family_marks import COLOURS, DARK_COLOURS, FamilyMark, assign_marks
 from memtune.reports.report_page.chart_parts import make_config
-from memtune.reports.report_page.page_content import describe_page
+from memtune.reports.report_page.page_content import PageContent, describe_page
 from memtune.reports.report_page.vega_bundle import load_vega
 from memtune.results.reporting.corpus_report import CorpusReport
 from memtune.results.reporting.study_report import StudyReport
@@ -31,10 +31,13 @@ NON_JSON = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028",
 """Characters that could end a script element or begin another one, as JSON writes them within a text."""
 
 
-def render_page(report: StudyReport | CorpusReport) -> str:
-    """The HTML of the report of a study, or of a corpus over all its studies."""
+def render_page(report: StudyReport | CorpusReport, content: PageContent | None = None) -> str:
+    """The HTML of the report of a study, or of a corpus over all its studies.
+
+    `content` is the report's `describe_page`, where the caller has it already.
+    """
     template = "study_page.html.jinja" if isinstance(report, StudyReport) else "corpus_page.html.jinja"
-    content = describe_page(report)
+    content = content or describe_page(report)
     charts = {chart.name: chart.to_spec("container") for chart in content.charts}
     vega, script = load_vega(), (FOLDER / "report_page.js").read_text()
     return (
