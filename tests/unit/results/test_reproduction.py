@@ -257,6 +257,18 @@ def test_a_row_without_a_finite_validation_fails_alone(settings: Settings) -> No
     assert [row.state for row in rows] == ["failed", "trained"]
 
 
+def test_a_row_that_diverges_after_a_finite_validation_says_so(settings: Settings) -> None:
+    steep = {"training.optimiser": {"kind": "sgd", "learning_rate": 8.0}, "training.clip_norm": 1.0}
+    scale = Scale(tokens=1500, changes={"training.report_every": 100}, row_changes={"one": steep})
+    table = TABLE.model_copy(update={"scales": {"paper": Scale(), "cpu": scale}})
+    (one, two) = reproduce_table(table, "cpu", settings)
+    assert one.state == two.state == "trained"
+    assert one.tokens is not None
+    assert one.tokens < 1500
+    assert one.reason == f"diverged after {one.tokens:,} tokens, the best figures before that; known"
+    assert "diverged" not in two.reason
+
+
 @pytest.mark.parametrize(
     ("number", "names"), [(None, 4), ("2", 2), ("2-fine", 1), ("3", 1)], ids=lambda value: str(value)
 )
@@ -286,6 +298,9 @@ def test_the_reason_of_a_difference() -> None:
     assert explain(9.0, Objective.ACCURACY, "paper").startswith("better")
     assert explain(9.0, Objective.PERPLEXITY, "cpu", "known") == "known; shorter"
     assert explain(0.0, Objective.PERPLEXITY, "tiny") == "shorter"
+    unpublished = PublishedRow(name="x", reason="known")
+    reason = table_run._explain(Objective.PERPLEXITY, None, unpublished, "shorter", "cpu")
+    assert reason == "no published value; known; shorter"
 
 
 def test_a_model_that_counts_is_at_the_scale_of_the_paper() -> None:

@@ -188,6 +188,9 @@ def _train_row(
     last = trained.curve[-1]
     compared = (test, row.test) if test is not None and row.test is not None else (valid, row.valid)
     difference = _compute_difference(found.objective, *compared)
+    reason = _explain(found.objective, difference, row, *_find_departure(file, table, scale))
+    if last.has_diverged:
+        reason = f"diverged after {last.tokens:,} {trained.unit}, the best figures before that; {reason}"
     return found.model_copy(
         update={
             "state": RowState.TRAINED,
@@ -204,7 +207,7 @@ def _train_row(
             "corpus_digest": corpus.digest,
             "configuration": file.trial.model_dump(mode="json"),
             "trained_with": _read_environment(file, corpus, settings),
-            "reason": _explain(found.objective, difference, row, *_find_departure(file, table, scale)),
+            "reason": reason,
         }
     )
 
@@ -254,7 +257,7 @@ def _explain(
     if scale == "tiny":
         return note
     if difference is None:
-        return "; ".join(filter(None, ["no published value", note]))
+        return "; ".join(filter(None, ["no published value", row.reason, note]))
     if abs(difference) <= (CLOSE_PERCENT if objective.is_ratio else CLOSE_POINTS):
         return "reproduced"
     if (difference > 0) == (objective.direction == "higher") and not row.reason:
