@@ -71,12 +71,14 @@ def test_help_in_a_pipe_is_plain_text_as_wide_as_columns(monkeypatch: pytest.Mon
     assert max(len(line) for line in shown.splitlines()) > 80
 
 
-def test_a_list_of_commands_shows_their_first_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Click ends it at the first full stop, such as that of an abbreviation."""
-    monkeypatch.setenv("COLUMNS", "140")
+@pytest.mark.parametrize("columns", ["60", "140"])
+def test_a_list_of_commands_shows_whole_sentences(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
     shown = " ".join(run("inspect", "-h").stdout.split())
-    assert "et al." not in shown
     assert "Mean attention by position in the memory (Tran 2016, figure 3)." in shown
+    root = run("-h").stdout
+    assert "figures of the papers, with tables and JSON." in " ".join(root.split())
+    assert "..." not in (shown + root).replace("COMMAND [ARGS]...", "")
 
 
 def test_the_package_runs_as_a_module() -> None:

@@ -7,6 +7,7 @@ wait for them.
 Exit codes: 0 success, 1 an error that the message explains, 2 wrong usage.
 """
 
+import inspect
 import logging
 import os
 import sys
@@ -80,6 +81,23 @@ for command in (
 ):
     app.command()(command)
 app.command("rare-words")(seed_commands.rare_words)
+
+
+def set_summaries(group: typer.Typer) -> None:
+    """Set the lines of the list of commands: the first paragraph of a docstring, a group's help.
+
+    Plain help wraps them; without them, it cuts the help to the width of the terminal.
+    """
+    for command in group.registered_commands:
+        paragraph, _, _ = inspect.cleandoc(getattr(command.callback, "__doc__", "")).partition("\n\n")
+        command.short_help = " ".join(paragraph.split())
+    for part in group.registered_groups:
+        if part.typer_instance is not None:
+            part.short_help = part.typer_instance.info.help
+            set_summaries(part.typer_instance)
+
+
+set_summaries(app)
 
 
 def main() -> None:

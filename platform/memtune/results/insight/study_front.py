@@ -27,7 +27,7 @@ class ParetoPoint(Value):
 
 
 class HypervolumePoint(Value):
-    """The hypervolume after one more trial of full length."""
+    """The hypervolume after one more trial of full length that did not diverge."""
 
     trial: int
     tokens: int
@@ -45,7 +45,8 @@ class StudyFront(Value):
     points: tuple[ParetoPoint, ...]
     """Those on the front first, each in the order of the first objective, best first."""
     reference: dict[ObjectiveName, float]
-    """The worst value of each objective among all points: the corner from which the volume is measured."""
+    """The worst value of each objective among the trials of full length that did not diverge: the corner from
+    which the volume is measured."""
     hypervolume: tuple[HypervolumePoint, ...]
     """Of single seeds, in nats per token (or share of wrong answers) times doublings of each size."""
 
@@ -115,12 +116,16 @@ def _measure_configurations(
 def _measure_search(
     ranking: Ranking, trials: Sequence[StudyTrial], objectives: Sequence[ObjectiveName]
 ) -> list[_Measured]:
-    """The trials of full length that the search started, by number, with their own values."""
+    """The trials of full length that the search started and that did not diverge, by number, with their own
+    values.
+
+    The validation of a diverged trial may be thousands of times the others' and would set the scale.
+    """
     full = {trial.identity for found in ranking.configurations for trial in found.trials}
     measured = (
         _measure(trial, find_cost_at(trial.curve, ranking.tokens), objectives)
         for trial in trials
-        if trial.identity in full and not trial.is_repeat
+        if trial.identity in full and not trial.is_repeat and not trial.has_diverged
     )
     return [own for own in measured if own is not None]
 

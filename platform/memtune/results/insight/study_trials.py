@@ -10,7 +10,7 @@ from memtune.objective import Objective
 from memtune.results.ranking.selection import Ranking
 from memtune.search import Outcome, StoredStudy
 from memtune.training import TrialConfig, TrialSizes, compute_sizes
-from memtune.trial_state import TrialState
+from memtune.trial_state import StopReason, TrialState
 from memtune.values import Value, flatten
 
 __all__ = ["StudyTrial", "list_study_trials"]
@@ -30,6 +30,8 @@ class StudyTrial(Value):
     state: TrialState
     reason: str
     """Why it ended, where the study or a fault ended it."""
+    has_diverged: bool
+    """Whether it ended because its loss, gradient or validation diverged."""
     place: int | None
     """The place of its configuration in the ranking; None for one that is not ranked."""
     curve: dict[int, float]
@@ -77,6 +79,7 @@ def list_study_trials(
             identity=outcome.identity,
             state=outcome.state,
             reason="" if outcome.end is None else str(outcome.end),
+            has_diverged=outcome.end is not None and outcome.end.reason is StopReason.DIVERGED,
             place=places.get(outcome.identity),
             curve=outcome.curve,
             cost=cost,

@@ -61,6 +61,7 @@ def make_trials(family: str, law: Law, noise: np.random.Generator | None = None)
                 identity=f"{family}-{number}",
                 state=TrialState.COMPLETE,
                 reason="",
+                has_diverged=False,
                 place=None,
                 curve=curve,
                 cost=min(curve.values()),

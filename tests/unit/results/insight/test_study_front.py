@@ -28,6 +28,7 @@ def make_trial(number: int, perplexity: float, parameters: int, **fields: object
         "identity": f"trial {number}",
         "state": TrialState.COMPLETE,
         "reason": "",
+        "has_diverged": False,
         "place": None,
         "curve": {300: cost + 1, 900: cost},
         "cost": cost,
@@ -87,6 +88,13 @@ def test_the_hypervolume_is_in_nats_times_doublings_from_the_worst_of_each_objec
         (2, 2700, pytest.approx(area)),
         (3, 3600, pytest.approx(area)),
     ]
+
+
+def test_a_diverged_trial_is_a_point_but_does_not_move_the_corner_of_the_hypervolume() -> None:
+    diverged = make_trial(5, 1e6, 16384, has_diverged=True)
+    found, without = find([*make_trials(), diverged]), find(make_trials())
+    assert 5 in [point.number for point in found.points]
+    assert (found.reference, found.hypervolume) == (without.reference, without.hypervolume)
 
 
 def test_throughput_is_better_the_higher_it_is() -> None:
