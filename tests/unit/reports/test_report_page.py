@@ -1,6 +1,7 @@
 """The report of a study is one page that answers its question, needs nothing else, and takes no orders."""
 
 import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,7 +11,15 @@ from typer.testing import CliRunner
 
 from memtune.api import run_search
 from memtune.cli import app
-from memtune.reports.report_page.chart_parts import LIGHT_COLOURS, FamilyScales, make_config, resolve_colours
+from memtune.objective import Objective
+from memtune.reports.report_page.chart_parts import (
+    LIGHT_COLOURS,
+    FamilyScales,
+    describe_drawn_limit,
+    find_drawn_limit,
+    make_config,
+    resolve_colours,
+)
 from memtune.reports.report_page.page import digest_script, embed_json, render_page
 from memtune.reports.report_page.page_content import describe_page
 from memtune.reports.report_page.parameter_axes import make_axis
@@ -203,7 +212,20 @@ def test_a_diverged_trial_does_not_squeeze_the_axis_of_figures(report: StudyRepo
     assert float(ends[trial.name]) > 1000 * best
     ticks = [tick for tick in chart.tables["ticks"] if tick["axis"].startswith("validation")]
     assert all(float(tick["text"].replace(",", "")) <= 4.01 * best for tick in ticks)
-    assert "4 times the best" in chart.caption
+    (limit,) = re.findall(r"Values above ([\d.]+) are at the end of the last axis", chart.caption)
+    assert float(limit) == pytest.approx(4 * best, rel=0.01)
+
+
+def test_a_model_far_ahead_of_all_others_leaves_half_of_the_figures_on_an_axis() -> None:
+    ahead = [34.0, *range(137, 215, 10)]
+    limit = find_drawn_limit(ahead, Objective.PERPLEXITY)
+    assert sum(figure <= limit for figure in ahead) == 5
+    assert describe_drawn_limit(ahead, Objective.PERPLEXITY) == " Values above 167 are beyond the axis."
+    near = [100.0, 120.0, 390.0, 5000.0, 130.0]
+    assert find_drawn_limit(near, Objective.PERPLEXITY) == 400
+    assert find_drawn_limit(near, Objective.ACCURACY) == math.inf
+    assert find_drawn_limit([], Objective.PERPLEXITY) == math.inf
+    assert describe_drawn_limit([100.0, 390.0], Objective.PERPLEXITY) == ""
 
 
 def test_labels_of_an_axis_have_room_at_the_width_of_a_chart() -> None:

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import altair as alt
@@ -16,7 +17,6 @@ __all__ = [
     "INK",
     "LIGHT_COLOURS",
     "MARK_SIZE",
-    "MAX_DRAWN_FACTOR",
     "MUTED",
     "SEED_SIZE",
     "FamilyScales",
@@ -25,10 +25,12 @@ __all__ = [
     "choose_labels",
     "choose_scale",
     "choose_ticks",
+    "describe_drawn_limit",
     "divide",
     "draw_ideal",
     "draw_ring",
     "figure_format",
+    "find_drawn_limit",
     "is_drawable",
     "make_config",
     "name_value",
@@ -60,7 +62,7 @@ STEPS, MAX_PARTS = (0.1, 0.2, 0.5, 1, 2, 5), 7
 """Of a linear axis: factors of a power of ten, and the parts into which they divide it at most."""
 MAX_DRAWABLE = 1e12
 MAX_DRAWN_FACTOR = 4.0
-"""Perplexities above this multiple of the best are beyond an axis: bad trials, and first reports."""
+"""An axis shows perplexities up to this multiple of the best: bad trials and first reports are beyond it."""
 IDEAL_DASH = [4, 3]
 SOLID = [1, 0]
 HIDDEN = "hidden"
@@ -178,6 +180,24 @@ def divide(low: float, high: float) -> list[float]:
 def is_drawable(value: float | None) -> bool:
     """Whether an axis can show a value: a diverged trial has an infinite perplexity."""
     return value is not None and math.isfinite(value) and abs(value) < MAX_DRAWABLE
+
+
+def find_drawn_limit(figures: Iterable[float], objective: Objective) -> float:
+    """The highest figure that an axis shows: four times the best perplexity, or the median if it is higher.
+
+    With the median, a model far ahead of all others leaves half of the figures visible, such as an n-gram
+    model next to networks that have hardly been trained. Infinity for an accuracy, and without figures.
+    """
+    found = sorted(figures)
+    if not found or not objective.is_ratio:
+        return math.inf
+    return max(MAX_DRAWN_FACTOR * found[0], median(found))
+
+
+def describe_drawn_limit(figures: Sequence[float], objective: Objective) -> str:
+    """A sentence, after a space, that says which figures an axis does not show; "" where it shows all."""
+    limit = find_drawn_limit(figures, objective)
+    return f" Values above {limit:.4g} are beyond the axis." if max(figures) > limit else ""
 
 
 def draw_ideal(ideal: float | None, along: alt.X | alt.Y) -> list[alt.Chart]:

@@ -7,16 +7,17 @@ import altair as alt
 from memtune.objective import Objective
 from memtune.reports.report_page.chart_parts import (
     HOLLOW_SIZE,
-    MAX_DRAWN_FACTOR,
     MUTED,
     FamilyScales,
     Row,
     StudyChart,
     choose_labels,
     choose_scale,
+    describe_drawn_limit,
     divide,
     draw_ideal,
     figure_format,
+    find_drawn_limit,
     is_drawable,
     name_value,
     plot_rows,
@@ -38,7 +39,8 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: Famil
     trained = [row for row in rows if not row["counted"]]
     if not trained:
         return None
-    vertical, ticks = _scale_figures([row["figure"] for row in rows], ideal, objective)
+    figures = [row["figure"] for row in rows]
+    vertical, ticks = _scale_figures(figures, ideal, objective)
     end = max(row["tokens"] for row in trained)
     x = alt.X(
         "tokens:Q", scale=alt.Scale(domain=[0, end * 1.03], nice=False), title="tokens of a trial"
@@ -51,7 +53,7 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: Famil
     return StudyChart(
         name="learning_curves",
         title="Learning curves of all trials and seeds",
-        caption=_describe_curves(ideal, bool(counted)),
+        caption=_describe_curves(ideal, bool(counted)) + describe_drawn_limit(figures, objective),
         chart=alt.layer(*draw_ideal(ideal, y), *layers),
         tables={"reports": trained, "counted": counted, "ideal": [{"figure": ideal}]},
         height=380,
@@ -116,7 +118,7 @@ def _describe_curves(ideal: float | None, has_counted: bool) -> str:
         text += " The dashed line is the ideal."
     if has_counted:
         text += " Horizontal lines are models that count: they read the text once."
-    return f"{text} Values above {MAX_DRAWN_FACTOR:g} times the best are beyond the axis."
+    return text
 
 
 def _scale_figures(
@@ -124,7 +126,8 @@ def _scale_figures(
 ) -> tuple[alt.Scale, list[float]]:
     if not objective.is_ratio:
         return choose_scale(figures, is_logarithmic=False)
-    shown = [figure for figure in figures if figure <= MAX_DRAWN_FACTOR * min(figures)]
+    limit = find_drawn_limit(figures, objective)
+    shown = [figure for figure in figures if figure <= limit]
     return choose_scale([*shown, *([ideal] if ideal else [])])
 
 

@@ -7,7 +7,6 @@ import altair as alt
 from memtune.objective import Objective
 from memtune.reports.report_page.chart_parts import (
     MARK_SIZE,
-    MAX_DRAWN_FACTOR,
     SEED_SIZE,
     FamilyScales,
     Row,
@@ -16,6 +15,7 @@ from memtune.reports.report_page.chart_parts import (
     draw_ideal,
     draw_ring,
     figure_format,
+    find_drawn_limit,
     is_drawable,
     name_value,
     plot_rows,
@@ -130,9 +130,7 @@ def _describe_mean(entry: LeaderboardEntry, best: int) -> Row:
 def select_drawn(entries: Sequence[LeaderboardEntry], objective: Objective) -> list[LeaderboardEntry]:
     """The configurations that are near enough to the best one for an axis that shows differences."""
     drawable = [entry for entry in entries if is_drawable(entry.figure)]
-    if not drawable or not objective.is_ratio:
-        return drawable
-    limit = MAX_DRAWN_FACTOR * min(entry.figure for entry in drawable)
+    limit = find_drawn_limit([entry.figure for entry in drawable], objective)
     return [entry for entry in drawable if entry.figure <= limit]
 
 
@@ -157,6 +155,6 @@ def _describe_edges(
     if counted := next((entry for entry in drawn if entry.is_counted), None):
         text += f" Hollow marks count: they have read {counted.tokens:,} tokens once, under any seed."
     if hidden := len(entries) - len(drawn):
-        far = " or are worse than the best by a factor of four" if objective.is_ratio else ""
+        far = " or are far worse than the best" if objective.is_ratio else ""
         text += f" {hidden} more come after the first {MAX_ROWS}{far}: the table has them."
     return text

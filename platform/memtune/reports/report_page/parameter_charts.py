@@ -1,6 +1,5 @@
 """Charts of searched parameters: importance, a slice for each, and parallel coordinates over all."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -8,12 +7,13 @@ import altair as alt
 
 from memtune.reports.report_page.chart_parts import (
     HOLLOW_SIZE,
-    MAX_DRAWN_FACTOR,
     FamilyScales,
     Row,
     StudyChart,
     choose_scale,
+    describe_drawn_limit,
     figure_format,
+    find_drawn_limit,
     is_drawable,
     name_value,
     plot_rows,
@@ -93,9 +93,9 @@ def _draw_slice(
 ) -> StudyChart:
     objective = detail.summary.objective
     rows = [_describe_trial(detail, trial, axis) for trial in trials]
-    best = min(row["figure"] for row in rows)
-    shown = [row["figure"] for row in rows if not objective.is_ratio or row["figure"] <= 4 * best]
-    vertical, ticks = choose_scale(shown)
+    figures = [row["figure"] for row in rows]
+    limit = find_drawn_limit(figures, objective)
+    vertical, ticks = choose_scale(figure for figure in figures if figure <= limit)
     y = alt.Y("figure:Q", scale=vertical, title=name_value(objective)).axis(
         format=figure_format(objective), values=ticks
     )
@@ -124,7 +124,8 @@ def _draw_slice(
     return StudyChart(
         name=f"slice_{axis.field}",
         title=axis.label,
-        caption=f"{axis.field}. Hollow marks ended early, at fewer tokens than the filled ones.",
+        caption=f"{axis.field}. Hollow marks ended early, at fewer tokens than the filled ones."
+        + describe_drawn_limit(figures, objective),
         chart=alt.layer(*(scales.filter(layer) for layer in layers), labels),
         tables={"trials": rows, "ticks": _list_ticks(axis)},
         height=200,
@@ -158,7 +159,7 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: FamilyScales) -> Stud
     trials, objective = _list_valued(detail), detail.summary.objective
     axes = _choose_axes(detail, trials)[:MAX_AXES]
     figures = [objective.compute_figure(trial.cost or 0.0) for trial in trials]
-    limit = MAX_DRAWN_FACTOR * min(figures, default=0) if objective.is_ratio else math.inf
+    limit = find_drawn_limit(figures, objective)
     drawn = [format_level(min(figure, limit)) for figure in figures]
     last = make_axis("", f"validation {objective}", [float(text) for text in drawn])
     if len(axes) < 2 or last is None:
@@ -184,7 +185,7 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: FamilyScales) -> Stud
                     "complete": trial.state is TrialState.COMPLETE,
                 }
             )
-    far = " Values above 4 times the best are at the end of the last axis."
+    far = f" Values above {format_level(limit)} are at the end of the last axis."
     return _join_axes(rows, [*axes, last], scales, far if max(figures) > limit else "")
 
 

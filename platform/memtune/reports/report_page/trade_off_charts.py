@@ -9,7 +9,6 @@ import altair as alt
 from memtune.objective import Objective
 from memtune.reports.report_page.chart_parts import (
     MARK_SIZE,
-    MAX_DRAWN_FACTOR,
     MUTED,
     SEED_SIZE,
     FamilyScales,
@@ -21,6 +20,7 @@ from memtune.reports.report_page.chart_parts import (
     draw_ideal,
     draw_ring,
     figure_format,
+    find_drawn_limit,
     is_drawable,
     name_value,
     plot_rows,
@@ -188,10 +188,8 @@ def _draw(trade_off: TradeOff, points: _Points, objective: Objective, scales: Fa
 
 
 def _scale_figures(points: _Points, objective: Objective) -> tuple[alt.Scale, list[float]]:
-    figures = points.figures
-    if objective.is_ratio:
-        figures = [figure for figure in figures if figure <= MAX_DRAWN_FACTOR * min(figures)]
-    return choose_scale(figures)
+    limit = find_drawn_limit(points.figures, objective)
+    return choose_scale(figure for figure in points.figures if figure <= limit)
 
 
 def _draw_points(
