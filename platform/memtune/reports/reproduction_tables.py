@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from memtune.results.reproduction.published_tables import PublishedTable
+from memtune.results.reproduction.published_tables import PublishedTable, ScaleName
 from memtune.results.reproduction.table_run import ReproducedRow, RowState
 from memtune.toml_text import format_toml
 
@@ -27,12 +27,13 @@ TRAINING_COLUMNS = ("row", "seed", "trained on", "best validation at", "per seco
 """Of the tokens or examples of a row."""
 
 
-def make_reproduction_table(table: PublishedTable, rows: Sequence[ReproducedRow], scale: str) -> Table:
+def make_reproduction_table(table: PublishedTable, rows: Sequence[ReproducedRow], scale: ScaleName) -> Table:
     """One row per model: our figures next to the published ones.
 
     Lower perplexity and higher accuracy are better.
     """
-    shown = Table(title=f"{table.title}, scale {scale}", title_justify="left", box=box.SIMPLE_HEAD)
+    title = f"{table.title}, scale {_describe_scale(table, scale)}"
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     shown.show_edge, shown.pad_edge = False, False
     for name in COLUMNS:
         is_text = name in ("row", "reason")
@@ -43,13 +44,13 @@ def make_reproduction_table(table: PublishedTable, rows: Sequence[ReproducedRow]
 
 
 def format_reproduction_page(
-    table: PublishedTable, rows: Sequence[ReproducedRow], scale: str, command: str
+    table: PublishedTable, rows: Sequence[ReproducedRow], scale: ScaleName, command: str
 ) -> str:
     """The same table in Markdown, with command, seeds, settings, versions and machines."""
     found = [row for row in rows if row.state is RowState.TRAINED]
     hours = sum(row.cpu_hours or 0.0 for row in found)
     parts = [
-        [f"## {table.title}", "", f"Scale {scale}, {hours:.3g} core hours:"],
+        [f"## {table.title}", "", f"Scale {_describe_scale(table, scale)}; {hours:.3g} core hours:"],
         ["", "```", command, "```", ""],
         _format_table(COLUMNS, [_list_cells(row) for row in rows]),
     ]
@@ -61,6 +62,12 @@ def format_reproduction_page(
             ["", "### Versions and machines", "", *_format_environments(found)],
         ]
     return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _describe_scale(table: PublishedTable, scale: ScaleName) -> str:
+    """The scale, and how its trainings depart from the paper."""
+    note = table.scales[scale].note if scale in table.scales else ""
+    return f"{scale} ({note})" if note else scale
 
 
 def _format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -300,7 +300,7 @@ def test_the_reason_of_a_difference() -> None:
     assert explain(0.0, Objective.PERPLEXITY, "tiny") == "shorter"
     unpublished = PublishedRow(name="x", reason="known")
     reason = table_run._explain(Objective.PERPLEXITY, None, unpublished, "shorter", "cpu")
-    assert reason == "no published value; known; shorter"
+    assert reason == "no published value; known"
 
 
 def test_a_model_that_counts_is_at_the_scale_of_the_paper() -> None:

@@ -257,7 +257,7 @@ def _explain(
     if scale == "tiny":
         return note
     if difference is None:
-        return "; ".join(filter(None, ["no published value", row.reason, note]))
+        return "; ".join(filter(None, ["no published value", row.reason]))
     if abs(difference) <= (CLOSE_PERCENT if objective.is_ratio else CLOSE_POINTS):
         return "reproduced"
     if (difference > 0) == (objective.direction == "higher") and not row.reason:
