@@ -216,16 +216,60 @@ def test_a_diverged_trial_does_not_squeeze_the_axis_of_figures(report: StudyRepo
     assert float(limit) == pytest.approx(4 * best, rel=0.01)
 
 
-def test_a_model_far_ahead_of_all_others_leaves_half_of_the_figures_on_an_axis() -> None:
-    ahead = [34.0, *range(137, 215, 10)]
-    limit = find_drawn_limit(ahead, Objective.PERPLEXITY)
-    assert sum(figure <= limit for figure in ahead) == 5
-    assert describe_drawn_limit(ahead, Objective.PERPLEXITY) == " Values above 167 are beyond the axis."
-    near = [100.0, 120.0, 390.0, 5000.0, 130.0]
-    assert find_drawn_limit(near, Objective.PERPLEXITY) == 400
-    assert find_drawn_limit(near, Objective.ACCURACY) == math.inf
+def make_counted(report: StudyReport) -> StudyReport:
+    """The report with a best configuration that counts, with a tenth of its figure."""
+    detail = report.detail
+    assert detail.best is not None
+    (best,) = [t for t in detail.trials if t.number == detail.best.number and not t.is_repeat]
+    assert best.sizes is not None
+    changes = {
+        "sizes": best.sizes.model_copy(update={"parameters": 0}),
+        "cost": (best.cost or 0.0) - math.log(10),
+        "curve": {1_000_000: (best.cost or 0.0) - math.log(10)},
+    }
+    trials = tuple(trial.model_copy(update=changes) if trial is best else trial for trial in detail.trials)
+    entries = tuple(
+        entry.model_copy(update={"is_counted": True, "figure": entry.figure / 10})
+        if entry.number == best.number
+        else entry
+        for entry in report.leaderboard.entries
+    )
+    return report.model_copy(
+        update={
+            "detail": detail.model_copy(update={"trials": trials}),
+            "leaderboard": report.leaderboard.model_copy(update={"entries": entries}),
+        }
+    )
+
+
+def test_a_model_that_counts_leaves_trained_models_on_every_axis_and_is_a_line_next_to_them(
+    report: StudyReport,
+) -> None:
+    counted = make_counted(report)
+    charts = {chart.name: chart for chart in describe_page(counted).charts}
+    (entry,) = [entry for entry in counted.leaderboard.entries if entry.is_counted]
+    drawn = {row["name"] for row in charts["leaderboard"].tables["means"]}
+    assert len(drawn) > 1
+    assert entry.name in drawn
+    trade_offs = [chart for name, chart in charts.items() if name.startswith("validation_by")]
+    assert trade_offs
+    for chart in trade_offs:
+        assert [row["name"] for row in chart.tables["counted"]] == [entry.name]
+        assert "The ring" not in chart.caption
+        assert "Lines with names are models that count" in chart.caption
+    (low, high) = charts["learning_curves"].to_spec(600)["layer"][-1]["encoding"]["y"]["scale"]["domain"]
+    ends = [row["figure"] for row in charts["learning_curves"].tables["reports"] if row["last"]]
+    assert low < entry.figure
+    assert sum(figure < high for figure in ends) > 1
+
+
+def test_an_axis_ends_at_four_times_the_best_perplexity() -> None:
+    limit = find_drawn_limit([100.0, 120.0, 390.0, 5000.0, 130.0], Objective.PERPLEXITY)
+    assert limit == 400
+    assert describe_drawn_limit([390.0, 5000.0], limit) == " Values above 400 are beyond the axis."
+    assert describe_drawn_limit([100.0, 390.0], limit) == ""
+    assert find_drawn_limit([0.2, 0.9], Objective.ACCURACY) == math.inf
     assert find_drawn_limit([], Objective.PERPLEXITY) == math.inf
-    assert describe_drawn_limit([100.0, 390.0], Objective.PERPLEXITY) == ""
 
 
 def test_labels_of_an_axis_have_room_at_the_width_of_a_chart() -> None:

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 import altair as alt
@@ -18,6 +17,7 @@ __all__ = [
     "LIGHT_COLOURS",
     "MARK_SIZE",
     "MUTED",
+    "PAPER",
     "SEED_SIZE",
     "FamilyScales",
     "Row",
@@ -182,22 +182,19 @@ def is_drawable(value: float | None) -> bool:
     return value is not None and math.isfinite(value) and abs(value) < MAX_DRAWABLE
 
 
-def find_drawn_limit(figures: Iterable[float], objective: Objective) -> float:
-    """The highest figure that an axis shows: four times the best perplexity, or the median if it is higher.
+def find_drawn_limit(trained: Iterable[float], objective: Objective) -> float:
+    """The highest figure that an axis shows: four times the best perplexity of a trained model.
 
-    With the median, a model far ahead of all others leaves half of the figures visible, such as an n-gram
-    model next to networks that have hardly been trained. Infinity for an accuracy, and without figures.
+    Models that count do not decide it, because next to networks that have hardly been trained an n-gram model
+    is far ahead of all of them. Infinity for an accuracy, and without figures.
     """
-    found = sorted(figures)
-    if not found or not objective.is_ratio:
-        return math.inf
-    return max(MAX_DRAWN_FACTOR * found[0], median(found))
+    best = min(trained, default=math.inf)
+    return MAX_DRAWN_FACTOR * best if objective.is_ratio else math.inf
 
 
-def describe_drawn_limit(figures: Sequence[float], objective: Objective) -> str:
+def describe_drawn_limit(figures: Iterable[float], limit: float) -> str:
     """A sentence, after a space, that says which figures an axis does not show; "" where it shows all."""
-    limit = find_drawn_limit(figures, objective)
-    return f" Values above {limit:.4g} are beyond the axis." if max(figures) > limit else ""
+    return f" Values above {limit:.4g} are beyond the axis." if any(f > limit for f in figures) else ""
 
 
 def draw_ideal(ideal: float | None, along: alt.X | alt.Y) -> list[alt.Chart]:
@@ -239,7 +236,7 @@ def make_config(*, has_legend: bool) -> dict[str, Any]:
         "tickColor": RULE,
         "gridColor": RULE,
         "titleFontWeight": "normal",
-        "labelLimit": 150,
+        "labelLimit": 190,
         "labelOverlap": True,
     }
     legend = {

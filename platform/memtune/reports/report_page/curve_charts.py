@@ -39,8 +39,8 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: Famil
     trained = [row for row in rows if not row["counted"]]
     if not trained:
         return None
-    figures = [row["figure"] for row in rows]
-    vertical, ticks = _scale_figures(figures, ideal, objective)
+    limit = find_drawn_limit([row["figure"] for row in trained], objective)
+    vertical, ticks = _scale_figures(rows, limit, ideal, objective)
     end = max(row["tokens"] for row in trained)
     x = alt.X(
         "tokens:Q", scale=alt.Scale(domain=[0, end * 1.03], nice=False), title="tokens of a trial"
@@ -53,7 +53,8 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: Famil
     return StudyChart(
         name="learning_curves",
         title="Learning curves of all trials and seeds",
-        caption=_describe_curves(ideal, bool(counted)) + describe_drawn_limit(figures, objective),
+        caption=_describe_curves(ideal, bool(counted))
+        + describe_drawn_limit([row["figure"] for row in trained], limit),
         chart=alt.layer(*draw_ideal(ideal, y), *layers),
         tables={"reports": trained, "counted": counted, "ideal": [{"figure": ideal}]},
         height=380,
@@ -98,7 +99,6 @@ def _draw_curves(x: alt.X, y: alt.Y, objective: Objective, scales: FamilyScales)
 def _list_reports(trial: StudyTrial, objective: Objective) -> Iterator[Row]:
     points = [(tokens, objective.compute_figure(cost)) for tokens, cost in sorted(trial.curve.items())]
     drawn = [(tokens, figure) for tokens, figure in points if is_drawable(figure)]
-    is_counted = trial.sizes is not None and not trial.sizes.parameters
     for place, (tokens, figure) in enumerate(drawn, start=1):
         yield {
             "name": trial.name,
@@ -108,7 +108,7 @@ def _list_reports(trial: StudyTrial, objective: Objective) -> Iterator[Row]:
             "figure": figure,
             "complete": trial.state is TrialState.COMPLETE,
             "last": place == len(drawn),
-            "counted": is_counted,
+            "counted": trial.is_counted,
         }
 
 
@@ -122,27 +122,27 @@ def _describe_curves(ideal: float | None, has_counted: bool) -> str:
 
 
 def _scale_figures(
-    figures: list[float], ideal: float | None, objective: Objective
+    rows: list[Row], limit: float, ideal: float | None, objective: Objective
 ) -> tuple[alt.Scale, list[float]]:
+    shown = [row["figure"] for row in rows if row["figure"] <= limit]
     if not objective.is_ratio:
-        return choose_scale(figures, is_logarithmic=False)
-    limit = find_drawn_limit(figures, objective)
-    shown = [figure for figure in figures if figure <= limit]
+        return choose_scale(shown, is_logarithmic=False)
     return choose_scale([*shown, *([ideal] if ideal else [])])
 
 
 def draw_progress(detail: StudyDetail, ideal: float | None, scales: FamilyScales) -> Iterator[StudyChart]:
     """The lowest validation so far against the tokens and the core hours of all trials."""
     objective = detail.summary.objective
-    family = {trial.number: trial.family for trial in detail.trials}
     searched = [trial for trial in detail.trials if not trial.is_repeat]
+    trial_by_number = {trial.number: trial for trial in searched}
     rows: list[Row] = [
         {
             "name": point.name,
-            "family": family[point.number],
+            "family": trial_by_number[point.number].family,
             "tokens": point.tokens,
             "core_hours": point.core_hours,
             "figure": objective.compute_figure(point.cost),
+            "counted": trial_by_number[point.number].is_counted,
         }
         for point in detail.progress
         if is_drawable(objective.compute_figure(point.cost))
@@ -154,7 +154,8 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: FamilyScales
         "core_hours": sum(trial.cpu_hours for trial in searched),
     }
     steps = [*rows, {**rows[-1], **ends}]
-    vertical, ticks = _scale_figures([row["figure"] for row in rows], ideal, objective)
+    trained = [row["figure"] for row in rows if not row["counted"]]
+    vertical, ticks = _scale_figures(rows, find_drawn_limit(trained, objective), ideal, objective)
     y = alt.Y("figure:Q", scale=vertical, title=name_value(objective)).axis(
         format=figure_format(objective), values=ticks
     )

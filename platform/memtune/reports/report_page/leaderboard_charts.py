@@ -130,7 +130,7 @@ def _describe_mean(entry: LeaderboardEntry, best: int) -> Row:
 def select_drawn(entries: Sequence[LeaderboardEntry], objective: Objective) -> list[LeaderboardEntry]:
     """The configurations that are near enough to the best one for an axis that shows differences."""
     drawable = [entry for entry in entries if is_drawable(entry.figure)]
-    limit = find_drawn_limit([entry.figure for entry in drawable], objective)
+    limit = find_drawn_limit([entry.figure for entry in drawable if not entry.is_counted], objective)
     return [entry for entry in drawable if entry.figure <= limit]
 
 
@@ -155,6 +155,6 @@ def _describe_edges(
     if counted := next((entry for entry in drawn if entry.is_counted), None):
         text += f" Hollow marks count: they have read {counted.tokens:,} tokens once, under any seed."
     if hidden := len(entries) - len(drawn):
-        far = " or are far worse than the best" if objective.is_ratio else ""
+        far = " or are worse than the best trained one by a factor of four" if objective.is_ratio else ""
         text += f" {hidden} more come after the first {MAX_ROWS}{far}: the table has them."
     return text

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 
 import altair as alt
 
+from memtune.objective import Objective
 from memtune.reports.report_page.chart_parts import (
     HOLLOW_SIZE,
+    PAPER,
     FamilyScales,
     Row,
     StudyChart,
@@ -94,7 +96,7 @@ def _draw_slice(
     objective = detail.summary.objective
     rows = [_describe_trial(detail, trial, axis) for trial in trials]
     figures = [row["figure"] for row in rows]
-    limit = find_drawn_limit(figures, objective)
+    limit = _find_limit(trials, objective)
     vertical, ticks = choose_scale(figure for figure in figures if figure <= limit)
     y = alt.Y("figure:Q", scale=vertical, title=name_value(objective)).axis(
         format=figure_format(objective), values=ticks
@@ -125,7 +127,7 @@ def _draw_slice(
         name=f"slice_{axis.field}",
         title=axis.label,
         caption=f"{axis.field}. Hollow marks ended early, at fewer tokens than the filled ones."
-        + describe_drawn_limit(figures, objective),
+        + describe_drawn_limit(figures, limit),
         chart=alt.layer(*(scales.filter(layer) for layer in layers), labels),
         tables={"trials": rows, "ticks": _list_ticks(axis)},
         height=200,
@@ -159,7 +161,7 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: FamilyScales) -> Stud
     trials, objective = _list_valued(detail), detail.summary.objective
     axes = _choose_axes(detail, trials)[:MAX_AXES]
     figures = [objective.compute_figure(trial.cost or 0.0) for trial in trials]
-    limit = find_drawn_limit(figures, objective)
+    limit = _find_limit(trials, objective)
     drawn = [format_level(min(figure, limit)) for figure in figures]
     last = make_axis("", f"validation {objective}", [float(text) for text in drawn])
     if len(axes) < 2 or last is None:
@@ -227,14 +229,18 @@ def _join_axes(
     complete = plot_rows("trials").transform_filter("datum.complete").mark_point(filled=True, size=30)
     short = plot_rows("trials").transform_filter("!datum.complete").mark_point(filled=False, size=30)
     marks = [scales.filter(own.encode(**encoded)) for own in (short, complete)]
-    texts = _plot_ticks().mark_text(baseline="top", dy=9).encode(x=x, y=y, text="text:N")
+    # The colour of the page around the letters separates them from the lines.
+    halo = _plot_ticks().mark_text(baseline="top", dy=9, stroke=PAPER, strokeWidth=4, strokeJoin="round")
+    texts = [
+        own.encode(x=x, y=y, text="text:N") for own in (halo, _plot_ticks().mark_text(baseline="top", dy=9))
+    ]
     return StudyChart(
         name="parallel_coordinates",
         title="Parallel coordinates",
         caption=f"Each trial is a line from its family to its figure. The best {TOP_SHARE:.0%} of the trials "
         "are strong; hollow marks ended early, at fewer tokens. Trials whose model does not have a parameter "
         f'pass through "absent".{remark}',
-        chart=alt.layer(scales.filter(lines), *marks, texts),
+        chart=alt.layer(scales.filter(lines), *texts, *marks),
         tables={"trials": rows, "ticks": ticks},
         height=AXIS_PIXELS * len(axes),
         is_wide=True,
@@ -251,6 +257,12 @@ def _list_valued(detail: StudyDetail) -> list[StudyTrial]:
         and trial.cost is not None
         and is_drawable(objective.compute_figure(trial.cost))
     ]
+
+
+def _find_limit(trials: Sequence[StudyTrial], objective: Objective) -> float:
+    """The highest figure that an axis shows."""
+    costs = [trial.cost for trial in trials if trial.cost is not None and not trial.is_counted]
+    return find_drawn_limit(map(objective.compute_figure, costs), objective)
 
 
 def _find_top(trials: Sequence[StudyTrial]) -> set[str]:

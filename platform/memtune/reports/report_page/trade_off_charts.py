@@ -16,6 +16,7 @@ from memtune.reports.report_page.chart_parts import (
     StudyChart,
     choose_labels,
     choose_scale,
+    describe_drawn_limit,
     divide,
     draw_ideal,
     draw_ring,
@@ -41,6 +42,7 @@ from memtune.trial_state import TrialState
 __all__ = ["draw_hypervolume", "draw_trade_offs", "draw_trials"]
 
 STRIP_PIXELS = 24
+COUNTED_REMARK = " Lines with names are models that count: they have no parameters and read the text once."
 OTHER_SIZE, OTHER_OPACITY = 30, 0.55
 """Marks of trials that do not compare: smaller and paler than those of configurations."""
 
@@ -59,10 +61,20 @@ class _Points:
     """The best model of each family that learns by counting, which has no amount."""
 
     @property
+    def trained(self) -> list[float]:
+        """The figures of trained models; an axis leaves out those that are far above the best."""
+        return [row["figure"] for row in [*self.rows, *self.seeds, *self.others]]
+
+    @property
     def figures(self) -> list[float]:
-        """All figures; an axis leaves out those that are far above the best."""
-        rows = [*self.rows, *self.seeds, *self.others, *self.counted]
-        return [*(row["figure"] for row in rows), *([self.ideal] if self.ideal else [])]
+        """All figures, with the ideal."""
+        counted = [row["figure"] for row in self.counted]
+        return [*self.trained, *counted, *([self.ideal] if self.ideal else [])]
+
+    def describe_rest(self, objective: Objective) -> str:
+        """What a caption says of models that count and of figures beyond the axis, after a space."""
+        limit = describe_drawn_limit(self.trained, find_drawn_limit(self.trained, objective))
+        return f"{COUNTED_REMARK if self.counted else ''}{limit}"
 
     @property
     def tables(self) -> dict[str, list[Row]]:
@@ -82,9 +94,16 @@ def draw_trade_offs(
     leaderboard: StudyLeaderboard, objective: Objective, ideal: float | None, best: int, scales: FamilyScales
 ) -> Iterator[StudyChart]:
     """The figure against each quantity; strips by family where all configurations have the same amount."""
+    trained = [entry for entry in leaderboard.entries if not entry.is_counted]
+    near = select_drawn(trained, objective)
+    counted = _label_first_of_families(
+        [
+            {"name": entry.name, "family": entry.family, "figure": entry.figure}
+            for entry in leaderboard.entries
+            if entry.is_counted and is_drawable(entry.figure)
+        ]
+    )
     for trade_off in leaderboard.trade_offs:
-        trained = [entry for entry in leaderboard.entries if not entry.is_counted]
-        near = select_drawn(trained, objective)
         measured = [(entry, amount) for entry in near if (amount := entry.measure(trade_off.quantity))]
         if len(measured) < 2:
             continue
@@ -96,10 +115,11 @@ def draw_trade_offs(
             # The mark of a configuration with one seed is that seed.
             if is_drawable(seed.figure) and len(entry.seeds) > 1
         ]
-        chart = _draw(trade_off, _Points(rows, seeds, choose_ideal(ideal, near)), objective, scales)
+        points = _Points(rows, seeds, choose_ideal(ideal, near), counted=counted)
+        chart = _draw(trade_off, points, objective, scales)
         missing = len(near) - len(measured)
         none = f" {missing} configurations without {trade_off.unit} are left out." if missing else ""
-        yield replace(chart, caption=f"{chart.caption}{none}")
+        yield replace(chart, caption=f"{chart.caption}{points.describe_rest(objective)}{none}")
 
 
 def _describe_entry(entry: LeaderboardEntry, amount: float, trade_off: TradeOff, best: int) -> Row:
@@ -140,17 +160,15 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
         [_describe_row(row, row.figure) for row in seeds],
         ideal,
         [_describe_row(row, row.ranked_figure) for row in trained if row.run_id not in known],
-        list(_describe_counted(rows)),
+        _list_counted(rows),
     )
     chart = _draw(trade_off, points, objective, FamilyScales(row.family for row in rows))
     text = chart.caption if full else f"Over {trade_off.describe()}."
     if points.others:
         text += " Small pale marks have another number of tokens and do not compare."
-    if points.counted:
-        text += " Lines with names are models that count: they have no parameters."
     if ideal:
         text += " The dashed grey line is the ideal."
-    return replace(chart, caption=text)
+    return replace(chart, caption=text + points.describe_rest(objective))
 
 
 def _describe_row(row: LeaderboardRow, figure: float | None) -> Row:
@@ -171,15 +189,17 @@ def _describe_full(row: LeaderboardRow, is_on_front: bool) -> Row:
     }
 
 
-def _describe_counted(rows: Sequence[LeaderboardRow]) -> Iterator[Row]:
+def _list_counted(rows: Sequence[LeaderboardRow]) -> list[Row]:
     """The best trial of each family whose models have no parameters."""
     counted = [row for row in rows if not row.parameter_count and is_drawable(row.ranked_figure)]
-    for family in dict.fromkeys(row.family for row in counted):
-        best = min((row for row in counted if row.family == family), key=lambda row: row.cost)
-        yield {
-            **_describe_row(best, best.ranked_figure),
-            "label": f"{family} {best.ranked_figure:.4g}",
-        }
+    ordered = sorted(counted, key=lambda row: row.cost)
+    return _label_first_of_families([_describe_row(row, row.ranked_figure) for row in ordered])
+
+
+def _label_first_of_families(rows: Sequence[Row]) -> list[Row]:
+    """The first row of each family, with its family and figure as a label."""
+    first = {row["family"]: row for row in reversed(rows)}
+    return [{**row, "label": f"{family} {row['figure']:.4g}"} for family, row in first.items()]
 
 
 def _draw(trade_off: TradeOff, points: _Points, objective: Objective, scales: FamilyScales) -> StudyChart:
@@ -188,7 +208,7 @@ def _draw(trade_off: TradeOff, points: _Points, objective: Objective, scales: Fa
 
 
 def _scale_figures(points: _Points, objective: Objective) -> tuple[alt.Scale, list[float]]:
-    limit = find_drawn_limit(points.figures, objective)
+    limit = find_drawn_limit(points.trained, objective)
     return choose_scale(figure for figure in points.figures if figure <= limit)
 
 
@@ -223,7 +243,7 @@ def _draw_points(
         name=f"validation_by_{trade_off.quantity}",
         title=f"Against {trade_off.unit}",
         caption=f"Over {trade_off.describe()}. Filled marks are on the Pareto front, which the line joins: "
-        "no other configuration is better in both. The ring is the best configuration.",
+        f"no other trained configuration is better in both.{_describe_ring(points)}",
         chart=alt.layer(*layers),
         tables=points.tables,
     )
@@ -251,11 +271,15 @@ def _draw_strips(
         name=f"validation_by_{trade_off.quantity}",
         title=f"At equal {trade_off.unit}",
         caption=f"All have {trade_off.describe()}: a strip for each family, the best family first. Marks are "
-        "means over seeds, dots single seeds, the ring the best configuration.",
+        f"means over seeds, dots single seeds.{_describe_ring(points)}",
         chart=alt.layer(*layers),
         tables=points.tables,
         height=STRIP_PIXELS * max(3, len(families)),
     )
+
+
+def _describe_ring(points: _Points) -> str:
+    return " The ring is the best configuration." if any(row["best"] for row in points.rows) else ""
 
 
 def _draw_background(points: _Points, encoded: dict[str, Any], scales: FamilyScales) -> Iterator[alt.Chart]:

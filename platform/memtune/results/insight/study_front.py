@@ -132,7 +132,7 @@ def _measure_search(
 
 def _measure(trial: StudyTrial, cost: float, objectives: Sequence[ObjectiveName]) -> _Measured | None:
     """None for a trial that lacks an objective: a size of a corpus that is gone, or a model that counts."""
-    if trial.sizes is None or not trial.sizes.parameters:
+    if trial.sizes is None or trial.is_counted:
         return None
     known: dict[str, float | None] = {
         "value": cost,

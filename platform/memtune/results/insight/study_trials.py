@@ -51,6 +51,11 @@ class StudyTrial(Value):
     fields: dict[str, Any]
     """The fields of the configuration, by dotted name, in which the study's trials differ."""
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether its model learns by counting; False where its sizes are not known."""
+        return self.sizes is not None and not self.sizes.parameters
+
 
 def list_study_trials(
     stored: StoredStudy,
