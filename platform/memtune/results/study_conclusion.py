@@ -12,7 +12,8 @@ from memtune.results.descriptions.study_description import describe_answer, desc
 from memtune.results.insight.champion_rule import apply_limits, describe_rule
 from memtune.results.insight.ranked_trials import list_ranked_trials
 from memtune.results.promotion import register_trial_model, wait_for_records
-from memtune.results.ranking.paired_tests import compare_items, compare_seeds
+from memtune.results.ranking.paired_tests import compare_items
+from memtune.results.ranking.seed_tests import compare_configurations
 from memtune.results.ranking.selection import RankedConfiguration, RankedTrial, Ranking, rank_trials
 from memtune.results.reporting.stored_costs import read_stored_costs, write_stored_costs
 from memtune.search import Outcome
@@ -137,14 +138,16 @@ def _find_family_bests(ranking: Ranking) -> dict[str, tuple[RankedTrial, Estimat
 def _test_winner(study: ResolvedStudy, ranking: Ranking) -> Iterator[str]:
     """The tests of the winner against the runner-up and the baseline, in words."""
     winner, compared = ranking.winner, _find_compared(study, ranking)
-    if winner.estimate.seeds == 1:
+    if winner.best.is_counted:
+        yield f"{winner.title} learns by counting: it has one result under every seed"
+    elif winner.estimate.seeds == 1:
         yield (
             f"{winner.title} was decided by a single seed; [repeats] in the study trains the best "
             "configurations under further seeds"
         )
     for role, other in compared.items():
         objective = study.open_task().objective
-        if by_seeds := compare_seeds(winner.cost_by_seed, other.cost_by_seed):
+        if by_seeds := compare_configurations(winner, other):
             yield f"{winner.title} against the {role} {other.title}: {by_seeds.describe(objective)}"
         subject = f"{_get_title(winner)} against the {role} {_get_title(other)}"
         try:

@@ -34,6 +34,7 @@ def list_ranked_trials(
             state=outcome.state,
             curve=outcome.curve,
             planned_tokens=_plan_tokens(config, count_epoch_tokens),
+            is_counted=not config.model.is_trained_by_gradient,
         )
 
     originals = [make_ranked_trial(outcome, False) for outcome in outcomes]

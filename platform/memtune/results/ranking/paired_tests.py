@@ -54,18 +54,21 @@ class PairedTest(Value):
         >>> test.describe(Objective.PERPLEXITY)
         'perplexity 6.2 % lower (95 % interval 3.1 % to 9.0 %), p = 0.004, paired t-test over 5 seeds'
         """
-        bounds = sorted(objective.compute_gain(cost) for cost in (self.low, self.high))
         gain = objective.compute_gain(self.difference)
-        if gain < 0:
-            bounds = [-bounds[1], -bounds[0]]
-        unit = f" {objective.short_margin_unit}"
-        low, high = (f"{bound:.1f}{unit}" for bound in bounds)
         p = "p < 0.001" if self.p < 0.001 else f"p = {self.p:.3f}"
         direction = objective.direction if gain >= 0 else objective.opposite_direction
         return (
-            f"{objective} {abs(gain):.1f}{unit} {direction} (95 % interval {low} to {high}), {p}, "
-            f"{self.method} over {self.pairs:,} {self.unit}"
+            f"{objective} {abs(gain):.1f} {objective.short_margin_unit} {direction} "
+            f"({self.describe_interval(objective)}), {p}, {self.method} over {self.pairs:,} {self.unit}"
         )
+
+    def describe_interval(self, objective: Objective) -> str:
+        """The interval of the size of the difference, such as `95 % interval 3.1 % to 9.0 %`."""
+        bounds = sorted(objective.compute_gain(cost) for cost in (self.low, self.high))
+        if objective.compute_gain(self.difference) < 0:
+            bounds = [-bounds[1], -bounds[0]]
+        low, high = (f"{bound:.1f} {objective.short_margin_unit}" for bound in bounds)
+        return f"95 % interval {low} to {high}"
 
 
 def compare_seeds(first: Mapping[int, float], second: Mapping[int, float]) -> PairedTest | None:

@@ -35,6 +35,8 @@ class RankedTrial:
     """Validation cost by tokens seen, lower is better."""
     planned_tokens: float | None
     """Its budget in tokens; None for a model that counts, which reads the text once."""
+    is_counted: bool = False
+    """Whether its model learns by counting, which has one result under every seed."""
 
     def has_reached(self, tokens: float) -> bool:
         """Whether the trial was trained on so many tokens, or ended by itself before."""

@@ -6,7 +6,8 @@ from typing import Literal
 from memtune.errors import CorpusError, StorageError
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.ranking.paired_tests import MIN_PAIRED_SEEDS, PairedTest, compare_items, compare_seeds
+from memtune.results.ranking.paired_tests import MIN_PAIRED_SEEDS, PairedTest, compare_items
+from memtune.results.ranking.seed_tests import compare_configurations, count_equal_seeds
 from memtune.results.ranking.selection import RankedConfiguration, RankedTrial, Ranking
 from memtune.results.reporting.stored_costs import read_stored_costs
 from memtune.storage.folder import Folder
@@ -28,19 +29,33 @@ class WinnerComparison(Value):
     margin: float
     """By how much the winner is better: per cent of perplexity, or points of accuracy."""
     by_seeds: PairedTest | None
-    """None below three equal seeds."""
+    """None below three equal seeds, and where both models count."""
     by_items: PairedTest | None
     """None where the costs of the items of both were not stored when the study ended."""
     certainty: Certainty
-    """By the test over seeds."""
+    """By the test over seeds; where both models count, by the test over items."""
     seeds: int
-    """Equal seeds of both."""
+    """Equal seeds of both; a model that counts has those of the other."""
+    counted: tuple[str, ...] = ()
+    """Those of the two whose model counts: it has one result under every seed."""
+
+    @property
+    def are_both_counted(self) -> bool:
+        """Whether no seed changes the difference."""
+        return len(self.counted) == 2
+
+    @property
+    def deciding_test(self) -> PairedTest | None:
+        """The test that says whether the difference is real; None where it could not be made."""
+        return self.by_items if self.are_both_counted else self.by_seeds
 
     def describe_test(self, objective: Objective) -> str:
         """Whether the difference is real, in words."""
-        if self.by_seeds:
+        if test := self.deciding_test:
             answer = "yes" if self.certainty == "significant" else "not shown"
-            return f"{answer}: {self.by_seeds.describe(objective)}"
+            return f"{answer}: {test.describe(objective)}"
+        if self.are_both_counted:
+            return "not tested: the costs of the validation items are not stored"
         text = f"not tested: {format_count(self.seeds, 'equal seed')} of {MIN_PAIRED_SEEDS} needed"
         if self.by_items:
             text += f"; of the two trained models: {self.by_items.describe(objective)}"
@@ -54,7 +69,7 @@ class Verdict(Value):
     headline: str
     """The best configuration, by how much, and whether the difference is real, in one sentence."""
     is_settled: bool
-    """Whether the winner is significantly better than the runner-up over seeds."""
+    """Whether the winner is significantly better than the runner-up, by the test that decides."""
     advice: str
     """What would settle an open question; empty where it is settled."""
     comparisons: tuple[WinnerComparison, ...]
@@ -98,21 +113,22 @@ def _compare(
     objective: Objective,
     checkpoint_root: str,
 ) -> WinnerComparison:
-    by_seeds = compare_seeds(winner.cost_by_seed, other.cost_by_seed)
-    certainty: Certainty = "not tested"
-    if by_seeds:
-        certainty = "significant" if by_seeds.is_significant else "not significant"
-    return WinnerComparison(
+    found = WinnerComparison(
         name=other.title,
         family=other.best.family,
         role=role,
         figure=objective.compute_figure(other.estimate.cost),
         margin=objective.compute_margin(winner.estimate.cost, other.estimate.cost),
-        by_seeds=by_seeds,
+        by_seeds=compare_configurations(winner, other),
         by_items=_compare_stored_items(winner.best, other.best, checkpoint_root),
-        certainty=certainty,
-        seeds=len(winner.cost_by_seed.keys() & other.cost_by_seed.keys()),
+        certainty="not tested",
+        seeds=count_equal_seeds(winner, other),
+        counted=tuple(compared.title for compared in (winner, other) if compared.best.is_counted),
     )
+    if test := found.deciding_test:
+        certainty: Certainty = "significant" if test.is_significant else "not significant"
+        return found.model_copy(update={"certainty": certainty})
+    return found
 
 
 def _compare_stored_items(first: RankedTrial, second: RankedTrial, checkpoint_root: str) -> PairedTest | None:
@@ -138,21 +154,53 @@ def _write_headline(ranking: Ranking, runner_up: WinnerComparison | None, object
         return f"{text}; the other configurations of full length have fewer seeds, so none ranks with it."
     if runner_up is None:
         return f"{text}; no other configuration has full length, so nothing compares with it."
-    return f"{text}, {_MARGIN[runner_up.certainty].format(margin=_describe_margin(runner_up, objective))}."
-
-
-_MARGIN = {
-    "significant": "{margin}, and the difference is significant",
-    "not significant": "{margin}, but the difference is not significant: seeds alone can explain it",
-    "not tested": "{margin}; too few seeds tell whether the difference is real",
-}
+    return f"{text}, {_describe_margin(runner_up, objective)}{_describe_certainty(runner_up)}."
 
 
 def _describe_margin(comparison: WinnerComparison, objective: Objective) -> str:
-    return f"{comparison.margin:.3g} {objective.margin_unit} better than {comparison.name}"
+    text = f"{comparison.margin:.3g} {objective.margin_unit} better than {comparison.name}"
+    if comparison.are_both_counted and (test := comparison.by_items):
+        text += f" ({test.describe_interval(objective)} over {test.pairs:,} {test.unit})"
+    return text
+
+
+_CERTAINTY = {
+    "significant": ", and the difference is significant",
+    "not significant": ", but the difference is not significant: seeds alone can explain it",
+    "not tested": "; too few seeds tell whether the difference is real",
+}
+_CERTAINTY_OF_COUNTED = {
+    "significant": ", and the difference is significant on such text; both learn by counting, so a seed "
+    "changes nothing",
+    "not significant": ", but the difference is not significant on such text; both learn by counting, so a "
+    "seed changes nothing",
+    "not tested": "; both learn by counting, so a seed changes nothing, and their validation items are not "
+    "compared yet",
+}
+
+
+def _describe_certainty(comparison: WinnerComparison) -> str:
+    wordings = _CERTAINTY_OF_COUNTED if comparison.are_both_counted else _CERTAINTY
+    return wordings[comparison.certainty]
+
+
+_ADVICE_FOR_COUNTED: dict[Certainty, str] = {
+    "significant": "",
+    "not significant": "To find out, compare them on more validation text.",
+    "not tested": "To find out, run the study with --resume, which compares the validation items of the best.",
+}
 
 
 def _advise(ranking: Ranking, runner_up: WinnerComparison | None) -> str:
+    if runner_up is not None and runner_up.are_both_counted:
+        return _ADVICE_FOR_COUNTED[runner_up.certainty]
+    advice = _advise_seeds(ranking, runner_up)
+    if advice and runner_up is not None and runner_up.counted:
+        advice += f" {runner_up.counted[0]} learns by counting: the seeds are those of the other."
+    return advice
+
+
+def _advise_seeds(ranking: Ranking, runner_up: WinnerComparison | None) -> str:
     lacks_seeds = ranking.fewer_seeds if runner_up is None else runner_up.certainty == "not tested"
     if lacks_seeds:
         return (
@@ -161,7 +209,7 @@ def _advise(ranking: Ranking, runner_up: WinnerComparison | None) -> str:
         )
     if runner_up is None or runner_up.certainty == "significant":
         return ""
-    seeds = 2 * ranking.winner.estimate.seeds
     return (
-        f"To find out, raise seeds under [repeats] to {seeds} in the study's file and run it with --resume."
+        f"To find out, raise seeds under [repeats] to {2 * runner_up.seeds} in the study's file and run it "
+        "with --resume."
     )

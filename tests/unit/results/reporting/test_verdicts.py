@@ -1,13 +1,19 @@
-"""A verdict says whether the winner is really better, by the test over seeds alone."""
+"""A verdict says whether the winner is really better, by the test over seeds, or over items without seeds."""
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from memtune.objective import Objective
 from memtune.results.ranking.selection import RankedTrial, Ranking, rank_trials
-from memtune.results.reporting.verdicts import judge_winner
+from memtune.results.reporting.stored_costs import write_stored_costs
+from memtune.results.reporting.verdicts import Verdict, judge_winner
+from memtune.storage.folder import Folder
+from memtune.tasks import ItemCosts
 from memtune.trial_state import TrialState
+
+SENTENCES = 200
 
 
 def make_trial(family: str, number: int, seed: int, cost: float) -> RankedTrial:
@@ -20,7 +26,8 @@ def make_trial(family: str, number: int, seed: int, cost: float) -> RankedTrial:
         seed=seed,
         state=TrialState.COMPLETE,
         curve={1000: cost},
-        planned_tokens=1000,
+        planned_tokens=None if family == "kneser_ney" else 1000,
+        is_counted=family == "kneser_ney",
     )
 
 
@@ -97,3 +104,70 @@ def test_the_winner_is_compared_with_the_runner_up_and_the_best_of_each_other_fa
 def test_an_accuracy_has_a_margin_in_points(tmp_path: Path) -> None:
     verdict = judge_winner(rank({"lstm": [0.2], "rnn": [0.25]}), Objective.ACCURACY, str(tmp_path))
     assert "validation accuracy of 80.00 %, 5 percentage points better" in verdict.headline
+
+
+def judge_counted(root: Path, gaps: list[float] | None) -> Verdict:
+    """The verdict on two models that count, whose costs of sentences differ by these gaps, in turn."""
+    trials = [make_trial("kneser_ney", number, 0, 4.0 + 0.02 * number) for number in range(2)]
+    for trial, shift in zip(trials, (0.0, 1.0), strict=True):
+        if gaps:
+            costs = np.full(SENTENCES, 4.0) + shift * np.resize(gaps, SENTENCES)
+            stored = ItemCosts("sentences", costs, np.ones(SENTENCES, dtype=np.int64))
+            write_stored_costs(Folder.open(str(root)) / trial.identity, trial.curve[1000], stored)
+    ranking = rank_trials(trials)
+    assert ranking is not None
+    return judge_winner(ranking, Objective.PERPLEXITY, str(root))
+
+
+def test_two_models_that_count_are_compared_over_sentences_and_need_no_seeds(tmp_path: Path) -> None:
+    verdict = judge_counted(tmp_path, [0.01, 0.03])
+    assert verdict.headline == (
+        "kneser_ney #0 is best with a validation perplexity of 54.60, 1.98 % better than kneser_ney #1 (95 % "
+        "interval 1.8 % to 2.1 % over 200 sentences), and the difference is significant on such text; both "
+        "learn by counting, so a seed changes nothing."
+    )
+    assert (verdict.is_settled, verdict.advice) == (True, "")
+    test = verdict.comparisons[0].describe_test(Objective.PERPLEXITY)
+    assert test.startswith("yes: perplexity 2.0 % lower")
+    assert "paired bootstrap over 200 sentences" in test
+
+
+@pytest.mark.parametrize(
+    ("gaps", "sentence", "advice"),
+    [
+        ([-0.98, 1.0], "but the difference is not significant on such text", "on more validation text"),
+        (None, "their validation items are not compared yet", "run the study with --resume"),
+    ],
+)
+def test_an_open_question_about_two_models_that_count_is_not_answered_by_repeats(
+    gaps: list[float] | None, sentence: str, advice: str, tmp_path: Path
+) -> None:
+    verdict = judge_counted(tmp_path, gaps)
+    assert sentence in verdict.headline
+    assert advice in verdict.advice
+    assert "seeds" not in verdict.advice
+    assert not verdict.is_settled
+
+
+def test_a_model_that_counts_leaves_the_seeds_to_the_other_model(tmp_path: Path) -> None:
+    verdict = judge_winner(rank({"kneser_ney": [4.0], "rnn": [4.5]}), Objective.PERPLEXITY, str(tmp_path))
+    assert "too few seeds tell" in verdict.headline
+    assert verdict.advice.startswith("To find out, add [repeats] with best = 2 and seeds = 3 or more")
+    assert verdict.advice.endswith("kneser_ney #0 learns by counting: the seeds are those of the other.")
+
+
+def test_three_seeds_of_a_network_suffice_against_a_model_that_counts_once(tmp_path: Path) -> None:
+    ranking = rank({"lstm": [4.0, 4.02, 4.01], "kneser_ney": [4.5]})
+    (found,) = judge_winner(ranking, Objective.PERPLEXITY, str(tmp_path)).comparisons
+    assert found.describe_test(Objective.PERPLEXITY).startswith("yes: perplexity")
+    assert found.seeds == 3
+
+
+def test_equal_costs_of_several_seeds_of_models_that_count_prove_nothing(tmp_path: Path) -> None:
+    trials = [
+        make_trial("kneser_ney", number, seed, 4.0 + number) for number in range(2) for seed in range(3)
+    ]
+    ranking = rank_trials(trials)
+    assert ranking is not None
+    (found,) = judge_winner(ranking, Objective.PERPLEXITY, str(tmp_path)).comparisons
+    assert (found.by_seeds, found.certainty) == (None, "not tested")
