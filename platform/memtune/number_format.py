@@ -1,6 +1,6 @@
 """Counts as text, in one format for all messages."""
 
-__all__ = ["format_count", "format_short_count"]
+__all__ = ["format_count", "format_parameters", "format_short_count"]
 
 SHORT_UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -24,3 +24,14 @@ def format_short_count(number: int) -> str:
         if float(f"{number:.3g}") >= unit:
             return f"{float(f'{number:.3g}') / unit:.3g}{sign}"
     return str(number)
+
+
+def format_parameters(number: int, *, is_short: bool = False) -> str:
+    """The size of a model in words; a model that learns by counting has no trained parameters.
+
+    >>> format_parameters(596_645), format_parameters(596_645, is_short=True), format_parameters(0)
+    ('596,645 parameters', '597k parameters', 'no trained parameters')
+    """
+    if number == 0:
+        return "no trained parameters"
+    return f"{format_short_count(number)} parameters" if is_short else format_count(number, "parameter")

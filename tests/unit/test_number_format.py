@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from memtune.number_format import format_count, format_short_count
+from memtune.number_format import format_count, format_parameters, format_short_count
 
 
 def test_a_count_of_one_is_singular() -> None:
@@ -37,3 +37,9 @@ def test_a_short_count_has_three_digits(number: int, text: str) -> None:
 def test_formatting_a_count_needs_no_torch() -> None:
     program = "import sys; sys.modules['torch'] = None; from memtune.number_format import format_count"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_model_that_counts_has_no_trained_parameters() -> None:
+    assert format_parameters(0) == format_parameters(0, is_short=True) == "no trained parameters"
+    assert format_parameters(1) == "1 parameter"
+    assert format_parameters(596_645, is_short=True) == "597k parameters"

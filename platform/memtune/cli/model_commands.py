@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memtune.cli.terminal import AsJson, ModelName, TrustCode, out
-from memtune.number_format import format_count
+from memtune.number_format import format_count, format_parameters
 
 __all__ = ["app"]
 
@@ -69,9 +69,10 @@ def show(
     out.print(table)
     sizes = found.sizes
     shown = "the defaults" if width is None else f"width {width}"
+    cost = f", {sizes.multiply_adds:,} multiply-adds per token" if sizes.parameters else ""
     out.print(
-        f"with {shown} and {sizes.words:,} words: {sizes.parameters:,} parameters, {sizes.multiply_adds:,} "
-        f"multiply-adds per token, a state of {format_count(sizes.state, 'number')}",
+        f"with {shown} and {sizes.words:,} words: {format_parameters(sizes.parameters)}{cost}, a state of "
+        f"{format_count(sizes.state, 'number')}",
         soft_wrap=True,
     )
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from memtune.arguments import check_type
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import LanguageModel, Model
+from memtune.number_format import format_parameters
 from memtune.results.model_sources import check_model_name, open_model
 from memtune.settings import Settings
 from memtune.tracking import TextReader, TextRules, find_text_rules, is_trial_name, load_registered
@@ -38,7 +39,7 @@ class LoadedModel:
         """The name, the family and the sizes."""
         parameters = sum(parameter.numel() for parameter in self.module.parameters())
         family, words = self.configuration.model.family, f"{len(self.vocabulary):,} tokens"
-        return f"LoadedModel({self.name}: {family}, {parameters:,} parameters, vocabulary of {words})"
+        return f"LoadedModel({self.name}: {family}, {format_parameters(parameters)}, vocabulary of {words})"
 
     @cached_property
     def reader(self) -> TextReader:

@@ -1,6 +1,7 @@
 """What the registry's pages say: how a corpus's champion is chosen, and what a version's result is."""
 
 from memtune.corpora import Corpus
+from memtune.number_format import format_parameters
 from memtune.studies.trial_records import format_value
 from memtune.tracking import PromotionResult, RegisteredVersion, describe_registered
 from memtune.training import TrialConfig
@@ -70,7 +71,9 @@ def describe_version(
     """The description of a version, as Markdown: its result first, then what it is and how to use it."""
     fields = {**config.model.describe(), **config.model.describe_output()}
     words = " ".join(f"{name}={format_value(value)}" for name, value in fields.items())
-    size = config.parameter_count(len(corpus.vocabulary))
+    size = format_parameters(config.parameter_count(len(corpus.vocabulary)))
+    # Whatever a model counts, it counts the same under every seed.
+    origin = f"weights of seed {config.seed}" if config.model.is_trained_by_gradient else "learns by counting"
     has_test = config.task.is_evaluable(corpus, config.protocol, "test")
     commands = [
         f"memtune evaluate {version.uri}{' --split test' if has_test else ''}",
@@ -78,8 +81,7 @@ def describe_version(
     ]
     parts = [
         version.summary,
-        f"**{version.family}** {words}, {size:,} parameters, protocol {version.protocol}, weights of seed "
-        f"{config.seed}.",
+        f"**{version.family}** {words}, {size}, protocol {version.protocol}, {origin}.",
         *([f"**Question.** {answer.question}"] if answer else []),
         "Use: " + ", ".join(f"`{command}`" for command in commands),
     ]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from memtune.estimate import Estimate
-from memtune.number_format import format_short_count
+from memtune.number_format import format_parameters
 from memtune.objective import Objective
 from memtune.results.descriptions.registry_descriptions import StudyAnswer
 from memtune.results.ranking.selection import RankedConfiguration, RankedTrial, Ranking
@@ -64,13 +64,13 @@ def describe_answer(study: ResolvedStudy, ranking: Ranking, outcomes: Sequence[O
     first = [
         f"**{winner.title}**: {objective} {_format_short(objective, cost)}",
         *describe_margin(ranking, objective),
-        f"{format_short_count(config.parameter_count(study.vocabulary_size))} parameters",
+        format_parameters(config.parameter_count(study.vocabulary_size), is_short=True),
         _describe_usage(study, winner, outcomes),
     ]
     other = ranking.runner_up
     figure = _format_short(objective, other.estimate.cost) if other else ""
     second = f"The runner-up is {other.title} with {figure}. " if other else ""
-    third = f"Validation {objective} {winner.estimate.describe(objective, DIGITS)}"
+    third = f"Validation {objective} {_describe_estimate(winner, objective)}"
     return f"{', '.join(first)}. {second}{third}{_describe_distance(study, objective, winner.estimate)}."
 
 
@@ -80,6 +80,13 @@ def describe_margin(ranking: Ranking, objective: Objective) -> Iterator[str]:
     if other is not None:
         margin = objective.compute_margin(winner.estimate.cost, other.estimate.cost)
         yield f"margin {margin:.3g} {objective.margin_unit}"
+
+
+def _describe_estimate(winner: RankedConfiguration, objective: Objective) -> str:
+    """The figure with its interval; of a model that counts, that it has one figure under every seed."""
+    if winner.best.is_counted:
+        return f"{winner.estimate.format(objective, DIGITS)} (a model that counts has it under every seed)"
+    return winner.estimate.describe(objective, DIGITS)
 
 
 def _format_short(objective: Objective, cost: float) -> str:
