@@ -1,7 +1,6 @@
 """A study whose best models count n-grams has no sizes of networks in its texts and asks for no seeds."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 

@@ -187,7 +187,7 @@ def _describe_certainty(comparison: WinnerComparison) -> str:
 _ADVICE_FOR_COUNTED: dict[Certainty, str] = {
     "significant": "",
     "not significant": "To find out, compare them on more validation text.",
-    "not tested": "To find out, run the study with --resume, which compares the validation items of the best.",
+    "not tested": "To find out, run the study with --resume, which compares their validation items.",
 }
 
 
