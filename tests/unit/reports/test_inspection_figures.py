@@ -1,5 +1,6 @@
 """Figures of inspected models show the numbers of their values, and differ without colour."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,30 @@ def test_trials_that_ended_early_are_hollow_and_not_in_the_mean() -> None:
     assert len(early.get_facecolors()) == 0
     (mean,) = axes.lines
     assert (list(mean.get_xdata()), list(mean.get_ydata())) == ([1], [105])
+
+
+def test_a_few_values_have_a_tick_each() -> None:
+    found = make_curves(*(make_parameter_trial(value, 100) for value in (1, 2, 7)))
+    (axes,) = list_axes(draw_parameter(found))
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "7"]
+
+
+@pytest.mark.parametrize("factor", [1.03, 1.3])
+def test_the_labels_of_many_values_do_not_overlap(factor: float) -> None:
+    """28 values on a linear axis and on a logarithmic one."""
+    figure = draw_parameter(
+        make_curves(*(make_parameter_trial(2e-3 * factor**place, 100) for place in range(28)))
+    )
+    (axes,) = list_axes(figure)
+    figure.draw_without_rendering()
+    low, high = axes.get_xlim()
+    boxes = [
+        label.get_window_extent()
+        for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        if low <= place <= high and label.get_text()
+    ]
+    assert len(boxes) >= 2
+    assert all(first.x1 < second.x0 for first, second in pairwise(sorted(boxes, key=lambda box: box.x0)))
 
 
 def test_a_trajectory_joins_the_reports_of_a_trial() -> None:

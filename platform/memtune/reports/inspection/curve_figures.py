@@ -21,6 +21,8 @@ __all__ = ["draw_accuracies", "draw_parameter", "draw_trajectories"]
 
 LOGARITHMIC_RATIO = 20
 """From this ratio of the largest to the smallest value on, an axis of positive values is logarithmic."""
+MAX_VALUE_TICKS = 8
+"""Up to so many different values each has a tick; the labels of more would overlap."""
 WIDE_LABEL = 36
 """Characters of a label from which on a legend has one column."""
 
@@ -73,8 +75,9 @@ def _place_values(
     different = sorted(set(numbers))
     if different and different[0] > 0 and different[-1] / different[0] >= LOGARITHMIC_RATIO:
         axes.set_xscale("log")
-    axes.set_xticks(different, [f"{value:g}" for value in different], minor=False)
-    axes.minorticks_off()
+    if len(different) <= MAX_VALUE_TICKS:
+        axes.set_xticks(different, [f"{value:g}" for value in different], minor=False)
+        axes.minorticks_off()
     return {key: float(value) for key, value in zip(keys, numbers, strict=True)}
 
 

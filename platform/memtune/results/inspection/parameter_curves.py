@@ -34,7 +34,7 @@ class ParameterTrial(Value):
     best: float | None
     """Its best validation figure; None before the first validation."""
     reports: tuple[ReportPoint, ...]
-    """Oldest first; none where the trial's checkpoint is missing."""
+    """Oldest first, up to the trial's end; none where its checkpoint is missing."""
 
 
 class ParameterCurves(Value):
@@ -84,10 +84,6 @@ def _describe_trial(
     objective: Objective,
     settings: Settings,
 ) -> ParameterTrial:
-    try:
-        reports = read_checkpoint_reports(str(outcome.number), study, outcome.identity, settings).points
-    except CheckpointError:
-        reports = ()
     best = min(outcome.curve.values(), default=None)
     return ParameterTrial(
         value=values[parameter],
@@ -96,5 +92,21 @@ def _describe_trial(
         state=outcome.state,
         tokens=max(outcome.curve, default=0),
         best=None if best is None else objective.compute_figure(best),
-        reports=reports,
+        reports=_read_reports(outcome, study, settings),
     )
+
+
+def _read_reports(outcome: Outcome, study: str, settings: Settings) -> tuple[ReportPoint, ...]:
+    """The reports of a trial's checkpoint up to the trial's end.
+
+    A worker may train further than the point at which the study stops its trial; no figure of the study has
+    what came after it.
+    """
+    try:
+        points = read_checkpoint_reports(str(outcome.number), study, outcome.identity, settings).points
+    except CheckpointError:
+        return ()
+    if outcome.state is TrialState.COMPLETE:
+        return points
+    end = max(outcome.curve, default=0)
+    return tuple(point for point in points if point.tokens <= end)

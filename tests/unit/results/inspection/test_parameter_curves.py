@@ -10,12 +10,15 @@ from memtune.errors import ConfigurationError, StudyError
 from memtune.reports.live.watched_calls import train
 from memtune.results.inspection.parameter_curves import collect_parameter_curves
 from memtune.results.inspection.trial_reports import read_accuracy_reports, read_trial_reports
+from memtune.search import Proposal
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
+from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.director import Director
 from memtune.training import GradientTrainer, TrialConfig
+from tests.presence import require
 from tests.unit.studies.test_director import MemoryRecords, make_report
 
 GRID_SPACE = """
@@ -55,15 +58,30 @@ optimiser = { kind = "sgd", learning_rate = 0.1 }
 """
 
 
+def resolve_grid(folder: Path, settings: Settings) -> ResolvedStudy:
+    """The study "phi" with its stored file, before its first trial."""
+    (folder / "space.toml").write_text(GRID_SPACE)
+    path = folder / "phi.toml"
+    path.write_text(GRID_STUDY)
+    resolved = resolve_study(path, load_study(path), settings)
+    stored = Folder.open(f"{settings.studies_folder}/{resolved.id}")
+    stored.write_json("study.json", resolved.study.model_dump(mode="json"))
+    return resolved
+
+
+def train_grid_trial(proposal: Proposal, settings: Settings) -> GradientTrainer:
+    """The trainer of a proposed trial at its end."""
+    config = TrialConfig.model_validate(proposal.configuration)
+    trainer = GradientTrainer(config, open_corpus("tiny", settings.corpus_store))
+    while not trainer.is_finished:
+        trainer.advance()
+    return trainer
+
+
 @pytest.fixture
 def study(tmp_path: Path, settings: Settings) -> str:
     """A grid over phi, whose trials end with the costs LOSSES; only the trial of phi = 2 has a checkpoint."""
-    (tmp_path / "space.toml").write_text(GRID_SPACE)
-    path = tmp_path / "phi.toml"
-    path.write_text(GRID_STUDY)
-    resolved = resolve_study(path, load_study(path), settings)
-    folder = f"{settings.studies_folder}/{resolved.id}"
-    Folder.open(folder).write_json("study.json", resolved.study.model_dump(mode="json"))
+    resolved = resolve_grid(tmp_path, settings)
     director = Director(resolved.open_proposals(), MemoryRecords(), 3, None)
     while trial := director.take_next_trial():
         number, phi = trial.proposal.number, trial.proposal.configuration["model"]["phi"]
@@ -72,11 +90,8 @@ def study(tmp_path: Path, settings: Settings) -> str:
         director.on_reports(number, [make_report(300, cost + 0.5), make_report(900, cost, "budget")])
         director.on_ended(number)
         if phi == 2:
-            config = TrialConfig.model_validate(trial.proposal.configuration)
-            trainer = GradientTrainer(config, open_corpus("tiny", settings.corpus_store))
-            while not trainer.is_finished:
-                trainer.advance()
-            Checkpoints(f"{folder}/checkpoints", trial.proposal.identity).save(trainer)
+            trainer = train_grid_trial(trial.proposal, settings)
+            Checkpoints(resolved.checkpoint_root, trial.proposal.identity).save(trainer)
     return resolved.id
 
 
@@ -102,6 +117,22 @@ def test_the_reports_of_a_trial_are_those_of_its_checkpoint(study: str, settings
     assert len(trained.reports) == 3
     perplexities = [(point.train_perplexity or 0, point.valid_perplexity or 0) for point in trained.reports]
     assert all(train > 1 and valid > 1 for train, valid in perplexities)
+
+
+def test_the_reports_of_a_trial_that_ended_early_end_with_the_trial(
+    tmp_path: Path, settings: Settings
+) -> None:
+    """A worker trains on while the study stops its trial, so its checkpoint has later reports."""
+    resolved = resolve_grid(tmp_path, settings)
+    director = Director(resolved.open_proposals(), MemoryRecords(), 1, None)
+    trial = require(director.take_next_trial())
+    director.on_started(trial.proposal.number)
+    trainer = train_grid_trial(trial.proposal, settings)
+    director.on_reports(trial.proposal.number, trainer.curve[:1], error="it ended here")
+    Checkpoints(resolved.checkpoint_root, trial.proposal.identity).save(trainer)
+    (found,) = collect_parameter_curves(resolved.id, "model.phi", settings).trials
+    assert len(trainer.curve) == 3
+    assert [point.tokens for point in found.reports] == [found.tokens] == [trainer.curve[0].tokens]
 
 
 def test_an_unknown_parameter_is_named_with_a_suggestion(study: str, settings: Settings) -> None:
