@@ -20,10 +20,17 @@ from memtune.search.optuna_trials import select_started
 from memtune.search.samplers.observed_values import extrapolate_stopped
 from memtune.values import Value
 
-__all__ = ["MIN_IMPORTANCE_TRIALS", "ParameterImportance", "rank_parameters"]
+__all__ = ["MIN_IMPORTANCE_TRIALS", "MIN_PARAMETER_TRIALS", "ParameterImportance", "rank_parameters"]
 
 MIN_IMPORTANCE_TRIALS = 10
 """Trials below which no importance is computed."""
+MIN_PARAMETER_TRIALS = 5
+"""Trials that must have a parameter.
+
+PED-ANOVA estimates the density of a parameter from its values in the trials that have it. Of two trials of
+which one is good, any parameter differs between the best and all, and its importance is as large as that of
+a parameter that decides. Five is what Optuna recommends for the best trials, whose density is found alike.
+"""
 MIN_BEST_TRIALS, MIN_BEST_SHARE = 5, 0.1
 """The best trials are a tenth of all, and five at least, which Optuna recommends."""
 
@@ -40,7 +47,7 @@ class ParameterImportance(Value):
     trials: int
     """Trials that have the parameter."""
     importance: float
-    """Its share of the importance of all parameters; the shares add up to 1."""
+    """Its share of the importance of all listed parameters; the shares add up to 1."""
 
     @property
     def label(self) -> str:
@@ -58,7 +65,9 @@ class ParameterImportance(Value):
 def rank_parameters(trials: Sequence[FrozenTrial]) -> list[ParameterImportance]:
     """The parameters of a study's started trials, the most important first; empty below ten trials.
 
-    Trials that were stopped early count with their extrapolated final value (`extrapolate_stopped`).
+    Parameters that fewer than MIN_PARAMETER_TRIALS trials have are left out, and so is one that is left
+    alone: its share of 100 % would say nothing. Trials that were stopped early count with their extrapolated
+    final value (`extrapolate_stopped`).
     """
     valued = [trial for trial in extrapolate_stopped(select_started(trials)) if _has_value(trial)]
     if len(valued) < MIN_IMPORTANCE_TRIALS:
@@ -74,11 +83,19 @@ def rank_parameters(trials: Sequence[FrozenTrial]) -> list[ParameterImportance]:
         warnings.simplefilter("ignore")
         study: Any = RestrictedStudy(optuna.create_study(), valued)
         found = evaluator.evaluate(study)
-    total = sum(found.values()) or 1.0
+    compared = {name: found[name] for name in found if _count(name, valued) >= MIN_PARAMETER_TRIALS}
+    if len(compared) == 1 < len(found):
+        return []
+    total = sum(compared.values()) or 1.0
     return [
         _describe(name, importance / total, valued)
-        for name, importance in sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        for name, importance in sorted(compared.items(), key=lambda item: (-item[1], item[0]))
     ]
+
+
+def _count(name: str, trials: Sequence[FrozenTrial]) -> int:
+    """The trials that have a parameter."""
+    return sum(name in trial.params for trial in trials)
 
 
 def _has_value(trial: FrozenTrial) -> bool:

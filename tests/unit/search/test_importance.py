@@ -6,14 +6,19 @@ import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from memtune.search.importance import MIN_IMPORTANCE_TRIALS, ParameterImportance, rank_parameters
+from memtune.search.importance import (
+    MIN_IMPORTANCE_TRIALS,
+    MIN_PARAMETER_TRIALS,
+    ParameterImportance,
+    rank_parameters,
+)
 from memtune.search.optuna_trials import IDENTITY_KEY, REFUSAL_KEY
 from memtune.spaces import RandomChooser
 from tests.presence import require
 
 RATE = FloatDistribution(0.0, 1.0)
 KIND = CategoricalDistribution(("adam", "sgd"))
-FAMILY = CategoricalDistribution(("lstm", "rnn"))
+FAMILY = CategoricalDistribution(("lstm", "rnn", "gru"))
 
 
 def make_trial(
@@ -103,4 +108,28 @@ def test_there_is_no_importance_below_ten_trials_and_refused_ones_do_not_count()
     assert rank_parameters(trials)
     assert rank_parameters(trials[1:]) == []
     trials[0].set_user_attr(REFUSAL_KEY, "too large")
+    assert rank_parameters(trials) == []
+
+
+def add_rare_branch(trials: list[FrozenTrial], count: int) -> list[FrozenTrial]:
+    """The trials with one more branch, of a few trials; the value is best where its rate is 0.9."""
+    for number in range(len(trials), len(trials) + count):
+        is_good = number % 2 == 0
+        parameters = {"family": ("gru", FAMILY), "gru.rate": (0.9 if is_good else 0.1, RATE)}
+        trials.append(make_trial(number, parameters, -1.0 if is_good else 1.5))
+    return trials
+
+
+def test_a_parameter_that_few_trials_have_is_not_listed_and_the_others_share_everything() -> None:
+    rare = rank_parameters(add_rare_branch(make_branch_trials(40), MIN_PARAMETER_TRIALS - 1))
+    assert "gru.rate" not in {parameter.name for parameter in rare}
+    assert sum(parameter.importance for parameter in rare) == pytest.approx(1.0)
+    enough = rank_parameters(add_rare_branch(make_branch_trials(40), MIN_PARAMETER_TRIALS))
+    assert find(enough, "gru.rate").trials == MIN_PARAMETER_TRIALS
+
+
+def test_a_parameter_is_not_listed_alone_where_few_trials_have_each_of_the_others() -> None:
+    trials = add_rare_branch([], MIN_PARAMETER_TRIALS - 1)
+    for number in range(len(trials), 20):
+        trials.append(make_trial(number, {"family": ("rnn", FAMILY)}, float(number)))
     assert rank_parameters(trials) == []

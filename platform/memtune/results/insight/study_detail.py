@@ -81,7 +81,7 @@ class StudyDetail(Value):
     """The best configuration of each family, best first; those without full length last."""
     progress: tuple[ProgressPoint, ...]
     importance: tuple[ParameterImportance, ...]
-    """The most important parameter first; empty below ten trials with a value."""
+    """The most important parameter first; empty below ten trials with a value, see `rank_parameters`."""
     front: StudyFront | None
     """None before the first trial of full length."""
     ended_early: tuple[EndedTrial, ...]
