@@ -1,6 +1,7 @@
 """Where a report's values come from, and how to repeat them: digests, versions, machines and commands."""
 
 import shlex
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
@@ -12,7 +13,13 @@ from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study_terms import TERMS_FILE
 from memtune.toml_text import format_toml
-from memtune.tracking import RegisteredVersion, count_test_accesses, list_champions, read_code_version
+from memtune.tracking import (
+    RegisteredVersion,
+    count_test_accesses,
+    find_trial_run,
+    list_champions,
+    read_code_version,
+)
 from memtune.training import CheckpointRecord
 from memtune.training.checkpoint import read_record
 from memtune.values import Value
@@ -43,7 +50,10 @@ class Provenance(Value):
     winner_trial: str | None
     """The identity of its best-validated trial."""
     trained_with: dict[str, str]
-    """Versions and machine of the last worker that trained that trial, as its checkpoint names them."""
+    """Versions and machine of the last worker that trained that trial, as its checkpoint names them.
+
+    The version of memtune has the commit that its run in MLflow names.
+    """
     written_with: dict[str, str]
     """Versions of the process that wrote the report."""
     version: RegisteredVersion | None
@@ -70,7 +80,7 @@ def collect_provenance(
         splits={name: split.tokens for name, split in corpus.manifest.splits.items()} if corpus else {},
         vocabulary=len(corpus.vocabulary) if corpus else None,
         winner_trial=winner.identity if winner else None,
-        trained_with=record.versions if record else {},
+        trained_with=_add_commit(record.versions, study, winner, settings) if record and winner else {},
         written_with=list_versions(),
         version=registered,
         test_accesses=accesses,
@@ -103,6 +113,22 @@ def _read_winner(study: str, winner: RankedTrial, settings: Settings) -> Checkpo
     with suppress(CheckpointError, StorageError), checkpoints.open_newest() as folder:
         return read_record(folder)
     return None
+
+
+def _add_commit(
+    versions: Mapping[str, str], study: str, winner: RankedTrial, settings: Settings
+) -> dict[str, str]:
+    """The versions of the winner's checkpoint with the full version of the code from its run.
+
+    A checkpoint has the release alone. A run of another release, such as the one that a newer driver has
+    recorded again, says nothing of the commit.
+    """
+    found = dict(versions)
+    with suppress(TrackingError, ConfigurationError):
+        code = find_trial_run(settings.tracking_uri, f"{study}{winner.name}").code
+        if code.partition("+")[0] == found.get("memtune"):
+            found["memtune"] = code
+    return found
 
 
 def _read_tracking(corpus: str, settings: Settings) -> tuple[list[RegisteredVersion], int | None]:

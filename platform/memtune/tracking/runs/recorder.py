@@ -25,6 +25,7 @@ from memtune.tracking.mlflow_connection import (
 )
 from memtune.tracking.runs.delivery_queue import DeliveryQueue
 from memtune.tracking.runs.run_commands import (
+    CODE_TAG,
     NO_STUDY,
     DrawCurve,
     EndRun,
@@ -232,7 +233,7 @@ class _GuardedClient:
 
 def _build_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
     named = {f"memtune.{name}": value for name, value in (tags or {}).items()}
-    return {**named, "memtune.code": read_code_version()}
+    return {**named, CODE_TAG: read_code_version()}
 
 
 def _read_content(file: bytes | str | Path) -> bytes:

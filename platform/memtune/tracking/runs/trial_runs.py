@@ -9,6 +9,7 @@ from memtune.errors import TrackingError
 from memtune.tracking.mlflow_connection import connect, find_sqlite_path, translate_mlflow_errors
 from memtune.tracking.runs import run_store
 from memtune.tracking.runs.run_commands import (
+    CODE_TAG,
     NUMBER_TAG,
     ROLE_TAG,
     STUDY_NAME_TAG,
@@ -43,6 +44,8 @@ class TrialRun(Value):
     """Tokens at its last recorded validation; None while it is open."""
     reused_from: str = ""
     """The trial of another study that has trained it; empty for one that was trained in its own."""
+    code: str = ""
+    """The version of the code that recorded it, with the commit of a checkout; empty in old records."""
 
 
 def is_trial_name(text: str) -> bool:
@@ -87,6 +90,7 @@ def _read_trial_run(run: "Run", corpus: str) -> TrialRun:
         "label": tags.get("memtune.protocol", ""),
         "max_tokens": tags.get(VALIDATED_TOKENS_TAG) or None,
         "reused_from": tags.get("memtune.reused_from", ""),
+        "code": tags.get(CODE_TAG, ""),
     }
     try:
         return TrialRun.model_validate(fields)

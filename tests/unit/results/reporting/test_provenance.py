@@ -9,6 +9,7 @@ from memtune.results.reporting.study_report import report_study
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.tracking import read_code_version
 
 pytestmark = pytest.mark.usefixtures("prepared_store")
 
@@ -24,6 +25,7 @@ def test_the_study_file_of_a_report_is_the_same_study(study_file: Path, settings
 
     assert found.provenance.trained_with.keys() >= {"memtune", "torch", "python", "system", "processor"}
     assert found.provenance.written_with.keys() >= {"memtune", "torch", "ray", "optuna", "mlflow"}
+    assert found.provenance.trained_with["memtune"] == read_code_version()
     assert found.provenance.corpus_digest
     assert found.provenance.version is not None
     commands = {row.purpose: row.command for row in found.provenance.commands}
