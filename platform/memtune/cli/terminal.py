@@ -110,13 +110,19 @@ def open_progress_bar(*columns: TextColumn) -> Iterator[Progress]:
         yield bar
 
 
-def print_pages(pages: "CorpusPages") -> None:
+def print_pages(pages: "CorpusPages", tracking_uri: str) -> None:
     """Print the addresses of a corpus's trials in MLflow's pages, and what they need."""
-    from memtune.tracking import LOCAL_PAGES_URL
+    from memtune.tracking import LOCAL_PAGES_URL, find_running_pages
 
+    served = find_running_pages(tracking_uri)
     for title, link in pages.list_titled_links():
         out.print(f"{title}: {link}", soft_wrap=True, highlight=False)
-    if pages.trials.startswith(LOCAL_PAGES_URL):
+    if served and pages.trials.startswith(f"{served}/"):
+        out.print(
+            "`memtune ui` serves these pages now, in a browser that has opened the address it has printed",
+            soft_wrap=True,
+        )
+    elif pages.trials.startswith(LOCAL_PAGES_URL):
         out.print(
             "these links work while `memtune ui` runs, in a browser that has opened the address it prints; "
             "with --port, put that port's number into the link",

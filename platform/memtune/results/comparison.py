@@ -22,6 +22,7 @@ from memtune.tracking import (
     RegisteredVersion,
     count_test_accesses,
     find_champion,
+    find_running_pages,
     link_corpora,
     link_corpus,
     list_champions,
@@ -169,7 +170,8 @@ def compare(
     chosen = usual if protocol is None else _resolve_label(protocol, labels, corpus)
     kept = [row for row in rows if row.protocol == chosen]
     studies = {row.study for row in kept} if study else set()
-    pages = link_corpus(settings.tracking_uri, corpus, chosen, next(iter(studies), None))
+    served = find_running_pages(settings.tracking_uri)
+    pages = link_corpus(settings.tracking_uri, corpus, chosen, next(iter(studies), None), served)
     ideal = _read_ideal_perplexity(corpus, settings) if kept[0].objective.has_ideal else None
     scope = "-".join([corpus, *sorted(studies), *([_make_file_name(chosen)] if protocol else [])])
     figure = settings.home / "figures" / f"{scope}.png"

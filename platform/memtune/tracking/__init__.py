@@ -26,6 +26,7 @@ from memtune.tracking.registry.model_versions import (
 )
 from memtune.tracking.registry.registered_model import DownloadedModel, load_registered
 from memtune.tracking.registry.text_rules import TextReader, TextRules, find_text_rules
+from memtune.tracking.running_pages import find_running_pages
 from memtune.tracking.runs.conclusion_records import record_conclusion
 from memtune.tracking.runs.leaderboard import LeaderboardRow, find_varying_parameters, read_leaderboard
 from memtune.tracking.runs.recorder import Recorder
@@ -67,6 +68,7 @@ __all__ = [
     "describe_registered",
     "find_champion",
     "find_evaluation",
+    "find_running_pages",
     "find_text_rules",
     "find_trial_run",
     "find_varying_parameters",

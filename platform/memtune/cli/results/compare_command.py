@@ -47,8 +47,10 @@ def compare(
         return
     # Imported here: MLflow and torch load for seconds, which --help and refused options need not wait for.
     from memtune.results.comparison import compare as compare_trials
+    from memtune.settings import Settings
 
-    found = compare_trials(corpus, protocol, study)
+    settings = Settings.from_environment()
+    found = compare_trials(corpus, protocol, study, settings)
     rows = found.rows[:top]
     if json:
         out.print_json(data=[row.model_dump(mode="json") for row in rows])
@@ -68,7 +70,7 @@ def compare(
     if chart := draw_trials(found.rows, found.ideal_perplexity):
         write_figure(chart, corpus, found.figure_path)
         out.print(f"figure: {found.figure_path}", soft_wrap=True)
-    print_pages(found.pages)
+    print_pages(found.pages, settings.tracking_uri)
     out.print(describe_accesses(found.test_accesses))
     for other in found.other_protocols:
         _print_compare_hint(corpus, study, other)

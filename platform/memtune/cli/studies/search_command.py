@@ -110,7 +110,7 @@ def _print_result(study: Path, result: "StudyResult") -> None:
     from memtune.results.promotion import has_test_split
     from memtune.results.study_conclusion import rank_outcomes
     from memtune.spaces import RandomChooser
-    from memtune.tracking import link_corpus
+    from memtune.tracking import find_running_pages, link_corpus
 
     resolved = result.resolved
     if result.is_interrupted:
@@ -128,7 +128,9 @@ def _print_result(study: Path, result: "StudyResult") -> None:
         out.print(statement, soft_wrap=True, highlight=False)
     print_promotion(result.promotion, has_test_split(resolved))
     if result.is_recorded:
-        print_pages(link_corpus(resolved.settings.tracking_uri, resolved.corpus.name, label))
+        uri = resolved.settings.tracking_uri
+        served = find_running_pages(uri)
+        print_pages(link_corpus(uri, resolved.corpus.name, label, pages_url=served), uri)
     _print_spent_budget(study, result)
     if not result.is_recorded:
         warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")
