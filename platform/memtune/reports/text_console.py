@@ -41,10 +41,14 @@ class TextConsole(Console):
             self.width = UNBOUNDED_CHARACTERS
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print objects as rich does; outside of a terminal, tables have no lines."""
-        if not self.is_terminal:
-            for table in objects:
-                if isinstance(table, Table):
+        """Print objects as rich does; outside of a terminal, tables have no lines.
+
+        A number that is wider than its column goes on in the next line: a part of it would be another number.
+        """
+        for table in objects:
+            if isinstance(table, Table):
+                _fold_numbers(table)
+                if not self.is_terminal:
                     table.box, table.pad_edge = None, False
                     table.expand = False
         super().print(*objects, **options)
@@ -80,6 +84,13 @@ class TextConsole(Console):
         if not callable(signal.getsignal(signal.SIGHUP)):
             raise SystemExit(1)
         signal.raise_signal(signal.SIGHUP)
+
+
+def _fold_numbers(table: Table) -> None:
+    """Let columns of numbers, which are aligned on the right, break long cells instead of cutting them."""
+    for column in table.columns:
+        if column.justify == "right" and column.overflow == "ellipsis":
+            column.overflow = "fold"
 
 
 def show_control_characters(text: str) -> str:

@@ -98,6 +98,18 @@ def test_a_pipe_is_as_wide_as_columns_says(monkeypatch: pytest.MonkeyPatch, colu
     assert (len(lines) > 4) == (columns == "60")
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_number_wider_than_its_column_is_broken_and_not_cut(is_terminal: bool) -> None:
+    console = TextConsole(file=io.StringIO(), width=20, force_terminal=is_terminal, no_color=True)
+    table = Table()
+    for name in ("a", "b", "c"):
+        table.add_column(name, justify="right")
+    table.add_row(*["1,234,567,890"] * 3)
+    console.print(table)
+    digits = re.sub(r"\x1b\[[0-9;]*m|[^0-9]", "", read_output(console))
+    assert sorted(digits) == sorted("1234567890" * 3)
+
+
 def test_an_output_that_nobody_reads_asks_the_process_to_end() -> None:
     program = (
         "from memtune.cli.terminal import out\n"

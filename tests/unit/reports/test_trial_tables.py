@@ -105,6 +105,16 @@ def test_a_trial_takes_one_line_where_it_is_not_stacked() -> None:
     assert sum("lstm #0" in line and "width=8" in line for line in text.splitlines()) == 1
 
 
+def test_a_table_of_60_characters_has_whole_numbers_and_names() -> None:
+    row = make_row(width=8).model_copy(
+        update={"tokens": 1_254_515, "parameter_count": 12_345_678, "hours": 0.000142, "figure": 169.0}
+    )
+    text = render(make_leaderboard_table([row], 12.9, "title", is_narrow=True), width=60)
+    for whole in ("lstm #0", "12,345,678", "1,254,515", "0.000142 h", "169.000", "1,210.1 %", "complete"):
+        assert whole in text
+    assert max(map(len, text.splitlines())) <= 60
+
+
 def test_a_model_of_another_version_is_shown_with_its_family_alone() -> None:
     assert "lstm" in render(make_leaderboard_table([make_row(width="x")], None, "title"))
 

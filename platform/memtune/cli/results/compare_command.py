@@ -14,6 +14,8 @@ __all__ = ["compare"]
 
 WIDE_CHARACTERS = 120
 """From this width on, a trial of a pipe takes one line; a narrower line would break names and numbers."""
+NARROW_CHARACTERS = 80
+"""Below this width, the numbers of a trial take three columns; more would leave no room for its name."""
 
 
 def compare(
@@ -66,7 +68,12 @@ def compare(
 
     title = f"{corpus}, protocol {found.protocol}, {format_count(len(found.rows), 'trial')}"
     is_stacked = out.is_terminal or out.width < WIDE_CHARACTERS
-    out.print(make_leaderboard_table(rows, found.ideal_perplexity, title, is_stacked=is_stacked))
+    is_narrow = out.width < NARROW_CHARACTERS
+    out.print(
+        make_leaderboard_table(
+            rows, found.ideal_perplexity, title, is_stacked=is_stacked, is_narrow=is_narrow
+        )
+    )
     if chart := draw_trials(found.rows, found.ideal_perplexity):
         write_figure(chart, corpus, found.figure_path)
         out.print(f"figure: {found.figure_path}", soft_wrap=True)

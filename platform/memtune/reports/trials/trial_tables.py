@@ -27,7 +27,12 @@ BUDGET_FIELDS = ("training.tokens", "training.epochs", "training.report_every")
 
 
 def make_leaderboard_table(
-    rows: Sequence[LeaderboardRow], ideal: float | None, title: str, *, is_stacked: bool = True
+    rows: Sequence[LeaderboardRow],
+    ideal: float | None,
+    title: str,
+    *,
+    is_stacked: bool = True,
+    is_narrow: bool = False,
 ) -> Table:
     """One row per trial, best first: validation perplexity per token (lower is better), or accuracy (higher
     is better). With a known ideal, a column has the relative distance of the perplexity from it.
@@ -37,7 +42,8 @@ def make_leaderboard_table(
 
     A row shows the key parameters of the trial's family and the other fields in which these trials differ.
     Trials of several studies have different budgets, so their rows name the study. With
-    `is_stacked`, a trial takes several short lines, for a terminal; otherwise one.
+    `is_stacked`, a trial takes several short lines, for a terminal; otherwise one. With `is_narrow`, it takes
+    one more for its state, and the distance from the ideal is below the perplexity.
     """
     caption = f"ideal perplexity {ideal:.3f}" if ideal else None
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
@@ -50,9 +56,11 @@ def make_leaderboard_table(
     units = {_find_recorded_task(row).prediction_unit for row in rows}
     unit = "examples" if units == {"examples"} else "tokens"
     sizes = ("parameters", "memory", unit, "hours")
-    for name in (*_stack(sizes, is_stacked), objective, *(("above",) if ideal else ())):
+    figures = _join((objective, *(("above",) if ideal else ())), is_narrow)
+    for name in (*_stack(sizes, is_stacked), *figures):
         table.add_column(name, justify="right")
-    table.add_column("state")
+    if not is_narrow:
+        table.add_column("state")
     differing = [
         name
         for name in find_varying_parameters(rows)
@@ -64,14 +72,15 @@ def make_leaderboard_table(
                 row.name,
                 *([row.study if row.study != NO_STUDY else "no study"] if has_several_studies else []),
                 _describe_model(row, differing),
+                *([_describe_state(row)] if is_narrow else []),
             ]
         )
         table.add_row(
             "" if row.place is None else str(row.place),
             trial,
             *_stack(_format_size_cells(row), is_stacked),
-            *_format_figure_cells(row, ideal),
-            _describe_state(row),
+            *_join(_format_figure_cells(row, ideal), is_narrow),
+            *([] if is_narrow else [_describe_state(row)]),
             style="bold" if row.place == 1 else None,
         )
     return table
@@ -81,6 +90,11 @@ def _stack(cells: Sequence[str], is_stacked: bool) -> list[str]:
     """Cells in pairs, each pair as two lines of one cell; the cells as they are if not `is_stacked`."""
     pairs = zip(cells[::2], cells[1::2], strict=True)
     return ["\n".join(pair) for pair in pairs] if is_stacked else list(cells)
+
+
+def _join(cells: Sequence[str], is_narrow: bool) -> list[str]:
+    """All cells as lines of one cell; the cells as they are if not `is_narrow`."""
+    return ["\n".join(cells)] if is_narrow else list(cells)
 
 
 def _format_size_cells(row: LeaderboardRow) -> list[str]:
