@@ -62,6 +62,11 @@ def test_attention_commands_print_what_the_functions_return(
         output = run(command, name, *options, "--out", str(path))
         assert path.read_bytes().startswith(start), command
         assert str(path) in output.replace("\n", "")
+    (first, *_) = json.loads(run("examples", name, "--min-distance", "2", "--max-rank", "20", "--json"))
+    printed = run("examples", name, "--min-distance", "2", "--max-rank", "20")
+    likeliest = first["next_words"][0]
+    assert "likeliest next words with log-probabilities in nats" in printed
+    assert f'"{likeliest["word"]}" {likeliest["log_probability"]:.2f}' in printed
     for arguments, message in (
         (["samples", name, "--out", str(tmp_path / "a.bmp")], "use .svg, .png, .pdf"),
         (["stack-actions", name], "has no stack: its family is"),

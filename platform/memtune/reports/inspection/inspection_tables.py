@@ -60,14 +60,17 @@ def make_samples_table(samples: Sequence[AttentionSample], title: str) -> Table:
 
 
 def make_examples_table(examples: Sequence[AttentionExample], title: str) -> Table:
-    """One row for each example, with the likeliest next words."""
+    """One row for each example, with the likeliest next words and their log-probabilities.
+
+    The words are quoted, because a comma may be one of them.
+    """
     table = _make_table(
         title,
-        ("sentence", "attended", "predicted", "likeliest next words"),
+        ("sentence", "attended", "predicted", "likeliest next words with log-probabilities in nats"),
         ("words before", "weight", "rank"),
     )
     for example in examples:
-        words = ", ".join(f"{word.word} {word.log_probability:.2f}" for word in example.next_words)
+        words = ", ".join(f'"{word.word}" {word.log_probability:.2f}' for word in example.next_words)
         most = example.most_attended
         numbers = str(most.distance), f"{most.weight:.3f}", str(example.rank)
         table.add_row(str(example.sentence), most.word, example.predicted.word, words, *numbers)
