@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from memtune.errors import SpaceError
@@ -162,6 +162,8 @@ class FittedSize:
 
     size_kind: SizeKind
     target: int
+    place: str = field(default="", compare=False)
+    """The file and the line that set it: those of a study that overrides its space's value."""
 
     @property
     def name(self) -> str:

@@ -78,9 +78,10 @@ class Space:
         fitted: FittedSize,
         measure_size: MeasureSize | None,
     ) -> int:
+        place = fitted.place or self.source
         if measure_size is None:
             raise SpaceError(
-                f"{self.source}: [{key}] {fitted.name} = {fitted.target} needs a function that measures a "
+                f"{place}: [{key}] {fitted.name} = {fitted.target} needs a function that measures a "
                 "configuration's sizes; give it to the space, or the field a value"
             )
 
@@ -91,8 +92,10 @@ class Space:
         try:
             return fitted.solve(measure)
         except SpaceError as error:
+            family = configuration.get("model", {}).get("family")
+            owner = f" of {family}" if isinstance(family, str) else ""
             raise SpaceError(
-                f"{self.source}: [{key}] {error}; change the target or the other fields"
+                f"{place}: [{key}] {error}; change the target or the other fields{owner}"
             ) from None
 
 

@@ -225,7 +225,7 @@ class _TableReader:
         if not _is_integer(target) or target < 1:
             noun = SIZE_NOUNS[FITS[kind]]
             raise self._make_error(place, f"{kind} must be a positive whole number of {noun}", target)
-        return FittedSize(FITS[kind], target)
+        return FittedSize(FITS[kind], target, locate_field(self._source, place))
 
     def _read_range(self, kind: str, table: Mapping[str, Any], place: str) -> Integer | Real:
         bounds, step, log = table[kind], table.get("step"), table.get("log", False)

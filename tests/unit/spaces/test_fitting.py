@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtune.errors import SpaceError
-from memtune.spaces import FittedSize, RandomChooser, SizeKind, read_space
+from memtune.spaces import (
+    FittedSize,
+    RandomChooser,
+    SizeKind,
+    combine_spaces,
+    load_space,
+    override_space,
+    read_space,
+)
 
 SPACE = "[model]\nwidth = {{ fit_parameters = {} }}\nlayers = {{ int = [1, 4] }}\n"
 
@@ -53,6 +61,19 @@ def test_a_fitted_field_needs_a_count():
 def test_a_target_below_the_smallest_model_is_refused():
     with pytest.raises(SpaceError, match=r"s\.toml: \[width\] fit_parameters = 5 .* out of reach: 1 gives"):
         read_space(SPACE.format(5), "s.toml").sample(RandomChooser(0), count_parameters)
+
+
+def test_a_target_out_of_reach_is_named_with_the_file_and_the_line_that_set_it(tmp_path):
+    space_file, study_file = tmp_path / "space.toml", tmp_path / "study.toml"
+    space_file.write_text(SPACE.format(1_000_000).replace("[model]", '[model]\nfamily = "lstm"'))
+    study_file.write_text('question = "q"\n\n[model]\nwidth = { fit_parameters = 5 }\n')
+    overrides = {"model": {"width": {"fit_parameters": 5}}}
+    space = combine_spaces([override_space(load_space(space_file), overrides, str(study_file))])
+    with pytest.raises(SpaceError) as raised:
+        space.sample(RandomChooser(0), count_parameters)
+    assert str(raised.value).startswith(f"{study_file}, line 4: [width] fit_parameters = 5 ")
+    assert str(raised.value).endswith("change the target or the other fields of lstm")
+    assert str(space_file) not in str(raised.value)
 
 
 def test_a_field_that_changes_no_count_is_refused():
