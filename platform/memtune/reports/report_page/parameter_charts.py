@@ -30,6 +30,7 @@ from memtune.reports.report_page.parameter_axes import (
 )
 from memtune.results.insight.study_detail import StudyDetail
 from memtune.results.insight.study_trials import StudyTrial
+from memtune.search import MIN_PARAMETER_TRIALS
 from memtune.trial_state import TrialState
 
 __all__ = ["draw_importance", "draw_parallel_coordinates", "draw_slices"]
@@ -75,7 +76,8 @@ def draw_importance(detail: StudyDetail) -> StudyChart | None:
         name="importance",
         title="Importance of parameters",
         caption="How much the values of a parameter in the best trials differ from those in all trials "
-        "(conditional PED-ANOVA); in brackets the branch that has the parameter. The shares add up to 100 %.",
+        f"(conditional PED-ANOVA), for parameters that {MIN_PARAMETER_TRIALS} trials have; in brackets the "
+        "branch that has the parameter. The shares add up to 100 %.",
         chart=alt.layer(bars, labels, shares),
         tables={"importance": rows},
         height=BAR_PIXELS * len(rows),
