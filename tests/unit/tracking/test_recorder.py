@@ -368,4 +368,20 @@ def test_text_fields_of_reports_are_tags(tracking_uri, find):
         assert recorder.flush(60)
     tags = find()[0].data.tags
     assert tags["memtune.kernels"] == "onednn"
-    assert tags["memtune.reason"] == ""  # set at the end of a trial, and this one is running
+    assert "memtune.reason" not in tags  # set at the end of a trial, and this one is running
+
+
+def test_a_run_has_no_empty_tags(record, find):
+    record(100)
+    runs = find("study") + find("trial")
+    assert [tag for run in runs for tag, value in run.data.tags.items() if value == ""] == []
+
+
+def test_a_trial_that_runs_again_has_no_end(record, find):
+    ends = {"memtune.stop_reason", "memtune.reason", "memtune.validated_tokens"}
+    record(100)
+    (ended,) = find()
+    record(100, 200, state=None)
+    (running,) = find()
+    assert ended.data.tags.keys() & ends == {"memtune.stop_reason", "memtune.reason"}
+    assert running.data.tags.keys() & ends == set()

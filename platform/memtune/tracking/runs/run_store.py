@@ -34,6 +34,7 @@ __all__ = [
     "RecordedTrial",
     "describe_end",
     "describe_status",
+    "drop_end_tags",
     "find_runs",
     "has_validation_beyond",
     "list_recorded",
@@ -57,6 +58,8 @@ RUN_STATUS = {
     TrialState.INTERRUPTED: "KILLED",
 }
 """MLflow's run status by the state of a trial that no worker trains."""
+END_TAGS = (STOP_REASON_TAG, REASON_TAG, VALIDATED_TOKENS_TAG)
+"""Tags of an ended run, each where there is something to say."""
 MAX_STATUS_CHARACTERS = 200
 VALIDATION_METRICS = ("valid_loss", "valid_accuracy")
 
@@ -134,14 +137,23 @@ def describe_end(command: EndRun, tokens: int = 0, description: str = "") -> dic
     The status is the first paragraph of the description in the pages, above the trial's own.
     """
     status = describe_status(command, tokens)
-    return {
+    tags = {
         STATE_TAG: command.state.value,
-        STOP_REASON_TAG: "" if command.end is None else command.end.reason.value,
-        REASON_TAG: "" if command.end is None else str(command.end),
         STATUS_TAG: status.partition("\n")[0][:MAX_STATUS_CHARACTERS],
         NOTE_TAG: compose_note(status, description),
-        VALIDATED_TOKENS_TAG: "" if command.validated_tokens is None else str(command.validated_tokens),
     }
+    if command.end is not None:
+        tags |= {STOP_REASON_TAG: command.end.reason.value, REASON_TAG: str(command.end)}
+    if command.validated_tokens is not None:
+        tags[VALIDATED_TOKENS_TAG] = str(command.validated_tokens)
+    return tags
+
+
+def drop_end_tags(client: "MlflowClient", run: "Run") -> None:
+    """Remove from a run how it ended before."""
+    for name in END_TAGS:
+        if name in run.data.tags:
+            client.delete_tag(run.info.run_id, name)
 
 
 def describe_status(command: EndRun, tokens: int) -> str:
@@ -257,6 +269,7 @@ def _correct_status(client: "MlflowClient", run: "Run", state: TrialState | None
         command = EndRun(TrialState.INTERRUPTED, None, time_ms)
         tokens = int(run.data.metrics.get(TOKENS_METRIC, 0))
         description = parse_description(run.data.tags.get(NOTE_TAG, ""))
+        drop_end_tags(client, run)
         PendingEntries(tags=describe_end(command, tokens, description)).send(client, run.info.run_id)
         set_final_status(client, run.info.run_id, command)
     elif state is not None and run.info.status != RUN_STATUS[state]:

@@ -23,10 +23,8 @@ from memtune.tracking.runs.run_commands import (
     NOTE_TAG,
     PARENT_TAG,
     RANKING_METRIC,
-    REASON_TAG,
     STATE_TAG,
     STATUS_TAG,
-    STOP_REASON_TAG,
     TOKENS_METRIC,
     EndRun,
     LogReport,
@@ -127,12 +125,13 @@ class RunWriter:
         parent = self._open_runs.get(RunKey(key.study)) if key.trial is not None else None
         if parent is not None:
             tags[PARENT_TAG] = parent.run_id
-        tags |= {STATE_TAG: TrialState.RUNNING.value, STOP_REASON_TAG: "", REASON_TAG: ""}
         status = TrialState.RUNNING.value
-        tags |= {STATUS_TAG: status, NOTE_TAG: run_store.compose_note(status, command.description)}
+        note = run_store.compose_note(status, command.description)
+        tags |= {STATE_TAG: status, STATUS_TAG: status, NOTE_TAG: note}
         found = self._find_runs(key)
         if found:
             run = self._drop_surplus(run_store.merge_runs(self._client, found), command.max_tokens)
+            run_store.drop_end_tags(self._client, run)
             self._client.update_run(run.info.run_id, status="RUNNING", name=command.name)
         else:
             run = self._create_run(key, command, tags)
