@@ -185,6 +185,9 @@ def test_the_run_of_a_study_answers_its_question(read: Read, home: Settings, wid
     condition = "tags.`memtune.role` = 'study' AND tags.`memtune.name` = 'families'"
     (run,) = client.search_runs([experiment.experiment_id], condition)
     page = read(f"/experiments/{experiment.experiment_id}/runs/{run.info.run_id}", width)
+    # MLflow's pages for machine learning, also at an address that does not ask for them.
+    assert "Model registry" in page
+    assert "Evaluation runs" not in page
     assert "Which family is best here?" in page
     for part in ("The best trial of each family", "above" if "ideal" in page else "seeds", "models:/tiny/"):
         assert part in page

@@ -42,6 +42,7 @@ from memtune.tracking.ui_links import (
     link_corpora,
     link_corpus,
     make_comparison_link,
+    make_version_link,
 )
 
 __all__ = [
@@ -80,6 +81,7 @@ __all__ = [
     "load_registered",
     "make_comparison_link",
     "make_sqlite_uri",
+    "make_version_link",
     "read_code_version",
     "read_leaderboard",
     "record_conclusion",

@@ -21,6 +21,8 @@ __all__ = [
     "BROWSER_SETTINGS",
     "DATABASE_LOGGER",
     "DATABASE_REFUSAL_CODE",
+    "EXPERIMENT_KIND",
+    "EXPERIMENT_KIND_TAG",
     "LOCATION_COLUMNS",
     "MODEL_VERSIONS_TAG",
     "OLD_IMPORT_WARNINGS",
@@ -31,6 +33,7 @@ __all__ = [
     "format_comparison_fragment",
     "format_experiment_fragment",
     "format_shared_view_tag",
+    "format_version_fragment",
     "is_unreachable",
     "load_client_class",
     "load_server_application",
@@ -39,11 +42,21 @@ __all__ = [
     "register_repository",
 ]
 
-BROWSER_SETTINGS = {"mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true"}
-"""Entries of a browser's local storage that the pages read.
+BROWSER_SETTINGS = {
+    "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",
+    "mlflow.workflowType_v1": '"machine_learning"',
+}
+"""Entries of a browser's local storage that the pages read, as JSON.
 
 Reason: at the first visit of a server on loopback the pages open the panel of MLflow's assistant, which takes
-a quarter of the window and which `memtune ui` does not serve. Fallback: the user closes the panel."""
+a quarter of the window and which `memtune ui` does not serve. An address without `workflowType` opens in the
+mode stored here, by default "GenAI", which shows runs as evaluations and no registered models. Fallback: the
+user closes the panel and chooses "Model training"."""
+EXPERIMENT_KIND_TAG, EXPERIMENT_KIND = "mlflow.experimentKind", "custom_model_development"
+"""The tag of an experiment whose kind is "Machine learning".
+
+Reason: it is the pages' own name for the kind, and MLflow's Python package has none. The pages of 3.17 take
+their mode from the address and the browser instead, see above. Fallback: pages that read the tag guess."""
 MODEL_VERSIONS_TAG = "mlflow.modelVersions"
 """The tag of a logged model with the versions made of it, as JSON.
 
@@ -255,6 +268,11 @@ def format_experiment_fragment(experiment_id: str, quoted_view: str, *, has_char
     """The address, after the server's, of an experiment's table in a shared view, or of the view's charts."""
     query = f"workflowType=machine_learning&viewStateShareKey={quoted_view}"
     return f"/#/experiments/{experiment_id}/runs?{query}{'&compareRunsMode=CHART' if has_charts else ''}"
+
+
+def format_version_fragment(model: str, version: int | str) -> str:
+    """The address, within the pages, of a version in the registry."""
+    return f"#/models/{model}/versions/{version}?workflowType=machine_learning"
 
 
 def register_repository(scheme: str, open_repository: Callable[..., "ArtifactRepository"]) -> None:

@@ -22,6 +22,8 @@ from memtune.retry import Backoff, retry
 from memtune.tracking.compatibility import (
     DATABASE_LOGGER,
     DATABASE_REFUSAL_CODE,
+    EXPERIMENT_KIND,
+    EXPERIMENT_KIND_TAG,
     is_unreachable,
     iterate_causes,
     load_client_class,
@@ -35,6 +37,7 @@ from memtune.tracking.home_artifacts import (
 )
 
 if TYPE_CHECKING:
+    from mlflow.entities import Experiment
     from mlflow.tracking import MlflowClient
 
 __all__ = [
@@ -44,6 +47,7 @@ __all__ = [
     "is_server",
     "make_experiment_name",
     "make_sqlite_uri",
+    "set_experiment_kind",
     "translate_mlflow_errors",
 ]
 
@@ -280,7 +284,15 @@ def ensure_experiment(client: "MlflowClient", tracking_uri: str, corpus: str) ->
     found = client.get_experiment_by_name(corpus)
     if found is None:
         location = make_relative_location(corpus) if find_sqlite_path(tracking_uri) else None
-        return client.create_experiment(corpus, artifact_location=location)
+        tags = {EXPERIMENT_KIND_TAG: EXPERIMENT_KIND}
+        return client.create_experiment(corpus, artifact_location=location, tags=tags)
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
+    set_experiment_kind(client, found)
     return str(found.experiment_id)
+
+
+def set_experiment_kind(client: "MlflowClient", experiment: "Experiment") -> None:
+    """Let MLflow's pages show an experiment as machine learning, unless it has a kind already."""
+    if not experiment.tags.get(EXPERIMENT_KIND_TAG):
+        client.set_experiment_tag(experiment.experiment_id, EXPERIMENT_KIND_TAG, EXPERIMENT_KIND)

@@ -11,7 +11,12 @@ from urllib.parse import quote
 from memtune.errors import TrackingError
 from memtune.objective import Objective
 from memtune.tracking import compatibility
-from memtune.tracking.mlflow_connection import connect, is_server, translate_mlflow_errors
+from memtune.tracking.mlflow_connection import (
+    connect,
+    is_server,
+    set_experiment_kind,
+    translate_mlflow_errors,
+)
 from memtune.tracking.registry.model_versions import find_champion
 from memtune.tracking.runs import run_store
 from memtune.tracking.runs.run_commands import (
@@ -35,7 +40,14 @@ from memtune.tracking.runs.run_commands import (
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-__all__ = ["LOCAL_PAGES_URL", "CorpusPages", "link_corpora", "link_corpus", "make_comparison_link"]
+__all__ = [
+    "LOCAL_PAGES_URL",
+    "CorpusPages",
+    "link_corpora",
+    "link_corpus",
+    "make_comparison_link",
+    "make_version_link",
+]
 
 LOCAL_PAGES_URL = "http://127.0.0.1:5000"
 MODELS_COLUMN = "attributes.`Models`"
@@ -116,6 +128,7 @@ def link_corpus(
     champion = find_champion(tracking_uri, corpus)
     with translate_mlflow_errors(tracking_uri):
         experiment = client.get_experiment(_find_experiment_id(tracking_uri, corpus))
+        set_experiment_kind(client, experiment)
         experiment_id, note = experiment.experiment_id, experiment.tags.get(NOTE_TAG, "")
         runs = run_store.find_runs(client, experiment_id, {ROLE_TAG: "trial"})
         usual = label or (champion.protocol if champion else _find_usual_label(runs))
@@ -242,6 +255,11 @@ def make_comparison_link(
     return find_pages_url(tracking_uri, pages_url) + compatibility.format_comparison_fragment(
         runs, experiments
     )
+
+
+def make_version_link(model: str, version: int | str) -> str:
+    """A link, within MLflow's pages, to a version in the registry."""
+    return compatibility.format_version_fragment(model, version)
 
 
 def _find_experiment_id(tracking_uri: str, corpus: str) -> str:

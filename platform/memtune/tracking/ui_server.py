@@ -125,9 +125,11 @@ class OwnerOnly:
 def _build_entry_page(location: str) -> str:
     """A page that leads a browser on to a location on this server, and to the place that the address named.
 
-    Before, it stores what keeps the pages as wide as the window; see `compatibility.BROWSER_SETTINGS`.
+    Before, it stores what the pages need, and keeps what the browser has stored already; see
+    `compatibility.BROWSER_SETTINGS`.
     """
     settings = "".join(
+        f"localStorage.getItem({json.dumps(name)}) ?? "
         f"localStorage.setItem({json.dumps(name)}, {json.dumps(value)});"
         for name, value in BROWSER_SETTINGS.items()
     )

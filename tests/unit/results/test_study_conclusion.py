@@ -241,7 +241,7 @@ def test_the_run_of_a_study_answers_its_question(
         assert part in note
     rows = [line for line in note.splitlines() if line.startswith(("| lstm #", "| rnn #"))]
     assert len(rows) == 2
-    assert "(#/models/tiny/versions/1)" in note
+    assert "(#/models/tiny/versions/1?workflowType=machine_learning)" in note
     experiment = client.get_experiment_by_name("tiny")
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'study'")

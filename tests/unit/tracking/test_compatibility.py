@@ -99,7 +99,7 @@ def read_scripts():
 
 
 def test_the_pages_read_the_views_that_memtune_writes():
-    """Named views, their columns and charts, and the entry that keeps the assistant's panel closed."""
+    """Named views, their columns and charts, and the entries of a browser's storage."""
     scripts = read_scripts()
     for part in (
         '"mlflow.sharedViewState."',
@@ -109,6 +109,8 @@ def test_the_pages_read_the_views_that_memtune_writes():
         '"compareRunCharts","compareRunSections"',
         "runDateAndNestInfo",
         '"mlflow.assistant.fab.autoOpenedOnFirstLoad",version:1',
+        '"mlflow.workflowType",version:1',
+        'MACHINE_LEARNING="machine_learning"',
     ):
         assert part in scripts, part
 
@@ -116,6 +118,12 @@ def test_the_pages_read_the_views_that_memtune_writes():
 CHARTS: dict[str, Any] = compatibility.build_charts(
     "perplexity", "best_validation", "parameters", ["model.width"], "lower"
 )
+
+
+def test_the_pages_know_the_kind_of_memtunes_experiments():
+    scripts = read_scripts()
+    assert f'"{compatibility.EXPERIMENT_KIND_TAG}"' in scripts
+    assert f'CUSTOM_MODEL_DEVELOPMENT="{compatibility.EXPERIMENT_KIND}"' in scripts
 
 
 def test_a_view_is_stored_in_the_form_of_mlflows_pages():

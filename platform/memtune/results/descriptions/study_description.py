@@ -10,7 +10,7 @@ from memtune.results.ranking.selection import RankedConfiguration, RankedTrial, 
 from memtune.search import Outcome
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.trial_records import format_value
-from memtune.tracking import PromotionResult
+from memtune.tracking import PromotionResult, make_version_link
 from memtune.training import TrialConfig
 from memtune.usage import add_usages
 
@@ -120,7 +120,7 @@ def describe_champion(promotion: PromotionResult) -> str:
     version = promotion.champion or promotion.version
     if version is None:
         return f"**Registry.** No new version: {promotion.reason}."
-    link = f"[{version.uri}](#/models/{version.corpus}/versions/{version.version})"
+    link = f"[{version.uri}]({make_version_link(version.corpus, version.version)})"
     role = f"the champion `models:/{version.corpus}@{version.alias}`" if promotion.champion else "registered"
     return f"**Registry.** {link} is {role}: {promotion.reason}."
 
