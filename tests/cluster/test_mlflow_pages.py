@@ -175,6 +175,12 @@ def test_the_best_of_each_family_are_a_view_of_their_own(read: Read, served: tup
     )  # an LSTM and an RNN of the first study, an LSTM of the second
 
 
+def test_charts_show_more_runs_than_the_first_ten(read: Read, served: tuple[str, str]) -> None:
+    page = read(find_fragment(served[0], "their charts"), 1600, 2500)
+    # The legend of the chart by tokens names a run with its metric.
+    assert len(set(re.findall(r"\b((?:lstm|rnn) #\d+) \(valid_perplexity\)", page))) > 10
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_run_of_a_study_answers_its_question(read: Read, home: Settings, width: int) -> None:
     from memtune.tracking.mlflow_connection import connect

@@ -162,14 +162,22 @@ def encode_shared_view(
 
 
 def build_charts(
-    objective: str, ranking_metric: str, size_parameter: str, searched: Sequence[str], direction: str
+    objective: str,
+    ranking_metric: str,
+    size_parameter: str,
+    searched: Sequence[str],
+    direction: str,
+    *,
+    has_counting: bool = False,
 ) -> dict[str, object]:
     """The charts of a view: validation by tokens, the ranking metric by size, and the searched parameters.
 
-    Reason: the pages draw a bar per metric unless a view says otherwise. Fallback: see `encode_shared_view`.
+    `has_counting` says that some models learn by counting; these have one point, after the whole corpus.
+    Reason: the pages draw a bar per metric, for the first 10 runs, unless a view says otherwise. Fallback:
+    see `encode_shared_view`.
     """
     section, wide_section = "memtune-charts", "memtune-parameters"
-    charts = [_describe_line_chart(objective, direction)]
+    charts = [_describe_line_chart(objective, direction, "log" if has_counting else "linear")]
     charts.append(
         {
             "type": "SCATTER",
@@ -204,6 +212,7 @@ def build_charts(
     return {
         "compareRunCharts": [{**shared, **chart} for chart in charts],
         "compareRunSections": sections,
+        "runsHiddenMode": "SHOW_ALL",
         "isAccordionReordered": True,
         "hideEmptyCharts": True,
     }
@@ -222,18 +231,18 @@ def _describe_section(uuid: str, name: str, *, is_open: bool = False, columns: i
     }
 
 
-def _describe_line_chart(objective: str, direction: str) -> dict[str, object]:
+def _describe_line_chart(objective: str, direction: str, token_scale: str) -> dict[str, object]:
     """The chart of validation by tokens, with every setting that the pages write for one."""
     return {
         "type": "LINE",
         "uuid": "memtune-validation",
         "displayName": f"Validation {objective} by tokens ({direction} is better)",
-        "runsCountToCompare": 10,
+        "runsCountToCompare": 100,
         "metricKey": f"valid_{objective}",
         "selectedMetricKeys": [f"valid_{objective}"],
         "lineSmoothness": 0,
         "scaleType": "linear",
-        "xAxisScaleType": "linear",
+        "xAxisScaleType": token_scale,
         "xAxisKey": "step",
         "selectedXAxisMetricKey": "",
         "range": {},

@@ -60,18 +60,22 @@ COLUMN_PIXELS = {
     f"params.`{SIZE_PARAMETER}`": 82,
     f"tags.`{STATUS_TAG}`": 72,
     f"metrics.`{TOKENS_METRIC}`": 80,
-    f"metrics.`{HOURS_METRIC}`": 80,
+    f"metrics.`{HOURS_METRIC}`": 84,
     f"metrics.`{MONEY_METRIC}`": 90,
     f"tags.`{RANK_TAG}`": 120,
     f"tags.`{STUDY_TAG}`": 190,
     MODELS_COLUMN: 150,
 }
-ANSWER_PIXELS = 716
-"""Of the name and everything up to the cost: a window of 1,000 pixels shows the first digits of the cost."""
-MAX_NAME_PIXELS = 240
+ANSWER_PIXELS = 658
+"""Of the name and everything up to the hours: what a window of 1,000 pixels shows beside the boxes for
+selection and a scroll bar."""
+ANSWER_PIXELS_WITH_MONEY = 716
+"""The same up to the money, of which such a window shows the first digits."""
 DETAIL_COLUMNS = (f"tags.`{RANK_TAG}`", f"tags.`{STUDY_TAG}`", MODELS_COLUMN)
 """Columns that need a wider window."""
-CHARTED_PREFIXES = ("model.", "training.")
+TRAINING_PREFIX = "training."
+"""Starts the names of parameters that a model has which learns by gradients, not by counting."""
+CHARTED_PREFIXES = ("model.", TRAINING_PREFIX)
 UNCHARTED = ("training.tokens", "training.epochs", "training.report_every")
 MAX_CHARTED_PARAMETERS = 7
 
@@ -107,8 +111,10 @@ class _View:
     conditions: Mapping[str, str]
     has_ideal: bool
     has_prices: bool
+    has_counting: bool
+    """Some of these models learn by counting."""
     searched: Sequence[str]
-    """Parameters in which all of these trials may differ."""
+    """Parameters in which the trained ones among these trials may differ."""
 
 
 def link_corpus(
@@ -179,7 +185,8 @@ def build_table(view: _View, conditions: Mapping[str, str]) -> dict[str, object]
     columns = list_columns(view)
     widths = {column: COLUMN_PIXELS[column] for column in [CREATED_COLUMN, *columns]}
     others = [pixels for column, pixels in widths.items() if column not in DETAIL_COLUMNS]
-    widths[NAME_COLUMN] = min(MAX_NAME_PIXELS, ANSWER_PIXELS - sum(others))
+    room = ANSWER_PIXELS_WITH_MONEY if view.has_prices else ANSWER_PIXELS
+    widths[NAME_COLUMN] = room - sum(others)
     return {
         "searchFilter": " AND ".join(f"tags.`{tag}` = '{value}'" for tag, value in conditions.items()),
         "orderByKey": f"metrics.`{RANKING_METRIC}`",
@@ -206,7 +213,12 @@ def list_columns(view: _View) -> list[str]:
 def _build_charts(view: _View) -> dict[str, object]:
     direction = view.objective.direction
     return compatibility.build_charts(
-        view.objective, RANKING_METRIC, SIZE_PARAMETER, view.searched, direction
+        view.objective,
+        RANKING_METRIC,
+        SIZE_PARAMETER,
+        view.searched,
+        direction,
+        has_counting=view.has_counting,
     )
 
 
@@ -215,12 +227,15 @@ def _describe_view(runs: Sequence["Run"], label: str, study: str | None) -> _Vie
     conditions = {ROLE_TAG: "trial", **({PROTOCOL_TAG: label} if label else {})}
     conditions |= {STUDY_TAG: study} if study else {}
     objectives = {read_objective(tag) for tag in tags}
+    parameters = [run.data.params for run in runs]
+    trained = [own for own in parameters if any(name.startswith(TRAINING_PREFIX) for name in own)]
     return _View(
         Objective.ACCURACY if Objective.ACCURACY in objectives else Objective.PERPLEXITY,
         conditions,
         any(tag.get(IDEAL_TAG) for tag in tags),
         any(MONEY_METRIC in run.data.metrics for run in runs),
-        _find_searched([run.data.params for run in runs]),
+        0 < len(trained) < len(parameters),
+        _find_searched(trained or parameters),
     )
 
 

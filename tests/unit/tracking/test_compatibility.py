@@ -108,6 +108,7 @@ def test_the_pages_read_the_views_that_memtune_writes():
         '"selectedColumns","columnOrder","columnWidths"',
         '"compareRunCharts","compareRunSections"',
         "runDateAndNestInfo",
+        'SHOWALL="SHOW_ALL"',
         '"mlflow.assistant.fab.autoOpenedOnFirstLoad",version:1',
         '"mlflow.workflowType",version:1',
         'MACHINE_LEARNING="machine_learning"',

@@ -73,16 +73,19 @@ def test_the_distance_to_the_ideal_is_shown_where_it_is_known(tracking_uri, clie
 
 
 @pytest.mark.parametrize("ideal", [{"ideal_perplexity": "20.5"}, {}])
-def test_a_window_of_1000_pixels_shows_every_column_up_to_the_cost(tracking_uri, client, ideal):
+@pytest.mark.parametrize(("money", "cost_pixels"), [({"spent_money": 0.5}, 30), ({}, 0)])
+def test_a_window_of_1000_pixels_shows_every_column_up_to_the_cost(
+    tracking_uri, client, ideal, money, cost_pixels
+):
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("a", "trial", {}, ideal)
-        recorder.finish_trial("a", TrialState.COMPLETE, figures={"spent_money": 0.5})
+        recorder.finish_trial("a", TrialState.COMPLETE, figures=money)
     view = read_view(client, link_corpus(tracking_uri, "ptb").trials)
-    widths, cost = view["columnWidths"], view["columnOrder"].index("metrics.`spent_money`")
-    before = view["columnOrder"][:cost]
-    # The table has 746 pixels, its first column 73, and the cost needs 40 with the space before it.
-    assert sum(widths[column] for column in before) <= 746 - 73 - 40
-    assert 130 <= widths["attributes.`Run Name`"] <= 240
+    widths, hours = view["columnWidths"], view["columnOrder"].index("metrics.`hours`")
+    used = sum(widths[column] for column in view["columnOrder"][: hours + 1])
+    # The table has 746 pixels, its first column 73, its scroll bar 15, and the first digits of money need 30.
+    assert 0 <= 746 - 73 - 15 - cost_pixels - used <= 10
+    assert 130 <= widths["attributes.`Run Name`"] <= 260
 
 
 def test_a_view_by_accuracy_has_the_highest_first(tracking_uri, client):
@@ -105,15 +108,47 @@ def test_a_view_has_trials_of_one_label_only(tracking_uri, client):
     assert "tags.`memtune.protocol` = 'sentence'" in read_view(client, other.trials)["searchFilter"]
 
 
+def read_charts(client, link):
+    """The charts of a link's view by type."""
+    return {chart["type"]: chart for chart in read_view(client, link)["compareRunCharts"]}
+
+
 def test_charts_have_the_parameters_that_all_trials_have_and_in_which_they_differ(tracking_uri, client):
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("a", "trial", {"model": {"width": 1, "layers": 1}})
         recorder.start_trial("b", "trial", {"model": {"width": 2, "layers": 1, "memory_size": 3}})
     pages = link_corpus(tracking_uri, "ptb")
-    charts = {chart["type"]: chart for chart in read_view(client, pages.charts)["compareRunCharts"]}
+    charts = read_charts(client, pages.charts)
     assert charts.keys() == {"LINE", "SCATTER", "PARALLEL"}
     assert charts["PARALLEL"]["selectedParams"] == ["model.width"]
     assert "tags.`memtune.best_of_family` = 'yes'" in read_view(client, pages.families)["searchFilter"]
+
+
+def test_a_model_that_counts_changes_the_scale_of_tokens_but_not_the_charted_parameters(tracking_uri, client):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        for number, rate in enumerate((0.1, 0.2)):
+            parameters = {"model": {"width": number}, "training": {"optimiser": {"learning_rate": rate}}}
+            recorder.start_trial(f"t{number}", f"lstm #{number}", parameters)
+    trained = read_charts(client, link_corpus(tracking_uri, "ptb").charts)
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("k", "kneser_ney #2", {"model": {"order": 5}})
+    mixed = read_charts(client, link_corpus(tracking_uri, "ptb").charts)
+    searched = ["model.width", "training.optimiser.learning_rate"]
+    assert [charts["PARALLEL"]["selectedParams"] for charts in (trained, mixed)] == [searched, searched]
+    assert [charts["LINE"]["xAxisScaleType"] for charts in (trained, mixed)] == ["linear", "log"]
+
+
+def test_charts_show_all_runs_of_their_view(recorded, client):
+    pages = link_corpus(recorded, "ptb")
+    for link in (pages.charts, pages.families):
+        assert read_view(client, link)["runsHiddenMode"] == "SHOW_ALL"
+
+
+def test_a_linked_experiment_is_one_of_machine_learning(recorded, client):
+    experiment = client.get_experiment_by_name("ptb")
+    client.delete_experiment_tag(experiment.experiment_id, "mlflow.experimentKind")
+    link_corpus(recorded, "ptb")
+    assert client.get_experiment_by_name("ptb").tags["mlflow.experimentKind"] == "custom_model_development"
 
 
 def test_pages_of_another_version_get_the_table_without_charts(recorded, client, monkeypatch):
