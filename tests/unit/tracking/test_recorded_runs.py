@@ -15,6 +15,7 @@ from memtune.tracking import (
     is_trial_name,
     link_corpus,
     make_comparison_link,
+    read_code_version,
     record_conclusion,
     record_evaluation,
     record_test_access,
@@ -68,7 +69,13 @@ def test_names_of_trials_and_ids_of_runs_are_recognised(text, expected):
 
 def test_a_trial_is_found_by_the_id_of_its_study_and_by_its_run(recorded, run_ids):
     expected = TrialRun(
-        run_id=run_ids["a"], corpus="ptb", study="s1", trial="a", label="stream", max_tokens=100
+        run_id=run_ids["a"],
+        corpus="ptb",
+        study="s1",
+        trial="a",
+        label="stream",
+        max_tokens=100,
+        code=read_code_version(),
     )
     assert find_trial_run(recorded, "s1#0") == expected
     assert find_trial_run(recorded, run_ids["a"]) == expected

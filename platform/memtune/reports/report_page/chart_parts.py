@@ -17,7 +17,6 @@ __all__ = [
     "LIGHT_COLOURS",
     "MARK_SIZE",
     "MUTED",
-    "PAPER",
     "SEED_SIZE",
     "FamilyScales",
     "Row",

@@ -8,7 +8,6 @@ import altair as alt
 from memtune.objective import Objective
 from memtune.reports.report_page.chart_parts import (
     HOLLOW_SIZE,
-    PAPER,
     FamilyScales,
     Row,
     StudyChart,
@@ -231,18 +230,14 @@ def _join_axes(
     complete = plot_rows("trials").transform_filter("datum.complete").mark_point(filled=True, size=30)
     short = plot_rows("trials").transform_filter("!datum.complete").mark_point(filled=False, size=30)
     marks = [scales.filter(own.encode(**encoded)) for own in (short, complete)]
-    # The colour of the page around the letters separates them from the lines.
-    halo = _plot_ticks().mark_text(baseline="top", dy=9, stroke=PAPER, strokeWidth=4, strokeJoin="round")
-    texts = [
-        own.encode(x=x, y=y, text="text:N") for own in (halo, _plot_ticks().mark_text(baseline="top", dy=9))
-    ]
+    texts = _plot_ticks().mark_text(baseline="top", dy=9).encode(x=x, y=y, text="text:N")
     return StudyChart(
         name="parallel_coordinates",
         title="Parallel coordinates",
         caption=f"Each trial is a line from its family to its figure. The best {TOP_SHARE:.0%} of the trials "
         "are strong; hollow marks ended early, at fewer tokens. Trials whose model does not have a parameter "
         f'pass through "absent".{remark}',
-        chart=alt.layer(scales.filter(lines), *texts, *marks),
+        chart=alt.layer(scales.filter(lines), *marks, texts),
         tables={"trials": rows, "ticks": ticks},
         height=AXIS_PIXELS * len(axes),
         is_wide=True,
