@@ -141,16 +141,19 @@ CASES = {
     "one layer": make_case(),
     "three layers": make_case(width=5, layers=3),
     "tied": make_case(tie_output=True),
+    "narrow embeddings": make_case(layers=2, embedding_width=4),
     "recurrent dropout": make_regularised_case(recurrent_dropout=0.4),
     "variational dropout": make_regularised_case(variational_dropout=0.4),
     "variational recurrent dropout": make_regularised_case(variational_recurrent_dropout=0.4),
     "zoneout of cells": make_regularised_case(zoneout_cell=0.4),
     "zoneout of hidden units": make_regularised_case(zoneout_hidden=0.4),
     "all regularisation": make_regularised_case(**ALL_REGULARISATION),
+    "narrow embeddings, all regularisation": make_regularised_case(embedding_width=4, **ALL_REGULARISATION),
     "all regularisation, evaluation": make_regularised_case(is_training=False, **ALL_REGULARISATION),
 }
 EXAMPLES = [
     LSTMConfig(**EXAMPLE_SIZE),
     LSTMConfig(**EXAMPLE_SIZE, layers=3, tie_output=True, dropout=0.4),
     LSTMConfig(**EXAMPLE_SIZE, zoneout_cell=0.3, variational_dropout=0.4),
+    LSTMConfig(**EXAMPLE_SIZE, embedding_width=3),
 ]

@@ -110,6 +110,7 @@ CASES = {
     "two layers of sigmoid, tied": make_case(
         width=5, layers=2, activation="sigmoid", tie_output=True, initial_range=0.8
     ),
+    "narrow embeddings": make_case(layers=2, embedding_width=4),
     "recurrent dropout": make_regularised_case(recurrent_dropout=0.4),
     "variational dropout": make_regularised_case(variational_dropout=0.4, layers=2),
     "variational recurrent dropout": make_regularised_case(
@@ -117,10 +118,12 @@ CASES = {
     ),
     "zoneout": make_regularised_case(zoneout=0.4),
     "all regularisation": make_regularised_case(**ALL_REGULARISATION),
+    "narrow embeddings, all regularisation": make_regularised_case(embedding_width=4, **ALL_REGULARISATION),
     "all regularisation, evaluation": make_regularised_case(is_training=False, **ALL_REGULARISATION),
 }
 EXAMPLES = [
     RNNConfig(**EXAMPLE_SIZE),
     RNNConfig(**EXAMPLE_SIZE, layers=2, activation="sigmoid", tie_output=True, dropout=0.4),
     RNNConfig(**EXAMPLE_SIZE, zoneout=0.3, recurrent_dropout=0.2),
+    RNNConfig(**EXAMPLE_SIZE, embedding_width=3),
 ]

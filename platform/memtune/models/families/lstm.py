@@ -3,7 +3,7 @@
 The baseline of Tran, Bisazza and Monz (2016), "Recurrent Memory Networks for Language Modeling", sections 2
 and 4.2; with other settings, that of Zaremba, Sutskever and Vinyals (2014).
 
-Shapes: B batch, T time, L layers, H width, V vocabulary.
+Shapes: B batch, T time, L layers, E width of the embeddings, H width, V vocabulary.
 """
 
 from typing import Literal
@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModelConfig, RecurrentState
+from memtune.models.architecture import NeuralLanguageModel, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import (
     LSTMStack,
@@ -23,15 +23,16 @@ from memtune.models.layers.lstm_stack import (
 from memtune.models.layers.regularisation import Regularisation
 from memtune.models.layers.shared_fields import TieOutput, VariationalDropout
 from memtune.models.maximum_entropy import NgramConnections, add_ngram_connections
+from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
 
 __all__ = ["LSTMConfig", "LSTMLanguageModel"]
 
 
-class LSTMConfig(NeuralLanguageModelConfig):
+class LSTMConfig(NarrowEmbeddingsConfig):
     """An LSTM language model; the defaults are the one-layer baseline of Tran et al. (2016), table 2."""
 
     family: Literal["lstm"] = "lstm"
-    width: int = Field(128, ge=1, description="Width of the embeddings and of every layer (section 4.2)")
+    width: int = Field(128, ge=1, description="Width of every layer, and of the embeddings (section 4.2)")
     layers: int = Field(1, ge=1, description="LSTM layers")
     dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped (section 6)")
     dropout_placement: StackDropoutPlacement = Field(
@@ -73,14 +74,14 @@ class LSTMConfig(NeuralLanguageModelConfig):
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
-        stack = lstm_parameter_count(self.width, self.width, self.layers)
+        stack = lstm_parameter_count(self.input_width, self.width, self.layers)
         output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
         connections = self.maximum_entropy.size if self.maximum_entropy else 0
-        return vocabulary_size * self.width + stack + output + connections
+        return vocabulary_size * self.input_width + stack + output + connections
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
-        stack = lstm_multiply_adds(self.width, self.width, self.layers)
+        stack = lstm_multiply_adds(self.input_width, self.width, self.layers)
         return stack + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
@@ -115,9 +116,9 @@ class LSTMLanguageModel(NeuralLanguageModel):
         super().__init__()
         self.config = config
         self.vocabulary_size = vocabulary_size
-        self.embedding = nn.Embedding(vocabulary_size, config.width)
+        self.embedding = nn.Embedding(vocabulary_size, config.input_width)
         self.stack = LSTMStack(
-            config.width,
+            config.input_width,
             config.width,
             config.layers,
             config.dropout,
@@ -137,6 +138,6 @@ class LSTMLanguageModel(NeuralLanguageModel):
 
     @override
     def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        embedded_BTH = self.embedding(tokens_BT)
-        hidden_BTH, hidden_BLH, cell_BLH = self.stack(embedded_BTH, state["hidden"], state["cell"])
+        embedded_BTE = self.embedding(tokens_BT)
+        hidden_BTH, hidden_BLH, cell_BLH = self.stack(embedded_BTE, state["hidden"], state["cell"])
         return hidden_BTH, {"hidden": hidden_BLH, "cell": cell_BLH}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModelConfig, RecurrentState
+from memtune.models.architecture import NeuralLanguageModel, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import StackDropoutPlacement
 from memtune.models.layers.regularisation import (
@@ -28,17 +28,18 @@ from memtune.models.layers.regularisation import (
 )
 from memtune.models.layers.shared_fields import Dropout, InitialRange, TieOutput, VariationalDropout
 from memtune.models.maximum_entropy import NgramConnections, add_ngram_connections
+from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
 
 __all__ = ["RNNConfig", "RNNLanguageModel"]
 
 Activation = Literal["tanh", "sigmoid", "relu"]
 
 
-class RNNConfig(NeuralLanguageModelConfig):
+class RNNConfig(NarrowEmbeddingsConfig):
     """A simple recurrent language model; the defaults are one layer of tanh units."""
 
     family: Literal["rnn"] = "rnn"
-    width: int = Field(128, ge=1, description="Width of the embeddings and of every layer")
+    width: int = Field(128, ge=1, description="Width of every layer, and of the embeddings")
     layers: int = Field(1, ge=1, description="Elman layers")
     activation: Activation = Field(
         "tanh", description='f: "tanh" (Elman), "sigmoid" (Mikolov et al. 2010) or "relu"'
@@ -76,15 +77,14 @@ class RNNConfig(NeuralLanguageModelConfig):
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
-        stack = self.layers * self.width * (2 * self.width + 2)
+        stack = self._count_matrix_entries() + 2 * self.layers * self.width
         output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
         connections = self.maximum_entropy.size if self.maximum_entropy else 0
-        return vocabulary_size * self.width + stack + output + connections
+        return vocabulary_size * self.input_width + stack + output + connections
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
-        stack = 2 * self.layers * self.width * self.width
-        return stack + self.output.multiply_adds(self.width, vocabulary_size)
+        return self._count_matrix_entries() + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
     def state_size(self) -> int:
@@ -101,6 +101,10 @@ class RNNConfig(NeuralLanguageModelConfig):
             "dropout": self.dropout,
             **self.regularisation.collect_nonzero(),
         }
+
+    def _count_matrix_entries(self) -> int:
+        """Entries of the matrices W and R of all layers."""
+        return self.width * (self.input_width + (2 * self.layers - 1) * self.width)
 
     @property
     def regularisation(self) -> Regularisation:
@@ -122,9 +126,10 @@ class RNNLanguageModel(NeuralLanguageModel):
         super().__init__()
         self.config = config
         self.vocabulary_size = vocabulary_size
-        self.embedding = nn.Embedding(vocabulary_size, config.width)
+        self.embedding = nn.Embedding(vocabulary_size, config.input_width)
         self.layers = nn.ModuleList(
-            _ElmanLayer(config.width, config.activation) for _ in range(config.layers)
+            _ElmanLayer(config.width if index else config.input_width, config.width, config.activation)
+            for index in range(config.layers)
         )
         self.dropout = nn.Dropout(config.dropout)
         self.output = config.output.build(
@@ -140,37 +145,39 @@ class RNNLanguageModel(NeuralLanguageModel):
     @override
     def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         around = self.config.dropout_placement == "around"
-        embedded_BTH: Tensor = self.embedding(tokens_BT)
-        hidden_BTH = self.dropout(embedded_BTH) if around else embedded_BTH
-        masks, output_B1H = self._draw_masks(hidden_BTH)
+        embedded_BTE: Tensor = self.embedding(tokens_BT)
+        read_BTE = self.dropout(embedded_BTE) if around else embedded_BTE
+        masks, output_B1H = self._draw_masks(read_BTE)
         last_BH = []
         for index, layer in enumerate(self.layers):
-            hidden_BTH = layer(hidden_BTH, state["hidden"][:, index], masks[index])
+            hidden_BTH = layer(read_BTE, state["hidden"][:, index], masks[index])
             last_BH.append(hidden_BTH[:, -1])
             if index + 1 < self.config.layers or self.config.dropout_placement != "between":
                 hidden_BTH = self.dropout(hidden_BTH)
+            read_BTE = hidden_BTH
         return apply_mask(hidden_BTH, output_B1H), {"hidden": torch.stack(last_BH, dim=1)}
 
-    def _draw_masks(self, embedded_BTH: Tensor) -> tuple[list[LayerMasks], Tensor | None]:
+    def _draw_masks(self, embedded_BTE: Tensor) -> tuple[list[LayerMasks], Tensor | None]:
         """The masks of every layer over a text of this shape, and output_B1H."""
-        rows, steps, width = embedded_BTH.shape
-        rule = self.config.regularisation
+        rows, steps, input_width = embedded_BTE.shape
+        width, rule = self.config.width, self.config.regularisation
         layers = [
-            rule.draw_masks(embedded_BTH, (rows, steps, width), width, self.training) for _ in self.layers
+            rule.draw_masks(embedded_BTE, (rows, steps, read_width), width, self.training)
+            for read_width in (input_width, *[width] * (self.config.layers - 1))
         ]
         return layers, draw_dropout_mask(
-            embedded_BTH, (rows, 1, width), rule.variational_dropout, self.training
+            embedded_BTE, (rows, 1, width), rule.variational_dropout, self.training
         )
 
 
 class _ElmanLayer(nn.Module):
     """One layer, on the fused kernels of the device if its masks allow it; b is the sum of two biases."""
 
-    def __init__(self, width: int, activation: Activation) -> None:
+    def __init__(self, input_width: int, width: int, activation: Activation) -> None:
         super().__init__()
         self.activation = activation
         self.rnn = nn.RNN(
-            width, width, nonlinearity="relu" if activation == "relu" else "tanh", batch_first=True
+            input_width, width, nonlinearity="relu" if activation == "relu" else "tanh", batch_first=True
         )
 
     @override
