@@ -53,7 +53,7 @@ def describe_spending(study: StudySummary) -> str:
 def describe_best(study: StudySummary) -> str:
     """The best configuration in words: its mean over seeds with the interval, or that one seed decided."""
     if study.best is None:
-        return "no trial has reached a validation"
+        return "no trial has a finite validation"
     found = study.best.estimate.describe(study.objective, DIGITS)
     return f"best: {study.best.name}, validation {study.objective} {found}; chosen by: {study.champion_rule}"
 
@@ -119,11 +119,16 @@ def format_objective(name: ObjectiveName, value: float, objective: Objective) ->
 
 
 def make_ended_table(detail: StudyDetail) -> Table:
-    """The trials that were stopped, paused or failed, with the best value at their tokens and the reason."""
-    names = ["trial", "family", "tokens", detail.summary.objective, "best there", "state", "reason"]
-    table = _make_table("stopped, paused and failed trials", names)
+    """The trials that were stopped, paused or failed, or diverged at once, with the reason.
+
+    Their last value and their best one are next to the best value of a trial of full length at these tokens.
+    """
+    names = ["trial", "family", "tokens", f"last {detail.summary.objective}", "lowest", "of the best trial"]
+    if detail.summary.objective.direction == "higher":
+        names[4] = "highest"
+    table = _make_table("stopped, paused, failed and diverged trials", [*names, "state", "reason"])
     for trial in detail.ended_early:
-        figures = [trial.figure or "", trial.leader_figure or ""]
+        figures = [trial.last_figure or "", trial.figure or "", trial.leader_figure or ""]
         cells = [f"{trial.tokens:,}", *figures, trial.state, trial.reason]
         table.add_row(f"#{trial.number}", trial.family, *cells)
     return table

@@ -16,6 +16,7 @@ from memtune.results.ranking.paired_tests import compare_items
 from memtune.results.ranking.seed_tests import compare_configurations
 from memtune.results.ranking.selection import RankedConfiguration, RankedTrial, Ranking, rank_trials
 from memtune.results.reporting.stored_costs import read_stored_costs, write_stored_costs
+from memtune.results.reporting.verdicts import judge_winner
 from memtune.search import Outcome
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
@@ -55,7 +56,7 @@ def conclude_study(
     if promotion is None:
         return None
     _register_families(study, ranking, eligible.winner.best.family)
-    statements = tuple(_test_winner(study, eligible))
+    statements = tuple(_judge_and_test_winner(study, eligible))
     if limits.is_set:
         rule = describe_rule(limits, are_met=eligible is not ranking)
         statements = (f"{eligible.winner.title} is the study's best: {rule}", *statements)
@@ -113,7 +114,7 @@ def _register(
 def rank_outcomes(
     study: ResolvedStudy, outcomes: Sequence[Outcome], repeats: Sequence[Outcome] = ()
 ) -> Ranking | None:
-    """The ranking of a study's trials and repeats; None when none has reached a validation."""
+    """The ranking of a study's trials and repeats; None when none has a finite validation."""
     epoch_tokens = study.open_task().epoch_tokens
     return rank_trials(list_ranked_trials(study.id, outcomes, repeats, lambda config: epoch_tokens))
 
@@ -135,16 +136,16 @@ def _find_family_bests(ranking: Ranking) -> dict[str, tuple[RankedTrial, Estimat
     return found
 
 
+def _judge_and_test_winner(study: ResolvedStudy, ranking: Ranking) -> tuple[str, ...]:
+    """The verdict, as in the study's report, and the tests that it rests on."""
+    tests = tuple(_test_winner(study, ranking))  # first, because they store the costs that the verdict reads
+    verdict = judge_winner(ranking, study.open_task().objective, study.checkpoint_root)
+    return (f"{verdict.headline} {verdict.advice}".strip(), *tests)
+
+
 def _test_winner(study: ResolvedStudy, ranking: Ranking) -> Iterator[str]:
     """The tests of the winner against the runner-up and the baseline, in words."""
     winner, compared = ranking.winner, _find_compared(study, ranking)
-    if winner.best.is_counted:
-        yield f"{winner.title} learns by counting: it has one result under every seed"
-    elif winner.estimate.seeds == 1:
-        yield (
-            f"{winner.title} was decided by a single seed; [repeats] in the study trains the best "
-            "configurations under further seeds"
-        )
     for role, other in compared.items():
         objective = study.open_task().objective
         if by_seeds := compare_configurations(winner, other):

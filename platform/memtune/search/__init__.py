@@ -3,7 +3,7 @@
 from memtune.search.database.outage_buffer import StorageUnavailableError
 from memtune.search.database.study_lease import Holder, Lease
 from memtune.search.early_stopping import RULES, AnyEarlyStopping, EarlyStopping, Rule
-from memtune.search.importance import MIN_PARAMETER_TRIALS, ParameterImportance
+from memtune.search.importance import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS, ParameterImportance
 from memtune.search.objectives import DEFAULT_OBJECTIVES, SIZE_UNITS, ObjectiveName, compute_coordinate
 from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.proposals import Proposals
@@ -19,6 +19,7 @@ from memtune.search.study_reader import REPEATS_SUFFIX, StoredStudy, StudyReader
 
 __all__ = [
     "DEFAULT_OBJECTIVES",
+    "MIN_IMPORTANCE_TRIALS",
     "MIN_PARAMETER_TRIALS",
     "MULTI_OBJECTIVE_KINDS",
     "REPEATS_SUFFIX",

@@ -144,12 +144,13 @@ def link_corpus(
         version = compatibility.read_pages_version(tracking_uri)
         suffix = _make_suffix(study or (label if label and champion and label != champion.protocol else None))
         best = {**view.conditions, BEST_OF_FAMILY_TAG: "yes"}
+        shown = {"memtune-families": _find_family_bests(kept, view.objective)}
         titles = {"memtune": "all trials", "memtune-families": "the best of each family"}
         scope = study or usual
         for name, conditions in (("memtune", view.conditions), ("memtune-families", best)):
             value = compatibility.encode_shared_view(
                 f"memtune: {titles[name]}" + (f", {scope}" if scope else ""),
-                build_table(view, conditions),
+                build_table(view, conditions, shown.get(name, ())),
                 _build_charts(view),
                 version,
             )
@@ -180,15 +181,33 @@ def link_corpora(tracking_uri: str, pages_url: str | None = None) -> list[Corpus
     return [link_corpus(tracking_uri, corpus, pages_url=pages_url) for corpus in recorded]
 
 
-def build_table(view: _View, conditions: Mapping[str, str]) -> dict[str, object]:
-    """The table of trials without their study's run, the best first: its filter, its order, its columns."""
+def _find_family_bests(runs: "Sequence[Run]", objective: Objective) -> list[str]:
+    """The ids of one run for each family: of those that lead a family in their study, the best-validated."""
+    best: dict[str, tuple[float, str]] = {}
+    for run in runs:
+        figure = run.data.metrics.get(RANKING_METRIC)
+        if run.data.tags.get(BEST_OF_FAMILY_TAG) == "yes" and figure is not None:
+            family = run.data.params.get("model.family", "")
+            order = figure if objective.direction == "lower" else -figure
+            best[family] = min(best.get(family, (order, run.info.run_id)), (order, run.info.run_id))
+    return [run_id for _, run_id in best.values()]
+
+
+def build_table(view: _View, conditions: Mapping[str, str], run_ids: Sequence[str] = ()) -> dict[str, object]:
+    """The table of trials without their study's run, the best first: its filter, its order, its columns.
+
+    With `run_ids`, of these trials alone.
+    """
+    filters = [f"tags.`{tag}` = '{value}'" for tag, value in conditions.items()]
+    if run_ids:
+        filters.append(f"attributes.run_id IN ({', '.join(repr(run_id) for run_id in run_ids)})")
     columns = list_columns(view)
     widths = {column: COLUMN_PIXELS[column] for column in [CREATED_COLUMN, *columns]}
     others = [pixels for column, pixels in widths.items() if column not in DETAIL_COLUMNS]
     room = ANSWER_PIXELS_WITH_MONEY if view.has_prices else ANSWER_PIXELS
     widths[NAME_COLUMN] = room - sum(others)
     return {
-        "searchFilter": " AND ".join(f"tags.`{tag}` = '{value}'" for tag, value in conditions.items()),
+        "searchFilter": " AND ".join(filters),
         "orderByKey": f"metrics.`{RANKING_METRIC}`",
         "orderByAsc": view.objective.direction == "lower",
         "selectedColumns": columns,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from memtune.corpora import Example, ImportOptions, grammar, import_corpus
+from memtune.corpora.store.word_vectors import VectorFile
 from memtune.results.reproduction.published_tables import PublishedTable
 from memtune.settings import Settings
 
@@ -14,7 +15,7 @@ WORDS_PER_LINE = 12
 """Within the lengths of the protocol of Tran et al.; one length fills their batches of 20."""
 
 
-def import_small_corpora(settings: Settings, table: PublishedTable) -> str:
+def import_small_corpora(settings: Settings, table: PublishedTable, vectors: VectorFile | None = None) -> str:
     """Import a corpus for the task of a table; returns its name."""
     task = table.make_trial(table.rows[-1], "paper").trial.task.kind
     make = {"language_modelling": _make_lines}.get(task, _make_annotated)
@@ -23,6 +24,7 @@ def import_small_corpora(settings: Settings, table: PublishedTable) -> str:
         {split: list(make(split, count)) for split, count in COUNTS.items()},
         settings.corpus_store,
         ImportOptions(vocabulary="all"),
+        vectors=vectors,
     )
     return "small"
 

@@ -13,6 +13,7 @@ import typer
 
 from memtune.cli import app
 from memtune.corpora.formats import FORMATS
+from memtune.corpora.store.word_vectors import VectorFile
 from memtune.errors import ConfigurationError, CorpusError, StudyError
 from memtune.library import FileKind, list_packaged
 from memtune.objective import Objective
@@ -129,6 +130,18 @@ def test_rows_of_every_table_train_at_scale_tiny(settings: Settings, paper: str,
             assert row.test is not None
             assert row.parameters is not None
     assert find_champion(settings.tracking_uri, corpus) is None, "a tiny model is in the registry"
+
+
+@pytest.mark.parametrize("has_vectors", [True, False])
+def test_rows_read_the_vectors_of_the_paper_or_say_that_they_have_none(
+    settings: Settings, tmp_path: Path, has_vectors: bool
+) -> None:
+    (tmp_path / "glove").write_text(f"the {'0.5 ' * 299}0.5\n")
+    table = find_table("cheng2016", "2-fine")
+    corpus = import_small_corpora(settings, table, VectorFile(tmp_path / "glove") if has_vectors else None)
+    row = next(reproduce_table(table, "tiny", settings, corpus=corpus, rows=["LSTM"]))
+    assert row.state == "trained", row.reason
+    assert row.reason.startswith("without the vectors that --vectors imports; ") is not has_vectors
 
 
 TABLE = parse(

@@ -76,6 +76,24 @@ def test_a_trial_stopped_early_does_not_compete_with_complete_ones() -> None:
     assert (short.tokens, short.cost, short.leader_cost) == (300, 3.0, 5.0)
 
 
+def test_a_stopped_trial_is_next_to_trained_ones_and_not_to_a_model_that_counts() -> None:
+    """The counting model has one value, at the end of the text, and none where the trial was stopped."""
+    stopped = make_trial("slow", {300: 3.0}, state=TrialState.STOPPED)
+    counting = make_trial("ngrams", {1200: 2.0}, planned=None)
+    (short,) = rank(stopped, counting, make_trial("a", {300: 5.0, 900: 4.0})).short
+    assert short.leader_cost == 5.0
+
+
+def test_a_trial_without_a_finite_validation_has_no_rank() -> None:
+    diverged = make_trial("diverged", {300: math.inf})
+    later = make_trial("later", {300: 4.5, 600: math.inf})
+    ranking = rank(diverged, later, make_trial("a", {900: 4.0}))
+    assert list_names(ranking) == ["a", "later"]
+    assert ranking.winner.estimate.cost == 4.0
+    assert ranking.short == ()
+    assert rank_trials([diverged]) is None
+
+
 def test_a_trial_of_a_longer_study_sets_full_length() -> None:
     """A good value after 2,400 tokens does not rank next to one after 200."""
     ranking = rank(

@@ -110,7 +110,9 @@ def test_the_mean_over_seeds_is_the_same_number_everywhere(
 
 def test_the_winner_is_tested_against_the_runner_up_over_seeds_and_sentences(repeated: StudyResult) -> None:
     assert repeated.conclusion is not None
-    by_seeds, by_sentences = repeated.conclusion.statements[:2]
+    verdict, by_seeds, by_sentences = repeated.conclusion.statements[:3]
+    assert verdict.startswith(f"{by_seeds.partition(' against')[0]} is best with a validation perplexity of")
+    assert "the difference is" in verdict
     assert "against the runner-up" in by_seeds
     assert by_seeds.endswith("paired t-test over 3 seeds")
     assert by_sentences.endswith("paired bootstrap over 60 sentences")
@@ -172,7 +174,8 @@ def test_the_conclusion_of_a_study_without_repeats_names_the_single_seed(
 ) -> None:
     result = run_search(study_file, settings=settings, executor=InProcessExecutor())
     assert result.conclusion is not None
-    assert "was decided by a single seed" in result.conclusion.statements[0]
+    verdict = result.conclusion.statements[0]
+    assert "too few seeds tell whether the difference is real. To find out, add [repeats]" in verdict
     assert "decided by a single seed" in result.conclusion.promotion.reason
 
 

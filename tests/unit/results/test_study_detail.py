@@ -1,5 +1,7 @@
 """A study in detail as data frames, tables and figures."""
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,9 +90,45 @@ def test_a_study_without_a_validation_has_no_best(detail: StudyDetail) -> None:
             "trials": (),
         }
     )
-    assert describe_best(empty.summary) == "no trial has reached a validation"
+    assert describe_best(empty.summary) == "no trial has a finite validation"
     assert len(empty.curves()) == len(empty.to_frame()) == 0
     assert make_front_table(empty).row_count == 0
+
+
+DIVERGING_TOML = """
+[model]
+family = "rnn"
+width = { choice = [4, 6] }
+
+[training]
+clip_norm = 1e9
+
+[training.optimiser]
+kind = "sgd"
+learning_rate = 1e6
+"""
+
+
+@pytest.mark.usefixtures("prepared_store")
+def test_a_study_whose_trials_all_diverge_has_no_best_and_lists_them(
+    study_file: Path, settings: Settings
+) -> None:
+    study_file.with_name("space.toml").write_text(DIVERGING_TOML)
+    study_file.write_text(study_file.read_text().replace("trials = 4", "trials = 2"))
+    result = run_search(study_file, settings=settings, executor=InProcessExecutor())
+    assert result.conclusion is None
+    found = show_study("layers", settings)
+    assert found.best is None
+    assert [trial.figure for trial in found.ended_early] == [None, None]
+    shown = runner.invoke(app, ["study", "show", "layers"])
+    assert "no trial has a finite validation" in shown.output
+    assert "diverged" in shown.output
+    page = study_file.with_name("report.html")
+    assert runner.invoke(app, ["report", "layers", "--out", str(page)]).exit_code == 0
+    assert "No trial has a finite validation yet" in page.read_text()
+    printed = runner.invoke(app, ["report", "layers", "--json"]).output
+    assert not {"Infinity", "NaN"} & set(re.findall(r"\w+", printed))
+    assert [end["figure"] for end in json.loads(printed)["detail"]["ended_early"]] == [None, None]
 
 
 @pytest.mark.skipif(not has_bfloat16_instructions(), reason="this processor has no bfloat16 instructions")

@@ -124,6 +124,25 @@ def test_charts_have_the_parameters_that_all_trials_have_and_in_which_they_diffe
     assert "tags.`memtune.best_of_family` = 'yes'" in read_view(client, pages.families)["searchFilter"]
 
 
+def test_the_best_of_each_family_is_one_run_also_of_two_studies(tracking_uri, client):
+    figures = {"a": ("lstm", 90.0), "b": ("lstm", 80.0), "c": ("rnn", 99.0)}
+    with Recorder(tracking_uri, "ptb") as recorder:
+        for name, (family, _) in figures.items():
+            recorder.start_trial(name, "trial", {"model": {"family": family}})
+    experiment = client.get_experiment_by_name("ptb")
+    runs = {run.data.tags["memtune.trial"]: run.info.run_id for run in search_trials(client, experiment)}
+    for name, (_, figure) in figures.items():
+        client.log_metric(runs[name], "best_validation", figure)
+        client.set_tag(runs[name], "memtune.best_of_family", "yes")
+    search = read_view(client, link_corpus(tracking_uri, "ptb").families)["searchFilter"]
+    shown = client.search_runs([experiment.experiment_id], search)
+    assert {run.info.run_id for run in shown} == {runs["b"], runs["c"]}
+
+
+def search_trials(client, experiment):
+    return client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'trial'")
+
+
 def test_a_model_that_counts_changes_the_scale_of_tokens_but_not_the_charted_parameters(tracking_uri, client):
     with Recorder(tracking_uri, "ptb") as recorder:
         for number, rate in enumerate((0.1, 0.2)):

@@ -46,7 +46,8 @@ def reproduce(
 ) -> None:
     """Train the rows of a paper's tables under its protocol, and print ours next to the published values.
 
-    A second call continues: a row that is trained is not trained again.
+    A second call continues: a row that is trained is not trained again. The exit code is 1 where a row has
+    failed.
 
     Example: memtune reproduce tran2016 --table ptb --scale cpu --out tran2016.md
     """
@@ -84,6 +85,8 @@ def reproduce(
         raise missing[0]
     for problem in missing:
         warn(f"not run: {problem}")
+    if any(row.state == "failed" for row in rows):
+        raise typer.Exit(1)
 
 
 def _format_options(

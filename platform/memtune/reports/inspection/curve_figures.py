@@ -2,6 +2,7 @@
 figure 2.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import mean
@@ -30,12 +31,15 @@ WIDE_LABEL = 36
 def draw_parameter(found: ParameterCurves) -> "Figure":
     """The best validation figure of each trial against the parameter, and the mean of each value as a line.
 
-    Trials that did not run to the end are hollow and not in the means.
+    Trials that did not run to the end are hollow and not in the means; those that diverged before their first
+    finite validation have a cross at the upper edge.
     """
     figure = make_figure(6.5, 4)
     axes = figure.add_subplot()
-    trials = [trial for trial in found.trials if trial.best is not None]
-    places = _place_values(axes, found.parameter, trials)
+    validated = [trial for trial in found.trials if trial.best is not None]
+    places = _place_values(axes, found.parameter, validated)
+    trials = [trial for trial in validated if math.isfinite(trial.best or 0.0)]
+    diverged = [places[trial.number, trial.seed] for trial in validated if trial not in trials]
     by_place = defaultdict[float, list[float]](list)
     for trial in trials:
         if trial.state is TrialState.COMPLETE:
@@ -54,6 +58,9 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
     means = [(place, mean(values)) for place, values in sorted(by_place.items())]
     if means:
         axes.plot(*zip(*means, strict=True), color="black", linewidth=1, label="mean")
+    if diverged:
+        heights, at_edge = [0.97] * len(diverged), axes.get_xaxis_transform()
+        axes.scatter(diverged, heights, marker="x", color=DARK, transform=at_edge, label="diverged")
     axes.set(xlabel=found.parameter, ylabel=f"best validation {found.objective.axis_title}")
     axes.set_title(found.study, fontsize=9)
     axes.grid(visible=True, alpha=0.3)

@@ -17,9 +17,16 @@ from memtune.results.reporting.corpus_report import CorpusReport
 from memtune.results.reporting.provenance import ShellCommand
 from memtune.results.reporting.study_leaderboard import StudyLeaderboard
 from memtune.results.reporting.study_report import StudyReport
+from memtune.search import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS
 from memtune.trial_state import TrialState
 
 __all__ = ["PageContent", "describe_page"]
+
+
+NO_IMPORTANCE = (
+    f"No importance of parameters: it needs {MIN_IMPORTANCE_TRIALS} trials with a validation, and two "
+    f"parameters that {MIN_PARAMETER_TRIALS} of them have."
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,8 @@ class PageContent:
     """What repeats or opens the results."""
     open_trials: int = 0
     """Trials of a study that have not ended."""
+    importance_note: str = ""
+    """Why a study has no importance of parameters."""
 
     @property
     def charts(self) -> list[StudyChart]:
@@ -62,6 +71,7 @@ def _describe_study(report: StudyReport) -> PageContent:
         equality_of=(describe_equality(report.leaderboard),),
         commands=report.provenance.commands,
         open_trials=report.detail.summary.trials.get(TrialState.RUNNING, 0),
+        importance_note="" if report.detail.importance else NO_IMPORTANCE,
     )
 
 
@@ -113,8 +123,10 @@ def describe_equality(leaderboard: StudyLeaderboard) -> tuple[str, ...]:
     if not entries:
         return ()
     found = []
-    tokens, early = max(entry.tokens for entry in entries), leaderboard.ended_early
-    found.append(f"Equal budgets: every trained configuration has seen {tokens:,} tokens.")
+    fewest, tokens = min(entry.tokens for entry in entries), max(entry.tokens for entry in entries)
+    early = leaderboard.ended_early
+    seen = f"{tokens:,}" if fewest == tokens else f"{fewest:,} to {tokens:,}"
+    found.append(f"Equal budgets: every trained configuration has seen {seen} tokens.")
     if early:
         names = ", ".join(f"{entry.name} after {entry.tokens:,} tokens" for entry in early)
         found[0] = f"Equal budgets of {tokens:,} tokens. Ended by themselves before: {names}."

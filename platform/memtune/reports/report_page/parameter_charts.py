@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import altair as alt
 
+from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.reports.report_page.chart_parts import (
     HOLLOW_SIZE,
@@ -128,7 +129,8 @@ def _draw_slice(
         name=f"slice_{axis.field}",
         title=axis.label,
         caption=f"{axis.field}. Hollow marks ended early, at fewer tokens than the filled ones."
-        + describe_drawn_limit(figures, limit),
+        + describe_drawn_limit(figures, limit)
+        + _describe_left_out(detail, trials),
         chart=alt.layer(*(scales.filter(layer) for layer in layers), labels),
         tables={"trials": rows, "ticks": _list_ticks(axis)},
         height=200,
@@ -254,6 +256,13 @@ def _list_valued(detail: StudyDetail) -> list[StudyTrial]:
         and trial.cost is not None
         and is_drawable(objective.compute_figure(trial.cost))
     ]
+
+
+def _describe_left_out(detail: StudyDetail, drawn: Sequence[StudyTrial]) -> str:
+    """A sentence, after a space, on the trials whose validation no axis can show; "" where all are drawn."""
+    validated = [trial for trial in detail.trials if not trial.is_repeat and trial.cost is not None]
+    count = len(validated) - len(drawn)
+    return f" Without {format_count(count, 'trial')} that diverged." if count else ""
 
 
 def _find_limit(trials: Sequence[StudyTrial], objective: Objective) -> float:

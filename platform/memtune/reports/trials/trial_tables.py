@@ -210,8 +210,12 @@ def make_families_table(
         outcome = outcome_by_identity[best.identity]
         config = TrialConfig.model_validate(outcome.configuration)
         cells = [describe_trial(config, searched_fields), f"{config.parameter_count(vocabulary_size):,}"]
-        trials = sum(bool(other.curve) and other.family == best.family for other in outcomes)
-        table.add_row(best.name, *cells, f"{max(outcome.curve):,}", figure, seeds, str(trials))
+        tried = {
+            TrialConfig.model_validate(other.configuration).configuration_identity
+            for other in outcomes
+            if other.curve and other.family == best.family
+        }
+        table.add_row(best.name, *cells, f"{max(outcome.curve):,}", figure, seeds, str(len(tried)))
     return table
 
 

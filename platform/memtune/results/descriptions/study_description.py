@@ -44,7 +44,7 @@ def describe_study(
             describe_champion(promotion),
             "#### The best trial of each family",
             make_family_table(study, ranking, outcomes),
-            "#### Trials by state, and what they used",
+            "#### Trials and repeats by state, and what they used",
             make_state_table(study, outcomes),
             f"More: `memtune compare --corpus {study.corpus.name} --study {study.id}`, "
             f"`memtune study show {study.id}`",
@@ -121,7 +121,9 @@ def describe_champion(promotion: PromotionResult) -> str:
     if version is None:
         return f"**Registry.** No new version: {promotion.reason}."
     link = f"[{version.uri}]({make_version_link(version.corpus, version.version)})"
-    role = f"the champion `models:/{version.corpus}@{version.alias}`" if promotion.champion else "registered"
+    role = "registered, and the champion stays"
+    if promotion.champion:
+        role = f"the champion `models:/{version.corpus}@{version.alias}`"
     return f"**Registry.** {link} is {role}: {promotion.reason}."
 
 
@@ -144,7 +146,7 @@ def list_family_bests(
 
 
 def make_family_table(study: ResolvedStudy, ranking: Ranking, outcomes: Sequence[Outcome]) -> str:
-    """The best trial of each family: figure, distance to the ideal, size, state, what it used, its seeds."""
+    """The best trial of each family: figure, distance to the ideal, sizes, use, seeds and end."""
     by_identity, configs = {outcome.identity: outcome for outcome in outcomes}, _read_configs(outcomes)
     task, prices = configs[ranking.winner.best.identity].task, study.study.prices
     objective = task.objective
@@ -152,8 +154,9 @@ def make_family_table(study: ResolvedStudy, ranking: Ranking, outcomes: Sequence
     direction = objective.direction
     header = ["trial", "model", f"validation {objective} ({direction} is better)"]
     header += ["above ideal"] if has_ideal else []
-    header += ["parameters", "state", task.prediction_unit, "core hours", "GPU hours"]
+    header += ["parameters", "carried state", task.prediction_unit, "core hours", "GPU hours"]
     header += [f"cost, {prices.currency}"] if prices else []
+    header += ["seeds", "ended"]
     rows = []
     for trial, estimate, configuration in list_family_bests(ranking):
         outcome, config = by_identity[trial.identity], configs[trial.identity]
@@ -162,12 +165,12 @@ def make_family_table(study: ResolvedStudy, ranking: Ranking, outcomes: Sequence
         distance = _compute_distance(study, objective, estimate.cost)
         row = [f"{trial.family} {trial.name}", describe_model(config), estimate.format(objective, DIGITS)]
         row += ["" if distance is None else f"{100 * distance:,.1f} %"] if has_ideal else []
-        row += [f"{config.parameter_count(study.vocabulary_size):,}", _describe_state(outcome)]
+        row += [f"{config.parameter_count(study.vocabulary_size):,}", f"{config.model.state_size():,}"]
         row += [f"{max(outcome.curve, default=0):,}"]
         row += [f"{usage.cpu_seconds / 3600:.4g}", f"{usage.gpu_seconds / 3600:.4g}"]
         row += [f"{prices.compute_usage_money(usage):.4g}"] if prices else []
-        rows.append([*row, str(estimate.seeds)])
-    return make_table([*header, "seeds"], rows)
+        rows.append([*row, str(estimate.seeds), _describe_state(outcome)])
+    return make_table(header, rows)
 
 
 def describe_model(config: TrialConfig) -> str:
@@ -181,9 +184,9 @@ def _describe_state(outcome: Outcome) -> str:
 
 
 def make_state_table(study: ResolvedStudy, outcomes: Sequence[Outcome]) -> str:
-    """The trials and what they used, by state."""
+    """The trials with their repeats, and what they used, by state."""
     prices = study.study.prices
-    header = ["state", "trials", "tokens", "core hours", "GPU hours"]
+    header = ["state", "trials and repeats", "tokens", "core hours", "GPU hours"]
     header += [f"cost, {prices.currency}"] if prices else []
     groups = {state.label: [o for o in outcomes if o.state is state] for state in {o.state for o in outcomes}}
     rows = []

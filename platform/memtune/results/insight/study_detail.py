@@ -51,8 +51,14 @@ class ReportedTrial(Value):
 
 
 class EndedTrial(ReportedTrial):
-    """A trial that was stopped, paused or failed, at its last report; its cost is the lowest up to there."""
+    """A trial that was stopped, paused or failed, or diverged before its first finite validation.
 
+    It is described at its last report; its cost is the lowest up to there.
+    """
+
+    last_cost: float | None
+    """At the last report, which early stopping compares; it may be above the lowest."""
+    last_figure: str | None
     leader_cost: float | None
     """The lowest of a trial of full length up to the same tokens; None without one."""
     leader_figure: str | None
@@ -233,14 +239,22 @@ def _list_ended_early(
 ) -> Iterator[EndedTrial]:
     shorts = {short.trial.identity: short for short in ranking.short} if ranking else {}
     for outcome in outcomes:
-        if not outcome.state.has_ended_early:
+        tokens = max(outcome.curve, default=0)
+        last, cost = outcome.curve.get(tokens), min(outcome.curve.values(), default=None)
+        has_diverged = cost is not None and not math.isfinite(cost)
+        if not (outcome.state.has_ended_early or has_diverged):
             continue
-        cost = min(outcome.curve.values(), default=None)
-        end = _describe_report(outcome, max(outcome.curve, default=0), cost, objective)
+        end = _describe_report(outcome, tokens, None if has_diverged else cost, objective)
         short = shorts.get(outcome.identity)
         leader_cost = None if short is None else short.leader_cost
         leader_figure = None if leader_cost is None else objective.format_cost(leader_cost, DIGITS)
-        yield EndedTrial(**dict(end), leader_cost=leader_cost, leader_figure=leader_figure)
+        yield EndedTrial(
+            **dict(end),
+            leader_cost=leader_cost,
+            leader_figure=leader_figure,
+            last_cost=last,
+            last_figure=None if last is None else objective.format_cost(last, DIGITS),
+        )
 
 
 def _describe_report(

@@ -6,6 +6,7 @@ milestone that it shares with the ranked ones. Where a study repeats configurati
 configurations with all seeds compete: the best of many single seeds is the luckiest one.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -82,7 +83,10 @@ class ShortTrial:
     cost: float
     """Its lowest validation cost up to that milestone."""
     leader_cost: float
-    """The lowest validation cost of a ranked trial up to that milestone."""
+    """The lowest validation cost of a ranked trial up to that milestone.
+
+    Models that count have no value there, and are left out where others are ranked.
+    """
 
     def describe(self, objective: Objective, digits: int) -> str:
         """The figure at the milestone, and that of the best ranked trial there.
@@ -142,8 +146,11 @@ class Ranking:
 
 
 def rank_trials(trials: Iterable[RankedTrial]) -> Ranking | None:
-    """The ranking of trials of one corpus and label; None when none has reached a validation."""
-    validated = [trial for trial in trials if trial.curve]
+    """The ranking of trials of one corpus and label; None when none has reached a finite validation.
+
+    A trial that diverged competes with its best weights from before; without any it has no rank.
+    """
+    validated = [trial for trial in trials if any(map(math.isfinite, trial.curve.values()))]
     if not validated:
         return None
     tokens = _find_full_length(validated)
@@ -203,11 +210,12 @@ def _count_seeds_by_study(configurations: Sequence[RankedConfiguration]) -> dict
 def _list_short(
     validated: Sequence[RankedTrial], full: Sequence[RankedTrial], tokens: float
 ) -> tuple[ShortTrial, ...]:
+    leaders = [trial for trial in full if trial.planned_tokens is not None] or full
     short = []
     for trial in validated:
         if trial.has_reached(tokens):
             continue
         milestone = max(trial.curve)
-        leader = min(find_cost_at(other.curve, milestone) for other in full)
+        leader = min(find_cost_at(other.curve, milestone) for other in leaders)
         short.append(ShortTrial(trial, milestone, min(trial.curve.values()), leader))
     return tuple(sorted(short, key=lambda found: (-found.tokens, found.cost)))

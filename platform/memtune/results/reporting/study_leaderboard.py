@@ -106,7 +106,9 @@ class ShortEntry(Value):
     tokens: int
     cost: float
     figure: float
-    """At these tokens."""
+    """The best up to these tokens."""
+    last_figure: float
+    """At these tokens, which early stopping compares."""
     leader_figure: float
     """That of the best trial of full length at the same tokens."""
     sizes: TrialSizes | None
@@ -183,15 +185,16 @@ def join_leaderboards(
 ) -> tuple[StudyLeaderboard, tuple[LeaderboardEntry, ...]]:
     """One leaderboard over several studies by name, and the best of each study that does not compete.
 
-    Configurations compete at the largest full length of a study. Their names end with the study's, which a
-    chart may cut off, and they have new numbers. Those that lack seeds in their study come last, without a
-    place.
+    Configurations compete at the largest full length of a study; a study of models that count has none, and
+    competes with every other. Their names end with the study's, which a chart may cut off, and they have new
+    numbers. Those that lack seeds in their study come last, without a place.
     """
-    longest = max((found.tokens or 0 for _, found in leaderboards), default=0)
+    trained = [found for _, found in leaderboards if any(not entry.is_counted for entry in found.entries)]
+    longest = max((found.tokens or 0 for found in trained or [found for _, found in leaderboards]), default=0)
     competing, shorter = list[LeaderboardEntry](), list[LeaderboardEntry]()
     for study, found in leaderboards:
         named = [entry.model_copy(update={"name": f"{entry.name} ({study})"}) for entry in found.entries]
-        if longest <= EQUAL_RATIO * (found.tokens or 0):
+        if found not in trained or longest <= EQUAL_RATIO * (found.tokens or 0):
             competing += named
         else:
             shorter += named[:1]
@@ -290,6 +293,7 @@ class _EntryMaker:
                 tokens=short.tokens,
                 cost=short.cost,
                 figure=self._objective.compute_figure(short.cost),
+                last_figure=self._objective.compute_figure(trial.curve[short.tokens]),
                 leader_figure=self._objective.compute_figure(short.leader_cost),
                 sizes=self._measure(self._read_config(trial)),
                 reason="" if outcome.end is None else str(outcome.end),

@@ -186,9 +186,7 @@ def _apply_scale(document: dict[str, Any], scale: Scale, row: str) -> None:
         document.pop("training", None)
         return
     if scale.width is not None:
-        model["width"] = scale.width
-        if "embedding_width" in model:
-            model["embedding_width"] = scale.width
+        model["width"] = scale.width  # and not that of the embeddings, which pretrained vectors decide
     if training is not None and scale.tokens is not None:
         training.pop("epochs", None)
         training |= {"tokens": scale.tokens, "report_every": scale.tokens}

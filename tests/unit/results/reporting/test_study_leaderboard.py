@@ -82,6 +82,20 @@ def test_studies_of_a_smaller_budget_are_listed_apart() -> None:
     assert joined.tokens == 1000
 
 
+def test_a_study_of_models_that_count_competes_with_studies_of_every_budget() -> None:
+    trained = make_leaderboard([make_entry(0, 4.0, 10), make_entry(1, 5.0, 10)])
+    counted = make_leaderboard([make_entry(0, 4.5, 10, is_counted=True, identity="counted")], 5000)
+    joined, apart = join_leaderboards([("counts", counted), ("trains", trained)])
+    assert [entry.name for entry in joined.entries] == [
+        "lstm #0 (trains)",
+        "lstm #0 (counts)",
+        "lstm #1 (trains)",
+    ]
+    assert (apart, joined.tokens) == ((), 1000)
+    alone, _ = join_leaderboards([("counts", counted)])
+    assert alone.tokens == 5000
+
+
 def test_a_trial_that_two_studies_share_is_listed_once() -> None:
     one, other = make_leaderboard([make_entry(0, 4.0, 10)]), make_leaderboard([make_entry(0, 4.0, 10)])
     joined, _ = join_leaderboards([("one", one), ("other", other)])
