@@ -32,7 +32,7 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
     """The best validation figure of each trial against the parameter, and the mean of each value as a line.
 
     Trials that did not run to the end are hollow and not in the means; those that diverged before their first
-    finite validation have a cross at the upper edge.
+    finite validation have a cross above all.
     """
     figure = make_figure(6.5, 4)
     axes = figure.add_subplot()
@@ -59,8 +59,8 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
     if means:
         axes.plot(*zip(*means, strict=True), color="black", linewidth=1, label="mean")
     if diverged:
-        heights, at_edge = [0.97] * len(diverged), axes.get_xaxis_transform()
-        axes.scatter(diverged, heights, marker="x", color=DARK, transform=at_edge, label="diverged")
+        height = 1.1 * max((trial.best or 0.0 for trial in trials), default=1.0)
+        axes.scatter(diverged, [height] * len(diverged), marker="x", color=DARK, label="diverged")
     axes.set(xlabel=found.parameter, ylabel=f"best validation {found.objective.axis_title}")
     axes.set_title(found.study, fontsize=9)
     axes.grid(visible=True, alpha=0.3)

@@ -21,11 +21,11 @@ from memtune.results.insight.study_catalogue import (
 )
 from memtune.results.insight.study_front import StudyFront, find_study_front
 from memtune.results.insight.study_trials import StudyTrial, list_study_trials
-from memtune.results.ranking.selection import Ranking
+from memtune.results.ranking.selection import Ranking, is_rankable
 from memtune.search import DEFAULT_OBJECTIVES, Outcome, ParameterImportance, StudyReader
 from memtune.settings import Settings
 from memtune.studies.definition.study_terms import read_stored_terms
-from memtune.trial_state import TrialState
+from memtune.trial_state import StopReason, TrialState
 from memtune.values import Value
 
 __all__ = ["EndedTrial", "ProgressPoint", "ReportedTrial", "StudyDetail", "explain_end", "show_study"]
@@ -51,7 +51,7 @@ class ReportedTrial(Value):
 
 
 class EndedTrial(ReportedTrial):
-    """A trial that was stopped, paused or failed, or diverged before its first finite validation.
+    """A trial that was stopped, paused or failed, or that diverged.
 
     It is described at its last report; its cost is the lowest up to there.
     """
@@ -241,10 +241,11 @@ def _list_ended_early(
     for outcome in outcomes:
         tokens = max(outcome.curve, default=0)
         last, cost = outcome.curve.get(tokens), min(outcome.curve.values(), default=None)
-        has_diverged = cost is not None and not math.isfinite(cost)
+        has_diverged = outcome.end is not None and outcome.end.reason is StopReason.DIVERGED
         if not (outcome.state.has_ended_early or has_diverged):
             continue
-        end = _describe_report(outcome, tokens, None if has_diverged else cost, objective)
+        best = cost if cost is not None and is_rankable(cost) else None
+        end = _describe_report(outcome, tokens, best, objective)
         short = shorts.get(outcome.identity)
         leader_cost = None if short is None else short.leader_cost
         leader_figure = None if leader_cost is None else objective.format_cost(leader_cost, DIGITS)
@@ -279,7 +280,7 @@ def _trace_progress(trials: Sequence[StudyTrial], objective: Objective) -> Itera
         if trial.is_repeat:
             continue
         for tokens, cost in trial.curve.items():
-            if cost < best:
+            if is_rankable(cost) and cost < best:
                 best = cost
                 yield ProgressPoint(
                     tokens=tokens_before + tokens,

@@ -6,7 +6,6 @@ milestone that it shares with the ranked ones. Where a study repeats configurati
 configurations with all seeds compete: the best of many single seeds is the luckiest one.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,10 +13,20 @@ from memtune.estimate import Estimate, estimate_cost
 from memtune.objective import Objective
 from memtune.trial_state import TrialState
 
-__all__ = ["RankedConfiguration", "RankedTrial", "Ranking", "ShortTrial", "find_cost_at", "rank_trials"]
+__all__ = [
+    "RankedConfiguration",
+    "RankedTrial",
+    "Ranking",
+    "ShortTrial",
+    "find_cost_at",
+    "is_rankable",
+    "rank_trials",
+]
 
 LENGTH_TOLERANCE = 0.01
 """Lengths that differ by less are equal: budgets may be given in epochs or in tokens."""
+MAX_COST = 20.0
+"""Nats per word. Guessing costs the logarithm of the vocabulary's size, and no vocabulary has e^20 words."""
 
 
 @dataclass(frozen=True)
@@ -146,11 +155,11 @@ class Ranking:
 
 
 def rank_trials(trials: Iterable[RankedTrial]) -> Ranking | None:
-    """The ranking of trials of one corpus and label; None when none has reached a finite validation.
+    """The ranking of trials of one corpus and label; None when none has a validation that can be ranked.
 
     A trial that diverged competes with its best weights from before; without any it has no rank.
     """
-    validated = [trial for trial in trials if any(map(math.isfinite, trial.curve.values()))]
+    validated = [trial for trial in trials if any(map(is_rankable, trial.curve.values()))]
     if not validated:
         return None
     tokens = _find_full_length(validated)
@@ -166,6 +175,11 @@ def rank_trials(trials: Iterable[RankedTrial]) -> Ranking | None:
         tuple(found for found in configurations if not has_all[found.best.configuration]),
         _list_short(validated, full, tokens),
     )
+
+
+def is_rankable(cost: float) -> bool:
+    """Whether a validation is that of a model, and not of weights that diverged."""
+    return cost < MAX_COST
 
 
 def find_cost_at(curve: Mapping[int, float], tokens: float) -> float:
