@@ -244,9 +244,11 @@ def collect_trial_files(config: TrialConfig) -> dict[str, bytes | str | Path]:
 def collect_trial_parameters(config: TrialConfig, vocabulary_size: int) -> dict[str, Any]:
     """Every field of a configuration by dotted name, with the model's size and cost.
 
-    Fields that only other families or schedules have are left out: "none" and 0 are values of some.
+    Fields that only other families, schedules or variants of a protocol have are left out: "none" and 0 are
+    values of some.
     """
-    fields = dict(flatten(config.model_dump(mode="json")))
+    unused = {"protocol": set(config.protocol.unused_fields)}
+    fields = dict(flatten(config.model_dump(mode="json", exclude=unused)))
     if config.training is None:
         del fields["training"]
     return {

@@ -171,6 +171,13 @@ def test_a_field_that_only_another_family_has_is_not_shown() -> None:
     assert "recurrent_dropout" not in shown
 
 
+def test_lengths_that_an_earlier_version_recorded_without_their_variant_are_not_shown() -> None:
+    earlier, later = make_row(width=1), make_row(width=2)
+    lengths = {"protocol.min_length": 10, "protocol.max_length": 80}
+    earlier = earlier.model_copy(update={"parameters": earlier.parameters | lengths})
+    assert "length" not in render(make_leaderboard_table([earlier, later], None, ""))
+
+
 def test_the_state_of_a_trial_has_the_reason_of_an_unusual_end() -> None:
     stopped = make_row().model_copy(
         update={

@@ -75,3 +75,15 @@ def test_the_parameters_of_a_run_are_those_of_json() -> None:
     )
     assert parameters["model.output.cutoffs"] == [4, 8]
     assert parameters == json.loads(json.dumps(parameters))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "lengths"),
+    [({}, {}), ({"variant": "tran2016"}, {"protocol.min_length": 10, "protocol.max_length": 80})],
+)
+def test_a_run_has_the_lengths_of_sentences_only_where_its_protocol_uses_them(
+    protocol: dict[str, str], lengths: dict[str, int]
+) -> None:
+    config = TrialConfig.model_validate({**CONFIG.model_dump(), "protocol": {"kind": "sentence", **protocol}})
+    parameters = collect_trial_parameters(config, 12)
+    assert {name: value for name, value in parameters.items() if name.endswith("_length")} == lengths

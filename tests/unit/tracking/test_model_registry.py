@@ -8,7 +8,14 @@ from mlflow.tracking import MlflowClient
 
 from memtune.errors import TrackingError
 from memtune.objective import Objective
-from memtune.tracking import CorpusInput, Recorder, find_champion, list_champions, register_if_better
+from memtune.tracking import (
+    NO_STUDY,
+    CorpusInput,
+    Recorder,
+    find_champion,
+    list_champions,
+    register_if_better,
+)
 from memtune.tracking.registry import logged_models
 from tests.presence import require
 from tests.unit.tracking.registered_models import VOCABULARY, make_result, read_versions_by_alias
@@ -116,6 +123,18 @@ def test_the_figures_of_a_model_are_on_its_corpus_at_its_tokens(tracking_uri, mo
     for figure in figures.values():
         assert (figure.step, figure.dataset_name, figure.dataset_digest) == (700, "ptb", "d" * 36)
         assert started_ms <= figure.timestamp <= 1000 * time.time()
+
+
+def test_a_model_has_the_parameters_of_its_run(tracking_uri, model_folder, client):
+    """The pages compare models and runs by one set of names and values."""
+    recorded = {"parameters": 7, "training": {"epochs": None, "tokens": 900}, "model": {"cell": True}}
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("t1", "trial", {**recorded, "long": "x" * 600})
+    result = make_result(5.0, study=NO_STUDY)
+    version = require(register_if_better(tracking_uri, result, model_folder, VOCABULARY).version)
+    parameters = client.get_logged_model(version.model_id).params
+    assert len(parameters.pop("long")) == 500
+    assert parameters == {"parameters": "7", "training.tokens": "900", "model.cell": "true"}
 
 
 def test_a_version_of_an_earlier_memtune_is_a_single_seed(register, client, tracking_uri):

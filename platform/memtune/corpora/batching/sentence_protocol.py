@@ -79,6 +79,11 @@ class SentenceProtocol(Value):
         """Whether some sentences of a split are never read."""
         return self.variant == "tran2016"
 
+    @property
+    def unused_fields(self) -> frozenset[str]:
+        """Fields without an effect, which the record of a trial leaves out."""
+        return frozenset() if self.drops_sentences else frozenset({"min_length", "max_length"})
+
     def require_text(self, purpose: str) -> Self:
         """This protocol, which reads a text in its order; `purpose` would say in the error what needs one."""
         return self

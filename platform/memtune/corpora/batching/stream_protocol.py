@@ -52,6 +52,8 @@ class StreamProtocol(Value):
     """Whether every sentence is read alone, in its order and from its first word to its `<eos>`."""
     drops_sentences: ClassVar[bool] = False
     """Whether some sentences of a split are never read."""
+    unused_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields without an effect, which the record of a trial leaves out."""
     batch_size: int = Field(20, ge=1)
     """Rows of text that a training batch reads in parallel."""
     length: int = Field(35, ge=1)

@@ -22,6 +22,8 @@ __all__ = ["make_families_table", "make_leaderboard_table", "make_sample_table",
 DIGITS = 3
 MODEL_PREFIX, TRAINING_PREFIX = "model.", "training."
 CONFIGURATION_PREFIXES = (MODEL_PREFIX, "task.", "protocol.", TRAINING_PREFIX)
+VARIANT_FIELDS = ("protocol.min_length", "protocol.max_length")
+"""Fields that only protocol.variant = "tran2016" has."""
 BUDGET_FIELDS = ("training.tokens", "training.epochs", "training.report_every")
 """Fields that belong to the study's budget; the table has a column of tokens instead."""
 
@@ -151,10 +153,13 @@ def _is_distinguishing(name: str, rows: Sequence[LeaderboardRow]) -> bool:
 def _has_field(row: LeaderboardRow, name: str) -> bool:
     """Whether the trial's family has the field.
 
-    In a study of several families, a trial also records fields that only other families have.
+    In a study of several families, a trial also records fields that only other families have; in earlier
+    versions, a trial also records the lengths that only a variant of its protocol has.
     """
     family = MODELS.get(row.family)
     if name not in row.parameters or family is None:
+        return False
+    if name in VARIANT_FIELDS and row.parameters.get("protocol.variant") != "tran2016":
         return False
     if name.startswith(MODEL_PREFIX):
         return name.split(".")[1] in family.model_fields

@@ -16,7 +16,7 @@ from memtune.tracking.registry.model_package import (
     ModelResult,
     check_package,
 )
-from memtune.values import flatten
+from memtune.tracking.runs.run_entries import truncate_text
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel, Run
@@ -39,7 +39,7 @@ def log_model(
         _make_name(run.info.run_name),
         run.info.run_id,
         {CONTENT_TAG: content, "memtune.protocol": result.label, "memtune.study": result.study},
-        _collect_parameters(result),
+        _collect_parameters(run),
         MODEL_TYPE,
     )
     if str(model.status) != "READY":
@@ -63,11 +63,9 @@ def _make_name(name: str) -> str:
     return "".join("-" if sign in "/:.%\"'" else sign for sign in name)
 
 
-def _collect_parameters(result: ModelResult) -> dict[str, str]:
-    """What distinguishes the model in a comparison: the fields of its configuration, and its size."""
-    fields = dict(flatten(result.configuration))
-    size = {} if result.parameters is None else {"parameters": result.parameters}
-    return {name: str(value)[:MAX_PARAMETER_CHARACTERS] for name, value in {**size, **fields}.items()}
+def _collect_parameters(run: "Run") -> dict[str, str]:
+    """The parameters of the model's run, so that pages compare both by the same names and values."""
+    return {name: truncate_text(text, MAX_PARAMETER_CHARACTERS) for name, text in run.data.params.items()}
 
 
 def _log_figures(client: "MlflowClient", run: "Run", result: ModelResult, model: "LoggedModel") -> None:
