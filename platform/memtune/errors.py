@@ -105,6 +105,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def suggest_nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown name where the known ones are too many: the nearest, or ""."""
-    near = get_close_matches(name, sorted(set(known)), n=1)
-    return f'did you mean "{near[0]}"?' if near else ""
+    """The end of an error about an unknown name where the known ones are too many: the nearest, or "".
+
+    >>> suggest_nearest("PTBS", ["ptbs", "wikitext"])
+    'did you mean "ptbs"?'
+    """
+    name_by_key = {each.casefold(): each for each in sorted(set(known))}
+    near = get_close_matches(name.casefold(), name_by_key, n=1)
+    return f'did you mean "{name_by_key[near[0]]}"?' if near else ""

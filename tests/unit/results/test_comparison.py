@@ -37,6 +37,11 @@ def test_without_a_name_all_studies_are_compared(recorded: Settings) -> None:
     }
 
 
+def test_a_corpus_in_another_case_is_suggested(recorded: Settings) -> None:
+    with pytest.raises(TrackingError, match=r'corpus "TINY".*did you mean "tiny"'):
+        compare("TINY", settings=recorded)
+
+
 def test_trials_under_another_protocol_are_left_out_and_named(recorded: Settings) -> None:
     with Recorder(recorded.tracking_uri, "tiny") as recorder:
         recorder.start_trial("another", "lstm #1", PROTOCOL, {"protocol": "stream"})

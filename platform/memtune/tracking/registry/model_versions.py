@@ -324,7 +324,10 @@ def require_registered(tracking_uri: str, uri: str) -> None:
 
 
 def find_version(client: "MlflowClient", uri: str) -> RegisteredVersion:
-    """The version behind `models:/name@alias` or `models:/name/3`; a TrackingError lists the known ones."""
+    """The version behind `models:/name@alias` or `models:/name/3`.
+
+    Raises TrackingError that lists the known names, aliases or numbers.
+    """
     name, alias, number = _parse_model_uri(uri)
     known = list_model_names(client)
     if name not in known:
@@ -336,9 +339,16 @@ def find_version(client: "MlflowClient", uri: str) -> RegisteredVersion:
             None,
         )
     if found is None:
-        numbers = ", ".join(str(version.version) for version in list_versions(client, name, after=0))
-        raise TrackingError(f'no {uri}; "{name}" has versions {numbers or "none"}')
+        raise TrackingError(f'no {uri}; "{name}" has {_describe_known(client, name, is_alias=bool(alias))}')
     return found
+
+
+def _describe_known(client: "MlflowClient", name: str, *, is_alias: bool) -> str:
+    """The aliases of a model, or where it has none or a number was given, its versions."""
+    if is_alias and (aliases := client.get_registered_model(name).aliases):
+        return f"the aliases {', '.join(sorted(aliases))}"
+    numbers = ", ".join(str(version.version) for version in list_versions(client, name, after=0))
+    return f"versions {numbers or 'none'}"
 
 
 def _parse_model_uri(uri: str) -> tuple[str, str, str]:
