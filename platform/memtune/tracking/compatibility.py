@@ -169,15 +169,18 @@ def build_charts(
     direction: str,
     *,
     has_counting: bool = False,
+    is_ratio: bool = False,
 ) -> dict[str, object]:
     """The charts of a view: validation by tokens, the ranking metric by size, and the searched parameters.
 
     `has_counting` says that some models learn by counting; these have one point, after the whole corpus.
+    `is_ratio` says that figures compare over orders of magnitude: one early value would flatten all curves.
     Reason: the pages draw a bar per metric, for the first 10 runs, unless a view says otherwise. Fallback:
     see `encode_shared_view`.
     """
     section, wide_section = "memtune-charts", "memtune-parameters"
-    charts = [_describe_line_chart(objective, direction, "log" if has_counting else "linear")]
+    scales = _name_scale(is_log=has_counting), _name_scale(is_log=is_ratio)
+    charts = [_describe_line_chart(objective, direction, *scales)]
     charts.append(
         {
             "type": "SCATTER",
@@ -231,7 +234,13 @@ def _describe_section(uuid: str, name: str, *, is_open: bool = False, columns: i
     }
 
 
-def _describe_line_chart(objective: str, direction: str, token_scale: str) -> dict[str, object]:
+def _name_scale(*, is_log: bool) -> str:
+    return "log" if is_log else "linear"
+
+
+def _describe_line_chart(
+    objective: str, direction: str, token_scale: str, figure_scale: str
+) -> dict[str, object]:
     """The chart of validation by tokens, with every setting that the pages write for one."""
     return {
         "type": "LINE",
@@ -241,7 +250,7 @@ def _describe_line_chart(objective: str, direction: str, token_scale: str) -> di
         "metricKey": f"valid_{objective}",
         "selectedMetricKeys": [f"valid_{objective}"],
         "lineSmoothness": 0,
-        "scaleType": "linear",
+        "scaleType": figure_scale,
         "xAxisScaleType": token_scale,
         "xAxisKey": "step",
         "selectedXAxisMetricKey": "",

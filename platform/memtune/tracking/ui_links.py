@@ -238,6 +238,7 @@ def _build_charts(view: _View) -> dict[str, object]:
         view.searched,
         direction,
         has_counting=view.has_counting,
+        is_ratio=view.objective.is_ratio,
     )
 
 

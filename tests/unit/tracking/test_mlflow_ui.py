@@ -157,6 +157,15 @@ def test_a_model_that_counts_changes_the_scale_of_tokens_but_not_the_charted_par
     assert [charts["LINE"]["xAxisScaleType"] for charts in (trained, mixed)] == ["linear", "log"]
 
 
+@pytest.mark.parametrize(("objective", "scale"), [("perplexity", "log"), ("accuracy", "linear")])
+def test_perplexities_have_a_logarithmic_axis_and_accuracies_a_linear_one(
+    tracking_uri, client, objective, scale
+):
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("a", "trial", {"model": {"width": 1}}, {"objective": objective})
+    assert read_charts(client, link_corpus(tracking_uri, "ptb").charts)["LINE"]["scaleType"] == scale
+
+
 def test_charts_show_all_runs_of_their_view(recorded, client):
     pages = link_corpus(recorded, "ptb")
     for link in (pages.charts, pages.families):
