@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ TEXTS = ["the dog sees a cat", "a cat sleeps"]
 AS_LIST = json.dumps({"inputs": TEXTS})
 AS_COLUMN = json.dumps({"dataframe_split": {"columns": ["sentence"], "data": [[text] for text in TEXTS]}})
 AS_CSV = "\n".join(["sentence", *TEXTS]) + "\n"
+BESIDE_AN_ID = "\n".join(["id,sentence", *(f"{7 + row},{text}" for row, text in enumerate(TEXTS))]) + "\n"
+OF_ANY_NAME = json.dumps({"dataframe_split": {"columns": ["text"], "data": [[text] for text in TEXTS]}})
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +51,7 @@ def make_environment(home: Settings) -> dict[str, str]:
     return {**os.environ, "MLFLOW_TRACKING_URI": home.tracking_uri, "PYTHONPATH": paths}
 
 
-@pytest.mark.parametrize(("kind", "content"), [("json", AS_LIST), ("csv", AS_CSV)])
+@pytest.mark.parametrize(("kind", "content"), [("json", AS_LIST), ("csv", AS_CSV), ("csv", BESIDE_AN_ID)])
 def test_predict_reads_sentences_as_a_list_and_as_a_column(
     home: Settings, expected: list[float], tmp_path: Path, kind: str, content: str
 ) -> None:
@@ -114,3 +117,36 @@ def test_a_served_model_reads_sentences_as_a_list_and_as_a_column(
     assert ask(address, AS_LIST, "application/json") == pytest.approx(expected)
     assert ask(address, AS_COLUMN, "application/json") == pytest.approx(expected)
     assert ask(address, AS_CSV, "text/csv") == pytest.approx(expected)
+
+
+def test_a_served_model_reads_the_column_sentence_or_the_only_one(
+    address: str, expected: list[float]
+) -> None:
+    assert ask(address, BESIDE_AN_ID, "text/csv") == pytest.approx(expected)
+    assert ask(address, OF_ANY_NAME, "application/json") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("content", "content_type", "message"),
+    [
+        (
+            json.dumps({"inputs": ["a cat", None]}),
+            "application/json",
+            "row 2 of the input is None, not a text",
+        ),
+        (json.dumps({"inputs": [7]}), "application/json", "row 1 of the input is 7, not a text"),
+        ("id,sentence\n1,a cat\n2,\n", "text/csv", "row 2 of the input is nan, not a text"),
+        (
+            "id,text\n1,a cat\n",
+            "text/csv",
+            'the input has the columns id, text; name the one with the sentences "sentence"',
+        ),
+    ],
+)
+def test_a_served_model_names_what_it_refuses(
+    address: str, content: str, content_type: str, message: str
+) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        ask(address, content, content_type)
+    assert refusal.value.status == 400
+    assert message in json.loads(refusal.value.read())["message"]

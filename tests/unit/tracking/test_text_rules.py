@@ -1,7 +1,11 @@
 """Text that is given to a model is read as its corpus was."""
 
 import logging
+import math
+import re
 
+import numpy
+import pandas
 import pytest
 
 from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus
@@ -79,17 +83,38 @@ def test_unknown_words_are_warned_of_with_their_share(scorer, caplog):
 
 
 def test_sentences_come_as_a_list_a_column_or_one_text(scorer):
-    import pandas
-
     (score,) = scorer.predict("the cat")
     for given in (
         ["the cat"],
+        [["the cat"]],
+        [{"sentence": "the cat", "id": 1}],
+        numpy.array(["the cat"]),
         {"sentence": ["the cat"]},
-        pandas.DataFrame({"sentence": ["the cat"], "id": [1]}),
+        pandas.DataFrame({"id": [1], "sentence": ["the cat"]}),
         pandas.DataFrame({"text": ["the cat"]}),
         pandas.DataFrame(["the cat"]),
         pandas.Series(["the cat"]),
     ):
         assert scorer.predict(given) == [score]
-    with pytest.raises(TrackingError, match='name one "sentence"'):
-        scorer.predict(pandas.DataFrame({"a": ["the"], "b": ["cat"]}))
+    assert scorer.predict([]) == []
+
+
+@pytest.mark.parametrize("columns", [["id", "text"], ["sentence", "sentence"]])
+def test_columns_of_which_not_one_is_the_sentence_are_named(scorer, columns):
+    with pytest.raises(
+        TrackingError, match=f'columns {", ".join(columns)}; name the one with the sentences "sentence"'
+    ):
+        scorer.predict(pandas.DataFrame([["the", "cat"]], columns=columns))
+
+
+@pytest.mark.parametrize("value", [None, math.nan, 7, b"the cat", ["the", "cat"]])
+def test_the_first_row_without_a_text_is_named_with_its_value(scorer, value):
+    message = rf"^row 2 of the input is {re.escape(repr(value))}, not a text"
+    for given in (["the cat", value, 5], {"id": [1, 2], "sentence": ["the cat", value]}):
+        with pytest.raises(TrackingError, match=message):
+            scorer.predict(given)
+
+
+def test_an_input_that_has_no_rows_is_refused(scorer):
+    with pytest.raises(TrackingError, match="neither a list of sentences nor a table"):
+        scorer.predict({"sentence": "the cat"})

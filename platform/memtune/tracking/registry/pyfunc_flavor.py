@@ -4,7 +4,7 @@ MLflow calls `_load_pyfunc` because the package's MLmodel names this module; not
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ class SentenceScorer:
         self._reader = TextReader(rules or TextRules(), id_by_token)
 
     def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> list[float]:
-        """One figure per sentence; `model_input` is a table of one column of texts, a list, or one text.
+        """One figure per sentence; `model_input` is a table, a list, or one text, see `list_sentences`.
 
         Words are split and looked up by the rules of the model's corpus. Words outside the vocabulary are
         read as `<unk>`, with a warning that has their share: a text of such words has a high probability.
@@ -66,43 +66,84 @@ class SentenceScorer:
         return -float(nats)
 
 
+class ServedScorer:
+    """A scorer behind MLflow's commands, which show users the message of an MlflowException alone."""
+
+    def __init__(self, scorer: SentenceScorer) -> None:
+        self._scorer = scorer
+
+    def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> list[float]:
+        """As `SentenceScorer.predict`. Raises MlflowException, status 400 of a server, for bad input."""
+        # Imported here, as below: MLflow loads for seconds, and only a loaded model needs it.
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return self._scorer.predict(model_input)
+        except TrackingError as error:
+            raise MlflowException.invalid_parameter_value(str(error)) from error
+
+
 def list_sentences(model_input: Any) -> list[str]:
     """The texts of an input as MLflow's commands pass it.
 
-    Raises TrackingError for a table of several columns without the column "sentence".
+    Raises TrackingError for a table of several columns of which not one is named "sentence", and for the
+    first row without a text.
     """
     if isinstance(model_input, str):
         return [model_input]
-    if hasattr(model_input, "columns"):
-        names = [str(name) for name in model_input.columns]
-        if SENTENCE_COLUMN not in names and len(names) != 1:
-            raise TrackingError(f'the input has the columns {", ".join(names)}; name one "{SENTENCE_COLUMN}"')
-        column = SENTENCE_COLUMN if SENTENCE_COLUMN in names else model_input.columns[0]
-        model_input = model_input[column]
-    elif isinstance(model_input, Mapping):
-        model_input = model_input[SENTENCE_COLUMN]
-    return [str(sentence) for sentence in model_input]
+    table = _make_table(model_input)
+    if table.shape == (0, 0):
+        return []
+    texts: list[Any] = table.iloc[:, _find_column([str(name) for name in table.columns])].tolist()
+    for row, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise TrackingError(f"row {row} of the input is {text!r}, not a text; remove it or correct it")
+    return texts
+
+
+def _make_table(model_input: Any) -> Any:
+    """A pandas data frame with the columns of the input, a list as its only column."""
+    # Imported here: pandas takes half a second.
+    import pandas
+
+    if isinstance(model_input, pandas.DataFrame):
+        return model_input
+    try:
+        # Values stay as they are: an inferred type makes NaN of None.
+        return pandas.DataFrame(model_input, dtype=object)
+    except (TypeError, ValueError) as error:
+        raise TrackingError(f"the input is neither a list of sentences nor a table: {error}") from None
+
+
+def _find_column(names: list[str]) -> int:
+    """The place of the column with the sentences: the one with that name, or the only one."""
+    if names.count(SENTENCE_COLUMN) == 1:
+        return names.index(SENTENCE_COLUMN)
+    if len(names) == 1:
+        return 0
+    found = f"the columns {', '.join(names)}" if names else "no column"
+    raise TrackingError(f'the input has {found}; name the one with the sentences "{SENTENCE_COLUMN}"')
 
 
 def describe_package(run_id: str) -> "Model":
-    """The content of MLmodel: the module that loads the package, its inputs and its outputs.
+    """The content of MLmodel: the module that loads the package, and its outputs.
 
     The same for the same run, so that repeating an interrupted registration finds its version: no path, which
     would hold the digest of this text, no random identifier, no time.
     """
-    # Imported here: torch and MLflow load for seconds, and only a loaded model needs them.
     from mlflow.models import Model
     from mlflow.models.signature import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
 
-    # Without a name: MLflow then takes a list of sentences, and a table whose one column has any name.
-    inputs = Schema([ColSpec(DataType.string)])
+    # Without inputs, MLflow passes an input on as it is. Of a table it keeps the first column only where the
+    # signature has a column without a name, and the columns of that name only where it has a name, which then
+    # refuses lists and columns of other names. Unity Catalog needs a signature with outputs.
     outputs = Schema([ColSpec(DataType.double, "log_probability")])
     model = Model(
         run_id=run_id,
         model_uuid=None,
         utc_time_created=NO_TIME,
-        signature=ModelSignature(inputs, outputs),
+        signature=ModelSignature(outputs=outputs),
     )
     return model.add_flavor("python_function", loader_module=__name__)
 
@@ -119,9 +160,9 @@ def load_scorer(tracking_uri: str, uri: str, cache: Path, *, trust_code: bool = 
     return found.run_with_sources(lambda: _make_scorer(found.folder), trust_code)
 
 
-def _load_pyfunc(path: str) -> SentenceScorer:
+def _load_pyfunc(path: str) -> ServedScorer:
     check_files(Path(path))
-    return _make_scorer(Path(path))
+    return ServedScorer(_make_scorer(Path(path)))
 
 
 def _make_scorer(folder: Path) -> SentenceScorer:
