@@ -61,8 +61,8 @@ def running(allocation: Allocation) -> Iterator[Driver]:
 
 
 def test_trials_run_on_every_node_of_the_allocation(allocation: Allocation, running: Driver) -> None:
+    # Fails after its time limit. A second look could come between two trials of a host.
     poll_until(lambda: all(host.find_processes(TRIAL) for host in allocation.hosts), "a trial on each host")
-    assert all(host.find_processes(TRIAL) for host in allocation.hosts)
 
 
 def test_only_its_owner_can_read_the_token_and_no_command_line_or_log_has_it(
