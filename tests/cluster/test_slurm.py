@@ -61,8 +61,14 @@ def running(allocation: Allocation) -> Iterator[Driver]:
 
 
 def test_trials_run_on_every_node_of_the_allocation(allocation: Allocation, running: Driver) -> None:
-    # Fails after its time limit. A second look could come between two trials of a host.
-    poll_until(lambda: all(host.find_processes(TRIAL) for host in allocation.hosts), "a trial on each host")
+    def find_trials() -> list[list[int]]:
+        """The processes of trials by host; nothing while a host has none, as between two of its trials."""
+        found = [host.find_processes(TRIAL) for host in allocation.hosts]
+        return found if all(found) else []
+
+    processes = [set(found) for found in poll_until(find_trials, "a trial on each host")]
+    assert len(processes) == len(allocation.hosts)
+    assert len(set.union(*processes)) == sum(map(len, processes)), "two hosts share a trial"
 
 
 def test_only_its_owner_can_read_the_token_and_no_command_line_or_log_has_it(
