@@ -106,6 +106,18 @@ def test_trials_that_ended_early_are_hollow_and_not_in_the_mean() -> None:
     assert (list(mean.get_xdata()), list(mean.get_ydata())) == ([1], [105])
 
 
+def test_a_trial_that_diverged_is_a_cross_above_the_others_and_does_not_stretch_the_axis() -> None:
+    diverged = make_parameter_trial(2, 1e27).model_copy(update={"has_diverged": True})
+    (axes,) = list_axes(draw_parameter(make_curves(make_parameter_trial(1, 100), diverged)))
+    complete, cross = axes.collections
+    assert complete.get_offsets().tolist() == [[1, 100]]
+    ((place, height),) = cross.get_offsets().tolist()
+    assert place == 2
+    assert 100 < height < 120
+    (mean,) = axes.lines
+    assert list(mean.get_xdata()) == [1]
+
+
 def test_a_few_values_have_a_tick_each() -> None:
     found = make_curves(*(make_parameter_trial(value, 100) for value in (1, 2, 7)))
     (axes,) = list_axes(draw_parameter(found))

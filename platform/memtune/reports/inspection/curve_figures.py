@@ -2,7 +2,6 @@
 figure 2.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import mean
@@ -31,15 +30,15 @@ WIDE_LABEL = 36
 def draw_parameter(found: ParameterCurves) -> "Figure":
     """The best validation figure of each trial against the parameter, and the mean of each value as a line.
 
-    Trials that did not run to the end are hollow and not in the means; those that diverged before their first
-    finite validation have a cross above all.
+    Trials that did not run to the end are hollow and not in the means; those that only diverged, which a
+    ranking leaves out too, have a cross above all.
     """
     figure = make_figure(6.5, 4)
     axes = figure.add_subplot()
     validated = [trial for trial in found.trials if trial.best is not None]
     places = _place_values(axes, found.parameter, validated)
-    trials = [trial for trial in validated if math.isfinite(trial.best or 0.0)]
-    diverged = [places[trial.number, trial.seed] for trial in validated if trial not in trials]
+    trials = [trial for trial in validated if not trial.has_diverged]
+    diverged = [places[trial.number, trial.seed] for trial in validated if trial.has_diverged]
     by_place = defaultdict[float, list[float]](list)
     for trial in trials:
         if trial.state is TrialState.COMPLETE:
@@ -59,6 +58,7 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
     if means:
         axes.plot(*zip(*means, strict=True), color="black", linewidth=1, label="mean")
     if diverged:
+        # As far above the highest value as a mark needs; these trials have no figure of their own.
         height = 1.1 * max((trial.best or 0.0 for trial in trials), default=1.0)
         axes.scatter(diverged, [height] * len(diverged), marker="x", color=DARK, label="diverged")
     axes.set(xlabel=found.parameter, ylabel=f"best validation {found.objective.axis_title}")

@@ -11,6 +11,7 @@ from memtune.errors import CheckpointError, StudyError, did_you_mean
 from memtune.objective import Objective
 from memtune.results.insight.study_catalogue import find_study, get_objective, number_trials
 from memtune.results.inspection.trial_reports import ReportPoint, read_checkpoint_reports
+from memtune.results.ranking.selection import is_rankable
 from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.spaces import Scalar
@@ -33,6 +34,8 @@ class ParameterTrial(Value):
     """At its last report."""
     best: float | None
     """Its best validation figure; None before the first validation."""
+    has_diverged: bool = False
+    """Whether it has no validation that can be ranked."""
     reports: tuple[ReportPoint, ...]
     """Oldest first, up to the trial's end; none where its checkpoint is missing."""
 
@@ -92,6 +95,7 @@ def _describe_trial(
         state=outcome.state,
         tokens=max(outcome.curve, default=0),
         best=None if best is None else objective.compute_figure(best),
+        has_diverged=best is not None and not is_rankable(best),
         reports=_read_reports(outcome, study, settings),
     )
 
