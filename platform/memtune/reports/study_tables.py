@@ -119,14 +119,13 @@ def format_objective(name: ObjectiveName, value: float, objective: Objective) ->
 
 
 def make_ended_table(detail: StudyDetail) -> Table:
-    """The trials that were stopped, paused or failed, or diverged at once, with the reason.
+    """The trials that were stopped, paused or failed, or that diverged, with the reason.
 
     Their last value and their best one are next to the best value of a trial of full length at these tokens.
     """
-    names = ["trial", "family", "tokens", f"last {detail.summary.objective}", "lowest", "of the best trial"]
-    if detail.summary.objective.direction == "higher":
-        names[4] = "highest"
-    table = _make_table("stopped, paused, failed and diverged trials", [*names, "state", "reason"])
+    figures = [f"last {detail.summary.objective}", "best", "best of full length"]
+    names = ["trial", "family", "tokens", *figures, "state", "reason"]
+    table = _make_table("stopped, paused, failed and diverged trials", names)
     for trial in detail.ended_early:
         figures = [trial.last_figure or "", trial.figure or "", trial.leader_figure or ""]
         cells = [f"{trial.tokens:,}", *figures, trial.state, trial.reason]

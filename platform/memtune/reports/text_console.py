@@ -1,7 +1,6 @@
 """The console that memtune prints to: users' texts appear literally, without markup or escape sequences."""
 
 import json as json_module
-import math
 import os
 import re
 import signal
@@ -12,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from memtune.reports.json_values import replace_non_finite
 
 __all__ = ["TextConsole", "show_control_characters"]
 
@@ -63,7 +64,7 @@ class TextConsole(Console):
 
         JSON has no infinity, which a diverged trial may have for a cost: it is printed as null.
         """
-        content = _replace_non_finite(data if json is None else json_module.loads(json))
+        content = replace_non_finite(data if json is None else json_module.loads(json))
         has_controls = C1_CHARACTERS.search(json_module.dumps(content, ensure_ascii=False)) is not None
         super().print_json(data=content, ensure_ascii=has_controls, **options)
 
@@ -100,14 +101,3 @@ def _fold_numbers(table: Table) -> None:
 def show_control_characters(text: str) -> str:
     r"""The text with control characters as escapes such as `\x1b`."""
     return CONTROL_CHARACTERS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
-
-
-def _replace_non_finite(value: Any) -> Any:
-    """The value with None for every number that is not finite."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _replace_non_finite(own) for key, own in value.items()}
-    if isinstance(value, list | tuple):
-        return [_replace_non_finite(own) for own in value]
-    return value

@@ -64,6 +64,11 @@ class InferenceConfig(TaskConfig, PairReadingConfig):
 
     @property
     @override
+    def reads_vectors(self) -> bool:
+        return self.pretrained_vectors
+
+    @property
+    @override
     def label(self) -> str:
         return "inference"
 

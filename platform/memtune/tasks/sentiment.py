@@ -72,6 +72,11 @@ class SentimentConfig(TaskConfig):
 
     @property
     @override
+    def reads_vectors(self) -> bool:
+        return self.pretrained_vectors
+
+    @property
+    @override
     def label(self) -> str:
         return f"sentiment in {self.classes} classes"
 

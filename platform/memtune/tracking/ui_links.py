@@ -144,13 +144,15 @@ def link_corpus(
         version = compatibility.read_pages_version(tracking_uri)
         suffix = _make_suffix(study or (label if label and champion and label != champion.protocol else None))
         best = {**view.conditions, BEST_OF_FAMILY_TAG: "yes"}
-        shown = {"memtune-families": _find_family_bests(kept, view.objective)}
-        titles = {"memtune": "all trials", "memtune-families": "the best of each family"}
+        bests = _find_family_bests(kept, view.objective)
         scope = study or usual
-        for name, conditions in (("memtune", view.conditions), ("memtune-families", best)):
+        for name, title, conditions, run_ids in (
+            ("memtune", "all trials", view.conditions, ()),
+            ("memtune-families", "the best of each family", best, bests),
+        ):
             value = compatibility.encode_shared_view(
-                f"memtune: {titles[name]}" + (f", {scope}" if scope else ""),
-                build_table(view, conditions, shown.get(name, ())),
+                f"memtune: {title}" + (f", {scope}" if scope else ""),
+                build_table(view, conditions, run_ids),
                 _build_charts(view),
                 version,
             )

@@ -55,6 +55,7 @@ def reproduce(
         # Imported here, as below: torch loads for seconds, which help and refused options need not wait for.
         from memtune.reports.reproduction_tables import format_reproduction_page, make_reproduction_table
         from memtune.results.reproduction.published_tables import load_paper, select_rows, select_tables
+        from memtune.results.reproduction.table_run import RowState
 
     tables = select_tables(load_paper(paper), table)
     chosen = select_rows(tables, row or [])
@@ -85,7 +86,7 @@ def reproduce(
         raise missing[0]
     for problem in missing:
         warn(f"not run: {problem}")
-    if any(row.state == "failed" for row in rows):
+    if any(row.state is RowState.FAILED for row in rows):
         raise typer.Exit(1)
 
 

@@ -18,7 +18,10 @@ from memtune.corpora.store.corpus import Split
 from memtune.errors import ConfigurationError
 from memtune.values import Value
 
-__all__ = ["SentenceProtocol"]
+__all__ = ["LENGTH_FIELDS", "SentenceProtocol"]
+
+LENGTH_FIELDS = frozenset({"min_length", "max_length"})
+"""Fields that only `variant = "tran2016"` has."""
 
 EVALUATION_BATCH_TOKENS = 2048
 """Predicted tokens in a batch of an evaluation: enough for matrix products at full speed."""
@@ -82,7 +85,7 @@ class SentenceProtocol(Value):
     @property
     def unused_fields(self) -> frozenset[str]:
         """Fields without an effect, which the record of a trial leaves out."""
-        return frozenset() if self.drops_sentences else frozenset({"min_length", "max_length"})
+        return frozenset() if self.drops_sentences else LENGTH_FIELDS
 
     def require_text(self, purpose: str) -> Self:
         """This protocol, which reads a text in its order; `purpose` would say in the error what needs one."""

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from memtune.objective import Objective
 from memtune.reports.family_marks import COLOURS, DARK_COLOURS, FamilyMark, assign_marks
+from memtune.reports.json_values import replace_non_finite
 from memtune.reports.report_page.chart_parts import make_config
 from memtune.reports.report_page.page_content import PageContent, describe_page
 from memtune.reports.report_page.vega_bundle import load_vega
@@ -60,20 +61,10 @@ def render_page(report: StudyReport | CorpusReport, content: PageContent | None 
 
 def embed_json(data: Mapping[str, Any]) -> Markup:
     """JSON that no HTML parser takes for markup; values that are not JSON, such as infinity, become null."""
-    text = json.dumps(_drop_infinite(data), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(replace_non_finite(data), separators=(",", ":"), allow_nan=False)
     for character, escape in NON_JSON.items():
         text = text.replace(character, escape)
     return Markup(text)
-
-
-def _drop_infinite(data: Any) -> Any:
-    if isinstance(data, Mapping):
-        return {name: _drop_infinite(value) for name, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_drop_infinite(value) for value in data]
-    if isinstance(data, float) and not abs(data) < float("inf"):
-        return None
-    return data
 
 
 def digest_script(text: str) -> str:

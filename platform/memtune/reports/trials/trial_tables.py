@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from rich import box
 from rich.table import Table
 
+from memtune.corpora.batching.sentence_protocol import LENGTH_FIELDS
 from memtune.models import MODELS
 from memtune.number_format import format_count
 from memtune.objective import Objective
@@ -22,7 +23,7 @@ __all__ = ["make_families_table", "make_leaderboard_table", "make_sample_table",
 DIGITS = 3
 MODEL_PREFIX, TRAINING_PREFIX = "model.", "training."
 CONFIGURATION_PREFIXES = (MODEL_PREFIX, "task.", "protocol.", TRAINING_PREFIX)
-VARIANT_FIELDS = ("protocol.min_length", "protocol.max_length")
+VARIANT_FIELDS = tuple(f"protocol.{name}" for name in LENGTH_FIELDS)
 """Fields that only protocol.variant = "tran2016" has."""
 BUDGET_FIELDS = ("training.tokens", "training.epochs", "training.report_every")
 """Fields that belong to the study's budget; the table has a column of tokens instead."""

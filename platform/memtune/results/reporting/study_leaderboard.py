@@ -150,6 +150,11 @@ class StudyLeaderboard(Value):
     trade_offs: tuple[TradeOff, ...]
 
     @property
+    def trained_tokens(self) -> int | None:
+        """Full length of models that are trained; None where all of them count."""
+        return self.tokens if any(not entry.is_counted for entry in self.entries) else None
+
+    @property
     def ended_early(self) -> tuple[LeaderboardEntry, ...]:
         """Trained configurations that ended before full length by their own rule, such as divergence."""
         trained = [entry for entry in self.entries if not entry.is_counted]
@@ -189,12 +194,12 @@ def join_leaderboards(
     competes with every other. Their names end with the study's, which a chart may cut off, and they have new
     numbers. Those that lack seeds in their study come last, without a place.
     """
-    trained = [found for _, found in leaderboards if any(not entry.is_counted for entry in found.entries)]
-    longest = max((found.tokens or 0 for found in trained or [found for _, found in leaderboards]), default=0)
+    longest = max((found.trained_tokens or 0 for _, found in leaderboards), default=0)
+    full_length = longest or max((found.tokens or 0 for _, found in leaderboards), default=0)
     competing, shorter = list[LeaderboardEntry](), list[LeaderboardEntry]()
     for study, found in leaderboards:
         named = [entry.model_copy(update={"name": f"{entry.name} ({study})"}) for entry in found.entries]
-        if found not in trained or longest <= EQUAL_RATIO * (found.tokens or 0):
+        if found.trained_tokens is None or longest <= EQUAL_RATIO * found.trained_tokens:
             competing += named
         else:
             shorter += named[:1]
@@ -205,7 +210,7 @@ def join_leaderboards(
         for number, entry in enumerate(ordered, start=1)
     )
     trade_offs = tuple(compare_quantities(entries))
-    joined = StudyLeaderboard(tokens=longest or None, entries=entries, short=(), trade_offs=trade_offs)
+    joined = StudyLeaderboard(tokens=full_length or None, entries=entries, short=(), trade_offs=trade_offs)
     return joined, tuple(shorter)
 
 

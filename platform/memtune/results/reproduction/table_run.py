@@ -189,7 +189,7 @@ def _train_row(
     compared = (test, row.test) if test is not None and row.test is not None else (valid, row.valid)
     difference = _compute_difference(found.objective, *compared)
     reason = _explain(found.objective, difference, row, *_find_departure(file, table, scale))
-    if getattr(file.trial.task, "pretrained_vectors", False) and corpus.vectors is None:
+    if file.trial.task.reads_vectors and corpus.vectors is None:
         reason = f"without the vectors that --vectors imports; {reason}"
     if last.has_diverged:
         reason = f"diverged after {last.tokens:,} {trained.unit}, the best figures before that; {reason}"
