@@ -57,12 +57,13 @@ class TableRuns:
 
 
 def read_compared(tables: Sequence[Path], runs_folder: Path, max_trainings: int) -> list[TableRuns]:
-    """The ended runs on each table, by method in the order of METHODS."""
+    """The ended runs on each table, by method: those of METHODS in their order, then the others recorded."""
     compared = []
     for path in tables:
         runs = read_runs(runs_folder / f"{path.stem}.jsonl")
-        by_method = {method: [run for run in runs if run.method == method] for method in METHODS}
-        ended = {method: found for method, found in by_method.items() if found}
+        recorded = {run.method for run in runs}
+        methods = [*(method for method in METHODS if method in recorded), *sorted(recorded - METHODS.keys())]
+        ended = {method: [run for run in runs if run.method == method] for method in methods}
         compared.append(TableRuns(path.stem, *open_landscape(path), ended, max_trainings))
     return compared
 

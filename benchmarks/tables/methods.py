@@ -12,13 +12,14 @@ from benchmarks.tables.memtune_search import open_director
 from benchmarks.tables.simulation import DirectorSearch, Search
 from benchmarks.tables.syne_tune_search import SyneTuneSearch
 from memtune.search import EarlyStopping, Proposals, SamplerConfig
-from memtune.search.early_stopping import RULES, ConstantBudgetConfig
+from memtune.search.early_stopping import RULES
 from memtune.spaces import Space
 from memtune.values import digest
 
 __all__ = ["METHODS", "SearchTask"]
 
 MAX_TRIALS = 10**6
+"""More than the tokens of a search allow."""
 
 
 @dataclass(frozen=True)
@@ -83,17 +84,8 @@ def _open_proposals(folder: str, task: SearchTask, sampler: SamplerConfig) -> Pr
 
 
 def _open_director_search(proposals: Proposals, rule: EarlyStopping, task: SearchTask) -> DirectorSearch:
-    director = open_director(proposals, rule, task.trial_tokens, _count_trials(rule, task))
+    director = open_director(proposals, rule, task.trial_tokens, MAX_TRIALS)
     return DirectorSearch(director, task.report_tokens)
-
-
-def _count_trials(rule: EarlyStopping, task: SearchTask) -> int:
-    """The budget of trials: more than the tokens allow; fewer for a rule whose finalists wait for its end."""
-    if not isinstance(rule, ConstantBudgetConfig):
-        return MAX_TRIALS
-    reported = (tokens / task.trial_tokens for tokens in task.report_tokens)
-    share = next(share for share in reported if share >= rule.share)
-    return int((task.max_trainings - rule.finalists * (1 - share)) / share)
 
 
 def use_ray_tune(factor: int) -> OpenSearch:
@@ -118,7 +110,6 @@ SOBOL: dict[str, Any] = {"sampler_startup": "sobol", "sampler_startup_trials": 2
 EXTRAPOLATED: dict[str, Any] = {"sampler_stopped_trials": "extrapolated"}
 METHODS: dict[str, OpenSearch] = {
     "random": use_memtune("none", sampler_kind="random"),
-    "random, constant budget": use_memtune("constant_budget", sampler_kind="random"),
     "Ray Tune, factor 3": use_ray_tune(3),
     "Ray Tune, factor 4": use_ray_tune(4),
     "Syne Tune ASHA, stopping": use_syne_tune("asha-stopping"),
@@ -136,14 +127,9 @@ METHODS: dict[str, OpenSearch] = {
     "TPE, Hyperband, no cap": use_memtune("hyperband", max_survivors=None),
     "TPE, Hyperband, shared rungs": use_memtune("hyperband", per_family=False),
     "TPE, promotion": use_memtune("promotion"),
-    "TPE, PASHA": use_memtune("pasha"),
-    "TPE, extrapolation": use_memtune("extrapolation"),
-    "TPE, constant budget": use_memtune("constant_budget"),
     "TPE, no early stopping": use_memtune("none"),
     "random, halving from a quarter": use_memtune(sampler_kind="random"),
     "Sobol, halving from a quarter": use_memtune(sampler_kind="qmc"),
     "GP, halving from a quarter": use_memtune(sampler_kind="gp"),
-    "CMA-ES, halving from a quarter": use_memtune(sampler_kind="cmaes"),
-    "forest, halving from a quarter": use_memtune(sampler_kind="forest"),
     "Syne Tune MOBSTER": use_syne_tune("mobster-stopping"),
 }

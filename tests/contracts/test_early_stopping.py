@@ -20,10 +20,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "none": {},
     "successive_halving": {"grace": 100, "factor": 3, "max_survivors": 2},
     "promotion": {"grace": 100, "factor": 2, "max_survivors": 3},
-    "pasha": {"grace": 100, "factor": 2},
     "hyperband": {"grace": 100, "factor": 2},
-    "constant_budget": {"share": 0.3, "finalists": 2},
-    "extrapolation": {"max_survivors": 1},
 }
 FAMILIES = ("lstm", "rnn")
 VALUES = st.floats(1.0, 9.0) | st.just(math.nan) | st.just(math.inf)
@@ -225,10 +222,7 @@ DESCRIPTIONS = {
     "none": "no early stopping",
     "successive_halving": "successive halving after 100",
     "promotion": "pause and promotion after 100",
-    "pasha": "PASHA after 100",
     "hyperband": "Hyperband after 100",
-    "constant_budget": "constant budget of 30% with 2 finalists",
-    "extrapolation": "extrapolated learning curves",
 }
 
 

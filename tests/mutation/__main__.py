@@ -30,7 +30,7 @@ PACKAGES = {
     "search": (
         ["search/*.py"],
         ["search/samplers/*", "search/early_stopping/*"],
-        ["tests/unit/search", "-k", "not samplers and not simulation and not gp and not cmaes and not nsga2"],
+        ["tests/unit/search", "-k", "not samplers and not simulation and not gp and not nsga2"],
     ),
     "samplers": (["search/samplers/*.py"], [], ["tests/unit/search/test_samplers.py"]),
     "early_stopping": (

@@ -21,10 +21,8 @@ __all__ = [
     "JournalLock",
     "RestrictedStudy",
     "add_read_cache",
-    "read_fixed_parameters",
     "read_sampler_attributes",
     "suppress_optuna_messages",
-    "write_sampler_attribute",
 ]
 
 
@@ -96,15 +94,6 @@ class JournalLock(JournalFileSymlinkLock):
             super().release()
 
 
-def read_fixed_parameters(trial: FrozenTrial) -> dict[str, Any]:
-    """The parameters that were enqueued for a trial, which its sampler does not choose.
-
-    Reason: `enqueue_trial` stores them under a key of its own; without it a sampler would not know them.
-    Fallback: none are fixed.
-    """
-    return dict(read_sampler_attributes(trial).get("fixed_params", {}))
-
-
 def read_sampler_attributes(trial: FrozenTrial) -> dict[str, Any]:
     """What Optuna and its samplers have stored of a trial.
 
@@ -112,15 +101,6 @@ def read_sampler_attributes(trial: FrozenTrial) -> dict[str, Any]:
     no fallback: the guard test fails.
     """
     return trial.system_attrs
-
-
-def write_sampler_attribute(study: optuna.Study, trial: FrozenTrial, key: str, value: Any) -> None:
-    """Store what a sampler has to know of a trial later, as Optuna's own samplers do.
-
-    Reason: a sampler gets a `FrozenTrial`, which has no method that writes. There is no fallback: the guard
-    test fails.
-    """
-    study._storage.set_trial_system_attr(trial._trial_id, key, value)
 
 
 @contextmanager

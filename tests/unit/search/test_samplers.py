@@ -1,10 +1,8 @@
 """Samplers on functions with a known optimum, in spaces with and without branches."""
 
 import math
-from collections.abc import Sequence
 from statistics import mean, median
 
-import numpy as np
 import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -13,13 +11,10 @@ from memtune.errors import SpaceError
 from memtune.search import Proposals, SamplerConfig, check_sampler
 from memtune.search.compatibility import suppress_optuna_messages
 from memtune.search.samplers import SamplerFactory
-from memtune.search.samplers.cmaes import EvolutionStrategy
-from memtune.search.samplers.cube_sampler import CubeSampler
-from memtune.search.samplers.forest import FieldFeatures
 from memtune.search.samplers.joint_space import JointSpace
 from memtune.search.samplers.observed_values import complete_trials, extrapolate_stopped
 from memtune.search.samplers.sobol import SobolSampler
-from memtune.spaces import RandomChooser, Scalar, combine_spaces, read_space
+from memtune.spaces import RandomChooser, read_space
 from tests.presence import require
 
 COMPLETE, PRUNED = TrialState.COMPLETE, TrialState.PRUNED
@@ -34,7 +29,7 @@ learning_rate = { float = [1e-2, 1e1], log = true }
 learning_rate = { float = [1e-5, 1e-1], log = true }
 """
 BEST_RATES = {"sgd": 1.0, "adam": 1e-3}
-LEARNING = {"tpe": 40, "gp": 20, "cmaes": 60, "nsga2": 60, "forest": 30}
+LEARNING = {"tpe": 40, "gp": 20, "nsga2": 60}
 """Asks within which a sampler learns."""
 
 
@@ -97,7 +92,7 @@ def test_the_best_of_a_sampler_is_better_than_the_best_of_as_many_random_trials(
     assert min(map(compute_cost, search(asks, kind=kind))) < median(random_best)
 
 
-@pytest.mark.parametrize("kind", ["gp", "cmaes", "nsga2", "forest"])
+@pytest.mark.parametrize("kind", ["gp", "nsga2"])
 def test_a_sampler_of_complete_trials_learns_from_stopped_ones(kind):
     asks = LEARNING[kind]
     late = search(asks, is_stopped=True, kind=kind)[asks // 2 :]
@@ -202,15 +197,6 @@ def test_a_point_of_the_cube_is_read_as_parameters(coordinate, values):
     assert list(make_joint().read_cube([coordinate] * 5).values()) == pytest.approx(values)
 
 
-@pytest.mark.parametrize("coordinate", [0.0, 0.13, 0.5, 0.77, 1.0])
-def test_parameters_are_located_where_they_are_read(coordinate):
-    joint = make_joint()
-    read = joint.read_cube([coordinate] * 5)
-    found = joint.locate(read, [0.3] * 5)
-    assert joint.read_cube(found) == pytest.approx(read)
-    assert joint.locate({}, [0.3] * 5) == [0.3] * 5
-
-
 def make_trial(
     state: TrialState, curve: dict[int, float], final: float | None = None, **attrs
 ) -> FrozenTrial:
@@ -255,98 +241,13 @@ def test_complete_trials_have_a_value_of_every_parameter():
     assert completed[-1].state is TrialState.RUNNING
 
 
-FAMILIES = """[model]
-family = "{}"
-width = {{ int = [1, 8], log = true }}
-memory = {{ choice = ["none", "{}"] }}
-"""
-
-
-def test_families_share_the_features_of_their_common_fields():
-    """Columns: the two families, the width as its logarithm, and the three options of the memory."""
-    space = combine_spaces(
-        read_space(FAMILIES.format(*names), names[0]) for names in (("a", "x"), ("b", "y"))
-    )
-    points: list[dict[str, Scalar]] = [
-        {"family": "a", "a.model.width": 4, "a.model.memory": "x", "b.model.width": 8, "b.model.memory": "y"},
-        {"family": "b", "b.model.width": 4, "b.model.memory": "none"},
-    ]
-    expected = [[1, 0, math.log(4), 0, 1, -1], [0, 1, math.log(4), 1, -1, 0]]  # -1: the family lacks it
-    assert FieldFeatures(space).compute(points).tolist() == expected
-
-
-def test_the_forest_learns_from_one_family_about_another():
-    """The width is best at 1 in the family that it saw; it proposes small widths of the other."""
-    space = combine_spaces(
-        read_space(f'[model]\nfamily = "{name}"\nwidth = {{ int = [1, 100] }}\n', name) for name in ("a", "b")
-    )
-    factory = SamplerFactory(SamplerConfig(kind="forest"), space, startup_trials=1)
-    study = optuna.create_study()
-    for width in range(1, 101, 5):
-        study.enqueue_trial({"family": "a", "a.model.width": width})
-        trial = study.ask()
-        space.sample(trial)
-        study.tell(trial, float(width))
-    drawn = []
-    for number in range(5):
-        study.sampler = factory.make_sampler(number, study.get_trials(deepcopy=False))
-        study.enqueue_trial({"family": "b"})
-        drawn.append(space.sample(study.ask())["model"]["width"])
-    assert max(drawn) <= 20
-
-
-def test_the_evolution_strategy_finds_the_optimum_of_an_ill_conditioned_function():
-    """A rotated ellipsoid with axes of 1 to 100: random search of as many points is far from it."""
-    strategy = EvolutionStrategy(3)
-    state = strategy.start([0.2, 0.8, 0.5])
-
-    def compute_ellipsoid(point: Sequence[float]) -> float:
-        x, y, z = (each - 0.4 for each in point)
-        return (x + y) ** 2 + 100 * (x - y) ** 2 + 10 * (z + x) ** 2
-
-    for generation in range(60):
-        points = [strategy.sample(state, 100 * generation + draw) for draw in range(strategy.population)]
-        state = strategy.update(state, sorted(points, key=compute_ellipsoid))
-    assert compute_ellipsoid(state.mean) < 1e-6
-    assert state.generation == 60
-
-
-@pytest.mark.parametrize("n", [1, 3])
-def test_a_generation_follows_the_equations_of_the_tutorial(n: int) -> None:
-    """Hansen (2016), "The CMA Evolution Strategy: A Tutorial", table 1, for the first generation."""
-    strategy = EvolutionStrategy(n)
-    state = strategy.start([0.5] * n)
-    points = [strategy.sample(state, seed) for seed in range(strategy.population)]
-    found = strategy.update(state, points)
-
-    weights = np.log((strategy.population + 1) / 2) - np.log(1 + np.arange(strategy.population // 2))
-    weights /= weights.sum()
-    mass = 1 / (weights**2).sum()
-    step_rate = (mass + 2) / (n + mass + 5)
-    damping = 1 + 2 * max(0, np.sqrt((mass - 1) / (n + 1)) - 1) + step_rate
-    one_rate = 2 / ((n + 1.3) ** 2 + mass)
-    mean_rate = min(1 - one_rate, 2 * (mass - 2 + 1 / mass) / ((n + 2) ** 2 + mass))
-    path_rate = (4 + mass / n) / (n + 4 + 2 * mass / n)
-    steps = (np.array(points)[: len(weights)] - 0.5) / state.step_size
-    length = np.sqrt(step_rate * (2 - step_rate) * mass) * np.linalg.norm(weights @ steps)
-    expected = np.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2))
-    assert found.step_size == pytest.approx(
-        state.step_size * np.exp(step_rate / damping * (length / expected - 1))
-    )
-    assert length / np.sqrt(1 - (1 - step_rate) ** 2) < (1.4 + 2 / (n + 1)) * expected
-    path = np.sqrt(path_rate * (2 - path_rate) * mass) * (weights @ steps)
-    adapted = (1 - one_rate - mean_rate) * np.eye(n) + one_rate * np.outer(path, path)
-    adapted += mean_rate * (steps.T * weights) @ steps
-    assert np.array(found.covariance) == pytest.approx(adapted)
-
-
-@pytest.mark.parametrize(
-    "make", [lambda: CubeSampler(make_joint(), 7), lambda: SobolSampler(make_joint(), 7, index=3)]
-)
-def test_a_parameter_outside_of_the_joint_space_follows_from_the_seed(make):
+def test_a_parameter_outside_of_the_joint_space_follows_from_the_seed():
     study, distribution = optuna.create_study(), optuna.distributions.FloatDistribution(0.0, 1.0)
     trial = create_trial(state=TrialState.RUNNING)
-    first, again = (make().sample_independent(study, trial, "other", distribution) for _ in range(2))
+    first, again = (
+        SobolSampler(make_joint(), 7, index=3).sample_independent(study, trial, "other", distribution)
+        for _ in range(2)
+    )
     assert first == again
 
 

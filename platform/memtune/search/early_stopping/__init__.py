@@ -3,11 +3,8 @@
 from typing import Annotated
 
 from memtune.plugins import ConfigRegistry
-from memtune.search.early_stopping.constant_budget import ConstantBudget, ConstantBudgetConfig
-from memtune.search.early_stopping.extrapolation import Extrapolation, ExtrapolationConfig
 from memtune.search.early_stopping.hyperband import Hyperband, HyperbandConfig
 from memtune.search.early_stopping.no_early_stopping import NoEarlyStopping, NoEarlyStoppingConfig
-from memtune.search.early_stopping.pasha import Pasha, PashaConfig
 from memtune.search.early_stopping.pause_and_promotion import Promotion, PromotionConfig
 from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, EarlyStopping, Rule
 from memtune.search.early_stopping.successive_halving import SuccessiveHalving, SuccessiveHalvingConfig
@@ -17,18 +14,12 @@ __all__ = [
     "RULES",
     "Action",
     "AnyEarlyStopping",
-    "ConstantBudget",
-    "ConstantBudgetConfig",
     "Decision",
     "EarlyStopping",
-    "Extrapolation",
-    "ExtrapolationConfig",
     "Hyperband",
     "HyperbandConfig",
     "NoEarlyStopping",
     "NoEarlyStoppingConfig",
-    "Pasha",
-    "PashaConfig",
     "Promotion",
     "PromotionConfig",
     "Rule",
@@ -45,10 +36,7 @@ RULES: ConfigRegistry[EarlyStopping] = ConfigRegistry(
         NoEarlyStoppingConfig,
         SuccessiveHalvingConfig,
         PromotionConfig,
-        PashaConfig,
         HyperbandConfig,
-        ConstantBudgetConfig,
-        ExtrapolationConfig,
     ),
 )
 """Kind in the study file -> the rule's settings."""

@@ -15,12 +15,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from memtune.search.early_stopping.paused_trials import PausedTrials
-from memtune.search.early_stopping.rule import Decision, Rule
-from memtune.search.early_stopping.rungs import RungConfig
+from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, Rule
+from memtune.search.early_stopping.rungs import PROTECTED_TRIALS, RungConfig, Rungs
 from memtune.search.outcomes import Outcome
-
-__all__ = ["Promotion", "PromotionConfig"]
+from memtune.trial_state import TrialState
 
 
 class PromotionConfig(RungConfig):
@@ -47,14 +45,21 @@ class Promotion(Rule):
     can_pause = True
 
     def __init__(self, config: PromotionConfig, trial_tokens: int) -> None:
-        self._paused = PausedTrials(config, trial_tokens)
+        self._rungs = Rungs(config, trial_tokens)
+        self._max_survivors = config.max_survivors
+        self._waiting: dict[int, int] = {}
+        """Number of a trial -> index of the rung at which it waits."""
 
     def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
         """Pause the trial at a rung unless it is the one that would be promoted next."""
-        has_paused = self._paused.pause_at_rung(number, family, tokens, value)
-        if has_paused and self._find_promotable(least=0) == number:
-            self._paused.resume(number)
-        return self._paused.decide(number, "promotion")
+        if reached := self._rungs.record(number, family, tokens, value):
+            self._waiting[number] = reached[-1]
+            if self._find_promotable(least=0) == number:
+                self.resume(number)
+        if number not in self._waiting:
+            return CONTINUE
+        place = self._rungs.get_rank(number, self._waiting[number], least=0)
+        return Decision(Action.PAUSE, f"promotion: {place}")
 
     def choose_resumed(self, running: Collection[int], is_sampling_over: bool) -> int | None:
         """The best paused trial of the highest rung that may promote one."""
@@ -62,16 +67,27 @@ class Promotion(Rule):
 
     def resume(self, number: int) -> None:
         """The trial is promoted."""
-        self._paused.resume(number)
+        self._waiting.pop(number, None)
 
     def end(self, number: int) -> None:
         """The trial is not promoted any more."""
-        self._paused.resume(number)
+        self.resume(number)
 
     def replay(self, outcomes: Iterable[Outcome]) -> None:
         """Fill the rungs from the recorded curves; paused trials wait at the last rung they reached."""
         for outcome in outcomes:
-            self._paused.replay(outcome)
+            reached = self._rungs.replay(outcome)
+            if outcome.state is TrialState.PAUSED:
+                self._waiting[outcome.number] = reached - 1
 
     def _find_promotable(self, least: int) -> int | None:
-        return self._paused.find_promotable(least, len(self._paused.rungs))
+        """The best trial of the highest rung that may promote one.
+
+        Each rung may promote `least` trials in any case, and so many of each family that it protects.
+        """
+        limit = self._max_survivors and max(least, self._max_survivors, PROTECTED_TRIALS)
+        for index in reversed(range(len(self._rungs))):
+            for number in self._rungs[index].iterate_best(limit):
+                if self._waiting.get(number) == index and self._rungs.get_rank(number, index, least).passes:
+                    return number
+        return None

@@ -1,6 +1,6 @@
 """Samplers: which configuration a study tries next, given its earlier trials.
 
-Optuna's samplers, a Sobol sequence, CMA-ES and a random forest, all behind `SamplerFactory.make_sampler`.
+Optuna's samplers and a Sobol sequence, all behind `SamplerFactory.make_sampler`.
 """
 
 from memtune.search.samplers.objective_values import MultiObjective

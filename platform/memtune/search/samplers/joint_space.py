@@ -1,6 +1,6 @@
 """A space with branches as one fixed search space, in which each trial has a value of every parameter.
 
-Gaussian processes, CMA-ES and Sobol sequences need points of a fixed number of dimensions. A trial has only
+Gaussian processes and Sobol sequences need points of a fixed number of dimensions. A trial has only
 the parameters of the branches that it chose, and the others are filled in. A sampled point has a value of
 every parameter, and a trial uses those of the branches that it chooses.
 """
@@ -55,19 +55,6 @@ class JointSpace:
             for (name, distribution), coordinate in zip(self.distributions.items(), point, strict=True)
         }
 
-    def locate(self, parameters: Mapping[str, Scalar], near: Sequence[float]) -> list[float]:
-        """The point of the unit cube for a trial's parameters.
-
-        It has the coordinates of `near` where these give the trial's value, and where the trial lacks the
-        parameter.
-        """
-        return [
-            coordinate
-            if parameters.get(name, value) == value
-            else _locate_value(self.distributions[name], parameters[name])
-            for (name, value), coordinate in zip(self.read_cube(near).items(), near, strict=True)
-        ]
-
 
 def _group_by_conditions(
     space: Space, distributions: Mapping[str, BaseDistribution]
@@ -103,21 +90,6 @@ def _read_coordinate(distribution: BaseDistribution, coordinate: float) -> Scala
         value = low + coordinate * (high - low)
     value = min(max(value, distribution.low), distribution.high)
     return round(value) if isinstance(distribution, IntDistribution) else value
-
-
-def _locate_value(distribution: BaseDistribution, value: Any) -> float:
-    """The middle of the interval of coordinates that give the value."""
-    if isinstance(distribution, CategoricalDistribution):
-        return (distribution.choices.index(value) + 0.5) / len(distribution.choices)
-    assert isinstance(distribution, IntDistribution | FloatDistribution)
-    number = float(value)
-    low, high, step = float(distribution.low), float(distribution.high), distribution.step
-    if distribution.log:
-        low, high = _widen_log_range(distribution)
-        return (math.log(number) - math.log(low)) / (math.log(high) - math.log(low))
-    if step:
-        return (round((number - low) / step) + 0.5) / (round((high - low) / step) + 1)
-    return (number - low) / (high - low)
 
 
 def _widen_log_range(distribution: IntDistribution | FloatDistribution) -> tuple[float, float]:

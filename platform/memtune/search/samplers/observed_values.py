@@ -12,7 +12,7 @@ from memtune.search.compatibility import read_sampler_attributes
 from memtune.search.optuna_trials import REFUSAL_KEY
 from memtune.search.samplers.joint_space import JointSpace
 
-__all__ = ["complete_trials", "extrapolate_stopped", "get_final_value"]
+__all__ = ["complete_trials", "extrapolate_stopped"]
 
 
 def extrapolate_stopped(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -55,12 +55,6 @@ def complete_trials(
         filled = space.draw_absent(known, trial.number) if is_absent_drawn else space.fill_absent(known)
         trial.params, trial.distributions = filled, space.distributions
     return completed
-
-
-def get_final_value(trial: FrozenTrial) -> float:
-    """The value of a complete trial."""
-    assert trial.value is not None
-    return trial.value
 
 
 def _complete(trial: FrozenTrial, value: float, system_attrs: dict[str, Any]) -> FrozenTrial:

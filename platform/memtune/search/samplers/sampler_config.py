@@ -11,7 +11,7 @@ from memtune.values import Value
 
 __all__ = ["SamplerConfig"]
 
-BUILT_IN_KINDS = ("tpe", "random", "qmc", "gp", "cmaes", "nsga2", "forest", "grid")
+BUILT_IN_KINDS = ("tpe", "random", "qmc", "gp", "nsga2", "grid")
 
 
 class SamplerConfig(Value):

@@ -11,8 +11,6 @@ from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from memtune.errors import SpaceError
-from memtune.search.samplers.cmaes import CmaEsSampler
-from memtune.search.samplers.forest import FieldFeatures, ForestSampler
 from memtune.search.samplers.joint_space import JointSpace
 from memtune.search.samplers.objective_values import MultiObjective, attach_objectives
 from memtune.search.samplers.observed_values import complete_trials, extrapolate_stopped
@@ -20,7 +18,6 @@ from memtune.search.samplers.restricted_sampler import (
     BranchSampler,
     JointSampler,
     OrderedNsga2Sampler,
-    RestrictedSampler,
 )
 from memtune.search.samplers.sampler_config import SamplerConfig
 from memtune.search.samplers.sampler_plugins import SAMPLERS, SamplerRequest
@@ -56,7 +53,6 @@ class SamplerFactory:
         """
         self._objectives = objectives
         self._config, self._space, self._startup_trials = config, JointSpace(space), startup_trials
-        self._features = FieldFeatures(space)
 
     def make_sampler(self, ask_number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """The sampler of one ask. It learns from `trials` only, which are in the order of their numbers."""
@@ -74,13 +70,6 @@ class SamplerFactory:
             return self._make_nsga2(seed, observed, startup)
         if sum(trial.state is not TrialState.RUNNING for trial in trials) < self._startup_trials:
             return startup
-        if kind == "cmaes":
-            completed = complete_trials(observed, self._space)
-            return RestrictedSampler(CmaEsSampler(self._space, seed, trials), completed, self._space)
-        if kind == "forest":
-            completed = complete_trials(observed, self._space, is_absent_drawn=True)
-            forest = ForestSampler(self._space, self._features, seed)
-            return RestrictedSampler(forest, completed, self._space)
         if kind in SAMPLERS:
             own = SAMPLERS[kind](SamplerRequest(seed, self._config.options))
             return BranchSampler(own, self._attach(observed), self._space, self._objective_count)

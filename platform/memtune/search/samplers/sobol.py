@@ -9,19 +9,22 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
-from memtune.search.samplers.cube_sampler import CubeSampler
 from memtune.search.samplers.joint_space import JointSpace
 
-__all__ = ["SobolSampler"]
 
-
-class SobolSampler(CubeSampler):
-    """One point of the sequence."""
+class SobolSampler(optuna.samplers.RandomSampler):
+    """One point of the sequence. Parameters outside of the joint space are drawn at random, each by itself."""
 
     def __init__(self, space: JointSpace, seed: int, index: int) -> None:
         """`index` is the point's place in the sequence of `seed`."""
-        super().__init__(space, seed + index)
-        self._sequence_seed, self._index = seed, index
+        super().__init__(seed=seed + index)
+        self._space, self._sequence_seed, self._index = space, seed, index
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Every parameter of the joint space."""
+        return self._space.distributions
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -29,16 +32,11 @@ class SobolSampler(CubeSampler):
         """The point's value of every parameter."""
         if not search_space:
             return {}
-        return self._space.read_cube(
-            _compute_sobol_point(len(search_space), self._sequence_seed, self._index)
+        # Imported here: torch takes seconds, and most studies draw no Sobol point.
+        import torch
+
+        sequence: Any = torch.quasirandom.SobolEngine(  # type: ignore[no-untyped-call]
+            len(search_space), scramble=True, seed=self._sequence_seed
         )
-
-
-def _compute_sobol_point(dimensions: int, seed: int, index: int) -> list[float]:
-    """A point of the unit cube."""
-    # Imported here: torch takes seconds, and most studies draw no Sobol point.
-    import torch
-
-    sequence: Any = torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=seed)  # type: ignore[no-untyped-call]
-    point: list[float] = sequence.fast_forward(index).draw(1, dtype=torch.float64)[0].tolist()
-    return point
+        point: list[float] = sequence.fast_forward(self._index).draw(1, dtype=torch.float64)[0].tolist()
+        return self._space.read_cube(point)
