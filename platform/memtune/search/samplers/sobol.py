@@ -13,7 +13,7 @@ from memtune.search.samplers.joint_space import JointSpace
 
 
 class SobolSampler(optuna.samplers.RandomSampler):
-    """One point of the sequence. Parameters outside of the joint space are drawn at random, each by itself."""
+    """One point of the sequence; parameters outside of the joint space are drawn at random."""
 
     def __init__(self, space: JointSpace, seed: int, index: int) -> None:
         """`index` is the point's place in the sequence of `seed`."""
