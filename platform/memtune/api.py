@@ -1,7 +1,7 @@
 """Studies as one call: the driver with Ray as its executor, the live display, and the registry."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -12,9 +12,10 @@ from memtune.ray_backend.ray_executor import RayExecutor
 from memtune.reports.learning_curves import draw_trial_figures
 from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.text_console import TextConsole
-from memtune.results.insight.search_result import SearchResult
 from memtune.results.study_conclusion import conclude_study
-from memtune.search import Outcome
+from memtune.results.study_detail import SearchResult
+from memtune.results.study_view import StudyView
+from memtune.search import StudyReader
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import StudySource, open_study
@@ -90,33 +91,32 @@ def run_search(
     return SearchResult(**vars(run))
 
 
-def _conclude(
-    study: ResolvedStudy, recorder: Recorder, outcomes: Sequence[Outcome], repeats: Sequence[Outcome]
-) -> Conclusion | None:
+def _conclude(study: ResolvedStudy, recorder: Recorder) -> Conclusion | None:
     """Conclude the study, and store its report with its run."""
-    conclusion = conclude_study(study, recorder, outcomes, repeats)
+    view = StudyView(StudyReader(study.settings.study_database).read(study.id), study.settings, study.corpus)
+    conclusion = conclude_study(study, view, recorder)
     if conclusion is not None:
-        _record_report(study, recorder)
+        _record_report(study, view, recorder)
     return conclusion
 
 
-def _record_report(study: ResolvedStudy, recorder: Recorder) -> None:
+def _record_report(study: ResolvedStudy, view: StudyView, recorder: Recorder) -> None:
     try:
-        recorder.log_study_files(_draw_report(study))
+        recorder.log_study_files(_draw_report(view))
     except (MemtuneError, OSError, ValueError) as error:
         # A chart that cannot be drawn is not a reason to lose the end of a study.
         log.warning("the report of study %s is not recorded: %s", study.id, error)
 
 
-def _draw_report(study: ResolvedStudy) -> dict[str, str]:
+def _draw_report(view: StudyView) -> dict[str, str]:
     """The report's page and its main figures as SVG, by the names of their files."""
     # Imported here: Altair loads for half a second, and only a study that ends needs it.
     from memtune.reports.report_page.chart_files import draw_svg
     from memtune.reports.report_page.page import render_page
     from memtune.reports.report_page.page_content import describe_page
-    from memtune.results.reporting.study_report import report_study
+    from memtune.results.study_report import make_report
 
-    report = report_study(study.id, study.settings)
+    report = make_report(view)
     content = describe_page(report)
     figures = {
         f"{FIGURE_FOLDER}/{chart.name}.svg": draw_svg(chart, content.subject)

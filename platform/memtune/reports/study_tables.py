@@ -6,8 +6,8 @@ from rich.table import Table
 
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.insight.study_catalogue import StudySummary
-from memtune.results.insight.study_detail import ReportedTrial, StudyDetail
+from memtune.results.study_catalogue import StudySummary
+from memtune.results.study_detail import ReportedTrial, StudyDetail
 from memtune.search import SIZE_UNITS, ObjectiveName
 from memtune.studies.budgets.study_cost import CostRow, StudyCost
 
@@ -38,7 +38,10 @@ def make_study_list_table(studies: Sequence[StudySummary]) -> Table:
     """One row per study."""
     table = _make_table("", ["study", "corpus", "trials", "best", "spent", "last activity"])
     for study in studies:
-        best = "" if study.best is None else f"{study.best.name} {study.objective} {study.best.figure}"
+        best = ""
+        if study.best is not None:
+            figure = study.objective.format_figure(study.best.figure, DIGITS)
+            best = f"{study.best.name} {study.objective} {figure}"
         activity = "" if study.last_activity is None else f"{study.last_activity:%Y-%m-%d %H:%M}"
         table.add_row(study.id, study.corpus, format_states(study), best, describe_spending(study), activity)
     return table
@@ -119,17 +122,17 @@ def format_objective(name: ObjectiveName, value: float, objective: Objective) ->
 
 
 def make_ended_table(detail: StudyDetail) -> Table:
-    """The trials that were stopped, paused or failed, or that diverged, with the reason.
+    """The trials that ended before full length or diverged, and those that are open, with the reason.
 
     Their last value and their best one are next to the best value of a trial of full length at these tokens.
     """
     figures = [f"last {detail.summary.objective}", "best", "best of full length"]
     names = ["trial", "family", "tokens", *figures, "state", "reason"]
-    table = _make_table("stopped, paused, failed and diverged trials", names)
+    table = _make_table("trials that ended early, diverged or are open", names)
     for trial in detail.ended_early:
         figures = [trial.last_figure or "", trial.figure or "", trial.leader_figure or ""]
-        cells = [f"{trial.tokens:,}", *figures, trial.state, trial.reason]
-        table.add_row(f"#{trial.number}", trial.family, *cells)
+        cells = [f"{trial.tokens:,}", *figures, trial.state.label, trial.reason]
+        table.add_row(trial.name.removeprefix(f"{trial.family} "), trial.family, *cells)
     return table
 
 

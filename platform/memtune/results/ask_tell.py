@@ -77,7 +77,7 @@ class AskTell:
     def __init__(self, resolved: ResolvedStudy, proposals: Proposals, records: Records) -> None:
         self._resolved, self._proposals, self._records = resolved, proposals, records
         self._clock = StudyClock(proposals)
-        self._objective: Objective = resolved.open_task().objective
+        self._objective: Objective = resolved.task.objective
         study = resolved.study
         self._budget = BudgetMonitor(study.budget, study.prices, self._objective, self._clock)
         self._budget.add_outcomes(proposals.list_outcomes())
@@ -191,7 +191,7 @@ class AskTell:
         return TellResult(number=outcome.number, state=outcome.state, end=outcome.end)
 
     def _make_reports(self, curve: Mapping[int, float], end: TrialEnd | None) -> Sequence[Report]:
-        epoch_tokens = self._resolved.open_task().epoch_tokens
+        epoch_tokens = self._resolved.task.epoch_tokens
         last = max(curve, default=0)
         return [
             _make_report(

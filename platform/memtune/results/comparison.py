@@ -13,10 +13,9 @@ from memtune.data_frames import ResultList, make_frame, render_table
 from memtune.errors import CorpusError, TrackingError, did_you_mean, suggest_nearest
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.ranking.selection import RankedTrial, Ranking, rank_trials
+from memtune.results.ranking.selection import Ranking, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
-    LOCAL_PAGES_URL,
     CorpusPages,
     LeaderboardRow,
     RegisteredVersion,
@@ -29,15 +28,7 @@ from memtune.tracking import (
     read_leaderboard,
 )
 
-__all__ = [
-    "LOCAL_PAGES_URL",
-    "Comparison",
-    "compare",
-    "count_accesses",
-    "describe_row",
-    "find_champions",
-    "rank_rows",
-]
+DIGITS = 3
 
 
 @dataclass(frozen=True)
@@ -186,7 +177,7 @@ def _make_file_name(label: str) -> str:
 
 def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:
     """The rows in the order of their ranking, with their places, estimates and notes."""
-    ranking = rank_trials(_make_ranked_trial(row) for row in rows)
+    ranking = rank_trials(rows)
     if ranking is None:
         return list(rows)
     changes = dict(_describe_places(ranking, rows[0].objective))
@@ -195,35 +186,18 @@ def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:
     return ordered + [row for row in rows if row.run_id not in changes]
 
 
-def _make_ranked_trial(row: LeaderboardRow) -> RankedTrial:
-    return RankedTrial(
-        name=row.name.removeprefix(f"{row.family} "),
-        identity=row.run_id,
-        configuration=row.configuration,
-        family=row.family,
-        study=row.study,
-        seed=row.seed,
-        state=row.state,
-        curve=row.curve,
-        planned_tokens=row.planned_tokens,
-    )
-
-
-def _describe_places(ranking: Ranking, objective: Objective) -> Iterator[tuple[str, dict[str, Any]]]:
+def _describe_places(
+    ranking: Ranking[LeaderboardRow], objective: Objective
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """What a ranking says of each run, by its id, in the order of the ranking."""
-    for place, found in enumerate(ranking.configurations, start=1):
-        has_all = place <= len(ranking.ranked)
-        note = (
-            "" if has_all else f"not ranked: {format_count(found.estimate.seeds, 'seed')}, fewer than others"
-        )
-        yield (
-            found.best.identity,
-            {"estimate": found.estimate, "note": note, "place": place if has_all else None},
-        )
-        for trial in found.trials[1:]:
-            yield trial.identity, {"note": f"a seed of {found.title}"}
+    for found in ranking.configurations:
+        why = found.explain(objective, DIGITS)
+        note = f"not ranked: {why}" if why else ""
+        yield found.best.run_id, {"estimate": found.estimate, "note": note, "place": found.place}
+        for row in found.trials[1:]:
+            yield row.run_id, {"note": f"a seed of {found.title}"}
     for short in ranking.short:
-        yield short.trial.identity, {"note": f"not ranked: {short.describe(objective, 3)}"}
+        yield short.best.run_id, {"note": f"not ranked: {short.explain(objective, DIGITS)}"}
 
 
 def _resolve_label(protocol: str, labels: Collection[str], corpus: str) -> str:

@@ -6,15 +6,12 @@ from memtune.estimate import Estimate
 from memtune.plugins import list_sources
 from memtune.results.descriptions.registry_descriptions import StudyAnswer, describe_promotion
 from memtune.settings import Settings
-from memtune.spaces import RandomChooser
 from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.tracking import ModelResult, PromotionResult, Recorder, find_text_rules, register_if_better
 from memtune.training import CheckpointRecord, find_best_report, load_best_model, read_checkpoint, save_model
 
 __all__ = [
-    "has_test_split",
     "make_model_result",
     "register_trial_model",
     "wait_for_records",
@@ -93,9 +90,3 @@ def make_model_result(
         seed=record.config.seed,
         parameters=record.config.parameter_count(vocabulary_size),
     )
-
-
-def has_test_split(study: ResolvedStudy) -> bool:
-    """Whether the study's corpus has a test split for the study's task and protocol."""
-    sample = study.sample(RandomChooser(study.study.seed))
-    return sample.task.is_evaluable(study.corpus, sample.protocol, "test")

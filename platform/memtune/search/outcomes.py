@@ -1,11 +1,16 @@
 """Proposals of a study, and their outcomes."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from memtune.spaces import Scalar
 from memtune.trial_state import TrialEnd, TrialState
 from memtune.usage import Usage
+from memtune.values import parse
+
+if TYPE_CHECKING:
+    from memtune.training import TrialConfig
 
 __all__ = ["Outcome", "Proposal"]
 
@@ -20,7 +25,7 @@ class Proposal:
     identity: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Outcome:
     """The present state of a trial.
 
@@ -43,3 +48,12 @@ class Outcome:
     def family(self) -> str:
         """The family of the trial's model; empty in a configuration without one."""
         return str(self.configuration.get("model", {}).get("family", ""))
+
+    @cached_property
+    def config(self) -> "TrialConfig":
+        """The configuration as a value. Raises ConfigurationError for one of another version of memtune."""
+        # Imported here: it imports PyTorch, and lists of studies need no configuration.
+        from memtune.training import TrialConfig
+
+        config: TrialConfig = parse(TrialConfig, self.configuration, f"trial {self.number}")
+        return config

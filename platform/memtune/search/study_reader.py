@@ -1,9 +1,10 @@
 """Reads and deletes the studies of a storage, without their spaces and without a driver's lease."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-import optuna
+from optuna.trial import FrozenTrial
 
 from memtune.errors import StudyError, did_you_mean
 from memtune.search.database.outage_buffer import convert_outage_errors
@@ -30,6 +31,17 @@ class StoredStudy:
     """Wall-clock seconds that drivers have run it."""
     last_activity: datetime | None
     """When a trial last started or ended, in local time."""
+    searched: Sequence[FrozenTrial] = ()
+    """The trials, without repeats, as Optuna has them."""
+
+    @property
+    def trials(self) -> list[Outcome]:
+        """The trials, then their repeats."""
+        return [*self.outcomes, *self.repeats]
+
+    def rank_parameters(self) -> list[ParameterImportance]:
+        """The parameters of the study, the most important first; empty below ten trials with a value."""
+        return rank_parameters(self.searched)
 
 
 class StudyReader:
@@ -70,6 +82,7 @@ class StudyReader:
                 [read_outcome(trial) for trial in select_started(repeats)],
                 read_seconds_spent(attributes),
                 max(times, default=None),
+                trials,
             )
         except StudyError as error:
             raise StudyError(f"study {study}: {error}") from None
@@ -80,12 +93,6 @@ class StudyReader:
             trials = self._list_trials(f"{study}{REPEATS_SUFFIX}")
         return [read_outcome(trial) for trial in select_started(trials)]
 
-    def rank_parameters(self, study: str) -> list[ParameterImportance]:
-        """The parameters of a study, the most important first; empty below ten trials with a value."""
-        with convert_outage_errors(self._redacted_url):
-            trials = self._list_trials(study)
-        return rank_parameters(trials)
-
     def delete(self, study: str) -> None:
         """Delete a study and its repeats; the queue of its drivers stays, because its lease is held."""
         with convert_outage_errors(self._redacted_url):
@@ -93,7 +100,7 @@ class StudyReader:
                 if name in {found.study_name for found in self._storage.get_all_studies()}:
                     self._storage.delete_study(self._storage.get_study_id_from_name(name))
 
-    def _list_trials(self, name: str) -> list[optuna.trial.FrozenTrial]:
+    def _list_trials(self, name: str) -> list[FrozenTrial]:
         try:
             return self._storage.get_all_trials(self._storage.get_study_id_from_name(name), deepcopy=False)
         except KeyError:

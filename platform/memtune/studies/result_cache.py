@@ -98,7 +98,7 @@ class ResultCache:
         if not source.is_repeat:
             return f"{source.study}#{source.outcome.number}"
         try:
-            config = TrialConfig.model_validate(source.outcome.configuration)
+            config = source.outcome.config
             name = TrialNames(self._repeated[source.study]).name(source.outcome.number, config)
         except ValidationError:  # of another version of memtune
             return f"{source.study} (a repeat)"

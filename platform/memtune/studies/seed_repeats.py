@@ -64,9 +64,8 @@ class TrialNames:
         self._originals: dict[str, int] = {}
         """By the identity of the configuration, and by that of the configuration in any precision."""
         for outcome in sorted(repeated, key=_order):
-            config = TrialConfig.model_validate(outcome.configuration)
-            self._originals[config.configuration_identity] = outcome.number
-            self._originals.setdefault(_identify_without_precision(config), outcome.number)
+            self._originals[outcome.config.configuration_identity] = outcome.number
+            self._originals.setdefault(_identify_without_precision(outcome.config), outcome.number)
 
     def find_original(self, config: TrialConfig) -> int | None:
         """The number of the trial that a configuration repeats; None where it repeats none."""

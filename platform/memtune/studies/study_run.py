@@ -72,8 +72,9 @@ class StudyHooks:
 
     watch: Callable[[TrialPhase], AbstractContextManager[Watcher]]
     """Opens a display of a phase."""
-    conclude: Callable[[ResolvedStudy, Recorder, Sequence[Outcome], Sequence[Outcome]], Conclusion | None]
-    """Chooses the best configuration of trials and repeats, tests it, and offers it to the registry."""
+    conclude: Callable[[ResolvedStudy, Recorder], Conclusion | None]
+    """Chooses the best configuration of the stored trials and repeats, tests it, and offers it to the
+    registry."""
     notify: Callable[[str], object]
     """Prints a message to the user."""
     draw_figures: DrawFigures
@@ -158,7 +159,7 @@ class _StudyRun:
         proposals = self._resolved.open_proposals(self._lease.check)
         self._clock = StudyClock(proposals)
         self._budget = BudgetMonitor(
-            self._study.budget, self._study.prices, self._resolved.open_task().objective, self._clock
+            self._study.budget, self._study.prices, self._resolved.task.objective, self._clock
         )
         self._budget.add_outcomes(proposals.list_outcomes())
         # Those of earlier drivers count before this one has chosen what it repeats.
@@ -193,7 +194,7 @@ class _StudyRun:
         records.record_cost(self._compute_cost(result, proposals.read_seconds_spent()))
         conclusion = None
         if not result.is_interrupted:
-            conclusion = self._hooks.conclude(self._resolved, recorder, result.outcomes, repeats)
+            conclusion = self._hooks.conclude(self._resolved, recorder)
         records.close(interrupted=bool(open_trials or proposals.list_unfinished()))
         disconnecting.result()
         return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
@@ -222,10 +223,10 @@ class _StudyRun:
         return ResultCache(resolved.settings, resolved.id, resolved.corpus.digest)
 
     def _compute_cost(self, result: StudyResult, seconds: float) -> StudyCost:
-        epoch_tokens = self._resolved.open_task().epoch_tokens
+        epoch_tokens = self._resolved.task.epoch_tokens
 
         def count_full_tokens(outcome: Outcome) -> int:
-            return TrialConfig.model_validate(outcome.configuration).count_tokens(lambda: epoch_tokens)
+            return outcome.config.count_tokens(lambda: epoch_tokens)
 
         trials = [*result.outcomes, *result.repeats]
         return compute_study_cost(self._resolved.id, trials, seconds, self._study.prices, count_full_tokens)

@@ -13,7 +13,6 @@ from memtune.objective import Objective
 from memtune.plugins import list_sources
 from memtune.search import Outcome
 from memtune.settings import Settings
-from memtune.spaces import RandomChooser
 from memtune.studies.budgets.study_cost import StudyCost
 from memtune.studies.budgets.study_progress import StudyProgress
 from memtune.studies.checkpoint_store import Checkpoints
@@ -51,7 +50,7 @@ class StudyRecords:
         self.names = TrialNames()
         """Names of the trials that are recorded next."""
         study = resolved.study
-        objective = resolved.sample(RandomChooser(study.seed)).task.objective
+        objective = resolved.task.objective
         self._tags = {"space": " ".join(study.spaces), "name": study.name}
         self._progress = StudyProgress(objective, study.prices)
         tags = {**self._tags, "question": study.question, "objective": objective}
@@ -95,7 +94,7 @@ class StudyRecords:
 
     def _record_ended(self, outcome: Outcome) -> None:
         """Record an ended trial with the curve that the study database holds."""
-        config, tokens = TrialConfig.model_validate(outcome.configuration), _find_last_tokens(outcome)
+        config, tokens = outcome.config, _find_last_tokens(outcome)
         self._open_run(outcome.number, outcome.identity, config, max_tokens=tokens)
         reports = select_recorded_reports(self._read_curve(outcome), outcome)
         validated = {report.tokens for report in reports}

@@ -25,8 +25,7 @@ from memtune.reports.report_page.page_content import describe_page
 from memtune.reports.report_page.parameter_axes import make_axis
 from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates
 from memtune.reports.report_page.study_charts import list_families
-from memtune.results.reporting.corpus_report import report_corpus
-from memtune.results.reporting.study_report import StudyReport, report_study
+from memtune.results.study_report import StudyReport, report_corpus, report_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.tracking.mlflow_connection import connect

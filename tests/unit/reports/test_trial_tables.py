@@ -14,11 +14,11 @@ from memtune.reports.trials.trial_tables import (
     make_sample_table,
     make_spread_table,
 )
-from memtune.results.ranking.selection import RankedTrial, Ranking, rank_trials
 from memtune.search import Outcome
 from memtune.tracking import LeaderboardRow
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
+from tests.unit.results.made_trials import make_view
 
 
 def render(table: Table, width: int = 200) -> str:
@@ -52,26 +52,6 @@ def make_outcome(number: int, family: str, losses: list[float]) -> Outcome:
     configuration = {"model": {"family": family, "width": 4}, "training": {"tokens": 900}}
     curve = {300 * (place + 1): loss for place, loss in enumerate(losses)}
     return Outcome(number, str(number), configuration, TrialState.COMPLETE, curve=curve)
-
-
-def rank(outcomes: list[Outcome]) -> Ranking:
-    ranked_trials = [
-        RankedTrial(
-            name=f"#{one.number}",
-            identity=one.identity,
-            configuration=TrialConfig.model_validate(one.configuration).configuration_identity,
-            family=one.configuration["model"]["family"],
-            study="s",
-            seed=one.configuration.get("seed", 0),
-            state=one.state,
-            curve=one.curve,
-            planned_tokens=900,
-        )
-        for one in outcomes
-    ]
-    ranking = rank_trials(ranked_trials)
-    assert ranking is not None
-    return ranking
 
 
 def test_a_differing_parameter_is_shown_although_it_is_not_a_key_parameter() -> None:
@@ -207,8 +187,8 @@ def test_every_table_of_a_study_shows_the_searched_fields() -> None:
     config = TrialConfig.model_validate(found[0].configuration)
     again = replace(found[0], identity="again", configuration={**found[0].configuration, "seed": 1})
     for table in (
-        make_families_table(rank(found), found, 10, "Which?", searched),
-        make_spread_table(rank([*found, again]), [*found, again], searched),
+        make_families_table(make_view(found), "Which?", searched),
+        make_spread_table(make_view([*found, again]), searched),
         make_sample_table([config], 10, searched),
     ):
         assert "lstm width=4 layers=1 dropout=0.0 learning_rate=1" in render(table)
@@ -247,7 +227,7 @@ def test_the_family_table_has_the_best_trial_of_each_family_best_family_first() 
         replace(make_outcome(2, "lstm", [1.25]), configuration=wider),
         make_outcome(3, "scrn", []),
     ]
-    table = render(make_families_table(rank(outcomes), outcomes, 10, "Which?"))
+    table = render(make_families_table(make_view(outcomes), "Which?"))
     lines = [line for line in table.splitlines() if "#" in line]
     assert ["rnn" in lines[0], "#1" in lines[0], "2.718" in lines[0]] == [True, True, True]
     assert ["lstm" in lines[1], "#2" in lines[1], "3.490" in lines[1]] == [True, True, True]
@@ -257,7 +237,7 @@ def test_the_family_table_has_the_best_trial_of_each_family_best_family_first() 
 def test_a_family_that_was_stopped_early_comes_last_with_its_value_at_the_common_milestone() -> None:
     slow = replace(make_outcome(0, "scrn", [1.0]), state=TrialState.STOPPED)
     outcomes = [slow, make_outcome(1, "rnn", [2.0, 1.5, 1.25])]
-    table = render(make_families_table(rank(outcomes), outcomes, 10, "Which?"))
+    table = render(make_families_table(make_view(outcomes), "Which?"))
     first, second = [line for line in table.splitlines() if "#" in line]
     assert "rnn" in first
     assert "ended early: 2.718 at 300 tokens, where the best has 7.389" in second
@@ -272,9 +252,9 @@ def test_a_mean_over_seeds_has_its_interval_in_the_unit_of_the_figure() -> None:
         for seed, loss in enumerate((2.0, 2.1, 2.2))
     ]
     for table in (
-        make_families_table(rank(seeds), seeds, 10, "Which?"),
-        make_spread_table(rank(seeds), seeds),
+        make_families_table(make_view(seeds), "Which?"),
+        make_spread_table(make_view(seeds)),
     ):
         # exp(2.1 - 4.3027 * 0.1 / sqrt 3) and exp(2.1 + 4.3027 * 0.1 / sqrt 3)
         assert "8.166 [6.370, 10.469]" in render(table)
-    assert "0: 7.389, 1: 8.166, 2: 9.025" in render(make_spread_table(rank(seeds), seeds))
+    assert "0: 7.389, 1: 8.166, 2: 9.025" in render(make_spread_table(make_view(seeds)))

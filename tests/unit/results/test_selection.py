@@ -2,11 +2,27 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pytest
 
-from memtune.results.ranking.selection import RankedTrial, Ranking, find_cost_at, rank_trials
+from memtune.results.ranking.selection import Ranking, find_cost_at, rank_trials
 from memtune.trial_state import TrialState
+
+
+@dataclass(frozen=True)
+class RankedTrial:
+    """What the ranking needs of a trial."""
+
+    name: str
+    configuration: str
+    family: str
+    study: str
+    seed: int
+    state: TrialState
+    curve: Mapping[int, float]
+    planned_tokens: float | None
+    is_counted: bool = False
 
 
 def make_trial(
@@ -20,17 +36,17 @@ def make_trial(
     study: str = "s",
 ) -> RankedTrial:
     return RankedTrial(
-        name, name, configuration or name, name.partition(" ")[0], study, seed, state, curve, planned
+        name, configuration or name, name.partition(" ")[0], study, seed, state, curve, planned
     )
 
 
-def rank(*trials: RankedTrial) -> Ranking:
+def rank(*trials: RankedTrial) -> Ranking[RankedTrial]:
     ranking = rank_trials(trials)
     assert ranking is not None
     return ranking
 
 
-def list_names(ranking: Ranking) -> list[str]:
+def list_names(ranking: Ranking[RankedTrial]) -> list[str]:
     return [found.best.name for found in ranking.ranked]
 
 
@@ -57,7 +73,7 @@ def test_where_a_study_repeats_configurations_only_those_with_all_seeds_compete(
     single = make_trial("c 0", {900: 2.0})
     ranking = rank(*repeated, *failed, single)
     assert list_names(ranking) == ["a 0"]
-    assert [found.best.name for found in ranking.fewer_seeds] == ["c 0", "b 0"]
+    assert [found.best.name for found in ranking.configurations if not found.place] == ["c 0", "b 0"]
 
 
 def test_repeats_of_one_study_do_not_exclude_the_single_seeds_of_another() -> None:
@@ -157,10 +173,8 @@ def test_one_training_that_two_studies_recorded_counts_once() -> None:
 def test_the_best_of_a_family_may_lack_seeds() -> None:
     repeated = [make_trial(f"lstm {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
     ranking = rank(*repeated, make_trial("rnn 0", {900: 5.0}), make_trial("rnn 1", {900: 4.5}))
-    best = ranking.find_best("rnn")
-    assert best is not None
-    assert best.best.name == "rnn 1"
-    assert ranking.find_best("scrn") is None
+    assert ranking.best_by_family["rnn"].best.name == "rnn 1"
+    assert "scrn" not in ranking.best_by_family
 
 
 @pytest.mark.parametrize(("tokens", "cost"), [(100, 5.0), (300, 5.0), (301, 4.0), (600, 4.0), (9000, 3.0)])
@@ -183,8 +197,8 @@ def test_of_the_kept_configurations_those_with_all_seeds_compete_first() -> None
     )
     kept = ranking.filter(lambda found: found.family != "c")
     assert kept is not None
-    assert (list_names(kept), len(kept.fewer_seeds), kept.short) == (["a 0"], 1, ())
+    assert (list_names(kept), len(kept.configurations), kept.short) == (["a 0"], 2, ())
     without_repeats = ranking.filter(lambda found: found.family == "b")
     assert without_repeats is not None
-    assert (list_names(without_repeats), without_repeats.fewer_seeds) == (["b 0"], ())
+    assert (list_names(without_repeats), len(without_repeats.configurations)) == (["b 0"], 1)
     assert ranking.filter(lambda found: found.family == "c") is None

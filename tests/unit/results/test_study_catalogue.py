@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from memtune.cli import app
 from memtune.errors import MemtuneError, StudyError
-from memtune.results.insight.study_catalogue import compute_cost, find_study, list_studies, remove_study
-from memtune.results.insight.study_detail import explain_end, show_study
+from memtune.results.study_catalogue import compute_cost, list_studies, remove_study
+from memtune.results.study_detail import explain_end, show_study
+from memtune.results.study_view import open_view
 from memtune.search import Lease, StudyReader
 from memtune.search.early_stopping.successive_halving import SuccessiveHalvingConfig
 from memtune.settings import Settings
@@ -57,7 +58,7 @@ def test_a_study_is_listed_with_its_best_trial_and_its_usage(
     assert (found.id, found.corpus, found.question) == (study.id, "tiny", "Does a second layer help?")
     assert found.trials == {TrialState.COMPLETE: 3, TrialState.STOPPED: 1}
     assert found.best is not None
-    assert (found.best.number, found.best.tokens, found.best.figure) == (3, 900, "3.669")
+    assert (found.best.number, found.best.tokens, round(found.best.figure, 3)) == (3, 900, 3.669)
     assert (found.tokens, found.cpu_hours) == (3 * 900 + 300, 5.0)
     assert found.last_activity is not None
 
@@ -128,7 +129,7 @@ def test_the_reason_of_a_pause_is_shown_like_that_of_a_stop(study_file: Path, se
 
 def test_an_unknown_study_is_named_with_a_suggestion(study: ResolvedStudy, settings: Settings) -> None:
     with pytest.raises(StudyError, match=r'no one study "layer"; .*layers'):
-        find_study("layer", settings)
+        open_view("layer", settings)
 
 
 def test_a_study_with_a_driver_is_not_removed(study: ResolvedStudy, settings: Settings) -> None:

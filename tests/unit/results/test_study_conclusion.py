@@ -12,11 +12,11 @@ from memtune.api import run_search
 from memtune.errors import CheckpointError, StudyError, TrackingError
 from memtune.objective import Objective
 from memtune.results.comparison import compare, find_champions
-from memtune.results.descriptions.study_description import LINE_CHARACTERS
-from memtune.results.insight.study_catalogue import list_studies
-from memtune.results.insight.study_detail import show_study
 from memtune.results.model_evaluation import evaluate_model
-from memtune.results.study_conclusion import rank_outcomes
+from memtune.results.study_catalogue import list_studies
+from memtune.results.study_description import LINE_CHARACTERS
+from memtune.results.study_detail import show_study
+from memtune.results.study_view import open_view
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.in_process_executor import InProcessExecutor
@@ -80,8 +80,7 @@ def find_runs(client: MlflowClient, **tags: str) -> dict[str, dict[str, str]]:
 def test_the_mean_over_seeds_is_the_same_number_everywhere(
     repeated: StudyResult, home: Settings, client: MlflowClient
 ) -> None:
-    ranking = rank_outcomes(repeated.resolved, repeated.outcomes, repeated.repeats)
-    assert ranking is not None
+    ranking = require(open_view("layers", home).ranking)
     winner = ranking.winner
     mean = math.exp(sum(winner.costs) / 3)
     (champion,) = find_champions("tiny", home)

@@ -11,7 +11,7 @@ from memtune.gc_pause import pause_gc
 from memtune.number_format import format_count
 
 if TYPE_CHECKING:
-    from memtune.studies.study_run import StudyResult
+    from memtune.results.study_detail import SearchResult
 
 __all__ = [
     "GpusPerTrial",
@@ -103,13 +103,10 @@ def search(
     _print_result(study, result)
 
 
-def _print_result(study: Path, result: "StudyResult") -> None:
+def _print_result(study: Path, result: "SearchResult") -> None:
     """Print the tables of a run, and how it ended. Raises Exit with code 1 after an interruption."""
     # Imported here: these modules import PyTorch; `search` has loaded it.
     from memtune.reports.trials.trial_tables import make_families_table, make_spread_table
-    from memtune.results.promotion import has_test_split
-    from memtune.results.study_conclusion import rank_outcomes
-    from memtune.spaces import RandomChooser
     from memtune.tracking import find_running_pages, link_corpus
 
     resolved = result.resolved
@@ -118,25 +115,23 @@ def _print_result(study: Path, result: "StudyResult") -> None:
         warn(f"stopped with {open_trials} open; to resume: memtune search {study} --resume")
         raise typer.Exit(1)
     question, searched = resolved.study.question, resolved.searched_fields
-    label = resolved.sample(RandomChooser(resolved.study.seed)).label
-    outcomes = result.outcomes + result.repeats
-    if ranking := rank_outcomes(resolved, result.outcomes, result.repeats):
-        out.print(make_families_table(ranking, outcomes, resolved.vocabulary_size, question, searched))
+    if result.view.ranking:
+        out.print(make_families_table(result.view, question, searched))
         if result.repeats:
-            out.print(make_spread_table(ranking, outcomes, searched))
+            out.print(make_spread_table(result.view, searched))
     for statement in result.conclusion.statements if result.conclusion else ():
         out.print(statement, soft_wrap=True, highlight=False)
-    print_promotion(result.promotion, has_test_split(resolved))
+    print_promotion(result.promotion, resolved.has_test_split)
     if result.is_recorded:
         uri = resolved.settings.tracking_uri
         served = find_running_pages(uri)
-        print_pages(link_corpus(uri, resolved.corpus.name, label, pages_url=served), uri)
+        print_pages(link_corpus(uri, resolved.corpus.name, resolved.label, pages_url=served), uri)
     _print_spent_budget(study, result)
     if not result.is_recorded:
         warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")
 
 
-def _print_spent_budget(study: Path, result: "StudyResult") -> None:
+def _print_spent_budget(study: Path, result: "SearchResult") -> None:
     """Print which budget ended the study and how to continue it."""
     max_trials = result.resolved.study.budget.trials
     if result.spent_budget:
@@ -157,10 +152,9 @@ def _print_spent_budget(study: Path, result: "StudyResult") -> None:
 
 
 def _find_study_id(study: str) -> str:
-    from memtune.results.insight.study_catalogue import find_study
-    from memtune.settings import Settings
+    from memtune.results.study_view import open_view
 
-    return find_study(study, Settings.from_environment()).id
+    return open_view(study).id
 
 
 def collect_overrides(

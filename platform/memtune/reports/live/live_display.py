@@ -19,7 +19,6 @@ from memtune.search import Outcome
 from memtune.studies.seed_repeats import TrialNames
 from memtune.studies.trial import Trial
 from memtune.tasks import LanguageModellingConfig, TaskConfig
-from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 
 __all__ = ["LiveDisplay"]
@@ -222,10 +221,9 @@ class LiveDisplay:
     def _describe_best(self) -> str:
         """The best value of all runs of the study and the trial that has it; empty before there is one."""
         found = [
-            (min(outcome.curve.values()), self._names.name(outcome.number, config), config)
+            (min(outcome.curve.values()), self._names.name(outcome.number, outcome.config), outcome.config)
             for outcome in self._list_earlier()
             if outcome.curve and outcome.state is not TrialState.FAILED
-            for config in [TrialConfig.model_validate(outcome.configuration)]
         ]
         if (own := self._find_best_trial()) is not None and own.best_cost is not None:
             found.append((own.best_cost, self._names.name(own.proposal.number, own.config), own.config))

@@ -20,7 +20,7 @@ from memtune.reports.report_page.chart_parts import (
     name_value,
     plot_rows,
 )
-from memtune.results.reporting.study_leaderboard import LeaderboardEntry, StudyLeaderboard
+from memtune.results.leaderboard import LeaderboardEntry, StudyLeaderboard
 
 __all__ = ["choose_ideal", "draw_seeds", "select_drawn"]
 
@@ -43,10 +43,10 @@ def draw_seeds(
         return None
     shown_ideal = choose_ideal(ideal, entries)
     seeds = [
-        {"name": entry.name, "family": entry.family, "seed": seed.seed, "figure": seed.figure}
+        {"name": entry.name, "family": entry.family, "seed": seed, "figure": objective.compute_figure(cost)}
         for entry in entries
-        for seed in entry.seeds
-        if is_drawable(seed.figure) and not entry.is_counted
+        for seed, cost in entry.cost_by_seed.items()
+        if is_drawable(objective.compute_figure(cost)) and not entry.is_counted
     ]
     means = [_describe_mean(entry, best) for entry in entries]
     scale, ticks = _scale_rows(seeds, means, shown_ideal)
@@ -121,7 +121,7 @@ def _describe_mean(entry: LeaderboardEntry, best: int) -> Row:
         "low": low if is_drawable(low) else None,
         "high": high if is_drawable(high) else None,
         "interval": "none, a single seed" if low is None else f"{low:.4g} to {high:.4g}",
-        "seeds": len(entry.seeds),
+        "seeds": entry.estimate.seeds,
         "best": entry.number == best,
         "counted": entry.is_counted,
     }

@@ -12,11 +12,10 @@ from memtune.reports.report_page.study_charts import (
     list_families,
     list_sections,
 )
-from memtune.results.insight.study_trials import StudyTrial
-from memtune.results.reporting.corpus_report import CorpusReport
-from memtune.results.reporting.provenance import ShellCommand
-from memtune.results.reporting.study_leaderboard import StudyLeaderboard
-from memtune.results.reporting.study_report import StudyReport
+from memtune.results.leaderboard import StudyLeaderboard
+from memtune.results.provenance import ShellCommand
+from memtune.results.study_report import CorpusReport, StudyReport
+from memtune.results.study_trials import StudyTrial
 from memtune.search import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS
 from memtune.trial_state import TrialState
 

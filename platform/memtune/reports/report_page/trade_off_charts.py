@@ -28,13 +28,13 @@ from memtune.reports.report_page.chart_parts import (
 )
 from memtune.reports.report_page.leaderboard_charts import choose_ideal, select_drawn
 from memtune.reports.study_tables import describe_reference
-from memtune.results.insight.study_detail import StudyDetail
-from memtune.results.reporting.study_leaderboard import (
+from memtune.results.leaderboard import (
     LeaderboardEntry,
     StudyLeaderboard,
     TradeOff,
     make_trade_off,
 )
+from memtune.results.study_detail import StudyDetail
 from memtune.search import SIZE_UNITS
 from memtune.tracking import LeaderboardRow
 from memtune.trial_state import TrialState
@@ -109,11 +109,11 @@ def draw_trade_offs(
             continue
         rows = [_describe_entry(entry, amount, trade_off, best) for entry, amount in measured]
         seeds = [
-            {"name": entry.name, "family": entry.family, "amount": amount, "figure": seed.figure}
+            {"name": entry.name, "family": entry.family, "amount": amount, "figure": figure}
             for entry, amount in measured
-            for seed in entry.seeds
+            for figure in map(objective.compute_figure, entry.cost_by_seed.values())
             # The mark of a configuration with one seed is that seed.
-            if is_drawable(seed.figure) and len(entry.seeds) > 1
+            if is_drawable(figure) and entry.estimate.seeds > 1
         ]
         points = _Points(rows, seeds, choose_ideal(ideal, near), counted=counted)
         chart = _draw(trade_off, points, objective, scales)
@@ -128,7 +128,7 @@ def _describe_entry(entry: LeaderboardEntry, amount: float, trade_off: TradeOff,
         "family": entry.family,
         "amount": amount,
         "figure": entry.figure,
-        "seeds": len(entry.seeds),
+        "seeds": entry.estimate.seeds,
         "best": entry.number == best,
         "front": entry.number in trade_off.front,
     }

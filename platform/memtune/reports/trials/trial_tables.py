@@ -1,6 +1,6 @@
 """Tables of trials: the leaderboard of a corpus, the spread over seeds, samples of a space."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pydantic import ValidationError
 from rich import box
@@ -11,8 +11,7 @@ from memtune.models import MODELS
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.reports.trials.trial_descriptions import describe_trial, format_fields, format_key_parameters
-from memtune.results.ranking.selection import RankedTrial, Ranking
-from memtune.search import Outcome
+from memtune.results.study_view import StudyView
 from memtune.tasks import TASKS, LanguageModellingConfig, TaskConfig
 from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
 from memtune.training import TrialConfig
@@ -193,76 +192,44 @@ def _describe_model(row: LeaderboardRow, differing: Collection[str]) -> str:
     )
 
 
-def make_families_table(
-    ranking: Ranking,
-    outcomes: Sequence[Outcome],
-    vocabulary_size: int,
-    title: str,
-    searched_fields: Collection[str] = (),
-) -> Table:
+def make_families_table(view: StudyView, title: str, searched_fields: Collection[str] = ()) -> Table:
     """The best configuration of each family, best first, with the searched fields: the answer of a study.
 
     A family without a configuration of full length comes last, with its value at the last common milestone.
-    `outcomes` are those that the ranking was made of.
     """
     table = Table(title=title, title_justify="left")
-    task = _find_task(outcomes)
+    objective, unit = view.objective, view.stored.trials[0].config.task.prediction_unit
     table.add_column("best", justify="right")
     table.add_column("configuration", overflow="fold")
-    for name in ("parameters", task.prediction_unit, f"validation {task.objective}", "seeds", "trials"):
+    for name in ("parameters", unit, f"validation {objective}", "seeds", "trials"):
         table.add_column(name, justify="right", overflow="fold")
-    outcome_by_identity = {outcome.identity: outcome for outcome in outcomes}
-    for best, figure, seeds in _list_family_bests(ranking, task.objective):
-        outcome = outcome_by_identity[best.identity]
-        config = TrialConfig.model_validate(outcome.configuration)
-        cells = [describe_trial(config, searched_fields), f"{config.parameter_count(vocabulary_size):,}"]
-        tried = {
-            TrialConfig.model_validate(other.configuration).configuration_identity
-            for other in outcomes
-            if other.curve and other.family == best.family
-        }
-        table.add_row(best.name, *cells, f"{max(outcome.curve):,}", figure, seeds, str(len(tried)))
+    for found in view.family_bests:
+        best, why = found.best, found.explain(objective, DIGITS)
+        tried = {trial.configuration for trial in view.trials if trial.curve and trial.family == best.family}
+        table.add_row(
+            best.reference,
+            describe_trial(best.config, searched_fields),
+            f"{best.sizes.parameters:,}" if best.sizes else "",
+            f"{best.tokens:,}",
+            why if why.startswith("ended early") else found.estimate.format(objective, DIGITS),
+            str(found.estimate.seeds),
+            str(len(tried)),
+        )
     return table
 
 
-def _list_family_bests(ranking: Ranking, objective: Objective) -> Iterator[tuple[RankedTrial, str, str]]:
-    """The best trial of each family, its figure, and its number of seeds."""
-    listed: set[str] = set()
-    for configuration in ranking.configurations:
-        best, estimate = configuration.best, configuration.estimate
-        if best.family not in listed:
-            listed.add(best.family)
-            yield best, estimate.format(objective, DIGITS), str(estimate.seeds)
-    for short in ranking.short:
-        if short.trial.family not in listed:
-            listed.add(short.trial.family)
-            yield short.trial, f"ended early: {short.describe(objective, DIGITS)}", "1"
-
-
-def _find_task(outcomes: Sequence[Outcome]) -> TaskConfig:
-    """The task of a study's trials."""
-    configurations = (outcome.configuration for outcome in outcomes)
-    return next(
-        (TrialConfig.model_validate(config).task for config in configurations), LanguageModellingConfig()
-    )
-
-
-def make_spread_table(
-    ranking: Ranking, outcomes: Sequence[Outcome], searched_fields: Collection[str] = ()
-) -> Table:
+def make_spread_table(view: StudyView, searched_fields: Collection[str] = ()) -> Table:
     """One row per repeated configuration, best first: mean with interval, and the figure of each seed."""
-    objective = _find_task(outcomes).objective
+    objective = view.objective
     table = Table(title=f"the best configurations under other seeds: validation {objective}")
     for name in ("trial", "configuration", "seeds", "mean [95 % interval]", "per seed"):
         table.add_column(name, justify="left" if name == "configuration" else "right", overflow="fold")
-    configuration_by_identity = {outcome.identity: outcome.configuration for outcome in outcomes}
-    for found in ranking.configurations:
+    for found in view.ranking.configurations if view.ranking else ():
         if found.estimate.seeds > 1:
-            config = TrialConfig.model_validate(configuration_by_identity[found.best.identity])
             seeds = sorted(found.cost_by_seed.items())
             table.add_row(
-                found.best.name.partition(" ")[0],
-                describe_trial(config, searched_fields),
+                f"#{found.best.number}",
+                describe_trial(found.best.config, searched_fields),
                 str(found.estimate.seeds),
                 found.estimate.format(objective, DIGITS),
                 ", ".join(f"{seed}: {objective.format_cost(cost, 3)}" for seed, cost in seeds),

@@ -4,18 +4,14 @@ Figure 3 is the best validation perplexity against the parameter. Figures 4 and 
 value, which joins the reports of a training: validation against training perplexity.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from memtune.errors import CheckpointError, StudyError, did_you_mean
 from memtune.objective import Objective
-from memtune.results.insight.study_catalogue import find_study, get_objective, number_trials
 from memtune.results.inspection.trial_reports import ReportPoint, read_checkpoint_reports
 from memtune.results.ranking.selection import is_rankable
-from memtune.search import Outcome
+from memtune.results.study_trials import StudyTrial
+from memtune.results.study_view import StudyView, open_view
 from memtune.settings import Settings
 from memtune.spaces import Scalar
-from memtune.studies.definition.study_terms import read_stored_terms
 from memtune.trial_state import TrialState
 from memtune.values import Value, flatten
 
@@ -56,61 +52,51 @@ def collect_parameter_curves(study: str, parameter: str, settings: Settings | No
 
     Raises StudyError for an unknown study and for a parameter that no trial has.
     """
-    settings = Settings.resolve(settings)
-    stored = find_study(study, settings)
-    objective, outcomes = get_objective(stored), [*stored.outcomes, *stored.repeats]
-    values = [dict(flatten(outcome.configuration)) for outcome in outcomes]
-    if not any(parameter in found for found in values):
-        known = {name for found in values for name in found}
+    view = open_view(study, settings)
+    values = {trial.identity: dict(flatten(trial.config.model_dump(mode="json"))) for trial in view.trials}
+    if not any(parameter in found for found in values.values()):
+        known = {name for found in values.values() for name in found}
         raise StudyError(
-            f'no trial of {stored.id} has a parameter "{parameter}"; {did_you_mean(parameter, known)}'
+            f'no trial of {view.id} has a parameter "{parameter}"; {did_you_mean(parameter, known)}'
         )
-    numbers = number_trials(stored)
     trials = [
-        _describe_trial(outcome, numbers[outcome.identity], found, parameter, stored.id, objective, settings)
-        for outcome, found in zip(outcomes, values, strict=True)
-        if parameter in found
+        _describe_trial(trial, values[trial.identity][parameter], view)
+        for trial in view.trials
+        if parameter in values[trial.identity]
     ]
     trials.sort(key=lambda trial: (isinstance(trial.value, str), trial.value, trial.number, trial.seed))
-    question = read_stored_terms(settings.studies_folder, stored.id).question
     return ParameterCurves(
-        study=stored.id, question=question, parameter=parameter, objective=objective, trials=tuple(trials)
+        study=view.id,
+        question=view.terms.question,
+        parameter=parameter,
+        objective=view.objective,
+        trials=tuple(trials),
     )
 
 
-def _describe_trial(
-    outcome: Outcome,
-    number: int,
-    values: Mapping[str, Any],
-    parameter: str,
-    study: str,
-    objective: Objective,
-    settings: Settings,
-) -> ParameterTrial:
-    best = min(outcome.curve.values(), default=None)
+def _describe_trial(trial: StudyTrial, value: Scalar, view: StudyView) -> ParameterTrial:
     return ParameterTrial(
-        value=values[parameter],
-        number=number,
-        seed=int(values.get("seed", 0)),
-        state=outcome.state,
-        tokens=max(outcome.curve, default=0),
-        best=None if best is None else objective.compute_figure(best),
-        has_diverged=best is not None and not is_rankable(best),
-        reports=_read_reports(outcome, study, settings),
+        value=value,
+        number=trial.number,
+        seed=trial.seed,
+        state=trial.state,
+        tokens=trial.tokens,
+        best=trial.figure,
+        has_diverged=trial.cost is not None and not is_rankable(trial.cost),
+        reports=_read_reports(trial, view),
     )
 
 
-def _read_reports(outcome: Outcome, study: str, settings: Settings) -> tuple[ReportPoint, ...]:
+def _read_reports(trial: StudyTrial, view: StudyView) -> tuple[ReportPoint, ...]:
     """The reports of a trial's checkpoint up to the trial's end.
 
     A worker may train further than the point at which the study stops its trial; no figure of the study has
     what came after it.
     """
     try:
-        points = read_checkpoint_reports(str(outcome.number), study, outcome.identity, settings).points
+        points = read_checkpoint_reports(trial.name, view.id, trial.identity, view.settings).points
     except CheckpointError:
         return ()
-    if outcome.state is TrialState.COMPLETE:
+    if trial.state is TrialState.COMPLETE:
         return points
-    end = max(outcome.curve, default=0)
-    return tuple(point for point in points if point.tokens <= end)
+    return tuple(point for point in points if point.tokens <= trial.tokens)

@@ -4,6 +4,10 @@ The bootstrap resamples the sentences, questions or examples of the validation s
 (Efron and Tibshirani 1993, chapter 13): it says whether two trained models differ on text of this kind, and
 knows nothing of other seeds. The t-test takes the differences between trainings under equal seeds: it says
 whether two configurations differ.
+
+A model that counts is a function of its text: it has one result under every seed, so the seeds of the other
+configuration alone say how much a training varies. Two models that count differ by a fixed amount; a t-test
+over their seeds would call any difference significant.
 """
 
 import math
@@ -18,10 +22,9 @@ from scipy.special import stdtr
 from memtune.errors import CorpusError
 from memtune.estimate import CONFIDENCE_LEVEL, compute_t_interval
 from memtune.objective import Objective
+from memtune.results.ranking.selection import Configuration, Trial
 from memtune.tasks import ItemCosts
 from memtune.values import Value
-
-__all__ = ["MIN_PAIRED_SEEDS", "PairedTest", "compare_items", "compare_seeds"]
 
 MIN_PAIRED_SEEDS = 3
 RESAMPLES = 5000
@@ -89,6 +92,30 @@ def compare_seeds(first: Mapping[int, float], second: Mapping[int, float]) -> Pa
         high=center + half,
         p=p,
     )
+
+
+def compare_configurations(first: Configuration[Trial], second: Configuration[Trial]) -> PairedTest | None:
+    """The t-test over seeds; None for fewer than three seeds, and where both models count."""
+    if first.best.is_counted and second.best.is_counted:
+        return None
+    return compare_seeds(*_pair_costs(first, second))
+
+
+def count_equal_seeds(first: Configuration[Trial], second: Configuration[Trial]) -> int:
+    """The seeds that both have; a model that counts has those of the other."""
+    own, other = _pair_costs(first, second)
+    return len(own.keys() & other.keys())
+
+
+def _pair_costs(
+    first: Configuration[Trial], second: Configuration[Trial]
+) -> tuple[dict[int, float], dict[int, float]]:
+    own, other = first.cost_by_seed, second.cost_by_seed
+    if first.best.is_counted:
+        own = dict.fromkeys([*own, *other], first.estimate.cost)
+    if second.best.is_counted:
+        other = dict.fromkeys([*own, *other], second.estimate.cost)
+    return own, other
 
 
 def compare_items(

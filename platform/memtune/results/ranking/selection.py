@@ -7,21 +7,14 @@ configurations with all seeds compete: the best of many single seeds is the luck
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Generic, Protocol, TypeVar
 
 from memtune.estimate import Estimate, estimate_cost
+from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.trial_state import TrialState
-
-__all__ = [
-    "RankedConfiguration",
-    "RankedTrial",
-    "Ranking",
-    "ShortTrial",
-    "find_cost_at",
-    "is_rankable",
-    "rank_trials",
-]
 
 LENGTH_TOLERANCE = 0.01
 """Lengths that differ by less are equal: budgets may be given in epochs or in tokens."""
@@ -29,64 +22,91 @@ MAX_COST = 20.0
 """Nats per word. Guessing costs the logarithm of the vocabulary's size, and no vocabulary has e^20 words."""
 
 
+class Trial(Protocol):
+    """What the ranking needs of a trial: a trial of a study (`StudyTrial`), or a run in MLflow."""
+
+    @property
+    def name(self) -> str:
+        """Family, number and seed: "lstm #3 seed 1"."""
+
+    @property
+    def configuration(self) -> str:
+        """The identity of the configuration without its seed."""
+
+    @property
+    def family(self) -> str:
+        """The family of its model."""
+
+    @property
+    def study(self) -> str:
+        """The study that started it."""
+
+    @property
+    def seed(self) -> int:
+        """The seed of its training."""
+
+    @property
+    def state(self) -> TrialState:
+        """Its present state."""
+
+    @property
+    def curve(self) -> Mapping[int, float]:
+        """Validation cost by tokens seen, lower is better."""
+
+    @property
+    def planned_tokens(self) -> float | None:
+        """Its budget in tokens; None for a model that counts, which reads the text once."""
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its model learns by counting, which has one result under every seed."""
+
+
+T = TypeVar("T", bound=Trial)
+T_co = TypeVar("T_co", bound=Trial, covariant=True)
+
+
 @dataclass(frozen=True)
-class RankedTrial:
-    """A trial, as far as its rank depends on it."""
-
-    name: str
-    identity: str
-    configuration: str
-    """The identity of the configuration without its seed."""
-    family: str
-    study: str
-    seed: int
-    state: TrialState
-    curve: Mapping[int, float]
-    """Validation cost by tokens seen, lower is better."""
-    planned_tokens: float | None
-    """Its budget in tokens; None for a model that counts, which reads the text once."""
-    is_counted: bool = False
-    """Whether its model learns by counting, which has one result under every seed."""
-
-    def has_reached(self, tokens: float) -> bool:
-        """Whether the trial was trained on so many tokens, or ended by itself before."""
-        if self.state is TrialState.COMPLETE:
-            reached = self.planned_tokens
-        else:
-            reached = max(self.curve)
-        return reached is None or reached >= (1 - LENGTH_TOLERANCE) * tokens
-
-
-@dataclass(frozen=True)
-class RankedConfiguration:
+class Configuration(Generic[T_co]):
     """A configuration with its trials of full length, one for each seed, the best-validated first."""
 
-    trials: tuple[RankedTrial, ...]
+    trials: tuple[T_co, ...]
     costs: tuple[float, ...]
     """The lowest validation cost of each trial up to full length."""
     estimate: Estimate
+    place: int | None = None
+    """In the ranking, from 1; None where it lacks seeds that others of its study have."""
 
     @property
-    def best(self) -> RankedTrial:
+    def best(self) -> T_co:
         """The best-validated trial."""
         return self.trials[0]
 
     @property
+    def family(self) -> str:
+        """The family of its model."""
+        return self.best.family
+
+    @property
     def title(self) -> str:
         """The family and the name of the trial, without the seed of a repeat."""
-        return f"{self.best.family} {self.best.name.partition(' ')[0]}"
+        return f"{self.family} {self.best.name.removeprefix(f'{self.family} ').partition(' ')[0]}"
 
     @property
     def cost_by_seed(self) -> dict[int, float]:
         """The cost of each seed."""
         return {trial.seed: cost for trial, cost in zip(self.trials, self.costs, strict=True)}
 
+    def explain(self, objective: Objective, digits: int) -> str:
+        """Why it has no place; empty for one that has."""
+        return "" if self.place else f"{format_count(self.estimate.seeds, 'seed')}, fewer than others"
+
 
 @dataclass(frozen=True)
-class ShortTrial:
+class ShortTrial(Generic[T_co]):
     """A trial that ended before full length."""
 
-    trial: RankedTrial
+    best: T_co
     tokens: int
     """The last milestone that it shares with the ranked trials."""
     cost: float
@@ -97,64 +117,88 @@ class ShortTrial:
     Models that count have no value there, and are left out where others are ranked.
     """
 
-    def describe(self, objective: Objective, digits: int) -> str:
-        """The figure at the milestone, and that of the best ranked trial there.
+    @property
+    def trials(self) -> tuple[T_co, ...]:
+        """The trial alone."""
+        return (self.best,)
 
-        >>> short.describe(Objective.PERPLEXITY, 1)
-        '120.1 at 300,000 tokens, where the best has 110.4'
+    @property
+    def family(self) -> str:
+        """The family of its model."""
+        return self.best.family
+
+    @property
+    def estimate(self) -> Estimate:
+        """Its cost, of a single seed."""
+        return Estimate(cost=self.cost)
+
+    @property
+    def cost_by_seed(self) -> dict[int, float]:
+        """The cost of its seed."""
+        return {self.best.seed: self.cost}
+
+    def explain(self, objective: Objective, digits: int) -> str:
+        """Its figure at the milestone, and that of the best ranked trial there.
+
+        >>> short.explain(Objective.PERPLEXITY, 1)
+        'ended early: 120.1 at 300,000 tokens, where the best has 110.4'
         """
         own, leader = (objective.format_cost(cost, digits) for cost in (self.cost, self.leader_cost))
-        return f"{own} at {self.tokens:,} tokens, where the best has {leader}"
+        return f"ended early: {own} at {self.tokens:,} tokens, where the best has {leader}"
 
 
 @dataclass(frozen=True)
-class Ranking:
+class Ranking(Generic[T_co]):
     """Configurations in the order of their mean cost, and what does not compete with them."""
 
     tokens: float
     """Full length."""
-    ranked: tuple[RankedConfiguration, ...]
-    """Configurations of full length with all seeds, best first; never empty."""
-    fewer_seeds: tuple[RankedConfiguration, ...]
-    """Configurations of full length that lack seeds which others of their study have, best first."""
-    short: tuple[ShortTrial, ...]
+    configurations: tuple[Configuration[T_co], ...]
+    """Those of full length, never empty: those with a place, then those that lack seeds, the best first."""
+    short: tuple[ShortTrial[T_co], ...]
     """Trials that ended before full length: those that came furthest first, then by their cost."""
 
     @property
-    def winner(self) -> RankedConfiguration:
+    def ranked(self) -> tuple[Configuration[T_co], ...]:
+        """The configurations with a place."""
+        return tuple(found for found in self.configurations if found.place)
+
+    @property
+    def winner(self) -> Configuration[T_co]:
         """The configuration with the lowest mean cost."""
-        return self.ranked[0]
+        return self.configurations[0]
 
     @property
-    def runner_up(self) -> RankedConfiguration | None:
-        """The configuration after the winner."""
-        return self.ranked[1] if len(self.ranked) > 1 else None
+    def runner_up(self) -> Configuration[T_co] | None:
+        """The configuration after the winner; None where no other has a place."""
+        return next(iter(self.ranked[1:]), None)
 
-    @property
-    def configurations(self) -> tuple[RankedConfiguration, ...]:
-        """All configurations of full length, those with all seeds first."""
-        return self.ranked + self.fewer_seeds
+    @cached_property
+    def best_by_family(self) -> "dict[str, Configuration[T_co] | ShortTrial[T_co]]":
+        """The best configuration of each family, best first; then the furthest trial of those without one."""
+        found: dict[str, Configuration[T_co] | ShortTrial[T_co]] = {}
+        for configuration in self.configurations:
+            found.setdefault(configuration.family, configuration)
+        for short in self.short:
+            found.setdefault(short.family, short)
+        return found
 
-    def filter(self, is_kept: Callable[[RankedTrial], bool]) -> "Ranking | None":
+    def filter(self, is_kept: Callable[[T_co], bool]) -> "Ranking[T_co] | None":
         """The ranking of the configurations whose best trial is kept; None where none has full length.
 
         Where only configurations that lack seeds are left, these compete.
         """
-        ranked, fewer_seeds = (
-            tuple(found for found in configurations if is_kept(found.best))
-            for configurations in (self.ranked, self.fewer_seeds)
-        )
-        short = tuple(found for found in self.short if is_kept(found.trial))
-        if not ranked:
-            ranked, fewer_seeds = fewer_seeds, ()
-        return Ranking(self.tokens, ranked, fewer_seeds, short) if ranked else None
-
-    def find_best(self, family: str) -> RankedConfiguration | None:
-        """The best configuration of a family at full length; None where the family has none."""
-        return next((found for found in self.configurations if found.best.family == family), None)
+        kept = [found for found in self.configurations if is_kept(found.best)]
+        if not kept:
+            return None
+        has_places = any(found.place for found in kept)
+        competing = [found for found in kept if found.place or not has_places]
+        rest = [found for found in kept if found.place is None and has_places]
+        short = tuple(found for found in self.short if is_kept(found.best))
+        return Ranking(self.tokens, _number_places(competing, rest), short)
 
 
-def rank_trials(trials: Iterable[RankedTrial]) -> Ranking | None:
+def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
     """The ranking of trials of one corpus and label; None when none has a validation that can be ranked.
 
     A trial that diverged competes with its best weights from before; without any it has no rank.
@@ -163,18 +207,24 @@ def rank_trials(trials: Iterable[RankedTrial]) -> Ranking | None:
     if not validated:
         return None
     tokens = _find_full_length(validated)
-    full = [trial for trial in validated if trial.has_reached(tokens)]
+    full = [trial for trial in validated if has_reached(trial, tokens)]
     configurations = _group_by_configuration(full, tokens)
     required = _count_seeds_by_study(configurations)
-    has_all = {
-        found.best.configuration: len(found.trials) == required[found.best.study] for found in configurations
-    }
+    has_all = [len(found.trials) == required[found.best.study] for found in configurations]
     return Ranking(
         tokens,
-        tuple(found for found in configurations if has_all[found.best.configuration]),
-        tuple(found for found in configurations if not has_all[found.best.configuration]),
+        _number_places(
+            [found for found, competes in zip(configurations, has_all, strict=True) if competes],
+            [found for found, competes in zip(configurations, has_all, strict=True) if not competes],
+        ),
         _list_short(validated, full, tokens),
     )
+
+
+def has_reached(trial: Trial, tokens: float) -> bool:
+    """Whether a trial was trained on so many tokens, or ended by itself before."""
+    reached = trial.planned_tokens if trial.state is TrialState.COMPLETE else max(trial.curve)
+    return reached is None or reached >= (1 - LENGTH_TOLERANCE) * tokens
 
 
 def is_rankable(cost: float) -> bool:
@@ -188,31 +238,38 @@ def find_cost_at(curve: Mapping[int, float], tokens: float) -> float:
     return min(cost for reported, cost in curve.items() if reported <= stop)
 
 
-def _find_full_length(validated: Sequence[RankedTrial]) -> float:
+def _find_full_length(validated: Sequence[Trial]) -> float:
     """The largest budget that a trial completed; where none did, the tokens of the furthest trial."""
     planned = [trial.planned_tokens for trial in validated if trial.state is TrialState.COMPLETE]
     return max(filter(None, planned), default=max(max(trial.curve) for trial in validated))
 
 
-def _group_by_configuration(full: Sequence[RankedTrial], tokens: float) -> list[RankedConfiguration]:
+def _number_places(
+    competing: Iterable[Configuration[T]], rest: Iterable[Configuration[T]]
+) -> tuple[Configuration[T], ...]:
+    placed = [replace(found, place=place) for place, found in enumerate(competing, start=1)]
+    return (*placed, *rest)
+
+
+def _group_by_configuration(full: Sequence[T], tokens: float) -> list[Configuration[T]]:
     """The configurations of trials of full length, best first; of equal ones the first trial's."""
-    groups: dict[str, dict[int, RankedTrial]] = {}
+    groups: dict[str, dict[int, T]] = {}
     for trial in full:
         groups.setdefault(trial.configuration, {}).setdefault(trial.seed, trial)
     found = [_estimate_configuration(list(by_seed.values()), tokens) for by_seed in groups.values()]
     return sorted(found, key=lambda configuration: configuration.estimate.cost)
 
 
-def _estimate_configuration(seeds: Sequence[RankedTrial], tokens: float) -> RankedConfiguration:
+def _estimate_configuration(seeds: Sequence[T], tokens: float) -> Configuration[T]:
     costs = [(find_cost_at(trial.curve, tokens), place) for place, trial in enumerate(seeds)]
     ordered = sorted(costs)
     trials = tuple(seeds[place] for _, place in ordered)
-    return RankedConfiguration(
+    return Configuration(
         trials, tuple(cost for cost, _ in ordered), estimate_cost([cost for cost, _ in ordered])
     )
 
 
-def _count_seeds_by_study(configurations: Sequence[RankedConfiguration]) -> dict[str, int]:
+def _count_seeds_by_study(configurations: Sequence[Configuration[T]]) -> dict[str, int]:
     """The most seeds of a configuration in each study."""
     most: dict[str, int] = {}
     for configuration in configurations:
@@ -221,13 +278,11 @@ def _count_seeds_by_study(configurations: Sequence[RankedConfiguration]) -> dict
     return most
 
 
-def _list_short(
-    validated: Sequence[RankedTrial], full: Sequence[RankedTrial], tokens: float
-) -> tuple[ShortTrial, ...]:
+def _list_short(validated: Sequence[T], full: Sequence[T], tokens: float) -> tuple[ShortTrial[T], ...]:
     leaders = [trial for trial in full if trial.planned_tokens is not None] or full
     short = []
     for trial in validated:
-        if trial.has_reached(tokens):
+        if has_reached(trial, tokens):
             continue
         milestone = max(trial.curve)
         leader = min(find_cost_at(other.curve, milestone) for other in leaders)

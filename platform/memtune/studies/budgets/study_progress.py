@@ -8,7 +8,6 @@ from memtune.objective import Objective
 from memtune.search import Outcome
 from memtune.studies.definition.study_terms import Prices
 from memtune.studies.trial import Trial
-from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 from memtune.usage import Usage
 
@@ -44,9 +43,8 @@ class StudyProgress:
     def add_outcomes(self, outcomes: Iterable[Outcome]) -> None:
         """Add trials of the study database, which earlier drivers have run."""
         for outcome in outcomes:
-            config = TrialConfig.model_validate(outcome.configuration)
-            cost = min(outcome.curve.values(), default=None)
-            progress = _TrialProgress(config.configuration_identity, outcome.state, outcome.usage, cost)
+            cost, identity = min(outcome.curve.values(), default=None), outcome.config.configuration_identity
+            progress = _TrialProgress(identity, outcome.state, outcome.usage, cost)
             self._progress_by_identity[outcome.identity] = progress
 
     def add_trial(self, trial: Trial, state: TrialState) -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -64,29 +65,47 @@ class ResolvedStudy:
         """The study's id, its corpus and its budget of trials."""
         return f"ResolvedStudy({self.id}: {self.corpus.name}, {self.study.budget.trials:,} trials)"
 
+    @cached_property
+    def task(self) -> AnyTask:
+        """The study's task on its corpus. Raises CorpusError or ConfigurationError where it lacks data."""
+        return open_task(self._sample.task, self.corpus, self._sample.protocol)
+
+    @property
+    def label(self) -> str:
+        """Protocol and task: figures compare only under one label."""
+        return self._sample.label
+
+    @property
+    def has_test_split(self) -> bool:
+        """Whether the corpus has a test split for the study's task and protocol."""
+        return self._sample.task.is_evaluable(self.corpus, self._sample.protocol, "test")
+
+    @cached_property
+    def _sample(self) -> TrialConfig:
+        """A trial of the space: all have the same task and protocol."""
+        return self.sample(RandomChooser(self.study.seed))
+
+    @cached_property
+    def training(self) -> TrainingConfig:
+        """The training of one trial; models that count read the text once."""
+        samples = (self.sample(RandomChooser(seed)) for seed in range(BUDGET_SAMPLES))
+        trained = (sample.training for sample in samples if sample.training is not None)
+        return next(trained, TrainingConfig(epochs=1))
+
     @property
     def trial_tokens(self) -> int:
         """The training budget of one trial in predicted tokens."""
-        training = self.find_training()
-        if training.tokens:
-            return training.tokens
-        return math.ceil((training.epochs or 0) * self.open_task().epoch_tokens)
+        return self.training.tokens or math.ceil((self.training.epochs or 0) * self.task.epoch_tokens)
 
-    @property
+    @cached_property
     def early_stopping(self) -> EarlyStopping:
         """The settings of early stopping, with defaults that depend on the trials."""
-        first_report = self.find_training().report_every or self.open_task().epoch_tokens
+        first_report = self.training.report_every or self.task.epoch_tokens
         config = self.study.early_stopping
         if config is None:
             can_compare = len(self.study.objectives) == 1 and first_report < self.trial_tokens
             config = SuccessiveHalvingConfig() if can_compare else NoEarlyStoppingConfig()
         return config.fill_defaults(first_report, self.trial_tokens)
-
-    def find_training(self) -> TrainingConfig:
-        """The training of one trial; models that count read the text once."""
-        samples = (self.sample(RandomChooser(seed)) for seed in range(BUDGET_SAMPLES))
-        trained = (sample.training for sample in samples if sample.training is not None)
-        return next(trained, TrainingConfig(epochs=1))
 
     def list_within_limits(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """The outcomes within the limits of [champion]; all where none is."""
@@ -100,11 +119,6 @@ class ResolvedStudy:
             )
         ]
         return within or list(outcomes)
-
-    def open_task(self) -> AnyTask:
-        """The study's task on its corpus. Raises CorpusError or ConfigurationError where it lacks data."""
-        sample = self.sample(RandomChooser(self.study.seed))
-        return open_task(sample.task, self.corpus, sample.protocol)
 
     def open_proposals(
         self, guard: Callable[[], None] = lambda: None, repeats: Space | None = None

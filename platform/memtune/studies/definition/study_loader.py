@@ -128,7 +128,7 @@ def _open_study_corpus(path: Path | None, study: Study, settings: Settings) -> C
 
 def _check_reports(file: str, resolved: ResolvedStudy) -> None:
     """Raise StudyError where a trial ends before its first report, or early stopping sees only its end."""
-    tokens, every = resolved.trial_tokens, resolved.find_training().report_every
+    tokens, every = resolved.trial_tokens, resolved.training.report_every
     place = locate_field(file, "training.report_every")
     if every is not None and every > tokens:
         raise StudyError(
@@ -136,7 +136,7 @@ def _check_reports(file: str, resolved: ResolvedStudy) -> None:
             "smaller, or raise training.tokens"
         )
     stopping = resolved.early_stopping.kind
-    if stopping != "none" and (every or resolved.open_task().epoch_tokens) >= tokens:
+    if stopping != "none" and (every or resolved.task.epoch_tokens) >= tokens:
         raise StudyError(
             f"{place}: a trial reports only at its end, after {tokens:,} tokens, so early_stopping.kind = "
             f'"{stopping}" would stop none; set training.report_every to {max(1, tokens // 4)}, for instance'
@@ -145,7 +145,7 @@ def _check_reports(file: str, resolved: ResolvedStudy) -> None:
 
 def _check_target(file: str, resolved: ResolvedStudy) -> None:
     """Raise StudyError for a target that no model can reach."""
-    target, objective = resolved.study.budget.target, resolved.open_task().objective
+    target, objective = resolved.study.budget.target, resolved.task.objective
     if target is not None and objective.compute_target_cost(target) < 0:
         raise StudyError(
             f"{locate_field(file, 'budget.target')}: budget.target = {target:g} is never reached: it is "

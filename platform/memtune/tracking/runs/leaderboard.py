@@ -75,6 +75,11 @@ class LeaderboardRow(Value):
     note: str = ""
     """Why a trial has no place, set by a comparison."""
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether its model learns by counting, which has one result under every seed."""
+        return self.parameter_count == 0
+
     @computed_field  # type: ignore[prop-decorator]
     @property
     def ranked_figure(self) -> float | None:

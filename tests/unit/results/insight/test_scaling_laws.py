@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from memtune.errors import StudyError
-from memtune.results.insight.scaling_laws import compare_scaling
-from memtune.results.insight.study_trials import StudyTrial
+from memtune.results.scaling_laws import compare_scaling
+from memtune.results.study_trials import StudyTrial
 from memtune.training import TrialSizes
-from memtune.trial_state import TrialState
+from tests.unit.results.made_trials import make_study_trial
 
 SIZES = (100_000, 300_000, 1_000_000, 3_000_000)
 LENGTHS = tuple(range(1_000_000, 8_000_001, 1_000_000))
@@ -51,29 +51,7 @@ def make_trials(family: str, law: Law, noise: np.random.Generator | None = None)
         sizes = TrialSizes(
             parameters=size, multiply_adds=MULTIPLY_ADDS_PER_PARAMETER * size, state=0, memory=None
         )
-        trials.append(
-            StudyTrial(
-                number=number,
-                name=f"{family} #{number}",
-                family=family,
-                seed=0,
-                is_repeat=False,
-                identity=f"{family}-{number}",
-                state=TrialState.COMPLETE,
-                reason="",
-                has_diverged=False,
-                place=None,
-                curve=curve,
-                cost=min(curve.values()),
-                figure=None,
-                tokens=LENGTHS[-1],
-                cpu_hours=1.0,
-                gpu_hours=0.0,
-                tokens_per_second=None,
-                sizes=sizes,
-                fields={},
-            )
-        )
+        trials.append(make_study_trial(family, number, curve, sizes=sizes))
     return trials
 
 

@@ -1,72 +1,47 @@
 """The front of a scripted study whose answer is known."""
 
 import math
+from typing import Any
 
 import pytest
 
 from memtune.objective import Objective
-from memtune.results.insight.study_front import StudyFront, find_study_front
-from memtune.results.insight.study_trials import StudyTrial
-from memtune.results.ranking.selection import RankedTrial, rank_trials
+from memtune.results.ranking.selection import rank_trials
+from memtune.results.study_front import StudyFront, find_front_of
+from memtune.results.study_trials import StudyTrial
 from memtune.search import ObjectiveName
 from memtune.training import TrialSizes
 from memtune.trial_state import TrialState
+from memtune.usage import NodeSeconds, Usage
+from tests.unit.results.made_trials import make_study_trial
 
 # Perplexity and parameters: #0 and #2 and #3 are on the front, #1 is dominated by #2, #4 was stopped.
 TABLE: dict[int, tuple[float, int]] = {0: (8.0, 1024), 1: (8.0, 4096), 2: (4.0, 2048), 3: (2.0, 8192)}
 OBJECTIVES: tuple[ObjectiveName, ...] = ("value", "parameters")
 
 
-def make_trial(number: int, perplexity: float, parameters: int, **fields: object) -> StudyTrial:
-    cost = math.log(perplexity)
-    defaults = {
-        "number": number,
-        "name": f"lstm #{number}",
-        "family": "lstm",
-        "seed": 0,
-        "is_repeat": False,
-        "identity": f"trial {number}",
-        "state": TrialState.COMPLETE,
-        "reason": "",
-        "has_diverged": False,
-        "place": None,
+def make_trial(number: int, perplexity: float, parameters: int, **fields: Any) -> StudyTrial:
+    cost, tokens = math.log(perplexity), 300 if fields.get("state") else 900
+    sizes = TrialSizes(parameters=parameters, multiply_adds=1, state=number + 1, memory=10)
+    known = {
         "curve": {300: cost + 1, 900: cost},
-        "cost": cost,
-        "figure": perplexity,
-        "tokens": 900,
-        "cpu_hours": 1.0,
-        "gpu_hours": 0.0,
-        "tokens_per_second": 100.0 * (number + 1),
-        "sizes": TrialSizes(parameters=parameters, multiply_adds=1, state=number + 1, memory=10),
-        "fields": {},
+        "usage": Usage(tokens=tokens, nodes={"": NodeSeconds(cpu=tokens / (100 * (number + 1)))}),
+        "sizes": sizes,
+        **fields,
     }
-    return StudyTrial.model_validate({**defaults, **fields})
+    return make_study_trial("lstm", number, known.pop("curve"), **known)
 
 
 def make_trials() -> list[StudyTrial]:
     trials = [make_trial(number, *row) for number, row in TABLE.items()]
-    stopped = make_trial(4, 1.5, 512, state=TrialState.STOPPED, curve={300: math.log(1.5)}, tokens=300)
+    stopped = make_trial(4, 1.5, 512, state=TrialState.STOPPED, curve={300: math.log(1.5)})
     return [*trials, stopped]
 
 
 def find(trials: list[StudyTrial], objectives: tuple[ObjectiveName, ...] = OBJECTIVES) -> StudyFront:
-    ranked_trials = [
-        RankedTrial(
-            f"#{trial.number}",
-            trial.identity,
-            f"configuration {trial.number}",
-            trial.family,
-            "s",
-            trial.seed,
-            trial.state,
-            trial.curve,
-            900,
-        )
-        for trial in trials
-    ]
-    ranking = rank_trials(ranked_trials)
+    ranking = rank_trials(trials)
     assert ranking is not None
-    return find_study_front(ranking, trials, objectives, Objective.PERPLEXITY)
+    return find_front_of(ranking, trials, objectives, Objective.PERPLEXITY)
 
 
 def test_the_front_has_the_configurations_of_full_length_that_no_other_one_dominates() -> None:
@@ -104,7 +79,7 @@ def test_throughput_is_better_the_higher_it_is() -> None:
 
 
 def test_models_that_count_and_trials_without_sizes_are_no_points() -> None:
-    counting = make_trial(5, 1.1, 0)
+    counting = make_study_trial("kneser_ney", 5, {900: math.log(1.1)})
     unknown = make_trial(6, 1.1, 10, sizes=None)
     found = find([*make_trials(), counting, unknown])
     assert [point.number for point in found.front] == [3, 2, 0]

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from memtune.estimate import Estimate
-from memtune.results.reporting.study_leaderboard import (
+from memtune.results.leaderboard import (
     LeaderboardEntry,
-    SeedResult,
     StudyLeaderboard,
     compare_quantities,
     join_leaderboards,
@@ -18,7 +17,6 @@ from memtune.training import TrialSizes
 def make_entry(
     number: int, cost: float, parameters: int, *, is_counted: bool = False, identity: str = ""
 ) -> LeaderboardEntry:
-    seed = SeedResult(name=f"lstm #{number}", seed=0, cost=cost, figure=cost, cpu_hours=0.5)
     return LeaderboardEntry(
         place=number + 1,
         number=number,
@@ -27,22 +25,18 @@ def make_entry(
         model="",
         estimate=Estimate(cost=cost),
         figure=cost,
-        interval=None,
-        above_ideal=None,
-        seeds=(seed,),
+        cost_by_seed={0: cost},
         sizes=TrialSizes(parameters=parameters, multiply_adds=1, state=8, memory=None),
         tokens=1000,
         cpu_hours=0.5,
         gpu_hours=0.0,
-        money=None,
-        note="",
         identity=identity or str(number),
         is_counted=is_counted,
     )
 
 
 def make_leaderboard(entries: Sequence[LeaderboardEntry], tokens: int = 1000) -> StudyLeaderboard:
-    return StudyLeaderboard(tokens=tokens, entries=tuple(entries), short=(), trade_offs=())
+    return StudyLeaderboard(tokens=tokens, entries=tuple(entries), trade_offs=())
 
 
 @pytest.mark.parametrize(

@@ -6,32 +6,28 @@ import numpy as np
 import pytest
 
 from memtune.objective import Objective
-from memtune.results.ranking.selection import RankedTrial, Ranking, rank_trials
-from memtune.results.reporting.stored_costs import write_stored_costs
-from memtune.results.reporting.verdicts import Verdict, judge_winner
+from memtune.results.ranking.selection import Ranking, rank_trials
+from memtune.results.study_trials import StudyTrial
+from memtune.results.verdicts import Verdict, judge_winner, write_stored_costs
 from memtune.storage.folder import Folder
 from memtune.tasks import ItemCosts
-from memtune.trial_state import TrialState
+from tests.unit.results.made_trials import make_study_trial
 
 SENTENCES = 200
 
 
-def make_trial(family: str, number: int, seed: int, cost: float) -> RankedTrial:
-    return RankedTrial(
-        name=f"#{number}",
-        identity=f"{family}{number}{seed}",
-        configuration=f"{family}{number}",
-        family=family,
-        study="s",
+def make_trial(family: str, number: int, seed: int, cost: float) -> StudyTrial:
+    return make_study_trial(
+        family,
+        number,
+        {1000: cost},
         seed=seed,
-        state=TrialState.COMPLETE,
-        curve={1000: cost},
         planned_tokens=None if family == "kneser_ney" else 1000,
-        is_counted=family == "kneser_ney",
+        identity=f"{family}{number}{seed}",
     )
 
 
-def rank(costs: dict[str, list[float]]) -> Ranking:
+def rank(costs: dict[str, list[float]]) -> Ranking[StudyTrial]:
     """The ranking of one configuration for each family, with these costs by seed."""
     found = rank_trials(
         make_trial(family, number, seed, cost)

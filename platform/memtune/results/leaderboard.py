@@ -2,33 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from memtune.corpora import Corpus
 from memtune.estimate import Estimate
-from memtune.number_format import format_count
-from memtune.objective import Objective
-from memtune.results.descriptions.study_description import describe_model
-from memtune.results.insight.pareto import find_front
-from memtune.results.ranking.selection import RankedConfiguration, RankedTrial, Ranking
-from memtune.search import SIZE_UNITS, Outcome, compute_coordinate
-from memtune.studies.definition.study_terms import Prices
-from memtune.training import TrialConfig, TrialSizes, compute_sizes
-from memtune.trial_state import TrialState
+from memtune.results.pareto import find_front
+from memtune.results.ranking.selection import Configuration, ShortTrial
+from memtune.results.study_trials import StudyTrial
+from memtune.results.study_view import StudyView
+from memtune.search import SIZE_UNITS, compute_coordinate
+from memtune.studies.trial_records import format_value
+from memtune.training import TrialConfig, TrialSizes
 from memtune.usage import add_usages
 from memtune.values import Value
 
-__all__ = [
-    "TRADE_OFFS",
-    "LeaderboardEntry",
-    "SeedResult",
-    "ShortEntry",
-    "StudyLeaderboard",
-    "TradeOff",
-    "compare_quantities",
-    "join_leaderboards",
-    "make_leaderboard",
-    "make_trade_off",
-]
-
+DIGITS = 3
 EQUAL_RATIO, EQUAL_SIZES_RATIO = 1.05, 1.1
 """Budgets and sizes whose largest is at most this multiple of the smallest are equal: a size that is solved
 for a width misses its target by some per cent, because the width is an integer."""
@@ -40,79 +25,52 @@ TRADE_OFFS: Mapping[str, str] = {
 """The quantities that are compared with the figure, and their units."""
 
 
-class SeedResult(Value):
-    """One training of a configuration."""
-
-    name: str
-    seed: int
-    cost: float
-    figure: float
-    """Perplexity or accuracy at full length."""
-    cpu_hours: float
-
-
 class LeaderboardEntry(Value):
-    """A configuration of full length."""
+    """A configuration: of full length, or the furthest trial of a family that has none."""
 
-    place: int | None
-    """None where it lacks seeds that others have."""
+    place: int | None = None
+    """None where it has no rank, because it lacks seeds that others have or ended early."""
     number: int
+    """Of the trial that the search started; its repeats have the same."""
     name: str
+    """Family and number: "lstm #3"."""
     family: str
     model: str
     """The fields that distinguish it within its family."""
     estimate: Estimate
+    """The mean cost over seeds with its 95 % interval, lower is better."""
     figure: float
     """The mean over seeds: perplexity or accuracy."""
-    interval: tuple[float, float] | None
+    interval: tuple[float, float] | None = None
     """Its 95 % interval; None for a single seed."""
-    above_ideal: float | None
+    above_ideal: float | None = None
     """How far a perplexity is above the ideal one, as a share of it; None where no ideal is known."""
-    seeds: tuple[SeedResult, ...]
-    """The best first."""
+    cost_by_seed: dict[int, float]
+    """At full length, the best first."""
     sizes: TrialSizes | None
     """None where the corpus is not in the store any more."""
     tokens: int
-    """Of each seed."""
+    """At the last report of its best-validated seed."""
     cpu_hours: float
     """Of all seeds, as the GPU hours and the money."""
     gpu_hours: float
-    money: float | None
+    money: float | None = None
     """None without prices."""
-    note: str
+    note: str = ""
     """Why it has no place."""
     identity: str
     """Of its best-validated trial."""
-    is_counted: bool
+    is_counted: bool = False
     """Whether it learns by counting: it reads the text once and has no budget in tokens."""
 
     def measure(self, quantity: str) -> float | None:
         """The amount of a quantity of TRADE_OFFS; None where it is not known, or nothing."""
-        seeds = len(self.seeds)
+        seeds = len(self.cost_by_seed)
         if quantity == "tokens_per_second":
             return self.tokens * seeds / (3600 * self.cpu_hours) if self.cpu_hours else None
         if quantity in SIZE_UNITS:
             return (getattr(self.sizes, quantity) or None) if self.sizes else None
         return getattr(self, quantity) / seeds or None
-
-
-class ShortEntry(Value):
-    """A trial that ended before full length, which does not compare with the others."""
-
-    number: int
-    name: str
-    family: str
-    state: TrialState
-    tokens: int
-    cost: float
-    figure: float
-    """The best up to these tokens."""
-    last_figure: float
-    """At these tokens, which early stopping compares."""
-    leader_figure: float
-    """That of the best trial of full length at the same tokens."""
-    sizes: TrialSizes | None
-    reason: str
 
 
 class TradeOff(Value):
@@ -140,13 +98,12 @@ class TradeOff(Value):
 
 
 class StudyLeaderboard(Value):
-    """Who competes, who does not, and whether they compete at equal amounts."""
+    """Who competes, and whether they compete at equal amounts."""
 
     tokens: int | None
     """Full length; None before the first validation."""
     entries: tuple[LeaderboardEntry, ...]
     """Those with a place first, the best first."""
-    short: tuple[ShortEntry, ...]
     trade_offs: tuple[TradeOff, ...]
 
     @property
@@ -162,27 +119,52 @@ class StudyLeaderboard(Value):
         return tuple(entry for entry in trained if EQUAL_RATIO * entry.tokens < longest)
 
 
-def make_leaderboard(
-    ranking: Ranking | None,
-    outcomes: Iterable[Outcome],
-    numbers: Mapping[str, int],
-    objective: Objective,
-    corpus: Corpus | None,
-    prices: Prices | None,
-) -> StudyLeaderboard:
+def make_leaderboard(view: StudyView) -> StudyLeaderboard:
     """The leaderboard of a study's trials and repeats; empty without a ranking."""
-    if ranking is None:
-        return StudyLeaderboard(tokens=None, entries=(), short=(), trade_offs=())
-    maker = _EntryMaker(
-        {outcome.identity: outcome for outcome in outcomes}, numbers, objective, corpus, prices
+    if view.ranking is None:
+        return StudyLeaderboard(tokens=None, entries=(), trade_offs=())
+    entries = tuple(make_entry(view, found) for found in view.ranking.configurations)
+    trade_offs = tuple(compare_quantities(entries))
+    return StudyLeaderboard(tokens=round(view.ranking.tokens), entries=entries, trade_offs=trade_offs)
+
+
+def make_entry(
+    view: StudyView, found: Configuration[StudyTrial] | ShortTrial[StudyTrial], *, has_sizes: bool = True
+) -> LeaderboardEntry:
+    """A ranked configuration, or a trial that ended early, with what its study knows of it.
+
+    Without `has_sizes` nothing is read from the corpus.
+    """
+    best, cost, objective = found.best, found.estimate.cost, view.objective
+    usage = add_usages(trial.usage for trial in found.trials)
+    figure = objective.compute_figure(cost)
+    ideal = view.ideal if has_sizes else None
+    return LeaderboardEntry(
+        place=view.find_place(best),
+        number=best.number,
+        name=f"{best.family} #{best.number}",
+        family=best.family,
+        model=describe_model(best.config),
+        estimate=found.estimate,
+        figure=figure,
+        interval=found.estimate.compute_interval(objective),
+        above_ideal=None if ideal is None else figure / ideal - 1,
+        cost_by_seed=found.cost_by_seed,
+        sizes=best.sizes if has_sizes else None,
+        tokens=best.tokens,
+        cpu_hours=usage.cpu_seconds / 3600,
+        gpu_hours=usage.gpu_seconds / 3600,
+        money=None if view.terms.prices is None else view.terms.prices.compute_usage_money(usage),
+        note=found.explain(objective, DIGITS),
+        identity=best.identity,
+        is_counted=best.is_counted,
     )
-    entries = tuple(maker.make_entries(ranking))
-    return StudyLeaderboard(
-        tokens=round(ranking.tokens),
-        entries=entries,
-        short=tuple(maker.make_short_entries(ranking)),
-        trade_offs=tuple(compare_quantities(entries)),
-    )
+
+
+def describe_model(config: TrialConfig) -> str:
+    """The fields that distinguish two models of a family, as `name=value` words."""
+    fields = {**config.model.describe(), **config.model.describe_output()}
+    return " ".join(f"{name}={format_value(value)}" for name, value in fields.items())
 
 
 def join_leaderboards(
@@ -210,7 +192,7 @@ def join_leaderboards(
         for number, entry in enumerate(ordered, start=1)
     )
     trade_offs = tuple(compare_quantities(entries))
-    joined = StudyLeaderboard(tokens=full_length or None, entries=entries, short=(), trade_offs=trade_offs)
+    joined = StudyLeaderboard(tokens=full_length or None, entries=entries, trade_offs=trade_offs)
     return joined, tuple(shorter)
 
 
@@ -219,96 +201,9 @@ def _drop_repeated(entries: Iterable[LeaderboardEntry]) -> list[LeaderboardEntry
     found: dict[str, LeaderboardEntry] = {}
     for entry in entries:
         known = found.get(entry.identity)
-        if known is None or len(entry.seeds) > len(known.seeds):
+        if known is None or len(entry.cost_by_seed) > len(known.cost_by_seed):
             found[entry.identity] = entry
     return list(found.values())
-
-
-class _EntryMaker:
-    """Makes entries of ranked trials with what a study knows of them."""
-
-    def __init__(
-        self,
-        outcome_by_identity: Mapping[str, Outcome],
-        numbers: Mapping[str, int],
-        objective: Objective,
-        corpus: Corpus | None,
-        prices: Prices | None,
-    ) -> None:
-        self._outcomes, self._numbers, self._objective = outcome_by_identity, numbers, objective
-        self._corpus, self._prices = corpus, prices
-        ideal = (corpus.manifest.ideal or {}).get("valid") if corpus else None
-        self._ideal = ideal if objective.has_ideal else None
-
-    def make_entries(self, ranking: Ranking) -> Iterator[LeaderboardEntry]:
-        """The configurations of full length, those with a place first."""
-        for place, found in enumerate(ranking.configurations, start=1):
-            has_place = place <= len(ranking.ranked)
-            seeds = format_count(found.estimate.seeds, "seed")
-            yield self._make_entry(
-                found, place if has_place else None, "" if has_place else f"{seeds}, fewer than others"
-            )
-
-    def _make_entry(self, found: RankedConfiguration, place: int | None, note: str) -> LeaderboardEntry:
-        best, cost = found.best, found.estimate.cost
-        config = self._read_config(best)
-        usage = add_usages(self._outcomes[trial.identity].usage for trial in found.trials)
-        figure = self._objective.compute_figure(cost)
-        return LeaderboardEntry(
-            place=place,
-            number=self._numbers[best.identity],
-            name=f"{best.family} #{self._numbers[best.identity]}",
-            family=best.family,
-            model=describe_model(config),
-            estimate=found.estimate,
-            figure=figure,
-            interval=found.estimate.compute_interval(self._objective),
-            above_ideal=None if self._ideal is None else figure / self._ideal - 1,
-            seeds=tuple(
-                self._make_seed(trial, own) for trial, own in zip(found.trials, found.costs, strict=True)
-            ),
-            sizes=self._measure(config),
-            tokens=max(best.curve),
-            cpu_hours=usage.cpu_seconds / 3600,
-            gpu_hours=usage.gpu_seconds / 3600,
-            money=None if self._prices is None else self._prices.compute_usage_money(usage),
-            note=note,
-            identity=best.identity,
-            is_counted=not config.model.is_trained_by_gradient,
-        )
-
-    def _make_seed(self, trial: RankedTrial, cost: float) -> SeedResult:
-        return SeedResult(
-            name=f"{trial.family} {trial.name}",
-            seed=trial.seed,
-            cost=cost,
-            figure=self._objective.compute_figure(cost),
-            cpu_hours=self._outcomes[trial.identity].usage.cpu_seconds / 3600,
-        )
-
-    def make_short_entries(self, ranking: Ranking) -> Iterator[ShortEntry]:
-        """The trials that ended before full length, those that came furthest first."""
-        for short in ranking.short:
-            trial, outcome = short.trial, self._outcomes[short.trial.identity]
-            yield ShortEntry(
-                number=self._numbers[trial.identity],
-                name=f"{trial.family} {trial.name}",
-                family=trial.family,
-                state=trial.state,
-                tokens=short.tokens,
-                cost=short.cost,
-                figure=self._objective.compute_figure(short.cost),
-                last_figure=self._objective.compute_figure(trial.curve[short.tokens]),
-                leader_figure=self._objective.compute_figure(short.leader_cost),
-                sizes=self._measure(self._read_config(trial)),
-                reason="" if outcome.end is None else str(outcome.end),
-            )
-
-    def _read_config(self, trial: RankedTrial) -> TrialConfig:
-        return TrialConfig.model_validate(self._outcomes[trial.identity].configuration)
-
-    def _measure(self, config: TrialConfig) -> TrialSizes | None:
-        return None if self._corpus is None else compute_sizes(config, self._corpus)
 
 
 def compare_quantities(entries: Sequence[LeaderboardEntry]) -> Iterator[TradeOff]:

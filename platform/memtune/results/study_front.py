@@ -4,13 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from memtune.objective import Objective
-from memtune.results.insight.pareto import compute_hypervolume, find_front
-from memtune.results.insight.study_trials import StudyTrial
+from memtune.results.pareto import compute_hypervolume, find_front
 from memtune.results.ranking.selection import Ranking, find_cost_at
-from memtune.search import ObjectiveName, compute_coordinate
+from memtune.results.study_trials import StudyTrial
+from memtune.results.study_view import StudyView
+from memtune.search import DEFAULT_OBJECTIVES, ObjectiveName, compute_coordinate
 from memtune.values import Value
-
-__all__ = ["HypervolumePoint", "ParetoPoint", "StudyFront", "find_study_front"]
 
 
 class ParetoPoint(Value):
@@ -68,14 +67,26 @@ class _Measured:
         return tuple(compute_coordinate(name, amount) for name, amount in self.quantities.items())
 
 
-def find_study_front(
-    ranking: Ranking,
+def find_study_front(view: StudyView) -> StudyFront | None:
+    """The front over all configurations of full length; None before there is one."""
+    if view.ranking is None:
+        return None
+    names = view.terms.objectives if len(view.terms.objectives) > 1 else DEFAULT_OBJECTIVES
+    return find_front_of(view.ranking, view.trials, names, view.objective)
+
+
+def find_front_of(
+    ranking: Ranking[StudyTrial],
     trials: Sequence[StudyTrial],
     objectives: Sequence[ObjectiveName],
     objective: Objective,
 ) -> StudyFront:
-    """The front over all configurations of full length; `objective` is what their value is."""
-    found = _measure_configurations(ranking, trials, objectives)
+    """The front of ranked trials; `objective` is what their value is."""
+    found = [
+        (measured, found.estimate.seeds)
+        for found in ranking.configurations
+        if (measured := _measure(found.best, found.estimate.cost, objectives)) is not None
+    ]
     coordinates = [measured.coordinates for measured, _ in found]
     front = find_front(coordinates)
     others = sorted(set(range(len(found))) - set(front), key=lambda place: coordinates[place])
@@ -101,20 +112,8 @@ def find_study_front(
     )
 
 
-def _measure_configurations(
-    ranking: Ranking, trials: Sequence[StudyTrial], objectives: Sequence[ObjectiveName]
-) -> list[tuple[_Measured, int]]:
-    """Every configuration that has all objectives, with its number of seeds."""
-    trial_by_identity = {trial.identity: trial for trial in trials}
-    measured = [
-        (_measure(trial_by_identity[found.best.identity], found.estimate.cost, objectives), found)
-        for found in ranking.configurations
-    ]
-    return [(own, found.estimate.seeds) for own, found in measured if own is not None]
-
-
 def _measure_search(
-    ranking: Ranking, trials: Sequence[StudyTrial], objectives: Sequence[ObjectiveName]
+    ranking: Ranking[StudyTrial], trials: Sequence[StudyTrial], objectives: Sequence[ObjectiveName]
 ) -> list[_Measured]:
     """The trials of full length that the search started and that did not diverge, by number, with their own
     values.

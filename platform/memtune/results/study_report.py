@@ -1,18 +1,69 @@
-"""The report of a corpus: all its studies, by the label under which their figures compare."""
+"""The report of a study: everything that its page shows, as one value."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
-from memtune.errors import StudyError, TrackingError
+from memtune.errors import CorpusError, StorageError, StudyError
 from memtune.objective import Objective
-from memtune.results.insight.study_catalogue import list_studies, open_study_corpus
-from memtune.results.reporting.study_leaderboard import LeaderboardEntry, StudyLeaderboard, join_leaderboards
-from memtune.results.reporting.study_report import StudyReport, report_study
+from memtune.results.leaderboard import (
+    LeaderboardEntry,
+    StudyLeaderboard,
+    join_leaderboards,
+    make_leaderboard,
+)
+from memtune.results.provenance import Provenance, collect_provenance, read_registry
+from memtune.results.study_detail import StudyDetail, describe_study
+from memtune.results.study_view import StudyView, list_views, open_view
+from memtune.results.verdicts import Verdict, judge_winner
 from memtune.settings import Settings
-from memtune.tracking import RegisteredVersion, count_test_accesses, list_champions
+from memtune.studies.budgets.study_cost import StudyCost
+from memtune.tracking import RegisteredVersion
 from memtune.values import Value
 
-__all__ = ["CorpusReport", "LabelReport", "report_corpus"]
+
+class StudyReport(Value):
+    """A study's question, its answer, and all that supports it: what `memtune report STUDY --json` prints."""
+
+    written: datetime
+    """In coordinated universal time."""
+    detail: StudyDetail
+    """What `memtune study show --json` prints."""
+    cost: StudyCost | None
+    """What `memtune study cost --json` prints; None where the corpus is not in the store any more."""
+    verdict: Verdict | None
+    """None before the first validation."""
+    leaderboard: StudyLeaderboard
+    ideal: float | None
+    """The validation perplexity that no model can beat, where it is known."""
+    label: str
+    """Protocol and task: figures compare only under one label."""
+    provenance: Provenance
+
+
+def report_study(study: str, settings: Settings | None = None, now: datetime | None = None) -> StudyReport:
+    """The report of a study, by id or name. Raises StudyError for an unknown study.
+
+    `now` is the time that the report names; default: the present.
+    """
+    return make_report(open_view(study, settings), now)
+
+
+def make_report(view: StudyView, now: datetime | None = None) -> StudyReport:
+    """The report of a study."""
+    cost = None
+    with suppress(CorpusError, StorageError):
+        cost = view.compute_cost()
+    return StudyReport(
+        written=now or datetime.now(UTC),
+        detail=describe_study(view),
+        cost=cost,
+        verdict=view.eligible and judge_winner(view.eligible, view.objective, view.checkpoint_root),
+        leaderboard=make_leaderboard(view),
+        ideal=view.ideal,
+        label=view.label,
+        provenance=collect_provenance(view),
+    )
 
 
 class LabelReport(Value):
@@ -51,14 +102,14 @@ class CorpusReport(Value):
 def report_corpus(corpus: str, settings: Settings | None = None, now: datetime | None = None) -> CorpusReport:
     """The report of a corpus over its studies. Raises StudyError where none has a trial."""
     settings = Settings.resolve(settings)
-    names = [summary.id for summary in list_studies(settings) if summary.corpus == corpus]
-    if not names:
+    views = [view for view in list_views(settings) if view.terms.corpus == corpus]
+    if not views:
         raise StudyError(
             f'no study has run on corpus "{corpus}" in this home; list studies with: memtune study list'
         )
-    studies = [report_study(name, settings, now) for name in names]
-    champions, accesses = _read_tracking(corpus, settings)
-    opened = open_study_corpus(corpus, settings)
+    studies = [make_report(view, now) for view in views]
+    champions, accesses = read_registry(corpus, settings)
+    opened = views[0].corpus
     ideal = (opened.manifest.ideal or {}).get("valid") if opened else None
     labels = sorted({study.label for study in studies})
     found = [
@@ -96,13 +147,3 @@ def _report_label(
         shorter=shorter,
         studies=tuple(studies),
     )
-
-
-def _read_tracking(corpus: str, settings: Settings) -> tuple[list[RegisteredVersion], int | None]:
-    """Champions and accesses to the test split; nothing where the tracking store does not answer."""
-    try:
-        return list_champions(settings.tracking_uri, corpus), count_test_accesses(
-            settings.tracking_uri, corpus
-        )
-    except TrackingError:
-        return [], None

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
-from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, ConfigurationError, StorageError, TrackingError
-from memtune.results.ranking.selection import RankedTrial, Ranking
+from memtune.results.study_trials import StudyTrial
+from memtune.results.study_view import StudyView
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
@@ -23,8 +23,6 @@ from memtune.tracking import (
 from memtune.training import CheckpointRecord
 from memtune.training.checkpoint import read_record
 from memtune.values import Value
-
-__all__ = ["Provenance", "ShellCommand", "collect_provenance", "read_study_file"]
 
 LIBRARIES = ("torch", "ray", "optuna", "mlflow", "numpy")
 
@@ -65,27 +63,25 @@ class Provenance(Value):
     """The study as a TOML file, as the last driver stored it: under its name it is the same study again."""
 
 
-def collect_provenance(
-    study: str, corpus_name: str, corpus: Corpus | None, ranking: Ranking | None, settings: Settings
-) -> Provenance:
-    """The provenance of a study by its id. Records that cannot be read are left out."""
-    winner = ranking.winner.best if ranking else None
-    record = _read_winner(study, winner, settings) if winner else None
-    versions, accesses = _read_tracking(corpus_name, settings)
-    registered = next((found for found in versions if found.study == study), None)
+def collect_provenance(view: StudyView) -> Provenance:
+    """The provenance of a study. Records that cannot be read are left out."""
+    corpus, winner = view.corpus, view.best.best if view.best else None
+    record = _read_winner(view, winner) if winner else None
+    versions, accesses = read_registry(view.terms.corpus, view.settings)
+    registered = next((found for found in versions if found.study == view.id), None)
     return Provenance(
-        study=study,
-        corpus=corpus_name,
+        study=view.id,
+        corpus=view.terms.corpus,
         corpus_digest=corpus.digest if corpus else None,
         splits={name: split.tokens for name, split in corpus.manifest.splits.items()} if corpus else {},
         vocabulary=len(corpus.vocabulary) if corpus else None,
         winner_trial=winner.identity if winner else None,
-        trained_with=_add_commit(record.versions, study, winner, settings) if record and winner else {},
+        trained_with=_add_commit(record.versions, view, winner) if record and winner else {},
         written_with=list_versions(),
         version=registered,
         test_accesses=accesses,
-        commands=tuple(_list_commands(study, corpus_name, winner, registered, corpus)),
-        study_file=read_study_file(study, settings),
+        commands=tuple(_list_commands(view, winner, registered)),
+        study_file=read_study_file(view.id, view.settings),
     )
 
 
@@ -107,17 +103,15 @@ def read_study_file(study: str, settings: Settings) -> str:
     return format_toml({name: value for name, value in stored.items() if name != "name"})
 
 
-def _read_winner(study: str, winner: RankedTrial, settings: Settings) -> CheckpointRecord | None:
+def _read_winner(view: StudyView, winner: StudyTrial) -> CheckpointRecord | None:
     """The record of the winner's newest checkpoint; None where it has none that can be read."""
-    checkpoints = Checkpoints(f"{settings.studies_folder}/{study}/checkpoints", winner.identity)
+    checkpoints = Checkpoints(view.checkpoint_root, winner.identity)
     with suppress(CheckpointError, StorageError), checkpoints.open_newest() as folder:
         return read_record(folder)
     return None
 
 
-def _add_commit(
-    versions: Mapping[str, str], study: str, winner: RankedTrial, settings: Settings
-) -> dict[str, str]:
+def _add_commit(versions: Mapping[str, str], view: StudyView, winner: StudyTrial) -> dict[str, str]:
     """The versions of the winner's checkpoint with the full version of the code from its run.
 
     A checkpoint has the release alone. A run of another release, such as the one that a newer driver has
@@ -125,13 +119,13 @@ def _add_commit(
     """
     found = dict(versions)
     with suppress(TrackingError, ConfigurationError):
-        code = find_trial_run(settings.tracking_uri, f"{study}{winner.name}").code
+        code = find_trial_run(view.settings.tracking_uri, f"{view.id}{winner.reference}").code
         if code.partition("+")[0] == found.get("memtune"):
             found["memtune"] = code
     return found
 
 
-def _read_tracking(corpus: str, settings: Settings) -> tuple[list[RegisteredVersion], int | None]:
+def read_registry(corpus: str, settings: Settings) -> tuple[list[RegisteredVersion], int | None]:
     """The champions and how often the test split was read; nothing where the store does not answer."""
     try:
         versions = list_champions(settings.tracking_uri, corpus)
@@ -141,24 +135,19 @@ def _read_tracking(corpus: str, settings: Settings) -> tuple[list[RegisteredVers
 
 
 def _list_commands(
-    study: str,
-    corpus_name: str,
-    winner: RankedTrial | None,
-    registered: RegisteredVersion | None,
-    corpus: Corpus | None,
+    view: StudyView, winner: StudyTrial | None, registered: RegisteredVersion | None
 ) -> list[ShellCommand]:
-    name = study.rpartition("-")[0]
     rows = [
-        ("run the study again", f"memtune search {shlex.quote(name)}.toml"),
-        ("show its values in a terminal", f"memtune study show {shlex.quote(study)}"),
-        ("compare all trials of the corpus", f"memtune compare --corpus {shlex.quote(corpus_name)}"),
-        ("write this report", f"memtune report {shlex.quote(study)} --out report.html"),
+        ("run the study again", f"memtune search {shlex.quote(view.name)}.toml"),
+        ("show its values in a terminal", f"memtune study show {shlex.quote(view.id)}"),
+        ("compare all trials of the corpus", f"memtune compare --corpus {shlex.quote(view.terms.corpus)}"),
+        ("write this report", f"memtune report {shlex.quote(view.id)} --out report.html"),
     ]
     model = registered.uri if registered else None
     if model is None and winner is not None:
-        model = f"{study}{winner.name}"
+        model = f"{view.id}{winner.reference}"
     if model is not None:
-        split = " --split test" if corpus is not None and "test" in corpus.manifest.splits else ""
+        split = " --split test" if view.corpus is not None and "test" in view.corpus.manifest.splits else ""
         rows.insert(1, ("evaluate the best model", f"memtune evaluate {shlex.quote(model)}"))
         if split:
             rows.insert(2, ("read its test figure, once", f"memtune evaluate {shlex.quote(model)}{split}"))

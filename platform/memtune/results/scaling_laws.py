@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 from scipy.optimize import OptimizeResult, least_squares
 
+from memtune.arguments import check_type
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.objective import Objective
-from memtune.results.insight.study_trials import StudyTrial
+from memtune.results.study_trials import StudyTrial
+from memtune.results.study_view import open_view
+from memtune.settings import Settings
 from memtune.values import Value
-
-__all__ = ["FamilyScaling", "Prediction", "ScalingReport", "compare_scaling"]
 
 MIN_SIZES = MIN_LENGTHS = 3
 MIN_TOKENS_SHARE = 1 / 4
@@ -164,6 +165,32 @@ class ScalingReport(Value):
             f"validation perplexity now and at {self.factor:g} times the compute, with its 95 % interval",
             self.to_frame()[shown],
         )
+
+
+def extrapolate_study(study: str, factor: float = 10.0, settings: Settings | None = None) -> ScalingReport:
+    """Loss against size and data of a study's families, and their comparison at `factor` times its compute.
+
+    Raises StudyError for an unknown study, and for one without at least three sizes of each family, three
+    reports of a training, a constant schedule and perplexity as its objective.
+
+    >>> extrapolate_study("ladder").families[0].family
+    """
+    check_type("factor", factor, (int, float), "a number, such as 10 for ten times the compute")
+    if not factor >= 1:
+        raise StudyError(f"factor must be at least 1, got {factor}")
+    view = open_view(study, settings)
+    if view.objective is not Objective.PERPLEXITY:
+        raise StudyError(f"{view.id} has accuracies; a scaling law is fitted to perplexities")
+    for trial in view.trials:
+        training = trial.config.training
+        if training is not None and training.schedule.kind != "constant":
+            raise StudyError(
+                f'{view.id}, trial {trial.number}: with schedule.kind = "{training.schedule.kind}" '
+                'its reports are not shorter trainings; train with schedule = { kind = "constant" }'
+            )
+    if view.corpus is None:
+        raise StudyError(f"the corpus {view.terms.corpus} of {view.id} is not in the store; import it again")
+    return compare_scaling([trial for trial in view.trials if trial.curve], factor)
 
 
 def compare_scaling(

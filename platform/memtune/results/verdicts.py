@@ -1,19 +1,27 @@
 """The answer of a study: its best configuration, by how much, and whether the difference is real."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Literal
+
+import numpy as np
+from pydantic import ValidationError
 
 from memtune.errors import CorpusError, StorageError
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.ranking.paired_tests import MIN_PAIRED_SEEDS, PairedTest, compare_items
-from memtune.results.ranking.seed_tests import compare_configurations, count_equal_seeds
-from memtune.results.ranking.selection import RankedConfiguration, RankedTrial, Ranking
-from memtune.results.reporting.stored_costs import read_stored_costs
+from memtune.results.ranking.paired_tests import (
+    MIN_PAIRED_SEEDS,
+    PairedTest,
+    compare_configurations,
+    compare_items,
+    count_equal_seeds,
+)
+from memtune.results.ranking.selection import Configuration, Ranking
+from memtune.results.study_trials import StudyTrial
 from memtune.storage.folder import Folder
+from memtune.tasks import ItemCosts
 from memtune.values import Value
-
-__all__ = ["Verdict", "WinnerComparison", "judge_winner"]
 
 DIGITS = 2
 Certainty = Literal["significant", "not significant", "not tested"]
@@ -76,7 +84,7 @@ class Verdict(Value):
     """The runner-up first, then the best configuration of each other family."""
 
 
-def judge_winner(ranking: Ranking, objective: Objective, checkpoint_root: str) -> Verdict:
+def judge_winner(ranking: Ranking[StudyTrial], objective: Objective, checkpoint_root: str) -> Verdict:
     """The verdict on a ranking within the limits of the study's rule."""
     comparisons = tuple(
         _compare(ranking.winner, other, role, objective, checkpoint_root)
@@ -94,8 +102,8 @@ def judge_winner(ranking: Ranking, objective: Objective, checkpoint_root: str) -
 
 
 def _find_compared(
-    ranking: Ranking,
-) -> Iterator[tuple[Literal["runner-up", "best of its family"], RankedConfiguration]]:
+    ranking: Ranking[StudyTrial],
+) -> Iterator[tuple[Literal["runner-up", "best of its family"], Configuration[StudyTrial]]]:
     shown = {ranking.winner.best.family}
     if ranking.runner_up:
         shown.add(ranking.runner_up.best.family)
@@ -107,8 +115,8 @@ def _find_compared(
 
 
 def _compare(
-    winner: RankedConfiguration,
-    other: RankedConfiguration,
+    winner: Configuration[StudyTrial],
+    other: Configuration[StudyTrial],
     role: Literal["runner-up", "best of its family"],
     objective: Objective,
     checkpoint_root: str,
@@ -131,7 +139,7 @@ def _compare(
     return found
 
 
-def _compare_stored_items(first: RankedTrial, second: RankedTrial, checkpoint_root: str) -> PairedTest | None:
+def _compare_stored_items(first: StudyTrial, second: StudyTrial, checkpoint_root: str) -> PairedTest | None:
     """The bootstrap over the stored costs of both; None where one has none: no model is evaluated here."""
     try:
         root = Folder.open(checkpoint_root)
@@ -143,14 +151,16 @@ def _compare_stored_items(first: RankedTrial, second: RankedTrial, checkpoint_ro
         return None
 
 
-def _write_headline(ranking: Ranking, runner_up: WinnerComparison | None, objective: Objective) -> str:
+def _write_headline(
+    ranking: Ranking[StudyTrial], runner_up: WinnerComparison | None, objective: Objective
+) -> str:
     winner = ranking.winner
     figure = objective.format_cost(winner.estimate.cost, DIGITS)
     text = f"{winner.title} is best with a validation {objective} of {figure}"
     if bounds := winner.estimate.compute_interval(objective):
         low, high = (objective.format_figure(bound, DIGITS) for bound in bounds)
         text += f" (95 % interval {low} to {high} over {winner.estimate.seeds} seeds)"
-    if runner_up is None and ranking.fewer_seeds:
+    if runner_up is None and len(ranking.configurations) > 1:
         return f"{text}; the other configurations of full length have fewer seeds, so none ranks with it."
     if runner_up is None:
         return f"{text}; no other configuration has full length, so nothing compares with it."
@@ -191,7 +201,7 @@ _ADVICE_FOR_COUNTED: dict[Certainty, str] = {
 }
 
 
-def _advise(ranking: Ranking, runner_up: WinnerComparison | None) -> str:
+def _advise(ranking: Ranking[StudyTrial], runner_up: WinnerComparison | None) -> str:
     if runner_up is not None and runner_up.are_both_counted:
         return _ADVICE_FOR_COUNTED[runner_up.certainty]
     advice = _advise_seeds(ranking, runner_up)
@@ -200,8 +210,10 @@ def _advise(ranking: Ranking, runner_up: WinnerComparison | None) -> str:
     return advice
 
 
-def _advise_seeds(ranking: Ranking, runner_up: WinnerComparison | None) -> str:
-    lacks_seeds = ranking.fewer_seeds if runner_up is None else runner_up.certainty == "not tested"
+def _advise_seeds(ranking: Ranking[StudyTrial], runner_up: WinnerComparison | None) -> str:
+    lacks_seeds = (
+        len(ranking.configurations) > 1 if runner_up is None else runner_up.certainty == "not tested"
+    )
     if lacks_seeds:
         return (
             f"To find out, add [repeats] with best = 2 and seeds = {MIN_PAIRED_SEEDS} or more to the study's "
@@ -213,3 +225,37 @@ def _advise_seeds(ranking: Ranking, runner_up: WinnerComparison | None) -> str:
         f"To find out, raise seeds under [repeats] to {2 * runner_up.seeds} in the study's file and run it "
         "with --resume."
     )
+
+
+ITEM_COSTS_FILE = "valid_costs.json"
+"""In the folder of a trial."""
+
+
+class _StoredCosts(Value):
+    """The content of ITEM_COSTS_FILE."""
+
+    unit: Literal["sentences", "questions", "examples"]
+    trial_cost: float
+    """The cost of the weights that the items were evaluated with."""
+    costs: list[float]
+    counts: list[int]
+
+
+def read_stored_costs(folder: Folder, trial_cost: float) -> ItemCosts | None:
+    """The stored costs of a trial with this cost; None where none are stored for these weights."""
+    with suppress(ValidationError):
+        stored = _StoredCosts.model_validate(folder.read_json(ITEM_COSTS_FILE))
+        if stored.trial_cost == trial_cost:
+            return ItemCosts(stored.unit, np.array(stored.costs), np.array(stored.counts))
+    return None
+
+
+def write_stored_costs(folder: Folder, trial_cost: float, costs: ItemCosts) -> None:
+    """Store the costs of a trial's items."""
+    content = _StoredCosts(
+        unit=costs.unit,
+        trial_cost=trial_cost,
+        costs=costs.costs_I.tolist(),
+        counts=costs.counts_I.tolist(),
+    )
+    folder.write_json(ITEM_COSTS_FILE, content.model_dump())

@@ -1,43 +1,32 @@
 """One study in detail: its best trial per family, what was stopped when and why, and its progress."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.number_format import format_count
-from memtune.objective import Objective
-from memtune.results.insight.study_catalogue import (
-    BestTrial,
-    StudySummary,
-    find_study,
-    get_objective,
-    list_best_trials,
-    number_trials,
-    open_study_corpus,
-    rank_study,
-    summarise_study,
-)
-from memtune.results.insight.study_front import StudyFront, find_study_front
-from memtune.results.insight.study_trials import StudyTrial, list_study_trials
-from memtune.results.ranking.selection import Ranking, is_rankable
-from memtune.search import DEFAULT_OBJECTIVES, Outcome, ParameterImportance, StudyReader
+from memtune.results.leaderboard import DIGITS, LeaderboardEntry, make_entry
+from memtune.results.ranking.selection import is_rankable
+from memtune.results.study_catalogue import StudySummary, summarise_study
+from memtune.results.study_front import StudyFront, find_study_front
+from memtune.results.study_trials import StudyTrial
+from memtune.results.study_view import StudyView, open_view
+from memtune.search import ParameterImportance
 from memtune.settings import Settings
-from memtune.studies.definition.study_terms import read_stored_terms
-from memtune.trial_state import StopReason, TrialState
+from memtune.studies.study_run import StudyResult
+from memtune.trial_state import TrialState
 from memtune.values import Value
-
-__all__ = ["EndedTrial", "ProgressPoint", "ReportedTrial", "StudyDetail", "explain_end", "show_study"]
-
-
-DIGITS = 3
 
 
 class ReportedTrial(Value):
     """A trial at one of its reports."""
 
     number: int
+    name: str
     family: str
     state: TrialState
     tokens: int
@@ -51,10 +40,7 @@ class ReportedTrial(Value):
 
 
 class EndedTrial(ReportedTrial):
-    """A trial that was stopped, paused or failed, or that diverged.
-
-    It is described at its last report; its cost is the lowest up to there.
-    """
+    """A trial without full length or one that diverged, at its last report; `cost` is its lowest there."""
 
     last_cost: float | None
     """At the last report, which early stopping compares; it may be above the lowest."""
@@ -83,7 +69,7 @@ class StudyDetail(Value):
     """A study in detail: what `memtune study show` prints, draws and writes as JSON."""
 
     summary: StudySummary
-    families: tuple[BestTrial, ...]
+    families: tuple[LeaderboardEntry, ...]
     """The best configuration of each family, best first; those without full length last."""
     progress: tuple[ProgressPoint, ...]
     importance: tuple[ParameterImportance, ...]
@@ -91,12 +77,12 @@ class StudyDetail(Value):
     front: StudyFront | None
     """None before the first trial of full length."""
     ended_early: tuple[EndedTrial, ...]
-    """The trials that were stopped, paused or failed, by number."""
+    """The trials and repeats that ended before full length or diverged, and those that are open."""
     trials: tuple[StudyTrial, ...]
     """Every trial by number, and then the repeats."""
 
     @property
-    def best(self) -> BestTrial | None:
+    def best(self) -> LeaderboardEntry | None:
         """The best configuration; None before the first validation."""
         return self.summary.best
 
@@ -104,7 +90,7 @@ class StudyDetail(Value):
         """A pandas data frame with a row for each trial; sizes and differing fields are columns."""
         return make_frame(
             {
-                **trial.model_dump(exclude={"curve", "sizes", "fields"}),
+                **trial.model_dump(exclude={"curve", "sizes", "fields", "objective"}),
                 **({} if trial.sizes is None else trial.sizes.model_dump()),
                 **trial.fields,
             }
@@ -183,22 +169,19 @@ def show_study(study: str, settings: Settings | None = None) -> StudyDetail:
     >>> detail.best.name, detail.best.estimate.describe(Objective.PERPLEXITY, 1)
     >>> detail.to_frame().groupby("family").figure.min()
     """
-    settings = Settings.resolve(settings)
-    stored = find_study(study, settings)
-    objective, ranking = get_objective(stored), rank_study(stored, settings)
-    terms = read_stored_terms(settings.studies_folder, stored.id)
-    trials = list_study_trials(
-        stored, ranking, number_trials(stored), objective, open_study_corpus(terms.corpus, settings)
-    )
-    objectives = terms.objectives if len(terms.objectives) > 1 else DEFAULT_OBJECTIVES
+    return describe_study(open_view(study, settings))
+
+
+def describe_study(view: StudyView) -> StudyDetail:
+    """A study in detail."""
     return StudyDetail(
-        summary=summarise_study(stored, settings),
-        families=tuple(list_best_trials(ranking, stored, objective)) if ranking else (),
-        progress=tuple(_trace_progress(trials, objective)),
-        importance=tuple(StudyReader(settings.study_database).rank_parameters(stored.id)),
-        front=find_study_front(ranking, trials, objectives, objective) if ranking else None,
-        ended_early=tuple(_list_ended_early(stored.outcomes, ranking, objective)),
-        trials=trials,
+        summary=summarise_study(view),
+        families=tuple(make_entry(view, found) for found in view.family_bests),
+        progress=tuple(_trace_progress(view)),
+        importance=tuple(view.stored.rank_parameters()),
+        front=find_study_front(view),
+        ended_early=tuple(_list_ended_early(view)),
+        trials=view.trials,
     )
 
 
@@ -210,73 +193,59 @@ def explain_end(
     The trial itself is one of them. A trial that started later may have reached these tokens after the
     decision. Raises StudyError for an unknown study or trial, and for a trial that has not ended early.
     """
-    settings = Settings.resolve(settings)
-    stored = find_study(study, settings)
-    found = [outcome for outcome in stored.outcomes if outcome.number == number]
-    if not found or not found[0].state.has_ended_early:
-        state = found[0].state.value if found else "not a trial of the study"
+    view = open_view(study, settings)
+    searched = [trial for trial in view.trials if not trial.is_repeat]
+    found = next((trial for trial in searched if trial.number == number), None)
+    if found is None or not found.state.has_ended_early:
+        state = found.state.value if found else "not a trial of the study"
         raise StudyError(
-            f"trial {number} of {stored.id} is {state}; --why explains stopped, paused and failed ones"
+            f"trial {number} of {view.id} is {state}; --why explains stopped, paused and failed ones"
         )
-    objective = get_objective(stored)
-
-    def describe(outcome: Outcome, tokens: int) -> ReportedTrial:
-        return _describe_report(outcome, tokens, outcome.curve.get(tokens), objective)
-
-    end = describe(found[0], max(found[0].curve, default=0))
     compared = [
-        describe(outcome, tokens)
-        for outcome in stored.outcomes
-        if end.tokens and (tokens := min((t for t in outcome.curve if t >= end.tokens), default=None))
+        _describe_report(trial, tokens, trial.curve[tokens])
+        for trial in searched
+        if found.tokens and (tokens := min((t for t in trial.curve if t >= found.tokens), default=None))
     ]
-    return end, sorted(
-        compared, key=lambda trial: (math.inf if trial.cost is None else trial.cost, trial.number)
-    )
+    compared.sort(key=lambda trial: (math.inf if trial.cost is None else trial.cost, trial.number))
+    return _describe_report(found, found.tokens, found.curve.get(found.tokens)), compared
 
 
-def _list_ended_early(
-    outcomes: Sequence[Outcome], ranking: Ranking | None, objective: Objective
-) -> Iterator[EndedTrial]:
-    shorts = {short.trial.identity: short for short in ranking.short} if ranking else {}
-    for outcome in outcomes:
-        tokens = max(outcome.curve, default=0)
-        last, cost = outcome.curve.get(tokens), min(outcome.curve.values(), default=None)
-        has_diverged = outcome.end is not None and outcome.end.reason is StopReason.DIVERGED
-        if not (outcome.state.has_ended_early or has_diverged):
+def _list_ended_early(view: StudyView) -> Iterator[EndedTrial]:
+    shorts = {short.best.identity: short for short in view.ranking.short} if view.ranking else {}
+    for trial in view.trials:
+        short = shorts.get(trial.identity)
+        if not (short or trial.state.has_ended_early or trial.has_diverged):
             continue
-        best = cost if cost is not None and is_rankable(cost) else None
-        end = _describe_report(outcome, tokens, best, objective)
-        short = shorts.get(outcome.identity)
-        leader_cost = None if short is None else short.leader_cost
-        leader_figure = None if leader_cost is None else objective.format_cost(leader_cost, DIGITS)
+        last = trial.curve.get(trial.tokens)
+        best = trial.cost if trial.cost is not None and is_rankable(trial.cost) else None
+        leader = None if short is None else short.leader_cost
         yield EndedTrial(
-            **dict(end),
-            leader_cost=leader_cost,
-            leader_figure=leader_figure,
+            **dict(_describe_report(trial, trial.tokens, best)),
+            leader_cost=leader,
+            leader_figure=None if leader is None else view.objective.format_cost(leader, DIGITS),
             last_cost=last,
-            last_figure=None if last is None else objective.format_cost(last, DIGITS),
+            last_figure=None if last is None else view.objective.format_cost(last, DIGITS),
         )
 
 
-def _describe_report(
-    outcome: Outcome, tokens: int, cost: float | None, objective: Objective
-) -> ReportedTrial:
+def _describe_report(trial: StudyTrial, tokens: int, cost: float | None) -> ReportedTrial:
     """The trial at its report at `tokens`; 0 tokens are before the first one."""
     return ReportedTrial(
-        number=outcome.number,
-        family=outcome.family,
-        state=outcome.state,
+        number=trial.number,
+        name=trial.name,
+        family=trial.family,
+        state=trial.state,
         tokens=tokens,
         cost=cost,
-        figure=None if cost is None else objective.format_cost(cost, DIGITS),
-        reason="" if outcome.end is None else str(outcome.end),
+        figure=None if cost is None else trial.objective.format_cost(cost, DIGITS),
+        reason=trial.reason,
     )
 
 
-def _trace_progress(trials: Sequence[StudyTrial], objective: Objective) -> Iterator[ProgressPoint]:
+def _trace_progress(view: StudyView) -> Iterator[ProgressPoint]:
     """The reports of the search that are better than all before, in the order of trial numbers."""
     tokens_before, hours_before, best = 0, 0.0, math.inf
-    for trial in trials:
+    for trial in view.trials:
         if trial.is_repeat:
             continue
         for tokens, cost in trial.curve.items():
@@ -288,7 +257,47 @@ def _trace_progress(trials: Sequence[StudyTrial], objective: Objective) -> Itera
                     number=trial.number,
                     name=trial.name,
                     cost=cost,
-                    figure=objective.format_cost(cost, DIGITS),
+                    figure=view.objective.format_cost(cost, DIGITS),
                 )
         tokens_before += trial.tokens
         hours_before += trial.cpu_hours
+
+
+@dataclass(frozen=True, repr=False)
+class SearchResult(StudyResult):
+    """The outcome of a run, with the study in detail, the trials of earlier runs included."""
+
+    @property
+    def id(self) -> str:
+        """The study's id."""
+        return self.resolved.id
+
+    @cached_property
+    def view(self) -> StudyView:
+        """The study, read from its storage on first use."""
+        return open_view(self.id, self.resolved.settings)
+
+    @cached_property
+    def detail(self) -> StudyDetail:
+        """The study in detail."""
+        return describe_study(self.view)
+
+    @property
+    def best(self) -> LeaderboardEntry | None:
+        """The best configuration; None before the first validation."""
+        return self.detail.best
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each trial; sizes and differing fields are columns."""
+        return self.detail.to_frame()
+
+    def curves(self) -> Any:
+        """A pandas data frame with a row for each report: trial, tokens, and its validation."""
+        return self.detail.curves()
+
+    def __repr__(self) -> str:
+        """The study's id and the number of its trials."""
+        return f"SearchResult({self.id}: {format_count(len(self.outcomes), 'trial')})"
+
+    def _repr_html_(self) -> str:
+        return self.detail._repr_html_()

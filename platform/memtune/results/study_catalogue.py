@@ -1,0 +1,152 @@
+"""The studies of a home: a list with what each has found and spent, and the removal of one."""
+
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+from memtune.data_frames import ResultList, make_frame, render_table
+from memtune.errors import StudyError
+from memtune.number_format import format_count
+from memtune.objective import Objective
+from memtune.results.leaderboard import DIGITS, LeaderboardEntry, make_entry
+from memtune.results.study_view import StudyView, list_views, open_view
+from memtune.search import Lease, StudyReader
+from memtune.settings import Settings
+from memtune.storage.folder import Folder
+from memtune.studies.budgets.study_cost import StudyCost
+from memtune.studies.definition.study_terms import read_stored_terms
+from memtune.tracking import delete_study_runs
+from memtune.trial_state import TrialState
+from memtune.values import Value
+
+
+class StudySummary(Value):
+    """A study in a few figures."""
+
+    id: str
+    name: str
+    question: str
+    corpus: str
+    objective: Objective
+    trials: dict[TrialState, int]
+    best: LeaderboardEntry | None
+    champion_rule: str
+    """How the best one is chosen."""
+    tokens: int
+    cpu_hours: float
+    gpu_hours: float
+    seconds: float
+    """Wall-clock seconds of all drivers."""
+    last_activity: datetime | None
+    """When a trial last started or ended, in local time."""
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with one row."""
+        return make_frame([_describe_summary(self)])
+
+    def __repr__(self) -> str:
+        """The study, its number of trials, and the best one."""
+        count = format_count(sum(self.trials.values()), "trial")
+        figure = self.objective.format_figure(self.best.figure, DIGITS) if self.best else ""
+        best = f", best {self.best.name} {self.objective} {figure}" if self.best else ""
+        return f"StudySummary({self.id}: {count}{best})"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return render_table(f"study {self.id}", self.to_frame())
+
+
+class RemovedStudy(Value):
+    """What the removal of a study deletes."""
+
+    id: str
+    trials: int
+    checkpoint_bytes: int
+    runs: int | None = None
+    """Deleted runs in MLflow; None when they are kept."""
+
+
+def list_studies(settings: Settings | None = None) -> ResultList[StudySummary]:
+    """Every study of the home's study database with a trial, the one with the latest activity first.
+
+    A study that this version of memtune cannot read is left out with a warning.
+    """
+    found = [summarise_study(view) for view in list_views(Settings.resolve(settings))]
+    return ResultList(found, f"studies: {len(found)}", _describe_summary)
+
+
+def _describe_summary(study: StudySummary) -> dict[str, Any]:
+    """The columns of a study in a data frame."""
+    best, (low, high) = study.best, (study.best and study.best.interval) or (None, None)
+    return {
+        "study": study.id,
+        "corpus": study.corpus,
+        "question": study.question,
+        "trials": sum(study.trials.values()),
+        "best": best and best.name,
+        "objective": study.objective,
+        "figure": best and best.figure,
+        "low": low,
+        "high": high,
+        "tokens": study.tokens,
+        "cpu_hours": study.cpu_hours,
+        "gpu_hours": study.gpu_hours,
+        "last_activity": study.last_activity,
+    }
+
+
+def summarise_study(view: StudyView) -> StudySummary:
+    """A study's figures."""
+    trials = view.stored.trials
+    return StudySummary(
+        id=view.id,
+        name=view.name,
+        question=view.terms.question,
+        corpus=view.terms.corpus,
+        objective=view.objective,
+        trials=dict(Counter(outcome.state for outcome in view.stored.outcomes)),
+        best=None if view.best is None else make_entry(view, view.best, has_sizes=False),
+        champion_rule=view.champion_rule,
+        tokens=sum(outcome.usage.tokens for outcome in trials),
+        cpu_hours=sum(outcome.usage.cpu_seconds for outcome in trials) / 3600,
+        gpu_hours=sum(outcome.usage.gpu_seconds for outcome in trials) / 3600,
+        seconds=view.stored.seconds,
+        last_activity=view.stored.last_activity,
+    )
+
+
+def compute_cost(study: str, settings: Settings | None = None) -> StudyCost:
+    """What a study, by id or name, has spent and what early stopping has saved. Raises StudyError."""
+    return open_view(study, settings).compute_cost()
+
+
+def measure_study(study: str, settings: Settings | None = None) -> RemovedStudy:
+    """What a removal of a study, by id or name, would delete."""
+    view = open_view(study, settings)
+    size = Folder.open(f"{view.settings.studies_folder}/{view.id}").measure_bytes()
+    return RemovedStudy(id=view.id, trials=len(view.stored.outcomes), checkpoint_bytes=size)
+
+
+def remove_study(study: str, *, with_runs: bool = False, settings: Settings | None = None) -> RemovedStudy:
+    """Delete a study's checkpoints and its trials in the study database; with `with_runs` also MLflow's runs.
+
+    Registered models stay. Raises StudyError for an unknown study, and while a driver runs it.
+    """
+    settings = Settings.resolve(settings)
+    removed = measure_study(study, settings)
+    with Lease(settings.study_database, removed.id):
+        runs = _delete_runs(removed.id, settings) if with_runs else None
+        Folder.open(f"{settings.studies_folder}/{removed.id}").delete()
+        StudyReader(settings.study_database).delete(removed.id)
+    return removed.model_copy(update={"runs": runs})
+
+
+def _delete_runs(study: str, settings: Settings) -> int:
+    corpus = read_stored_terms(settings.studies_folder, study).corpus
+    if not corpus:
+        raise StudyError(
+            f"the corpus of study {study} is unknown, because its stored terms are missing, so its runs "
+            "cannot be found; remove it without --runs, and its runs on MLflow's pages"
+        )
+    return delete_study_runs(settings.tracking_uri, corpus, study)

@@ -1,0 +1,215 @@
+"""A study as all that reads it sees it: opened once, with its trials, its ranking and what follows from them.
+
+Tables, JSON, reports, MLflow's texts and the functions of `import memtune` render what a view has.
+"""
+
+import logging
+from contextlib import suppress
+from datetime import datetime
+from functools import cached_property
+
+from memtune.arguments import check_type
+from memtune.corpora import Corpus, open_corpus
+from memtune.errors import (
+    ConfigurationError,
+    CorpusError,
+    MissingSourceError,
+    StorageError,
+    StudyError,
+    did_you_mean,
+)
+from memtune.objective import Objective
+from memtune.results.ranking.selection import Configuration, Ranking, ShortTrial, rank_trials
+from memtune.results.study_trials import StudyTrial, list_study_trials
+from memtune.search import StoredStudy, StudyReader
+from memtune.settings import Settings
+from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
+from memtune.studies.definition.study_terms import StoredTerms, read_stored_terms
+from memtune.tasks import open_task
+from memtune.training import TrialSizes, compute_sizes
+
+log = logging.getLogger(__name__)
+
+
+class StudyView:
+    """A stored study. Every property is computed on first use."""
+
+    def __init__(self, stored: StoredStudy, settings: Settings, corpus: Corpus | None = None) -> None:
+        """`corpus` is the study's where the caller has it open.
+
+        Raises ConfigurationError for trials of another version of memtune.
+        """
+        self.stored, self.settings = stored, settings
+        if corpus is not None:
+            self.corpus = corpus
+        for outcome in stored.trials:
+            try:
+                outcome.config  # noqa: B018
+            except ConfigurationError as error:
+                raise ConfigurationError(f"study {stored.id}, {error}") from None
+
+    @property
+    def id(self) -> str:
+        """The study's id."""
+        return self.stored.id
+
+    @property
+    def name(self) -> str:
+        """The id without its digest."""
+        return self.id.rpartition("-")[0]
+
+    @property
+    def checkpoint_root(self) -> str:
+        """The folder of the checkpoints of the study's trials."""
+        return f"{self.settings.studies_folder}/{self.id}/checkpoints"
+
+    @cached_property
+    def terms(self) -> StoredTerms:
+        """The terms as the study's last driver stored them."""
+        return read_stored_terms(self.settings.studies_folder, self.id)
+
+    @cached_property
+    def corpus(self) -> Corpus | None:
+        """The study's corpus; None where the store lacks it or it cannot be read."""
+        with suppress(CorpusError, StorageError):
+            return open_corpus(self.terms.corpus, self.settings.corpus_store)
+        return None
+
+    @property
+    def objective(self) -> Objective:
+        """What compares the trials; perplexity before the first trial."""
+        trials = self.stored.trials
+        return trials[0].config.task.objective if trials else Objective.PERPLEXITY
+
+    @property
+    def label(self) -> str:
+        """Protocol and task: figures compare only under one label. Empty before the first trial."""
+        trials = self.stored.trials
+        return trials[0].config.label if trials else ""
+
+    @property
+    def ideal(self) -> float | None:
+        """The validation perplexity that no model can beat, where it is known."""
+        if self.corpus is None or not self.objective.has_ideal:
+            return None
+        return (self.corpus.manifest.ideal or {}).get("valid")
+
+    @cached_property
+    def epoch_tokens(self) -> int | None:
+        """The tokens of an epoch; None where the corpus is not known any more, and before the first trial."""
+        if self.corpus is None or not self.stored.trials:
+            return None
+        config = self.stored.trials[0].config
+        return open_task(config.task, self.corpus, config.protocol).epoch_tokens
+
+    @cached_property
+    def trials(self) -> tuple[StudyTrial, ...]:
+        """Every trial by number, and then the repeats."""
+        trainings = [outcome.config.training for outcome in self.stored.trials]
+        has_epochs = any(training is not None and not training.tokens for training in trainings)
+        return list_study_trials(self.stored, self, self.epoch_tokens if has_epochs else None)
+
+    @cached_property
+    def ranking(self) -> Ranking[StudyTrial] | None:
+        """The ranking of the trials and repeats; None before the first validation."""
+        return rank_trials(self.trials)
+
+    @cached_property
+    def _places(self) -> dict[str, int | None]:
+        ranked = self.ranking.ranked if self.ranking else ()
+        return {trial.identity: found.place for found in ranked for trial in found.trials}
+
+    def find_place(self, trial: StudyTrial) -> int | None:
+        """The place of a trial's configuration in the ranking; None for one that is not ranked."""
+        return self._places.get(trial.identity)
+
+    def measure(self, trial: StudyTrial) -> TrialSizes | None:
+        """The sizes of a trial; None without the corpus, and for a family whose source is not loaded."""
+        if self.corpus is None:
+            return None
+        with suppress(MissingSourceError):
+            return compute_sizes(trial.config, self.corpus)
+        return None
+
+    @cached_property
+    def eligible(self) -> Ranking[StudyTrial] | None:
+        """The ranking within the limits of [champion]; of all where none is within, or sizes are unknown."""
+        limits = self.terms.champion
+        if self.ranking is None or not limits.is_set:
+            return self.ranking
+
+        def is_within(trial: StudyTrial) -> bool:
+            return trial.sizes is None or limits.are_met(trial.sizes, trial.usage.tokens_per_second)
+
+        return self.ranking.filter(is_within) or self.ranking
+
+    @property
+    def best(self) -> Configuration[StudyTrial] | None:
+        """The best configuration by the study's rule; None before the first validation."""
+        return None if self.eligible is None else self.eligible.winner
+
+    @property
+    def family_bests(self) -> list[Configuration[StudyTrial] | ShortTrial[StudyTrial]]:
+        """The best configuration of each family, best first; those that ended early last."""
+        return [] if self.ranking is None else list(self.ranking.best_by_family.values())
+
+    @property
+    def champion_rule(self) -> str:
+        """How the study chooses its best configuration, in words."""
+        limits = self.terms.champion
+        if not limits.is_set:
+            return "the best value"
+        if self.ranking is None or self.eligible is not self.ranking:
+            return f"the best value within [champion] {limits}"
+        return f"the best value, because no configuration is within [champion] {limits}"
+
+    def compute_cost(self) -> StudyCost:
+        """What the study has spent and what early stopping has saved.
+
+        Raises CorpusError where a full length is in epochs and the corpus is not in the store any more.
+        """
+
+        def count_epoch_tokens() -> int:
+            if self.epoch_tokens is None:
+                raise CorpusError(f'corpus "{self.terms.corpus}" of study {self.id} is not in the store')
+            return self.epoch_tokens
+
+        return compute_study_cost(
+            self.id,
+            self.stored.trials,
+            self.stored.seconds,
+            self.terms.prices,
+            lambda outcome: outcome.config.count_tokens(count_epoch_tokens),
+        )
+
+
+def open_view(study: str, settings: Settings | None = None) -> StudyView:
+    """A study by its id or, where that names one study only, by its name. Raises StudyError."""
+    check_type("study", study, str, 'the id or the name of a study, such as "demo"')
+    settings = Settings.resolve(settings)
+    reader = StudyReader(settings.study_database)
+    known = reader.list_ids()
+    named = [found for found in known if study in (found, found.rpartition("-")[0])]
+    if len(named) == 1:
+        return StudyView(reader.read(named[0]), settings)
+    suggestion = f"several have that name: {', '.join(named)}" if named else did_you_mean(study, known)
+    raise StudyError(f'no one study "{study}"; {suggestion}; list them with: memtune study list')
+
+
+def list_views(settings: Settings) -> list[StudyView]:
+    """The studies of a home with a trial, the one with the latest activity first.
+
+    A study that this version of memtune cannot read is left out with a warning.
+    """
+    reader = StudyReader(settings.study_database)
+    found: list[StudyView] = []
+    for name in reader.list_ids():
+        try:
+            stored = reader.read(name)
+            if stored.outcomes:
+                view = StudyView(stored, settings)
+                view.terms  # noqa: B018
+                found.append(view)
+        except (ConfigurationError, StudyError) as error:
+            log.warning("study %s is not listed: %s", name, error)
+    return sorted(found, key=lambda view: view.stored.last_activity or datetime.min, reverse=True)
