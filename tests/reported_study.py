@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memtune.api import run_search
-from memtune.results.study_report import StudyReport, report_study
+from memtune.results.study.study_report import StudyReport, report_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from tests.conftest import SPACE_TOML, import_tiny_corpus, open_home

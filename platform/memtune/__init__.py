@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from memtune.results.comparison import compare, find_champions
     from memtune.results.loaded_models import GenerationOptions, generate, load
     from memtune.results.model_evaluation import evaluate_model as evaluate
-    from memtune.results.scaling_laws import extrapolate_study
-    from memtune.results.study_catalogue import compute_cost as study_cost
-    from memtune.results.study_catalogue import list_studies
-    from memtune.results.study_detail import show_study
+    from memtune.results.study.scaling_laws import extrapolate_study
+    from memtune.results.study.study_catalogue import compute_cost as study_cost
+    from memtune.results.study.study_catalogue import list_studies
+    from memtune.results.study.study_detail import show_study
     from memtune.settings import Settings
     from memtune.studies.definition.study import Study
     from memtune.studies.study_check import dry_run
@@ -90,17 +90,17 @@ _MODULE_BY_NAME = {
     "compare": "memtune.results.comparison",
     "draw_figures": "memtune.reports.report_page.result_figures",
     "dry_run": "memtune.studies.study_check",
-    "extrapolate_study": "memtune.results.scaling_laws",
+    "extrapolate_study": "memtune.results.study.scaling_laws",
     "evaluate": "memtune.results.model_evaluation",
     "generate": "memtune.results.loaded_models",
     "import_grammar": "memtune.corpora.grammar",
-    "list_studies": "memtune.results.study_catalogue",
+    "list_studies": "memtune.results.study.study_catalogue",
     "load": "memtune.results.loaded_models",
     "GenerationOptions": "memtune.results.loaded_models",
     "run_search": "memtune.api",
     "serve_pages": "memtune.tracking",
-    "show_study": "memtune.results.study_detail",
-    "study_cost": "memtune.results.study_catalogue",
+    "show_study": "memtune.results.study.study_detail",
+    "study_cost": "memtune.results.study.study_catalogue",
     "import_corpus": "memtune.reports.live.watched_calls",
     "train": "memtune.reports.live.watched_calls",
 }

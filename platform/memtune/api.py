@@ -12,9 +12,9 @@ from memtune.ray_backend.ray_executor import RayExecutor
 from memtune.reports.learning_curves import draw_trial_figures
 from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.text_console import TextConsole
+from memtune.results.study.study_detail import SearchResult
+from memtune.results.study.study_view import StudyView
 from memtune.results.study_conclusion import conclude_study
-from memtune.results.study_detail import SearchResult
-from memtune.results.study_view import StudyView
 from memtune.search import StudyReader
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
@@ -114,7 +114,7 @@ def _draw_report(view: StudyView) -> dict[str, str]:
     from memtune.reports.report_page.chart_files import draw_svg
     from memtune.reports.report_page.page import render_page
     from memtune.reports.report_page.page_content import describe_page
-    from memtune.results.study_report import make_report
+    from memtune.results.study.study_report import make_report
 
     report = make_report(view)
     content = describe_page(report)

@@ -10,7 +10,7 @@ import pytest
 
 from memtune.reports.report_page.page import render_page
 from memtune.reports.report_page.page_content import describe_page
-from memtune.results.study_report import StudyReport, report_corpus
+from memtune.results.study.study_report import StudyReport, report_corpus
 from memtune.settings import Settings
 from tests.reported_study import HOSTILE_QUESTION
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from memtune.objective import Objective
 from memtune.reports.family_marks import assign_marks
 from memtune.reports.inspection.figure_files import save_figure
-from memtune.results.scaling_laws import Prediction, ScalingReport
+from memtune.results.study.scaling_laws import Prediction, ScalingReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,8 +6,8 @@ from rich.table import Table
 
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.study_catalogue import StudySummary
-from memtune.results.study_detail import ReportedTrial, StudyDetail
+from memtune.results.study.study_catalogue import StudySummary
+from memtune.results.study.study_detail import ReportedTrial, StudyDetail
 from memtune.search import SIZE_UNITS, ObjectiveName
 from memtune.studies.budgets.study_cost import CostRow, StudyCost
 

@@ -11,10 +11,10 @@ from memtune.results.descriptions.registry_descriptions import StudyAnswer
 from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.results.ranking.paired_tests import compare_configurations, compare_items
 from memtune.results.ranking.selection import Configuration, Ranking
-from memtune.results.study_description import DIGITS, describe_answer, describe_conclusion
-from memtune.results.study_trials import StudyTrial
-from memtune.results.study_view import StudyView
-from memtune.results.verdicts import judge_winner, read_stored_costs, write_stored_costs
+from memtune.results.study.study_description import DIGITS, describe_answer, describe_conclusion
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
+from memtune.results.study.verdicts import judge_winner, read_stored_costs, write_stored_costs
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy

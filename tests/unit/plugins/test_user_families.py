@@ -14,7 +14,7 @@ from memtune.ray_backend.jobs.job_package import collect_study_files, write_pack
 from memtune.reports.live.watched_calls import train
 from memtune.results.loaded_models import load
 from memtune.results.model_evaluation import evaluate_model
-from memtune.results.study_detail import show_study
+from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
 from memtune.studies.assignment import Assignment
 from memtune.studies.definition.study_loader import load_study, resolve_study

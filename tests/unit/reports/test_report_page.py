@@ -25,12 +25,13 @@ from memtune.reports.report_page.page_content import describe_page
 from memtune.reports.report_page.parameter_axes import make_axis
 from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates
 from memtune.reports.report_page.study_charts import list_families
-from memtune.results.study_report import StudyReport, report_corpus, report_study
+from memtune.results.study.study_report import StudyReport, report_corpus, report_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import TrialState
 from tests.reported_study import HOSTILE_QUESTION
+from tests.unit.results import made_trials
 
 MAX_BYTES = 3_000_000
 VOID = {"meta", "link", "img", "br", "input", "hr", "path"}
@@ -172,9 +173,9 @@ def test_learning_curves_have_every_seed_and_mark_what_ended_early(report: Study
 
 def test_the_leaderboard_chart_has_a_dot_for_every_seed(report: StudyReport) -> None:
     charts = {chart.name: chart for chart in describe_page(report).charts}
-    seeds = [seed for entry in report.leaderboard.entries for seed in entry.seeds]
+    costs = [cost for entry in report.leaderboard.entries for cost in entry.cost_by_seed.values()]
     drawn = charts["leaderboard"].tables["seeds"]
-    assert sorted(row["figure"] for row in drawn) == sorted(seed.figure for seed in seeds)
+    assert sorted(row["figure"] for row in drawn) == sorted(map(Objective.PERPLEXITY.compute_figure, costs))
     assert [row["name"] for row in charts["leaderboard"].tables["means"] if row["best"]] == [
         report.detail.best.name if report.detail.best else ""
     ]
@@ -199,7 +200,7 @@ def test_a_diverged_trial_does_not_squeeze_the_axis_of_figures(report: StudyRepo
     """Its line ends with the axis, at four times the best; the tooltip has its value."""
     detail = report.detail
     place, trial = next((i, t) for i, t in enumerate(detail.trials) if not t.is_repeat and t.cost)
-    diverged = trial.model_copy(update={"cost": (trial.cost or 0.0) + 9.0})
+    diverged = trial.model_copy(update={"curve": {900: (trial.cost or 0.0) + 9.0}})
     trials = (*detail.trials[:place], diverged, *detail.trials[place + 1 :])
     changed = detail.model_copy(update={"trials": trials})
     chart = draw_parallel_coordinates(changed, FamilyScales(list_families(report)))
@@ -220,10 +221,8 @@ def make_counted(report: StudyReport) -> StudyReport:
     detail = report.detail
     assert detail.best is not None
     (best,) = [t for t in detail.trials if t.number == detail.best.number and not t.is_repeat]
-    assert best.sizes is not None
     changes = {
-        "sizes": best.sizes.model_copy(update={"parameters": 0}),
-        "cost": (best.cost or 0.0) - math.log(10),
+        "config": made_trials.make_config("kneser_ney", 0),
         "curve": {1_000_000: (best.cost or 0.0) - math.log(10)},
     }
     trials = tuple(trial.model_copy(update=changes) if trial is best else trial for trial in detail.trials)
@@ -381,12 +380,13 @@ def test_a_study_without_a_validation_says_so(report: StudyReport) -> None:
                     "progress": (),
                     "importance": (),
                     "front": None,
+                    "ended_early": (),
                     "trials": (),
                 }
             ),
             "verdict": None,
             "leaderboard": report.leaderboard.model_copy(
-                update={"tokens": None, "entries": (), "short": (), "trade_offs": ()}
+                update={"tokens": None, "entries": (), "trade_offs": ()}
             ),
         }
     )

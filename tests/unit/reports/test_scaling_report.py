@@ -6,8 +6,8 @@ import pytest
 
 from memtune.errors import ConfigurationError
 from memtune.reports.scaling_report import describe_answer, draw_scaling, make_scaling_table
-from memtune.results.scaling_laws import ScalingReport, compare_scaling
-from tests.unit.results.insight.test_scaling_laws import FAST, SLOW, make_trials
+from memtune.results.study.scaling_laws import ScalingReport, compare_scaling
+from tests.unit.results.study.test_scaling_laws import FAST, SLOW, make_trials
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from memtune.results.study_trials import StudyTrial
-from memtune.results.study_view import StudyView
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
 from memtune.search import Outcome, StoredStudy
 from memtune.settings import Settings
 from memtune.training import TrialConfig, TrialSizes

@@ -8,7 +8,7 @@ from memtune.api import run_search
 from memtune.reports.report_page.page import render_page
 from memtune.results.comparison import find_champions
 from memtune.results.loaded_models import load
-from memtune.results.study_report import report_study
+from memtune.results.study.study_report import report_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.study_run import StudyResult

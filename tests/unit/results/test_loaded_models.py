@@ -11,7 +11,7 @@ from memtune.api import run_search
 from memtune.errors import ConfigurationError, StorageError
 from memtune.results.loaded_models import GenerationOptions, LoadedModel, generate, load
 from memtune.results.model_export import export_model
-from memtune.results.study_detail import show_study
+from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.tracking.registry.pyfunc_flavor import SentenceScorer

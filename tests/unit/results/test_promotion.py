@@ -26,7 +26,7 @@ def test_a_trial_without_checkpoints_leaves_the_promotion_to_the_next_best(
     assert resumed.promotion is not None
     assert resumed.promotion.champion is not None
     assert resumed.promotion.champion.trial == second.identity
-    assert f"the model of trial #{best.number} cannot be registered" in caplog.text
+    assert f"the model of trial lstm #{best.number} cannot be registered" in caplog.text
 
 
 def test_a_champion_stays_when_its_checkpoints_are_missing(study_file: Path, settings: Settings) -> None:

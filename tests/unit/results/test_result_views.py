@@ -8,8 +8,8 @@ import pytest
 import memtune
 from memtune.data_frames import MAX_ROWS, ResultList
 from memtune.errors import ArgumentError, ConfigurationError
-from memtune.results.scaling_laws import FamilyScaling, Prediction, ScalingReport
-from memtune.results.study_detail import StudyDetail
+from memtune.results.study.scaling_laws import FamilyScaling, Prediction, ScalingReport
+from memtune.results.study.study_detail import StudyDetail
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from tests.reported_study import home

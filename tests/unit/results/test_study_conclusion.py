@@ -13,10 +13,10 @@ from memtune.errors import CheckpointError, StudyError, TrackingError
 from memtune.objective import Objective
 from memtune.results.comparison import compare, find_champions
 from memtune.results.model_evaluation import evaluate_model
-from memtune.results.study_catalogue import list_studies
-from memtune.results.study_description import LINE_CHARACTERS
-from memtune.results.study_detail import show_study
-from memtune.results.study_view import open_view
+from memtune.results.study.study_catalogue import list_studies
+from memtune.results.study.study_description import LINE_CHARACTERS
+from memtune.results.study.study_detail import show_study
+from memtune.results.study.study_view import open_view
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.in_process_executor import InProcessExecutor

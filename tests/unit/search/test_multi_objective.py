@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState, create_trial
 
-from memtune.results.pareto import compute_hypervolume, find_front
+from memtune.results.study.pareto import compute_hypervolume, find_front
 from memtune.search import MultiObjective, Outcome, Proposals, SamplerConfig, compute_coordinate
 from memtune.search.optuna_trials import CONFIGURATION_KEY, IDENTITY_KEY, REFUSAL_KEY
 from memtune.search.samplers.objective_values import attach_objectives

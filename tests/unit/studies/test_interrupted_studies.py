@@ -9,8 +9,8 @@ import pytest
 from mlflow import MlflowClient
 
 from memtune.api import run_search
-from memtune.results.study_catalogue import compute_cost
-from memtune.results.study_detail import show_study
+from memtune.results.study.study_catalogue import compute_cost
+from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
 from memtune.studies import study_run
 from memtune.studies.budgets import study_clock

@@ -10,7 +10,7 @@ from memtune.api import run_search
 from memtune.corpora import import_corpus
 from memtune.errors import CheckpointError, ConfigurationError
 from memtune.results.model_evaluation import evaluate_model
-from memtune.results.study_catalogue import remove_study
+from memtune.results.study.study_catalogue import remove_study
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.in_process_executor import InProcessExecutor

@@ -10,7 +10,7 @@ from memtune.cli.terminal import AsJson, out
 from memtune.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from memtune.results.study_report import CorpusReport, StudyReport
+    from memtune.results.study.study_report import CorpusReport, StudyReport
 
 __all__ = ["report"]
 
@@ -55,7 +55,7 @@ def report(
 
 def _read(study: str | None, corpus: str | None) -> "StudyReport | CorpusReport":
     # Imported here: torch, Optuna and MLflow load for seconds, which --help need not wait for.
-    from memtune.results.study_report import report_corpus, report_study
+    from memtune.results.study.study_report import report_corpus, report_study
 
     return report_corpus(corpus or "") if study is None else report_study(study)
 

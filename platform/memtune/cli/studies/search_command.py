@@ -11,7 +11,7 @@ from memtune.gc_pause import pause_gc
 from memtune.number_format import format_count
 
 if TYPE_CHECKING:
-    from memtune.results.study_detail import SearchResult
+    from memtune.results.study.study_detail import SearchResult
 
 __all__ = [
     "GpusPerTrial",
@@ -152,7 +152,7 @@ def _print_spent_budget(study: Path, result: "SearchResult") -> None:
 
 
 def _find_study_id(study: str) -> str:
-    from memtune.results.study_view import open_view
+    from memtune.results.study.study_view import open_view
 
     return open_view(study).id
 

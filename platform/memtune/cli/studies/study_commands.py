@@ -12,7 +12,7 @@ from memtune.library import FileKind, copy_packaged, find_file, find_packaged, l
 from memtune.number_format import format_count
 
 if TYPE_CHECKING:
-    from memtune.results.study_detail import StudyDetail
+    from memtune.results.study.study_detail import StudyDetail
     from memtune.studies.definition.resolved_study import ResolvedStudy
 
 __all__ = ["app"]
@@ -61,7 +61,7 @@ def list_all(json: AsJson = False) -> None:
     """
     # Imported here: torch and Optuna load for seconds, which --help need not wait for.
     from memtune.reports.study_tables import make_study_list_table
-    from memtune.results.study_catalogue import list_studies
+    from memtune.results.study.study_catalogue import list_studies
 
     found = list_studies()
     if json:
@@ -87,7 +87,7 @@ def show(
 
     Example: memtune study show ptb_all_families --figures figures
     """
-    from memtune.results.study_detail import show_study
+    from memtune.results.study.study_detail import show_study
 
     if why is not None:
         _print_reason(study, why, json)
@@ -128,7 +128,7 @@ def _write_figures(study: str, folder: Path, json: bool) -> None:
     # Imported here: Altair loads for half a second, and tables do not need it.
     from memtune.reports.report_page.chart_files import write_figures
     from memtune.reports.report_page.page_content import describe_page
-    from memtune.results.study_report import report_study
+    from memtune.results.study.study_report import report_study
 
     content = describe_page(report_study(study))
     write_figures(content.charts, content.subject, folder)
@@ -139,7 +139,7 @@ def _write_figures(study: str, folder: Path, json: bool) -> None:
 
 def _print_reason(study: str, number: int, json: bool) -> None:
     from memtune.reports.study_tables import make_comparison_table
-    from memtune.results.study_detail import explain_end
+    from memtune.results.study.study_detail import explain_end
 
     end, compared = explain_end(study, number)
     if json:
@@ -160,7 +160,7 @@ def cost(study: StudyName, json: AsJson = False) -> None:
     Example: memtune study cost ptb_all_families
     """
     from memtune.reports.study_tables import make_cost_table
-    from memtune.results.study_catalogue import compute_cost
+    from memtune.results.study.study_catalogue import compute_cost
 
     found = compute_cost(study)
     if json:
@@ -187,7 +187,7 @@ def scaling(
     Example: memtune study scaling grammar_sizes --factor 10 --figure scaling.svg
     """
     from memtune.reports.scaling_report import describe_answer, draw_scaling, make_scaling_table
-    from memtune.results.scaling_laws import extrapolate_study
+    from memtune.results.study.scaling_laws import extrapolate_study
 
     report = extrapolate_study(study, factor)
     if json:
@@ -209,7 +209,7 @@ def remove(
 
     Example: memtune study remove ptb_all_families-1a2b3c4d --runs
     """
-    from memtune.results.study_catalogue import measure_study, remove_study
+    from memtune.results.study.study_catalogue import measure_study, remove_study
 
     found = measure_study(study)
     size = f"{found.checkpoint_bytes / 2**20:,.1f} MiB of checkpoints"

@@ -22,8 +22,8 @@ from memtune.reports.report_page.chart_parts import (
     name_value,
     plot_rows,
 )
-from memtune.results.study_detail import StudyDetail
-from memtune.results.study_trials import StudyTrial
+from memtune.results.study.study_detail import StudyDetail
+from memtune.results.study.study_trials import StudyTrial
 from memtune.trial_state import TrialState
 
 __all__ = ["draw_learning_curves", "draw_progress"]

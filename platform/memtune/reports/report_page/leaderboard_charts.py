@@ -20,7 +20,7 @@ from memtune.reports.report_page.chart_parts import (
     name_value,
     plot_rows,
 )
-from memtune.results.leaderboard import LeaderboardEntry, StudyLeaderboard
+from memtune.results.study.study_leaderboard import LeaderboardEntry, StudyLeaderboard
 
 __all__ = ["choose_ideal", "draw_seeds", "select_drawn"]
 

@@ -21,7 +21,7 @@ from memtune.reports.json_values import replace_non_finite
 from memtune.reports.report_page.chart_parts import make_config
 from memtune.reports.report_page.page_content import PageContent, describe_page
 from memtune.reports.report_page.vega_bundle import load_vega
-from memtune.results.study_report import CorpusReport, StudyReport
+from memtune.results.study.study_report import CorpusReport, StudyReport
 from memtune.storage.digests import hash_bytes
 
 __all__ = ["embed_json", "render_page"]

@@ -12,10 +12,10 @@ from memtune.reports.report_page.study_charts import (
     list_families,
     list_sections,
 )
-from memtune.results.leaderboard import StudyLeaderboard
-from memtune.results.provenance import ShellCommand
-from memtune.results.study_report import CorpusReport, StudyReport
-from memtune.results.study_trials import StudyTrial
+from memtune.results.study.provenance import ShellCommand
+from memtune.results.study.study_leaderboard import StudyLeaderboard
+from memtune.results.study.study_report import CorpusReport, StudyReport
+from memtune.results.study.study_trials import StudyTrial
 from memtune.search import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS
 from memtune.trial_state import TrialState
 

@@ -28,8 +28,8 @@ from memtune.reports.report_page.parameter_axes import (
     name_fields,
     read_field,
 )
-from memtune.results.study_detail import StudyDetail
-from memtune.results.study_trials import StudyTrial
+from memtune.results.study.study_detail import StudyDetail
+from memtune.results.study.study_trials import StudyTrial
 from memtune.search import MIN_PARAMETER_TRIALS
 from memtune.trial_state import TrialState
 

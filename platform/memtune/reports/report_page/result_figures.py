@@ -11,8 +11,8 @@ from memtune.errors import ConfigurationError, did_you_mean
 from memtune.reports.inspection.figure_files import draw_matplotlib_svg
 from memtune.reports.scaling_report import make_scaling_figure
 from memtune.results.comparison import Comparison
-from memtune.results.scaling_laws import ScalingReport
-from memtune.results.study_detail import SearchResult, StudyDetail
+from memtune.results.study.scaling_laws import ScalingReport
+from memtune.results.study.study_detail import SearchResult, StudyDetail
 from memtune.settings import Settings
 
 __all__ = ["Figure", "Figures", "draw_figures"]
@@ -117,7 +117,7 @@ def draw_figures(
 def _draw_study(study: str, settings: Settings) -> Iterator[Figure]:
     from memtune.reports.report_page.chart_files import draw_svg
     from memtune.reports.report_page.page_content import describe_page
-    from memtune.results.study_report import report_study
+    from memtune.results.study.study_report import report_study
 
     content = describe_page(report_study(study, settings))
     for chart in content.charts:

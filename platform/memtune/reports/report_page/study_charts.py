@@ -13,7 +13,7 @@ from memtune.reports.report_page.parameter_charts import (
     draw_slices,
 )
 from memtune.reports.report_page.trade_off_charts import draw_hypervolume, draw_trade_offs
-from memtune.results.study_report import CorpusReport, StudyReport
+from memtune.results.study.study_report import CorpusReport, StudyReport
 
 __all__ = ["ChartSection", "list_corpus_sections", "list_families", "list_sections"]
 

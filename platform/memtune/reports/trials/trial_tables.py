@@ -11,7 +11,7 @@ from memtune.models import MODELS
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.reports.trials.trial_descriptions import describe_trial, format_fields, format_key_parameters
-from memtune.results.study_view import StudyView
+from memtune.results.study.study_view import StudyView
 from memtune.tasks import TASKS, LanguageModellingConfig, TaskConfig
 from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
 from memtune.training import TrialConfig

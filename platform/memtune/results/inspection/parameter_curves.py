@@ -8,8 +8,8 @@ from memtune.errors import CheckpointError, StudyError, did_you_mean
 from memtune.objective import Objective
 from memtune.results.inspection.trial_reports import ReportPoint, read_checkpoint_reports
 from memtune.results.ranking.selection import is_rankable
-from memtune.results.study_trials import StudyTrial
-from memtune.results.study_view import StudyView, open_view
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView, open_view
 from memtune.settings import Settings
 from memtune.spaces import Scalar
 from memtune.trial_state import TrialState

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from memtune.objective import Objective
-from memtune.results.pareto import compute_hypervolume, find_front
 from memtune.results.ranking.selection import Ranking, find_cost_at
-from memtune.results.study_trials import StudyTrial
-from memtune.results.study_view import StudyView
+from memtune.results.study.pareto import compute_hypervolume, find_front
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
 from memtune.search import DEFAULT_OBJECTIVES, ObjectiveName, compute_coordinate
 from memtune.values import Value
 

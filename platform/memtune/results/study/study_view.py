@@ -20,7 +20,7 @@ from memtune.errors import (
 )
 from memtune.objective import Objective
 from memtune.results.ranking.selection import Configuration, Ranking, ShortTrial, rank_trials
-from memtune.results.study_trials import StudyTrial, list_study_trials
+from memtune.results.study.study_trials import StudyTrial, list_study_trials
 from memtune.search import StoredStudy, StudyReader
 from memtune.settings import Settings
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost

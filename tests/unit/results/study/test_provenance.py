@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memtune.api import run_search
-from memtune.results.study_report import report_study
+from memtune.results.study.study_report import report_study
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.in_process_executor import InProcessExecutor

@@ -20,8 +20,8 @@ from memtune.arguments import check_type
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.objective import Objective
-from memtune.results.study_trials import StudyTrial
-from memtune.results.study_view import open_view
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import open_view
 from memtune.settings import Settings
 from memtune.values import Value
 

@@ -7,8 +7,8 @@ import pytest
 
 from memtune.objective import Objective
 from memtune.results.ranking.selection import Ranking, rank_trials
-from memtune.results.study_trials import StudyTrial
-from memtune.results.verdicts import Verdict, judge_winner, write_stored_costs
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.verdicts import Verdict, judge_winner, write_stored_costs
 from memtune.storage.folder import Folder
 from memtune.tasks import ItemCosts
 from tests.unit.results.made_trials import make_study_trial

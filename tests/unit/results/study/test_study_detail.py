@@ -16,7 +16,7 @@ from memtune.reports.study_tables import (
     make_front_table,
     make_importance_table,
 )
-from memtune.results.study_detail import StudyDetail, show_study
+from memtune.results.study.study_detail import StudyDetail, show_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.training.devices import has_bfloat16_instructions

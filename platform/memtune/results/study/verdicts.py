@@ -18,7 +18,7 @@ from memtune.results.ranking.paired_tests import (
     count_equal_seeds,
 )
 from memtune.results.ranking.selection import Configuration, Ranking
-from memtune.results.study_trials import StudyTrial
+from memtune.results.study.study_trials import StudyTrial
 from memtune.storage.folder import Folder
 from memtune.tasks import ItemCosts
 from memtune.values import Value

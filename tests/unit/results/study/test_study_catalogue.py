@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from memtune.cli import app
 from memtune.errors import MemtuneError, StudyError
-from memtune.results.study_catalogue import compute_cost, list_studies, remove_study
-from memtune.results.study_detail import explain_end, show_study
-from memtune.results.study_view import open_view
+from memtune.results.study.study_catalogue import compute_cost, list_studies, remove_study
+from memtune.results.study.study_detail import explain_end, show_study
+from memtune.results.study.study_view import open_view
 from memtune.search import Lease, StudyReader
 from memtune.search.early_stopping.successive_halving import SuccessiveHalvingConfig
 from memtune.settings import Settings

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from memtune.number_format import format_parameters
 from memtune.objective import Objective
 from memtune.results.descriptions.registry_descriptions import StudyAnswer
-from memtune.results.leaderboard import LeaderboardEntry, make_entry
 from memtune.results.ranking.selection import Configuration, Ranking
-from memtune.results.study_trials import StudyTrial
-from memtune.results.study_view import StudyView
+from memtune.results.study.study_leaderboard import LeaderboardEntry, make_entry
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
 from memtune.tracking import PromotionResult, make_version_link
 from memtune.usage import add_usages
 

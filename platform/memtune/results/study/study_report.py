@@ -6,16 +6,16 @@ from datetime import UTC, datetime
 
 from memtune.errors import CorpusError, StorageError, StudyError
 from memtune.objective import Objective
-from memtune.results.leaderboard import (
+from memtune.results.study.provenance import Provenance, collect_provenance, read_registry
+from memtune.results.study.study_detail import StudyDetail, describe_study
+from memtune.results.study.study_leaderboard import (
     LeaderboardEntry,
     StudyLeaderboard,
     join_leaderboards,
     make_leaderboard,
 )
-from memtune.results.provenance import Provenance, collect_provenance, read_registry
-from memtune.results.study_detail import StudyDetail, describe_study
-from memtune.results.study_view import StudyView, list_views, open_view
-from memtune.results.verdicts import Verdict, judge_winner
+from memtune.results.study.study_view import StudyView, list_views, open_view
+from memtune.results.study.verdicts import Verdict, judge_winner
 from memtune.settings import Settings
 from memtune.studies.budgets.study_cost import StudyCost
 from memtune.tracking import RegisteredVersion

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from memtune.estimate import Estimate
-from memtune.results.leaderboard import (
+from memtune.results.study.study_leaderboard import (
     LeaderboardEntry,
     StudyLeaderboard,
     compare_quantities,

@@ -6,8 +6,8 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 from memtune.errors import CheckpointError, ConfigurationError, StorageError, TrackingError
-from memtune.results.study_trials import StudyTrial
-from memtune.results.study_view import StudyView
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints

@@ -7,8 +7,8 @@ import pytest
 
 from memtune.objective import Objective
 from memtune.results.ranking.selection import rank_trials
-from memtune.results.study_front import StudyFront, find_front_of
-from memtune.results.study_trials import StudyTrial
+from memtune.results.study.study_front import StudyFront, find_front_of
+from memtune.results.study.study_trials import StudyTrial
 from memtune.search import ObjectiveName
 from memtune.training import TrialSizes
 from memtune.trial_state import TrialState
