@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 from memtune.objective import Objective
 from memtune.values import Value
 
-__all__ = ["CONFIDENCE_LEVEL", "Estimate", "compute_t_interval", "estimate_cost"]
+__all__ = ["CONFIDENCE_LEVEL", "Estimate", "estimate_cost"]
 
 CONFIDENCE_LEVEL = 0.95
 
@@ -67,15 +67,14 @@ class Estimate(Value):
         return (low, high) if objective.direction == "lower" else (high, low)
 
 
-def estimate_cost(costs: Sequence[float]) -> Estimate:
-    """The mean of the costs of several seeds with its t-interval at 95 %; a single cost has no interval."""
+def estimate_cost(costs: Sequence[float], intervals: int = 1) -> Estimate:
+    """The mean of the costs of several seeds with its t-interval; a single cost has no interval.
+
+    In 95 % of studies all of so many `intervals` hold at once (Bonferroni), so that the interval of the best
+    of them holds too.
+    """
     if len(costs) == 1:
         return Estimate(cost=costs[0])
-    center, half = compute_t_interval(costs)
+    quantile = float(stdtrit(len(costs) - 1, 1 - (1 - CONFIDENCE_LEVEL) / (2 * intervals)))
+    center, half = mean(costs), quantile * stdev(costs) / math.sqrt(len(costs))
     return Estimate(cost=center, seeds=len(costs), low=center - half, high=center + half)
-
-
-def compute_t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and half the width of Student's t-interval at 95 %."""
-    quantile = float(stdtrit(len(values) - 1, (1 + CONFIDENCE_LEVEL) / 2))
-    return mean(values), quantile * stdev(values) / math.sqrt(len(values))

@@ -151,7 +151,7 @@ def test_a_trial_of_a_program_is_trained_under_the_name_of_its_family(settings: 
         ({"budget": {"trails": 3}}, 'the study: unknown name "budget.trails"; did you mean "trials"'),
         ({"model": {"widht": 3}}, r'the study, over .*space.toml: unknown name "model.widht".* "width"'),
         ({"model": {"width": {"choice": ("a", 4)}}}, r"the study, over .*space.toml: .*model.width"),
-        ({"baseline": "gru"}, 'the study: baseline = "gru" is not a family of the study'),
+        ({"compare": "gru"}, 'the study: compare = "gru" is not a field that the study searches'),
         ({"training": {"tokens": 900, "report_every": 901}}, "the study: training.report_every = 901"),
         ({"models": "own.py"}, "the study: models must be a list of Python files"),
         ({"spaces": None, "model": {"family": "lstm"}}, r"the study is one trial.* memtune.train\("),

@@ -15,7 +15,7 @@ MAX_ATTRACTORS = 5
 
 
 def make_answers_table(model_answers: Sequence[ModelAnswers], title: str) -> Table:
-    """One row for each model and group: questions, ties, accuracy with its 95 % bootstrap interval.
+    """One row for each model and group: questions, ties, accuracy with its exact 95 % interval.
 
     Number agreement has one group for each number of attractors, and one for five or more. "not asked" counts
     the questions that the accuracy omits: a word is outside of the vocabulary, or the answer is unknown.

@@ -9,12 +9,17 @@ from memtune.errors import CheckpointError, CorpusError, StorageError
 from memtune.estimate import Estimate
 from memtune.results.descriptions.registry_descriptions import StudyAnswer
 from memtune.results.promotion import register_trial_model, wait_for_records
-from memtune.results.ranking.paired_tests import compare_configurations, compare_items
 from memtune.results.ranking.selection import Configuration, Ranking
 from memtune.results.study.study_description import DIGITS, describe_answer, describe_conclusion
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
-from memtune.results.study.verdicts import judge_winner, read_stored_costs, write_stored_costs
+from memtune.results.study.verdicts import (
+    Verdict,
+    judge_study,
+    read_stored_costs,
+    select_compared,
+    write_stored_costs,
+)
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
@@ -23,7 +28,6 @@ from memtune.tasks import ItemCosts, open_task
 from memtune.tracking import PromotionResult, Recorder, list_champions, record_conclusion
 from memtune.training import load_best_model, read_checkpoint
 
-DEFAULT_BASELINE = "lstm"
 MAX_TAGGED = 20
 """Configurations whose runs are tagged with their rank: each run takes a request."""
 
@@ -40,14 +44,17 @@ def conclude_study(study: ResolvedStudy, view: StudyView, recorder: Recorder) ->
     if eligible is None:
         return None
     wait_for_records(recorder, study.settings)
+    verdict, tests = _judge_and_test(study, view)
     answer = StudyAnswer(question=study.study.question, answer=describe_answer(view, eligible))
-    promotion = _register_winner(study, eligible, answer)
+    if verdict.is_undecided:
+        answer = StudyAnswer(question=answer.question, answer=f"{verdict.headline} {answer.answer}")
+    promotion = _register_winner(study, eligible, answer, as_champion=not verdict.is_undecided)
     if promotion is None:
         return None
     for found in view.family_bests:
         if found.family != eligible.winner.family:
             _register(study, found.best, found.estimate, None)
-    statements = tuple(_judge_and_test_winner(study, eligible))
+    statements = (verdict.text, *tests)
     if study.study.champion.is_set:
         statements = (f"{eligible.winner.title} is the study's best: {view.champion_rule}", *statements)
     _log_figures(view, recorder, eligible)
@@ -57,15 +64,18 @@ def conclude_study(study: ResolvedStudy, view: StudyView, recorder: Recorder) ->
 
 
 def _register_winner(
-    study: ResolvedStudy, ranking: Ranking[StudyTrial], answer: StudyAnswer
+    study: ResolvedStudy, ranking: Ranking[StudyTrial], answer: StudyAnswer, *, as_champion: bool
 ) -> PromotionResult | None:
-    """Offer the winner to the registry, or the next trial that has a checkpoint; None where none has one."""
+    """Offer the winner to the registry, or the next trial that has a checkpoint; None where none has one.
+
+    Not `as_champion` it is registered as the best of its family alone.
+    """
     # The registered weights are those of the best-validated seed, because a user wants the best model; the
     # number that is reported everywhere is the mean over seeds, because it is what the configuration gives.
     seeds = [(trial, found.estimate) for found in ranking.configurations for trial in found.trials]
     short = [(found.best, found.estimate) for found in ranking.short]
     for trial, estimate in seeds + short:
-        if promotion := _register(study, trial, estimate, answer):
+        if promotion := _register(study, trial, estimate, answer if as_champion else None):
             return promotion
         if _is_champion(study, trial):
             reason = f"it is trial {trial.name}, whose checkpoint is missing"
@@ -103,49 +113,31 @@ def _register(
         return None
 
 
-def _judge_and_test_winner(study: ResolvedStudy, ranking: Ranking[StudyTrial]) -> tuple[str, ...]:
-    """The verdict, as in the study's report, and the tests that it rests on."""
-    tests = tuple(_test_winner(study, ranking))  # first, because they store the costs that the verdict reads
-    verdict = judge_winner(ranking, study.task.objective, study.checkpoint_root)
-    return (f"{verdict.headline} {verdict.advice}".strip(), *tests)
+def _judge_and_test(study: ResolvedStudy, view: StudyView) -> tuple[Verdict, tuple[str, ...]]:
+    """The verdict, as in the study's report, and the tests that it rests on, in words."""
+    if view.eligible is not None:
+        for found in select_compared(view.eligible):
+            try:
+                _store_item_costs(study, found.best)  # before the verdict, which reads them
+            except (CheckpointError, StorageError, CorpusError) as error:
+                log.warning("%s is not compared on validation items: %s", found.best.name, error)
+    verdict = judge_study(view)
+    assert verdict is not None, "a study with a ranking has a verdict"
+    tests = tuple(
+        f"{verdict.winner} against {other.name}: {test.describe(view.objective)}"
+        for other in verdict.comparisons
+        for test in (other.by_seeds, other.by_items)
+        if test is not None
+    )
+    return verdict, tests
 
 
-def _test_winner(study: ResolvedStudy, ranking: Ranking[StudyTrial]) -> Iterator[str]:
-    """The tests of the winner against the runner-up and the baseline, in words."""
-    winner, compared = ranking.winner, _find_compared(study, ranking)
-    for role, other in compared.items():
-        objective = study.task.objective
-        if by_seeds := compare_configurations(winner, other):
-            yield f"{winner.title} against the {role} {other.title}: {by_seeds.describe(objective)}"
-        subject = f"{winner.best.name} against the {role} {other.best.name}"
-        try:
-            first, second = (_load_item_costs(study, found.best) for found in (winner, other))
-            yield f"{subject}: {compare_items(first, second).describe(objective)}"
-        except (CheckpointError, StorageError, CorpusError) as error:
-            log.warning("%s: not tested: %s", subject, error)
-
-
-def _find_compared(
-    study: ResolvedStudy, ranking: Ranking[StudyTrial]
-) -> dict[str, Configuration[StudyTrial]]:
-    """The configurations that the winner is tested against, by their role."""
-    compared = {"runner-up": ranking.runner_up}
-    family = study.study.baseline or DEFAULT_BASELINE
-    baseline = next((found for found in ranking.configurations if found.family == family), None)
-    if baseline not in (ranking.winner, ranking.runner_up):
-        compared["baseline"] = baseline
-    return {role: other for role, other in compared.items() if other is not None}
-
-
-def _load_item_costs(study: ResolvedStudy, trial: StudyTrial) -> ItemCosts:
-    """The costs of the validation split's items under a trial's best weights, computed once."""
+def _store_item_costs(study: ResolvedStudy, trial: StudyTrial) -> None:
+    """Store the costs of the validation split's items under a trial's best weights, computed once."""
     folder = Folder.open(study.checkpoint_root) / trial.identity
     cost = min(trial.curve.values())
-    if stored := read_stored_costs(folder, cost):
-        return stored
-    found = _compute_item_costs(study, trial)
-    write_stored_costs(folder, cost, found)
-    return found
+    if read_stored_costs(folder, cost) is None:
+        write_stored_costs(folder, cost, _compute_item_costs(study, trial))
 
 
 def _compute_item_costs(study: ResolvedStudy, trial: StudyTrial) -> ItemCosts:

@@ -5,19 +5,30 @@ from typing import Any
 
 from memtune.search import Outcome
 from memtune.spaces import Branch, Group, Space, override_space
+from memtune.studies.definition.study_terms import name_alternative
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 from memtune.values import digest
 
-__all__ = ["TrialNames", "make_repeat_space", "select_best_outcomes"]
 
+def select_repeated(outcomes: Iterable[Outcome], count: int, compared: str) -> list[Outcome]:
+    """The `count` complete outcomes to repeat: the best of each alternative first, then the others.
 
-def select_best_outcomes(outcomes: Iterable[Outcome], count: int) -> list[Outcome]:
-    """The `count` complete outcomes of lowest value, best first."""
+    `compared` is the field whose values are the alternatives. A model that counts has one result under every
+    seed and is not repeated.
+    """
     complete = [
-        outcome for outcome in outcomes if outcome.state is TrialState.COMPLETE and outcome.value is not None
+        outcome
+        for outcome in outcomes
+        if outcome.state is TrialState.COMPLETE
+        and outcome.value is not None
+        and outcome.config.model.is_trained_by_gradient
     ]
-    return sorted(complete, key=_order)[:count]
+    first: dict[str, Outcome] = {}
+    for outcome in sorted(complete, key=_order):
+        first.setdefault(name_alternative(outcome.config, compared), outcome)
+    others = [outcome for outcome in complete if outcome not in first.values()]
+    return [*first.values(), *sorted(others, key=_order)][:count]
 
 
 def make_repeat_space(

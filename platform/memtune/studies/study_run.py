@@ -23,7 +23,7 @@ from memtune.studies.definition.study_terms import describe_changed_terms
 from memtune.studies.director import Director
 from memtune.studies.executor import Executor, ExecutorRun
 from memtune.studies.result_cache import ResultCache
-from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_best_outcomes
+from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_repeated
 from memtune.studies.stop_request import StopRequest
 from memtune.studies.trial import Trial, Watcher
 from memtune.studies.trial_records import StudyRecords
@@ -283,7 +283,7 @@ class _StudyRun:
     ) -> tuple[list[Outcome], list[Trial]]:
         """Run the best configurations under further seeds; return their outcomes and those left open."""
         within_limits = self._resolved.list_within_limits(proposals.list_outcomes())
-        best = select_best_outcomes(within_limits, self._study.repeats.best)
+        best = select_repeated(within_limits, self._study.repeats.best, self._study.compare)
         if not best:
             return [], []
         terms, first = self._study.repeats, self._study.seed

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import betaincinv
 from torch import Tensor
 from typing_extensions import override
 
@@ -35,7 +36,6 @@ from memtune.tasks.task import AnyTask, Metrics, Task, TaskPlan
 
 __all__ = ["Answers", "QuestionTask", "QuestionTaskConfig"]
 
-BOOTSTRAP_RESAMPLES = 10_000
 CONFIDENCE_LEVEL = 0.95
 BATCH_TOKENS = 4096
 """Largest number of tokens in a batch of questions, padding included."""
@@ -97,19 +97,16 @@ class Answers:
         return Answers(self.kind, names, nats_QC, answers_Q, self.asked_Q[kept_Q], self.groups_Q[kept_Q])
 
     def compute_confidence_interval(self) -> tuple[float, float]:
-        """Bootstrap interval of the accuracy at 95 %, from 10,000 resamples under a fixed seed."""
-        credits = self.credits[self.asked_Q]
-        if not len(credits):
+        """The exact interval of the accuracy at 95 %: Clopper and Pearson (1934), "The use of confidence or
+        fiducial limits illustrated in the case of the binomial". NaN where no question counts.
+        """
+        count, right = self.question_count, float(self.credits.sum())
+        if not count:
             return float("nan"), float("nan")
-        # Few different credits exist (1, 1/2, ... 1/C, 0), so a resample is a multinomial draw of their
-        # counts. Credit 1 comes first: without ties the draws are binomial draws of the correct answers.
-        values, counts = np.unique(credits, return_counts=True)
-        draws = np.random.default_rng(0).multinomial(
-            len(credits), counts[::-1] / len(credits), BOOTSTRAP_RESAMPLES
-        )
-        accuracies = draws @ values[::-1] / len(credits)
-        low, high = np.quantile(accuracies, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
-        return float(low), float(high)
+        tail = (1 - CONFIDENCE_LEVEL) / 2
+        low = float(betaincinv(right, count - right + 1, tail)) if right else 0.0
+        high = float(betaincinv(right + 1, count - right, 1 - tail)) if right < count else 1.0
+        return low, high
 
     def write_tsv(self, path: Path) -> None:
         """Write one line for each question.

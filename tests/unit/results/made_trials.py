@@ -22,6 +22,9 @@ class KnownStudy:
     def find_place(self, trial: StudyTrial) -> int | None:
         return None
 
+    def name_alternative(self, trial: StudyTrial) -> str:
+        return trial.family
+
     def measure(self, trial: StudyTrial) -> TrialSizes | None:
         return self.sizes
 

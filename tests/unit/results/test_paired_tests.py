@@ -10,8 +10,16 @@ from numpy.typing import NDArray
 from memtune.errors import CorpusError
 from memtune.estimate import Estimate, estimate_cost
 from memtune.objective import Objective
-from memtune.results.ranking.paired_tests import PairedTest, compare_items, compare_seeds
+from memtune.results.ranking.paired_tests import (
+    MAX_SEEDS,
+    MIN_PAIRED_SEEDS,
+    PairedTest,
+    compare_items,
+    compare_seeds,
+    correct_holm,
+)
 from memtune.tasks import ItemCosts
+from tests.presence import require
 
 DRAWS = 2000
 LEVEL_NOISE = 0.0125
@@ -45,32 +53,83 @@ def test_the_interval_of_a_mean_covers_the_truth_in_95_percent_of_2000_draws(see
     assert 0.93 <= float(np.mean(covered)) <= 0.97
 
 
-def test_the_interval_of_the_bootstrap_covers_the_truth_in_95_percent_of_2000_draws() -> None:
+def test_the_interval_over_items_covers_the_truth_in_95_percent_of_2000_draws() -> None:
     random = np.random.default_rng(1)
-    found = [compare_items(*draw_pair(random, -0.03), RESAMPLES) for _ in range(DRAWS)]
+    found = [require(compare_items(*draw_pair(random, -0.03), RESAMPLES)) for _ in range(DRAWS)]
     assert 0.93 <= float(np.mean([one.low <= -0.03 <= one.high for one in found])) <= 0.97
 
 
-def test_the_bootstrap_has_its_nominal_level_without_a_difference() -> None:
+def test_the_test_over_items_has_its_nominal_level_without_a_difference() -> None:
     random = np.random.default_rng(2)
-    rejected = [compare_items(*draw_pair(random, 0.0), RESAMPLES).is_significant for _ in range(DRAWS)]
+    rejected = [
+        require(compare_items(*draw_pair(random, 0.0), RESAMPLES)).is_significant for _ in range(DRAWS)
+    ]
     assert float(np.mean(rejected)) <= 0.05 + LEVEL_NOISE
 
 
-@pytest.mark.parametrize("seeds", [3, 5])
-def test_the_t_test_has_its_nominal_level_without_a_difference(seeds: int) -> None:
-    random = np.random.default_rng(seeds)
-    rejected = []
+@pytest.mark.parametrize("items", [6, 10, 20])
+def test_the_test_over_items_keeps_its_level_for_few_of_them(items: int) -> None:
+    random = np.random.default_rng(items)
+    counts = np.ones(items, dtype=np.int64)
+    rejected = [
+        require(
+            compare_items(
+                make_items(random.normal(2.0, 1.0, items), counts),
+                make_items(random.normal(2.0, 1.0, items), counts),
+                RESAMPLES,
+            )
+        ).is_significant
+        for _ in range(DRAWS)
+    ]
+    assert float(np.mean(rejected)) <= 0.05 + LEVEL_NOISE
+
+
+def test_five_items_are_too_few_to_tell() -> None:
+    counts = np.ones(5, dtype=np.int64)
+    assert compare_items(make_items(np.zeros(5), counts), make_items(np.ones(5), counts)) is None
+
+
+def stops_with_a_difference(gaps: NDArray[np.float64], seeds: int) -> bool:
+    """Whether a study that looks after every seed calls a difference within so many."""
+    zero = dict.fromkeys(range(seeds), 0.0)
+    return any(
+        require(compare_seeds(dict(enumerate(gaps[:count])), zero)).is_significant
+        for count in range(MIN_PAIRED_SEEDS, seeds + 1)
+    )
+
+
+def test_looking_after_every_seed_keeps_the_level() -> None:
+    """A study that stops at the first significant difference, of up to 30 seeds, is wrong in 5 % of cases."""
+    gaps = np.random.default_rng(5).normal(0.0, 1.0, (DRAWS, MAX_SEEDS))
+    wrong = [stops_with_a_difference(each, MAX_SEEDS) for each in gaps]
+    assert abs(float(np.mean(wrong)) - 0.05) <= LEVEL_NOISE
+
+
+@pytest.mark.parametrize(("deviations", "seeds"), [(2, 12), (1, 30)])
+def test_a_difference_is_found_in_nine_of_ten_studies(deviations: int, seeds: int) -> None:
+    """In standard deviations of a seed; the difference of two seeds has the root of two of them."""
+    gaps = np.random.default_rng(deviations).normal(deviations / math.sqrt(2), 1.0, (DRAWS, MAX_SEEDS))
+    assert float(np.mean([stops_with_a_difference(each, seeds) for each in gaps])) >= 0.9
+
+
+def test_p_values_of_several_pairs_are_those_of_holm() -> None:
+    assert correct_holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert correct_holm([0.5, 0.9]) == [1.0, 1.0]
+
+
+def test_the_interval_of_the_best_covers_although_it_was_selected() -> None:
+    """Of four equal configurations, the interval of the one with the lowest mean over three seeds."""
+    random = np.random.default_rng(6)
+    covered = []
     for _ in range(DRAWS):
-        first, second = (dict(enumerate(random.normal(4.6, 0.017, seeds))) for _ in range(2))
-        found = compare_seeds(first, second)
-        assert found is not None
-        rejected.append(found.is_significant)
-    assert abs(float(np.mean(rejected)) - 0.05) <= LEVEL_NOISE
+        estimates = [estimate_cost(list(random.normal(4.6, 0.017, 3)), intervals=4) for _ in range(4)]
+        best = min(estimates, key=lambda one: one.cost)
+        covered.append(require(best.low) <= 4.6 <= require(best.high))
+    assert float(np.mean(covered)) >= 0.94
 
 
 def test_both_tests_find_a_difference_far_above_the_noise() -> None:
-    by_items = compare_items(*draw_pair(np.random.default_rng(3), -0.3))
+    by_items = require(compare_items(*draw_pair(np.random.default_rng(3), -0.3)))
     by_seeds = compare_seeds({0: 4.0, 1: 4.1, 2: 4.05}, {0: 4.5, 1: 4.62, 2: 4.54})
     assert by_seeds is not None
     for found in (by_items, by_seeds):
@@ -79,12 +138,18 @@ def test_both_tests_find_a_difference_far_above_the_noise() -> None:
 
 
 def test_the_t_test_of_three_seeds_has_the_values_of_a_table() -> None:
-    """Differences 1, 2, 3: t = 2 / (1 / sqrt 3) = 3.4641; two degrees of freedom have the quantile 4.3027."""
+    """Differences 1, 2, 3: t = 2 / (1 / sqrt 3) = 3.4641 with two degrees of freedom, p = 0.0742.
+
+    After 3 of 30 seeds that is read as 0.742, between 0.252 (p = 0.5) and 1 (p = 1) of the table.
+    """
     found = compare_seeds({0: 2.0, 1: 3.0, 2: 4.0}, {0: 1.0, 1: 1.0, 2: 1.0})
     assert found is not None
     assert found.difference == pytest.approx(2.0)
-    assert found.high - found.difference == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
-    assert found.p == pytest.approx(1 - 3.464102 / math.sqrt(3.464102**2 + 2), rel=1e-5)
+    raw = 1 - 3.464102 / math.sqrt(3.464102**2 + 2)
+    share = math.log(10 * raw / 0.25167) / math.log(1 / 0.25167)
+    assert found.p == pytest.approx(0.5 ** (1 - share), rel=1e-4)
+    # The level of a look after 3 seeds is 0.001411, whose quantile with two degrees of freedom is 26.60.
+    assert found.high - found.difference == pytest.approx(26.60 / math.sqrt(3), rel=1e-3)
 
 
 def test_seeds_are_paired_by_their_number_and_two_are_too_few() -> None:
@@ -96,7 +161,7 @@ def test_seeds_are_paired_by_their_number_and_two_are_too_few() -> None:
 
 def test_equal_models_do_not_differ() -> None:
     model, _ = draw_pair(np.random.default_rng(4), 0.0)
-    found = compare_items(model, model)
+    found = require(compare_items(model, model))
     assert (found.difference, found.p) == (0.0, 1.0)
 
 
@@ -109,7 +174,7 @@ def test_models_with_other_items_are_not_compared() -> None:
 
 def test_a_difference_is_described_in_the_unit_of_the_figure() -> None:
     found = PairedTest(
-        method="paired bootstrap",
+        method="sign test of differences",
         pairs=337,
         unit="sentences",
         difference=-0.05,
@@ -119,7 +184,7 @@ def test_a_difference_is_described_in_the_unit_of_the_figure() -> None:
     )
     assert found.describe(Objective.PERPLEXITY) == (
         "perplexity 4.9 % lower (95 % interval 2.0 % to 7.7 %), p = 0.004, "
-        "paired bootstrap over 337 sentences"
+        "sign test of differences over 337 sentences"
     )
     assert found.describe(Objective.ACCURACY).startswith(
         "accuracy 5.0 points higher (95 % interval 2.0 points to 8.0 points)"

@@ -178,9 +178,9 @@ def test_the_conclusion_of_a_study_without_repeats_names_the_single_seed(
     assert "decided by a single seed" in result.conclusion.promotion.reason
 
 
-def test_a_baseline_is_a_family_of_the_study(study_file: Path, settings: Settings) -> None:
-    study_file.write_text('baseline = "lstn"\n' + study_file.read_text())
-    with pytest.raises(StudyError, match=r'baseline = "lstn" is not a family.*did you mean "lstm"'):
+def test_the_compared_field_is_one_that_the_study_searches(study_file: Path, settings: Settings) -> None:
+    study_file.write_text('compare = "model.layer"\n' + study_file.read_text())
+    with pytest.raises(StudyError, match=r'compare = "model.layer" is not a.*mean "model.layers"'):
         resolve_study(study_file, load_study(study_file), settings)
 
 

@@ -6,13 +6,14 @@ import pytest
 
 from memtune.search import Outcome
 from memtune.spaces import PinnedChooser, RandomChooser
-from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_best_outcomes
+from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_repeated
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 
 
 def make_valued_outcome(number: int, value: float | None, state: TrialState = TrialState.COMPLETE) -> Outcome:
-    return Outcome(number, f"trial {number}", {"model": {"width": number}}, state, value)
+    config = make_config(number + 1, 0).model_dump(mode="json")
+    return Outcome(number, f"trial {number}", config, state, value)
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, [2]), (2, [2, 1]), (9, [2, 1, 3, 0])])
@@ -23,12 +24,29 @@ def test_the_outcomes_of_lowest_value_are_the_best(count: int, expected: list[in
         make_valued_outcome(2, 1.0),
         make_valued_outcome(3, 4.0),
     ]
-    assert [best.number for best in select_best_outcomes(outcomes, count)] == expected
+    assert [best.number for best in select_repeated(outcomes, count, "model.family")] == expected
+
+
+def test_the_best_of_each_alternative_is_repeated_first() -> None:
+    """Three configurations of one layer are better than the best one of two."""
+    outcomes = [make_valued_outcome(number, 1.0 + number) for number in range(3)]
+    deep = make_config(8, 0).model_dump(mode="json")
+    deep["model"]["layers"] = 2
+    outcomes.append(Outcome(3, "deep", deep, TrialState.COMPLETE, 9.0))
+    repeated = select_repeated(outcomes, 3, "model.layers")
+    assert [outcome.number for outcome in repeated] == [0, 3, 1]
+
+
+def test_a_model_that_counts_is_not_repeated() -> None:
+    model = {"family": "kneser_ney", "order": 3}
+    counting = Outcome(5, "n-grams", {"model": model}, TrialState.COMPLETE, 1.0)
+    outcomes = [counting, make_valued_outcome(0, 5.0)]
+    assert [outcome.number for outcome in select_repeated(outcomes, 2, "model.family")] == [0]
 
 
 def test_of_equal_values_the_first_trial_is_the_best() -> None:
     outcomes = [make_valued_outcome(2, 1.0), make_valued_outcome(1, 1.0)]
-    assert [best.number for best in select_best_outcomes(outcomes, 2)] == [1, 2]
+    assert [best.number for best in select_repeated(outcomes, 2, "model.family")] == [1, 2]
 
 
 def test_only_complete_trials_with_a_value_are_repeated() -> None:
@@ -38,7 +56,7 @@ def test_only_complete_trials_with_a_value_are_repeated() -> None:
         make_valued_outcome(2, None),
         make_valued_outcome(3, 2.0),
     ]
-    assert [best.number for best in select_best_outcomes(outcomes, 4)] == [3]
+    assert [best.number for best in select_repeated(outcomes, 4, "model.family")] == [3]
 
 
 def test_each_configuration_is_repeated_under_each_seed() -> None:
@@ -50,7 +68,7 @@ def test_each_configuration_is_repeated_under_each_seed() -> None:
 def test_a_repeat_is_the_configuration_with_another_seed() -> None:
     space = make_repeat_space([make_valued_outcome(4, 1.0)], [0, 1, 2])
     sampled = [space.sample(PinnedChooser(point, RandomChooser(0))) for point in space.points()]
-    assert sampled == [{"model": {"width": 4}, "seed": 1}, {"model": {"width": 4}, "seed": 2}]
+    assert [(found["model"]["width"], found["seed"]) for found in sampled] == [(5, 1), (5, 2)]
 
 
 def make_config(width: int, seed: int, precision: str = "float32") -> TrialConfig:
@@ -107,7 +125,7 @@ def test_a_repeat_in_another_precision_is_not_named_after_another_training() -> 
 
 def test_a_cost_of_zero_is_the_best() -> None:
     outcomes = [make_valued_outcome(1, 0.5), make_valued_outcome(2, 0.0)]
-    assert [best.number for best in select_best_outcomes(outcomes, 1)] == [2]
+    assert [best.number for best in select_repeated(outcomes, 1, "model.family")] == [2]
 
 
 def test_a_configuration_in_a_third_precision_is_named_after_the_better_trial() -> None:

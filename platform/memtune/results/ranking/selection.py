@@ -8,7 +8,6 @@ configurations with all seeds compete: the best of many single seeds is the luck
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 from memtune.estimate import Estimate, estimate_cost
@@ -61,6 +60,10 @@ class Trial(Protocol):
     def is_counted(self) -> bool:
         """Whether its model learns by counting, which has one result under every seed."""
 
+    @property
+    def is_repeat(self) -> bool:
+        """Whether it repeats a configuration that an earlier trial's result selected."""
+
 
 T = TypeVar("T", bound=Trial)
 T_co = TypeVar("T_co", bound=Trial, covariant=True)
@@ -74,6 +77,7 @@ class Configuration(Generic[T_co]):
     costs: tuple[float, ...]
     """The lowest validation cost of each trial up to full length."""
     estimate: Estimate
+    """Of the repeats, where there are some: luck lowers the cost of the trial that was selected by it."""
     place: int | None = None
     """In the ranking, from 1; None where it lacks seeds that others of its study have."""
 
@@ -94,8 +98,13 @@ class Configuration(Generic[T_co]):
 
     @property
     def cost_by_seed(self) -> dict[int, float]:
-        """The cost of each seed."""
-        return {trial.seed: cost for trial, cost in zip(self.trials, self.costs, strict=True)}
+        """The cost of each seed of the estimate."""
+        has_repeats = any(trial.is_repeat for trial in self.trials)
+        return {
+            trial.seed: cost
+            for trial, cost in zip(self.trials, self.costs, strict=True)
+            if trial.is_repeat or not has_repeats
+        }
 
     def explain(self, objective: Objective, digits: int) -> str:
         """Why it has no place; empty for one that has."""
@@ -173,14 +182,13 @@ class Ranking(Generic[T_co]):
         """The configuration after the winner; None where no other has a place."""
         return next(iter(self.ranked[1:]), None)
 
-    @cached_property
-    def best_by_family(self) -> "dict[str, Configuration[T_co] | ShortTrial[T_co]]":
-        """The best configuration of each family, best first; then the furthest trial of those without one."""
+    def find_bests(self, key: Callable[[T_co], str]) -> "dict[str, Configuration[T_co] | ShortTrial[T_co]]":
+        """The best configuration for each key, best first; then the furthest trial of keys without one."""
         found: dict[str, Configuration[T_co] | ShortTrial[T_co]] = {}
         for configuration in self.configurations:
-            found.setdefault(configuration.family, configuration)
+            found.setdefault(key(configuration.best), configuration)
         for short in self.short:
-            found.setdefault(short.family, short)
+            found.setdefault(key(short.best), short)
         return found
 
     def filter(self, is_kept: Callable[[T_co], bool]) -> "Ranking[T_co] | None":
@@ -256,17 +264,20 @@ def _group_by_configuration(full: Sequence[T], tokens: float) -> list[Configurat
     groups: dict[str, dict[int, T]] = {}
     for trial in full:
         groups.setdefault(trial.configuration, {}).setdefault(trial.seed, trial)
-    found = [_estimate_configuration(list(by_seed.values()), tokens) for by_seed in groups.values()]
-    return sorted(found, key=lambda configuration: configuration.estimate.cost)
+    found = [_collect_seeds(list(by_seed.values()), tokens) for by_seed in groups.values()]
+    intervals = sum(len(configuration.cost_by_seed) > 1 for configuration in found)
+    estimated = [
+        replace(each, estimate=estimate_cost(list(each.cost_by_seed.values()), max(1, intervals)))
+        for each in found
+    ]
+    return sorted(estimated, key=lambda configuration: configuration.estimate.cost)
 
 
-def _estimate_configuration(seeds: Sequence[T], tokens: float) -> Configuration[T]:
+def _collect_seeds(seeds: Sequence[T], tokens: float) -> Configuration[T]:
     costs = [(find_cost_at(trial.curve, tokens), place) for place, trial in enumerate(seeds)]
     ordered = sorted(costs)
     trials = tuple(seeds[place] for _, place in ordered)
-    return Configuration(
-        trials, tuple(cost for cost, _ in ordered), estimate_cost([cost for cost, _ in ordered])
-    )
+    return Configuration(trials, tuple(cost for cost, _ in ordered), Estimate(cost=ordered[0][0]))
 
 
 def _count_seeds_by_study(configurations: Sequence[Configuration[T]]) -> dict[str, int]:

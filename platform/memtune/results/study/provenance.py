@@ -100,7 +100,9 @@ def read_study_file(study: str, settings: Settings) -> str:
     if not isinstance(stored, dict):
         return ""
     # The name of a study is that of its file.
-    return format_toml({name: value for name, value in stored.items() if name != "name"})
+    return format_toml(
+        {name: value for name, value in stored.items() if name not in ("name", "alternatives")}
+    )
 
 
 def _read_winner(view: StudyView, winner: StudyTrial) -> CheckpointRecord | None:

@@ -15,7 +15,7 @@ from memtune.results.study.study_leaderboard import (
     make_leaderboard,
 )
 from memtune.results.study.study_view import StudyView, list_views, open_view
-from memtune.results.study.verdicts import Verdict, judge_winner
+from memtune.results.study.verdicts import Verdict, judge_study
 from memtune.settings import Settings
 from memtune.studies.budgets.study_cost import StudyCost
 from memtune.tracking import RegisteredVersion
@@ -58,7 +58,7 @@ def make_report(view: StudyView, now: datetime | None = None) -> StudyReport:
         written=now or datetime.now(UTC),
         detail=describe_study(view),
         cost=cost,
-        verdict=view.eligible and judge_winner(view.eligible, view.objective, view.checkpoint_root),
+        verdict=judge_study(view),
         leaderboard=make_leaderboard(view),
         ideal=view.ideal,
         label=view.label,

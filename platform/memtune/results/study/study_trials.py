@@ -21,6 +21,9 @@ class TrialContext(Protocol):
     def find_place(self, trial: "StudyTrial") -> int | None:
         """The place of the trial's configuration in the ranking."""
 
+    def name_alternative(self, trial: "StudyTrial") -> str:
+        """The alternative of the study's question that the trial belongs to."""
+
     def measure(self, trial: "StudyTrial") -> TrialSizes | None:
         """The sizes of the trial's model on the study's corpus."""
 
@@ -109,6 +112,12 @@ class StudyTrial(Value):
     def place(self) -> int | None:
         """The place of its configuration in the ranking; None for one that is not ranked."""
         return self._context.find_place(self)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @cached_property
+    def alternative(self) -> str:
+        """The alternative of the study's question that it belongs to: its family, or a value of a field."""
+        return self._context.name_alternative(self)
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property

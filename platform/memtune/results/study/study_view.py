@@ -24,7 +24,7 @@ from memtune.results.study.study_trials import StudyTrial, list_study_trials
 from memtune.search import StoredStudy, StudyReader
 from memtune.settings import Settings
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
-from memtune.studies.definition.study_terms import StoredTerms, read_stored_terms
+from memtune.studies.definition.study_terms import StoredTerms, name_alternative, read_stored_terms
 from memtune.tasks import open_task
 from memtune.training import TrialSizes, compute_sizes
 
@@ -123,6 +123,10 @@ class StudyView:
         """The place of a trial's configuration in the ranking; None for one that is not ranked."""
         return self._places.get(trial.identity)
 
+    def name_alternative(self, trial: StudyTrial) -> str:
+        """The alternative of the study's question that a trial belongs to."""
+        return name_alternative(trial.config, self.terms.compare)
+
     def measure(self, trial: StudyTrial) -> TrialSizes | None:
         """The sizes of a trial; None without the corpus, and for a family whose source is not loaded."""
         if self.corpus is None:
@@ -151,7 +155,7 @@ class StudyView:
     @property
     def family_bests(self) -> list[Configuration[StudyTrial] | ShortTrial[StudyTrial]]:
         """The best configuration of each family, best first; those that ended early last."""
-        return [] if self.ranking is None else list(self.ranking.best_by_family.values())
+        return [] if self.ranking is None else list(self.ranking.find_bests(lambda t: t.family).values())
 
     @property
     def champion_rule(self) -> str:

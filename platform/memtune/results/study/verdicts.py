@@ -1,8 +1,15 @@
-"""The answer of a study: its best configuration, by how much, and whether the difference is real."""
+"""The answer of a study: its best alternative, by how much, whether that is real, and what is not known.
 
-from collections.abc import Iterator
+The alternatives of a study are its families, or the values of the field that `compare` names. Each is
+represented by its best configuration of full length. All pairs are tested, and the p-values are corrected for
+their number. Where an alternative led when the budget ended, there is no winner.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal
+from itertools import combinations
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import ValidationError
@@ -11,35 +18,40 @@ from memtune.errors import CorpusError, StorageError
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.ranking.paired_tests import (
+    MAX_SEEDS,
     MIN_PAIRED_SEEDS,
     PairedTest,
     compare_configurations,
     compare_items,
+    correct_for_pairs,
     count_equal_seeds,
 )
-from memtune.results.ranking.selection import Configuration, Ranking
+from memtune.results.ranking.selection import Configuration, Ranking, ShortTrial
 from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
 from memtune.storage.folder import Folder
 from memtune.tasks import ItemCosts
-from memtune.values import Value
+from memtune.values import Value, flatten
 
-DIGITS = 2
+DIGITS = 3
+FEW_CONFIGURATIONS_RATIO = 3
+"""An alternative with fewer than a third of the configurations of another one is named."""
 Certainty = Literal["significant", "not significant", "not tested"]
+Ranked = Configuration[StudyTrial]
 
 
 class WinnerComparison(Value):
-    """The winner against another configuration."""
+    """The best alternative against another one; of a single alternative, its two best configurations."""
 
     name: str
     family: str
-    role: Literal["runner-up", "best of its family"]
     figure: float
     margin: float
     """By how much the winner is better: per cent of perplexity, or points of accuracy."""
     by_seeds: PairedTest | None
-    """None below three equal seeds, and where both models count."""
+    """None below three equal seeds, and where both models count. Corrected for all pairs of alternatives."""
     by_items: PairedTest | None
-    """None where the costs of the items of both were not stored when the study ended."""
+    """None where the costs of the items of both were not stored when the study ended, or are too few."""
     certainty: Certainty
     """By the test over seeds; where both models count, by the test over items."""
     seeds: int
@@ -63,7 +75,7 @@ class WinnerComparison(Value):
             answer = "yes" if self.certainty == "significant" else "not shown"
             return f"{answer}: {test.describe(objective)}"
         if self.are_both_counted:
-            return "not tested: the costs of the validation items are not stored"
+            return "not tested: the costs of the validation items are not stored, or too few"
         text = f"not tested: {format_count(self.seeds, 'equal seed')} of {MIN_PAIRED_SEEDS} needed"
         if self.by_items:
             text += f"; of the two trained models: {self.by_items.describe(objective)}"
@@ -74,60 +86,98 @@ class Verdict(Value):
     """The answer to a study's question."""
 
     winner: str
+    """The best configuration of full length; where `is_undecided`, it may not be the best one."""
     headline: str
-    """The best configuration, by how much, and whether the difference is real, in one sentence."""
+    """The best alternative, by how much, and whether the difference is real, in one sentence."""
     is_settled: bool
-    """Whether the winner is significantly better than the runner-up, by the test that decides."""
+    """Whether the winner is significantly better than every alternative, by the tests that decide."""
+    is_undecided: bool = False
+    """Whether an alternative led at equal tokens when the study ended, so that there is no winner."""
+    caveats: tuple[str, ...] = ()
+    """What the study does not know, a sentence each."""
     advice: str
     """What would settle an open question; empty where it is settled."""
     comparisons: tuple[WinnerComparison, ...]
-    """The runner-up first, then the best configuration of each other family."""
+    """With the other alternatives, the best first."""
+
+    @property
+    def text(self) -> str:
+        """Headline, caveats and advice."""
+        return " ".join(filter(None, [self.headline, *self.caveats, self.advice]))
 
 
-def judge_winner(ranking: Ranking[StudyTrial], objective: Objective, checkpoint_root: str) -> Verdict:
-    """The verdict on a ranking within the limits of the study's rule."""
-    comparisons = tuple(
-        _compare(ranking.winner, other, role, objective, checkpoint_root)
-        for role, other in _find_compared(ranking)
+def judge_study(view: StudyView) -> Verdict | None:
+    """The verdict on a study within the limits of its rule; None before the first validation."""
+    if view.eligible is None:
+        return None
+    return judge_ranking(
+        view.eligible, view.objective, view.checkpoint_root, view.trials, view.terms.alternatives
     )
-    runner_up = comparisons[0] if comparisons and comparisons[0].role == "runner-up" else None
-    is_settled = runner_up is not None and runner_up.certainty == "significant"
+
+
+def judge_ranking(
+    ranking: Ranking[StudyTrial],
+    objective: Objective,
+    checkpoint_root: str,
+    trials: Sequence[StudyTrial] = (),
+    expected: Sequence[str] = (),
+) -> Verdict:
+    """The verdict on a ranking; `trials` are all of the study, and `expected` its alternatives."""
+    bests = ranking.find_bests(lambda trial: trial.alternative)
+    comparisons = _compare_all(select_compared(ranking), objective, checkpoint_root)
+    leaders = [
+        found
+        for found in ranking.short
+        if found.best.state.is_open and found.cost < found.leader_cost and not found.best.is_repeat
+    ]
+    nearest = comparisons[0] if comparisons else None
     return Verdict(
         winner=ranking.winner.title,
-        headline=_write_headline(ranking, runner_up, objective),
-        is_settled=is_settled,
-        advice=_advise(ranking, runner_up),
+        headline=_write_headline(ranking, nearest, leaders, objective),
+        is_settled=bool(comparisons)
+        and not leaders
+        and all(other.certainty == "significant" for other in comparisons),
+        is_undecided=bool(leaders),
+        caveats=tuple(_list_caveats(bests, trials, expected)),
+        advice=_advise(ranking, comparisons, leaders),
         comparisons=comparisons,
     )
 
 
-def _find_compared(
-    ranking: Ranking[StudyTrial],
-) -> Iterator[tuple[Literal["runner-up", "best of its family"], Configuration[StudyTrial]]]:
-    shown = {ranking.winner.best.family}
-    if ranking.runner_up:
-        shown.add(ranking.runner_up.best.family)
-        yield "runner-up", ranking.runner_up
-    for found in ranking.configurations:
-        if found.best.family not in shown:
-            shown.add(found.best.family)
-            yield "best of its family", found
+def select_compared(ranking: Ranking[StudyTrial]) -> list[Ranked]:
+    """The best configuration of each alternative; of a single alternative, its two best configurations."""
+    bests = ranking.find_bests(lambda trial: trial.alternative)
+    compared = [found for found in bests.values() if isinstance(found, Configuration)]
+    if len(bests) == 1 and ranking.runner_up:
+        compared.append(ranking.runner_up)
+    return compared
+
+
+def _compare_all(
+    compared: Sequence[Ranked], objective: Objective, checkpoint_root: str
+) -> tuple[WinnerComparison, ...]:
+    """The first one with each other; the tests over seeds are corrected for all pairs of them."""
+    found = {
+        (first, second): test
+        for first, second in combinations(range(len(compared)), 2)
+        if (test := compare_configurations(compared[first], compared[second])) is not None
+    }
+    corrected = dict(zip(found, correct_for_pairs(list(found.values())), strict=True))
+    return tuple(
+        _compare(compared[0], other, corrected.get((0, place)), objective, checkpoint_root)
+        for place, other in enumerate(compared[1:], start=1)
+    )
 
 
 def _compare(
-    winner: Configuration[StudyTrial],
-    other: Configuration[StudyTrial],
-    role: Literal["runner-up", "best of its family"],
-    objective: Objective,
-    checkpoint_root: str,
+    winner: Ranked, other: Ranked, by_seeds: PairedTest | None, objective: Objective, checkpoint_root: str
 ) -> WinnerComparison:
     found = WinnerComparison(
         name=other.title,
         family=other.best.family,
-        role=role,
         figure=objective.compute_figure(other.estimate.cost),
         margin=objective.compute_margin(winner.estimate.cost, other.estimate.cost),
-        by_seeds=compare_configurations(winner, other),
+        by_seeds=by_seeds,
         by_items=_compare_stored_items(winner.best, other.best, checkpoint_root),
         certainty="not tested",
         seeds=count_equal_seeds(winner, other),
@@ -140,7 +190,7 @@ def _compare(
 
 
 def _compare_stored_items(first: StudyTrial, second: StudyTrial, checkpoint_root: str) -> PairedTest | None:
-    """The bootstrap over the stored costs of both; None where one has none: no model is evaluated here."""
+    """The test over the stored costs of both; None where one has none: no model is evaluated here."""
     try:
         root = Folder.open(checkpoint_root)
         own, other = (
@@ -151,8 +201,76 @@ def _compare_stored_items(first: StudyTrial, second: StudyTrial, checkpoint_root
         return None
 
 
+def _list_caveats(
+    bests: Mapping[str, Configuration[StudyTrial] | ShortTrial[StudyTrial]],
+    trials: Sequence[StudyTrial],
+    expected: Sequence[str],
+) -> Iterator[str]:
+    tried = {trial.alternative for trial in trials}
+    untried = [name for name in expected if name not in tried]
+    short = [
+        name for name in dict.fromkeys([*bests, *sorted(tried)]) if not _has_full_length(bests.get(name))
+    ]
+    if untried:
+        yield f"Not tried: {', '.join(untried)}."
+    if short:
+        yield f"Without a trial of full length: {', '.join(short)}."
+    searched = [trial for trial in trials if not trial.is_repeat]
+    counts = {
+        name: len({trial.configuration for trial in searched if trial.alternative == name and trial.curve})
+        for name in bests
+    }
+    most = max(counts.values(), default=0)
+    few = [f"{name} ({count})" for name, count in counts.items() if FEW_CONFIGURATIONS_RATIO * count < most]
+    if few:
+        yield f"Far fewer configurations than the {most} of others: {', '.join(few)}."
+    diverged = Counter(trial.configuration for trial in trials if trial.is_repeat and trial.has_diverged)
+    repeats = {trial.configuration: trial for trial in trials if trial.is_repeat}
+    seeds = Counter(trial.configuration for trial in trials if trial.is_repeat)
+    unstable = [
+        f"{repeats[each].family} #{repeats[each].number} ({count} of {seeds[each]} seeds diverged)"
+        for each, count in diverged.items()
+    ]
+    if unstable:
+        yield f"Unstable: {', '.join(unstable)}."
+    if names := _find_unequal_settings(searched):
+        yield f"The alternatives also differ in what was fixed: {', '.join(names)}."
+
+
+def _has_full_length(found: Configuration[StudyTrial] | ShortTrial[StudyTrial] | None) -> bool:
+    return isinstance(found, Configuration)
+
+
+def _find_unequal_settings(trials: Sequence[StudyTrial]) -> list[str]:
+    """The fields that every alternative has and none searches, with different values."""
+    settings: dict[str, dict[str, set[str]]] = {}
+    for trial in trials:
+        if trial.is_counted:
+            continue
+        for name, value in flatten(_select_shared(trial)):
+            settings.setdefault(name, {}).setdefault(trial.alternative, set()).add(str(value))
+    alternatives = {trial.alternative for trial in trials if not trial.is_counted}
+    return [
+        name
+        for name, by_alternative in settings.items()
+        if by_alternative.keys() == alternatives
+        and all(len(values) == 1 for values in by_alternative.values())
+        and len(set().union(*by_alternative.values())) > 1
+    ]
+
+
+def _select_shared(trial: StudyTrial) -> dict[str, Any]:
+    """The training and the dropout of a trial: what an alternative is not meant to differ in."""
+    config = trial.config.model_dump(mode="json", include={"model", "training"})
+    model = {name: value for name, value in config["model"].items() if "dropout" in name}
+    return {"model": model, "training": config["training"] or {}}
+
+
 def _write_headline(
-    ranking: Ranking[StudyTrial], runner_up: WinnerComparison | None, objective: Objective
+    ranking: Ranking[StudyTrial],
+    nearest: WinnerComparison | None,
+    leaders: Sequence[ShortTrial[StudyTrial]],
+    objective: Objective,
 ) -> str:
     winner = ranking.winner
     figure = objective.format_cost(winner.estimate.cost, DIGITS)
@@ -160,15 +278,22 @@ def _write_headline(
     if bounds := winner.estimate.compute_interval(objective):
         low, high = (objective.format_figure(bound, DIGITS) for bound in bounds)
         text += f" (95 % interval {low} to {high} over {winner.estimate.seeds} seeds)"
-    if runner_up is None and len(ranking.configurations) > 1:
+    if leaders:
+        led = leaders[0]
+        own, best = (objective.format_cost(cost, DIGITS) for cost in (led.cost, led.leader_cost))
+        return (
+            f"Undecided: {led.best.name} led with {own} at {led.tokens:,} tokens, where the best had {best}, "
+            f"when the study ended; of full length, {text}."
+        )
+    if nearest is None and len(ranking.configurations) > 1:
         return f"{text}; the other configurations of full length have fewer seeds, so none ranks with it."
-    if runner_up is None:
+    if nearest is None:
         return f"{text}; no other configuration has full length, so nothing compares with it."
-    return f"{text}, {_describe_margin(runner_up, objective)}{_describe_certainty(runner_up)}."
+    return f"{text}, {_describe_margin(nearest, objective)}{_describe_certainty(nearest)}."
 
 
 def _describe_margin(comparison: WinnerComparison, objective: Objective) -> str:
-    text = f"{comparison.margin:.3g} {objective.margin_unit} better than {comparison.name}"
+    text = f"{comparison.margin:.1f} {objective.margin_unit} better than {comparison.name}"
     if comparison.are_both_counted and (test := comparison.by_items):
         text += f" ({test.describe_interval(objective)} over {test.pairs:,} {test.unit})"
     return text
@@ -201,30 +326,36 @@ _ADVICE_FOR_COUNTED: dict[Certainty, str] = {
 }
 
 
-def _advise(ranking: Ranking[StudyTrial], runner_up: WinnerComparison | None) -> str:
-    if runner_up is not None and runner_up.are_both_counted:
-        return _ADVICE_FOR_COUNTED[runner_up.certainty]
-    advice = _advise_seeds(ranking, runner_up)
-    if advice and runner_up is not None and runner_up.counted:
-        advice += f" {runner_up.counted[0]} learns by counting: the seeds are those of the other."
+def _advise(
+    ranking: Ranking[StudyTrial],
+    comparisons: Sequence[WinnerComparison],
+    leaders: Sequence[ShortTrial[StudyTrial]],
+) -> str:
+    """What would decide; empty where every difference is decided."""
+    if leaders:
+        return "To find out, raise the budget and run the study with --resume."
+    open_ones = [other for other in comparisons if other.certainty != "significant"]
+    if not open_ones:
+        return _ADVISE_REPEATS if not comparisons and len(ranking.configurations) > 1 else ""
+    nearest = open_ones[0]
+    if nearest.are_both_counted:
+        return _ADVICE_FOR_COUNTED[nearest.certainty]
+    if nearest.certainty == "not tested":
+        advice = _ADVISE_REPEATS
+    else:
+        advice = (
+            f"To find out, raise seeds under [repeats] to {min(MAX_SEEDS, 2 * nearest.seeds) + 1} in the "
+            "study's file and run it with --resume; the test is corrected for repeated looks."
+        )
+    if nearest.counted:
+        advice += f" {nearest.counted[0]} learns by counting: the seeds are those of the other."
     return advice
 
 
-def _advise_seeds(ranking: Ranking[StudyTrial], runner_up: WinnerComparison | None) -> str:
-    lacks_seeds = (
-        len(ranking.configurations) > 1 if runner_up is None else runner_up.certainty == "not tested"
-    )
-    if lacks_seeds:
-        return (
-            f"To find out, add [repeats] with best = 2 and seeds = {MIN_PAIRED_SEEDS} or more to the study's "
-            "file and run it with --resume."
-        )
-    if runner_up is None or runner_up.certainty == "significant":
-        return ""
-    return (
-        f"To find out, raise seeds under [repeats] to {2 * runner_up.seeds} in the study's file and run it "
-        "with --resume."
-    )
+_ADVISE_REPEATS = (
+    f"To find out, add [repeats] with best = 2 and seeds = {MIN_PAIRED_SEEDS + 1} or more to the study's "
+    "file and run it with --resume."
+)
 
 
 ITEM_COSTS_FILE = "valid_costs.json"

@@ -25,7 +25,16 @@ from memtune.search import (
 from memtune.search.early_stopping import EarlyStopping, NoEarlyStoppingConfig, SuccessiveHalvingConfig
 from memtune.search.warm_start import list_warm_start_points
 from memtune.settings import Settings
-from memtune.spaces import Chooser, RandomChooser, Scalar, SizeKind, Space, adapt_point, pin_point
+from memtune.spaces import (
+    Categorical,
+    Chooser,
+    RandomChooser,
+    Scalar,
+    SizeKind,
+    Space,
+    adapt_point,
+    pin_point,
+)
 from memtune.storage.folder import Folder
 from memtune.studies.definition.gpu_share import compute_gpu_bytes, compute_gpu_share
 from memtune.studies.definition.study import Study
@@ -44,7 +53,7 @@ from memtune.values import digest, parse
 
 __all__ = ["ResolvedStudy", "make_trial_config"]
 
-CHANGEABLE_TERMS = {"budget", "prices", "resources", "repeats", "baseline", "champion", "name", "question"}
+CHANGEABLE_TERMS = {"budget", "prices", "resources", "repeats", "champion", "compare", "name", "question"}
 """Terms that may differ between the runs of one study."""
 BUDGET_SAMPLES = 200
 GPU_REQUEST_SAMPLES = 32
@@ -179,7 +188,8 @@ class ResolvedStudy:
     def store_terms(self) -> None:
         """Write terms and sources of the study next to its checkpoints, for commands without a study file."""
         folder = Folder.open(f"{self.settings.studies_folder}/{self.id}")
-        folder.write_json(TERMS_FILE, self.study.model_dump(mode="json"))
+        terms = {**self.study.model_dump(mode="json"), "alternatives": self.alternatives}
+        folder.write_json(TERMS_FILE, terms)
         SourceStore(str(folder)).write(self.sources)
 
     def make_early_stopping_rule(self) -> Rule:
@@ -222,6 +232,19 @@ class ResolvedStudy:
     def searched_fields(self) -> tuple[str, ...]:
         """The dotted fields that the study's trials may differ in, in the order of its spaces."""
         return tuple(dict.fromkeys(parameter.field for parameter in self.space.parameters()))
+
+    @property
+    def alternatives(self) -> list[str]:
+        """The alternatives of the study's question, as far as its spaces list them."""
+        field = self.study.compare
+        if field == "model.family":
+            choices = [option for choice in self.space.family_choices() for option in choice.values()]
+            return [str(option) for option in choices] or [self._sample.model.family]
+        leaves = [found.leaf for found in self.space.parameters() if found.field == field]
+        values = dict.fromkeys(
+            value for leaf in leaves if isinstance(leaf, Categorical) for value in leaf.choices
+        )
+        return [f"{field.rpartition('.')[2]} {value}" for value in values]
 
     @property
     def vocabulary_size(self) -> int:

@@ -106,8 +106,9 @@ class Study(UserValue):
     """Resources of one trial."""
     repeats: Repeats = Repeats()
     """Repeats of the best configurations under other seeds."""
-    baseline: str | None = None
-    """The family whose best trial the winner is tested against; default: lstm where the study has it."""
+    compare: str = "model.family"
+    """The field whose values are the alternatives of the question; each is represented by its best
+    configuration."""
     champion: ChampionLimits = Field(
         default=ChampionLimits(), description="limits within which the best value is the study's best"
     )

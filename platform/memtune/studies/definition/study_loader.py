@@ -97,16 +97,16 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     corpus = _open_study_corpus(path, study, settings)
     spaces = check_spaces(path, study, len(corpus.vocabulary))
     families = [space.family for space in spaces if space.family]
-    if study.baseline and study.baseline not in families:
-        raise StudyError(
-            f'{name_place(path)}: baseline = "{study.baseline}" is not a family of the study; '
-            f"{did_you_mean(study.baseline, families)}"
-        )
     sources = tuple(
         {source.digest: source for source in (*sources, *_list_family_sources(families))}.values()
     )
     resolved = ResolvedStudy(study, combine_spaces(spaces), corpus, settings, sources)
     check_sampler(study.sampler, resolved.space)
+    if study.compare not in (known := ("model.family", *resolved.searched_fields)):
+        raise StudyError(
+            f'{name_place(path)}: compare = "{study.compare}" is not a field that the study searches; '
+            f"{did_you_mean(study.compare, known)}"
+        )
     _check_objectives_vary(name_place(path), resolved, families)
     _check_reports(name_place(path), resolved)
     _check_database(name_place(path), resolved)

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_v
 from memtune.search import ObjectiveName
 from memtune.storage.folder import Folder
 from memtune.toml_text import locate_field
-from memtune.training import TrialSizes
+from memtune.training import TrialConfig, TrialSizes
 from memtune.usage import NodeSeconds, Usage
 from memtune.values import Value, flatten, parse
 
@@ -27,6 +27,7 @@ __all__ = [
     "Resources",
     "StoredTerms",
     "describe_changed_terms",
+    "name_alternative",
     "read_stored_terms",
 ]
 
@@ -210,8 +211,15 @@ class Resources(Value):
 class Repeats(Value):
     """Repeats of the best configurations under other seeds, which show the spread of a result."""
 
-    best: int = Field(default=0, ge=0, description="how many configurations")
-    seeds: int = Field(default=3, ge=2, le=1000, description="seeds in all, the search's own included")
+    best: int = Field(
+        default=0, ge=0, description="how many configurations: the best of each alternative first"
+    )
+    seeds: int = Field(
+        default=4,
+        ge=2,
+        le=1000,
+        description="seeds in all, the search's own included, which the mean leaves out: it selected",
+    )
     precision: Literal["float32", "bfloat16", "float16"] | None = Field(
         default=None, description="of the repeats; default: that of the search"
     )
@@ -227,6 +235,20 @@ class StoredTerms(Value):
     prices: Prices | None = None
     objectives: tuple[ObjectiveName, ...] = ("value",)
     champion: ChampionLimits = ChampionLimits()
+    compare: str = "model.family"
+    alternatives: tuple[str, ...] = ()
+    """The alternatives that the spaces hold; empty in studies of earlier versions."""
+
+
+def name_alternative(config: TrialConfig, compared: str) -> str:
+    """The alternative of a study's question that a trial belongs to: its family, or its value of a field.
+
+    A trial without the field `compared` belongs to its family.
+    """
+    values = dict(flatten(config.model_dump(mode="json"))) if compared != "model.family" else {}
+    if compared not in values:
+        return config.model.family
+    return f"{compared.rpartition('.')[2]} {values[compared]}"
 
 
 def describe_changed_terms(

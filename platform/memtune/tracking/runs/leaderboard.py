@@ -12,6 +12,7 @@ from memtune.objective import Objective
 from memtune.tracking.mlflow_connection import connect, translate_mlflow_errors
 from memtune.tracking.runs import run_store
 from memtune.tracking.runs.run_commands import (
+    NO_STUDY,
     REASON_TAG,
     ROLE_TAG,
     STATE_TAG,
@@ -79,6 +80,11 @@ class LeaderboardRow(Value):
     def is_counted(self) -> bool:
         """Whether its model learns by counting, which has one result under every seed."""
         return self.parameter_count == 0
+
+    @property
+    def is_repeat(self) -> bool:
+        """Whether it repeats a configuration that an earlier trial of its study selected."""
+        return self.study != NO_STUDY and " seed " in self.name
 
     @computed_field  # type: ignore[prop-decorator]
     @property
