@@ -45,9 +45,8 @@ def conclude_study(study: ResolvedStudy, view: StudyView, recorder: Recorder) ->
         return None
     wait_for_records(recorder, study.settings)
     verdict, tests = _judge_and_test(study, view)
-    answer = StudyAnswer(question=study.study.question, answer=describe_answer(view, eligible))
-    if verdict.is_undecided:
-        answer = StudyAnswer(question=answer.question, answer=f"{verdict.headline} {answer.answer}")
+    text = describe_answer(view, verdict, eligible.winner)
+    answer = StudyAnswer(question=study.study.question, answer=text)
     promotion = _register_winner(study, eligible, answer, as_champion=not verdict.is_undecided)
     if promotion is None:
         return None
@@ -57,7 +56,7 @@ def conclude_study(study: ResolvedStudy, view: StudyView, recorder: Recorder) ->
     statements = (verdict.text, *tests)
     if study.study.champion.is_set:
         statements = (f"{eligible.winner.title} is the study's best: {view.champion_rule}", *statements)
-    _log_figures(view, recorder, eligible)
+    _log_figures(view, recorder, eligible.winner, verdict)
     description = describe_conclusion(view, answer, statements, promotion)
     _record(view, eligible.winner, statements, description)
     return Conclusion(promotion, statements)
@@ -149,16 +148,17 @@ def _compute_item_costs(study: ResolvedStudy, trial: StudyTrial) -> ItemCosts:
     return task.compute_item_costs(model.to(device), "valid", device)
 
 
-def _log_figures(view: StudyView, recorder: Recorder, ranking: Ranking[StudyTrial]) -> None:
+def _log_figures(
+    view: StudyView, recorder: Recorder, winner: Configuration[StudyTrial], verdict: Verdict
+) -> None:
     """Record the winner's figure and its margin among the metrics of the study's run."""
-    objective, winner = view.objective, ranking.winner
+    objective = view.objective
     figures = {f"winner_valid_{objective}": objective.compute_figure(winner.estimate.cost)}
     if interval := winner.estimate.compute_interval(objective):
         low, high = interval
         figures |= {f"winner_valid_{objective}_low": low, f"winner_valid_{objective}_high": high}
-    if other := ranking.runner_up:
-        costs = winner.estimate.cost, other.estimate.cost
-        figures["margin_percent"] = objective.compute_margin(*costs)
+    if verdict.comparisons:
+        figures["margin_percent"] = verdict.comparisons[0].margin
     recorder.log_study_figures(figures, sum(outcome.usage.tokens for outcome in view.stored.trials))
 
 

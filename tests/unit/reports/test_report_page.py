@@ -92,7 +92,7 @@ def test_the_leaderboard_has_every_configuration_of_full_length(page: Page, repo
     cells = page.list("th")
     for entry in report.leaderboard.entries:
         assert any(cell.startswith(entry.name) for cell in cells)
-        assert f"{entry.figure:,.2f}" in page.list("td")
+        assert f"{entry.figure:,.3f}" in page.list("td")
     assert report.leaderboard.entries
 
 

@@ -38,7 +38,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StudyRes
 def test_the_conclusion_recommends_no_repeats(counted: tuple[StudyResult, Settings]) -> None:
     conclusion = require(counted[0].conclusion)
     assert "both learn by counting, so a seed changes nothing" in conclusion.statements[0]
-    assert "paired bootstrap over 60 sentences" in conclusion.statements[1]
+    assert "sign test of differences over 60 sentences" in conclusion.statements[1]
     assert not any("[repeats]" in statement for statement in conclusion.statements)
 
 

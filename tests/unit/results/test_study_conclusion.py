@@ -39,7 +39,7 @@ learning_rate = 0.5
 REPEATS = """
 [repeats]
 best = 2
-seeds = 3
+seeds = 4
 
 [early_stopping]
 kind = "none"
@@ -56,7 +56,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 
 @pytest.fixture(scope="module")
 def repeated(home: Settings) -> StudyResult:
-    """A study of two families whose best two configurations were trained under three seeds."""
+    """A study of two families whose best two configurations were trained under three more seeds."""
     file = write_study(home.home.parent)
     file.with_name("rnn.toml").write_text(RNN_TOML)
     text = file.read_text().replace('["space.toml"]', '["space.toml", "rnn.toml"]')
@@ -82,7 +82,7 @@ def test_the_mean_over_seeds_is_the_same_number_everywhere(
 ) -> None:
     ranking = require(open_view("layers", home).ranking)
     winner = ranking.winner
-    mean = math.exp(sum(winner.costs) / 3)
+    mean = math.exp(sum(winner.cost_by_seed.values()) / 3)
     (champion,) = find_champions("tiny", home)
     assert champion.figure == pytest.approx(mean)
     assert champion.trial == winner.best.identity
@@ -100,7 +100,7 @@ def test_the_mean_over_seeds_is_the_same_number_everywhere(
     (tags,) = find_runs(client, role="study").values()
     assert tags["memtune.winner_figure"] == figure
     best = find_runs(client, role="trial", rank="1")
-    assert len(best) == 3
+    assert len(best) == 4
     assert {tags["memtune.figure"] for tags in best.values()} == {figure}
     weights = evaluate_model("models:/tiny@champion", settings=home)
     assert champion.trial_cost == pytest.approx(weights.metrics.loss, rel=1e-6)
@@ -112,9 +112,8 @@ def test_the_winner_is_tested_against_the_runner_up_over_seeds_and_sentences(rep
     verdict, by_seeds, by_sentences = repeated.conclusion.statements[:3]
     assert verdict.startswith(f"{by_seeds.partition(' against')[0]} is best with a validation perplexity of")
     assert "the difference is" in verdict
-    assert "against the runner-up" in by_seeds
-    assert by_seeds.endswith("paired t-test over 3 seeds")
-    assert by_sentences.endswith("paired bootstrap over 60 sentences")
+    assert by_seeds.endswith("paired t-test over 3 seeds, corrected for repeated looks")
+    assert by_sentences.endswith("sign test of differences over 60 sentences")
 
 
 def test_a_repeat_has_the_name_of_the_trial_that_it_repeats(
@@ -122,7 +121,7 @@ def test_a_repeat_has_the_name_of_the_trial_that_it_repeats(
 ) -> None:
     runs = find_runs(client, role="trial")
     names = [name for name in runs if " seed " in name]
-    assert len(names) == 4
+    assert len(names) == 6
     for name in names:
         original = runs[name.partition(" seed ")[0]]
         assert runs[name]["memtune.configuration"] == original["memtune.configuration"]
@@ -191,7 +190,7 @@ startup_trials = 2
 
 [repeats]
 best = 1
-seeds = 2
+seeds = 3
 
 [champion]
 max_state = 12
@@ -248,9 +247,9 @@ def test_the_run_of_a_study_answers_its_question(
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'study'")
     metrics = run.data.metrics
-    assert metrics["trials_complete"] == 8
+    assert metrics["trials_complete"] == 10
     (margin,) = re.findall(r"margin ([\d.]+) %", note)
-    assert f"{metrics['margin_percent']:.3g}" == margin
+    assert f"{metrics['margin_percent']:.1f}" == margin
     assert metrics["spent_tokens"] == sum(o.usage.tokens for o in [*repeated.outcomes, *repeated.repeats])
     curve = client.get_metric_history(run.info.run_id, "best_validation")
     values = [metric.value for metric in sorted(curve, key=lambda metric: (metric.step, metric.timestamp))]

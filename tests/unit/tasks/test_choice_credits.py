@@ -79,19 +79,19 @@ def test_accuracy_does_not_depend_on_the_order_of_the_candidates():
     assert make_answers(nats, correct).accuracy == swapped.accuracy == pytest.approx((1 / 2 + 0 + 1 / 3) / 3)
 
 
-def test_an_interval_of_ties_alone_has_no_width():
-    """Every resample of questions that each count 1/2 has accuracy 1/2."""
-    assert make_answers([[1, 1]] * 20, [0] * 20).compute_confidence_interval() == (0.5, 0.5)
+def test_the_interval_of_an_accuracy_is_exact():
+    """Clopper and Pearson: with 20 of 20 right, the lower bound is the 20th root of 0.025."""
+    found = make_answers([[1, 2]] * 20, [0] * 20).compute_confidence_interval()
+    assert found == pytest.approx((0.025 ** (1 / 20), 1.0))
+    low, high = make_answers([[1, 2]] * 20, [1] * 20).compute_confidence_interval()
+    assert (low, high) == pytest.approx((0.0, 1 - 0.025 ** (1 / 20)))
 
 
-def test_ties_make_the_interval_narrower_than_the_same_accuracy_without_ties():
-    """The variance of a mean of 100 credits: 0.25 / 100 without ties, 0.125 / 100 with half of them ties."""
+def test_ties_count_in_the_interval_as_the_same_accuracy_without_ties():
+    """Ties vary less than right and wrong answers, so that the interval is wide enough."""
     without = make_answers([[1, 2], [2, 1]] * 50, [0] * 100).compute_confidence_interval()
     with_ties = make_answers([[1, 2], [2, 1], [1, 1], [1, 1]] * 25, [0] * 100).compute_confidence_interval()
-    # 10,000 resamples give a quantile of a normal distribution to about 1 % of its standard deviation; the
-    # lattice of possible accuracies (0.005) adds 5 % here.
-    assert without == pytest.approx((0.5 - 1.96 * 0.05, 0.5 + 1.96 * 0.05), abs=0.005)
-    assert with_ties == pytest.approx((0.5 - 1.96 * 0.0354, 0.5 + 1.96 * 0.0354), abs=0.005)
+    assert without == with_ties == pytest.approx((0.3983, 0.6017), abs=1e-4)
 
 
 def test_written_answers_name_the_number_of_best_candidates_and_the_credit(tmp_path):

@@ -91,7 +91,7 @@ def format_figure_value(figure: float | None, objective: Objective) -> str:
     """A perplexity or an accuracy as tables show it."""
     if figure is None:
         return ""
-    return f"{objective.scale * figure:,.2f}{objective.unit}"
+    return f"{objective.scale * figure:,.3f}{objective.unit}"
 
 
 def format_amount(number: float | None) -> str:

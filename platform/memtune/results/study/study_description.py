@@ -1,14 +1,15 @@
 """The description of a concluded study, as Markdown: its question, its answer, its best trial per family."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from memtune.number_format import format_parameters
 from memtune.objective import Objective
 from memtune.results.descriptions.registry_descriptions import StudyAnswer
-from memtune.results.ranking.selection import Configuration, Ranking
+from memtune.results.ranking.selection import Configuration
 from memtune.results.study.study_leaderboard import LeaderboardEntry, make_entry
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
+from memtune.results.study.verdicts import Verdict
 from memtune.tracking import PromotionResult, make_version_link
 from memtune.usage import add_usages
 
@@ -37,36 +38,26 @@ def describe_conclusion(
     )
 
 
-def describe_answer(view: StudyView, ranking: Ranking[StudyTrial]) -> str:
+def describe_answer(view: StudyView, verdict: Verdict, winner: Configuration[StudyTrial]) -> str:
     """The best model, by how much, at what size and cost; then the runner-up, the interval and the ideal.
 
     In this order and in short forms, because MLflow's pages show the first line: in a window of 1,000 pixels
     that is LINE_CHARACTERS.
     """
-    winner, objective = ranking.winner, view.objective
-    entry = make_entry(view, winner)
+    objective, entry = view.objective, make_entry(view, winner)
+    other = verdict.comparisons[0] if verdict.comparisons else None
     first = [
-        f"**{winner.title}**: {objective} {_format_short(objective, winner.estimate.cost)}",
-        *describe_margin(ranking, objective),
+        f"**{winner.title}**: {objective} {_format_short(objective, entry.figure)}",
+        *([f"margin {other.margin:.1f} {objective.margin_unit}"] if other else []),
         format_parameters(entry.sizes.parameters if entry.sizes else 0, is_short=True),
         _describe_usage(view, entry),
     ]
-    other = ranking.runner_up
-    figure = _format_short(objective, other.estimate.cost) if other else ""
-    second = f"The runner-up is {other.title} with {figure}. " if other else ""
+    second = f"The runner-up is {other.name} with {_format_short(objective, other.figure)}. " if other else ""
     third = f"Validation {objective} {_describe_estimate(winner, objective)}"
-    distance = (
-        "" if entry.above_ideal is None else f", {100 * entry.above_ideal:,.1f} % above the ideal perplexity"
-    )
-    return f"{', '.join(first)}. {second}{third}{distance}."
-
-
-def describe_margin(ranking: Ranking[StudyTrial], objective: Objective) -> Iterator[str]:
-    """By how much the winner is better than the runner-up; nothing without one."""
-    winner, other = ranking.winner, ranking.runner_up
-    if other is not None:
-        margin = objective.compute_margin(winner.estimate.cost, other.estimate.cost)
-        yield f"margin {margin:.3g} {objective.margin_unit}"
+    above = entry.above_ideal
+    distance = "" if above is None else f", {100 * above:,.1f} % above the ideal perplexity"
+    answer = f"{', '.join(first)}. {second}{third}{distance}."
+    return f"{verdict.headline} {answer}" if verdict.is_undecided else answer
 
 
 def _describe_estimate(winner: Configuration[StudyTrial], objective: Objective) -> str:
@@ -76,8 +67,8 @@ def _describe_estimate(winner: Configuration[StudyTrial], objective: Objective) 
     return winner.estimate.describe(objective, DIGITS)
 
 
-def _format_short(objective: Objective, cost: float) -> str:
-    return f"{objective.scale * objective.compute_figure(cost):.4g}{objective.unit}"
+def _format_short(objective: Objective, figure: float) -> str:
+    return f"{objective.scale * figure:.4g}{objective.unit}"
 
 
 def _describe_usage(view: StudyView, entry: LeaderboardEntry) -> str:
