@@ -4,6 +4,7 @@ Each message names the problem, its place and the fix. The command line prints o
 status 1. Any other exception is a bug in memtune and keeps its traceback.
 """
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -23,8 +24,29 @@ __all__ = [
     "TrialError",
     "WorkerError",
     "did_you_mean",
+    "explain_system_error",
+    "is_environment_fault",
     "suggest_nearest",
 ]
+
+
+FIX_BY_ERRNO = {
+    errno.ENOSPC: "free space there",
+    errno.EDQUOT: "free space there, or raise the quota",
+    errno.EROFS: "mount its file system for writing",
+    errno.EACCES: "give this user the permission",
+    errno.EPERM: "give this user the permission",
+    errno.EIO: "check its disk, or the server behind it",
+    errno.ESTALE: "mount its file system again",
+    errno.ETIMEDOUT: "check the network and the server behind it",
+    errno.EHOSTUNREACH: "check the network and the server behind it",
+    errno.ENETUNREACH: "check the network and the server behind it",
+    errno.ECONNREFUSED: "start the server behind it",
+    errno.ENOMEM: "end other processes, which hold the memory of this machine",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit of open files (fs.file-max)",
+}
+"""What a user does about an error of the operating system that no configuration causes."""
 
 
 class MemtuneError(Exception):
@@ -90,6 +112,23 @@ class TrialError(MemtuneError):
 
 class WorkerError(MemtuneError):
     """A worker cannot run a trial for a reason outside the trial."""
+
+
+def is_environment_fault(error: BaseException) -> bool:
+    """Whether an error says what a machine or a storage cannot do now, whatever was asked of it.
+
+    A permission counts only as a StorageError: the code of a plug-in may ask for a file that nobody gives it.
+    """
+    is_system_error = isinstance(error, OSError) and error.errno in FIX_BY_ERRNO
+    return isinstance(error, StorageError | WorkerError | MemoryError) or (
+        is_system_error and not isinstance(error, PermissionError)
+    )
+
+
+def explain_system_error(error: BaseException) -> str:
+    """The text of an error of the operating system, and its fix where one is known."""
+    fix = FIX_BY_ERRNO.get(error.errno or 0) if isinstance(error, OSError) else None
+    return f"{error}; {fix}" if fix else str(error)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

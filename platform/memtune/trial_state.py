@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from memtune.values import Value
 
-__all__ = ["StopReason", "TrialEnd", "TrialState"]
+__all__ = ["Failure", "FailureCause", "StopReason", "TrialEnd", "TrialState"]
 
 
 class TrialState(StrEnum):
@@ -74,6 +74,22 @@ class StopReason(StrEnum):
     """Its worker died repeatedly without getting further."""
     NO_VALIDATION = "no_validation"
     """It ended before its first validation."""
+
+
+class FailureCause(StrEnum):
+    """Whose fault a failure of a trial's worker is."""
+
+    CONFIGURATION = "configuration"
+    """The trial cannot train as it is configured: it fails."""
+    ENVIRONMENT = "environment"
+    """A node or a storage cannot do now what every trial needs: the trial stays open and starts again."""
+
+
+class Failure(Value):
+    """Why a worker stopped before the end of its trial: the cause that code decides by, and a sentence."""
+
+    cause: FailureCause
+    detail: str
 
 
 class TrialEnd(Value):

@@ -1,7 +1,7 @@
 """Queries of the connected cluster: its nodes, their GPUs, and the nodes that its autoscaler may add."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import ray
@@ -10,21 +10,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from memtune.errors import StudyError
 from memtune.ray_backend.compatibility import read_autoscaling_config
-from memtune.studies.capacity import RESOURCE_TOLERANCE, NodeType, parse_capacity
+from memtune.studies.capacity import RESOURCE_TOLERANCE, Capacity, NodeType, parse_capacity
 
-__all__ = ["SlotPlanner", "find_autoscaling_config", "find_smallest_gpu_bytes", "list_node_types"]
+__all__ = ["SlotPlanner", "find_autoscaling_config", "find_smallest_gpu_bytes"]
 
 NODE_TIMEOUT_SECONDS = 60.0
 REFRESH_INTERVAL_SECONDS = 10.0
+REST_SECONDS = 600.0
+"""A node on which a trial met a fault gets no more trials for this time, where another node can hold them."""
 HEAD_RESOURCE = "node:__internal_head__"
-
-
-def list_node_types() -> list[NodeType]:
-    """The nodes that are in the cluster now."""
-    return [
-        NodeType(cpus=node["Resources"].get("CPU", 0), gpus=node["Resources"].get("GPU", 0))
-        for node in _list_alive_nodes()
-    ]
 
 
 def _list_alive_nodes() -> list[dict[str, Any]]:
@@ -88,6 +82,8 @@ class SlotPlanner:
         """
         self._cpus, self._gpus, self._max_trials = cpus, gpus, max_trials
         self._autoscaling_config = find_autoscaling_config() or {}
+        self._rest_ends: dict[str, float] = {}
+        """When the nodes that rest get trials again, in seconds of the monotonic clock, by id."""
         self._refresh()
         if not self._capacity.count_slots(cpus, min(gpus, 1)):
             present = self._capacity.present_nodes
@@ -98,8 +94,32 @@ class SlotPlanner:
             )
 
     def _refresh(self) -> None:
-        self._capacity = parse_capacity(self._autoscaling_config, list_node_types())
-        self._last_refresh = time.monotonic()
+        """Look for the nodes that trials may use. Without one that can hold a trial, none rests any more."""
+        self._last_refresh = now = time.monotonic()
+        alive = _list_alive_nodes()
+        self._rest_ends = {
+            node["NodeID"]: end for node in alive if (end := self._rest_ends.get(node["NodeID"], now)) > now
+        }
+        self._capacity = self._measure_capacity(n for n in alive if n["NodeID"] not in self._rest_ends)
+        if self._rest_ends and not self._capacity.count_slots(self._cpus, min(self._gpus, 1)):
+            self._rest_ends = {}
+            self._capacity = self._measure_capacity(alive)
+
+    def _measure_capacity(self, nodes: Iterable[dict[str, Any]]) -> Capacity:
+        resources = [node["Resources"] for node in nodes]
+        types = [NodeType(cpus=each.get("CPU", 0), gpus=each.get("GPU", 0)) for each in resources]
+        return parse_capacity(self._autoscaling_config, types)
+
+    def rest(self, node_id: str) -> None:
+        """Give a node no more trials for REST_SECONDS, while another one can hold them."""
+        self._rest_ends[node_id] = time.monotonic() + REST_SECONDS
+        self._refresh()
+
+    def list_resting_nodes(self) -> list[str]:
+        """The ids of the nodes that get no trials now."""
+        if self._rest_ends:
+            self._refresh()
+        return sorted(self._rest_ends)
 
     def has_slot(self, open_gpus: Collection[float]) -> bool:
         """Whether another trial fits together with open ones of these GPU requests; the first always fits."""

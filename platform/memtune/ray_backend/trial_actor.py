@@ -6,12 +6,11 @@ Ray's own checkpoints are not used: a worker finds the checkpoints of a trial by
 import os
 from typing import Any
 
-from memtune.errors import WorkerError
 from memtune.gc_pause import pause_gc
 
 # Ray imports this module in every prestarted worker: the pause shortens the time to its first trial.
 with pause_gc():
-    from ray import tune
+    from ray import get_runtime_context, tune
     from ray.tune.execution.placement_groups import PlacementGroupFactory
 
     from memtune.ray_backend.compatibility import NODE_TYPE_VARIABLE
@@ -20,6 +19,9 @@ with pause_gc():
     from memtune.studies.trial_worker import TrialWorker
 
 __all__ = ["TrialActor", "request_resources"]
+
+NODE_ID_LABEL = "ray.io/node-id"
+"""Ray gives every node this label."""
 
 
 class TrialActor(tune.Trainable):
@@ -36,7 +38,6 @@ class TrialActor(tune.Trainable):
             self._stop = StopWatcher(config["stop_key"])
         assignment = Assignment.model_validate_json(config["assignment"])
         self._worker = TrialWorker(assignment, os.environ.get(NODE_TYPE_VARIABLE, ""))
-        self._worker_fault: str | None = None
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next assignment in the same process."""
@@ -44,20 +45,14 @@ class TrialActor(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """Train until the next report or checkpoint is due, whichever comes first.
-
-        A fault of this node is reported once as data and raised by the next call, so that Ray retries the
-        trial, perhaps on another node, while the driver knows the cause.
-        """
-        if self._worker_fault is not None:
-            raise WorkerError(self._worker_fault)
+        """Train until the next report or checkpoint is due, whichever comes first."""
         assert self._stop is not None, "setup comes first"
         report = self._worker.step(self._stop.is_stopping)
-        self._worker_fault = report.worker_fault
         return {
             "report": report.model_dump(mode="json"),
             "tokens": report.tokens,
             "done": report.is_finished,
+            "node_id": get_runtime_context().get_node_id(),
         }
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
@@ -71,8 +66,11 @@ class TrialActor(tune.Trainable):
 def request_resources(config: dict[str, Any]) -> PlacementGroupFactory:
     """The resources that a trial requests from Ray: its cores, and whole GPUs or a share of one.
 
-    Ray's workers load it with the actor's class, so it stands in a module that they have imported.
+    They are not on the nodes with the ids under "avoided_nodes". Ray's workers load this function with the
+    actor's class, so it stands in a module that they have imported.
     """
     assignment = Assignment.model_validate_json(config["assignment"])
     gpus = {"GPU": assignment.gpus} if assignment.gpus else {}
-    return PlacementGroupFactory([{"CPU": assignment.threads, **gpus}])
+    avoided = ",".join(config["avoided_nodes"])
+    selector = {"bundle_label_selector": [{NODE_ID_LABEL: f"!in({avoided})"}]} if avoided else {}
+    return PlacementGroupFactory([{"CPU": assignment.threads, **gpus}], **selector)

@@ -6,7 +6,7 @@ workers. The three adapters hold no decisions of their own.
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import ray
@@ -14,6 +14,7 @@ from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
+from memtune.ray_backend.cluster_nodes import SlotPlanner
 from memtune.ray_backend.stop_notice import StopNotice
 from memtune.ray_backend.worker_failures import read_last_failure
 from memtune.search import StorageUnavailableError
@@ -38,7 +39,6 @@ __all__ = [
 MAX_RETRIES = 2
 """Consecutive failures of a trial that are retried; a failure after further progress counts as the first."""
 AssignmentFactory = Callable[[Trial], Assignment]
-SlotPredicate = Callable[[Collection[float]], bool]
 
 log = logging.getLogger(__name__)
 
@@ -85,13 +85,10 @@ class DirectorHandle:
 class DirectedSearcher(Searcher):
     """Asks the director for the next trial while the cluster has a slot for one."""
 
-    def __init__(self, handle: DirectorHandle, has_slot: SlotPredicate, stop_key: str) -> None:
-        """`has_slot` says whether another trial fits in addition to open trials with these GPU requests.
-
-        `stop_key` names the notice that ends the run's workers.
-        """
+    def __init__(self, handle: DirectorHandle, slots: SlotPlanner, stop_key: str) -> None:
+        """`stop_key` names the notice that ends the run's workers."""
         super().__init__()
-        self._handle, self._has_slot, self._stop_key = handle, has_slot, stop_key
+        self._handle, self._slots, self._stop_key = handle, slots, stop_key
         self._open_gpus: dict[str, float] = {}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
@@ -103,7 +100,7 @@ class DirectedSearcher(Searcher):
         """
         if self._handle.is_stopping:
             return Searcher.FINISHED  # type: ignore[return-value]
-        if not self._has_slot(self._open_gpus.values()):
+        if not self._slots.has_slot(self._open_gpus.values()):
             return None
         try:
             assignment = self._handle.next_assignment()
@@ -113,7 +110,11 @@ class DirectedSearcher(Searcher):
             is_finished = not self._handle.director.may_resume_later
             return Searcher.FINISHED if is_finished else None  # type: ignore[return-value]
         self._open_gpus[trial_id] = assignment.gpus
-        return {"assignment": assignment.model_dump_json(), "stop_key": self._stop_key}
+        return {
+            "assignment": assignment.model_dump_json(),
+            "stop_key": self._stop_key,
+            "avoided_nodes": self._slots.list_resting_nodes(),
+        }
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -141,7 +142,7 @@ class DirectedScheduler(FIFOScheduler):
 
         A stop of the run ends the worker after its report, which comes with a checkpoint.
         """
-        continues = forward_report(self._handle.director, trial, read_report(result))
+        continues = self._handle.director.on_worker_report(get_trial_number(trial), read_report(result))
         if continues and self._handle.is_stopping:
             self._handle.cut_off.add(get_trial_number(trial))
             continues = False
@@ -178,12 +179,17 @@ class DirectedCallback(tune.Callback):
     """Forwards trial events to the director, kills workers whose heartbeat expired, and stops the run."""
 
     def __init__(
-        self, handle: DirectorHandle, monitor: HeartbeatMonitor, notice: StopNotice, stopper: RunStopper
+        self,
+        handle: DirectorHandle,
+        slots: SlotPlanner,
+        monitor: HeartbeatMonitor,
+        notice: StopNotice,
+        stopper: RunStopper,
     ) -> None:
         """One callback serves one run."""
-        self._handle, self._monitor, self._notice, self._stopper = handle, monitor, notice, stopper
+        self._handle, self._slots, self._monitor = handle, slots, monitor
+        self._notice, self._stopper = notice, stopper
         self._expired_numbers: set[int] = set()
-        self._worker_faults: dict[int, str] = {}
         self._stop_deadline: float | None = None
 
     def _advance_stop(self, trials: list[Any]) -> None:
@@ -231,7 +237,6 @@ class DirectedCallback(tune.Callback):
         number = get_trial_number(trial)
         self._monitor.start(number)
         self._expired_numbers.discard(number)
-        self._worker_faults.pop(number, None)
         self._handle.director.on_started(number)
 
     def on_trial_result(
@@ -244,15 +249,18 @@ class DirectedCallback(tune.Callback):
         number, report = get_trial_number(trial), read_report(result)
         if self._monitor.record_heartbeat(number, report.tokens):
             trial.run_metadata.num_failures = 0
-        if report.worker_fault is not None:
-            self._worker_faults[number] = report.worker_fault
-        forward_report(self._handle.director, trial, report)
+        self._handle.director.on_worker_report(number, report)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
-        """The trial ended or was stopped, unless a stop of the run has left it open."""
+        """The trial ended or was stopped, unless a stop of the run or a fault has left it open."""
         number = get_trial_number(trial)
         self._monitor.remove(number)
-        if number not in self._handle.cut_off:
+        if number in self._handle.cut_off:
+            return
+        if (fault := read_report(trial.last_result).environment_fault) is not None:
+            self._slots.rest(trial.last_result["node_id"])
+            self._handle.director.on_environment_fault(number, fault)
+        else:
             self._handle.director.on_ended(number)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
@@ -260,9 +268,6 @@ class DirectedCallback(tune.Callback):
         number = get_trial_number(trial)
         self._monitor.remove(number)
         if self._stop_deadline is not None:
-            return
-        if (fault := self._worker_faults.get(number)) is not None:
-            self._handle.director.halt(number, fault)
             return
         expired = number in self._expired_numbers
         cause = self._describe_expiry() if expired else read_last_failure(trial.error_file)
@@ -279,13 +284,6 @@ class DirectedCallback(tune.Callback):
 def read_report(result: dict[str, Any]) -> WorkerReport:
     """The worker's report in a Tune result; an empty report where Tune made the result itself."""
     return WorkerReport.model_validate(result.get("report", {}))
-
-
-def forward_report(director: Director, trial: Any, report: WorkerReport) -> bool:
-    """Pass a worker's report to the director; return whether the trial continues."""
-    return director.on_reports(
-        get_trial_number(trial), report.reports, report.error, report.remarks, report.usage
-    )
 
 
 def get_trial_number(trial: Any) -> int:

@@ -55,7 +55,7 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
         tune.Tuner(
             tune.with_resources(TrialActor, request_resources),
             tune_config=tune.TuneConfig(
-                search_alg=DirectedSearcher(handle, slots.has_slot, notice.key),
+                search_alg=DirectedSearcher(handle, slots, notice.key),
                 scheduler=DirectedScheduler(handle),
                 num_samples=-1,
                 reuse_actors=True,
@@ -65,7 +65,7 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
             run_config=tune.RunConfig(
                 name="trials",
                 storage_path=scratch,
-                callbacks=[DirectedCallback(handle, monitor, notice, stopper)],
+                callbacks=[DirectedCallback(handle, slots, monitor, notice, stopper)],
                 stop=stopper,
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=MAX_RETRIES),

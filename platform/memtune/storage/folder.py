@@ -16,7 +16,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyarrow import fs
 
-from memtune.errors import StorageError
+from memtune.errors import StorageError, explain_system_error
 from memtune.storage.credentials import redact_uri, refuse_credentials
 from memtune.storage.digests import HashingSink
 from memtune.storage.regular_files import open_regular_file, read_at_most
@@ -130,7 +130,7 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             raise MissingFileError(f"{self}/{name} is missing") from None
         except (OSError, pa.ArrowException) as error:
-            raise StorageError(f"cannot read {self}/{name}: {error}") from error
+            raise StorageError(f"cannot read {self}/{name}: {explain_system_error(error)}") from error
         with self.translate_errors("read"), stream:
             yield stream
 
@@ -278,7 +278,7 @@ class Folder:
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            raise StorageError(f"cannot {action} {self}: {error}") from error
+            raise StorageError(f"cannot {action} {self}: {explain_system_error(error)}") from error
 
 
 def _sync_folder(path: Path) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from memtune.errors import StorageError, explain_system_error
+
 __all__ = ["open_scratch_folder"]
 
 PREFIX = "memtune-scratch-"
@@ -22,12 +24,17 @@ OPEN_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def open_scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     """Create a folder for the duration of the block, below `parent` or the folder for temporary files.
 
-    Removes those below `parent` whose process of this user was killed. Raises OSError when no folder can be
-    made.
+    Removes those below `parent` whose process of this user was killed. Raises StorageError when no folder can
+    be made.
     """
-    root = parent or Path(tempfile.gettempdir())
-    _remove_stale_folders(root)
-    folder, lock = _make_locked_folder(root)
+    try:
+        # In the block: a folder for temporary files must be writable to be found.
+        root = parent or Path(tempfile.gettempdir())
+        _remove_stale_folders(root)
+        folder, lock = _make_locked_folder(root)
+    except OSError as error:
+        place = parent or "the folder for temporary files (TMPDIR)"
+        raise StorageError(f"cannot write to {place}: {explain_system_error(error)}") from error
     try:
         yield folder
     finally:

@@ -1,13 +1,12 @@
 """The assignment of a trial to a worker, and the worker's trainer: new, or from the newest checkpoint."""
 
-import socket
 from typing import Annotated, Any
 
 import torch
 from pydantic import BeforeValidator
 
 from memtune.corpora import Corpus, open_corpus
-from memtune.errors import CorpusError, PluginError, StorageError, WorkerError
+from memtune.errors import CorpusError, PluginError, WorkerError
 from memtune.plugins import PluginSource, load_sources
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.gpu_share import compute_tensor_fraction
@@ -56,8 +55,8 @@ def restore_or_create_trainer(
 ) -> AnyTrainer:
     """The trainer of an assignment: from its newest checkpoint, or new.
 
-    Raises WorkerError for a fault of this worker: a corpus or a storage that cannot be read from this node or
-    has other content, a GPU that is not visible, or a user's family that cannot be imported there. Raises
+    Raises StorageError for a storage that this worker cannot read, and WorkerError for its other faults: a
+    corpus with other content, a GPU that is not visible, or a user's family that cannot be imported there. Raises
     CheckpointError when all checkpoints are damaged or missing. The tensors of a worker with a share of a GPU
     stay within that share.
     """
@@ -74,8 +73,8 @@ def restore_or_create_trainer(
         config = assignment.open_config()
         corpus = _open_assigned_corpus(assignment)
         found = checkpoints.restore(corpus, assignment.device, meter)
-    except (CorpusError, PluginError, StorageError, WorkerError) as error:
-        raise WorkerError(f"on {socket.gethostname()}: {error}") from error
+    except (CorpusError, PluginError) as error:
+        raise WorkerError(str(error)) from error
     return found or create_trainer(config, corpus, assignment.device, meter)
 
 

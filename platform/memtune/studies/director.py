@@ -11,12 +11,15 @@ from typing import Protocol
 from memtune.search import Outcome, Proposal, Proposals, Rule
 from memtune.search.early_stopping import CONTINUE, Action, Decision, NoEarlyStopping
 from memtune.studies.trial import Trial, Watcher
+from memtune.studies.trial_worker import WorkerReport
 from memtune.training import Report, TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
 
 __all__ = ["Director", "Records"]
 
+MAX_FAULTS = 3
+"""Faults of the environment that one trial meets in a row, without further training, before the study stops."""
 CHECK_INTERVAL_SECONDS = 10.0
 """Seconds between two reads of the study's storage while no trial reports."""
 
@@ -65,6 +68,10 @@ class Director:
         self._pausing: set[int] = set()
         self._recorded: set[int] = set()
         """Trials whose end is recorded, because their worker is done with them."""
+        self._faults: dict[int, tuple[int, int]] = {}
+        """Faults that a trial has met in a row, and the tokens that it had trained on at the last one."""
+        self.fault: str | None = None
+        """The fault of the environment because of which no trial starts any more."""
         self._remaining_trials = max_trials - len(known)
         self._exhausted = False
         self._last_check = time.monotonic()
@@ -137,6 +144,17 @@ class Director:
         """The trial lost its worker and waits for another."""
         self._set_state(number, TrialState.WAITING)
 
+    def on_worker_report(self, number: int, report: WorkerReport) -> bool:
+        """Record what a trial's worker reports; return whether the trial should continue.
+
+        A fault of the environment changes nothing until `on_environment_fault`.
+        """
+        is_error = report.failure is not None and report.environment_fault is None
+        error = report.failure.detail if report.failure and is_error else None
+        return self.on_reports(
+            number, report.reports, error, report.remarks, report.usage, report.restored_tokens
+        )
+
     def on_reports(
         self,
         number: int,
@@ -144,6 +162,7 @@ class Director:
         error: str | None = None,
         remarks: Sequence[str] = (),
         usage: Usage | None = None,
+        restored_tokens: int = 0,
     ) -> bool:
         """Record a trial's curve so far; return whether the trial should continue.
 
@@ -152,6 +171,7 @@ class Director:
         study stops its trial.
         """
         trial = self._trials[number]
+        trial.restored_tokens = restored_tokens
         self._add_remarks(trial, remarks)
         self._update_usage(trial, usage)
         new = self._process_reports(trial, curve)
@@ -258,11 +278,26 @@ class Director:
         self._trials[number].state = TrialState.FAILED
         self.on_ended(number)
 
-    def halt(self, number: int, remark: str) -> None:
-        """No worker can run the trial, for a reason outside the trial: leave it open and start no other."""
-        self._add_remarks(self._trials[number], [remark])
+    def on_environment_fault(self, number: int, detail: str) -> None:
+        """A node or a storage kept the trial's worker from its work: the trial starts again, before others.
+
+        After MAX_FAULTS in a row without further training no other trial starts either: `fault` says why.
+        """
+        trial = self._trials[number]
+        if not trial.state.is_open:  # it has ended already, and needs no worker any more
+            self._add_remarks(trial, [f"after its end: {detail}"])
+            self.on_ended(number)
+            return
+        tokens, (faults, tokens_before) = trial.usage.tokens, self._faults.get(number, (0, -1))
+        faults = faults + 1 if tokens <= tokens_before else 1
+        self._faults[number] = faults, tokens
+        self._add_remarks(trial, [detail])
         self._set_state(number, TrialState.WAITING)
-        self._remaining_trials, self._unfinished_proposals, self._paused = 0, [], {}
+        if faults >= MAX_FAULTS:
+            self.fault = detail
+            self._remaining_trials, self._unfinished_proposals, self._paused = 0, [], {}
+        elif self.fault is None:
+            self._unfinished_proposals.insert(0, trial.proposal)
 
     def interrupt(self) -> list[Trial]:
         """Leave the open trials to a later driver; return them.

@@ -19,15 +19,15 @@ class InProcessExecutor:
 
     def run_trials(self, run: ExecutorRun) -> None:
         """Run the director's trials in order; a stop leaves the current one open with a checkpoint."""
-        while not run.stop.is_set and (trial := run.director.take_next_trial()) and _run_trial(run, trial):
-            pass
+        while not run.stop.is_set and (trial := run.director.take_next_trial()):
+            _run_trial(run, trial)
 
     def close(self) -> None:
         """Nothing to release."""
 
 
-def _run_trial(run: ExecutorRun, trial: Trial) -> bool:
-    """Run one trial; return whether another may start.
+def _run_trial(run: ExecutorRun, trial: Trial) -> None:
+    """Run one trial until it ends, meets a fault of the environment, or `run.stop` is set.
 
     Raises StudyError when this driver lost the study or the study's storage was deleted.
     """
@@ -37,13 +37,10 @@ def _run_trial(run: ExecutorRun, trial: Trial) -> bool:
     while not run.stop.is_set:
         run.director.check()
         report = worker.step(lambda: run.stop.is_set)
-        if report.worker_fault is not None:
-            run.director.halt(number, report.worker_fault)
-            return False
-        continues = run.director.on_reports(
-            number, report.reports, report.error, report.remarks, report.usage
-        )
+        continues = run.director.on_worker_report(number, report)
+        if (fault := report.environment_fault) is not None:
+            run.director.on_environment_fault(number, fault)
+            return
         if report.is_finished or not continues:
             run.director.on_ended(number)
-            return True
-    return False
+            return

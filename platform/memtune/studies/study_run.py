@@ -94,6 +94,8 @@ class StudyResult:
     """The budget that ended the study before all its trials and repeats; None otherwise."""
     is_interrupted: bool = False
     """Whether a signal, or a fault of a node, ended the run."""
+    fault: str | None = None
+    """The fault of a node or of a storage that stopped the study, which a resume continues; None without one."""
     conclusion: Conclusion | None = None
     """None for a study that was interrupted or in which no trial with a validation has a checkpoint."""
     is_recorded: bool = True
@@ -145,6 +147,7 @@ class _StudyRun:
         self._background = ThreadPoolExecutor(1, "memtune-background")
         self._gpu_bytes: int | None = None
         self._spent_budget: SpentBudget | None = None
+        self._fault: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -182,7 +185,9 @@ class _StudyRun:
         self._clock.tick()  # also the time of a driver whose budget is spent before a trial starts
         proposals.flush()
         disconnecting = self._disconnect()
-        is_interrupted = self._stop.is_signalled or bool(open_trials and not self._spent_budget)
+        is_interrupted = bool(
+            self._stop.is_signalled or self._fault or (open_trials and not self._spent_budget)
+        )
         result = StudyResult(
             self._resolved,
             proposals.list_outcomes(),
@@ -190,6 +195,7 @@ class _StudyRun:
             open_trials,
             self._spent_budget,
             is_interrupted,
+            self._fault,
         )
         records.record_cost(self._compute_cost(result, proposals.read_seconds_spent()))
         conclusion = None
@@ -326,6 +332,7 @@ class _StudyRun:
                     self._executor.run_trials(self._make_trial_run(director))
                 self._clock.tick()
             open_trials = director.interrupt()
+            self._fault = director.fault
             if open_trials or not director.is_finished:
                 self._spent_budget = self._budget.find_spent()
             return open_trials

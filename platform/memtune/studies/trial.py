@@ -22,6 +22,8 @@ class Trial:
     end: TrialEnd | None = None
     usage: Usage = field(default_factory=Usage)
     """What the trial has used over all its workers, at the last report."""
+    restored_tokens: int = 0
+    """Tokens of the checkpoint from which its worker started, which this run of the study has not trained."""
     remarks: list[str] = field(default_factory=list)
     """Events that did not end the trial, such as a damaged checkpoint or a corpus that a node lacks."""
 

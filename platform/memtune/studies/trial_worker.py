@@ -6,14 +6,16 @@ between two milestones, after each checkpoint, which lets the driver distinguish
 """
 
 import errno
+import socket
 import time
 from collections.abc import Callable
 
-from memtune.errors import MemtuneError, StorageError, WorkerError
+from memtune.errors import MemtuneError, explain_system_error, is_environment_fault
 from memtune.retry import Backoff, retry
 from memtune.studies.assignment import Assignment, restore_or_create_trainer
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.training import AnyTrainer, Report
+from memtune.trial_state import Failure, FailureCause
 from memtune.usage import Usage, UsageMeter
 from memtune.values import Value
 
@@ -38,11 +40,18 @@ class WorkerReport(Value):
     usage: Usage | None = None
     """What the trial has used so far; None before the worker has opened it."""
     remarks: tuple[str, ...] = ()
-    error: str | None = None
-    """A memtune error that ends the trial."""
-    worker_fault: str | None = None
-    """Why this worker cannot run the trial, although another worker may: corpus, storage or GPU."""
+    restored_tokens: int = 0
+    """Predicted tokens of the checkpoint from which the worker started."""
+    failure: Failure | None = None
+    """Why the worker stopped. One of the environment comes without reports: what it trained is not stored."""
     is_finished: bool = False
+    """Whether the worker is done with the trial."""
+
+    @property
+    def environment_fault(self) -> str | None:
+        """What a node or a storage cannot do, in a sentence; None where the worker met no such fault."""
+        is_fault = self.failure is not None and self.failure.cause is FailureCause.ENVIRONMENT
+        return self.failure.detail if self.failure and is_fault else None
 
 
 class TrialWorker:
@@ -54,35 +63,41 @@ class TrialWorker:
         self._assignment = assignment
         self._checkpoints = Checkpoints(assignment.checkpoint_root, assignment.identity)
         self._trainer: AnyTrainer | None = None
+        self._restored_tokens = 0
 
     def step(self, is_stopping: Callable[[], bool] = lambda: False) -> WorkerReport:
         """Train until the next report or checkpoint is due, or `is_stopping()`, and store a checkpoint.
 
         The first step of a restored trial with reports only reports them.
 
-        Raises exceptions other than MemtuneError: the executor may retry the trial from its checkpoint.
+        Raises exceptions other than a MemtuneError and a fault of this machine: the executor may retry the
+        trial from its checkpoint.
         """
-        error = worker_fault = None
+        failure = None
         try:
             self._train(is_stopping)
-        except WorkerError as fault:
-            worker_fault = str(fault)
-        except MemtuneError as problem:
-            error = f"{type(problem).__name__}: {problem}"
+        except Exception as error:
+            failure = find_failure(error)
+            if failure is None:
+                raise
+            if failure.cause is FailureCause.ENVIRONMENT:
+                remarks = tuple(self._checkpoints.remarks)
+                return WorkerReport(remarks=remarks, failure=failure, is_finished=True)
         is_finished = self._trainer is not None and self._trainer.is_finished
         return WorkerReport(
             reports=tuple(self._trainer.curve) if self._trainer else (),
             tokens=self._trainer.tokens if self._trainer else 0,
             usage=self._trainer.usage if self._trainer else None,
             remarks=tuple(self._checkpoints.remarks),
-            error=error,
-            worker_fault=worker_fault,
-            is_finished=is_finished or error is not None,
+            restored_tokens=self._restored_tokens,
+            failure=failure,
+            is_finished=is_finished or failure is not None,
         )
 
     def _train(self, is_stopping: Callable[[], bool]) -> None:
         if self._trainer is None:
             self._trainer = restore_or_create_trainer(self._assignment, self._checkpoints, self._meter)
+            self._restored_tokens = self._trainer.tokens
             if self._trainer.curve:
                 # The last driver may have died before it decided on these reports. Training first would add
                 # a report, and better weights, to a trial that the director stops at an earlier one.
@@ -98,19 +113,24 @@ class TrialWorker:
         self._save(self._trainer, is_stopping)
 
     def _save(self, trainer: AnyTrainer, is_stopping: Callable[[], bool]) -> None:
-        """Store a checkpoint. Waits for the permission to write; WorkerError when it does not come."""
+        """Store a checkpoint. Waits for the permission to write, and raises StorageError without it."""
         pauses = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
-        try:
-            retry(
-                lambda: self._checkpoints.save(trainer),
-                lambda error: is_permission_error(error) and not is_stopping(),
-                pauses.next_pause,
-                MAX_WRITE_SECONDS,
-            )
-        except StorageError as error:
-            if is_permission_error(error):  # no fault of the configuration: the trial stays open
-                raise WorkerError(str(error)) from error
-            raise
+        retry(
+            lambda: self._checkpoints.save(trainer),
+            lambda error: is_permission_error(error) and not is_stopping(),
+            pauses.next_pause,
+            MAX_WRITE_SECONDS,
+        )
+
+
+def find_failure(error: Exception) -> Failure | None:
+    """The failure that an error of a worker is; None for one that memtune does not know."""
+    if is_environment_fault(error):
+        detail = f"on {socket.gethostname()}: {explain_system_error(error)}"
+        return Failure(cause=FailureCause.ENVIRONMENT, detail=detail)
+    if isinstance(error, MemtuneError):
+        return Failure(cause=FailureCause.CONFIGURATION, detail=f"{type(error).__name__}: {error}")
+    return None
 
 
 def is_permission_error(error: Exception) -> bool:

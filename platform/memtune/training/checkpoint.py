@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from memtune.corpora.store.corpus import Corpus
-from memtune.errors import CheckpointError
+from memtune.errors import CheckpointError, StorageError, explain_system_error
 from memtune.models.architecture import Model
 from memtune.tasks import build_model
 from memtune.training.devices import describe_environment
@@ -32,6 +32,7 @@ from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_report import Report
 from memtune.training.weight_files import (
     MAX_DESCRIPTION_BYTES,
+    check_environment,
     check_size,
     check_tensor_file,
     hash_file,
@@ -153,16 +154,18 @@ def split_groups(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 
 
 def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write a checkpoint atomically: fill a temporary sibling folder, then rename it."""
+    """Write a checkpoint atomically: fill a temporary sibling folder, then rename it. Raises StorageError."""
     temporary = folder.with_name(f".{folder.name}.writing")
     try:
         shutil.rmtree(temporary, ignore_errors=True)  # of an earlier writer that was killed
         temporary.mkdir(parents=True)
         _write_files(checkpoint, temporary)
         _replace_folder(temporary, folder)
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError) as error:  # SafetensorError has the system's error as text alone
         shutil.rmtree(temporary, ignore_errors=True)
-        raise CheckpointError(f"cannot write a checkpoint to {folder}: {error}") from error
+        raise StorageError(
+            f"cannot write a checkpoint to {folder.parent}: {explain_system_error(error)}"
+        ) from error
 
 
 def _write_files(checkpoint: Checkpoint, folder: Path) -> None:
@@ -288,6 +291,7 @@ def _read_sealed_record(folder: Path) -> _SealedRecord:
         if sealed.digest != digest(unsealed):
             raise CheckpointError(f"{path} is altered; resume from an older checkpoint")
     except OSError as error:
+        check_environment(error, path)
         raise CheckpointError(
             f"no checkpoint in {folder}: cannot read {RECORD_FILE}: {error.strerror}"
         ) from None

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from memtune.errors import CheckpointError, StorageError
+from memtune.errors import CheckpointError, StorageError, explain_system_error, is_environment_fault
 from memtune.models import ModelConfig
 from memtune.models.architecture import Model
 from memtune.storage.digests import hash_stream
@@ -24,6 +24,7 @@ from memtune.values import Value
 
 __all__ = [
     "MAX_DESCRIPTION_BYTES",
+    "check_environment",
     "check_size",
     "check_tensor_file",
     "copy_weights",
@@ -71,6 +72,7 @@ def load_model(folder: Path, device: str | torch.device = "cpu") -> Model:
     try:
         description = ModelDescription.model_validate_json(read_small_file(path, MAX_DESCRIPTION_BYTES))
     except OSError as error:
+        check_environment(error, path)
         raise CheckpointError(f"no model in {folder}: cannot read {path.name}: {error.strerror}") from None
     except ValidationError as error:
         raise CheckpointError(f"{path} does not describe a model: {error.errors()[0]['msg']}") from None
@@ -143,6 +145,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return safetensors.torch.load_file(path)
     except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
         # KeyError: a type that torch lacks; ValueError and RuntimeError: shapes that torch refuses.
+        check_environment(error, path)
         raise CheckpointError(f"{path} is truncated or altered: {error}") from None
 
 
@@ -156,7 +159,14 @@ def check_tensor_file(path: Path) -> None:
         with safe_open(path, "pt"):
             pass
     except (SafetensorError, OSError, MemoryError) as error:  # MemoryError: too large to map
+        check_environment(error, path)
         raise CheckpointError(f"{path} is truncated or altered: {error}") from None
+
+
+def check_environment(error: Exception, path: Path) -> None:
+    """Raise StorageError where the machine failed to read a file, which is not damaged then."""
+    if isinstance(error, OSError) and is_environment_fault(error):
+        raise StorageError(f"cannot read {path}: {explain_system_error(error)}") from error
 
 
 def hash_file(path: Path) -> str:
@@ -183,6 +193,7 @@ def _open_bounded(path: Path, limit: int) -> BinaryIO:
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing; resume from an older checkpoint") from None
     except OSError as error:
+        check_environment(error, path)
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from None
     if file.seek(0, 2) > limit:
         file.close()

@@ -162,7 +162,7 @@ def test_a_worker_without_the_file_trains_from_the_assignment(
     assignment = write_assignment(study, settings)
     (tmp_path / "my_memory.py").unlink()
     report = TrialWorker(Assignment.model_validate_json(assignment)).step()
-    assert (report.error, report.worker_fault) == (None, None)
+    assert report.failure is None
     assert report.is_finished
 
 
@@ -178,9 +178,9 @@ def test_an_import_that_fails_on_a_worker_is_the_workers_fault(
         assignment = write_assignment(study, settings)
     monkeypatch.delitem(__import__("sys").modules, "library_of_the_driver")
     report = TrialWorker(Assignment.model_validate_json(assignment)).step()
-    assert report.worker_fault is not None
-    assert "my_memory.py" in report.worker_fault
-    assert "No module named 'library_of_the_driver'" in report.worker_fault
+    assert report.environment_fault is not None
+    assert "my_memory.py" in report.environment_fault
+    assert "No module named 'library_of_the_driver'" in report.environment_fault
 
 
 def test_one_trial_of_a_users_family_is_trained_and_registered(

@@ -6,6 +6,7 @@ from unittest.mock import create_autospec
 import pytest
 from ray.tune.search import Searcher
 
+from memtune.ray_backend.cluster_nodes import SlotPlanner
 from memtune.ray_backend.stop_notice import StopNotice
 from memtune.ray_backend.tune_adapters import DirectedCallback, DirectedSearcher, DirectorHandle, RunStopper
 from memtune.studies.assignment import Assignment
@@ -39,7 +40,9 @@ def test_the_end_of_a_worker_with_its_search_is_not_a_failure_of_its_trial(ended
     director = create_autospec(Director, instance=True)
     handle = DirectorHandle(director, stop=StopRequest(lambda: ended))
     stopper = RunStopper()
-    callback = DirectedCallback(handle, HeartbeatMonitor(60.0), LocalNotice(), stopper)
+    callback = DirectedCallback(
+        handle, create_autospec(SlotPlanner, instance=True), HeartbeatMonitor(60.0), LocalNotice(), stopper
+    )
     callback.on_step_begin(0, [])
     assert stopper.stop_all() == ended
     callback.on_trial_recover(0, [trial], trial)
@@ -53,5 +56,5 @@ def test_the_search_is_finished_once_no_paused_trial_may_continue(may_resume_lat
     director.take_next_trial.return_value = None
     director.may_resume_later = may_resume_later
     handle = DirectorHandle(director, create_autospec(lambda trial: None))
-    searcher = DirectedSearcher(handle, lambda open_gpus: True, "stop")
+    searcher = DirectedSearcher(handle, create_autospec(SlotPlanner, instance=True), "stop")
     assert searcher.suggest("a") == (None if may_resume_later else Searcher.FINISHED)

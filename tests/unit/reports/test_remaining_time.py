@@ -22,7 +22,9 @@ def test_the_time_left_is_the_missing_tokens_at_the_speed_of_the_run() -> None:
     meter = PaceMeter(clock=clock)
     meter.watch(make_trial(0, TrialState.RUNNING))
     clock.seconds = 90.0
-    meter.watch(make_trial(0, TrialState.COMPLETE, 50.0, 40.0, 30.0))  # 900 tokens, of which 300 in this run
+    ended = make_trial(0, TrialState.COMPLETE, 50.0, 40.0, 30.0)  # 900 tokens, of which 300 in this run
+    ended.restored_tokens = 600
+    meter.watch(ended)
     running = make_trial(1, TrialState.RUNNING, 50.0)  # 300 more
     meter.watch(running)
     pace = meter.estimate(unstarted=2, running=[running])
@@ -46,6 +48,18 @@ def test_nothing_is_estimated_before_a_trial_has_ended_or_this_run_has_trained()
     assert meter.estimate(1, [running]) is None
     resumed = PaceMeter([Outcome(9, "", {}, TrialState.COMPLETE, curve={900: 1.0})], clock)
     assert resumed.estimate(1, []) is None
+
+
+def test_restored_tokens_are_not_trained_in_this_run() -> None:
+    """The first news of a resumed trial is the curve of its checkpoint."""
+    clock = Clock()
+    meter = PaceMeter([Outcome(9, "", {}, TrialState.COMPLETE, curve={900: 1.0})], clock)
+    running = make_trial(0, TrialState.RUNNING, 50.0)
+    running.restored_tokens = running.tokens
+    meter.watch(make_trial(0, TrialState.RUNNING))
+    clock.seconds = 0.001
+    meter.watch(running)
+    assert meter.estimate(1, [running]) is None
 
 
 def test_the_trials_of_earlier_runs_tell_how_long_a_trial_is() -> None:

@@ -6,10 +6,11 @@ import pytest
 
 from memtune.search import Proposals
 from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingConfig
-from memtune.studies.director import Director
+from memtune.studies.director import MAX_FAULTS, Director
 from memtune.studies.trial import Trial
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
+from memtune.usage import Usage
 from tests.presence import require
 
 
@@ -91,17 +92,46 @@ def test_a_remark_is_recorded_once(open_proposals: Callable[[], Proposals]) -> N
     assert records.remarked == [(number, ["checkpoint 300 is skipped"])]
 
 
-def test_a_halted_trial_stays_open_and_no_other_is_started(
+def test_a_trial_that_meets_a_fault_of_the_environment_starts_again_before_others(
+    open_proposals: Callable[[], Proposals],
+) -> None:
+    director = Director(open_proposals(), MemoryRecords(), max_trials=3)
+    number = start_trial(director)
+    director.on_environment_fault(number, "no corpus there")
+    assert start_trial(director) == number
+    assert director.fault is None
+
+
+def test_three_faults_in_a_row_leave_the_trial_open_and_no_other_is_started(
     open_proposals: Callable[[], Proposals],
 ) -> None:
     director = Director(opened := open_proposals(), MemoryRecords(), max_trials=3)
-    number = start_trial(director)
-    director.halt(number, "no corpus there")
+    for _ in range(MAX_FAULTS):
+        number = start_trial(director)
+        director.on_environment_fault(number, "no corpus there")
     assert director.take_next_trial() is None
+    assert director.fault == "no corpus there"
     assert [(trial.proposal.number, trial.remarks) for trial in director.interrupt()] == [
         (number, ["no corpus there"])
     ]
     assert [proposal.number for proposal in opened.list_unfinished()] == [number]
+
+
+def test_a_fault_after_further_training_counts_as_the_first(open_proposals: Callable[[], Proposals]) -> None:
+    director = Director(open_proposals(), MemoryRecords(), max_trials=1)
+    for step in range(2 * MAX_FAULTS):
+        number = start_trial(director)
+        director.on_reports(number, [], usage=Usage(tokens=100 * step))
+        director.on_environment_fault(number, "no space")
+    assert director.fault is None
+
+
+def test_a_fault_after_the_end_of_a_trial_changes_no_end(open_proposals: Callable[[], Proposals]) -> None:
+    director, opened, number = start_trial_behind_others(open_proposals)
+    assert not director.on_reports(number, [make_report(300, 2.0)])
+    director.on_environment_fault(number, "no space")
+    assert [outcome.state for outcome in opened.list_finished()] == [TrialState.STOPPED]
+    assert director.take_next_trial() is None
 
 
 def test_a_trial_behind_at_a_rung_is_stopped_and_pruned(open_proposals: Callable[[], Proposals]) -> None:
@@ -201,12 +231,15 @@ def test_reports_beyond_the_rung_that_stops_a_trial_are_recorded_nowhere(
     assert records.reported == [(number, 300)]
 
 
-def test_a_halt_drops_waiting_unfinished_trials(open_proposals: Callable[[], Proposals]) -> None:
+def test_faults_in_a_row_drop_waiting_unfinished_trials(open_proposals: Callable[[], Proposals]) -> None:
     first = Director(open_proposals(), MemoryRecords(), max_trials=3)
     halted, waiting = start_trial(first), start_trial(first)
     second = Director(opened := open_proposals(), MemoryRecords(), max_trials=3)
     assert start_trial(second) == halted
-    second.halt(halted, "no corpus there")
+    for _ in range(MAX_FAULTS - 1):
+        second.on_environment_fault(halted, "no corpus there")
+        assert start_trial(second) == halted
+    second.on_environment_fault(halted, "no corpus there")
     assert second.take_next_trial() is None
     assert [proposal.number for proposal in opened.list_unfinished()] == [halted, waiting]
 

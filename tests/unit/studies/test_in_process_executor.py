@@ -1,5 +1,6 @@
 """Studies run without Ray: every trial in the driver's own process."""
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.trial_worker import TrialWorker, WorkerReport
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import AnyTrainer
-from memtune.trial_state import TrialState
+from memtune.trial_state import Failure, FailureCause, TrialState
 from tests.assignments import assign_first_trial
 
 pytestmark = pytest.mark.usefixtures("prepared_store")
@@ -214,7 +215,10 @@ def test_an_error_of_a_trial_finishes_its_worker(
 
     monkeypatch.setattr(Checkpoints, "restore", refuse)
     report = TrialWorker(make_assignment(study_file, settings)).step()
-    assert (report.error, report.is_finished) == ("CheckpointError: every checkpoint is damaged", True)
+    assert report.failure == Failure(
+        cause=FailureCause.CONFIGURATION, detail="CheckpointError: every checkpoint is damaged"
+    )
+    assert report.is_finished
 
 
 def test_an_ended_study_runs_again_without_a_trial(study_file: Path, settings: Settings) -> None:
@@ -237,7 +241,7 @@ def test_a_stopping_worker_does_not_wait_for_the_permission_to_write(
 ) -> None:
     refuse_writes(3)
     report = TrialWorker(make_assignment(study_file, settings)).step(lambda: True)
-    assert report.worker_fault == "cannot write to a folder"
+    assert report.environment_fault == f"on {socket.gethostname()}: cannot write to a folder"
 
 
 @pytest.mark.parametrize(("seconds", "saves"), [(1e9, 1), (-1.0, 2)])

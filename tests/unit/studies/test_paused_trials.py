@@ -13,7 +13,7 @@ from memtune.search import Outcome, Proposals
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.director import Director
+from memtune.studies.director import MAX_FAULTS, Director
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.study_run import make_assignment
 from memtune.studies.trial import Trial
@@ -68,7 +68,7 @@ def drive(resolved: ResolvedStudy, max_steps: int = 1000) -> bool:
 def run_worker(director: Director, worker: TrialWorker, trial: Trial, steps: Iterator[int]) -> bool:
     for _ in steps:
         found = worker.step()
-        if not director.on_reports(trial.proposal.number, found.reports, found.error) or found.is_finished:
+        if not director.on_worker_report(trial.proposal.number, found) or found.is_finished:
             director.on_ended(trial.proposal.number)
             return True
     return False
@@ -185,13 +185,16 @@ def test_a_study_whose_paused_trials_cannot_resume_is_finished(
     assert not director.may_resume_later
 
 
-def test_a_halt_resumes_no_paused_trial(open_resolved: Callable[..., ResolvedStudy]) -> None:
+def test_faults_in_a_row_resume_no_paused_trial(open_resolved: Callable[..., ResolvedStudy]) -> None:
     director, _, _ = open_director(open_resolved("study", trials=3))
     numbers = [start_trial(director) for _ in range(3)]
     for number in numbers[:2]:
         director.on_reports(number, [make_report(300, 1.0 + number)])
         director.on_ended(number)
-    director.halt(numbers[2], "no corpus there")
+    for _ in range(MAX_FAULTS - 1):
+        director.on_environment_fault(numbers[2], "no corpus there")
+        assert start_trial(director) == numbers[2]
+    director.on_environment_fault(numbers[2], "no corpus there")
     assert director.take_next_trial() is None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from memtune.errors import CheckpointError
+from memtune.errors import CheckpointError, StorageError
 from memtune.models import LSTMConfig, RecurrentMemoryConfig, build_model, logits
 from memtune.training import GradientTrainer, load_best_model, load_model, save_model
 from memtune.training.checkpoint import read_checkpoint, read_record
@@ -133,7 +133,7 @@ def test_the_backup_of_a_killed_writer_is_restored(folder, corpus, trainer):
 
 def test_a_folder_that_cannot_be_written_is_an_error(trainer, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="cannot write a checkpoint"):
+    with pytest.raises(StorageError, match="cannot write a checkpoint"):
         trainer.save(tmp_path / "file" / "checkpoint")
 
 

@@ -112,6 +112,8 @@ def _print_result(study: Path, result: "SearchResult") -> None:
     resolved = result.resolved
     if result.is_interrupted:
         open_trials = format_count(result.open_count, "trial")
+        if result.fault:
+            warn(f"no trial can run: {result.fault}")
         warn(f"stopped with {open_trials} open; to resume: memtune search {study} --resume")
         raise typer.Exit(1)
     question, searched = resolved.study.question, resolved.searched_fields

@@ -46,8 +46,7 @@ class PaceMeter:
         number = trial.proposal.number
         if trial.reports and trial.tokens > self._tokens.get(number, 0):
             # The first news of a resumed trial is its whole curve, which this run has not trained.
-            restored = trial.reports[-2].tokens if len(trial.reports) > 1 else 0
-            self._trained += trial.tokens - self._tokens.get(number, restored)
+            self._trained += trial.tokens - max(self._tokens.get(number, 0), trial.restored_tokens)
             self._tokens[number], self._last_report = trial.tokens, self._clock()
         if trial.state in MEASURED_STATES:
             self._ended[number] = trial.tokens
