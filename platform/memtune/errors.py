@@ -5,6 +5,7 @@ status 1. Any other exception is a bug in memtune and keeps its traceback.
 """
 
 import errno
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -126,9 +127,13 @@ def is_environment_fault(error: BaseException) -> bool:
 
 
 def explain_system_error(error: BaseException) -> str:
-    """The text of an error of the operating system, and its fix where one is known."""
-    fix = FIX_BY_ERRNO.get(error.errno or 0) if isinstance(error, OSError) else None
-    return f"{error}; {fix}" if fix else str(error)
+    """The text of an error; for one of the operating system with a known fix, its file and the fix too."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number not in FIX_BY_ERRNO:
+        return str(error)
+    filename = getattr(error, "filename2", None) or getattr(error, "filename", None)  # a copy names both
+    place = f"{os.fsdecode(filename)}: " if isinstance(filename, str | bytes) else ""
+    return f"{place}{os.strerror(number)}; {FIX_BY_ERRNO[number]}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

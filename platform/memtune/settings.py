@@ -2,13 +2,21 @@
 
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment
 
 from memtune.arguments import check_type
 from memtune.errors import StorageError
 from memtune.storage.credentials import refuse_credentials
 from memtune.values import UserValue
 
-__all__ = ["LOCATION_VARIABLES", "URI_VARIABLES", "Settings"]
+__all__ = [
+    "LOCATION_VARIABLES",
+    "URI_VARIABLES",
+    "Settings",
+    "bypass_proxy_for_loopback",
+    "explain_proxy",
+]
 
 LOCATION_VARIABLES = ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI")
 """The environment variables of locations that may be in shared storage or on a server."""
@@ -20,6 +28,8 @@ URI_VARIABLES = (
     "MLFLOW_REGISTRY_URI",
 )
 """Every environment variable with a URL that memtune or its libraries read; none may hold credentials."""
+
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 class Settings(UserValue):
@@ -77,6 +87,28 @@ class Settings(UserValue):
             return cls.from_environment()
         check_type("settings", settings, cls, 'memtune.Settings, such as Settings.from_environment("HOME")')
         return settings
+
+
+def bypass_proxy_for_loopback() -> None:
+    """Have this process and its children reach servers of this machine directly: no proxy reaches them.
+
+    MLflow's and Ray's clients send every request that NO_PROXY does not exempt to the environment's proxy.
+    """
+    if getproxies_environment():
+        name = "no_proxy" if os.environ.get("no_proxy") else "NO_PROXY"  # the first hides the second
+        exempt = [host.strip() for host in os.environ.get(name, "").split(",") if host.strip()]
+        os.environ[name] = ",".join([*exempt, *(host for host in LOOPBACK_HOSTS if host not in exempt)])
+
+
+def explain_proxy(url: str) -> str:
+    """The end of an error about a server: how to reach it without the environment's proxy; "" without one."""
+    parts = urlsplit(url)
+    if parts.scheme not in getproxies_environment() or proxy_bypass_environment(parts.hostname or ""):
+        return ""
+    return (
+        f"; the request went to the proxy of {parts.scheme.upper()}_PROXY: where the proxy does not reach "
+        f"the server, add {parts.hostname} to NO_PROXY"
+    )
 
 
 def _make_absolute(uri: str) -> str:

@@ -14,7 +14,8 @@ __all__ = [
     "interrupt_on_stop_signals",
     "is_ignored",
     "release_closed_terminal",
-    "start_processes_without_hangup",
+    "restore_handlers",
+    "start_processes_without",
 ]
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -41,15 +42,28 @@ def interrupt_on_stop_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-@contextmanager
-def start_processes_without_hangup() -> Iterator[None]:
-    """Processes that this thread starts in the block never receive the SIGHUP of a closed terminal.
+def restore_handlers() -> None:
+    """Install this process' handlers of the stop signals again, where a library has replaced them.
 
-    A shell in that terminal sends it to all processes of its job. Those that the driver needs for an orderly
-    end must outlive it, and the driver ends them. A process inherits the blocked signals of the thread that
-    starts it. A SIGHUP to this process is delivered after the block.
+    Ray's library prints a native stack at SIGTERM before it calls the handler that it found. Does nothing
+    outside the main thread.
     """
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    if threading.current_thread() is threading.main_thread():
+        for number in STOP_SIGNALS:
+            if (handler := signal.getsignal(number)) is not None:
+                signal.signal(number, handler)
+
+
+@contextmanager
+def start_processes_without(*numbers: signal.Signals) -> Iterator[None]:
+    """Processes that this thread starts in the block never receive these signals.
+
+    A shell sends the SIGHUP of a closed terminal to all processes of its job, and Ray the signal that stops
+    a job to all descendants of its driver. Those that the driver needs for an orderly end must outlive it,
+    and the driver ends them. A process inherits the blocked signals of the thread that starts it. A signal to
+    this process is delivered after the block.
+    """
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
     finally:

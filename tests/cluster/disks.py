@@ -24,6 +24,11 @@ class Disk:
                     while True:
                         filler.write(bytes(block))
 
+    def grow(self, kilobytes: int) -> None:
+        """Give the disk this size."""
+        options = f"remount,size={kilobytes}k"
+        subprocess.run(["mount", "-o", options, str(self.folder)], capture_output=True, check=True)
+
     def release(self) -> None:
         """Undo `fill`."""
         (self.folder / "filler").unlink()

@@ -1,5 +1,6 @@
 """Drivers of studies in separate processes, their output, and the processes that they start."""
 
+import json
 import os
 import re
 import secrets
@@ -28,8 +29,10 @@ __all__ = [
     "load_resolved_study",
     "open_proposals",
     "read_outcomes",
+    "run_command",
     "run_driver",
     "start_ray_instance",
+    "start_ray_nodes",
 ]
 
 
@@ -122,6 +125,12 @@ def run_driver(study: Path, *options: str, environment: dict[str, str] | None = 
         driver.kill_session()
 
 
+def run_command(arguments: list[str], environment: dict[str, str]) -> tuple[int, str, str]:
+    """Run a command of memtune to its end: exit code, output and errors."""
+    driver = Driver([sys.executable, "-m", "memtune.cli", *arguments], os.environ | environment)
+    return driver.wait_for_exit()
+
+
 def find_trial_processes(session: int) -> list[int]:
     """The ids of the processes of a session that run a trial; the session is that of the starter of Ray."""
     names = ("ResourceTrainable", "TrialActor")
@@ -154,6 +163,18 @@ ray.init("local", num_cpus=int(sys.argv[2]), include_dashboard=False, log_to_dri
 print(ray.get_runtime_context().gcs_address, flush=True)
 sys.stdin.read()
 """
+NODES_SCRIPT = """
+import json, sys
+from ray.cluster_utils import Cluster
+cluster = Cluster()
+for variables in json.loads(sys.argv[2]):
+    head = {} if cluster.list_all_nodes() else {"temp_dir": sys.argv[1], "include_dashboard": False}
+    cluster.add_node(num_cpus=1, env_vars=variables, **head)
+cluster.wait_for_nodes()
+print(cluster.address, flush=True)
+sys.stdin.read()
+cluster.shutdown()
+"""
 
 
 @dataclass(frozen=True)
@@ -172,12 +193,25 @@ class RayInstance:
 @contextmanager
 def start_ray_instance(cores: int) -> Iterator[RayInstance]:
     """Run a Ray instance with this number of cores during the block."""
+    with _run_ray(RAY_SCRIPT, str(cores)) as instance:
+        yield instance
+
+
+@contextmanager
+def start_ray_nodes(*variables: dict[str, str]) -> Iterator[RayInstance]:
+    """Run a Ray cluster on this machine during the block: a node of one core for each environment."""
+    with _run_ray(NODES_SCRIPT, json.dumps(variables)) as instance:
+        yield instance
+
+
+@contextmanager
+def _run_ray(script: str, argument: str) -> Iterator[RayInstance]:
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
     with (
         # below /tmp: the path of a socket must be short
         TemporaryDirectory(prefix="mt-", dir="/tmp", ignore_cleanup_errors=True) as folder,
         subprocess.Popen(
-            [sys.executable, "-c", RAY_SCRIPT, folder, str(cores)],
+            [sys.executable, "-c", script, folder, argument],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

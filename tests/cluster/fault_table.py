@@ -73,7 +73,7 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "disk full": Fault(
         "the disk under checkpoints, the cache or the proposals is full",
-        "the trial ends with a reason, others continue, nothing corrupt is left",
+        "no trial fails: another node continues it, or the study stops and resumes; nothing corrupt is left",
     ),
     "files damaged": Fault(
         "a truncated or altered checkpoint, shard or manifest",

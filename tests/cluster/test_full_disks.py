@@ -10,18 +10,18 @@ from memtune.corpora.store.node_cache import resolve_cache_folder
 from memtune.search import Outcome
 from memtune.trial_state import TrialState
 from tests.cluster.disks import Disk, MountDisk
-from tests.cluster.drivers import Driver, run_driver
+from tests.cluster.drivers import Driver, run_command, run_driver, start_ray_nodes
 from tests.cluster.fault_table import RecordFault
 from tests.cluster.study_setup import EARLY_STOPPING_TOML, StudySetup, describe_outcomes
-from tests.conftest import SPACE_TOML
+from tests.conftest import SENTENCES, SPACE_TOML
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_locations")]
 
 
-def test_a_full_disk_ends_the_trial_that_fills_it_and_no_other(
+def test_a_full_disk_stops_the_study_and_fails_no_trial(
     study_setup: StudySetup, mount_disk: MountDisk, record_fault: RecordFault
 ) -> None:
-    mount_disk(Path(study_setup.settings.studies_folder), 600)
+    disk = mount_disk(Path(study_setup.settings.studies_folder), 600)
     study_setup.study_file.write_text(study_setup.study_file.read_text().replace("trials = 6", "trials = 3"))
     study_setup.study_file.with_name("space.toml").write_text(
         SPACE_TOML.replace("[4, 8]", "[4, 5, 150]")
@@ -30,23 +30,103 @@ def test_a_full_disk_ends_the_trial_that_fills_it_and_no_other(
     )
     study_setup.study_file.write_text(study_setup.study_file.read_text().replace(EARLY_STOPPING_TOML, ""))
     with run_driver(study_setup.study_file, environment=study_setup.environment) as driver:
+        code, out, err = driver.wait_for_exit()
+    assert code == 1, out
+    folder = re.escape(study_setup.settings.studies_folder)
+    assert re.search(
+        rf"no trial can run: on \S+: cannot write to {folder}\S+: No space .*; free space", err
+    ), err
+    assert f"memtune search {study_setup.study_file} --resume" in err
+    assert "budget.trials is reached" not in out
+    before = study_setup.read_outcomes()
+    assert TrialState.FAILED not in {each.state for each in before}
+    (stopped,) = [each for each in before if each.state is not TrialState.COMPLETE]
+    assert study_setup.list_checkpoints(stopped.identity) == []
+    disk.grow(60_000)
+    with run_driver(study_setup.study_file, "--resume", environment=study_setup.environment) as driver:
         out = driver.wait_for_success()
-    ended = {each.configuration["model"]["width"]: each for each in study_setup.read_outcomes()}
-    assert {width: each.state for width, each in ended.items()} == {
-        4: TrialState.COMPLETE,
-        5: TrialState.COMPLETE,
-        150: TrialState.FAILED,
-    }
-    assert "No space left on device" in str(ended[150].end)
-    assert study_setup.list_checkpoints(ended[150].identity) == []
+    ended = study_setup.read_outcomes()
+    assert [each.state for each in ended] == 3 * [TrialState.COMPLETE]
+    assert {each.identity for each in before} <= {each.identity for each in ended}
     assert "new champion models:/tiny@champion" in out
+    study_setup.check_records()
     record_fault(
         "disk full",
         1,
         0,
-        "checkpoints on a disk of 600 kB: a trial whose first checkpoint does not fit failed with "
-        '"No space left on device" and left no file; the others completed',
+        "checkpoints on a disk of 600 kB: when one did not fit, the study stopped with the folder and the "
+        "fix, and no trial failed; after the disk had grown, it ended with all of its trials",
     )
+
+
+def test_a_node_with_a_full_disk_gives_its_trials_to_another(
+    study_setup: StudySetup, mount_disk: MountDisk, tmp_path: Path, record_fault: RecordFault
+) -> None:
+    disk = mount_disk(tmp_path / "full", 64)
+    disk.fill()
+    study_setup.study_file.write_text(
+        study_setup.study_file.read_text().replace("max_concurrent = 1", "cpus_per_trial = 1")
+    )
+    healthy, full = {"MEMTUNE_CACHE": str(tmp_path / "cache")}, {"MEMTUNE_CACHE": str(disk.folder)}
+    with (
+        start_ray_nodes(healthy, full) as ray,
+        run_driver(study_setup.study_file, environment=study_setup.environment | ray.environment) as driver,
+    ):
+        out = driver.wait_for_success()
+    faults = re.findall(rf"on \S+: cannot write to the cache {disk.folder}", out)
+    assert 1 <= len(faults) <= 3, out
+    assert {each.state for each in study_setup.read_outcomes()} <= {TrialState.COMPLETE, TrialState.STOPPED}
+    assert len(study_setup.read_outcomes()) == 6
+    study_setup.check_records()
+    record_fault(
+        "disk full",
+        len(faults),
+        0,
+        "no space in the cache of one of two nodes: its trials continued on the other, and the study ended",
+    )
+
+
+def test_an_import_that_fills_the_disk_leaves_no_corpus(mount_disk: MountDisk, tmp_path: Path) -> None:
+    disk = mount_disk(tmp_path / "home", 16)
+    (tmp_path / "train.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES * 20))
+    splits = [
+        word for split in ("train", "valid", "test") for word in (f"--{split}", str(tmp_path / "train.txt"))
+    ]
+    command = ["corpus", "import", "tiny", *splits]
+    environment = {"MEMTUNE_HOME": str(disk.folder)}
+    code, _, err = run_command(command, environment)
+    assert code == 1
+    assert "No space left on device; free space there" in err
+    assert "Traceback" not in err
+    assert [path.name for path in (disk.folder / "corpora").iterdir() if not path.name.startswith(".")] == []
+    disk.grow(1024)
+    code, out, err = run_command(command, environment)
+    assert code == 0, out + err
+
+
+def test_a_registration_that_fills_the_disk_is_repeated_by_a_resume(
+    study_setup: StudySetup, mount_disk: MountDisk, tmp_path: Path
+) -> None:
+    """The report goes to a full disk afterwards: the file that is there stays."""
+    disk = mount_disk(study_setup.home / "artifacts", 64)
+    study_setup.study_file.write_text(study_setup.study_file.read_text().replace("trials = 6", "trials = 1"))
+    with run_driver(study_setup.study_file, environment=study_setup.environment) as driver:
+        code, out, err = driver.wait_for_exit()
+    assert code == 1, out
+    assert re.search(rf"error: .*{disk.folder}\S*: No space left on device; free space .* --resume", err), err
+    assert "Traceback" not in err
+    disk.grow(60_000)
+    with run_driver(study_setup.study_file, "--resume", environment=study_setup.environment) as driver:
+        assert "new champion models:/tiny@champion" in driver.wait_for_success()
+    study_setup.check_records()
+
+    other = mount_disk(tmp_path / "reports", 16)
+    (page := other.folder / "report.html").write_text("an earlier report")
+    code, _, err = run_command(["report", "layers", "--out", str(page)], study_setup.environment)
+    assert code == 1
+    assert f"{page} cannot be written: No space left on device; choose another place" in err
+    assert [path.name for path in other.folder.iterdir()] == ["report.html"]
+    assert page.read_text() == "an earlier report"
 
 
 @pytest.mark.long

@@ -50,6 +50,18 @@ except BaseException as error:
     print("refused", type(error).__name__, error)
 """
 
+WAIT_CONNECTED = """
+import signal
+from memtune.ray_backend.ray_connection import connect_ray
+from memtune.stop_signals import interrupt_on_stop_signals
+try:
+    with interrupt_on_stop_signals(), connect_ray("local"):
+        print("connected", flush=True)
+        signal.pause()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
 
 @pytest.fixture
 def temporary_folder() -> Iterator[Path]:
@@ -210,3 +222,11 @@ def assert_cleanup(driver: Driver, folder: Path) -> None:
     print(f"no process {time.monotonic() - killed:.2f} s after the kill")
     poll_until(lambda: not folder.exists(), "the removal of a run folder", CLEANUP_SECONDS)
     assert not list_instance_processes(folder), "the cleanup started a process"
+
+
+def test_a_driver_that_is_ended_before_its_first_trial_prints_no_native_stack(temporary_folder: Path) -> None:
+    environment = os.environ | {"RAY_TMPDIR": str(temporary_folder)}
+    driver = Driver([sys.executable, "-c", WAIT_CONNECTED], environment)
+    driver.wait_for_line("connected")
+    driver.process.terminate()
+    assert driver.wait_for_exit() == (0, "connected\ninterrupted\n", "")

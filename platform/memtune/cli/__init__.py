@@ -34,7 +34,7 @@ from memtune.cli.studies.search_command import search
 from memtune.cli.studies.train_command import train
 from memtune.cli.terminal import LogConsole, err, out
 from memtune.cli.ui_command import ui
-from memtune.errors import MemtuneError
+from memtune.errors import MemtuneError, explain_system_error, is_environment_fault
 from memtune.reports.text_console import show_control_characters
 from memtune.stop_signals import interrupt_on_stop_signals
 
@@ -115,9 +115,13 @@ def main() -> None:
     except MemtuneError as error:
         _exit_with_error(str(error))
     except OSError as error:
-        if error.filename is None:
+        if error.filename is not None:
+            _exit_with_error(f"cannot use {os.fsdecode(error.filename)}: {error.strerror}")
+        if not is_environment_fault(error):
             raise
-        _exit_with_error(f"cannot use {os.fsdecode(error.filename)}: {error.strerror}")
+        _exit_with_error(
+            f"a file in MEMTUNE_HOME, in the working folder or in TMPDIR: {explain_system_error(error)}"
+        )
     except KeyboardInterrupt:
         if not out.quiet:  # an output that nobody reads any more needs no message
             err.print("interrupted")

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from signal import SIGHUP
 from typing import Any
 
 import ray
@@ -12,7 +13,7 @@ from memtune.ray_backend.compatibility import is_start_timeout, start_instance, 
 from memtune.ray_backend.instance_cleanup import RUN_FOLDER_VARIABLE
 from memtune.ray_backend.private_token import set_environment, use_private_token
 from memtune.retry import Backoff, retry
-from memtune.stop_signals import start_processes_without_hangup
+from memtune.stop_signals import start_processes_without
 
 __all__ = ["run_local_instance"]
 
@@ -31,7 +32,7 @@ def run_local_instance(folder: Path, cores: int, **options: Any) -> Iterator[Non
     with use_private_token(folder):
         try:
             variables = {RUN_FOLDER_VARIABLE: str(folder)}
-            with use_lean_node(), set_environment(variables), start_processes_without_hangup():
+            with use_lean_node(), set_environment(variables), start_processes_without(SIGHUP):
                 is_half = 2 * cores >= (os.cpu_count() or 1)
                 _start(folder / "ray", has_prestarted_workers=is_half, **options)
             yield

@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from memtune.errors import StorageError
+from memtune.errors import StorageError, explain_system_error
 from memtune.ray_backend import instance_cleanup
 from memtune.ray_backend.instance_cleanup import ORDERLY_END, clean_up
+from memtune.stop_signals import STOP_SIGNALS, start_processes_without
 
 __all__ = ["open_run_folder"]
 
@@ -54,9 +55,10 @@ def open_run_folder() -> Iterator[Path]:
 
 
 def _start_cleanup(folder: Path) -> "subprocess.Popen[bytes]":
-    """Start the cleanup in a new session, so that Ctrl-C and the driver's end do not end it."""
+    """Start the cleanup in a new session and without stop signals: it ends after the driver."""
     program = [sys.executable, "-I", "-S", instance_cleanup.__file__, str(folder)]
-    return subprocess.Popen(program, stdin=subprocess.PIPE, start_new_session=True, cwd="/")
+    with start_processes_without(*STOP_SIGNALS):
+        return subprocess.Popen(program, stdin=subprocess.PIPE, start_new_session=True, cwd="/")
 
 
 def _make_private_root() -> Path:
@@ -72,7 +74,8 @@ def _make_private_root() -> Path:
         root.chmod(OWNER_ONLY_MODE)
     except OSError as error:
         raise StorageError(
-            f"cannot make {root} for Ray's files: {error.strerror}; set TMPDIR to a folder of your own"
+            f"cannot make {root} for Ray's files: {explain_system_error(error)}, or set TMPDIR to a folder "
+            "of your own"
         ) from error
     return root
 

@@ -56,9 +56,9 @@ def restore_or_create_trainer(
     """The trainer of an assignment: from its newest checkpoint, or new.
 
     Raises StorageError for a storage that this worker cannot read, and WorkerError for its other faults: a
-    corpus with other content, a GPU that is not visible, or a user's family that cannot be imported there. Raises
-    CheckpointError when all checkpoints are damaged or missing. The tensors of a worker with a share of a GPU
-    stay within that share.
+    corpus with other content, a GPU that is not visible, or a user's family that cannot be imported there.
+    Raises CheckpointError when all checkpoints are damaged or missing. The tensors of a worker with a share
+    of a GPU stay within that share.
     """
     try:
         if assignment.device == "cuda" and not torch.cuda.is_available():

@@ -19,7 +19,7 @@ from memtune.usage import Usage
 __all__ = ["Director", "Records"]
 
 MAX_FAULTS = 3
-"""Faults of the environment that one trial meets in a row, without further training, before the study stops."""
+"""Faults of the environment in a row, without further training, after which a trial stops its study."""
 CHECK_INTERVAL_SECONDS = 10.0
 """Seconds between two reads of the study's storage while no trial reports."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from memtune.errors import StudyError
+from memtune.errors import StorageError, StudyError, TrackingError
 from memtune.library import format_argument
 from memtune.number_format import format_count
 from memtune.plugins import list_sources
@@ -95,7 +95,7 @@ class StudyResult:
     is_interrupted: bool = False
     """Whether a signal, or a fault of a node, ended the run."""
     fault: str | None = None
-    """The fault of a node or of a storage that stopped the study, which a resume continues; None without one."""
+    """What a node or a storage could not do, so that the study stopped; None where nothing stopped it."""
     conclusion: Conclusion | None = None
     """None for a study that was interrupted or in which no trial with a validation has a checkpoint."""
     is_recorded: bool = True
@@ -200,10 +200,18 @@ class _StudyRun:
         records.record_cost(self._compute_cost(result, proposals.read_seconds_spent()))
         conclusion = None
         if not result.is_interrupted:
-            conclusion = self._hooks.conclude(self._resolved, recorder)
+            conclusion = self._conclude(recorder)
         records.close(interrupted=bool(open_trials or proposals.list_unfinished()))
         disconnecting.result()
         return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
+
+    def _conclude(self, recorder: Recorder) -> Conclusion | None:
+        try:
+            return self._hooks.conclude(self._resolved, recorder)
+        except (StorageError, TrackingError) as error:
+            raise type(error)(
+                f"{error}; the trials are stored: to register the best model, run the study with --resume"
+            ) from error
 
     def _start_recorder(self, proposals: Proposals) -> Recorder:
         """Open the recorder and connect the executor at the same time: each takes seconds."""

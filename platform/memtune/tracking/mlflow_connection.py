@@ -16,9 +16,10 @@ from uuid import uuid4
 
 from filelock import FileLock
 
-from memtune.errors import TrackingError
+from memtune.errors import TrackingError, explain_system_error
 from memtune.gc_pause import pause_gc
 from memtune.retry import Backoff, retry
+from memtune.settings import bypass_proxy_for_loopback, explain_proxy
 from memtune.tracking.compatibility import (
     DATABASE_LOGGER,
     DATABASE_REFUSAL_CODE,
@@ -159,7 +160,7 @@ def _summarize(error: BaseException) -> str:
     for cause in iterate_causes(error):
         if isinstance(cause, sqlite3.Error):
             return str(cause)
-    return str(error).partition("\n")[0]
+    return explain_system_error(error).partition("\n")[0]
 
 
 def _lock_sqlite_file(tracking_uri: str) -> AbstractContextManager[object]:
@@ -169,6 +170,7 @@ def _lock_sqlite_file(tracking_uri: str) -> AbstractContextManager[object]:
 
 
 def _configure_mlflow(tracking_uri: str) -> None:
+    bypass_proxy_for_loopback()
     for name, value in _ENVIRONMENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -200,17 +202,19 @@ def check_tracking(tracking_uri: str) -> None:
             raise TrackingError(
                 f"the tracking server {tracking_uri} refuses this user; keep user and password in "
                 "~/.mlflow/credentials (mode 0600), or set MLFLOW_TRACKING_TOKEN to the token of `memtune ui`"
+                f"{explain_proxy(tracking_uri)}"
             ) from None
         if is_unreachable(error):
             raise TrackingError(
                 f"no tracking server answers at {tracking_uri}; start it (`memtune ui` starts one on this "
                 "machine), correct MLFLOW_TRACKING_URI, or unset it to record in a file"
+                f"{explain_proxy(tracking_uri)}"
             ) from None
         if path := find_sqlite_path(tracking_uri):
             raise TrackingError(f"MLflow cannot read {path} ({_summarize(error)}); {REBUILD_HINT}") from error
         raise TrackingError(
             f"the tracking server {tracking_uri} does not answer as MLflow does: {_summarize(error)}; "
-            "correct MLFLOW_TRACKING_URI, or unset it to record in a file"
+            f"correct MLFLOW_TRACKING_URI, or unset it to record in a file{explain_proxy(tracking_uri)}"
         ) from error
 
 
@@ -229,7 +233,10 @@ def translate_mlflow_errors(tracking_uri: str) -> Iterator[None]:
         ):
             path = find_sqlite_path(tracking_uri) or tracking_uri
             raise TrackingError(f"{path} is damaged: {_summarize(error)}; {REBUILD_HINT}") from error
-        raise TrackingError(f"the tracking store {tracking_uri} failed: {_summarize(error)}") from error
+        proxy = explain_proxy(tracking_uri)
+        raise TrackingError(
+            f"the tracking store {tracking_uri} failed: {_summarize(error)}{proxy}"
+        ) from error
 
 
 def retry_while_unavailable(action: Callable[[], T], seconds: float) -> T:

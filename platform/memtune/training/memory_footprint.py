@@ -17,7 +17,7 @@ import torch
 
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
-from memtune.errors import TrialError
+from memtune.errors import TrialError, WorkerError
 from memtune.models.outputs.output_config import SoftmaxConfig
 from memtune.training.optimisation.freed_memory import return_freed_memory
 from memtune.training.trial_config import TrialConfig
@@ -33,6 +33,7 @@ __all__ = [
     "get_resident_unit",
     "is_out_of_memory",
     "measure_available_bytes",
+    "measure_free_bytes",
     "measure_peak_bytes",
     "measure_resident_bytes",
     "reset_peak_memory",
@@ -131,6 +132,15 @@ def measure_available_bytes(device: torch.device) -> int:
     return min(limits)
 
 
+def measure_free_bytes() -> int:
+    """Bytes of the machine's memory that this process holds or may still get; all of it without /proc."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        available = next(line for line in lines if line.startswith("MemAvailable"))
+        return 1024 * int(available.split()[1]) + measure_resident_bytes()
+    return measure_available_bytes(torch.device("cpu"))
+
+
 def reset_peak_memory(device: torch.device) -> None:
     """Restart the measurement of `measure_peak_bytes`, where the system supports it."""
     if device.type == "cuda":
@@ -180,13 +190,22 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @contextmanager
 def explain_memory_errors(config: TrialConfig, corpus: Corpus, device: torch.device) -> Iterator[None]:
-    """Context that turns an out-of-memory error into a TrialError with a batch size that would fit."""
+    """Context that turns an out-of-memory error into a TrialError with a batch size that would fit.
+
+    Raises WorkerError where the trial fits the machine, but other processes hold too much of its memory.
+    """
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         length = find_longest_row(config.protocol, corpus["train"])
+        needed = estimate_memory(config, len(corpus.vocabulary), length).total
+        if device.type == "cpu" and measure_free_bytes() < needed <= measure_available_bytes(device):
+            raise WorkerError(
+                f"out of memory: {_format_mebibytes(measure_free_bytes())} MiB are free and the trial takes "
+                f"{_format_mebibytes(needed)} MiB; end other processes, or lower max_concurrent"
+            ) from error
         advice = explain_out_of_memory(config, len(corpus.vocabulary), length, device)
         raise TrialError(f"{advice}\n({str(error).splitlines()[0]})") from None
 

@@ -11,6 +11,7 @@ import pytest
 from memtune.errors import StorageError
 from memtune.ray_backend.instance_cleanup import RUN_FOLDER_VARIABLE
 from memtune.ray_backend.run_folder import MAX_PATH_BYTES, open_run_folder
+from memtune.stop_signals import STOP_SIGNALS
 from tests.cluster.poll import poll_until
 
 HOLD = """
@@ -97,6 +98,18 @@ def test_a_killed_driver_leaves_neither_a_process_nor_a_folder() -> None:
         driver.kill()
     wait_for_end(cleanup)
     assert not Path(f"/proc/{child}/cmdline").exists() or not Path(f"/proc/{child}/cmdline").read_bytes()
+    assert not folder.exists()
+
+
+def test_the_cleanup_outlives_the_stop_signals_that_a_job_sends_to_all_descendants() -> None:
+    driver, folder, _ = start_driver()
+    cleanup = find_cleanup(folder)
+    with driver:
+        for number in STOP_SIGNALS:
+            os.kill(cleanup, number)
+        assert find_cleanup(folder) == cleanup
+        driver.kill()
+    wait_for_end(cleanup)
     assert not folder.exists()
 
 

@@ -1,5 +1,6 @@
 """Studies run without Ray: every trial in the driver's own process."""
 
+import errno
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -219,6 +220,39 @@ def test_an_error_of_a_trial_finishes_its_worker(
         cause=FailureCause.CONFIGURATION, detail="CheckpointError: every checkpoint is damaged"
     )
     assert report.is_finished
+
+
+def test_a_limit_of_this_machine_that_a_worker_meets_anywhere_is_a_fault_of_the_environment(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Checkpoints, "restore", fail)
+    report = TrialWorker(make_assignment(study_file, settings)).step()
+    assert report.failure is not None
+    assert report.failure.cause is FailureCause.ENVIRONMENT
+    assert "ulimit -n" in report.failure.detail
+
+
+def test_training_that_could_not_be_stored_is_not_reported(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object) -> None:
+        raise StorageError("no space")
+
+    monkeypatch.setattr(Checkpoints, "save", refuse)
+    report = TrialWorker(make_assignment(study_file, settings)).step()
+    assert (report.reports, report.tokens, report.is_finished) == ((), 0, True)
+
+
+def test_a_restored_worker_names_the_tokens_that_it_did_not_train(
+    study_file: Path, settings: Settings
+) -> None:
+    given = make_assignment(study_file, settings)
+    first = TrialWorker(given).step()
+    again = TrialWorker(given).step()
+    assert (first.restored_tokens, again.restored_tokens) == (0, first.tokens)
 
 
 def test_an_ended_study_runs_again_without_a_trial(study_file: Path, settings: Settings) -> None:

@@ -1,7 +1,10 @@
 """Classification of errors as transient or permanent, and errors for files that are not stores."""
 
+import os
 import sqlite3
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -16,6 +19,47 @@ from memtune.tracking.mlflow_connection import (
     is_permanent,
     make_sqlite_uri,
 )
+
+
+class EmptyStore(BaseHTTPRequestHandler):
+    """Answers every request as an MLflow server without experiments."""
+
+    def do_POST(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    do_GET = do_POST
+
+    def log_message(self, *given):
+        """Print nothing."""
+
+
+@pytest.fixture
+def closed_proxy(monkeypatch):
+    """A proxy for all requests, at a port where nothing listens."""
+    for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "example.org")
+
+
+@pytest.mark.usefixtures("closed_proxy")
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_server_of_this_machine_is_reached_without_the_proxy(host):
+    with HTTPServer(("127.0.0.1", 0), EmptyStore) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        check_tracking(f"http://{host}:{server.server_port}")
+        server.shutdown()
+        thread.join()
+    assert os.environ["NO_PROXY"].startswith("example.org,")
+
+
+@pytest.mark.usefixtures("closed_proxy")
+def test_an_error_behind_a_proxy_names_no_proxy():
+    with pytest.raises(TrackingError, match=r"HTTP_PROXY.*add mlflow.invalid to NO_PROXY"):
+        check_tracking("http://mlflow.invalid:5000")
 
 
 @pytest.mark.parametrize(

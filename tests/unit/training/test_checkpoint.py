@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 from dataclasses import replace
 from typing import Any
 
@@ -135,6 +136,17 @@ def test_a_folder_that_cannot_be_written_is_an_error(trainer, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write a checkpoint"):
         trainer.save(tmp_path / "file" / "checkpoint")
+
+
+def test_a_process_that_can_open_no_file_takes_no_checkpoint_for_damaged(folder):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    read_checkpoint(folder)  # imports what reading needs
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"ulimit -n"):
+            read_checkpoint(folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_the_best_model_has_the_loss_of_the_best_report(folder, corpus, trainer):

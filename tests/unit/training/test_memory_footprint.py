@@ -14,9 +14,15 @@ from torch.profiler import ProfilerActivity, profile
 
 import memtune
 from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
-from memtune.errors import TrialError
+from memtune.errors import TrialError, WorkerError
 from memtune.models import build_model, negative_log_likelihood
-from memtune.training import GradientTrainer, estimate_memory, find_largest_batch, find_longest_row
+from memtune.training import (
+    GradientTrainer,
+    estimate_memory,
+    find_largest_batch,
+    find_longest_row,
+    memory_footprint,
+)
 from memtune.training.memory_footprint import (
     explain_out_of_memory,
     get_resident_unit,
@@ -222,6 +228,28 @@ def test_the_batch_size_that_failed_is_not_recommended(make_trial):
         _make_config(make_trial, MODELS[0], rows=6), VOCABULARY, 35, torch.device("cpu")
     )
     assert "a batch size of 3 would fit" in message
+
+
+@pytest.mark.parametrize(("free_bytes", "error"), [(1, WorkerError), (2**60, TrialError)])
+def test_memory_that_other_processes_hold_is_no_fault_of_the_trial(
+    corpus, make_trial, monkeypatch, free_bytes, error
+):
+    monkeypatch.setattr(memory_footprint, "measure_free_bytes", lambda: free_bytes)
+    config = _make_config(make_trial, MODELS[0])
+    with (
+        pytest.raises(error, match="out of memory"),
+        memory_footprint.explain_memory_errors(config, corpus, torch.device("cpu")),
+    ):
+        raise MemoryError
+
+
+def test_the_free_memory_is_at_most_that_of_the_machine():
+    assert 0 < memory_footprint.measure_free_bytes() <= 2**10 * _read_total_kilobytes()
+
+
+def _read_total_kilobytes() -> int:
+    (line,) = [line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal")]
+    return int(line.split()[1])
 
 
 def test_the_largest_memory_of_a_process_has_the_unit_of_its_system() -> None:

@@ -60,6 +60,22 @@ def _read(study: str | None, corpus: str | None) -> "StudyReport | CorpusReport"
     return report_corpus(corpus or "") if study is None else report_study(study)
 
 
+def _replace_file(target: Path, page: str) -> None:
+    """Write a page whole or not at all: a disk that fills leaves the report that is there."""
+    is_device = target.exists() and not target.is_file()  # such as /dev/stdout
+    place = target if is_device else target.with_name(f"{target.name}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(page, encoding="utf-8")
+        place.replace(target)
+    except OSError as error:
+        if not is_device:
+            place.unlink(missing_ok=True)
+        raise ConfigurationError(
+            f"{target} cannot be written: {error.strerror or error}; choose another place with --out"
+        ) from None
+
+
 def _write(
     found: "StudyReport | CorpusReport", target: Path | None, figures: Path | None, *, is_quiet: bool
 ) -> None:
@@ -69,16 +85,10 @@ def _write(
     from memtune.reports.report_page.page_content import describe_page
 
     messages = []
-    try:
-        if target is not None:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(render_page(found), encoding="utf-8")
-            messages.append(f"report: {target} ({target.stat().st_size / 1e6:.1f} MB)")
-    except OSError as error:
-        raise ConfigurationError(
-            f"{error.filename or target} cannot be written: {error.strerror or error}; choose another place "
-            "with --out"
-        ) from None
+    if target is not None:
+        page = render_page(found)
+        _replace_file(target, page)
+        messages.append(f"report: {target} ({len(page.encode()) / 1e6:.1f} MB)")
     if figures is not None:
         content = describe_page(found)
         written = write_figures(content.charts, content.subject, figures)

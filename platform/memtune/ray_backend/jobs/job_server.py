@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from memtune.errors import ClusterError, did_you_mean
 from memtune.ray_backend.clusters.token_file import read_token
 from memtune.ray_backend.compatibility import UPLOAD_LOGGERS
+from memtune.settings import bypass_proxy_for_loopback, explain_proxy
 from memtune.storage.credentials import refuse_credentials
 from memtune.values import Value
 
@@ -97,6 +98,7 @@ class JobServer:
     def __init__(self, address: str) -> None:
         """Connect with the token of this machine's user. Raises ClusterError when nothing answers."""
         self.address = address
+        bypass_proxy_for_loopback()
         self._check_port()
         with self._translate_errors():
             self._client = _create_client(address)
@@ -217,7 +219,8 @@ class JobServer:
                 "place here (mode 0600), or name its file in RAY_AUTH_TOKEN_PATH"
             ) from None
         except (RuntimeError, ConnectionError, OSError) as error:
-            raise ClusterError(f"the job server at {self.address} failed: {error}") from error
+            proxy = explain_proxy(self.address)
+            raise ClusterError(f"the job server at {self.address} failed: {error}{proxy}") from error
 
 
 class _LogInterruptedError(Exception):
