@@ -128,12 +128,12 @@ def is_environment_fault(error: BaseException) -> bool:
 
 def explain_system_error(error: BaseException) -> str:
     """The text of an error; for one of the operating system with a known fix, its file and the fix too."""
-    number = error.errno if isinstance(error, OSError) else None
-    if number not in FIX_BY_ERRNO:
+    fix = FIX_BY_ERRNO.get(error.errno or 0) if isinstance(error, OSError) else None
+    if not isinstance(error, OSError) or fix is None:
         return str(error)
-    filename = getattr(error, "filename2", None) or getattr(error, "filename", None)  # a copy names both
+    filename = error.filename2 or error.filename  # a copy names both
     place = f"{os.fsdecode(filename)}: " if isinstance(filename, str | bytes) else ""
-    return f"{place}{os.strerror(number)}; {FIX_BY_ERRNO[number]}"
+    return f"{place}{os.strerror(error.errno or 0)}; {fix}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

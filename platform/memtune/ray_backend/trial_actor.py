@@ -49,7 +49,7 @@ class TrialActor(tune.Trainable):
         assert self._stop is not None, "setup comes first"
         report = self._worker.step(self._stop.is_stopping)
         return {
-            "report": report.model_dump(mode="json"),
+            "report": report.model_dump_json(),  # as text, because Tune flattens what a scheduler gets
             "tokens": report.tokens,
             "done": report.is_finished,
             "node_id": get_runtime_context().get_node_id(),

@@ -283,7 +283,7 @@ class DirectedCallback(tune.Callback):
 
 def read_report(result: dict[str, Any]) -> WorkerReport:
     """The worker's report in a Tune result; an empty report where Tune made the result itself."""
-    return WorkerReport.model_validate(result.get("report", {}))
+    return WorkerReport.model_validate_json(result.get("report", "{}"))
 
 
 def get_trial_number(trial: Any) -> int:

@@ -90,7 +90,7 @@ class Director:
     @property
     def may_resume_later(self) -> bool:
         """Whether a paused trial may continue after the next reports, although no trial can start now."""
-        return self._rule.can_pause and bool(self._list_running_numbers())
+        return self.fault is None and self._rule.can_pause and bool(self._list_running_numbers())
 
     def take_next_trial(self) -> Trial | None:
         """The trial to start next: unfinished ones first, then paused ones, then new ones.

@@ -73,7 +73,7 @@ class TrialWorker:
         Raises exceptions other than a MemtuneError and a fault of this machine: the executor may retry the
         trial from its checkpoint.
         """
-        failure = None
+        failure: Failure | None = None
         try:
             self._train(is_stopping)
         except Exception as error:

@@ -196,6 +196,7 @@ def test_faults_in_a_row_resume_no_paused_trial(open_resolved: Callable[..., Res
         assert start_trial(director) == numbers[2]
     director.on_environment_fault(numbers[2], "no corpus there")
     assert director.take_next_trial() is None
+    assert not director.may_resume_later
 
 
 @pytest.mark.usefixtures("prepared_store")
