@@ -13,8 +13,8 @@ __all__ = [
     "STOP_SIGNALS",
     "interrupt_on_stop_signals",
     "is_ignored",
+    "keep_handlers",
     "release_closed_terminal",
-    "restore_handlers",
     "start_processes_without",
 ]
 
@@ -42,16 +42,21 @@ def interrupt_on_stop_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def restore_handlers() -> None:
-    """Install this process' handlers of the stop signals again, where a library has replaced them.
+@contextmanager
+def keep_handlers() -> Iterator[None]:
+    """Install the handlers of the stop signals again after the block, which may replace them.
 
-    Ray's library prints a native stack at SIGTERM before it calls the handler that it found. Does nothing
-    outside the main thread.
+    ray.init does so: at SIGTERM its library prints a native stack, and Python exits with code 15. Does
+    nothing outside the main thread.
     """
-    if threading.current_thread() is threading.main_thread():
-        for number in STOP_SIGNALS:
-            if (handler := signal.getsignal(number)) is not None:
-                signal.signal(number, handler)
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():
+                if callable(handler):  # the process has chosen one
+                    signal.signal(number, handler)
 
 
 @contextmanager

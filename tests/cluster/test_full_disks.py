@@ -104,12 +104,15 @@ def test_an_import_that_fills_the_disk_leaves_no_corpus(mount_disk: MountDisk, t
     assert code == 0, out + err
 
 
+@pytest.mark.long
 def test_a_registration_that_fills_the_disk_is_repeated_by_a_resume(
     study_setup: StudySetup, mount_disk: MountDisk, tmp_path: Path
 ) -> None:
     """The report goes to a full disk afterwards: the file that is there stays."""
-    disk = mount_disk(study_setup.home / "artifacts", 64)
+    disk = mount_disk(study_setup.home / "artifacts", 400)
     study_setup.study_file.write_text(study_setup.study_file.read_text().replace("trials = 6", "trials = 1"))
+    space = SPACE_TOML.replace("[4, 8]", "[150]")  # its weights take more than the disk
+    study_setup.study_file.with_name("space.toml").write_text(space)
     with run_driver(study_setup.study_file, environment=study_setup.environment) as driver:
         code, out, err = driver.wait_for_exit()
     assert code == 1, out

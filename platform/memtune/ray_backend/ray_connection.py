@@ -18,7 +18,7 @@ from memtune.ray_backend.compatibility import import_dashboard_modules
 from memtune.ray_backend.local_instance import run_local_instance
 from memtune.ray_backend.private_token import protect_default_token
 from memtune.ray_backend.run_folder import open_run_folder
-from memtune.stop_signals import restore_handlers
+from memtune.stop_signals import keep_handlers
 
 __all__ = ["connect_ray"]
 
@@ -41,12 +41,12 @@ def connect_ray(address: str | None, cpus: int = 1, trials: int = 0) -> Iterator
     with ExitStack() as connection:
         folder = connection.enter_context(open_run_folder())
         try:
-            if target == "local":
-                connection.enter_context(run_local_instance(folder, cpus * trials, **options))
-            else:
-                connection.callback(ray.shutdown)
-                ray.init(target, **options)
-            restore_handlers()
+            with keep_handlers():
+                if target == "local":
+                    connection.enter_context(run_local_instance(folder, cpus * trials, **options))
+                else:
+                    connection.callback(ray.shutdown)
+                    ray.init(target, **options)
         except Exception as error:  # Ray raises a bare Exception when its node does not start in time
             raise StudyError(_explain_failure(target, error)) from error
         yield folder
