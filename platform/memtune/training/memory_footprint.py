@@ -207,7 +207,8 @@ def explain_memory_errors(config: TrialConfig, corpus: Corpus, device: torch.dev
                 f"{_format_mebibytes(needed)} MiB; end other processes, or lower max_concurrent"
             ) from error
         advice = explain_out_of_memory(config, len(corpus.vocabulary), length, device)
-        raise TrialError(f"{advice}\n({str(error).splitlines()[0]})") from None
+        reason = str(error) or type(error).__name__  # Python's own MemoryError has no text
+        raise TrialError(f"{advice}\n({reason.splitlines()[0]})") from None
 
 
 def explain_out_of_memory(
