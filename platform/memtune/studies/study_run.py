@@ -209,7 +209,8 @@ class _StudyRun:
         try:
             return self._hooks.conclude(self._resolved, recorder)
         except (StorageError, TrackingError) as error:
-            raise type(error)(
+            kind = TrackingError if isinstance(error, TrackingError) else StorageError
+            raise kind(
                 f"{error}; the trials are stored: to register the best model, run the study with --resume"
             ) from error
 
