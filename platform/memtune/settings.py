@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass
 
 from memtune.arguments import check_type
 from memtune.errors import StorageError
@@ -103,7 +103,7 @@ def bypass_proxy_for_loopback() -> None:
 def explain_proxy(url: str) -> str:
     """The end of an error about a server: how to reach it without the environment's proxy; "" without one."""
     parts = urlsplit(url)
-    if parts.scheme not in getproxies_environment() or proxy_bypass_environment(parts.hostname or ""):
+    if parts.scheme not in getproxies_environment() or proxy_bypass(parts.hostname or ""):
         return ""
     return (
         f"; the request went to the proxy of {parts.scheme.upper()}_PROXY: where the proxy does not reach "

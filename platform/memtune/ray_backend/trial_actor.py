@@ -72,5 +72,7 @@ def request_resources(config: dict[str, Any]) -> PlacementGroupFactory:
     assignment = Assignment.model_validate_json(config["assignment"])
     gpus = {"GPU": assignment.gpus} if assignment.gpus else {}
     avoided = ",".join(config["avoided_nodes"])
-    selector = {"bundle_label_selector": [{NODE_ID_LABEL: f"!in({avoided})"}]} if avoided else {}
+    selector: dict[str, Any] = (
+        {"bundle_label_selector": [{NODE_ID_LABEL: f"!in({avoided})"}]} if avoided else {}
+    )
     return PlacementGroupFactory([{"CPU": assignment.threads, **gpus}], **selector)
