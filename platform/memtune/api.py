@@ -7,7 +7,6 @@ from typing import Any
 from rich.console import Console
 
 from memtune.arguments import check_type
-from memtune.errors import MemtuneError
 from memtune.ray_backend.ray_executor import RayExecutor
 from memtune.reports.learning_curves import draw_trial_figures
 from memtune.reports.live.live_display import LiveDisplay
@@ -103,9 +102,15 @@ def _conclude(study: ResolvedStudy, recorder: Recorder) -> Conclusion | None:
 def _record_report(study: ResolvedStudy, view: StudyView, recorder: Recorder) -> None:
     try:
         recorder.log_study_files(_draw_report(view))
-    except (MemtuneError, OSError, ValueError) as error:
-        # A chart that cannot be drawn is not a reason to lose the end of a study.
-        log.warning("the report of study %s is not recorded: %s", study.id, error)
+    except Exception as error:
+        # Whatever a page or a chart raises: the study has its result, and its run has yet to end.
+        log.warning(
+            "the report of study %s is not recorded: %s: %s; it is written later by: memtune report %s",
+            study.id,
+            type(error).__name__,
+            error,
+            study.id,
+        )
 
 
 def _draw_report(view: StudyView) -> dict[str, str]:

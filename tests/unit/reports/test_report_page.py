@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from memtune.api import run_search
 from memtune.cli import app
 from memtune.objective import Objective
+from memtune.reports.report_page import page as page_module
 from memtune.reports.report_page.chart_parts import (
     LIGHT_COLOURS,
     FamilyScales,
@@ -30,7 +32,7 @@ from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import TrialState
-from tests.reported_study import HOSTILE_QUESTION
+from tests.reported_study import HOSTILE_QUESTION, RNN_TOML
 from tests.unit.results import made_trials
 
 MAX_BYTES = 3_000_000
@@ -361,6 +363,61 @@ def test_a_study_of_one_trial_and_one_whose_corpus_is_gone_have_a_report(
     lost = report_study("layers", settings)
     assert lost.provenance.corpus_digest is None
     assert "the corpus is not in the store any more" in " ".join(Page(render_page(lost)).list("td"))
+
+
+REPEATED_BEST = """
+[repeats]
+best = 1
+seeds = 2
+
+[early_stopping]
+kind = "none"
+"""
+
+
+@pytest.mark.usefixtures("prepared_store")
+def test_a_winner_that_alone_has_all_seeds_has_a_page_without_a_runner_up(
+    study_file: Path, settings: Settings
+) -> None:
+    """The best of the other family is compared with it, but has no rank."""
+    study_file.with_name("rnn.toml").write_text(RNN_TOML)
+    two_families = study_file.read_text().replace('["space.toml"]', '["space.toml", "rnn.toml"]')
+    study_file.write_text(two_families + REPEATED_BEST)
+    for resume in (False, True):
+        run_search(study_file, settings=settings, executor=InProcessExecutor(), resume=resume)
+        report = report_study("layers", settings)
+        assert report.verdict is not None
+        assert {found.role for found in report.verdict.comparisons} == {"best of its family"}
+        page = Page(render_page(report))
+        assert report.verdict.headline in page.list("p")
+        assert "nothing to compare with" in page.list("span")
+
+
+@pytest.mark.usefixtures("prepared_store")
+def test_a_report_that_fails_leaves_the_study_complete(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault of a template is no error of a file or of memtune, and still a warning with its reason."""
+    broken = study_file.with_name("templates")
+    shutil.copytree(page_module.FOLDER, broken)
+    (broken / "study_page.html.jinja").write_text("{{ report.nothing }}")
+    monkeypatch.setattr(page_module, "FOLDER", broken)
+    page_module._open_templates.cache_clear()
+    try:
+        result = run_search(study_file, settings=settings, executor=InProcessExecutor())
+    finally:
+        page_module._open_templates.cache_clear()
+    assert result.promotion is not None
+    assert result.promotion.champion is not None
+    assert result.is_recorded
+    client = connect(settings.tracking_uri)
+    experiment = client.get_experiment_by_name("tiny")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'study'")
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["memtune.winner"]
+    (message,) = [record.getMessage() for record in caplog.records if "report" in record.getMessage()]
+    assert "has no attribute 'nothing'" in message
 
 
 def test_a_study_that_still_runs_says_that_the_answer_may_change(report: StudyReport) -> None:

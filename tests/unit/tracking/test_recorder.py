@@ -201,6 +201,22 @@ def test_a_finished_trial_has_figures_of_its_metrics(tracking_uri, find, client,
     assert Path(path).read_text() == "lstm #0 perplexity [(100, 20000.0), (200, 10000.0)]"
 
 
+def test_a_trial_whose_figures_cannot_be_drawn_ends_without_them(tracking_uri, find, caplog):
+    def draw_figures(name, objective, metrics):
+        raise RuntimeError("no font was found")
+
+    with Recorder(tracking_uri, "ptb", draw_figures=draw_figures) as recorder:
+        recorder.start_trial("t1", "lstm #0", {})
+        recorder.log_reports("t1", make_reports(100))
+        recorder.finish_trial("t1", TrialState.COMPLETE)
+        assert recorder.flush(2)
+    (trial,) = find()
+    assert (trial.info.status, trial.data.metrics["best_validation"]) == ("FINISHED", 20000.0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the figures of trial lstm #0 are not recorded: RuntimeError: no font was found"
+    ]
+
+
 def test_a_trial_that_reports_after_its_end_keeps_its_run(record, tracking_uri, find, client):
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "lstm #0", {})

@@ -5,6 +5,7 @@ repeated after a failure half-way: a run is searched for before it is created, a
 holds at a step is not written again.
 """
 
+import logging
 import math
 import time
 from collections import deque
@@ -48,6 +49,8 @@ DrawFigures = Callable[[str, Objective, Mapping[str, Points]], dict[str, bytes]]
 seen, value) in order, by metric name."""
 
 COMMANDS_PER_PASS = 500
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -219,7 +222,12 @@ class RunWriter:
         """Add the figures and the best validation value to the pending batch."""
         run = self._read_open_run(key)
         metrics = {name: sorted(values.items()) for name, values in run.values.items()}
-        run.pending.files |= self._draw_figures(run.name, run.objective, metrics)
+        try:
+            run.pending.files |= self._draw_figures(run.name, run.objective, metrics)
+        except Exception as error:  # of a library that draws; as an error of the store it would be retried
+            logger.warning(
+                "the figures of trial %s are not recorded: %s: %s", run.name, type(error).__name__, error
+            )
         valid = metrics.get(f"valid_{run.objective}", [])
         reached = [(tokens, value) for tokens, value in valid if not math.isnan(value)]
         if reached:  # reports may have arrived in another order
