@@ -14,6 +14,7 @@ from typing import Any
 from memtune.errors import StudyError
 from memtune.objective import Objective
 from memtune.search import Lease, Outcome, Proposal, Proposals, StudyReader
+from memtune.search.database.study_database import find_max_tokens
 from memtune.spaces import Scalar, pin_point
 from memtune.studies.budgets.budget_monitor import BudgetMonitor
 from memtune.studies.budgets.study_clock import StudyClock
@@ -29,8 +30,8 @@ from memtune.values import Value, flatten
 __all__ = ["AskTell", "OpenTrial", "TellResult", "open_ask_tell"]
 
 FLUSH_SECONDS = 60.0
-MAX_TOKENS = 2**63 - 1
-"""The largest step that MLflow stores."""
+MAX_TOKENS = 10**14
+"""The tokens of all trials together are a step of MLflow too, which has 63 bits: enough for 92,000 trials."""
 
 
 class OpenTrial(Value):
@@ -60,12 +61,12 @@ def open_ask_tell(resolved: ResolvedStudy) -> Iterator["AskTell"]:
     """
     settings = resolved.settings
     with Lease(settings.study_database, resolved.id) as lease:
-        proposals = resolved.open_proposals(lease.check)
         check_tracking(settings.tracking_uri)
+        resolved.store_terms()
+        proposals = resolved.open_proposals(lease.check)
         with Recorder(settings.tracking_uri, resolved.corpus.name, guard=lease.check) as recorder:
             records = StudyRecords(recorder, resolved)
             records.resume(proposals.list_outcomes())
-            resolved.store_terms()
             yield AskTell(resolved, proposals, records)
             proposals.flush()
             recorder.flush(FLUSH_SECONDS)
@@ -115,17 +116,19 @@ class AskTell:
         """Report an open trial's cost at a number of tokens, and end the trial if it is complete or failed.
 
         `cost` is nats per token or the share of wrong answers; lower is better. The study's rule may stop or
-        pause the trial. Raises StudyError for an unknown trial, for a new value of one that has ended, and
-        for a value that the objective cannot have.
+        pause the trial. Raises StudyError for an unknown trial, for a new value of one that has ended, for a
+        value that the objective cannot have, and for one that contradicts or precedes what was told.
         """
         self._check_value(tokens, cost)
         outcome = self._find_outcome(number)
+        if cost is not None:
+            _check_order(outcome, tokens, cost)
         if outcome.state is not TrialState.RUNNING:
             return self._describe_ended(outcome, tokens)
-        curve = {**outcome.curve, **({} if cost is None else {tokens: outcome.curve.get(tokens, cost)})}
+        curve = outcome.curve if cost is None else {**outcome.curve, tokens: cost}
         end = TrialEnd(reason=StopReason.BUDGET) if is_complete else None
         director = self._make_director()
-        reports = self._make_reports(dict(sorted(curve.items())), end)
+        reports = self._make_reports(curve, end)
         continues = director.on_reports(number, reports, error, usage=Usage(tokens=max(curve, default=0)))
         if is_complete or error is not None or not continues:
             director.on_ended(number)
@@ -167,10 +170,9 @@ class AskTell:
         """Raise StudyError for a value without tokens, or of another unit; no number fails the trial."""
         if cost is None:
             return
-        if not 1 <= tokens <= MAX_TOKENS:
-            raise StudyError(
-                f"a value needs the tokens it was measured at, 1 to {MAX_TOKENS:,}, got {tokens:,}"
-            )
+        most = min(MAX_TOKENS, find_max_tokens(self._resolved.settings.study_database))
+        if not 1 <= tokens <= most:
+            raise StudyError(f"a value needs the tokens it was measured at, 1 to {most:,}, got {tokens:,}")
         limit = self._objective.max_cost
         if cost < 0 or cost > limit:
             unit = "the share of wrong answers, 0 to 1" if limit == 1 else "nats per token, at least 0"
@@ -199,6 +201,20 @@ class AskTell:
             )
             for tokens, cost in curve.items()
         ]
+
+
+def _check_order(outcome: Outcome, tokens: int, cost: float) -> None:
+    """Raise StudyError for another value at the same tokens, and for tokens before those that were told."""
+    last, told = max(outcome.curve, default=0), outcome.curve.get(tokens)
+    if told is None and tokens < last:
+        raise StudyError(
+            f"trial {outcome.number} has a value at {last:,} tokens; the next one has more, got {tokens:,}"
+        )
+    if told not in (None, cost):
+        raise StudyError(
+            f"trial {outcome.number} has the value {told:g} at {tokens:,} tokens, got {cost:g}; tell a new "
+            "value at its own tokens"
+        )
 
 
 def _describe(proposal: Proposal, curve: dict[int, float]) -> OpenTrial:

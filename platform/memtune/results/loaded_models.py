@@ -15,6 +15,7 @@ from memtune.results.model_sources import check_model_name, open_model
 from memtune.settings import Settings
 from memtune.tracking import TextReader, TextRules, find_text_rules, is_trial_name, load_registered
 from memtune.training import TrialConfig, load_model, open_device
+from memtune.values import parse
 
 __all__ = ["GenerationOptions", "LoadedModel", "generate", "load"]
 
@@ -78,8 +79,9 @@ def load(
     module = found.run_with_sources(
         lambda: load_model(found.folder, str(open_device(device))).eval(), trust_code
     )
-    config = TrialConfig.model_validate(found.card.result.configuration)
-    return LoadedModel(found.version.uri, module, found.vocabulary, config, found.rules)
+    uri = found.version.uri
+    config = parse(TrialConfig, found.card.result.configuration, f"{uri}: the configuration on its card")
+    return LoadedModel(uri, module, found.vocabulary, config, found.rules)
 
 
 def generate(model: LoadedModel, prompt: str = "", options: GenerationOptions | None = None) -> Iterator[str]:

@@ -25,6 +25,7 @@ from memtune.training import (
     open_device,
     read_checkpoint,
 )
+from memtune.values import parse
 
 __all__ = ["SINGLE_TRIALS_FOLDER", "TrainedModel", "check_model_name", "open_model"]
 
@@ -88,7 +89,7 @@ def _open_version(name: str, settings: Settings, device: str, trust_code: bool) 
     return TrainedModel(
         version.uri,
         model,
-        TrialConfig.model_validate(found.card.result.configuration),
+        parse(TrialConfig, found.card.result.configuration, f"{version.uri}: the configuration on its card"),
         _open_training_corpus(name, version.corpus, version.corpus_digest, settings),
         version.run_id,
         version.corpus,

@@ -58,6 +58,20 @@ class StudyReader:
             names = [study.study_name for study in self._storage.get_all_studies()]
         return [name for name in names if not name.endswith((DRIVERS_SUFFIX, REPEATS_SUFFIX))]
 
+    def has_begun(self, study: str) -> bool:
+        """Whether a driver has started a trial of a study or spent time on it; False for an unknown id.
+
+        A study is stored before its first trial, so one whose start failed or was killed has nothing else.
+        """
+        with convert_outage_errors(self._redacted_url):
+            if select_started(self._list_trials(study)):
+                return True
+            try:
+                number = self._storage.get_study_id_from_name(study)
+            except KeyError:
+                return False
+            return read_seconds_spent(self._storage.get_study_user_attrs(number)) > 0
+
     def read(self, study: str) -> StoredStudy:
         """A study with its repeats.
 

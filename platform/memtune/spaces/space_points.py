@@ -8,6 +8,7 @@ A study samples parameters by name, options of branches included. A point choose
 the branch's field, or by a field that only one option has.
 """
 
+import math
 from collections.abc import Mapping
 
 from memtune.errors import SpaceError, did_you_mean
@@ -60,6 +61,7 @@ def adapt_point(space: Space, point: Mapping[str, Scalar]) -> dict[str, Scalar]:
 def find_nearest_value(leaf: Leaf, value: Scalar) -> Scalar:
     """The value of a parameter that is nearest to the given one; None where none is of its kind."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = is_number and not (isinstance(value, float) and math.isnan(value))
     if isinstance(leaf, Categorical):
         same = [choice for choice in leaf.choices if choice == value and type(choice) is type(value)]
         return same[0] if same else None

@@ -159,6 +159,11 @@ class _StudyRun:
             self._executor.close()
 
     def run(self, resume: bool, reuse: bool) -> StudyResult:
+        stored = StudyReader(self._resolved.settings.study_database)
+        if not stored.has_begun(self._resolved.id):
+            if resume:
+                raise StudyError(self._explain_missing_study())
+            self._resolved.store_terms()  # before the study exists, so that whoever sees it finds them
         proposals = self._resolved.open_proposals(self._lease.check)
         self._clock = StudyClock(proposals)
         self._budget = BudgetMonitor(
@@ -166,9 +171,7 @@ class _StudyRun:
         )
         self._budget.add_outcomes(proposals.list_outcomes())
         # Those of earlier drivers count before this one has chosen what it repeats.
-        self._earlier_repeats = StudyReader(self._resolved.settings.study_database).list_repeats(
-            self._resolved.id
-        )
+        self._earlier_repeats = stored.list_repeats(self._resolved.id)
         self._budget.add_outcomes(self._earlier_repeats, are_repeats=True)
         self._stop = StopRequest(self._budget.is_spent)
         self._check_progress(proposals, resume)
@@ -251,14 +254,11 @@ class _StudyRun:
         return self._background.submit(self._executor.close)
 
     def _check_progress(self, proposals: Proposals, resume: bool) -> None:
-        """Report what earlier drivers did; raise StudyError where `resume` does not fit it."""
+        """Report what earlier drivers did; raise StudyError without `resume` where trials are left."""
         outcomes, max_trials = proposals.list_outcomes(), self._study.budget.trials
         for outcome in outcomes:  # those of another version of memtune are named before anything starts
             parse(TrialConfig, outcome.configuration, f"study {self._resolved.id}, trial {outcome.number}")
         open_trials = len(proposals.list_unfinished())
-        has_begun = outcomes or proposals.read_seconds_spent() > 0  # its time may end before the first trial
-        if resume and not has_begun:
-            raise StudyError(self._explain_missing_study())
         paused_trials = len(proposals.list_paused())
         ended = f"{len(outcomes) - open_trials - paused_trials} of {format_count(max_trials, 'trial')} ended"
         ended += f", {paused_trials} paused" if paused_trials else ""

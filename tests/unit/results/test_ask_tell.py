@@ -75,14 +75,34 @@ def test_the_rule_of_the_study_stops_a_trial(resolved: ResolvedStudy) -> None:
 
 def test_a_value_told_again_changes_nothing(resolved: ResolvedStudy) -> None:
     number = call(resolved).ask().number
-    for cost in (2.0, 9.0):
-        assert call(resolved).tell(number, 300, cost).state is TrialState.RUNNING
+    for _ in range(2):
+        assert call(resolved).tell(number, 300, 2.0).state is TrialState.RUNNING
     assert call(resolved).list_open()[0].curve == {300: 2.0}
     for _ in range(2):
         assert call(resolved).tell(number, 900, 1.5, is_complete=True).state is TrialState.COMPLETE
     assert read_results(resolved)[0].value == 1.5
     with pytest.raises(StudyError, match=r"has ended \(complete\)"):
         call(resolved).tell(number, 1200, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cost", "message"),
+    [
+        (600, 9.0, r"trial 0 has the value 1\.9 at 600 tokens, got 9"),
+        (600, float("nan"), r"trial 0 has the value 1\.9 at 600 tokens, got nan"),
+        (500, 1.5, r"trial 0 has a value at 600 tokens; the next one has more, got 500"),
+    ],
+)
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_value_that_contradicts_or_precedes_another_is_refused(
+    resolved: ResolvedStudy, tokens: int, cost: float, message: str, is_complete: bool
+) -> None:
+    number = call(resolved).ask().number
+    call(resolved).tell(number, 300, 2.0)
+    call(resolved).tell(number, 600, 1.9, is_complete=is_complete)
+    with pytest.raises(StudyError, match=message):
+        call(resolved).tell(number, tokens, cost)
+    assert read_results(resolved)[0].curve == {300: 2.0, 600: 1.9}
 
 
 def test_a_failed_trial_keeps_its_error(resolved: ResolvedStudy) -> None:
@@ -101,7 +121,7 @@ def test_a_value_that_is_no_number_fails_the_trial(resolved: ResolvedStudy) -> N
     ("tokens", "cost", "message"),
     [
         (0, 2.0, "needs the tokens it was measured at"),
-        (2**63, 2.0, "needs the tokens it was measured at"),
+        (2**63 - 1, 2.0, "1 to 100,000,000,000,000, got 9,223,372,036,854,775,807"),
         (300, -0.1, "nats per token, at least 0, got -0.1"),
     ],
 )

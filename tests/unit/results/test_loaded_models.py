@@ -1,5 +1,7 @@
 """A champion as a module with its vocabulary, and text that it writes."""
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,14 @@ import torch
 from memtune.api import run_search
 from memtune.errors import ConfigurationError, StorageError
 from memtune.results.loaded_models import GenerationOptions, LoadedModel, generate, load
+from memtune.results.model_evaluation import evaluate_model
 from memtune.results.model_export import export_model
 from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
+from memtune.storage.digests import hash_file
 from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.tracking import load_registered
+from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.registry.pyfunc_flavor import SentenceScorer
 from tests.conftest import import_tiny_corpus, open_home, write_study
 
@@ -43,6 +49,29 @@ def test_a_champion_has_its_module_its_vocabulary_and_its_configuration(champion
     assert {"<eos>", "dog", "cat"} <= set(champion.vocabulary)
     assert champion.configuration.model.family == champion.module.config.family
     assert not champion.module.training
+
+
+def test_a_version_whose_card_has_no_configuration_is_named(home: Settings) -> None:
+    """Its card is the one that was registered; no trial has such a configuration."""
+    client = connect(home.tracking_uri)
+    version = load_registered(home.tracking_uri, "models:/tiny@champion", home.home / "models")
+    folder = version.folder.with_name("empty")
+    shutil.copytree(version.folder, folder)
+    card = json.loads((folder / "memtune.json").read_text())
+    card["result"]["configuration"] = {}
+    (folder / "memtune.json").write_text(json.dumps(card))
+    digest = hash_file(folder / "memtune.json")
+    folder.rename(folder.with_name(digest))
+    tag, number = "content", str(version.version.version)
+    client.set_model_version_tag("tiny", number, tag, digest)
+    try:
+        for open_version in (load, evaluate_model):
+            with pytest.raises(
+                ConfigurationError, match="models:/tiny/1: the configuration on its card: mod"
+            ):
+                open_version("models:/tiny@champion", settings=home)
+    finally:
+        client.set_model_version_tag("tiny", number, tag, version.version.content)
 
 
 def test_a_trial_is_loaded_by_its_name(champion: LoadedModel, home: Settings) -> None:

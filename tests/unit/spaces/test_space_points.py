@@ -51,6 +51,14 @@ def test_a_point_gives_the_parameters_by_name():
     }
 
 
+@pytest.mark.parametrize("field", ["model.width", "model.dropout", "training.schedule.factor"])
+def test_a_value_that_is_not_a_number_is_refused_and_not_adapted(field: str):
+    nan = {field: float("nan")}
+    with pytest.raises(SpaceError, match=f"study: {field} = nan is not in the space; it takes a number"):
+        pin_point(make_space(), nan, "study")
+    assert adapt_point(make_space(), nan) == {}
+
+
 def test_a_field_of_one_option_chooses_the_option():
     assert pin_point(make_space(), {"training.schedule.factor": 0.5}, "study") == {
         "training.schedule.kind": "plateau",

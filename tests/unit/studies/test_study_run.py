@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from memtune.cli import app
 from memtune.errors import StudyError
+from memtune.results.study.study_view import open_view
 from memtune.search import Lease, StudyReader
 from memtune.search.database import study_lease
 from memtune.settings import Settings
@@ -206,6 +209,45 @@ def test_a_study_with_an_open_trial_is_not_run_again_without_resume(
     with pytest.raises(StudyError, match="has begun: 0 of 1 trial ended; continue with: memtune search"):
         run(study_file, settings, {"budget.trials": 1})
     assert len(run(study_file, settings, {"budget.trials": 1}, resume=True).outcomes) == 1
+
+
+def test_a_refused_resume_creates_no_study(study_file: Path, settings: Settings) -> None:
+    first = run(study_file, settings, {"budget.trials": 1})
+    with pytest.raises(StudyError, match=r"changed since study .*: training.tokens .*900 to 600"):
+        run(study_file, settings, {"budget.trials": 1, "training.tokens": 600}, resume=True)
+    assert StudyReader(settings.study_database).list_ids() == [first.resolved.id]
+
+
+class FailingExecutor(InProcessExecutor):
+    """Does not connect; before it fails, another process looks at the study."""
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        self._look = look
+
+    def connect(self, cpus_per_trial: int, max_concurrent_trials: int) -> None:
+        self._look()
+        raise StudyError("no node has a core")
+
+
+def test_a_study_whose_start_failed_is_known_by_its_terms_and_hides_no_other(
+    study_file: Path, settings: Settings
+) -> None:
+    changed = {"training.tokens": 600}
+    started = resolve_study(study_file, load_study(study_file, changed), settings).id
+    seen = list[str]()
+
+    def look() -> None:
+        done = CliRunner().invoke(app, ["study", "show", started])
+        seen.append(done.output)
+
+    with pytest.raises(StudyError, match="no node has a core"):
+        run(study_file, settings, changed, FailingExecutor(look))
+    assert "Does a second layer help?" in seen[0]
+    assert "corpus tiny, trials: none; 0 tokens" in seen[0]
+    assert open_view("layers", settings).id == started
+    finished = run(study_file, settings, {"budget.trials": 1})
+    assert open_view("layers", settings).id == finished.resolved.id
+    assert len(run(study_file, settings, {**changed, "budget.trials": 1}).outcomes) == 1
 
 
 @pytest.mark.parametrize("phase", [0, 1])

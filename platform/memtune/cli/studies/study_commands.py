@@ -107,7 +107,7 @@ def _print_detail(detail: "StudyDetail") -> None:
     summary = detail.summary
     out.print(f"study {summary.id}: {summary.question}", highlight=False, soft_wrap=True)
     out.print(
-        f"corpus {summary.corpus}, trials: {tables.format_states(summary)}; "
+        f"corpus {summary.corpus or 'unknown'}, trials: {tables.format_states(summary) or 'none'}; "
         f"{tables.describe_spending(summary)}",
         highlight=False,
     )

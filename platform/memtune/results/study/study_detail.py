@@ -87,11 +87,15 @@ class StudyDetail(Value):
         return self.summary.best
 
     def to_frame(self) -> Any:
-        """A pandas data frame with a row for each trial; sizes and differing fields are columns."""
+        """A pandas data frame with a row for each trial; sizes and differing fields are columns.
+
+        `state` is how the trial stands, `carried_state` the numbers that its model carries from word to word.
+        """
+        sizes = {"state": "carried_state"}
         return make_frame(
             {
                 **trial.model_dump(exclude={"curve", "sizes", "fields", "objective"}),
-                **({} if trial.sizes is None else trial.sizes.model_dump()),
+                **{sizes.get(name, name): size for name, size in dict(trial.sizes or ()).items()},
                 **trial.fields,
             }
             for trial in self.trials

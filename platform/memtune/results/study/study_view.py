@@ -188,12 +188,17 @@ class StudyView:
 
 
 def open_view(study: str, settings: Settings | None = None) -> StudyView:
-    """A study by its id or, where that names one study only, by its name. Raises StudyError."""
+    """A study by its id or, where that names one study only, by its name. Raises StudyError.
+
+    Studies that have not begun count only where no other has the name.
+    """
     check_type("study", study, str, 'the id or the name of a study, such as "demo"')
     settings = Settings.resolve(settings)
     reader = StudyReader(settings.study_database)
     known = reader.list_ids()
     named = [found for found in known if study in (found, found.rpartition("-")[0])]
+    if len(named) > 1:
+        named = [found for found in named if reader.has_begun(found)] or named
     if len(named) == 1:
         return StudyView(reader.read(named[0]), settings)
     suggestion = f"several have that name: {', '.join(named)}" if named else did_you_mean(study, known)

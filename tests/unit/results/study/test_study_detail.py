@@ -20,6 +20,7 @@ from memtune.results.study.study_detail import StudyDetail, show_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.training.devices import has_bfloat16_instructions
+from memtune.trial_state import TrialState
 from tests.conftest import import_tiny_corpus, open_home, write_study
 
 RNN_TOML = """
@@ -58,6 +59,8 @@ def test_a_study_is_two_data_frames_three_tables_and_the_charts_of_its_report(
     assert frame.is_repeat.sum() == 2
     assert set(frame.loc[frame.family == "rnn", "model.width"]) <= {4, 6, 8}
     assert (frame.parameters > 0).all()
+    assert set(frame.state) == {TrialState.COMPLETE}
+    assert (frame.carried_state > 0).all()
     assert len(curves) == 14 * 3
     assert curves.groupby("name").cost.min().min() == pytest.approx(frame.cost.min())
 
