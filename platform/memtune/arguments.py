@@ -12,9 +12,12 @@ MAX_SHOWN_CHARACTERS = 60
 def check_type(name: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:
     """Raise ArgumentError unless a value is of one of the kinds; `expected` says what to write, in words.
 
+    True and False are no integers.
+
     >>> check_type("study", "demo", str, 'the name of a study, such as "demo"')
     """
-    if not isinstance(value, kinds):
+    is_flag = isinstance(value, bool) and bool not in (kinds if isinstance(kinds, tuple) else (kinds,))
+    if is_flag or not isinstance(value, kinds):
         raise ArgumentError(f"{name} must be {expected}; got {describe_value(value)}")
 
 

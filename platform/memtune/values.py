@@ -4,11 +4,13 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
-from typing import Any, TypeVar
+from contextlib import suppress
+from functools import lru_cache, partial
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import from_json
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic_core import PydanticKnownError, from_json
+from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 
 from memtune.errors import ConfigurationError, did_you_mean
 
@@ -22,16 +24,61 @@ UNION_LABEL = re.compile(r"(constrained-)?(str|int|float|bool)|[a-z-]+\[.*\]")
 SCALAR_ERRORS = ("int_type", "float_type", "string_type", "bool_type", "literal_error")
 """Pydantic's errors for a list or a table in place of one value."""
 
+UNCHANGED_PARTS = ("default", "metadata", "serialization")
+"""Parts of pydantic's schemas that are no schemas."""
+
 MAX_SHOWN_PROBLEMS = 20
 """Lines of one error; a file of thousands of unknown names would take minutes to describe."""
 MAX_SHOWN_CHARACTERS = 200
 """Largest length of an invalid value in an error message."""
 
 
+def _check_kind(error: Literal["int_type", "float_type"], value: object) -> object:
+    if isinstance(value, bool | str | bytes):
+        raise PydanticKnownError(error)
+    return value
+
+
+_check_integer, _check_number = partial(_check_kind, "int_type"), partial(_check_kind, "float_type")
+
+
+def _refuse_conversions(schema: Any) -> Any:
+    """A copy of a schema of pydantic whose numbers refuse truth values and texts.
+
+    Pydantic's own strict mode would refuse more: lists for tuples, and 1e6 for an integer.
+    """
+    if isinstance(schema, list | tuple):
+        return type(schema)(_refuse_conversions(part) for part in schema)
+    if not isinstance(schema, dict):
+        return schema
+    match schema.get("type"):
+        case "int":
+            return no_info_before_validator_function(_check_integer, schema)  # type: ignore[arg-type]
+        case "float":
+            return no_info_before_validator_function(_check_number, schema)  # type: ignore[arg-type]
+        case "bool":
+            return {**schema, "strict": True}
+        case "function-before" if schema["function"]["function"] in (_check_integer, _check_number):
+            return schema  # of a nested value
+    return {
+        name: part if name in UNCHANGED_PARTS else _refuse_conversions(part) for name, part in schema.items()
+    }
+
+
 class Value(BaseModel):
-    """Base of every configuration: keyword-only and frozen; unknown keys are errors."""
+    """Base of every configuration: keyword-only and frozen; unknown keys are errors.
+
+    Numbers are numbers: neither `true` nor the text "8" is one, and no number is a truth value. A class whose
+    fields are read from texts, such as tags, has `strict=False` in its `model_config`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The schema of the class, in which no field converts a truth value or a text to a number."""
+        schema = handler(source)
+        return schema if cls.model_config.get("strict") is False else _refuse_conversions(schema)
 
 
 class UserValue(Value):
@@ -148,12 +195,23 @@ def _format_problem(schema: Any, data: object, problem: Any) -> str:
     if problem["type"] in ("tuple_type", "list_type") and isinstance(problem["input"], str):
         message, got = f'must be a list; write ["{_abbreviate(problem["input"])[1:-1]}"]', ""
     elif problem["type"] in SCALAR_ERRORS:
-        got += _suggest_parameter(problem["input"])
+        got += _suggest_value(problem["type"], problem["input"])
     return f"{name}{members}: {message}{got}" if name else f"{message}{got}"
 
 
-def _suggest_parameter(value: object) -> str:
-    """How a study or a space samples a field that holds a list or a table in place of one value."""
+def _suggest_value(error: str, value: object) -> str:
+    """What to write in place of a value of another type.
+
+    For a list or a table in place of one value, how a study or a space samples it.
+    """
+    if error in ("int_type", "float_type") and isinstance(value, bool):
+        return "; write a number"
+    if error in ("int_type", "float_type") and isinstance(value, str):
+        with suppress(ValueError):
+            float(value)
+            return f"; write {value.strip()} without quotation marks"
+    if error == "bool_type" and not isinstance(value, list | Mapping):
+        return "; write true or false without quotation marks"
     if isinstance(value, list):
         return f"; to sample one of them, a study or a space has {{ choice = {_abbreviate(value)} }}"
     if isinstance(value, Mapping):

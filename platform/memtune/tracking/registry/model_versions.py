@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, FiniteFloat, ValidationError, computed_field
+from pydantic import ConfigDict, Field, FiniteFloat, ValidationError, computed_field
 
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import TrackingError, did_you_mean
@@ -51,6 +51,8 @@ class ForeignVersionError(TrackingError):
 
 class RegisteredVersion(Value):
     """A registered version: where it came from and how good it is on validation."""
+
+    model_config = ConfigDict(strict=False)  # tags are texts
 
     corpus: str
     version: int

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from memtune.errors import TrackingError
 from memtune.tracking.mlflow_connection import connect, find_sqlite_path, translate_mlflow_errors
@@ -31,6 +31,8 @@ TRIAL_PATTERN = re.compile(r"(?P<study>[A-Za-z0-9][A-Za-z0-9._-]*)#(?P<number>\d
 
 class TrialRun(Value):
     """A recorded trial."""
+
+    model_config = ConfigDict(strict=False)  # tags are texts
 
     run_id: str
     corpus: str

@@ -132,6 +132,34 @@ MISTAKES = {
         "[repeats]\nbest = 1\nseeds = 1_000_000_000\n[budget]",
         "line 18: repeats.seeds: Input should be less than or equal to 1000, got 1000000000",
     ),
+    "true for a number of trials": (
+        "trials = 4",
+        "trials = true",
+        "line 17: budget.trials: Input should be a valid integer, got True; write a number",
+    ),
+    "true for a seed": (
+        "[model]",
+        "seed = true\n[model]",
+        "line 5: seed: Input should be a valid integer, got True; write a number",
+    ),
+    "true for a number of layers": (
+        "layers = 1",
+        "layers = true",
+        "line 6, over {space}: model.layers (lstm): Input should be a valid integer, got True; write a "
+        "number",
+    ),
+    "true for a learning rate": (
+        "learning_rate = 1.0",
+        "learning_rate = true",
+        "line 11, over {space}: training.optimiser.learning_rate (sgd): Input should be a valid number, got "
+        "True; write a number",
+    ),
+    "a text for a number of tokens": (
+        "tokens = 900",
+        'tokens = "900"',
+        "line 9, over {space}: training.tokens: Input should be a valid integer, got '900'; write 900 "
+        "without quotation marks",
+    ),
     "limits that exclude each other": (
         "trials = 4",
         "min_parameters = 200\nmax_parameters = 100",
@@ -197,12 +225,13 @@ def test_more_tokens_than_the_database_can_store_are_refused_before_anything_sta
         resolve_study(study_file, load_study(study_file), in_postgresql)
 
 
+@pytest.mark.parametrize(("choices", "wrong"), [("[0, 8]", "0"), ("[8, true]", "True"), ('[8, "8"]', "'8'")])
 def test_a_mistake_in_a_space_is_answered_with_the_line_of_the_space(
-    study_file: Path, settings: Settings
+    study_file: Path, settings: Settings, choices: str, wrong: str
 ) -> None:
     space = study_file.parent / "space.toml"
-    space.write_text(space.read_text().replace("choice = [4, 8]", "choice = [0, 8]"))
-    with pytest.raises(MemtuneError, match=rf"^{re.escape(str(space))}, line 4: \[model.width\] = 0"):
+    space.write_text(space.read_text().replace("choice = [4, 8]", f"choice = {choices}"))
+    with pytest.raises(MemtuneError, match=rf"^{re.escape(str(space))}, line 4: \[model.width\] = {wrong}"):
         resolve_study(study_file, load_study(study_file), settings)
 
 
