@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.tables.memtune_search import NoRecords
 from memtune.errors import SpaceError, StudyError
+from memtune.objective import Objective
 from memtune.results.ask_tell import AskTell, open_ask_tell
 from memtune.results.study.study_catalogue import list_studies
 from memtune.search import Outcome
@@ -83,6 +84,15 @@ def test_a_value_told_again_changes_nothing(resolved: ResolvedStudy) -> None:
     assert read_results(resolved)[0].value == 1.5
     with pytest.raises(StudyError, match=r"has ended \(complete\)"):
         call(resolved).tell(number, 1200, 1.0)
+
+
+def test_a_share_of_wrong_answers_is_the_same_value_again(resolved: ResolvedStudy) -> None:
+    """Its trial has the accuracy, 0.7, and 1 - 0.7 is not 0.3."""
+    number = call(resolved).ask().number
+    for _ in range(2):
+        session = call(resolved)
+        session._objective = Objective.ACCURACY
+        assert session.tell(number, 300, 0.3).state is TrialState.RUNNING
 
 
 @pytest.mark.parametrize(
