@@ -8,6 +8,7 @@ from urllib.request import getproxies_environment, proxy_bypass
 from memtune.arguments import check_type
 from memtune.errors import StorageError
 from memtune.storage.credentials import refuse_credentials
+from memtune.storage.path_uris import JOURNAL_PREFIX, SQLITE_PREFIX, make_path_uri
 from memtune.values import UserValue
 
 __all__ = [
@@ -73,8 +74,10 @@ class Settings(UserValue):
             home=folder,
             corpus_store=_make_absolute(os.environ.get("MEMTUNE_STORE") or str(folder / "corpora")),
             studies_folder=_make_absolute(os.environ.get("MEMTUNE_STUDIES") or str(folder / "studies")),
-            study_database=os.environ.get("MEMTUNE_PROPOSALS") or f"journal:///{folder / 'proposals.log'}",
-            tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder / 'mlflow.db'}",
+            study_database=os.environ.get("MEMTUNE_PROPOSALS")
+            or make_path_uri(f"{JOURNAL_PREFIX}/", folder / "proposals.log"),
+            tracking_uri=os.environ.get("MLFLOW_TRACKING_URI")
+            or make_path_uri(SQLITE_PREFIX, folder / "mlflow.db"),
         )
 
     @classmethod

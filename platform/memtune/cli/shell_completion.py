@@ -13,6 +13,7 @@ from io import StringIO
 from pathlib import Path
 
 from memtune.library import FileKind, list_packaged
+from memtune.storage.path_uris import SQLITE_PREFIX, find_path, make_path_uri
 
 __all__ = [
     "answer_bash",
@@ -32,7 +33,6 @@ TRIALS = """
 SELECT study.value || '#' || number.value FROM tags AS study JOIN tags AS number USING (run_uuid)
 WHERE study.key = 'memtune.study' AND number.key = 'memtune.number'
 """
-SQLITE_SCHEME = "sqlite:///"
 WORD_BREAKS = (":", "@", "=")
 """Characters at which bash splits words, and which names of models have."""
 
@@ -149,10 +149,9 @@ def _list_files(incomplete: str, kind: FileKind) -> Iterator[str]:
 
 def _query_records(*queries: str) -> Iterator[str]:
     """The answers to queries of MLflow's file, without MLflow."""
-    default = f"{SQLITE_SCHEME}{_find_home().absolute() / 'mlflow.db'}"
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or default
-    path = Path(uri.removeprefix(SQLITE_SCHEME))
-    if not uri.startswith(SQLITE_SCHEME) or not path.is_file():
+    default = make_path_uri(SQLITE_PREFIX, _find_home().absolute() / "mlflow.db")
+    path = find_path(os.environ.get("MLFLOW_TRACKING_URI") or default, SQLITE_PREFIX)
+    if path is None or not path.is_file():
         return
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.1)) as database:
         for query in queries:

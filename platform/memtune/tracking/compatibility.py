@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memtune.storage.path_uris import SQLITE_PREFIX, find_path
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
@@ -114,7 +116,7 @@ def build_server_environment(store_uri: str, artifact_folder: Path, port: int) -
         _BACKEND_STORE: store_uri,
         _REGISTRY_STORE: store_uri,
         _ARTIFACT_ROOT: "mlflow-artifacts:/",
-        _ARTIFACTS_DESTINATION: str(artifact_folder),
+        _ARTIFACTS_DESTINATION: artifact_folder.absolute().as_uri(),
         _SERVE_ARTIFACTS: "true",
         _SERVER_KIND: "uvicorn",
         "MLFLOW_SERVER_ALLOWED_HOSTS": f"127.0.0.1:{port},localhost:{port}",
@@ -338,7 +340,25 @@ def load_client_class() -> "type[MlflowClient]":
 
         with suppress(ImportError):
             import mlflow.store.tracking.sqlalchemy_store
+    _make_folders_of_decoded_paths()
     return mlflow.tracking.MlflowClient
+
+
+def _make_folders_of_decoded_paths() -> None:
+    """Let MLflow make the parent folder of a sqlite file where SQLAlchemy opens the file.
+
+    Reason: `sqlite:////tmp/a%3Fb/mlflow.db` is in /tmp/a?b, and MLflow 3.17 makes the folder /tmp/a%3Fb.
+    Fallback: such a folder appears, and stays empty.
+    """
+    from mlflow.store.db import utils
+
+    def make_parent(db_uri: str) -> None:
+        path = find_path(db_uri, SQLITE_PREFIX)
+        if path is not None and path.name not in ("", ":memory:"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+
+    if hasattr(utils, "_make_parent_dirs_if_sqlite"):
+        utils._make_parent_dirs_if_sqlite = make_parent
 
 
 def load_server_application() -> Any:
@@ -349,6 +369,7 @@ def load_server_application() -> Any:
     """
     from mlflow.server.fastapi_app import app
 
+    _make_folders_of_decoded_paths()
     return app
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from memtune.errors import TrackingError
+from memtune.storage.path_uris import SQLITE_PREFIX, find_path
 from memtune.tracking.compatibility import LOCATION_COLUMNS, open_repository_of
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ SCHEME = "mlflow-artifacts"
 SERVER_SCHEMES = (SCHEME, "http", "https")
 """The schemes of locations whose files a server sends."""
 ARTIFACTS_FOLDER = "artifacts"
-SQLITE_PREFIX = "sqlite:///"
 
 
 def make_relative_location(corpus: str) -> str:
@@ -45,14 +45,15 @@ def find_local_folder(tracking_uri: str, location: str) -> Path | None:
     parts = urlsplit(location)
     if parts.scheme in ("", "file"):
         return Path(unquote(parts.path))
-    if parts.scheme != SCHEME or parts.netloc or not tracking_uri.startswith(SQLITE_PREFIX):
+    database = find_path(tracking_uri, SQLITE_PREFIX)
+    if parts.scheme != SCHEME or parts.netloc or database is None:
         return None
     relative = PurePosixPath(unquote(parts.path).lstrip("/"))
     if ".." in relative.parts:
         raise TrackingError(
             f"{location} leads out of the folder of artifacts; delete the run or model that has it"
         )
-    return Path(tracking_uri.removeprefix(SQLITE_PREFIX)).absolute().parent / ARTIFACTS_FOLDER / relative
+    return database.absolute().parent / ARTIFACTS_FOLDER / relative
 
 
 def open_repository(

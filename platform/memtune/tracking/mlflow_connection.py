@@ -20,6 +20,7 @@ from memtune.errors import TrackingError, explain_system_error
 from memtune.gc_pause import pause_gc
 from memtune.retry import Backoff, retry
 from memtune.settings import bypass_proxy_for_loopback, explain_proxy
+from memtune.storage.path_uris import SQLITE_PREFIX, find_path, make_path_uri
 from memtune.tracking.compatibility import (
     DATABASE_LOGGER,
     DATABASE_REFUSAL_CODE,
@@ -82,7 +83,7 @@ _ENVIRONMENT_DEFAULTS = {
 
 def make_sqlite_uri(folder: Path) -> str:
     """The URI of the store kept in `folder`, used when no server is named: `sqlite:////.../mlflow.db`."""
-    return f"sqlite:///{folder.absolute() / 'mlflow.db'}"
+    return make_path_uri(SQLITE_PREFIX, folder.absolute() / "mlflow.db")
 
 
 def is_server(tracking_uri: str) -> bool:
@@ -131,7 +132,7 @@ def _create_sqlite_file(path: Path | None, client_class: "type[MlflowClient]") -
         abandoned.unlink(missing_ok=True)
     # A name of its own: MLflow keeps its connection to a URI and would not create the tables again.
     draft = path.with_name(f"{path.name}.{uuid4().hex}.new")
-    uri = f"sqlite:///{draft}"
+    uri = make_path_uri(SQLITE_PREFIX, draft)
     client_class(uri, registry_uri=uri)
     os.replace(draft, path)
 
@@ -185,8 +186,7 @@ def _configure_mlflow(tracking_uri: str) -> None:
 
 def find_sqlite_path(tracking_uri: str) -> Path | None:
     """The file behind a sqlite URI, or None for any other store."""
-    prefix = "sqlite:///"
-    return Path(tracking_uri.removeprefix(prefix)) if tracking_uri.startswith(prefix) else None
+    return find_path(tracking_uri, SQLITE_PREFIX)
 
 
 def check_tracking(tracking_uri: str) -> None:

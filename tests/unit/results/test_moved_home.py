@@ -15,11 +15,15 @@ from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.tracking import link_corpora
 from tests.conftest import import_tiny_corpus, open_home, write_study
 
+AWKWARD_NAME = "50%41 done? #1 é à"
+"""Of a folder: each of these characters means something in a URI, and %41 is a letter there."""
+
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """The settings of a home with a study of three of its four trials, before it is moved."""
-    folder = tmp_path_factory.mktemp("moved")
+    folder = tmp_path_factory.mktemp("moved") / AWKWARD_NAME
+    folder.mkdir()
     with open_home(folder) as settings:
         import_tiny_corpus(settings)
         run_search(write_study(folder), {"budget.trials": 3}, settings=settings, executor=InProcessExecutor())
@@ -54,6 +58,15 @@ def test_a_moved_home_evaluates_compares_links_and_resumes(moved: Settings, orig
     assert len(resumed.outcomes) == 4
     assert len(compare("tiny", settings=moved).rows) == 4
     assert not original.home.exists()
+
+
+def test_a_home_is_where_it_was_named_whatever_its_path_holds(moved: Settings, original: Settings) -> None:
+    """Nothing is next to it, neither under its quoted name nor under a part of its name."""
+    folder = original.home.parent
+    assert [path.name for path in folder.parent.iterdir()] == [AWKWARD_NAME]
+    files = {"mlflow.db", "proposals.log", "corpora", "studies", "artifacts"}
+    assert files <= {path.name for path in moved.home.iterdir()}
+    assert {path.name for path in folder.iterdir()} == {"cache", "elsewhere", "layers.toml", "space.toml"}
 
 
 def test_no_file_of_a_home_holds_the_path_of_the_home(moved: Settings, original: Settings) -> None:

@@ -27,7 +27,7 @@ def test_the_settings_of_mlflows_server_have_these_names():
     assert environment[constants.BACKEND_STORE_URI_ENV_VAR] == "sqlite:///x.db"
     assert environment[constants.REGISTRY_STORE_URI_ENV_VAR] == "sqlite:///x.db"
     assert environment[constants.ARTIFACT_ROOT_ENV_VAR] == "mlflow-artifacts:/"
-    assert environment[constants.ARTIFACTS_DESTINATION_ENV_VAR] == "/a"
+    assert environment[constants.ARTIFACTS_DESTINATION_ENV_VAR] == "file:///a"
     assert environment[constants.SERVE_ARTIFACTS_ENV_VAR] == "true"
     assert environment[_MLFLOW_SGI_NAME.name] == "uvicorn"
 

@@ -20,12 +20,11 @@ from memtune.retry import retry
 from memtune.search.compatibility import add_read_cache
 from memtune.search.database.crash_safe_journal import CrashSafeJournal
 from memtune.search.database.outage_buffer import describe_cause
+from memtune.storage.path_uris import JOURNAL_PREFIX, SQLITE_PREFIX, find_path
 
 __all__ = ["JOURNAL_PREFIX", "find_max_tokens", "open_study_database", "redact_url"]
 
-SQLITE_PREFIX = "sqlite:///"
 POSTGRESQL_PREFIX = "postgresql"
-JOURNAL_PREFIX = "journal://"
 LOCK_TIMEOUT_SECONDS = 60
 """Seconds to wait for another writer's lock on a sqlite file."""
 CREATE_TABLES_TIMEOUT_SECONDS = 30.0
@@ -42,11 +41,11 @@ def open_study_database(url: str) -> optuna.storages.BaseStorage:
     StorageError when the storage cannot be opened.
     """
     try:
-        if url.startswith(JOURNAL_PREFIX):
+        if journal := find_path(url, JOURNAL_PREFIX):
             # POSIX gives two leading slashes a meaning of their own; journal:////FILE names /FILE.
-            return _open_journal(Path(re.sub("^//+", "/", url.removeprefix(JOURNAL_PREFIX))))
-        if url.startswith(SQLITE_PREFIX):
-            _make_parent_folder(Path(url.removeprefix(SQLITE_PREFIX)))
+            return _open_journal(Path(re.sub("^//+", "/", str(journal))))
+        if file := find_path(url, SQLITE_PREFIX):
+            _make_parent_folder(file)
             return _open_database(url, {"connect_args": {"timeout": LOCK_TIMEOUT_SECONDS}})
         if url.startswith(POSTGRESQL_PREFIX):
             return _open_postgresql(make_url(url).set(drivername="postgresql+psycopg"))
