@@ -1,5 +1,6 @@
 """The layout of the tree: source root, sizes and names of modules, studies."""
 
+import ast
 import re
 import sys
 from collections import Counter
@@ -21,6 +22,30 @@ def test_platform_is_a_source_root_and_does_not_shadow_the_standard_library() ->
         "memtune.egg-info",
         "README.md",
     }
+
+
+def test_text_files_are_read_and_written_in_a_named_encoding() -> None:
+    """The locale's would make a file of one machine unreadable on another."""
+    unnamed = [
+        f"{path.relative_to(SOURCE)}, line {call.lineno}"
+        for path in SOURCE.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and uses_locale(call)
+    ]
+    assert unnamed == []
+
+
+def uses_locale(call: ast.Call) -> bool:
+    """Whether a call reads or writes text without an encoding."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    keywords = {keyword.arg for keyword in call.keywords}
+    if "encoding" in keywords:
+        return False
+    is_path = isinstance(call.func, ast.Attribute) and name in ("read_text", "write_text")
+    is_builtin = isinstance(call.func, ast.Name) and name == "open"
+    modes = [ast.literal_eval(part) for part in call.args[1:2] if isinstance(part, ast.Constant)]
+    is_process = name in ("run", "Popen", "check_output") and "text" in keywords
+    return is_path or is_process or (is_builtin and "b" not in "".join(map(str, modes)))
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "jobs").glob("*.py")), ids=lambda path: path.name)

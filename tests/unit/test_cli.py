@@ -321,6 +321,23 @@ def test_reports_of_a_classifier_have_examples_and_accuracy(settings: Settings, 
     assert "tokens" not in read_output("compare", "--corpus", "sentiment").partition("figure:")[0]
 
 
+def test_an_interpreter_without_docstrings_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    done = run("corpus", "list")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: Ray and Altair do not load without docstrings, which -OO and")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_checks_of_a_family_are_refused_where_they_would_check_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    done = run("model", "check", "lstm")
+    assert done.returncode == 1
+    assert "the checks of a family are assertions, which Python leaves out with -O" in done.stderr
+
+
 def test_help_needs_neither_torch_nor_ray_nor_mlflow() -> None:
     program = (
         "import sys\n"

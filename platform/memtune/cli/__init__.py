@@ -89,7 +89,8 @@ def set_summaries(group: typer.Typer) -> None:
     Plain help wraps them; without them, it cuts the help to the width of the terminal.
     """
     for command in group.registered_commands:
-        paragraph, _, _ = inspect.cleandoc(getattr(command.callback, "__doc__", "")).partition("\n\n")
+        text = getattr(command.callback, "__doc__", None) or ""  # None under python -OO
+        paragraph, _, _ = inspect.cleandoc(text).partition("\n\n")
         command.short_help = " ".join(paragraph.split())
     for part in group.registered_groups:
         if part.typer_instance is not None:
@@ -106,6 +107,11 @@ def main() -> None:
     So does an error of the operating system about a file: a folder without permission, a full disk.
     """
     logging.getLogger("memtune").addHandler(LogConsole())
+    if sys.flags.optimize > 1:
+        _exit_with_error(
+            "Ray and Altair do not load without docstrings, which -OO and PYTHONOPTIMIZE=2 remove; run "
+            "memtune without them, or with -O"
+        )
     try:
         with interrupt_on_stop_signals():
             if os.environ.get(COMPLETION_VARIABLE) == "complete_bash":

@@ -74,8 +74,14 @@ def list_examples(
 def check_family(family: str, oracle: OracleFile | None = None) -> Iterator[CheckResult]:
     """Run the contract over a family; each verdict comes when it is known.
 
-    Raises ConfigurationError for an example that is not valid, and for a family that learns by counting.
+    Raises ConfigurationError for an example that is not valid, for a family that learns by counting, and
+    where Python leaves assertions out.
     """
+    if not __debug__:
+        raise ConfigurationError(
+            "the checks of a family are assertions, which Python leaves out with -O and PYTHONOPTIMIZE; run "
+            "memtune model check without them"
+        )
     examples = list_examples(MODELS[family], oracle.examples if oracle else ())
     if oracle is not None:
         yield from _check_oracle(examples, oracle)

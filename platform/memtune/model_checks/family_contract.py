@@ -339,8 +339,7 @@ def _compute_loss_and_gradients(
 
 
 def _make_check(topic: str, run: Callable[[NeuralLanguageModelConfig], None]) -> Check:
-    assert run.__doc__ is not None
-    return Check(topic, run.__doc__, run)
+    return Check(topic, run.__doc__ or "", run)
 
 
 CHECKS = (

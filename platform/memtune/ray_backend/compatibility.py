@@ -349,7 +349,7 @@ def read_autoscaling_config(gcs_address: str) -> dict[str, Any] | None:
             continue
         files = [word.partition("=")[2] for word in words if word.startswith("--autoscaling-config=")]
         if files and f"--gcs-address={gcs_address}" in words:
-            config = yaml.safe_load(Path(files[0]).expanduser().read_text())
+            config = yaml.safe_load(Path(files[0]).expanduser().read_text(encoding="utf-8"))
             return config if isinstance(config, dict) else None
     return _derive_kuberay_config(os.environ)
 

@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Any
 
 from rich.console import Console
@@ -32,7 +33,7 @@ class TextConsole(Console):
     given as `rich.text.Text` or by the `style` argument.
 
     A file or a pipe gets rows of columns that are separated by spaces, as wide as they are; the variable
-    COLUMNS limits their width.
+    COLUMNS limits their width. A character that the output's encoding lacks is printed as an escape.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -47,6 +48,8 @@ class TextConsole(Console):
 
         A number that is wider than its column goes on in the next line: a part of it would be another number.
         """
+        if isinstance(self.file, TextIOWrapper) and self.file.errors != "backslashreplace":
+            self.file.reconfigure(errors="backslashreplace")
         for table in objects:
             if isinstance(table, Table):
                 _fold_numbers(table)
@@ -62,11 +65,13 @@ class TextConsole(Console):
     def print_json(self, json: str | None = None, *, data: Any = None, **options: Any) -> None:
         """Print JSON; where a text has C1 control characters, everything beyond ASCII is escaped.
 
-        JSON has no infinity, which a diverged trial may have for a cost: it is printed as null.
+        So it is for an output that is not in UTF-8. JSON has no infinity, which a diverged trial may have for
+        a cost: it is printed as null.
         """
         content = replace_non_finite(data if json is None else json_module.loads(json))
         has_controls = C1_CHARACTERS.search(json_module.dumps(content, ensure_ascii=False)) is not None
-        super().print_json(data=content, ensure_ascii=has_controls, **options)
+        is_ascii = has_controls or not self.encoding.startswith("utf")
+        super().print_json(data=content, ensure_ascii=is_ascii, **options)
 
     @contextmanager
     def keep_file(self) -> Iterator[None]:

@@ -134,5 +134,6 @@ def _ignore_old_imports(filters: str) -> str:
 def _write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read; an existing file is replaced."""
     path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

@@ -48,7 +48,7 @@ def _read_private(path: Path) -> str | None:
 def _is_listening(port: int) -> bool:
     """Whether a process of this user listens on a port of 127.0.0.1."""
     try:
-        rows = [line.split() for line in SOCKETS.read_text().splitlines()[1:]]
+        rows = [line.split() for line in SOCKETS.read_text(encoding="utf-8").splitlines()[1:]]
     except OSError:
         return False
     wanted = [f"{LOCAL_ADDRESS}:{port:04X}", LISTENING_STATE, str(os.getuid())]

@@ -72,7 +72,9 @@ def describe_environment() -> dict[str, str]:
 def _read_processor_name() -> str:
     """Such as `Intel(R) Xeon(R) Platinum 8481C CPU`; the architecture where the system does not tell."""
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        found = re.search(
+            r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE
+        )
     except OSError:
         found = None
     return found[1] if found else platform.processor() or platform.machine()

@@ -124,10 +124,10 @@ def measure_available_bytes(device: torch.device) -> int:
     address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if address_space != resource.RLIM_INFINITY:
         with suppress(OSError):  # a system without /proc
-            pages, *_ = Path("/proc/self/statm").read_text().split()
+            pages, *_ = Path("/proc/self/statm").read_text(encoding="utf-8").split()
             limits.append(address_space - int(pages) * os.sysconf("SC_PAGE_SIZE"))
     container = Path("/sys/fs/cgroup/memory.max")
-    if container.exists() and (text := container.read_text().strip()).isdigit():
+    if container.exists() and (text := container.read_text(encoding="utf-8").strip()).isdigit():
         limits.append(int(text))
     return min(limits)
 
@@ -148,7 +148,7 @@ def reset_peak_memory(device: torch.device) -> None:
         return
     return_freed_memory()  # the peak starts at what the process holds, including freed memory
     with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # 5 resets VmHWM, see proc(5)
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # 5 resets VmHWM, see proc(5)
 
 
 def measure_peak_bytes(device: torch.device) -> int:
@@ -157,7 +157,7 @@ def measure_peak_bytes(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     # ru_maxrss includes the memory of the parent at the fork and cannot be reset.
     with suppress(OSError, StopIteration):
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
     return _read_largest_resident_bytes()
 
@@ -165,7 +165,7 @@ def measure_peak_bytes(device: torch.device) -> int:
 def measure_resident_bytes() -> int:
     """Bytes of memory that the whole process holds now; without /proc, the most that it has held."""
     with suppress(OSError):
-        pages = Path("/proc/self/statm").read_text().split()[1]
+        pages = Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
     return _read_largest_resident_bytes()
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,12 @@ from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.text_console import TextConsole, show_control_characters
 from tests.presence import require
 
+NARROW_OUTPUT = """
+from memtune.reports.text_console import TextConsole
+console = TextConsole()
+console.print("caf\u00e9 \u2013 \u4e2d")
+console.print_json(data={"word": "caf\u00e9 \u2013"})
+"""
 TEXT = "Is [/b] [red]good[/red] :smile: {x}?"
 
 
@@ -124,3 +131,21 @@ def test_an_output_that_nobody_reads_asks_the_process_to_end() -> None:
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
         require(process.stdout).close()
         assert process.wait(timeout=120) == 7
+
+
+@pytest.mark.parametrize(
+    ("encoding", "line"),
+    [
+        ("latin-1", "caf\u00e9 \\u2013 \\u4e2d"),
+        ("ascii", "caf\\xe9 \\u2013 \\u4e2d"),
+        ("utf-8", "caf\u00e9 \u2013 \u4e2d"),
+    ],
+)
+def test_a_character_that_the_output_cannot_encode_is_printed_as_an_escape(encoding: str, line: str) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(
+        [sys.executable, "-c", NARROW_OUTPUT], env=environment, capture_output=True, check=True
+    )
+    first, *document = done.stdout.decode(encoding).splitlines()
+    assert first == line
+    assert json.loads("".join(document)) == {"word": "caf\u00e9 \u2013"}

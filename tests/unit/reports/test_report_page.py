@@ -2,8 +2,11 @@
 
 import json
 import math
+import os
 import re
 import shutil
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -22,7 +25,7 @@ from memtune.reports.report_page.chart_parts import (
     make_config,
     resolve_colours,
 )
-from memtune.reports.report_page.page import digest_script, embed_json, render_page
+from memtune.reports.report_page.page import FOLDER, digest_script, embed_json, render_page
 from memtune.reports.report_page.page_content import describe_page
 from memtune.reports.report_page.parameter_axes import make_axis
 from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates
@@ -326,6 +329,23 @@ def test_the_command_writes_the_page_the_figures_and_the_values(
     values = json.loads(printed.output)
     assert values["verdict"]["headline"] == (report.verdict and report.verdict.headline)
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_report_is_written_where_the_locale_has_no_encoding_for_its_files(
+    home: Settings, tmp_path: Path
+) -> None:
+    """Its texts and its own style and script are UTF-8; what is printed is not."""
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    target = tmp_path / "report.html"
+    done = subprocess.run(
+        [sys.executable, "-m", "memtune", "report", "families", "--out", str(target)],
+        env={**os.environ, **ascii_only},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (FOLDER / "report_page.css").read_text(encoding="utf-8") in target.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

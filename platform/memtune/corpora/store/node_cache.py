@@ -195,7 +195,7 @@ def _read_record(record: Path) -> object:
 def _write_record(record: Path, states: dict[str, list[int]] | None) -> None:
     partial = record.with_suffix(f".{uuid4().hex[:16]}")
     try:
-        partial.write_text(json.dumps(states))
+        partial.write_text(json.dumps(states), encoding="utf-8")
         partial.replace(record)
     finally:
         partial.unlink(missing_ok=True)

@@ -127,7 +127,12 @@ def _check_worker_keys(cluster: ClusterFile) -> None:
 def _find_refused(command: list[str], cluster: ClusterFile) -> list[str]:
     """The hosts that ssh refused in a command; other failures are left to Ray."""
     done = subprocess.run(
-        command, env=build_ray_environment(cluster), capture_output=True, text=True, check=False
+        command,
+        env=build_ray_environment(cluster),
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
     )
     return find_refused_hosts(done.stderr)
 

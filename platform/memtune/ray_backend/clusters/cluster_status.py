@@ -46,7 +46,8 @@ def query_status(cluster: ClusterFile) -> ClusterStatus:
         cwd=cluster.folder,
         env=build_ray_environment(cluster),
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         check=False,
     )
     if refused := find_refused_hosts(done.stdout + done.stderr):

@@ -25,11 +25,11 @@ def ensure_token(path: Path) -> bool:
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        is_missing = not path.exists() or not path.read_text().strip()
+        is_missing = not path.exists() or not path.read_text(encoding="utf-8").strip()
         path.touch(mode=OWNER_ONLY_MODE)
         path.chmod(OWNER_ONLY_MODE)
         if is_missing:
-            path.write_text(secrets.token_hex(32))
+            path.write_text(secrets.token_hex(32), encoding="utf-8")
     except OSError as error:
         raise StorageError(
             f"cannot write the cluster's token to {path}: {error.strerror}; make its folder writable"
@@ -49,7 +49,7 @@ def read_token(environment: Mapping[str, str]) -> str | None:
     configured = environment.get("RAY_AUTH_TOKEN_PATH")
     path = Path(configured).expanduser() if configured else Path.home() / ".ray" / "auth_token"
     try:
-        return path.read_text().strip() or None
+        return path.read_text(encoding="utf-8").strip() or None
     except FileNotFoundError:
         if configured is None:
             return None

@@ -39,7 +39,7 @@ def render_page(report: StudyReport | CorpusReport, content: PageContent | None 
     template = "study_page.html.jinja" if isinstance(report, StudyReport) else "corpus_page.html.jinja"
     content = content or describe_page(report)
     charts = {chart.name: chart.to_spec("container") for chart in content.charts}
-    vega, script = load_vega(), (FOLDER / "report_page.js").read_text()
+    vega, script = load_vega(), (FOLDER / "report_page.js").read_text(encoding="utf-8")
     return (
         _open_templates()
         .get_template(template)
@@ -47,7 +47,7 @@ def render_page(report: StudyReport | CorpusReport, content: PageContent | None 
             report=report,
             content=content,
             marks={family: _draw_mark(mark) for family, mark in assign_marks(content.families).items()},
-            style=Markup((FOLDER / "report_page.css").read_text()),
+            style=Markup((FOLDER / "report_page.css").read_text(encoding="utf-8")),
             colours=list(zip(COLOURS, DARK_COLOURS, strict=True)),
             charts=embed_json({"config": make_config(has_legend=False), "charts": charts}),
             values=embed_json(report.model_dump(mode="json")),

@@ -79,7 +79,7 @@ class Holder(Value):
 
 def _read_machine_id() -> str:
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""
@@ -88,7 +88,7 @@ def _read_machine_id() -> str:
 def _read_start_time(process: int) -> str:
     """The time a process started, in clock ticks; "" for none and for a zombie."""
     try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
         return ""
     return "" if fields[0] in "ZX" else fields[19]

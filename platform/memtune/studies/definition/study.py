@@ -16,6 +16,8 @@ from memtune.values import UserValue, Value, flatten
 __all__ = ["Point", "Study", "copy_as_toml"]
 
 MAX_DEPTH = 100
+MAX_NAME_CHARACTERS = 100
+"""As of a corpus. With a digest it names folders and runs, whose names have at most 250 characters."""
 CONSTANT_TABLES = ("task", "model", "protocol", "training")
 """The tables of a study that replace entries of its spaces."""
 
@@ -61,7 +63,7 @@ class Study(UserValue):
 
     question: str
     """The question that the study answers, in one sentence; tables and reports show it."""
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=MAX_NAME_CHARACTERS)
     """Name of the study; default: the name of its file. A study without a file needs one."""
     corpus: str
     """Name of a corpus of the store; "text+questions" joins the text of one with the questions of another."""

@@ -116,7 +116,9 @@ def _find_cache_file(folder: Path) -> Path:
     """The file for this processor and version of torch; different nodes may share a cache."""
     processor = Path("/proc/cpuinfo")
     kinds = ("model name", "flags")
-    lines = processor.read_text().splitlines() if processor.exists() else [platform.processor()]
+    lines = (
+        processor.read_text(encoding="utf-8").splitlines() if processor.exists() else [platform.processor()]
+    )
     known = sorted({line for line in lines if line.startswith(kinds)}) or lines
     return folder / "matmul_backends" / f"{digest(known, torch.__version__)[:16]}.json"
 
@@ -136,7 +138,7 @@ def store_backend(backend: MatmulBackend, folder: Path) -> MatmulBackend:
     with suppress(OSError):
         record.parent.mkdir(parents=True, exist_ok=True)
         temporary = record.with_suffix(f".{os.getpid()}")
-        temporary.write_text(backend.model_dump_json())
+        temporary.write_text(backend.model_dump_json(), encoding="utf-8")
         with suppress(FileExistsError):
             os.link(temporary, record)
         temporary.unlink()

@@ -169,6 +169,15 @@ def test_a_space_with_a_name_too_long_for_a_file_is_unknown(study_file: Path, se
         resolve(study_file, settings)
 
 
+def test_a_name_too_long_for_its_folder_is_refused_before_anything_starts(
+    study_file: Path, settings: Settings
+) -> None:
+    named = study_file.rename(study_file.with_name(f"{'n' * 101}.toml"))
+    with pytest.raises(ConfigurationError, match=r"name: String should have at most 100 characters"):
+        resolve(named, settings)
+    resolve(named.rename(named.with_name(f"{'n' * 100}.toml")), settings)
+
+
 def test_the_error_for_a_missing_study_names_the_nearest_file(study_file: Path) -> None:
     with pytest.raises(StudyError, match='did you mean "layers\\.toml"'):
         load_study(study_file.parent / "layer.toml")

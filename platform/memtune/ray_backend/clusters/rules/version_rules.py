@@ -75,7 +75,7 @@ def _find_ray_versions(cluster: ClusterFile) -> Iterator[DeclaredVersion]:
         yield DeclaredVersion(where, image[1])
     for remote, local in cluster.mounts.items():
         if local.suffix == ".txt" and local.is_file():
-            pinned = RAY_VERSION.findall(local.read_text())
+            pinned = RAY_VERSION.findall(local.read_text(encoding="utf-8"))
             yield from (DeclaredVersion(f"file_mounts.{remote}", version) for version in pinned)
 
 
