@@ -53,9 +53,9 @@ def _refuse_conversions(schema: Any) -> Any:
         return schema
     match schema.get("type"):
         case "int":
-            return no_info_before_validator_function(_check_integer, schema)  # type: ignore[arg-type]
+            return no_info_before_validator_function(_check_integer, schema)
         case "float":
-            return no_info_before_validator_function(_check_number, schema)  # type: ignore[arg-type]
+            return no_info_before_validator_function(_check_number, schema)
         case "bool":
             return {**schema, "strict": True}
         case "function-before" if schema["function"]["function"] in (_check_integer, _check_number):
