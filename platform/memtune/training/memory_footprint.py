@@ -135,7 +135,7 @@ def measure_available_bytes(device: torch.device) -> int:
 def measure_free_bytes() -> int:
     """Bytes of the machine's memory that this process holds or may still get; all of it without /proc."""
     with suppress(OSError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         available = next(line for line in lines if line.startswith("MemAvailable"))
         return 1024 * int(available.split()[1]) + measure_resident_bytes()
     return measure_available_bytes(torch.device("cpu"))
