@@ -1,5 +1,6 @@
 """Characters, bytes and subwords: customary counts, round trips, and what a corpus stores of them."""
 
+import base64
 import json
 import re
 import time
@@ -145,11 +146,92 @@ def test_a_file_that_is_no_tokeniser_is_refused_and_leaves_nothing(import_texts,
     assert not store.local_path.exists() or read_store_files(store.local_path) == {}
 
 
-def test_a_tokeniser_that_would_make_a_text_many_times_longer_is_refused():
-    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("a", "a" * 9)] * 2)
-    with pytest.raises(CorpusError, match="up to 81 characters of one, more than 64"):
+def edit_document(**fields):
+    """The tokenizer.json of a byte-pair model with other fields in its "model"."""
+    document = json.loads(train_subwords("bpe", 300, TEXT).document)
+    document["model"].update(fields)
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize("field", [{"dropout": 0.5}, {"dropout": 1.0}, {"alpha": 0.1}, {"nbest_size": 64}])
+def test_a_tokeniser_that_splits_at_random_is_refused(import_texts, tmp_path, field):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(edit_document(**field))
+    name, value = next(iter(field.items()))
+    with pytest.raises(
+        CorpusError, match=rf'{path}: .*: {name} = {value} .*; set "{name}" of its "model" to'
+    ):
+        import_texts(tokens=str(path))
+
+
+def test_a_dropout_of_zero_and_a_token_of_that_name_are_accepted():
+    words = {"[UNK]": 0, "dropout": 1, "type": 2}
+    tokeniser = SubwordTokeniser(Tokenizer(models.WordLevel(words, unk_token="[UNK]")).to_str())
+    assert tokeniser.split(["dropout"]) == ["dropout"]
+    assert SubwordTokeniser(edit_document(dropout=0.0)).split(["the", "cat"])
+
+
+def write_expanding_document(normaliser, unknown="[UNK]"):
+    tokenizer = Tokenizer(models.WordLevel({unknown: 0}, unk_token=unknown))
+    tokenizer.normalizer = normaliser
+    return tokenizer.to_str()
+
+
+TABLE = base64.b64encode(bytes(4) + b"x" * 80 * 18 + b"\0").decode()
+
+
+@pytest.mark.parametrize(
+    ("document", "characters"),
+    [
+        (write_expanding_document(normalizers.Sequence([normalizers.Replace("a", "a" * 9)] * 2)), 81),
+        (write_expanding_document(normalizers.Prepend("a" * 2_000_000)), 2_000_001),
+        (write_expanding_document(None, unknown="a" * 70), 70),
+    ],
+)
+def test_a_tokeniser_that_would_make_a_text_many_times_longer_is_refused(document, characters):
+    with pytest.raises(CorpusError, match=f"up to {characters:,} characters of one, more than 64; shorten"):
+        SubwordTokeniser(document)
+
+
+def test_a_table_that_would_make_a_text_many_times_longer_is_refused():
+    document = json.loads(write_expanding_document(None))
+    document["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": TABLE}
+    with pytest.raises(CorpusError, match="up to 80 characters of one, more than 64; shorten"):
+        SubwordTokeniser(json.dumps(document))
+
+
+def test_a_text_that_a_tokeniser_may_make_too_long_is_refused():
+    tokeniser = SubwordTokeniser(write_expanding_document(normalizers.Prepend("a" * 63)))
+    assert tokeniser.split(["b" * 1000]) == ["<unk>"]
+    with pytest.raises(CorpusError, match=r"may make 12,800,000 characters of a text of 200,000, more than"):
+        tokeniser.split(["b" * 200_000])
+
+
+def test_a_tokeniser_with_a_token_of_thousands_of_characters_is_refused():
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "a" * 5000: 1}, unk_token="[UNK]"))
+    with pytest.raises(CorpusError, match="a token of 5,000 characters, more than 4,096"):
         SubwordTokeniser(tokenizer.to_str())
+
+
+def test_a_post_processor_does_not_repeat_a_text():
+    document = json.loads(write_expanding_document(None))
+    piece = {"Sequence": {"id": "A", "type_id": 0}}
+    document["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [piece] * 5,
+        "pair": [piece, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {},
+    }
+    assert SubwordTokeniser(json.dumps(document)).split(["word"]) == ["<unk>"]
+
+
+def test_a_model_that_takes_cubic_time_is_stopped(monkeypatch):
+    """WordPiece looks for the longest token at each letter: 1 s for 3,000, with a limit of 0.15 s."""
+    monkeypatch.setattr("memtune.corpora.tokenisation.subwords._BASE_CPU_SECONDS", 0.0)
+    word_piece = models.WordPiece({"?": 0, "a": 1, "##a": 2}, unk_token="?", max_input_chars_per_word=10**9)
+    tokeniser = SubwordTokeniser(Tokenizer(word_piece).to_str())
+    with pytest.raises(CorpusError, match=r"processor time for 3,000 characters"):
+        tokeniser.split(["a" * 3000])
 
 
 def test_a_tokeniser_with_a_huge_token_id_is_refused():

@@ -5,6 +5,7 @@ is unknown, and joining gives the words back. Sennrich et al. (2016), "Neural Ma
 Words with Subword Units"; Kudo (2018), "Subword Regularization".
 """
 
+import base64
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,8 +24,15 @@ __all__ = ["SubwordTokeniser", "train_subwords"]
 _SCORE_DIGITS = 6
 _STEP = 0.0001
 _MAX_TOKEN_ID = 2**22
+_MAX_TOKEN_CHARACTERS = 4096
 _MAX_GROWTH = 64
 """Characters that a tokeniser may make of one character of a text."""
+_MAX_CALL_CHARACTERS = 2**23
+"""Characters after replacements that are encoded at once: a token takes up to about 250 bytes meanwhile."""
+_UNICODE_GROWTH = 18
+"""Characters that Unicode's normal forms make of one at most; tables of SentencePiece hold these forms."""
+_RANDOM_FIELDS = ("dropout", "alpha", "nbest_size")
+"""Fields of a model that make BPE leave out merges, and Unigram sample a segmentation."""
 _BASE_CPU_SECONDS = 4.0
 _MIN_CHARACTERS_PER_CPU_SECOND = 20_000
 """A tenth of what slow tokenisers reach. A regular expression may take quadratic time, for hours."""
@@ -43,15 +51,22 @@ class SubwordTokeniser(Tokeniser):
             self._tokenizer = Tokenizer.from_str(document)
             self._tokenizer.no_padding()
             self._tokenizer.no_truncation()
-        _check_replacements(document)
-        # `tokenizers` limits the steps of one match of a regular expression, but not of all matches.
-        self._may_be_slow = any("Regex" in node for node in _iterate_objects(document))
+            # It adds special tokens, which are left out here, and may repeat the text any number of times.
+            self._tokenizer.post_processor = None
+        content = json.loads(document)
+        _refuse_randomness(content["model"])
         unknown = getattr(self._tokenizer.model, "unk_token", None)
+        self._growth = _measure_growth(content, unknown or "")
         by_id = {number: token for token, number in self._tokenizer.get_vocab(True).items()}
         if not by_id:
             raise CorpusError("the tokeniser has no tokens")
         if max(by_id) > _MAX_TOKEN_ID:
             raise CorpusError(f"the tokeniser has the token id {max(by_id):,}, above {_MAX_TOKEN_ID:,}")
+        if (longest := max(map(len, by_id.values()))) > _MAX_TOKEN_CHARACTERS:
+            raise CorpusError(
+                f"the tokeniser has a token of {longest:,} characters, more than {_MAX_TOKEN_CHARACTERS:,}; "
+                "remove it from the vocabulary"
+            )
         self._names = [_name(by_id.get(number, ""), unknown) for number in range(max(by_id) + 1)]
         self._ids = {name: number for number, name in enumerate(self._names)}
 
@@ -62,13 +77,34 @@ class SubwordTokeniser(Tokeniser):
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokeniser's own ids of each text. Raises CorpusError."""
+        return [ids for group in self._group_texts(texts) for ids in self._encode_group(group)]
 
-        def encode() -> list[Any]:
+    def _group_texts(self, texts: Sequence[str]) -> Iterator[list[str]]:
+        """Texts that take a bounded memory together. Raises CorpusError for a text that is too long."""
+        group: list[str] = []
+        characters = 0
+        for text in texts:
+            longest = len(text) * self._growth
+            if longest > _MAX_CALL_CHARACTERS:
+                raise CorpusError(
+                    f"the tokeniser may make {longest:,} characters of a text of {len(text):,}, more than "
+                    f"{_MAX_CALL_CHARACTERS:,}; split long lines"
+                )
+            if group and characters + longest > _MAX_CALL_CHARACTERS:
+                yield group
+                group, characters = [], 0
+            group.append(text)
+            characters += longest
+        if group:
+            yield group
+
+    def _encode_group(self, texts: list[str]) -> list[list[int]]:
+        def encode() -> list[list[int]]:
             with _translate_errors("cannot split this text"):
-                return list(self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False))
+                encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            return [each.ids for each in encoded]
 
-        encoded = _run_bounded(encode, sum(map(len, texts))) if self._may_be_slow else encode()
-        return [each.ids for each in encoded]
+        return _run_bounded(encode, sum(map(len, texts)))
 
     def split(self, words: Sequence[str]) -> list[str]:
         """The subwords of a sentence of words."""
@@ -83,21 +119,44 @@ class SubwordTokeniser(Tokeniser):
         return str(text).removeprefix(" ")
 
 
-def _check_replacements(document: str) -> None:
-    """Raise CorpusError for replacements that together would make a text many times longer."""
+def _refuse_randomness(model: dict[str, Any]) -> None:
+    """Raise CorpusError for a model that splits a text in another way each time."""
+    for name in _RANDOM_FIELDS:
+        if model.get(name):
+            raise CorpusError(
+                f"the tokeniser is random: {name} = {model[name]} gives equal texts other tokens each time; "
+                f'set "{name}" of its "model" to null'
+            )
+
+
+def _measure_growth(content: dict[str, Any], unknown: str) -> int:
+    """The characters that may become of one. Raises CorpusError for more than 64."""
     growth = 1
-    for node in _iterate_objects(document):
+    for node in _iterate_objects(content):
         if node.get("type") == "Replace":
             growth *= max(1, len(str(node.get("content"))))
-    if growth > _MAX_GROWTH:
+        elif node.get("type") == "Prepend":
+            growth *= 1 + len(str(node.get("prepend")))
+        elif node.get("type") == "Precompiled":
+            growth *= max(1, _find_longest_form(str(node.get("precompiled_charsmap"))) // _UNICODE_GROWTH)
+    if max(growth, len(unknown)) > _MAX_GROWTH:
         raise CorpusError(
-            f"the tokeniser's replacements make up to {growth:,} characters of one, more than {_MAX_GROWTH}"
+            f"the tokeniser's replacements make up to {max(growth, len(unknown)):,} characters of one, more "
+            f"than {_MAX_GROWTH}; shorten the texts of Replace, Prepend and unk_token in it"
         )
+    return growth
 
 
-def _iterate_objects(document: str) -> Iterator[dict[str, Any]]:
+def _find_longest_form(table: str) -> int:
+    """The bytes of the longest text in a table of SentencePiece: the size of a trie, the trie, texts."""
+    data = base64.b64decode(table)
+    texts = data[4 + int.from_bytes(data[:4], "little") :]
+    return max(map(len, texts.split(b"\0")))
+
+
+def _iterate_objects(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The objects of a JSON document, at any depth."""
-    pending = [json.loads(document)]
+    pending: list[Any] = [content]
     while pending:
         node = pending.pop()
         if isinstance(node, dict):
@@ -107,12 +166,14 @@ def _iterate_objects(document: str) -> Iterator[dict[str, Any]]:
             pending.extend(node)
 
 
-def _run_bounded(encode: Callable[[], list[Any]], characters: int) -> list[Any]:
+def _run_bounded(encode: Callable[[], list[list[int]]], characters: int) -> list[list[int]]:
     """The result of `encode`; CorpusError when it takes too much processor time for so many characters.
+
+    `tokenizers` limits the steps of one match of a regular expression, but not of all matches.
 
     Native code cannot be interrupted. It runs in a daemon thread, which ends with the process.
     """
-    results: list[list[Any]] = []
+    results: list[list[list[int]]] = []
     errors: list[CorpusError] = []
 
     def run() -> None:
@@ -130,8 +191,8 @@ def _run_bounded(encode: Callable[[], list[Any]], characters: int) -> list[Any]:
         if thread.is_alive() and time.process_time() - start > limit:
             raise CorpusError(
                 f"the tokeniser takes more than {limit:.0f} s of processor time for {characters:,} "
-                "characters; simplify the regular expression in its pre_tokenizer or normalizer, or "
-                "split long lines"
+                "characters; simplify the regular expression in its pre_tokenizer or normalizer, or split "
+                "long lines"
             )
     if errors:
         raise errors[0]

@@ -54,7 +54,11 @@ def choose_tokeniser(
 
     if choice.kind == "file":
         assert choice.path is not None
-        return SubwordTokeniser(_read_document(choice.path))
+        document = _read_document(choice.path)
+        try:
+            return SubwordTokeniser(document)
+        except CorpusError as error:
+            raise CorpusError(f"{choice.path}: {error}") from None
     if "train" not in counters:
         raise CorpusError(
             f"--tokens {choice.kind} is trained on the training split, and this corpus has none"
