@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from memtune.reports.live.watched_calls import import_corpus, train
     from memtune.reports.report_page.result_figures import draw_figures
     from memtune.results.comparison import compare, find_champions
-    from memtune.results.loaded_models import GenerationOptions, generate, load
+    from memtune.results.loaded_models import GenerationOptions, generate, load, score
     from memtune.results.model_evaluation import evaluate_model as evaluate
     from memtune.results.study.scaling_laws import extrapolate_study
     from memtune.results.study.study_catalogue import compute_cost as study_cost
@@ -73,6 +73,7 @@ __all__ = [
     "load",
     "open_corpus",
     "run_search",
+    "score",
     "serve_pages",
     "show_study",
     "study_cost",
@@ -98,6 +99,7 @@ _MODULE_BY_NAME = {
     "load": "memtune.results.loaded_models",
     "GenerationOptions": "memtune.results.loaded_models",
     "run_search": "memtune.api",
+    "score": "memtune.results.loaded_models",
     "serve_pages": "memtune.tracking",
     "show_study": "memtune.results.study.study_detail",
     "study_cost": "memtune.results.study.study_catalogue",

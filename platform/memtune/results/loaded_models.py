@@ -1,9 +1,11 @@
 """A registered model or a trial as a module with its vocabulary, and text that it writes."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,13 +13,15 @@ from memtune.arguments import check_type
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import LanguageModel, Model
 from memtune.number_format import format_parameters
+from memtune.results.evaluation.word_log_probabilities import number_words
 from memtune.results.model_sources import check_model_name, open_model
 from memtune.settings import Settings
+from memtune.tasks import compute_text_nats
 from memtune.tracking import TextReader, TextRules, find_text_rules, is_trial_name, load_registered
 from memtune.training import TrialConfig, load_model, open_device
 from memtune.values import parse
 
-__all__ = ["GenerationOptions", "LoadedModel", "generate", "load"]
+__all__ = ["GenerationOptions", "LoadedModel", "ScoredSentence", "generate", "load", "score"]
 
 EOS, UNK = "<eos>", "<unk>"
 
@@ -100,6 +104,53 @@ def generate(model: LoadedModel, prompt: str = "", options: GenerationOptions | 
     _check_options(options)
     module = model.module.require_language_model(f"writing a text with {model.name}")
     return _write_tokens(model, module, prompt, options)
+
+
+@dataclass(frozen=True)
+class ScoredSentence:
+    """A sentence with the log probability of each of its words."""
+
+    sentence: str
+    words: tuple[str, ...]
+    """As the model reads them, `<eos>` last."""
+    log_probabilities: tuple[float, ...]
+    """Of each word after those before it, in nats; that of a word of several tokens is their sum."""
+    unknown_words: tuple[str, ...]
+    """Words, or other tokens, that were read as `<unk>`."""
+
+    @property
+    def log_probability(self) -> float:
+        """Of the sentence and its end, in nats."""
+        return math.fsum(self.log_probabilities)
+
+
+def score(model: LoadedModel, sentences: Iterable[str]) -> list[ScoredSentence]:
+    """The log probabilities of sentences, which are split into words and tokens as the model's corpus was.
+
+    Each is read by itself, as MLflow's predict does. Raises ArgumentError for another model than that of
+    `load` and for what is no text, ConfigurationError for a classifier, and TrackingError for a word that
+    the model does not know where its vocabulary has no `<unk>`.
+    """
+    check_type("model", model, LoadedModel, 'a loaded model, such as load("models:/ptb@champion")')
+    module = model.module.require_language_model(f"scoring sentences with {model.name}")
+    texts = [sentences] if isinstance(sentences, str) else list(sentences)
+    for text in texts:
+        check_type("sentences", text, str, 'texts, such as ["the company said"]')
+    return [_score_sentence(model, module, text) for text in texts]
+
+
+def _score_sentence(model: LoadedModel, module: LanguageModel, text: str) -> ScoredSentence:
+    read = model.reader.read(text)
+    tokens = [*(model.vocabulary[number] for number in read.ids), EOS]
+    is_end = np.arange(len(tokens)) == len(read.ids)
+    numbers = number_words(tokens, is_end, model.rules.tokens == "words")
+    nats = np.bincount(numbers, compute_text_nats(module, read.ids))
+    groups = [
+        [token for token, place in zip(tokens[:-1], numbers, strict=False) if place == word]
+        for word in range(len(nats) - 1)
+    ]
+    words = read.words if len(read.words) == len(groups) else [model.reader.join(group) for group in groups]
+    return ScoredSentence(text, (*words, EOS), tuple((-nats).tolist()), tuple(read.unknown_words))
 
 
 def _write_tokens(

@@ -137,7 +137,7 @@ def evaluate_model(
 def _open_text(own: Corpus, name: str | None, split: str, settings: Settings) -> tuple[Corpus, TextUnits]:
     """The text that is read, in the model's vocabulary, and its size."""
     if name is None or name == own.name:
-        return own, count_text_units(own, split) if split in own.splits else TextUnits(0, 0, 0)
+        return own, count_text_units(own, split) if split in own.splits else TextUnits(0, 0, 0, 0)
     other = read_other_text(own, name, split, settings.corpus_store)
     return other.corpus, other.units
 

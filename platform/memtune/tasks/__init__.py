@@ -7,7 +7,7 @@ from memtune.tasks.agreement import Agreement, AgreementConfig
 from memtune.tasks.completion import Completion, CompletionConfig
 from memtune.tasks.continuous_cache import CacheGrid, ContinuousCache, evaluate_with_cache, tune_cache
 from memtune.tasks.inference import InferenceConfig
-from memtune.tasks.item_costs import ItemCosts, compute_token_nats
+from memtune.tasks.item_costs import ItemCosts, compute_text_nats, compute_token_nats
 from memtune.tasks.language_modelling import LanguageModelling, LanguageModellingConfig, perplexity
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig
 from memtune.tasks.sentiment import SentimentConfig
@@ -40,6 +40,7 @@ __all__ = [
     "TaskPlan",
     "TreeLanguageModelling",
     "build_model",
+    "compute_text_nats",
     "compute_token_nats",
     "evaluate_with_cache",
     "nats_by_sentence",

@@ -3,6 +3,7 @@
 Models of one task on one corpus have the same items in the same order, so their costs compare in pairs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +15,7 @@ from memtune.corpora.batching.protocols import Plan
 from memtune.corpora.batching.treebank import BOUNDARY
 from memtune.models.architecture import LanguageModel, RecurrentState
 
-__all__ = ["ItemCosts", "compute_sentence_costs", "compute_token_nats"]
+__all__ = ["ItemCosts", "compute_sentence_costs", "compute_text_nats", "compute_token_nats"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,21 @@ def compute_sentence_costs(model: LanguageModel, plan: Plan, device: str | torch
     starts_I = np.concatenate(([0], np.flatnonzero(is_end_N)[:-1] + 1))
     lengths_I = np.diff(np.append(starts_I, len(is_end_N)))
     return ItemCosts("sentences", np.add.reduceat(nats_N, starts_I), lengths_I)
+
+
+@torch.inference_mode()
+def compute_text_nats(model: LanguageModel, ids: Sequence[int]) -> NDArray[np.float64]:
+    """The nats of each token of one sentence and of its `<eos>`, (N + 1,), from the state before any word.
+
+    The model is in evaluation mode.
+    """
+    place = next((tensor.device for tensor in model.state_dict().values()), torch.device("cpu"))
+    text_BT = torch.tensor([[BOUNDARY, *ids, BOUNDARY]], device=place)
+    asked_BT = torch.ones_like(text_BT[:, 1:], dtype=torch.bool)
+    targets_N1 = text_BT[0, 1:, None]
+    nats_N1, _ = model.candidate_nats(text_BT[:, :-1], asked_BT, targets_N1, model.initial_state(1))
+    nats_N: NDArray[np.float64] = nats_N1[:, 0].double().cpu().numpy()
+    return nats_N
 
 
 @torch.inference_mode()

@@ -1,6 +1,8 @@
 """Sources: files, folders and pipes are read, others are refused with a fix."""
 
+import bz2
 import gzip
+import lzma
 import os
 import socket
 import subprocess
@@ -10,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from memtune.corpora import TextFile, VectorFile, import_corpus, open_corpus
@@ -208,3 +211,26 @@ def test_a_book_that_is_binary_is_refused_instead_of_read_as_latin1(tmp_path, st
     source = TextFile(tmp_path / "books", "gutenberg")
     with pytest.raises(CorpusError, match=r"a\.txt is a PDF document"):
         import_corpus("books", dict.fromkeys(("train", "valid", "test"), source), store)
+
+
+def compress_zstd(content: bytes) -> bytes:
+    return pa.compress(content, "zstd", asbytes=True)
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, compress_zstd])
+def test_a_small_file_that_expands_without_measure_is_refused(tmp_path, monkeypatch, compress):
+    monkeypatch.setattr("memtune.corpora.sources.compression._FREE_BYTES", 2**20)
+    content = b"the cat sleeps\n" * 2**19
+    path = tmp_path / "text"
+    path.write_bytes(compress(content))
+    reader = LineReader(path, block_bytes=2**18)
+    message = f"{path}: [0-9,]+ bytes expand to more than [0-9,]+ bytes of text; the limit is 200 times"
+    with pytest.raises(CorpusError, match=message):
+        list(reader.read_chunks())
+    assert reader.bytes_read < len(content) / 2
+
+
+def test_a_small_text_may_expand_by_any_factor(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(gzip.compress(b"the cat sleeps\n" * 2**19))
+    assert sum(map(len, LineReader(path).read_chunks())) == 15 * 2**19

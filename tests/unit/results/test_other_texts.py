@@ -50,11 +50,11 @@ def test_another_corpus_of_the_text_is_read_as_the_own_one(tmp_path, tokens, oth
 def test_words_that_the_model_lacks_are_counted(tmp_path):
     own = import_text(tmp_path, "own", "words")
     import_text(tmp_path, "other", "words", "the bird sleeps\n")
-    assert read_other_text(own, "other", "test", str(tmp_path / "store")).units == TextUnits(4, 3, 16, 1)
+    assert read_other_text(own, "other", "test", str(tmp_path / "store")).units == TextUnits(4, 3, 16, 1, 1)
 
 
 def test_bits_per_byte_and_perplexity_per_word_follow_from_the_loss():
-    units = TextUnits(tokens=10, words=5, bytes=40)
+    units = TextUnits(tokens=10, words=4, bytes=40, sentences=1)
     assert units.compute_bits_per_byte(math.log(16)) == pytest.approx(1)
     assert units.compute_word_perplexity(math.log(4)) == pytest.approx(16)
     assert units.compute_byte_perplexity(math.log(16)) == pytest.approx(2)
@@ -68,3 +68,22 @@ def test_questions_are_not_joined_to_a_text_of_characters(tmp_path):
     import_corpus("asked", sources, tmp_path / "store", cache=tmp_path / "cache")
     with pytest.raises(CorpusError, match="questions are about words, and the tokens of own are characters"):
         open_corpus("own+asked", tmp_path / "store", tmp_path / "cache")
+
+
+def test_the_perplexity_per_word_of_a_model_of_words_is_its_perplexity(tmp_path):
+    units = count_text_units(import_text(tmp_path, "own", "words"), "valid")
+    assert units.compute_word_perplexity(math.log(7)) == pytest.approx(7)
+
+
+def test_a_text_of_lines_is_read_with_the_signs_and_clitics_of_the_model_that_learnt_prose(tmp_path):
+    prose = tmp_path / "prose.txt"
+    prose.write_text("The girl's cat sleeps. Don't run!\n")
+    sources = dict.fromkeys(SPLITS, TextFile(prose, "prose", {"clitics": "split"}))
+    store, cache = tmp_path / "store", tmp_path / "cache"
+    import_corpus("own", sources, store, cache=cache)
+    own = open_corpus("own", store, cache)
+    import_text(tmp_path, "lines", "words", "The girl's cat sleeps.\nDon't run!\n")
+    for other in ("own", "lines"):
+        text = read_other_text(own, other, "test", str(store)).corpus["test"]
+        assert (text.read_tokens(0, 11) == own["test"].read_tokens(0, 11)).all()
+        assert text.token_count == 11

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import memtune
 from memtune.api import run_search
 from memtune.cli import app
 from memtune.corpora import ImportOptions, TextFile, import_corpus
@@ -74,9 +75,7 @@ def test_models_of_different_tokens_compare_by_bits_per_byte_of_their_text(home:
     for row in rows:
         assert row["byte_perplexity"] == pytest.approx(2 ** row["bits_per_byte"])
     (of_words,) = [row for row in rows if row["corpus"] == "words"]
-    words, ends = sum(map(len, SENTENCES)), len(SENTENCES)
-    expected = of_words["token_perplexity"] ** ((words + ends) / words)
-    assert of_words["word_perplexity"] == pytest.approx(expected)
+    assert of_words["word_perplexity"] == pytest.approx(of_words["token_perplexity"])
 
 
 @pytest.mark.parametrize("corpus", SUBWORDS)
@@ -105,5 +104,18 @@ def test_mlflow_scores_sentences_in_the_tokens_of_the_model(
         math.fsum(row["log_probability"] for row in rows if row["sentence"] == number) for number in range(3)
     ]
     scorer = mlflow.pyfunc.load_model(f"models:/{corpus}@champion")
+    texts = [" ".join(words) for words in SENTENCES]
+    predicted = scorer.predict(texts)
     # The model reads a sentence alone in place of in a batch.
-    assert scorer.predict([" ".join(words) for words in SENTENCES]) == pytest.approx(sums, rel=1e-4)
+    assert predicted == pytest.approx(sums, rel=1e-4)
+    scored = memtune.score(memtune.load(f"models:/{corpus}@champion", settings=home), texts)
+    assert [each.log_probability for each in scored] == predicted
+    assert [each.words for each in scored] == [(*words, "<eos>") for words in SENTENCES]
+    (tmp_path / "own.txt").write_text("\n".join(texts))
+    printed = json.loads(
+        run("evaluate", f"models:/{corpus}@champion", "--sentences", str(tmp_path / "own.txt"), "--json")
+    )
+    assert [each["log_probability"] for each in printed] == predicted
+    assert [each["log_probabilities"] for each in printed] == [
+        list(each.log_probabilities) for each in scored
+    ]

@@ -27,6 +27,9 @@ IDS = {token: number for number, token in enumerate(TOKENS)}
         (TextRules(casing="lower"), "The CAT", ["the", "cat"]),
         (TextRules(tokeniser="prose"), "the cat sleeps.", ["the", "cat", "sleeps", "."]),
         (TextRules(tokeniser="prose", split_clitics=True), "don't", ["do", "n't"]),
+        (TextRules(tokeniser="prose", final="drop"), "_the_ * cat.", ["the", "cat"]),
+        (TextRules(tokeniser="prose"), "the <unk> sleeps", ["the", "<unk>", "sleeps"]),
+        (TextRules(unescape=True), "do n&apos;t", ["do", "n't"]),
     ],
 )
 def test_a_text_is_split_and_looked_up_by_the_rules(rules, text, words):

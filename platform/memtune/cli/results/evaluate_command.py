@@ -1,14 +1,17 @@
 """`memtune evaluate`: a model on a split of its corpus or on another text."""
 
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from memtune.cli.shell_completion import complete_corpus
-from memtune.cli.terminal import AsJson, Device, ModelName, SplitName, TrustCode, out
+from memtune.cli.terminal import AsJson, Device, ModelName, SplitName, TrustCode, out, warn
 from memtune.errors import ConfigurationError
 from memtune.number_format import format_count
+from memtune.reports.text_console import show_control_characters
 
 if TYPE_CHECKING:
     from memtune.results.model_evaluation import EvaluationResult
@@ -29,6 +32,10 @@ def evaluate(
     words: Annotated[
         Path | None, typer.Option(help="Parquet file for the log probability of each word, in nats.")
     ] = None,
+    sentences: Annotated[
+        Path | None,
+        typer.Option(help="Score these instead: a text file with one sentence a line, or - for a pipe."),
+    ] = None,
     device: Device = "cpu",
     trust_code: TrustCode = False,
     cache_size: Annotated[
@@ -47,7 +54,7 @@ def evaluate(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Evaluate a registered model or a trial on a split of its corpus, under its protocol.
+    """Evaluate a registered model or a trial on a split of its corpus, or score sentences.
 
     Example: memtune evaluate models:/ptb@champion --split test --tune-cache
     """
@@ -58,8 +65,13 @@ def evaluate(
     given = {"size": cache_size, "flatness": cache_flatness, "weight": cache_weight}
     options = {name: value for name, value in given.items() if value is not None}
     cache = _parse_cache(options, tune_cache) if options or tune_cache else None
+    if sentences is not None and (cache or corpus or words):
+        raise typer.BadParameter("--sentences goes without --corpus, --words and a cache; leave them out")
     # Before torch is imported, which takes seconds and hundreds of megabytes.
     require_registered(Settings.from_environment().tracking_uri, model)
+    if sentences is not None:
+        _score_sentences(sentences, model, device, trust_code, json)
+        return
     from memtune.results.model_evaluation import evaluate_model
 
     found = evaluate_model(
@@ -69,6 +81,25 @@ def evaluate(
         out.print_json(data=_summarise_evaluation(found, split))
         return
     out.print(_describe_evaluation(found, split), soft_wrap=True)
+
+
+def _score_sentences(file: Path, model: str, device: str, trust_code: bool, json: bool) -> None:
+    """Print the log probability of each sentence of a file, and of its words."""
+    from memtune.corpora.sources.line_reader import LineReader
+    from memtune.results.loaded_models import load, score
+
+    with closing(LineReader(file)) as reader:
+        texts = [line.strip() for _, line in reader.read_lines() if line.strip()]
+    found = score(load(model, device=device, trust_code=trust_code), texts)
+    if json:
+        out.print_json(data=[asdict(each) | {"log_probability": each.log_probability} for each in found])
+        return
+    for each in found:
+        rows = zip(each.words, each.log_probabilities, strict=True)
+        words = " ".join(f"{word} {value:.3f}" for word, value in rows)
+        typer.echo(show_control_characters(f"{each.log_probability:.4f}\t{each.sentence}\t{words}"))
+        if each.unknown_words:
+            warn(f"the model does not know {', '.join(each.unknown_words)} and reads <unk> instead")
 
 
 def _summarise_evaluation(found: "EvaluationResult", split: str) -> dict[str, Any]:

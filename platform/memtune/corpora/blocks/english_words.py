@@ -25,9 +25,11 @@ _ABBREVIATIONS = (
 _INITIALS = r"(?<![\w'\u2019])(?:(?:[A-Za-z]\.){2,32}|[A-HJ-Z]\.)"  # a single I is the pronoun
 _TOKEN_PATTERN = re.compile(
     rf"""
-    \b{_ABBREVIATIONS}\.                    # an abbreviation with its full stop
+    <unk>                                   # an unknown word, as corpora write it
+    | (?<!\S)['\u2019](?:s|m|d|ll|re|ve)(?!\S)   # a clitic that is split already
+    | \b{_ABBREVIATIONS}\.                  # an abbreviation with its full stop
     | {_INITIALS}(?=\W|$)                   # initials: J. or B.C.
-    | \d+(?:[.,:]\d+)*                      # numbers: 1,000.5 and 10:30
+    | \d+(?:[.,:]\d+)*\w*                   # numbers: 1,000.5, 10:30 and 3rd
     | \w+(?:['\u2019\-]\w+)*                     # words, with apostrophes and hyphens within
     | -{{2,}} | \.{{2,}}                    # dashes and dots of omission
     | [^\w\s]                               # any other sign

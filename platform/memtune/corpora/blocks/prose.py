@@ -11,7 +11,7 @@ from memtune.corpora.blocks.text_blocks import Block
 from memtune.errors import CorpusError
 from memtune.values import Value
 
-__all__ = ["ProseOptions", "make_prose_blocks", "split_paragraphs"]
+__all__ = ["ProseOptions", "finish_sentence", "make_prose_blocks", "split_paragraphs", "tokenise_sentence"]
 
 _SEPARATOR_LINE = re.compile(r"[\W_]*")
 _HYPHENATED_LINE_END = re.compile(r"(?<=\w)-$")
@@ -31,7 +31,7 @@ class ProseOptions(Value):
 def make_prose_blocks(paragraphs: Iterable[str], options: ProseOptions) -> Iterator[Block]:
     """The sentences of paragraphs."""
     sentences = (
-        _tokenise_sentence(sentence, options)
+        tokenise_sentence(sentence, options)
         for paragraph in paragraphs
         for sentence in split_sentences(paragraph)
     )
@@ -70,8 +70,14 @@ def _join_lines(lines: list[str]) -> str:
     return "".join(parts)
 
 
-def _tokenise_sentence(sentence: str, options: ProseOptions) -> list[str]:
+def tokenise_sentence(sentence: str, options: ProseOptions) -> list[str]:
+    """The words and signs of a sentence, without marks of emphasis."""
     words = [word for word in tokenise(sentence.replace("_", " ")) if word != "*"]
+    return finish_sentence(words, options)
+
+
+def finish_sentence(words: list[str], options: ProseOptions) -> list[str]:
+    """Words after the options are applied to them."""
     if options.clitics == "split":
         words = [part for word in words for part in split_clitics(word)]
     if options.final == "drop" and words[-1:] and words[-1] in _FINAL_SIGNS:

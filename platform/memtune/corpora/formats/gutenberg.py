@@ -30,6 +30,10 @@ _FOOTER_START = re.compile(
 )
 
 
+_MAX_BOOK_BYTES = 2**25
+"""The largest books have about 6 MB. A book is held in memory, and takes up to 20 times its bytes."""
+
+
 class GutenbergOptions(ProseOptions):
     """Those of prose; `files` is a pattern for the names of a folder's files, in any case."""
 
@@ -62,7 +66,9 @@ def _read(reader: LineReader, options: GutenbergOptions) -> Iterator[Block]:
 
 def _read_lines(reader: LineReader, file: LineReader) -> list[str]:
     """The lines of a book."""
-    content = file.read_content()
+    content = file.read_content(
+        _MAX_BOOK_BYTES, "give a folder with one file for each book, or import it with --format prose"
+    )
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:

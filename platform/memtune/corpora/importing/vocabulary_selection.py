@@ -111,9 +111,10 @@ def spell_words(words: pa.Array, options: ImportOptions) -> pa.Array:
     return pc.utf8_lower(words) if options.lower_case else words
 
 
-def spell_word(word: str, form: Literal["NFC", "NFKC"]) -> str:
-    """A word in a normal form, as an import with `normalise` spells it."""
-    spelled: str = _normalise(pa.array([word]), form)[0].as_py()
+def spell_word(word: str, form: Literal["NFC", "NFKC"] | None, unescape: bool = False) -> str:
+    """A word as an import with `normalise` and `unescape` spells it."""
+    options = ImportOptions(normalise=form, unescape=unescape)
+    spelled: str = spell_words(pa.array([word], pa.string()), options)[0].as_py()
     return spelled
 
 

@@ -109,16 +109,15 @@ class LineReader:
         except OSError as error:
             raise CorpusError(f"cannot read {self.name}: {error.strerror}") from None
 
-    def read_content(self) -> bytes:
-        """The bytes of the whole file. Raises CorpusError for a binary file."""
-        try:
-            data = b"".join(self._source.read_chunks(self._block_bytes))
-        except OSError as error:
-            raise CorpusError(f"cannot read {self.name}: {error.strerror}") from None
-        self._content.add(data)
-        self.bytes_read += len(data)
+    def read_content(self, max_bytes: int, fix: str) -> bytes:
+        """The bytes of the whole file. Raises CorpusError for a binary or a larger file, with a fix."""
+        data = bytearray()
+        for chunk in self.read_chunks():
+            data += chunk
+            if len(data) > max_bytes:
+                raise CorpusError(f"{self.name} has more than {max_bytes:,} bytes; {fix}")
         self._refuse_nul(data)
-        return data
+        return bytes(data)
 
     def read_lines(self) -> Iterator[tuple[int, str]]:
         """Yields every line, without its line end, and its number from 1."""
@@ -202,7 +201,7 @@ class LineReader:
             self._refuse_encoding(data)
         return lines
 
-    def _refuse_nul(self, data: bytes) -> None:
+    def _refuse_nul(self, data: bytes | bytearray) -> None:
         nul = data.find(b"\0")
         if nul >= 0:
             raise CorpusError(
@@ -237,7 +236,7 @@ class LineReader:
                 "write one sentence or paragraph per line"
             )
 
-    def _describe_position(self, data: bytes, offset: int) -> str:
+    def _describe_position(self, data: bytes | bytearray, offset: int) -> str:
         line = self.line_number(data.count(b"\n", 0, offset))
         return f"{self.name}: byte {self._block_start_byte + offset}, line {line}"
 

@@ -232,12 +232,16 @@ class SourceFile:
 
 
 class _PrefixedStream:
-    """A binary stream whose first bytes, `start`, have been looked at; pipes cannot go back."""
+    """A binary stream whose first bytes, `start`, have been looked at; pipes cannot go back.
+
+    `bytes_read` counts the bytes that `read` has returned.
+    """
 
     closed = False
 
     def __init__(self, stream: Any) -> None:
         self.start = b""
+        self.bytes_read = 0
         # A pipe gives what its writer has written so far, which may be less than a signature.
         while len(self.start) < SIGNATURE_BYTES and (data := stream.read(SIGNATURE_BYTES - len(self.start))):
             self.start += data
@@ -248,9 +252,10 @@ class _PrefixedStream:
         """Up to `size` bytes; b"" at the end."""
         if self._rest:
             data, self._rest = (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
-            return data
-        data = self._stream.read(size)
-        return bytes(data)
+        else:
+            data = bytes(self._stream.read(size))
+        self.bytes_read += len(data)
+        return data
 
     def readable(self) -> bool:
         """For pyarrow."""

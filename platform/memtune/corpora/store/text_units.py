@@ -12,7 +12,7 @@ __all__ = ["TextUnits", "count_text_units"]
 
 @dataclass(frozen=True)
 class TextUnits:
-    """The size of a text in tokens, `<eos>` included, words and UTF-8 bytes.
+    """The size of a text in tokens, `<eos>` included, words, UTF-8 bytes and sentences.
 
     `lost` counts the words or other tokens that became `<unk>`, whose bytes a model does not predict.
     """
@@ -20,6 +20,7 @@ class TextUnits:
     tokens: int
     words: int
     bytes: int
+    sentences: int
     lost: int = 0
 
     def compute_bits_per_byte(self, loss: float) -> float:
@@ -27,8 +28,11 @@ class TextUnits:
         return loss * self.tokens / self.bytes / math.log(2)
 
     def compute_word_perplexity(self, loss: float) -> float:
-        """Perplexity per word, `<eos>` not counted as one, of a loss in nats per token."""
-        return _exponentiate(loss * self.tokens / self.words)
+        """Perplexity per word of a loss in nats per token.
+
+        The end of a sentence counts as a word, so that a model of words has its perplexity per token.
+        """
+        return _exponentiate(loss * self.tokens / (self.words + self.sentences))
 
     def compute_byte_perplexity(self, loss: float) -> float:
         """Perplexity per byte of a loss in nats per token."""
@@ -46,7 +50,7 @@ def count_text_units(corpus: Corpus, split: str) -> TextUnits:
     """
     summary = corpus.manifest.splits[split]
     if summary.words is not None and summary.bytes is not None:
-        return TextUnits(summary.tokens, summary.words, summary.bytes, summary.oov_tokens)
+        return TextUnits(summary.tokens, summary.words, summary.bytes, summary.sentences, summary.oov_tokens)
     text = corpus[split]
     ids = text.read_tokens(0, text.token_count)
     sizes = np.array([len(token.encode()) for token in corpus.vocabulary.tokens])
@@ -54,4 +58,4 @@ def count_text_units(corpus: Corpus, split: str) -> TextUnits:
     full = int(np.count_nonzero(text.lengths > 1))
     words = text.token_count - text.sentence_count
     content = int(sizes[ids].sum()) + words - full + text.sentence_count
-    return TextUnits(text.token_count, words, content, summary.oov_tokens)
+    return TextUnits(text.token_count, words, content, text.sentence_count, summary.oov_tokens)

@@ -1,6 +1,5 @@
 """Another text of the store in the tokens of a model's vocabulary."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,12 +37,12 @@ def read_other_text(model_corpus: Corpus, name: str, split: str, store: str) -> 
     ids: list[int] = []
     lengths: list[int] = []
     words = size = lost = 0
-    for sentence in iterate_words(other, split):
-        read = reader.read_words(sentence)
+    for sentence in iterate_sentences(other, split):
+        read = reader.read(sentence)
         ids += [*read.ids, 0]
         lengths.append(len(read.ids) + 1)
-        words += len(sentence)
-        size += len(" ".join(sentence).encode()) + 1
+        words += len(sentence.split())
+        size += len(sentence.encode()) + 1
         lost += len(read.unknown_words)
     lost += other.manifest.splits[split].oov_tokens
     if not words:
@@ -54,9 +53,4 @@ def read_other_text(model_corpus: Corpus, name: str, split: str, store: str) -> 
     corpus = replace(
         model_corpus, name=other.name, digest=other.digest, splits=splits, annotations={}, joined=None
     )
-    return OtherText(corpus, TextUnits(len(ids), words, size, lost))
-
-
-def iterate_words(corpus: Corpus, split: str) -> Iterator[list[str]]:
-    """The words of each sentence of a split; other tokens are joined to text, and that is split at blanks."""
-    return (sentence.split() for sentence in iterate_sentences(corpus, split))
+    return OtherText(corpus, TextUnits(len(ids), words, size, len(lengths), lost))

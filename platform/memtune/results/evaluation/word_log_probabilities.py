@@ -12,7 +12,7 @@ from memtune.errors import StorageError
 from memtune.models.architecture import Model
 from memtune.tasks import compute_token_nats
 
-__all__ = ["write_word_log_probabilities"]
+__all__ = ["number_words", "write_word_log_probabilities"]
 
 WORD_STARTS = ("_", "Ġ", "▁")
 """How a character and a subword begin that stand for the blank before a word."""
@@ -41,7 +41,7 @@ def write_word_log_probabilities(
     sentence = np.concatenate([[0], np.cumsum(is_end)[:-1]])
     columns = [
         pa.array(sentence.astype(np.int32)),
-        pa.array(_number_words(tokens, is_end, corpus.manifest.tokeniser is None)),
+        pa.array(number_words(tokens, is_end, corpus.manifest.tokeniser is None)),
         pa.array(tokens, pa.string()),
         pa.array(-nats),
     ]
@@ -53,7 +53,7 @@ def write_word_log_probabilities(
     return len(tokens)
 
 
-def _number_words(tokens: list[str], is_end: np.ndarray, are_words: bool) -> np.ndarray:
+def number_words(tokens: list[str], is_end: np.ndarray, are_words: bool) -> np.ndarray:
     """The index of each token's word within its sentence, (tokens,) int32."""
     begins = np.array([are_words or token.startswith(WORD_STARTS) for token in tokens]) | is_end
     first = np.concatenate([[True], is_end[:-1]])

@@ -4,17 +4,17 @@ MLflow calls `_load_pyfunc` because the package's MLmodel names this module; not
 """
 
 import logging
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from memtune.errors import TrackingError
-from memtune.models.architecture import LanguageModel, negative_log_likelihood
+from memtune.models.architecture import LanguageModel
+from memtune.tasks import compute_text_nats
 from memtune.tracking.registry.model_package import check_files, read_text_rules, read_vocabulary
 from memtune.tracking.registry.registered_model import load_registered
-from memtune.tracking.registry.text_rules import EOS, UNK, TextReader, TextRules
+from memtune.tracking.registry.text_rules import UNK, TextReader, TextRules
 from memtune.training import load_model
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ class SentenceScorer:
     ) -> None:
         self._model = model.eval()
         id_by_token = {token: number for number, token in enumerate(vocabulary)}
-        self._eos_id = id_by_token[EOS]
         self._reader = TextReader(rules or TextRules(), id_by_token)
 
     def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> list[float]:
@@ -57,13 +56,7 @@ class SentenceScorer:
                 UNK,
                 ", ".join(dict.fromkeys(unknown[:MAX_NAMED_WORDS])),
             )
-        return [self._score(text.ids) for text in texts]
-
-    def _score(self, ids: list[int]) -> float:
-        text_BT = torch.tensor([[self._eos_id, *ids, self._eos_id]])
-        with torch.inference_mode():
-            nats, _ = negative_log_likelihood(self._model, text_BT[:, :-1], text_BT[:, 1:])
-        return -float(nats)
+        return [-math.fsum(compute_text_nats(self._model, text.ids)) for text in texts]
 
 
 class ServedScorer:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memtune.corpora import Corpus, make_tokeniser, spell_word
-from memtune.corpora.blocks.english_words import split_clitics, tokenise
+from memtune.corpora.blocks.prose import ProseOptions, finish_sentence, tokenise_sentence
 from memtune.errors import TrackingError
 from memtune.values import Value
 
@@ -24,7 +24,8 @@ class TextRules(Value):
     """What the corpus's import did to words, as far as it applies to a text that is given to a model.
 
     `tokeniser`: words are separated by blanks, or split from prose with its signs, or a "raw" text is not
-    split into words. `split_clitics` splits words as the Penn Treebank: `do n't`. `casing`: a word is looked
+    split into words. `split_clitics` splits words as the Penn Treebank: `do n't`. `final` drops a sign that
+    ends a sentence. `unescape` replaces the escapes of the Moses tokeniser. `casing`: a word is looked
     up in lower case ("lower"), as written ("keep"), or as written and then in lower case, for a corpus
     without capital letters ("fold"). With `unknown = "refuse"` a word that the vocabulary lacks is an error,
     with "map" it is read as `<unk>`. `normalise` is the Unicode normal form of words. `tokens` says what
@@ -33,6 +34,8 @@ class TextRules(Value):
 
     tokeniser: Literal["blanks", "prose", "raw"] = "blanks"
     split_clitics: bool = False
+    final: Literal["keep", "drop"] = "keep"
+    unescape: bool = False
     casing: Literal["keep", "lower", "fold"] = "keep"
     unknown: Literal["map", "refuse"] = "map"
     normalise: Literal["NFC", "NFKC"] | None = None
@@ -42,11 +45,14 @@ class TextRules(Value):
 
 @dataclass(frozen=True)
 class ReadText:
-    """A text as token ids, without `<eos>`, and the words, or other tokens, that the vocabulary lacks."""
+    """A text as token ids, without `<eos>`, and the words, or other tokens, that the vocabulary lacks.
+
+    `words` are those of the text before they became other tokens.
+    """
 
     ids: list[int]
     unknown_words: list[str]
-    word_count: int = 0
+    words: Sequence[str] = ()
 
 
 def find_text_rules(corpus: Corpus) -> TextRules:
@@ -57,6 +63,8 @@ def find_text_rules(corpus: Corpus) -> TextRules:
     return TextRules(
         tokeniser="raw" if source.format == RAW_FORMAT else "prose" if is_prose else "blanks",
         split_clitics=source.options.get("clitics") == "split",
+        final="drop" if source.options.get("final") == "drop" else "keep",
+        unescape=manifest.options.unescape,
         casing=_find_casing(corpus),
         unknown="map" if UNK in corpus.vocabulary.tokens else "refuse",
         normalise=manifest.options.normalise,
@@ -106,7 +114,7 @@ class TextReader:
                 unknown.append(word)
                 found = self._find_unknown_id(word)
             ids.append(found)
-        return ReadText(ids, unknown, len(words))
+        return ReadText(ids, unknown, words)
 
     def join(self, tokens: Sequence[str]) -> str:
         """The text of tokens: words with blanks between them, or what the tokeniser joins."""
@@ -114,8 +122,8 @@ class TextReader:
 
     def _tokenise(self, words: Sequence[str]) -> Sequence[str]:
         """The tokens of words; a word is one where the vocabulary has words."""
-        if self._rules.normalise:
-            words = [spell_word(word, self._rules.normalise) for word in words]
+        if self._rules.normalise or self._rules.unescape:
+            words = [spell_word(word, self._rules.normalise, self._rules.unescape) for word in words]
         if self._tokeniser is None:
             return words
         lower = self._rules.casing == "lower"
@@ -125,10 +133,11 @@ class TextReader:
         """The words of a text; its case is kept."""
         if self._rules.tokeniser == "raw":
             return [text] if text else []
-        words = tokenise(text) if self._rules.tokeniser == "prose" else text.split()
-        return (
-            [part for word in words for part in split_clitics(word)] if self._rules.split_clitics else words
-        )
+        clitics: Literal["keep", "split"] = "split" if self._rules.split_clitics else "keep"
+        options = ProseOptions(final=self._rules.final, clitics=clitics)
+        if self._rules.tokeniser == "prose":
+            return tokenise_sentence(text, options)
+        return finish_sentence(text.split(), options)
 
     def _find_id(self, word: str) -> int | None:
         spellings = {"keep": [word], "lower": [word.lower()], "fold": [word, word.lower()]}

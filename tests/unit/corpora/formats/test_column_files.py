@@ -81,3 +81,17 @@ def test_a_text_above_the_limit_is_refused(
 def test_a_column_of_numbers_is_refused_with_its_type() -> None:
     with pytest.raises(CorpusError, match='"text" holds int64, not text'):
         list(read_parts(pa.array([1, 2])))
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_arrow])
+def test_a_small_file_whose_rows_repeat_a_text_without_measure_is_refused(
+    write: object, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memtune.corpora.sources.compression._FREE_BYTES", 2**22)
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 3000, pa.int32()), pa.array(["a b " * 2**16]))
+    path = tmp_path / "texts"
+    write(path, column)  # type: ignore[operator]
+    kind = "parquet" if write is write_parquet else "arrow"
+    sources = dict.fromkeys(("train", "valid", "test"), TextFile(path, kind))
+    with pytest.raises(CorpusError, match=f"{path}: .* bytes expand to more than .* the limit is 200 times"):
+        import_corpus("long", sources, settings.corpus_store)

@@ -20,6 +20,7 @@ from memtune.corpora.blocks.record_texts import (
     make_record_blocks,
 )
 from memtune.corpora.blocks.text_blocks import Block, Format
+from memtune.corpora.sources.compression import check_expansion
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 
@@ -49,17 +50,18 @@ def _read_arrow(reader: LineReader, options: RecordOptions) -> Iterator[Block]:
 def _read_texts(
     reader: LineReader, column: str, read: Callable[[IO[bytes], str], Iterator[pa.Array]]
 ) -> Iterator[str]:
+    text_bytes = 0
     with closing(reader.open_binary()) as file, _translate_errors(reader.name):
         for values in read(file, column):
-            for text in _iterate_texts(values, column):
-                if text is None:
-                    reader.count_skipped("records without a text")
-                else:
-                    yield text
-
-
-def _iterate_texts(values: pa.Array, column: str) -> Iterator[str | None]:
-    return (text for part in iterate_text_columns(values, column) for text in part.to_pylist())
+            for part in iterate_text_columns(values, column):
+                # A text that is stored once may be that of any number of rows.
+                text_bytes += part.nbytes
+                check_expansion("the column", text_bytes, reader.bytes_read)
+                for text in part.to_pylist():
+                    if text is None:
+                        reader.count_skipped("records without a text")
+                    else:
+                        yield text
 
 
 def _open_parquet(file: IO[bytes], column: str) -> Iterator[pa.Array]:

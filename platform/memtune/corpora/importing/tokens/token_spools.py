@@ -68,10 +68,8 @@ def choose_tokeniser(
 
 def _read_document(path: Path) -> str:
     with closing(LineReader(path)) as reader:
-        if (reader.size_bytes or 0) > _MAX_FILE_BYTES:
-            raise CorpusError(f"the tokeniser {path} has more than {_MAX_FILE_BYTES:,} bytes")
         try:
-            return reader.read_content().decode()
+            return reader.read_content(_MAX_FILE_BYTES, "give a smaller tokenizer.json").decode()
         except UnicodeDecodeError:
             raise CorpusError(f"the tokeniser {path} is not UTF-8; give a tokenizer.json") from None
 
