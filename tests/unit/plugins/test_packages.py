@@ -141,6 +141,39 @@ print(json.dumps({
     assert not {"1", "x"} & set(found["words"])
 
 
+BAD_LINES = """
+from memtune import ImportOptions, TextFile, import_corpus
+from memtune.errors import MemtuneError
+def read(split):
+    text = TextFile(Path("bad.tsv"), "second_column")
+    sources, options = dict.fromkeys(("train", "valid", "test"), text), ImportOptions(skip_bad=split == "skip")
+    try:
+        found = import_corpus(split, sources, settings.corpus_store, options)
+        return found.manifest.sources["train"].skipped
+    except MemtuneError as error:
+        return str(error)
+print(json.dumps([read("refuse"), read("skip")]))
+"""
+
+
+def test_a_bad_line_is_named_or_skipped_by_the_example_of_a_format(home: Path, installed: Path) -> None:
+    (home / "bad.tsv").write_text("1\tthe dog sees a cat\n" * 200 + "none\n")
+    refused, skipped = run(BAD_LINES, home, installed)
+    assert "bad.tsv: line 201: no column 1; --skip-bad leaves it out" in refused
+    assert skipped == {"bad entries": 1}
+
+
+def test_a_bad_line_that_ends_a_format_names_the_file(home: Path, installed: Path, tmp_path: Path) -> None:
+    subprocess.run(["cp", "-r", f"{installed}/.", str(tmp_path)], check=True)
+    module = tmp_path / "memtune_examples" / "second_column.py"
+    raising = "from memtune.corpora.formats import BadLineError\n        raise BadLineError('too short', 7)"
+    module.write_text(module.read_text().replace('fields = pc.split_pattern(lines, "\\t")', raising))
+    (home / "bad.tsv").write_text("1\tthe dog\n")
+    refused, skipped = run(BAD_LINES, home, tmp_path)
+    assert refused == skipped
+    assert 'bad.tsv: line 7: too short; correct it: the format "second_column" leaves no line out' in refused
+
+
 EVALUATE = """
 from memtune.errors import MemtuneError
 from memtune.results.model_evaluation import evaluate_model

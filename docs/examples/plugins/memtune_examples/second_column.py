@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.formats import BadLineError, Block, Format, LineReader, split_lines
+from memtune.corpora.formats import Block, Format, LineReader, split_lines
 from memtune.values import Value
 
 __all__ = ["FORMAT"]
@@ -20,9 +21,12 @@ class SecondColumnOptions(Value):
 def _read(reader: LineReader, options: SecondColumnOptions) -> Iterator[Block]:
     for lines in reader.read_blocks():
         fields = pc.split_pattern(lines, "\t")
-        if pc.min(pc.list_value_length(fields)).as_py() <= options.column:
-            raise BadLineError(f"a line has no column {options.column}")
-        yield split_lines(pc.list_element(fields, options.column).cast(pa.string()))
+        is_good = pc.greater(pc.list_value_length(fields), options.column)
+        reader.count_good(pc.sum(is_good).as_py())
+        for index in np.flatnonzero(~is_good.to_numpy(zero_copy_only=False)):
+            reader.report_bad(reader.line_number(int(index)), f"no column {options.column}")
+        good = fields.filter(is_good)
+        yield split_lines(pc.list_element(good, options.column).cast(pa.string()))
 
 
 FORMAT = Format(_read, "one column of a table with tabs, one sentence per line", options=SecondColumnOptions)

@@ -1,13 +1,15 @@
-"""SNLI as published: one pair of sentences per line, as `.jsonl` or as `.txt` with TAB-separated columns.
+"""SNLI: one pair of sentences per line, as published or as JSON with `premise`, `hypothesis` and `label`.
 
-Bowman et al. (2015), "A large annotated corpus for learning natural language inference". The words are those
-of the binary parse. Pairs without an agreed label (`-`) are left out and counted.
+Bowman et al. (2015), "A large annotated corpus for learning natural language inference". The published files
+are `.jsonl`, or `.txt` with TAB-separated columns, and their words are those of the binary parse. JSON of
+Hugging Face has plain sentences, which are split as prose is. Pairs without an agreed label (`-` or -1) are
+left out and counted.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from memtune.corpora.blocks.english_words import unescape_treebank_word
+from memtune.corpora.blocks.english_words import tokenise, unescape_treebank_word
 from memtune.corpora.blocks.example_blocks import Example, parse_blocks
 from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format
 from memtune.corpora.formats.records.json_lines import parse_json_line
@@ -16,10 +18,13 @@ from memtune.corpora.store.annotations import INFERENCE_LABELS
 from memtune.errors import CorpusError
 from memtune.values import Value
 
-__all__ = ["FORMAT", "make_pair"]
+__all__ = ["FORMAT", "LABELS", "NO_LABEL", "count_unlabelled", "make_pair"]
 
 _FIELDS = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse")
-_NO_LABEL = "-"
+_PLAIN_FIELDS = ("label", "premise", "hypothesis")
+NO_LABEL = ("-", "-1")
+LABELS = {name: index for index, label in enumerate(INFERENCE_LABELS) for name in (label, str(index))}
+"""The index of a label by its name and by its number."""
 
 
 def make_pair(premise: list[str], hypothesis: list[str], label: int) -> Example:
@@ -27,6 +32,11 @@ def make_pair(premise: list[str], hypothesis: list[str], label: int) -> Example:
     if not premise or not hypothesis:
         raise BadLineError("a sentence without words")
     return Example([premise, hypothesis], {"inference": [(0, 1, label)]})
+
+
+def count_unlabelled(reader: LineReader) -> None:
+    """Count a pair that is left out."""
+    reader.count_skipped("pairs without a label that annotators agreed on")
 
 
 def _read(reader: LineReader, _: Value) -> Iterator[Block]:
@@ -50,19 +60,20 @@ def _prepend(first: tuple[int, str], lines: Iterator[tuple[int, str]]) -> Iterat
 
 
 def _parse_example(
-    reader: LineReader, fields_of: Callable[[str], Mapping[str, str]], line: str
+    reader: LineReader, fields_of: Callable[[str], Mapping[str, object]], line: str
 ) -> Example | None:
     fields = fields_of(line)
-    label, premise, hypothesis = (fields.get(name) for name in _FIELDS)
-    if label == _NO_LABEL:
-        reader.count_skipped("pairs without a label that annotators agreed on")
+    names, split = (_PLAIN_FIELDS, tokenise) if "premise" in fields else (_FIELDS, _split_parse)
+    label, premise, hypothesis = (fields.get(name) for name in names)
+    if str(label) in NO_LABEL:
+        count_unlabelled(reader)
         return None
-    if label not in INFERENCE_LABELS:
+    if str(label) not in LABELS:
         raise BadLineError(f'the label "{label}" is none of {", ".join(INFERENCE_LABELS)}')
-    return make_pair(_extract_words(premise), _extract_words(hypothesis), INFERENCE_LABELS.index(label))
+    return make_pair(*(split(_check_text(text)) for text in (premise, hypothesis)), LABELS[str(label)])
 
 
-def _parse_json(line: str) -> Mapping[str, str]:
+def _parse_json(line: str) -> Mapping[str, object]:
     fields = parse_json_line(line)
     if not isinstance(fields, dict):
         raise BadLineError("not a JSON object")
@@ -76,18 +87,22 @@ def _parse_columns(names: list[str], line: str) -> Mapping[str, str]:
     return dict(zip(names, columns, strict=True))
 
 
-def _extract_words(parse: object) -> list[str]:
-    if not isinstance(parse, str) or "\0" in parse:
-        raise BadLineError("a pair without its binary parses")
+def _check_text(text: object) -> str:
+    if not isinstance(text, str) or "\0" in text:
+        raise BadLineError("a pair without its binary parses, or its premise and hypothesis")
     try:
-        parse.encode()
+        text.encode()
     except UnicodeEncodeError:  # JSON may escape one half of a surrogate pair
         raise BadLineError("a lone surrogate, which no text may contain") from None
+    return text
+
+
+def _split_parse(parse: str) -> list[str]:
     return [unescape_treebank_word(part) for part in parse.split() if part not in ("(", ")")]
 
 
 FORMAT = Format(
     _read,
-    "SNLI as published: pairs of sentences, .jsonl or .txt, words from the binary parse",
+    "SNLI as published, .jsonl or .txt, or JSON Lines with premise, hypothesis and label",
     annotations=("inference",),
 )

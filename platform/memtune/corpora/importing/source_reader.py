@@ -8,7 +8,7 @@ from pathlib import Path
 
 from memtune.arguments import check_type, describe_value
 from memtune.corpora.blocks.example_blocks import Example, make_blocks
-from memtune.corpora.blocks.text_blocks import Block, Format, TextFile
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, TextFile
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.importing.annotation_tables import AnnotationTables
 from memtune.corpora.importing.data_sets import DataSet
@@ -147,10 +147,17 @@ class SourceReader:
     def _read_blocks(self, source: TextFile, reader: LineReader, split: str) -> Iterator[Block]:
         size = reader.size_bytes
         for file in _open_files(source, reader):
-            for block in _read_file(source, file):
-                yield block
-                if self.progress:
-                    self.progress(_count_bytes_read(reader), size, split)
+            try:
+                for block in _read_file(source, file):
+                    yield block
+                    if self.progress:
+                        self.progress(_count_bytes_read(reader), size, split)
+            except BadLineError as error:  # of a plug-in, which cannot go on after it
+                line = "" if error.line is None else f"line {error.line}: "
+                raise CorpusError(
+                    f'{file.name}: {line}{error.reason}; correct it: the format "{source.format}" leaves no '
+                    "line out, also with --skip-bad (LineReader.report_bad does)"
+                ) from None
             file.check_bad_share()
 
     def _read_data_set(self, source: DataSet, counter: SplitCounter, split: str) -> SourceRecord:

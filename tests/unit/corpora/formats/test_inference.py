@@ -52,6 +52,30 @@ def test_each_line_of_a_table_is_a_pair(import_text):
     assert [row["label"] for row in read_rows(corpus)] == [0, 2]
 
 
+def test_pairs_of_hugging_face_are_split_as_prose_and_those_without_a_majority_are_left_out(import_text):
+    rows = [("A dog runs.", "It sleeps.", 1), ("A dog", "A cat", -1), ("A dog's tail", "No dog", 2)]
+    names = ("premise", "hypothesis", "label")
+    text = "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows)
+    corpus = import_text("snli", text)
+    assert read_sentences(corpus) == ["A dog runs .", "It sleeps .", "A dog's tail", "No dog"]
+    assert [row["label"] for row in read_rows(corpus)] == [1, 2]
+    left_out = "pairs without a label that annotators agreed on"
+    assert corpus.manifest.sources["train"].skipped == {left_out: 1}
+
+
+def test_a_pair_of_a_table_without_a_majority_is_left_out(import_text):
+    corpus = import_text("snli-tsv", "a dog\tit runs\t-1\na dog\tit runs\t0\n")
+    assert corpus.manifest.splits["train"].sentences == 2
+    assert list(corpus.manifest.sources["train"].skipped.values()) == [1]
+
+
+@pytest.mark.parametrize("label", [3, 1.5, None, "yes", [1]])
+def test_another_label_of_a_pair_is_named(import_text, label):
+    text = json.dumps({"premise": "a dog", "hypothesis": "it runs", "label": label}) + "\n"
+    with pytest.raises(CorpusError, match=r"line 1: the label .* is none of entailment, neutral"):
+        import_text("snli", text)
+
+
 def test_both_published_forms_give_the_same_corpus(corpora_folder, store, cache):
     folder = corpora_folder("snli")
     for name, ending in (("a", "jsonl"), ("b", "txt")):
