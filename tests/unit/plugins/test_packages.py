@@ -146,7 +146,8 @@ from memtune import ImportOptions, TextFile, import_corpus
 from memtune.errors import MemtuneError
 def read(split):
     text = TextFile(Path("bad.tsv"), "second_column")
-    sources, options = dict.fromkeys(("train", "valid", "test"), text), ImportOptions(skip_bad=split == "skip")
+    sources = dict.fromkeys(("train", "valid", "test"), text)
+    options = ImportOptions(skip_bad=split == "skip")
     try:
         found = import_corpus(split, sources, settings.corpus_store, options)
         return found.manifest.sources["train"].skipped

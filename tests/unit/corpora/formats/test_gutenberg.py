@@ -213,7 +213,7 @@ def test_a_pipe_among_the_books_is_refused(tmp_path, store):
         import_corpus("books", dict.fromkeys(("train", "valid", "test"), TextFile(books, "gutenberg")), store)
 
 
-def test_a_book_that_is_too_long_to_be_held_in_memory_is_refused(import_text, monkeypatch):
+def test_a_book_that_is_too_long_to_be_held_in_memory_is_refused(import_books, monkeypatch):
     monkeypatch.setattr("memtune.corpora.formats.gutenberg._MAX_BOOK_BYTES", 100)
-    with pytest.raises(CorpusError, match="text has more than 100 bytes; give a folder with one file"):
-        import_text("gutenberg", OLD)
+    with pytest.raises(CorpusError, match="has more than 100 bytes; give a folder with one file"):
+        import_books({"old.txt": OLD})
