@@ -106,3 +106,29 @@ def test_carriage_returns_as_line_ends_are_refused_with_a_command(import_texts):
 
     with pytest.raises(CorpusError, match=r"a carriage return within a line; .*tr '\\r' '\\n' < FILE > NEW"):
         import_texts("the cat\rthe dog\r")
+
+
+def test_the_advised_number_of_subwords_is_below_that_of_types(find_warnings):
+    words = [f"w{number}{'' if number % 3 else ','}" for number in range(4000)]
+    told = find_warnings(write_sentences(words, 10), "w1 w2\n", "w1 w2\n", unknown="map")
+    assert "--tokens bpe:1000 has" in told
+
+
+def test_the_advice_for_prose_says_how_lines_stay_apart(find_warnings):
+    words = [f"w{number}," for number in range(300)]
+    told = find_warnings(write_sentences(words, 10), "w1 w2\n", "w1 w2\n", unknown="map")
+    assert "joins lines unless --option paragraphs=lines" in told
+
+
+@pytest.mark.parametrize("kind", ["text", "prose"])
+@pytest.mark.parametrize(
+    "header", ["*** START OF THE PROJECT GUTENBERG EBOOK DOGS ***", "Project Gutenberg's Etext of Dogs"]
+)
+def test_a_licence_of_project_gutenberg_in_the_text_is_told(find_warnings, kind, header):
+    text = f"{header}\n\nThe dog sleeps.\n"
+    assert "import it with --format gutenberg" in find_warnings(text, text, text, kind=kind)
+
+
+def test_a_text_about_gutenberg_is_not_told(find_warnings):
+    text = "Gutenberg's press prints a book\n"
+    assert "--format gutenberg" not in find_warnings(text, text, text)

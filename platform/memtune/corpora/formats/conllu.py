@@ -5,7 +5,6 @@ A tree has one root and no cycle; edges may cross. Whitespace within a form beco
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Literal, NamedTuple
 
 from memtune.corpora.blocks.example_blocks import Example, parse_blocks
@@ -19,6 +18,8 @@ __all__ = ["FORMAT", "DependencyTree", "drop_punctuation", "read_parsed_sentence
 PUNCTUATION_RELATION = "punct"
 
 _COLUMN_COUNT = 10
+_REMOVED = "_"
+"""The form of words in treebanks whose text has another licence."""
 
 NumberedLines = list[tuple[int, str]]
 DependencyTree = tuple[tuple[int, ...], tuple[str, ...]]
@@ -44,7 +45,14 @@ class _Word(NamedTuple):
 
 
 def _read(reader: LineReader, options: ConlluOptions) -> Iterator[Block]:
-    return parse_blocks(reader, _group_sentences(reader), partial(_parse_example, options))
+    def parse(lines: NumberedLines) -> Example | None:
+        example = _parse_example(options, lines)
+        if set(example.sentences[0]) == {_REMOVED}:
+            reader.count_skipped(f"sentences of which each form is {_REMOVED}: their text was removed")
+            return None
+        return example
+
+    return parse_blocks(reader, _group_sentences(reader), parse)
 
 
 def _group_sentences(reader: LineReader) -> Iterator[tuple[int, NumberedLines]]:

@@ -41,6 +41,15 @@ MIN_SHARED_WORDS = 5
 """Shorter sentences occur in any text again."""
 
 _SAMPLED_WORDS = 8
+_MIN_SUGGESTED, _MAX_SUGGESTED = 500, 8000
+_PROSE_ADVICE = (
+    "--format prose splits words and signs, and joins lines unless --option paragraphs=lines is given"
+)
+_GUTENBERG_WORDS = (
+    ["GUTENBERG", "Gutenberg", "Gutenberg's", "Gutenberg-tm"],
+    ["EBOOK", "eBook", "eBooks", "Ebook", "ETEXT", "Etext", "etext", "Etexts", "etexts"],
+)
+"""The header and the licence of Project Gutenberg have one word of each list."""
 _SIGN_END = '[\\p{L}\\p{N}][.,;:!?")\u2019\u201d]+$'
 
 
@@ -50,6 +59,11 @@ def find_text_warnings(
     """Warnings about a text of words; sentences that a program generates may repeat themselves."""
     if options.normalise is None:
         yield from _check_spelling(words, counters)
+    if all(pc.any(pc.is_in(words, pa.array(names))).as_py() for names in _GUTENBERG_WORDS):
+        yield (
+            "the text names Project Gutenberg and its e-texts; if it has their header and licence, import it "
+            "with --format gutenberg, which leaves them out"
+        )
     if options.tokens == "words" and "train" in counters:
         yield from _check_vocabulary(words, counters["train"], options)
     for split, counter in counters.items():
@@ -58,7 +72,8 @@ def find_text_warnings(
             yield (
                 f"the {split} split has {format_count(counter.sentence_count, 'sentence')} of "
                 f"{counter.word_count / counter.sentence_count:,.0f} words on average; where a line is not "
-                "one sentence, import prose with --format prose, or a text of one line with --format raw"
+                "one sentence, import prose with --format prose (--option paragraphs=lines where a line is a "
+                "paragraph), or a text of one line with --format raw"
             )
     if "train" in counters and not is_generated:
         yield from _check_shared_sentences(counters)
@@ -99,19 +114,24 @@ def _check_vocabulary(words: pa.Array, counter: SplitCounter, options: ImportOpt
         if kept >= MIN_SIGN_TYPES and signs > MAX_SIGN_SHARE_ALONE * kept:
             yield (
                 f"{signs:,} of {kept:,} types end in a sign of punctuation, such as "
-                f"{found.filter(signed)[0].as_py()!a}; --format prose splits words and signs, --tokens "
-                "bpe:8000 has no unknown words"
+                f"{found.filter(signed)[0].as_py()!a}; {_PROSE_ADVICE}; --tokens "
+                f"bpe:{_suggest_size(kept)} has no unknown words"
             )
         return
     remedy = (
         f"--min-count {options.min_count + 1} keeps {np.count_nonzero(counts > options.min_count):,} of them"
     )
     if signs > MAX_SIGN_SHARE * kept:
-        remedy = f"{signs:,} end in a sign of punctuation: --format prose splits words and signs; {remedy}"
+        remedy = f"{signs:,} end in a sign of punctuation: {_PROSE_ADVICE}; {remedy}"
     yield (
         f"{types:,} types for {counter.word_count:,} words of training ({types / counter.word_count:.1%}) "
-        f"leave few examples of each; {remedy}, --tokens bpe:8000 has none that is unknown"
+        f"leave few examples of each; {remedy}, --tokens bpe:{_suggest_size(types)} has none that is unknown"
     )
+
+
+def _suggest_size(types: int) -> int:
+    """A number of subwords that is below the number of types, because each type would be a subword else."""
+    return _MAX_SUGGESTED if types > MIN_WARNED_TYPES else max(_MIN_SUGGESTED, types // 400 * 100)
 
 
 def _check_shared_sentences(counters: Mapping[str, SplitCounter]) -> Iterator[str]:

@@ -123,7 +123,8 @@ class SourceReader:
             record = self._read_sentences(source, counter, split)
         counter.merge()
         if not counter.word_count:
-            raise CorpusError(f"the {split} split is empty: no word in {record.name}")
+            skipped = "".join(f"; {count:,} {reason}" for reason, count in record.skipped.items())
+            raise CorpusError(f"the {split} split is empty: no word in {record.name}{skipped}")
         return record
 
     def read_division(

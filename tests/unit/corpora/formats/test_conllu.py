@@ -174,3 +174,15 @@ def test_a_long_chain_of_punctuation_is_dropped_in_linear_time():
         kept, (found, _) = drop_punctuation(sentence, (heads, relations))
     assert len(kept) == words + 1
     assert found == (-1, *[0] * words)
+
+
+def test_sentences_whose_text_was_removed_are_left_out(import_text):
+    removed = "1\t_\t_\tX\t_\t_\t0\troot\t_\t_\n\n"
+    corpus = import_text("conllu", removed * 2 + removed.replace("1\t_", "1\tdogs", 1))
+    assert read_sentences(corpus) == ["dogs"]
+    assert list(corpus.manifest.sources["train"].skipped.values()) == [2]
+
+
+def test_a_treebank_without_text_is_refused(import_text):
+    with pytest.raises(CorpusError, match=r"is empty: .*; 2 sentences of which each form is _: their"):
+        import_text("conllu", "1\t_\t_\tX\t_\t_\t0\troot\t_\t_\n\n" * 2)

@@ -139,6 +139,8 @@ def test_sentences_end_at_punctuation_before_a_capital_but_not_at_abbreviations(
         ("Wait--what?", "Wait -- what ?"),
         ('(ll. 411-418) "O king," he said...', '( ll. 411 - 418 ) " O king , " he said ...'),
         ("The girl's well-made hat, at 10:30.", "The girl's well-made hat , at 10:30 ."),
+        ("The 3rd of the 1980s, 1,000.5km", "The 3rd of the 1980s , 1,000.5km"),
+        ("the <unk> cat 's tail", "the <unk> cat 's tail"),
         ("Mr. J. Fox paid 1,000 francs;", "Mr. J. Fox paid 1,000 francs ;"),
     ],
 )
