@@ -216,6 +216,7 @@ WRONG_CALLS = {
     "find_champions(3)": "corpus must be the name of a corpus, such as .* or None for all",
     "load(None)": 'name must be the name of a model, such as "models:/ptb@champion"',
     "generate('models:/ptb@champion', 'the')": r"model must be a loaded model, such as load\(",
+    "score('models:/ptb@champion', ['the'])": r"model must be a loaded model, such as load\(",
     "evaluate(model)": "name must be the name of a model, .*, here 'models:/tiny/1'",
     "evaluate('models:/ptb@champion', cache=9)": r"cache must be ContinuousCache\(size=2000\), or CacheGrid",
     "Settings.from_environment(3)": "home must be a folder",

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from memtune.tracking import TextReader, TextRules, find_text_rules, is_trial_na
 from memtune.training import TrialConfig, load_model, open_device
 from memtune.values import parse
 
-__all__ = ["GenerationOptions", "LoadedModel", "ScoredSentence", "generate", "load", "score"]
+__all__ = ["GenerationOptions", "LoadedModel", "ScoredSentence", "generate", "load", "score", "write_tokens"]
 
 EOS, UNK = "<eos>", "<unk>"
 
@@ -89,9 +90,35 @@ def load(
 
 
 def generate(model: LoadedModel, prompt: str = "", options: GenerationOptions | None = None) -> Iterator[str]:
-    """The tokens that the model writes after a prompt, one by one; `<eos>` ends a sentence.
+    """The words that the model writes after a prompt, one by one; `<eos>` ends a sentence.
 
-    `LoadedModel.reader.join` makes a text of them where they are not words.
+    A word of several tokens comes when it is complete. Where the model goes on with the prompt's last word,
+    the first one is its rest. Raises what `write_tokens` raises.
+    """
+    tokens = write_tokens(model, prompt, options)
+    return tokens if model.rules.tokens == "words" else _join_words(model, prompt, tokens)
+
+
+def _join_words(model: LoadedModel, prompt: str, tokens: Iterator[str]) -> Iterator[str]:
+    """The words of characters or parts of words, and `<eos>`."""
+    sentence = [model.vocabulary[number] for number in model.reader.read(prompt).ids]
+    done = len(model.reader.join(sentence))
+    for token in chain(tokens, (None,)):
+        if token is not None and token != EOS:
+            sentence.append(token)
+        rest = model.reader.join(sentence)[done:]
+        complete = rest if token is None or token == EOS else rest[: rest.rfind(" ") + 1]
+        yield from complete.split()
+        done += len(complete)
+        if token == EOS:
+            yield EOS
+            sentence, done = [], 0
+
+
+def write_tokens(
+    model: LoadedModel, prompt: str = "", options: GenerationOptions | None = None
+) -> Iterator[str]:
+    """The tokens that the model writes after a prompt, one by one; `reader.join` makes a text of them.
 
     The same seed gives the same text on the same machine. `<unk>` is never written. Under the protocol
     "sentence" a new sentence starts from the state before any word, as in training. Raises ArgumentError for

@@ -88,6 +88,15 @@ def test_a_model_of_parts_of_words_writes_words(home: Settings, corpus: str) -> 
     assert written == run("generate", f"models:/{corpus}@champion", *options)
 
 
+@pytest.mark.parametrize("corpus", TOKENS)
+def test_generated_words_joined_by_blanks_are_the_text_of_the_command(home: Settings, corpus: str) -> None:
+    options = ("--tokens", "60", "--seed", "3", "--temperature", "1.5")
+    printed = run("generate", f"models:/{corpus}@champion", *options)
+    model = memtune.load(f"models:/{corpus}@champion", settings=home)
+    words = memtune.generate(model, "", memtune.GenerationOptions(tokens=60, seed=3, temperature=1.5))
+    assert " ".join(words).replace("<eos>", "").split() == printed.split()
+
+
 @pytest.mark.filterwarnings(
     "ignore:.*Any type hint is inferred as AnyType:UserWarning"
 )  # MLflow's own import

@@ -38,14 +38,13 @@ def generate(
 
     # Before torch is imported, which takes seconds and hundreds of megabytes.
     require_registered(Settings.from_environment().tracking_uri, model)
-    from memtune.results.loaded_models import GenerationOptions, load
-    from memtune.results.loaded_models import generate as write_text
+    from memtune.results.loaded_models import GenerationOptions, load, write_tokens
 
     loaded = load(model, device=device, trust_code=trust_code)
     unknown = loaded.reader.read(prompt).unknown_words
     if unknown:
         warn(f"the model does not know {', '.join(unknown)} and reads <unk> instead")
-    written = write_text(loaded, prompt, GenerationOptions(tokens, temperature, top_k, seed))
+    written = write_tokens(loaded, prompt, GenerationOptions(tokens, temperature, top_k, seed))
     if loaded.rules.tokens == "words":
         _print_words(prompt, written)
     else:
