@@ -118,13 +118,13 @@ def test_mlflow_scores_sentences_in_the_tokens_of_the_model(
     # The model reads a sentence alone in place of in a batch.
     assert predicted == pytest.approx(sums, rel=1e-4)
     scored = memtune.score(memtune.load(f"models:/{corpus}@champion", settings=home), texts)
-    assert [each.log_probability for each in scored] == predicted
+    assert [each.log_probability for each in scored] == pytest.approx(predicted)
     assert [each.words for each in scored] == [(*words, "<eos>") for words in SENTENCES]
     (tmp_path / "own.txt").write_text("\n".join(texts))
     printed = json.loads(
         run("evaluate", f"models:/{corpus}@champion", "--sentences", str(tmp_path / "own.txt"), "--json")
     )
-    assert [each["log_probability"] for each in printed] == predicted
+    assert [each["log_probability"] for each in printed] == pytest.approx(predicted)
     assert [each["log_probabilities"] for each in printed] == [
         list(each.log_probabilities) for each in scored
     ]

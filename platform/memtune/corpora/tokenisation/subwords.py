@@ -56,7 +56,8 @@ class SubwordTokeniser(Tokeniser):
         content = json.loads(document)
         _refuse_randomness(content["model"])
         unknown = getattr(self._tokenizer.model, "unk_token", None)
-        self._growth = _measure_growth(content, unknown or "")
+        with _translate_errors("has parts that cannot be checked"):
+            self._growth = _measure_growth(content, unknown or "")
         by_id = {number: token for token, number in self._tokenizer.get_vocab(True).items()}
         if not by_id:
             raise CorpusError("the tokeniser has no tokens")
