@@ -14,6 +14,7 @@ import memtune
 from memtune.api import run_search
 from memtune.cli import app
 from memtune.corpora import ImportOptions, TextFile, import_corpus
+from memtune.results.loaded_models import write_tokens
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from tests.conftest import SENTENCES, SPACE_TOML, STUDY_TOML, open_home
@@ -89,12 +90,15 @@ def test_a_model_of_parts_of_words_writes_words(home: Settings, corpus: str) -> 
 
 
 @pytest.mark.parametrize("corpus", TOKENS)
-def test_generated_words_joined_by_blanks_are_the_text_of_the_command(home: Settings, corpus: str) -> None:
-    options = ("--tokens", "60", "--seed", "3", "--temperature", "1.5")
-    printed = run("generate", f"models:/{corpus}@champion", *options)
+def test_generated_words_joined_by_blanks_are_the_text_of_the_tokens(home: Settings, corpus: str) -> None:
     model = memtune.load(f"models:/{corpus}@champion", settings=home)
-    words = memtune.generate(model, "", memtune.GenerationOptions(tokens=60, seed=3, temperature=1.5))
-    assert " ".join(words).replace("<eos>", "").split() == printed.split()
+    options = memtune.GenerationOptions(tokens=60, seed=3)
+    sentences: list[list[str]] = [[]]
+    for token in write_tokens(model, "", options):
+        sentences += [[]] if token == "<eos>" else []
+        sentences[-1] += [] if token == "<eos>" else [token]
+    expected = " <eos> ".join(map(model.reader.join, sentences))
+    assert " ".join(memtune.generate(model, "", options)).split() == expected.split()
 
 
 @pytest.mark.filterwarnings(
