@@ -70,7 +70,8 @@ def _parse_example(
         return None
     if str(label) not in LABELS:
         raise BadLineError(f'the label "{label}" is none of {", ".join(INFERENCE_LABELS)}')
-    return make_pair(*(split(_check_text(text)) for text in (premise, hypothesis)), LABELS[str(label)])
+    words = [split(_check_text(text)) for text in (premise, hypothesis)]
+    return make_pair(words[0], words[1], LABELS[str(label)])
 
 
 def _parse_json(line: str) -> Mapping[str, object]:
