@@ -7,9 +7,8 @@ from typing import Literal
 
 from memtune.corpora.blocks.english_words import split_clitics, split_sentences, tokenise
 from memtune.corpora.blocks.example_blocks import make_sentence_blocks
-from memtune.corpora.blocks.text_blocks import Block
+from memtune.corpora.blocks.text_blocks import Block, FormatOptions
 from memtune.errors import CorpusError
-from memtune.values import Value
 
 __all__ = ["ProseOptions", "finish_sentence", "make_prose_blocks", "split_paragraphs", "tokenise_sentence"]
 
@@ -19,7 +18,7 @@ _FINAL_SIGNS = (".", "!", "?")
 _MAX_PARAGRAPH_CHARACTERS = 2**24
 
 
-class ProseOptions(Value):
+class ProseOptions(FormatOptions):
     """`final` keeps or drops a sign that ends a sentence. `clitics` keeps `'s` with its word or splits it as
     in the Penn Treebank: `girl 's`.
     """

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memtune.corpora.blocks.prose import ProseOptions, make_prose_blocks, split_paragraphs
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, shorten, split_lines
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, FormatOptions, shorten, split_lines
 from memtune.errors import CorpusError
-from memtune.values import Value
 
 __all__ = [
     "RecordOptions",
@@ -27,7 +26,7 @@ _MAX_TEXT_BYTES = 2**22
 _MAX_PART_BYTES = 2**26
 
 
-class RecordOptions(Value):
+class RecordOptions(FormatOptions):
     """`column` names the field with the text. `content` is `lines`, one sentence per line of the text with
     words separated by whitespace, or `prose`, which is split into sentences and words. A list of words is one
     sentence.

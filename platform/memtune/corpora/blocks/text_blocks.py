@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import ConfigDict
 
 from memtune.arguments import check_type
 from memtune.corpora.sources.line_reader import LineReader
@@ -95,6 +96,12 @@ def parse_number(text: str, name: str, maximum: int = _INT32_MAX) -> int:
     return int(digits)
 
 
+class FormatOptions(Value):
+    """Base of a format's options, which commands give as texts."""
+
+    model_config = ConfigDict(strict=False)
+
+
 @dataclass(frozen=True)
 class Format:
     """A text format: how the lines of a file become sentences and annotations.
@@ -107,7 +114,7 @@ class Format:
     read: Callable[[LineReader, Any], Iterator[Block]]
     summary: str
     annotations: tuple[str, ...] = ()
-    options: type[Value] = Value
+    options: type[FormatOptions] = FormatOptions
     reads_folders: bool = False
 
 

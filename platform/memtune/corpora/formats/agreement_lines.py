@@ -18,11 +18,10 @@ from functools import partial
 from pathlib import Path
 
 from memtune.corpora.blocks.example_blocks import Example, parse_blocks
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, parse_number
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, FormatOptions, parse_number
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.vocabulary import EOS
 from memtune.errors import CorpusError
-from memtune.values import Value
 
 __all__ = ["FORMAT", "UNKNOWN_ATTRACTORS"]
 
@@ -39,7 +38,7 @@ _Rows = tuple[dict[str, str], dict[str, str]]
 """Columns by name of the two rows of a question."""
 
 
-class AgreementOptions(Value):
+class AgreementOptions(FormatOptions):
     """`gold` is the file of the verbs, by default NAME.gold next to NAME.text; `table` has the attractors of
     generated questions, by default NAME.tab.
     """

@@ -13,10 +13,9 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from memtune.corpora.blocks.example_blocks import Example, parse_blocks
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, FormatOptions
 from memtune.corpora.formats.agreement_lines import UNKNOWN_ATTRACTORS
 from memtune.corpora.sources.line_reader import LineReader
-from memtune.values import Value
 
 __all__ = ["FORMAT"]
 
@@ -24,7 +23,7 @@ _SINGULAR_LABELS = ("VBZ", "sing", "singular")
 _PLURAL_LABELS = ("VBP", "plur", "plural")
 
 
-class PrefixOptions(Value):
+class PrefixOptions(FormatOptions):
     """`singular` and `plural` are the forms to compare; `attractors` is their number for the whole file, as
     in `numpred.test.5`, where it is known.
     """

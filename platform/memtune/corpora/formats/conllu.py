@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from memtune.corpora.blocks.example_blocks import Example, parse_blocks
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, parse_number
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, FormatOptions, parse_number
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
-from memtune.values import Value
 
 __all__ = ["FORMAT", "DependencyTree", "drop_punctuation", "read_parsed_sentences"]
 
@@ -26,7 +25,7 @@ DependencyTree = tuple[tuple[int, ...], tuple[str, ...]]
 """The head of each word, -1 for the root's, and its relation."""
 
 
-class ConlluOptions(Value):
+class ConlluOptions(FormatOptions):
     """`punctuation` keeps or drops words with the relation `punct`; `subtypes` keeps or strips the part of a
     relation after its colon. The dependents of a dropped word get its nearest kept ancestor as head.
     """

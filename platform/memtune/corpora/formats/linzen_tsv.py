@@ -18,10 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from memtune.corpora.blocks.example_blocks import Example, parse_blocks
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, parse_number
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, FormatOptions, parse_number
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
-from memtune.values import Value
 
 __all__ = ["FORMAT"]
 
@@ -32,7 +31,7 @@ _IRREGULAR = {"are": "is", "have": "has", "'re": "'s", "'ve": "'s"}
 _SIBILANTS = ("s", "x", "z", "ch", "sh")
 
 
-class LinzenOptions(Value):
+class LinzenOptions(FormatOptions):
     """`forms` is a file with the singular and the plural form of each verb, for languages besides English."""
 
     forms: Path | None = None

@@ -22,11 +22,10 @@ from pydantic import model_validator
 
 from memtune.corpora.blocks.english_words import split_clitics
 from memtune.corpora.blocks.example_blocks import Example, parse_blocks
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, parse_number
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, FormatOptions, parse_number
 from memtune.corpora.formats.conllu import drop_punctuation, read_parsed_sentences
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
-from memtune.values import Value
 
 __all__ = ["FORMAT"]
 
@@ -36,7 +35,7 @@ _FINAL_SIGNS = (".", "!", "?")
 _ORD_A = ord("a")
 
 
-class CompletionOptions(Value):
+class CompletionOptions(FormatOptions):
     """`answers` is a file. `final` keeps or drops a sign that ends the sentence.
 
     `clitics = "split"` splits words as in the Penn Treebank: `girl 's`, `do n't`. `trees` is a CoNLL-U file

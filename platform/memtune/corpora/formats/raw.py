@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from memtune.corpora.blocks.text_blocks import SENTENCE_END, Block, Format
+from memtune.corpora.blocks.text_blocks import SENTENCE_END, Block, Format, FormatOptions
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.tokenisation.tokeniser import name_byte, name_character
 from memtune.errors import CorpusError
-from memtune.values import Value
 
 __all__ = ["FORMAT"]
 
@@ -31,7 +30,7 @@ _UTF8_LEASTS = (0, 0x80, 0x800, 0x10000)
 Codes = npt.NDArray[np.uint32]
 
 
-class RawOptions(Value):
+class RawOptions(FormatOptions):
     """`unit` is what a token is; an import takes it from --tokens."""
 
     unit: Literal["characters", "bytes"] = "characters"
