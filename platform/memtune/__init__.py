@@ -11,6 +11,11 @@ Every command is also a function here, loaded on first use::
 """
 
 import sys
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    # `python -m memtune` has put the working folder first on the path: its modules are not memtune's to run.
+    del sys.path[0]
+
 from importlib import import_module
 from typing import TYPE_CHECKING
 

@@ -19,6 +19,9 @@ Private instances and Tune:
 - `_temp_dir` and `_system_config` of ray.init, and the settings named in START_SETTINGS and
   PRESTART_SETTINGS: the session must be in a private folder, and a start without the settings takes seconds
   longer. There is no fallback: Ray refuses a name that it does not know, and the guard test fails.
+- `job_config.JobConfig`, its `_serialize` and `_py_driver_sys_path`: ray.init puts the working folder and the
+  folder of the driver's script first on the path of every worker, and has no option against it. There is no
+  fallback: without these names no worker is started, because it might run modules that others left there.
 - The text of the bare Exception for a node whose processes took too long to start, which is tried again.
   Fallback: the first such error ends the search, with its reason.
 - `dashboard.optional_deps`: ray.init imports it while other threads import what it needs too. Fallback:
@@ -79,6 +82,7 @@ __all__ = [
     "is_in_notebook",
     "is_start_timeout",
     "iterate_packaged_files",
+    "make_job_config",
     "put_shared_key",
     "raise_callback_errors",
     "read_autoscaling_config",
@@ -238,6 +242,29 @@ def start_instance(folder: Path, *, has_prestarted_workers: bool, **options: Any
 
     settings = START_SETTINGS | (PRESTART_SETTINGS if has_prestarted_workers else {})
     ray.init("local", _temp_dir=str(folder), _system_config=settings, **options)
+
+
+def make_job_config() -> Any:
+    """For ray.init: workers import nothing from the driver's working folder and from that of its script.
+
+    They import memtune from their own environment, or from the package of a job. Raises StudyError when this
+    version of Ray has no such names.
+    """
+    from ray.job_config import JobConfig
+
+    class SafePathConfig(JobConfig):  # type: ignore[misc]
+        def _serialize(self) -> bytes:  # which Ray annotates as str
+            self._py_driver_sys_path.clear()
+            serialized: bytes = super()._serialize()
+            return serialized
+
+    config = SafePathConfig()
+    if not (hasattr(JobConfig, "_serialize") and hasattr(config, "_py_driver_sys_path")):
+        raise StudyError(
+            "this version of Ray has no JobConfig._py_driver_sys_path, so workers might run modules of the "
+            'working folder; install the version that memtune requires: pip install "ray[tune]==2.60.0"'
+        )
+    return config
 
 
 def is_start_timeout(error: Exception) -> bool:

@@ -31,7 +31,7 @@ def run_local_instance(folder: Path, cores: int, **options: Any) -> Iterator[Non
     """
     with use_private_token(folder):
         try:
-            variables = {RUN_FOLDER_VARIABLE: str(folder)}
+            variables = {RUN_FOLDER_VARIABLE: str(folder), "PYTHONSAFEPATH": "1"}
             with use_lean_node(), set_environment(variables), start_processes_without(SIGHUP):
                 is_half = 2 * cores >= (os.cpu_count() or 1)
                 _start(folder / "ray", has_prestarted_workers=is_half, **options)

@@ -5,16 +5,17 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+# Under `uv run`, Ray would put a copy of the working folder on the path of the workers.
+os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 
 import ray
 
 from memtune.errors import StudyError
-from memtune.ray_backend.compatibility import import_dashboard_modules
+from memtune.ray_backend.compatibility import import_dashboard_modules, make_job_config
 from memtune.ray_backend.local_instance import run_local_instance
 from memtune.ray_backend.private_token import protect_default_token
 from memtune.ray_backend.run_folder import open_run_folder
@@ -37,7 +38,7 @@ def connect_ray(address: str | None, cpus: int = 1, trials: int = 0) -> Iterator
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     protect_default_token(Path.home())
     target = address or os.environ.get("RAY_ADDRESS") or "local"
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    options = {"log_to_driver": False, "logging_level": logging.ERROR, "job_config": make_job_config()}
     with ExitStack() as connection:
         folder = connection.enter_context(open_run_folder())
         try:

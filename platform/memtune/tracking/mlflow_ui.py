@@ -97,6 +97,7 @@ def start_server(tracking_uri: str, port: int, token: str) -> "subprocess.Popen[
             **build_server_environment(tracking_uri, database.parent / "artifacts", port),
             TOKEN_VARIABLE: token,
             LISTENING_FD_VARIABLE: str(listening.fileno()),
+            "PYTHONSAFEPATH": "1",  # `-c` would import modules of the working folder
             "PYTHONWARNINGS": _ignore_old_imports(os.environ.get("PYTHONWARNINGS", "")),
         }
         command = [sys.executable, "-c", "from memtune.tracking.ui_server import main; main()"]

@@ -101,9 +101,12 @@ def build_stop_workers_command(cluster: ClusterFile) -> list[str]:
 
 
 def build_ray_environment(cluster: ClusterFile) -> dict[str, str]:
-    """The environment of every command here: ssh verifies host keys; on premises, autoscaler version 1."""
+    """The environment of every command here: ssh verifies host keys; on premises, autoscaler version 1.
+
+    Ray's commands run in the folder of the cluster file, and take no modules from it.
+    """
     version = {"RAY_UP_enable_autoscaler_v2": "0"} if cluster.is_on_premises else {}
-    return {**os.environ, **build_ssh_environment(cluster), **version}
+    return {**os.environ, **build_ssh_environment(cluster), **version, "PYTHONSAFEPATH": "1"}
 
 
 def describe_changed_head_key(cluster: ClusterFile, host: str) -> HostKeyError:
