@@ -86,7 +86,9 @@ def run_search(
         )
 
     hooks = StudyHooks(watch, _conclude, output.print, draw_trial_figures)
-    run = run_study(path, resolved, executor or RayExecutor(address), hooks, resume=resume, reuse=reuse)
+    run = run_study(
+        path, resolved, executor or RayExecutor(address, output.print), hooks, resume=resume, reuse=reuse
+    )
     return SearchResult(**vars(run))
 
 

@@ -36,6 +36,8 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 class Settings(UserValue):
     """The locations that a command reads and writes. Every URI may be local or shared.
 
+    A home belongs to one user: a new one has mode 0700. Users share results through servers and buckets.
+
     | field | environment | default |
     |---|---|---|
     | home | MEMTUNE_HOME | `.memtune` in the working folder |
@@ -64,7 +66,7 @@ class Settings(UserValue):
             refuse_credentials(name, os.environ.get(name, ""))
         folder = Path(home or os.environ.get("MEMTUNE_HOME") or ".memtune").expanduser().absolute()
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(
                 f"cannot make the folder {folder}: {error.strerror}; "

@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+import os
 import pickle
+import stat
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -15,10 +18,36 @@ from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.tracking.compatibility import load_client_class
+from memtune.tracking.mlflow_connection import connect
 from memtune.training import GradientTrainer, TrialConfig
 from memtune.values import digest, parse
 
 CONFIG = {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900, "report_every": 300}}
+
+OTHER_USER_ID = 65534
+
+
+def test_only_its_owner_can_enter_a_new_home(tmp_path: Path) -> None:
+    home = Settings.from_environment(tmp_path / "new").home
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    home.chmod(0o750)
+    assert stat.S_IMODE(Settings.from_environment(home).home.stat().st_mode) == 0o750
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_lock_of_another_users_home_is_not_a_reason_to_move_its_records() -> None:
+    load_client_class()  # another user may not read the files of this one's Python
+    with TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        (Path(folder) / "mlflow.db.lock").touch(0o600)
+        os.seteuid(OTHER_USER_ID)
+        try:
+            with pytest.raises(TrackingError, match="a home belongs to one user") as refused:
+                connect(f"sqlite:///{folder}/mlflow.db")
+        finally:
+            os.seteuid(0)
+    assert "move the file away" not in str(refused.value)
 
 
 class Trap:

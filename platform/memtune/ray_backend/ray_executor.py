@@ -1,5 +1,6 @@
 """Ray Tune as the executor of a study's trials."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,9 +15,14 @@ class RayExecutor:
     Ray is imported by `connect`, which takes seconds, so that a study without trials to run starts at once.
     """
 
-    def __init__(self, address: str | None = None) -> None:
-        """`address` is a cluster's; without it RAY_ADDRESS counts, and else a private instance is started."""
-        self._address = address
+    def __init__(
+        self, address: str | None = None, notify: Callable[[str], object] = lambda text: None
+    ) -> None:
+        """`address` is a cluster's; without it RAY_ADDRESS counts, and else a private instance is started.
+
+        `notify` prints which cluster runs the trials.
+        """
+        self._address, self._notify = address, notify
         self._connection = ExitStack()
         self._folder: Path | None = None
 
@@ -25,7 +31,7 @@ class RayExecutor:
         # Imported here: Ray loads for seconds, which a study without trials left to run need not wait for.
         from memtune.ray_backend.ray_connection import connect_ray
 
-        connection = connect_ray(self._address, cpus_per_trial, max_concurrent_trials)
+        connection = connect_ray(self._address, cpus_per_trial, max_concurrent_trials, self._notify)
         self._folder = self._connection.enter_context(connection)
 
     def find_gpu_bytes(self) -> int | None:

@@ -70,6 +70,11 @@ REBUILD_HINT = (
     "trial of that study again and registers its best model"
 )
 
+OWNER_HINT = (
+    "a home belongs to one user: set MEMTUNE_HOME to a folder of your own; users share results through an "
+    "MLflow server and PostgreSQL"
+)
+
 _ENVIRONMENT_DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -112,6 +117,8 @@ def connect(tracking_uri: str) -> "MlflowClient":
             if path is not None:
                 make_locations_relative(path)
             return client_class(tracking_uri, registry_uri=tracking_uri)
+    except PermissionError as error:
+        raise TrackingError(f"cannot use {error.filename}: {error.strerror}; {OWNER_HINT}") from None
     except Exception as error:
         if path is not None and path.exists():
             raise TrackingError(f"MLflow cannot open {path} ({_summarize(error)}); {REBUILD_HINT}") from error
@@ -149,7 +156,7 @@ def check_sqlite_file(path: Path) -> None:
                 name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             }
     except sqlite3.OperationalError as error:
-        raise TrackingError(f"cannot read {path}: {error}; check its owner and its permissions") from None
+        raise TrackingError(f"cannot read {path}: {error}; {OWNER_HINT}") from None
     except sqlite3.DatabaseError as error:
         raise TrackingError(f"{path} is damaged: {error}; {REBUILD_HINT}") from None
     if tables and not {"alembic_version", "experiments"} <= tables:

@@ -1,49 +1,35 @@
-"""A Ray instance that does not start is an error with its reason, not a traceback."""
+"""Addresses at which no Ray cluster answers."""
 
-from pathlib import Path
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from memtune.errors import StudyError
-from memtune.ray_backend import local_instance, ray_connection
+from memtune.ray_backend import ray_connection
+from memtune.ray_backend.ray_connection import connect_ray
 
 
-def test_a_private_instance_that_does_not_start_in_time_is_an_error_with_its_reason(monkeypatch) -> None:
-    def time_out(*arguments: object, **options: object) -> None:
-        raise Exception("The current node timed out during startup")
-
-    monkeypatch.setattr(ray_connection, "run_local_instance", time_out)
-    with (
-        pytest.raises(StudyError, match="did not start on this machine: The current node timed out"),
-        ray_connection.connect_ray(None),
-    ):
-        pass
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port at which connections are accepted and nothing answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
 
 
-def test_a_private_instance_that_does_not_start_in_time_is_started_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:1", "127.0.0.1:SILENT", "no.invalid:6379", "http://127.0.0.1:1"]
+)
+def test_a_dead_address_in_the_environment_is_named_within_seconds(
+    address: str, silent_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[Path] = []
-
-    def start(folder: Path, **options: object) -> None:
-        started.append(folder)
-        if len(started) == 1:
-            raise Exception("The current node timed out during startup")
-
-    monkeypatch.setattr(local_instance, "start_instance", start)
-    with local_instance.run_local_instance(tmp_path, cores=1):
-        assert started == [tmp_path / "ray"] * 2
-
-
-def test_another_fault_of_a_private_instance_is_raised_at_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def fail(folder: Path, **options: object) -> None:
-        raise ValueError("no such option")
-
-    monkeypatch.setattr(local_instance, "start_instance", fail)
-    with (
-        pytest.raises(ValueError, match="no such option"),
-        local_instance.run_local_instance(tmp_path, cores=1),
-    ):
-        pass
+    monkeypatch.setattr(ray_connection, "ANSWER_SECONDS", 0.5)
+    address = address.replace("SILENT", str(silent_port))
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    start = time.monotonic()
+    with pytest.raises(StudyError, match="or unset RAY_ADDRESS") as refused, ExitStack() as stack:
+        stack.enter_context(connect_ray(None))
+    assert f"no Ray cluster answers at {address}, which RAY_ADDRESS names" in str(refused.value)
+    assert time.monotonic() - start < 15
