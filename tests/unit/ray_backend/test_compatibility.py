@@ -40,6 +40,7 @@ from memtune.ray_backend.compatibility import (
     import_dashboard_modules,
     is_in_notebook,
     iterate_packaged_files,
+    make_job_config,
     put_shared_key,
     raise_callback_errors,
     reset_token_cache,
@@ -163,6 +164,14 @@ def test_ray_starts_the_node_by_the_name_that_is_replaced() -> None:
         assert node.Node is not original
         assert issubclass(node.Node, original)
     assert node.Node is original
+
+
+def test_workers_get_no_folder_of_the_driver_on_their_path() -> None:
+    config = make_job_config()
+    assert "job_config._py_driver_sys_path.extend(" in inspect.getsource(worker.connect)
+    config._py_driver_sys_path.append("/shared")
+    assert config._serialize() == type(config).__base__._serialize(config)
+    assert b"/shared" not in config._serialize()
 
 
 def test_a_node_without_these_methods_is_used_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
