@@ -60,7 +60,7 @@ def connect_ray(
                     ray.init(target, **options)
                     notify(f"trials run on the Ray cluster at {target}" + ("" if address else " (RAY_ADDRESS)"))
         except Exception as error:  # Ray raises a bare Exception when its node does not start in time
-            raise StudyError(_explain_failure(target, address is None, error)) from error
+            raise StudyError(_explain_failure(target, not address, error)) from error
         yield folder
 
 
