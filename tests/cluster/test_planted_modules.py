@@ -117,7 +117,8 @@ print("\\nRESULTS", json.dumps(results))
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[RayHead]:
-    started = RayHead("--num-cpus=2")
+    # Its workers import the memtune of this folder, as the driver does.
+    started = RayHead("--num-cpus=2", environment={"PYTHONPATH": str(ROOT / "platform")})
     try:
         started.start()
         yield started

@@ -58,7 +58,9 @@ def connect_ray(
                     _check_cluster(target)
                     connection.callback(ray.shutdown)
                     ray.init(target, **options)
-                    notify(f"trials run on the Ray cluster at {target}" + ("" if address else " (RAY_ADDRESS)"))
+                    notify(
+                        f"trials run on the Ray cluster at {target}" + ("" if address else " (RAY_ADDRESS)")
+                    )
         except Exception as error:  # Ray raises a bare Exception when its node does not start in time
             raise StudyError(_explain_failure(target, not address, error)) from error
         yield folder
