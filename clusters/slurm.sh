@@ -1,5 +1,5 @@
 #!/bin/bash
-# A Ray cluster inside a Slurm allocation, and a study on it. docs/cluster.md explains each step. In an activated
+# A Ray cluster inside a Slurm allocation, and a study on it. docs/cluster/slurm.md explains each step. In an activated
 # environment with memtune, from the folder with the study:
 #
 #     sbatch clusters/slurm.sh STUDY                        # submit the study; the allocation ends with it

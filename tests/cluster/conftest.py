@@ -135,7 +135,7 @@ def postgres(running_postgres: Postgres) -> Postgres:
 
 @pytest.fixture
 def user_home(secrets: Secrets, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with the passwords in the files that docs/cluster.md names; no variable holds one."""
+    """A home with the passwords in the files that docs/cluster/services.md names; no variable holds one."""
     home = tmp_path / "user"
     secrets.install(home, postgres.port)
     for name in ("PGPASSFILE", "PGPASSWORD", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):

@@ -88,7 +88,7 @@ class Secrets:
         return dict(line.split("=", 1) for line in (self.folder / "mlflow.env").read_text().splitlines())
 
     def install(self, home: Path, postgres_port: int) -> None:
-        """Write the user's two password files to their default paths, as docs/cluster.md describes."""
+        """Write the user's two password files to their default paths, as docs/cluster/services.md describes."""
         passwords = (self.folder / "pgpass").read_text().replace(":5432:", f":{postgres_port}:")
         credentials = (self.folder / "mlflow_credentials").read_text()
         for path, text in ((".pgpass", passwords), (".mlflow/credentials", credentials)):
@@ -196,7 +196,7 @@ class Postgres:
                 rules.write("host all all samenet scram-sha-256\n")
 
     def make_databases(self) -> None:
-        """Create the role and the databases of compose.yaml and docs/cluster.md."""
+        """Create the role and the databases of compose.yaml and docs/cluster/services.md."""
         with self.connect_as_administrator() as connection:
             role = "CREATE ROLE memtune LOGIN PASSWORD {}"
             connection.execute(sql.SQL(role).format(sql.Literal(self._password)))

@@ -1,4 +1,4 @@
-"""A cluster on two hosts: status, jobs and tear-down as in docs/cluster.md."""
+"""A cluster on two hosts: status, jobs and tear-down as in docs/cluster/on_premises.md."""
 
 import json
 from pathlib import Path
